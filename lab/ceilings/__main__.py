@@ -13,8 +13,7 @@ the optimizer. Bytes are what a rank's interface sent in a step, headers include
 Methods: "barrier" is compute and an all-reduce of one value, so that a step waits for the slowest
 rank, as with any exchange; "plain-again" is plain DDP once more, to see what chance does;
 "torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one bucket for all
-gradients: with several it hangs on Gloo); any spec of deltawire's, and with "+native<BYTES" behind
-it buckets below that size as plain DDP sends them.
+gradients: with several it hangs on Gloo); any spec of deltawire's.
 """
 
 import argparse

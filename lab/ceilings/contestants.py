@@ -2,8 +2,7 @@
 
 A name is "compute" (no exchange), "barrier" (an all-reduce of one value a step: what waiting for
 the slowest rank costs), "plain" (DDP), "plain-again" (the same, to see what chance does),
-"torch-fp16", "torch-powersgd-RANK", or any spec that `deltawire.torch.register` takes, perhaps with
-"+native<BYTES" behind it: with `native_below=BYTES`.
+"torch-fp16", "torch-powersgd-RANK", or any spec that `deltawire.torch.register` takes.
 """
 
 import time
@@ -22,7 +21,6 @@ COMPUTE, BARRIER, PLAIN, AGAIN = "compute", "barrier", "plain", "plain-again"
 FP16, POWERSGD, AUTO = "torch-fp16", "torch-powersgd-", "auto"
 _ONE_BUCKET_MB = 4096  # with several, torch's PowerSGD hangs on Gloo: its rounds cross each other
 _STEPS_OF_AUTO = 30  # ten that it measures and eighteen that it tries, until its choice stands
-_NATIVE = "+native<"
 _WARM_UP_OF_POWERSGD = 2  # steps with DDP's own exchange, the fewest that it takes
 
 
@@ -36,24 +34,12 @@ def check_name(name: str) -> None:
             raise ValueError(f"method '{name}': behind {POWERSGD} stands a rank, 1 or more")
         return
     try:
-        _spec_and_native(name)
+        deltawire.canonical_spec(name)
     except deltawire.InvalidArgumentError as cause:
         raise ValueError(
             f"method '{name}': {cause}. Others: {BARRIER}, {PLAIN}, {AGAIN}, {FP16}, "
             f"{POWERSGD}RANK, {AUTO}"
         ) from cause
-
-
-def _spec_and_native(name: str) -> tuple[str, int | None]:
-    """What `register` takes of a name: the spec, and native_below. Raises InvalidArgumentError."""
-    spec, native, below = name.partition(_NATIVE)
-    if native and not below.isdecimal():
-        raise deltawire.InvalidArgumentError(
-            f"behind {_NATIVE} stands a number of bytes", "InvalidArgument"
-        )
-    if spec != AUTO:
-        deltawire.canonical_spec(spec)
-    return spec, int(below) if native else None
 
 
 class Contestant:
@@ -91,13 +77,11 @@ class Contestant:
             )
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         else:
-            spec, native_below = _spec_and_native(self.name)
-            significance = spec != AUTO and deltawire.uses_significance(spec)
+            significance = self.name != AUTO and deltawire.uses_significance(self.name)
             self.hook = deltawire.torch.register(
                 self._model,
-                spec,
+                self.name,
                 interface=interface,
-                native_below=native_below,
                 optimizer=self._optimizer if significance else None,
             )
             self.close = self.hook.close

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 from deltawire.planner import CodecFigures, Link, Machine, ddp_workload, make_plan
-from deltawire.torch.auto_decision import link_rate
-from deltawire.torch.codec_figures import measure
+from deltawire.torch.auto.codec_figures import measure
+from deltawire.torch.auto.decision import link_rate
 
 from lab.links import parse_link
 

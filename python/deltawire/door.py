@@ -15,7 +15,6 @@ class Door:
 
     Attributes:
         rank, world_size: of this rank, and how many there are.
-        spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
 
     Thread rule: the members below that are public may be called from any thread.
     """
@@ -26,9 +25,14 @@ class Door:
 
     def __init__(self, session: _core.Session, place: tuple[int, int], history: History) -> None:
         self.rank, self.world_size = place
-        self.spec = session.spec
+        self._spec = session.spec
         self._session = session
         self._history = history
+
+    @property
+    def spec(self) -> str:
+        """Canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)"."""
+        return self._spec
 
     def _state_place(self) -> dict[str, Any]:
         """Where a state of this rank belongs."""
@@ -88,8 +92,6 @@ class Door:
         - ratio: raw_bytes / bytes_sent, how many times smaller; None where nothing was sent (one
           rank alone). A round counts once, however many local steps it stands for;
         - digest: an int, of the step's means, equal on all ranks;
-        - native_bytes: with `native_below`, of bytes_sent those of native buckets, which are not
-          measured: 2 (N-1) / N of their values;
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
         - of a round local_steps, too, and the fragment of the model that was exchanged.
         """

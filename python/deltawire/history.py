@@ -32,14 +32,12 @@ class BucketRecord:
         names: of its tensors.
         ready_ns, over_ns: when its gradients were there, and its means: as time.monotonic_ns().
         report: the core's, with `spans` between the two.
-        native: the process group's own all-reduce has carried it.
     """
 
     names: tuple[str, ...]
     ready_ns: int
     over_ns: int
     report: object
-    native: bool = False
 
 
 class History:
@@ -83,34 +81,16 @@ class History:
         """Counts one finished bucket (a `_core.Report`); `last` closes the step, with `also` in
         its record."""
         with self._lock:
-            self._count_bucket(report)
+            self._count(report)
             if self._ready:  # buckets end in their order
                 self._over.append(BucketRecord(*self._ready.popleft(), time.monotonic_ns(), report))
             if last:
                 self._close_step(report, also)
 
-    def add_native(self, index: int, record: BucketRecord) -> None:
-        """A bucket that went beside the core's, whose index in the step this is; before
-        `add_beside` closes the step, in the order of indices."""
-        with self._lock:
-            self._count_bucket(record.report)
-            self._over.insert(index, record)
-
-    def add_beside(self, report, also: dict | None = None) -> None:
-        """What was exchanged for the step's sake and is no bucket; with `also` it closes the
-        step."""
-        with self._lock:
-            self._count(report)
-            if also is not None:
-                self._close_step(report, also)
-
-    def _count_bucket(self, report) -> None:
-        self._open["buckets"] += 1
-        self._open["elements"] += report.element_count
-        self._count(report)
-
     def _count(self, report) -> None:
         step = self._open
+        step["buckets"] += 1
+        step["elements"] += report.element_count
         step["encode_ms"] += 1e3 * report.encode_seconds
         step["exchange_ms"] += 1e3 * report.exchange_seconds
         step["decode_ms"] += 1e3 * report.decode_seconds

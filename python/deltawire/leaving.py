@@ -8,7 +8,7 @@ import sys
 import weakref
 
 from deltawire.errors import DeltawireError
-from deltawire.offers import problem_of
+from deltawire.registration_record import problem_of
 
 _ENDS_OF_LOOPS = (GeneratorExit, StopIteration, StopAsyncIteration)
 

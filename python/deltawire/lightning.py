@@ -2,9 +2,8 @@
 
 from deltawire.errors import make_error
 from deltawire.policy import Policy
-from deltawire.torch.all_ranks import AllRanks
-from deltawire.torch.hook import Hook
-from deltawire.torch.registration import register
+from deltawire.torch.ddp.hook import AllRanks, Hook
+from deltawire.torch.register import register
 
 try:
     from lightning.pytorch import Callback as _Callback

@@ -52,9 +52,9 @@ class Terms:
 def exchange_settings(
     spec: str, min_elements: int, revert: str, nonfinite: str = "error"
 ) -> dict[str, object]:
-    """Of every exchange: its spec, made canonical, and its `arguments.reducer_options`."""
+    """Of every exchange: its canonical spec, and its `arguments.reducer_options`."""
     return {
-        "spec": _core.canonical_spec(spec),
+        "spec": spec,
         "min_elements": min_elements,
         "revert": revert,
         "nonfinite": nonfinite,

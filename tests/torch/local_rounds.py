@@ -4,7 +4,7 @@ its states, taken apart."""
 import numpy as np
 import torch
 import torch.distributed as dist
-from deltawire.torch import local_state
+from deltawire.torch.local import state as local_state
 
 
 class WrittenOut:

@@ -13,23 +13,24 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from deltawire.torch import auto_decision, auto_hook, codec_figures
-from deltawire.torch.link_probe import LinkProbe
-from deltawire.torch.step_clock import StepClock, StepTimes
+from deltawire.torch.auto import chooser, codec_figures
+from deltawire.torch.auto import decision as auto_decision
+from deltawire.torch.auto.measuring import LinkProbe
+from deltawire.torch.auto.step_clock import StepClock, StepTimes
 from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import attempted, results
 from test_dtypes import Mixed, bits
 from test_dtypes import train as train_of_any_dtype
 
 TIERS = ("lossless", "near-lossless", "lossy")
-TRIED = auto_hook.WARM_UP + 2 * auto_hook.MEASURED  # steps
+TRIED = chooser.WARM_UP + 2 * chooser.MEASURED  # steps
 
 
 def measured(tier="near-lossless", dtype="float32"):
     """Steps before the one that begins with a plan: each piece of what is measured takes one."""
     specs = ["fp32", *codec_figures.candidates(tier, {dtype})]
     pieces = 1 + LinkProbe.PIECES + codec_figures.Trials(specs, {}, 0).rounds
-    return auto_hook.WARM_UP + auto_hook.MEASURED + pieces - 1
+    return chooser.WARM_UP + chooser.MEASURED + pieces - 1
 
 
 MEASURE = measured("lossy")
@@ -55,8 +56,8 @@ class GivenTimes(StepClock):
 def slow_link(model, tier, watched=20, clock=GivenTimes):
     """A registered hook on a link of a megabit, as it believes."""
     LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
-    auto_hook.StepClock = clock
-    auto_hook.WATCHED = watched
+    chooser.StepClock = clock
+    chooser.WATCHED = watched
     return deltawire.torch.register(model, "auto", tier=tier)
 
 
@@ -70,7 +71,9 @@ def on_loopback(rank, world_size, report):
         train_step(model, rank, step)
         train_step(plain, rank, step)
         equal = equal and fingerprint(model) == fingerprint(plain)
-    assert not hook._is_timed, "native steps cost no call of Python more than torch's own hook"
+    assert not hook._chooser.is_timed, (
+        "native steps cost no call of Python more than torch's own hook"
+    )
     metrics, explained = hook.metrics(), str(hook.explain())
     state = hook.state_dict()
     hook.load_state_dict(state)

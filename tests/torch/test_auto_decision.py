@@ -3,8 +3,10 @@
 import pytest
 import torch
 from deltawire.errors import InvalidArgumentError
-from deltawire.torch import auto_decision, auto_mix
-from deltawire.torch.auto_decision import (
+from deltawire.torch.auto import decision as auto_decision
+from deltawire.torch.auto import mix as auto_mix
+from deltawire.torch.auto.codec_figures import candidates, measure, sample_places
+from deltawire.torch.auto.decision import (
     Decision,
     cores_of,
     decision_of,
@@ -13,9 +15,8 @@ from deltawire.torch.auto_decision import (
     link_rate,
     steps_of,
 )
-from deltawire.torch.auto_explanation import AutoExplanation
-from deltawire.torch.codec_figures import candidates, measure, sample_places
-from deltawire.torch.step_clock import StepClock, StepTimes
+from deltawire.torch.auto.explanation import AutoExplanation
+from deltawire.torch.auto.step_clock import StepClock, StepTimes
 
 NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
 CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)

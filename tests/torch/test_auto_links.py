@@ -8,7 +8,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from deltawire.torch import auto_hook
+from deltawire.torch.auto import chooser
 from models import fingerprint
 from test_auto import TRIED, measured
 from torch.nn.parallel import DistributedDataParallel
@@ -37,7 +37,7 @@ def train(rank, network, init, pipe):
     network.enter(rank)
     os.environ["GLOO_SOCKET_IFNAME"] = network.interface
     torch.set_num_threads(1)
-    auto_hook.WATCHED = 10
+    chooser.WATCHED = 10
     limit = datetime.timedelta(seconds=60)
     dist.init_process_group(
         "gloo", init_method=f"file://{init}", rank=rank, world_size=2, timeout=limit

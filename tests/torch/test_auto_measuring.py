@@ -4,8 +4,8 @@ import deltawire
 import deltawire.torch
 import numpy as np
 import pytest
-from deltawire.torch import codec_figures
-from deltawire.torch.auto_measuring import Measuring
+from deltawire.torch.auto import codec_figures
+from deltawire.torch.auto.measuring import Measuring
 from models import Net, train_step, wrapped
 from ranks import results
 from test_auto import measured

@@ -7,9 +7,10 @@ back are real. The decision alone: test_auto_decision.py.
 import deltawire
 import pytest
 import torch
-from deltawire.torch import auto_measuring, codec_figures
-from deltawire.torch.link_probe import LinkProbe
-from deltawire.torch.step_clock import StepTimes
+from deltawire.torch.auto import codec_figures
+from deltawire.torch.auto import measuring as auto_measuring
+from deltawire.torch.auto.measuring import LinkProbe
+from deltawire.torch.auto.step_clock import StepTimes
 from models import Net, backward, wrapped
 from ranks import results
 from test_auto import DECIDED, MEASURE, GivenTimes, slow_link

@@ -58,5 +58,5 @@ def test_the_import_leaves_the_compiler_out():
     )
     loaded = set(shown.stdout.split())
     heavy = {"sympy", "mpmath", "torch._dynamo", "torch._inductor", "torch.onnx"}
-    assert "deltawire.torch.parameter_server" in loaded
+    assert "deltawire.torch.server.parameter_server" in loaded
     assert not loaded & heavy

@@ -7,7 +7,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from deltawire.torch.checkpoint import in_order_of_ranks, kept_by
+from deltawire.torch.core.checkpoint import in_order_of_ranks, kept_by
 from models import Net, fingerprint, train_step, wrapped
 from ranks import results
 

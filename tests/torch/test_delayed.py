@@ -11,7 +11,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch import local_state
+from deltawire.torch.local import state as local_state
 from local_rounds import WrittenOut, changed, flat_of
 from models import Net, backward, fingerprint
 from ranks import AT_ONCE, attempted, results, started
@@ -37,7 +37,7 @@ def train(trainer, model, rank, steps):
 
 def common(trainer):
     """The weights that all ranks have alike, in a number."""
-    return deltawire.torch.weights.values_digest(flat_of(trainer)["reference"])
+    return deltawire.torch.local.weights.values_digest(flat_of(trainer)["reference"])
 
 
 def as_written_out(rank, world_size, report, cases):

@@ -15,7 +15,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from deltawire.torch.rendezvous import agree_on_attempt
+from deltawire.torch.core.process_group import agree_on_attempt
 from models import fingerprint
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/checkpoints.md").read_text()

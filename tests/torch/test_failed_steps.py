@@ -6,7 +6,7 @@ import os
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.checkpoint import residuals_of
+from deltawire.torch.core.checkpoint import residuals_of
 from ranks import results
 from torch.nn.parallel import DistributedDataParallel
 

@@ -4,7 +4,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.weights import fragments_of
+from deltawire.torch.local.weights import fragments_of
 from models import Net, backward, fingerprint
 from ranks import attempted, results
 

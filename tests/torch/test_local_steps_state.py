@@ -6,7 +6,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch import local_state
+from deltawire.torch.local import state as local_state
 from local_rounds import changed, flat_of, of_version_1
 from models import Net, backward, fingerprint
 from ranks import results

@@ -181,6 +181,6 @@ def test_a_scaler_that_register_was_not_told_of_is_worth_a_warning():
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_scale_that_is_none(scale):
-    loss_scale = deltawire.torch.loss_scale.LossScale(lambda: scale, "3lc")
+    loss_scale = deltawire.torch.core.loss_scale.LossScale(lambda: scale)
     with pytest.raises(ValueError, match="above 0"):
         loss_scale.now()

@@ -6,7 +6,8 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch import MomentumWarning, momentum_advice
+from deltawire.torch import MomentumWarning
+from deltawire.torch.core import momentum_advice
 from models import Net, train_step, wrapped
 from ranks import results
 from torch.optim import optimizer as torch_optimizers

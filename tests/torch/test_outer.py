@@ -10,7 +10,7 @@ import deltawire.torch
 import numpy as np
 import torch
 import torch.distributed as dist
-from deltawire.torch import local_state
+from deltawire.torch.local import state as local_state
 from local_rounds import changed
 from models import Net, backward, fingerprint
 from ranks import attempted, results, started

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from deltawire.torch import bootstrap
+from deltawire.torch.core import bootstrap
 from models import Net, train_step, wrapped
 from ranks import results, started
 

@@ -127,7 +127,7 @@ def test_no_other_is_used(found):
 
 def names_in(folder) -> set[str]:
     """Private names of others, and those that getattr and hasattr ask for."""
-    trees = [ast.parse(path.read_text()) for path in folder.glob("*.py")]
+    trees = [ast.parse(path.read_text()) for path in folder.rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     own = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     own |= {
@@ -150,7 +150,7 @@ def names_in(folder) -> set[str]:
 
 
 def code(folder) -> str:
-    return "\n".join(path.read_text() for path in folder.glob("*.py"))
+    return "\n".join(path.read_text() for path in folder.rglob("*.py"))
 
 
 def is_private(name: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from deltawire import DeltawireError
-from deltawire.torch import arguments, bootstrap
+from deltawire.torch.core import arguments, bootstrap
 from hypothesis import given
 from hypothesis import strategies as st
 from models import Net, train_step, wrapped
@@ -22,40 +22,40 @@ from ranks import attempted, started
 SECRET = "correct horse battery staple"
 
 
-def offer(**changes):
+def record(**changes):
     usual = {
         "settings": "spec=3lc",
         "endpoint": ("127.0.0.1", 29600),
         "token": b"\x02" * 32,
         "proof": b"\x01" * 32,
     }
-    return bootstrap.Offer(**{**usual, **changes})
+    return bootstrap.RegistrationRecord(**{**usual, **changes})
 
 
 @pytest.mark.parametrize(
     "one",
     [
-        offer(),
-        offer(endpoint=("fe80::1%eth0", 65535)),
-        offer(endpoint=None, problem="no such interface", proof=None),
-        offer(settings="é" * 512),
-        bootstrap.Offer(),
+        record(),
+        record(endpoint=("fe80::1%eth0", 65535)),
+        record(endpoint=None, problem="no such interface", proof=None),
+        record(settings="é" * 512),
+        bootstrap.RegistrationRecord(),
     ],
 )
-def test_an_offer_comes_back(one):
-    slot = bootstrap.slot_of(one)
-    assert len(slot) == len(bootstrap.slot_of(offer()))
-    assert bootstrap.offer_in(slot, 0) == one
+def test_a_record_comes_back(one):
+    data = bootstrap.packed(one)
+    assert len(data) == len(bootstrap.packed(record()))
+    assert bootstrap.unpacked(data, 0) == one
 
 
 def with_fields(**changes):
-    slot = bootstrap.slot_of(offer())
-    (length,) = struct.unpack_from("<I", slot, 4)
-    fields = json.loads(slot[8 : 8 + length])
+    data = bootstrap.packed(record())
+    (length,) = struct.unpack_from("<I", data, 4)
+    fields = json.loads(data[8 : 8 + length])
     fields.update(changes)
     fields = {name: value for name, value in fields.items() if value != "absent"}
     text = json.dumps(fields).encode()
-    return (b"DWOF" + struct.pack("<I", len(text)) + text).ljust(len(slot), b"\0")
+    return (b"DWOF" + struct.pack("<I", len(text)) + text).ljust(len(data), b"\0")
 
 
 def with_text(text):
@@ -63,7 +63,7 @@ def with_text(text):
 
 
 @pytest.mark.parametrize(
-    "slot",
+    "data",
     [
         b"",
         bytes(8192),
@@ -103,27 +103,27 @@ def with_text(text):
         with_fields(proof=5),
     ],
 )
-def test_what_is_no_offer_is_refused(slot):
+def test_what_is_no_offer_is_refused(data):
     with pytest.raises(DeltawireError, match="rank 3 sent") as caught:
-        bootstrap.offer_in(slot, 3)
+        bootstrap.unpacked(data, 3)
     assert (caught.value.code, caught.value.suspect) == ("Corrupt", 3)
     assert str(caught.value).isprintable()
 
 
 def test_fields_of_a_later_version_are_no_harm():
-    assert bootstrap.offer_in(with_fields(colour="red"), 0) == bootstrap.offer_in(with_fields(), 0)
+    assert bootstrap.unpacked(with_fields(colour="red"), 0) == bootstrap.unpacked(with_fields(), 0)
 
 
 def test_texts_of_others_are_one_printable_line():
-    found = bootstrap.offer_in(with_fields(problem="a\nb\x1b[2J\u202e\ud800"), 0)
+    found = bootstrap.unpacked(with_fields(problem="a\nb\x1b[2J\u202e\ud800"), 0)
     assert found.problem == "a b [2J ?"
 
 
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_give_an_offer_or_an_error(data, framed):
-    slot = with_text(data) if framed else data.ljust(8192, b"\0")
+    data = with_text(data) if framed else data.ljust(8192, b"\0")
     try:
-        bootstrap.offer_in(slot, 1)
+        bootstrap.unpacked(data, 1)
     except DeltawireError as error:
         assert error.code == "Corrupt"
 
@@ -162,7 +162,7 @@ def test_nothing_from_the_network_is_unpickled():
 def send_garbage(rank, world_size, report):
     model = wrapped(Net())
     if rank == 1:
-        bootstrap.slot_of = lambda _offer: bytes(8192)
+        bootstrap.packed = lambda _offer: bytes(8192)
     return attempted(lambda: deltawire.torch.register(model, "3lc"))
 
 
@@ -177,8 +177,8 @@ def test_a_rank_that_sends_garbage_is_named_alike_by_all():
 def register_with(rank, world_size, report, options):
     model = wrapped(Net())
     sent = []
-    slot_of = bootstrap.slot_of
-    bootstrap.slot_of = lambda offer: sent.append(slot_of(offer)) or sent[-1]
+    packed = bootstrap.packed
+    bootstrap.packed = lambda record: sent.append(packed(record)) or sent[-1]
     hooks = []
     caught = attempted(
         lambda: hooks.append(deltawire.torch.register(model, "3lc", **options[rank]))
@@ -216,23 +216,23 @@ def test_another_secret_is_named_at_once(second, says):
 
 
 def test_without_the_secret_the_gather_does_not_give_the_token():
-    """Who saw every offer still needs the secret; and two jobs of one secret have two tokens."""
-    offers = [offer(token=b"\x05" * 32), offer()]
+    """Who saw every record still needs the secret; and two jobs of one secret have two tokens."""
+    records = [record(token=b"\x05" * 32), record()]
     seen = []
-    mesh = deltawire.offers._core
+    mesh = deltawire.registration_record._core
     try:
 
         class Recorder:
             def Mesh(self, rank, endpoints, token, settings):
                 seen.append(token)
 
-        deltawire.offers._core = Recorder()
+        deltawire.registration_record._core = Recorder()
         for secret in (None, b"a" * 16, b"b" * 16):
-            bootstrap.mesh_of(offers, 0, secret)
-        offers[0].token = b"\x06" * 32
-        bootstrap.mesh_of(offers, 0, b"a" * 16)
+            bootstrap.mesh_of(records, 0, secret)
+        records[0].token = b"\x06" * 32
+        bootstrap.mesh_of(records, 0, b"a" * 16)
     finally:
-        deltawire.offers._core = mesh
+        deltawire.registration_record._core = mesh
     assert seen[0] == b"\x05" * 32 and len(set(seen)) == 4
     assert all(len(token) == 32 for token in seen)
 
@@ -284,7 +284,7 @@ def test_ranks_share_a_range_of_ports():
             {"port": spec}, {"port": spec}
         )
     assert first_caught is second_caught is None
-    found = [bootstrap.offer_in(sent, 0).endpoint[1] for sent in (first_sent, second_sent)]
+    found = [bootstrap.unpacked(sent, 0).endpoint[1] for sent in (first_sent, second_sent)]
     assert sorted(found) == [first + 1, first + 2]
 
 

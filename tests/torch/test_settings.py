@@ -8,7 +8,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch.distributed as dist
-from deltawire.torch import arguments, bootstrap
+from deltawire.torch.core import arguments, bootstrap
 from models import Net, train_step, wrapped
 from ranks import attempted, refusals, started
 from torch.nn.parallel import DistributedDataParallel
@@ -150,7 +150,7 @@ def test_ctrl_c_waits_for_nobody():
 
 
 def loopback_elsewhere(rank, world_size, report):
-    """Two machines, as far as the offers say; MASTER_ADDR is missing."""
+    """Two machines, as far as their records say; MASTER_ADDR is missing."""
     os.environ.pop("MASTER_ADDR", None)
     socket.gethostname = lambda: f"host{rank}"
     deltawire.torch.register(wrapped(Net()), "fp32")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from deltawire import _core
 from deltawire.errors import DeltawireError
-from deltawire.torch.sparse_gradient import SparseGradient
+from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from models import wrapped
 from ranks import attempted, results
 

@@ -7,8 +7,8 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire.errors import DeltawireError
-from deltawire.torch import arguments
-from deltawire.torch.staging import Staging
+from deltawire.torch.core import arguments
+from deltawire.torch.ddp.staging import Staging
 from models import Net, batch, fingerprint, train_step, wrapped
 from ranks import results
 

@@ -23,7 +23,7 @@ from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, added
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
-from deltawire.rounds.seeing import Seen
+from deltawire.rounds.observability import Seen
 
 _LOG = logging.getLogger("flwr")
 _SEEN = ("refused", "silent", "down_bytes", "up_bytes", "raw_bytes")

@@ -8,7 +8,7 @@ from deltawire.flower.grid import CompressedGrid
 from deltawire.policy import Policy
 from deltawire.rounds.intake import MOST_SAMPLES
 from deltawire.rounds.limits import TEN_MEDIANS, Medians
-from deltawire.rounds.seeing import Seen
+from deltawire.rounds.observability import Seen
 
 
 class Compressed(Strategy):

@@ -21,8 +21,8 @@ from deltawire.rounds.client import Client
 from deltawire.rounds.intake import Intake, Update
 from deltawire.rounds.limits import Medians
 from deltawire.rounds.messages import Download, ModelLayout, Reply, TensorLayout, layout_of
+from deltawire.rounds.observability import Seen, TensorBoard, live_line
 from deltawire.rounds.phases import Phase, Phases
-from deltawire.rounds.seeing import Seen, TensorBoard, live_line
 from deltawire.rounds.server import Server
 
 __all__ = [

@@ -1,30 +1,29 @@
-"""deltawire under PyTorch: one line makes DistributedDataParallel, or fully_shard between nodes,
+"""deltawire for PyTorch. One line makes DistributedDataParallel, or fully_shard between nodes,
 exchange compressed gradients::
 
     hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
-`LocalSteps` is for infrequent synchronization: it exchanges weight changes; `Averager` puts
-it where torch's post-local SGD has an averager. `ParameterServer` is for ranks that own the model
-and others that compute its gradients. `trace` records the gradients of any training run.
+`LocalSteps` synchronizes infrequently, by exchanging weight changes; `Averager` makes it the model
+averager of torch's post-local SGD. With `ParameterServer` some ranks own the model and the others
+compute its gradients. `trace` records the gradients of any training run.
 """
 
 from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
-from deltawire.torch.all_ranks import AllRanks
-from deltawire.torch.auto_explanation import AutoExplanation
-from deltawire.torch.auto_hook import AutoHook
-from deltawire.torch.averager import Averager
-from deltawire.torch.checkpoint import saved_states
-from deltawire.torch.explanation import Explanation, TensorRow, explain
-from deltawire.torch.fsdp_hook import ShardedHook
-from deltawire.torch.hook import Hook
-from deltawire.torch.local_steps import LocalSteps
-from deltawire.torch.momentum_advice import MomentumWarning
-from deltawire.torch.parameter_server import ParameterServer
-from deltawire.torch.recording import Recording, trace
-from deltawire.torch.registration import register
-from deltawire.torch.rendezvous import init_process_group
-from deltawire.torch.significance import SignificanceSource, significance_of
-from deltawire.torch.timeline import timeline
+from deltawire.torch.auto.explanation import AutoExplanation
+from deltawire.torch.auto.hook import AutoHook
+from deltawire.torch.core.checkpoint import saved_states
+from deltawire.torch.core.momentum_advice import MomentumWarning
+from deltawire.torch.core.process_group import init_process_group
+from deltawire.torch.core.significance import SignificanceSource, significance_of
+from deltawire.torch.ddp.hook import AllRanks, Hook
+from deltawire.torch.fsdp.hook import ShardedHook
+from deltawire.torch.local.averager import Averager
+from deltawire.torch.local.local_steps import LocalSteps
+from deltawire.torch.metrics.explanation import Explanation, TensorRow, explain
+from deltawire.torch.metrics.recording import Recording, trace
+from deltawire.torch.metrics.timeline import timeline
+from deltawire.torch.register import register
+from deltawire.torch.server.parameter_server import ParameterServer
 
 __all__ = [
     "AllRanks",
@@ -48,3 +47,32 @@ __all__ = [
     "timeline",
     "trace",
 ]
+
+# Modules that stood here until 0.1, and what they had for everybody.
+_ONCE_MODULES = {
+    "all_ranks": "AllRanks",
+    "auto_explanation": "AutoExplanation",
+    "auto_hook": "AutoHook",
+    "averager": "Averager",
+    "checkpoint": "saved_states",
+    "explanation": "explain",
+    "fsdp_hook": "ShardedHook",
+    "hook": "Hook",
+    "local_steps": "LocalSteps",
+    "loss_scale": "core.loss_scale",
+    "momentum_advice": "MomentumWarning",
+    "parameter_server": "ParameterServer",
+    "recording": "trace",
+    "registration": "register",
+    "rendezvous": "init_process_group",
+    "significance": "SignificanceSource",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ONCE_MODULES:
+        raise AttributeError(
+            f"deltawire.torch.{name} is no module any more: use deltawire.torch."
+            f"{_ONCE_MODULES[name]}"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
-"""What every door to an exchange has: a session, records, the first error, a state, an end."""
+"""The base of every hook and trainer: session, records, first error, state and end."""
 
 import contextlib
 import logging
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -11,10 +12,11 @@ from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
-from deltawire.torch import interrupt
-from deltawire.torch import scalars as flat
-from deltawire.torch.copied import CopiedSession
-from deltawire.torch.explanation import Explanation, NativeTensors, explanation
+from deltawire.torch.core import interrupt
+from deltawire.torch.core.abort_on_error import typed
+from deltawire.torch.core.detached_session import DetachedSession
+from deltawire.torch.metrics import scalars as flat
+from deltawire.torch.metrics.explanation import Explanation, TensorRow, explanation
 
 logger = logging.getLogger("deltawire")
 
@@ -24,8 +26,8 @@ class Participant(ClosesAtEnd, Door):
 
     Attributes:
         rank, world_size: in the process group.
-        summary_every: rank 0 logs a line every so many steps (logger "deltawire", INFO), when the
-            next step begins; None: never. May be set between steps.
+        summary_every: steps between the lines that rank 0 logs (logger "deltawire", INFO); None:
+            none. May be set between steps.
         group: the process group of the ranks that take part; None: all.
 
     Thread rule: the members below that are public may be called from any thread, `close` by one.
@@ -36,14 +38,14 @@ class Participant(ClosesAtEnd, Door):
 
     def __init__(
         self,
-        session: _core.Session | CopiedSession,
+        session: _core.Session | DetachedSession,
         place: tuple[int, int],
         history: History | None = None,
         *,
         group: dist.ProcessGroup | None = None,
         summary_every: int | None = None,
     ) -> None:
-        """`history`: of an exchange before, which this one goes on with."""
+        """`history`: that of an earlier exchange, to be continued."""
         super().__init__(session, place, history or History(place[0], self._nonfinite_advice))
         self._number = self._history.rank  # of this rank in messages
         self.group = group
@@ -54,16 +56,16 @@ class Participant(ClosesAtEnd, Door):
 
     @property
     def _who(self) -> str:
-        """This rank, for the others."""
+        """This rank's name in messages to the others."""
         return f"rank {self._number}"
 
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
-        Done at exit in any case. Buckets still in flight are aborted on every rank; local steps
-        since the last round (`LocalSteps`) are not exchanged. Called while an exception is on its
-        way (in a `finally`, or by the end of `with register(...) as hook:`) it tells the other
-        ranks of that one, which wait for this rank.
+        Happens at exit in any case. Buckets in flight are aborted on every rank; local steps since
+        the last round (`LocalSteps`) are not exchanged. If an exception is being handled (in a
+        `finally`, or at the end of `with register(...) as hook:`), the other ranks, which wait for
+        this one, get its text.
         """
         if not self._session.closed and (cause := exception_under_way()) is not None:
             self._tell(cause)
@@ -71,44 +73,49 @@ class Participant(ClosesAtEnd, Door):
         interrupt.unwatch(self)
 
     def leave(self) -> None:
-        """At exit: `close`, and no exchange is waited for. An exception that has ended the program
-        is told to the other ranks."""
+        """At exit: `close` without waiting for any exchange. If an exception has ended the program,
+        the other ranks get its text."""
         if not self._session.closed and (cause := exception_under_way(at_exit=True)) is not None:
             self._tell(cause)
         Participant.close(self)
 
     def _tell(self, cause: BaseException) -> None:
-        """The other ranks, why this one leaves."""
+        """Tells the other ranks why this one leaves."""
         self._session.abort(gave_up(self._who, cause))
 
     def explain(self) -> Explanation:
-        """What each tensor gets in the next step, and what it took in the last."""
+        """The codec of each tensor in the next step, and the bytes it took in the last."""
         raise NotImplementedError
 
     def buckets(self) -> list[dict]:
-        """Of each bucket of the last step, in order: `bucket`, `tensors` (their names), `native`
-        (the process group's own all-reduce has carried it), `elements`, `encode_ms`, `exchange_ms`,
-        `decode_ms`, `in_flight_ms` (from its gradients to its means), `bytes_sent`, `raw_bytes`,
-        `ratio`, `residual_norm` (see `TensorRow`). Call between steps; DeltawireError ("State")
-        within one. It reads all residuals once."""
-        return flat.bucket_rows(self._history.buckets, self.explain().rows)
+        """One dict for each bucket of the last step, in order: `bucket`, `tensors` (their names),
+        `elements`, `encode_ms`, `exchange_ms`, `decode_ms`, `in_flight_ms` (from gradients to
+        means), `bytes_sent`, `raw_bytes`, `ratio`, `residual_norm` (see `TensorRow`). Call between
+        steps; DeltawireError ("State") within one. Reads all residuals once."""
+        return self._bucket_rows(self._rows())
 
     def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
-        """`metrics()` as floats under names such as "deltawire/ratio", for TensorBoard, Weights &
-        Biases and whatever else takes numbers, with "deltawire/residual_norm", of all tensors
-        together; what is not a quantity (`digest`) or not known is left out.
+        """`metrics()` as floats with names such as "deltawire/ratio", for TensorBoard, Weights &
+        Biases and the like, plus "deltawire/residual_norm" over all tensors. Values that are no
+        quantities (`digest`) or not known are left out.
 
         Args:
-            per_bucket: those of `buckets()`, too, as "deltawire/bucket_0/encode_ms".
+            per_bucket: include `buckets()`, as "deltawire/bucket_0/encode_ms".
 
-        Call between steps; DeltawireError ("State") within one. It reads all residuals once.
+        Call between steps; DeltawireError ("State") within one. Reads all residuals once.
         """
-        rows = self.explain().rows
-        buckets = flat.bucket_rows(self._history.buckets, rows) if per_bucket else []
+        rows = self._rows()
+        buckets = self._bucket_rows(rows) if per_bucket else []
         return flat.scalars(self.metrics(), rows, buckets)
 
+    def _rows(self) -> Sequence[TensorRow]:
+        return self.explain().rows
+
+    def _bucket_rows(self, rows: Sequence[TensorRow]) -> list[dict]:
+        return flat.bucket_rows(self._history.buckets, rows)
+
     def _log_summary(self) -> None:
-        """At the beginning of a step, where one is due of those before it."""
+        """Called at the beginning of a step: logs the steps before it, if a line is due."""
         every, steps = self.summary_every, self._history.steps
         if not every or steps == 0 or steps % every or self.rank != 0:
             return
@@ -117,44 +124,38 @@ class Participant(ClosesAtEnd, Door):
             records = list(self._history.records)[-every:]
             logger.info("%s", flat.summary(steps, records, self.explain().rows))
 
-    def _explain(
-        self,
-        tensors: list[tuple[str, tuple[int, ...]]],
-        step: int,
-        native: NativeTensors | None = None,
-    ) -> Explanation:
+    def _explain(self, tensors: list[tuple[str, tuple[int, ...]]], step: int) -> Explanation:
         uses = self._session.explain(tensors, step)
         # A step that was not finite has left no trace.
         finite = (record for record in reversed(self._history.records) if record["finite"])
         last = next((record["bytes_sent"] for record in finite), None)
-        return explanation(self.spec, tensors, uses, step, (self.world_size, last), native)
+        return explanation(self.spec, tensors, uses, step, (self.world_size, last))
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""
-        if not isinstance(cause, DeltawireError):
-            cause = make_error("Aborted", gave_up(self._who, cause), self._number)
-        self._history.fail(cause)
-        self._session.abort(str(cause))
+        error = typed(cause, self._number)
+        self._history.fail(error)
+        self._session.abort(str(error))
 
     def _state(self, **more) -> dict:
-        """For checkpoints: where the state belongs, what the door adds, and the residuals as a
-        uint8 tensor, which every checkpoint format can carry."""
+        """A state for checkpoints: where it belongs, what the subclass adds, and the residuals as a
+        uint8 tensor, which every checkpoint format can store."""
         residuals = torch.frombuffer(bytearray(self._session.save()), dtype=torch.uint8)
         return {**self._state_place(), **more, "residuals": residuals}
 
     def _steps_that_count(self) -> int:
-        """Since training began. After a failure the step that failed isn't one of them, however far
-        it came here: all ranks that live have the same number, so that they can go on with it."""
+        """Committed steps since training began. A failed step is not counted, however far it came
+        on this rank: all surviving ranks have the same number to go on from."""
         return self._steps_before + self._history.steps
 
     def _go_on_after(self, steps: int) -> None:
-        """So many count from now on."""
+        """Continues the count of committed steps from `steps`."""
         self._steps_before = steps - self._history.steps
 
     def _check_state(
         self, state: dict, counts: tuple[str, ...], also: tuple[str, ...] = ()
     ) -> None:
-        """As `_check_place`, and raises where the residuals are no uint8 tensor."""
+        """Like `_check_place`; also raises unless the residuals are a uint8 tensor."""
         self._check_place(state, counts, also)
         residuals = state["residuals"]
         if not isinstance(residuals, torch.Tensor) or residuals.dtype != torch.uint8:
@@ -165,15 +166,16 @@ class Participant(ClosesAtEnd, Door):
             )
 
     def _load_residuals(self, state: dict) -> None:
-        """Puts back the residuals of a state, or raises DeltawireError and changes nothing."""
+        """Restores a state's residuals, or raises DeltawireError and changes nothing."""
         self._session.load(state["residuals"].cpu().contiguous().numpy())
 
     def _load_resized(self, residuals: list[torch.Tensor], tensors: list[tuple]) -> None:
-        """So, of all ranks that have saved, whatever their number; `tensors` as for `explain`."""
+        """Restores residuals from those of all ranks, whatever their number was. `tensors` as for
+        `_explain`."""
         states = [each.cpu().contiguous().numpy() for each in residuals]
         self._session.load_resized(states, tensors, (self.rank, self.world_size))
 
     def interrupted(self) -> None:
-        """Ends the exchange on every rank because of Ctrl-C here."""
+        """Ends the exchange on every rank after Ctrl-C on this one."""
         if not self._session.closed:
             self._session.abort(f"interrupted on {self._who}")

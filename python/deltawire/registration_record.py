@@ -1,0 +1,189 @@
+"""What the ranks of a job tell each other before they connect, in records of one length.
+
+What comes from other ranks is bytes with a limit, read as JSON and checked field by field: nothing
+is unpickled.
+"""
+
+import dataclasses
+import hmac
+import ipaddress
+import json
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+
+from deltawire import _core, terms
+from deltawire.errors import DeltawireError, make_error
+from deltawire.terms import TEXT_BYTES
+
+_TOKEN_BYTES = 32
+_HOST_BYTES = 255
+# A packed record: magic, u32 length, JSON, zeros. Twice what the texts can take.
+RECORD_BYTES = 8192
+_HEAD = struct.Struct("<4sI")
+_MAGIC = b"DWOF"
+
+
+@dataclasses.dataclass
+class RegistrationRecord:
+    """What a rank tells all others. Fields are sent by name, so that any version can read them.
+
+    Attributes:
+        settings: what must be equal on all ranks, as text (`Terms.text`).
+        host_name: of the machine.
+        endpoint: (host, port) of the rank's listener, or None with a problem.
+        problem: why this rank can't take part; it tells, so that nobody waits for it.
+        token: random bytes; rank 0's are everybody's.
+        proof: that the rank has the secret, where it has one: an HMAC of its `token`.
+    """
+
+    settings: str = ""
+    host_name: str = dataclasses.field(default_factory=lambda: socket.gethostname())
+    endpoint: tuple[str, int] | None = None
+    problem: str | None = None
+    token: bytes = dataclasses.field(default_factory=lambda: secrets.token_bytes(_TOKEN_BYTES))
+    proof: bytes | None = None
+
+
+def packed(record: RegistrationRecord) -> bytes:
+    """The record as RECORD_BYTES bytes."""
+    fields = dataclasses.asdict(record)
+    for name in ("token", "proof"):
+        fields[name] = fields[name] and fields[name].hex()
+    text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
+    return (_HEAD.pack(_MAGIC, len(text)) + text).ljust(RECORD_BYTES, b"\0")
+
+
+def unpacked(data: bytes, rank: int) -> RegistrationRecord:
+    """The inverse of `packed`. Raises "Corrupt", naming the rank, for anything else."""
+    try:
+        return _read_record(data)
+    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as cause:
+        raise make_error(
+            "Corrupt",
+            f"what rank {rank} sent at registration can't be read ({_line(str(cause))}); do all "
+            "ranks run the same deltawire?",
+            rank,
+        ) from None
+
+
+def _read_record(data: bytes) -> RegistrationRecord:
+    magic, length = _HEAD.unpack_from(data)
+    if magic != _MAGIC or length > len(data) - _HEAD.size:
+        raise ValueError("no record")
+    fields = json.loads(data[_HEAD.size : _HEAD.size + length].decode("utf-8"))
+    if type(fields) is not dict:
+        raise TypeError("not an object")
+    endpoint = fields["endpoint"]
+    if endpoint is not None:
+        host, port = _typed(endpoint, list)
+        ipaddress.ip_address(_text(host, _HOST_BYTES))
+        if not 1 <= _typed(port, int) <= 65_535:
+            raise ValueError("no such port")
+        endpoint = (host, port)
+    problem, proof = fields["problem"], fields["proof"]
+    return RegistrationRecord(
+        settings=_text(fields["settings"], TEXT_BYTES),
+        host_name=_text(fields["host_name"], _HOST_BYTES),
+        endpoint=endpoint,
+        problem=None if problem is None else _text(problem, TEXT_BYTES),
+        token=_token(fields["token"]),
+        proof=None if proof is None else _token(proof),
+    )
+
+
+def _typed(value, kind: type):
+    if type(value) is not kind:
+        raise TypeError(f"{kind.__name__} expected")
+    return value
+
+
+def _text(value, most: int) -> str:
+    """As it may stand in a message."""
+    text = _typed(value, str)
+    if len(text.encode("utf-8", "replace")) > most:
+        raise ValueError(f"a text of more than {most} bytes")
+    return _line(text)
+
+
+def _token(value) -> bytes:
+    token = bytes.fromhex(_typed(value, str))
+    if len(token) != _TOKEN_BYTES:
+        raise ValueError(f"a token of {len(token)} bytes")
+    return token
+
+
+def _line(text: str) -> str:
+    return _core.printable_line(text.encode("utf-8", "replace"), TEXT_BYTES)
+
+
+def check_alike(
+    records: list[RegistrationRecord], whole_of: Callable[[int, str], terms.Whole] | None = None
+) -> None:
+    """Raises, alike on every rank: "Aborted": a rank has a problem. "Mismatch": a rank has other
+    settings (`terms.check`, which says what `whole_of` is)."""
+    for rank, record in enumerate(records):
+        if record.problem is not None:
+            raise make_error("Aborted", f"rank {rank} could not register: {record.problem}", rank)
+    terms.check([record.settings for record in records], whole_of)
+
+
+def check_endpoints(records: list[RegistrationRecord]) -> None:
+    """Raises, alike on every rank, "InvalidArgument" where a rank listens on loopback, which
+    another machine can't reach; "Corrupt" where one says no endpoint."""
+    for rank, record in enumerate(records):
+        if record.endpoint is None:
+            raise make_error("Corrupt", f"rank {rank} says no endpoint", rank)
+        far = next((r for r, o in enumerate(records) if o.host_name != record.host_name), None)
+        if far is not None and ipaddress.ip_address(record.endpoint[0]).is_loopback:
+            raise make_error(
+                "InvalidArgument",
+                f"rank {rank} listens on {record.endpoint[0]}, which rank {far} on "
+                f"{records[far].host_name} can't reach; set MASTER_ADDR to an address of rank 0's "
+                "machine, or pass interface=",
+                rank,
+            )
+
+
+def check_secret(records: list[RegistrationRecord], own: int, secret: bytes | None) -> None:
+    """Raises "Unauthorized" where a rank has another secret than rank `own`, one has none."""
+    for rank, record in enumerate(records):
+        if secret is None and record.proof is not None:
+            known = f"rank {rank} has a token of its own and rank {own} has none"
+        elif secret is not None and record.proof is None:
+            known = f"rank {own} has a token of its own and rank {rank} has none"
+        elif secret is not None and not hmac.compare_digest(
+            record.proof, proof(secret, record.token)
+        ):
+            known = f"rank {rank} has another token than rank {own}"
+        else:
+            continue
+        raise make_error(
+            "Unauthorized", f"{known}; set DELTAWIRE_TOKEN, or token=, alike on every rank", rank
+        )
+
+
+def proof(secret: bytes, token: bytes) -> bytes:
+    """What only a rank that knows the secret can say of a record's token."""
+    return hmac.digest(secret, b"deltawire offer " + token, "sha256")
+
+
+def mesh_of(records: list[RegistrationRecord], rank: int, secret: bytes | None) -> _core.Mesh:
+    """What a session needs to connect to all of them.
+
+    Without a secret the token is rank 0's, which came through the process group. With one it is
+    made of both, so that no other job of the same secret has it, and nobody who saw the gather.
+    """
+    token = records[0].token
+    if secret is not None:
+        token = hmac.digest(secret, b"deltawire token " + token, "sha256")
+    endpoints = [record.endpoint for record in records]
+    return _core.Mesh(rank, endpoints, token, records[0].settings)
+
+
+def problem_of(cause: Exception) -> str:
+    """One line for the other ranks."""
+    text = " ".join(str(cause).split())
+    known = isinstance(cause, DeltawireError)
+    return _line(text if known else f"{type(cause).__name__}: {text}")

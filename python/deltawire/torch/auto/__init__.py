@@ -1,0 +1,1 @@
+"""register(model, "auto"): measures steps, plans, and picks a codec while it trains."""

@@ -1,0 +1,213 @@
+"""Chooses, together with the other ranks and between two steps, which exchange comes next."""
+
+import logging
+import statistics
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.history import History
+from deltawire.torch.auto import decision as decisions
+from deltawire.torch.auto.connector import LAST_STEP, Connector
+from deltawire.torch.auto.decision import Decision
+from deltawire.torch.auto.measuring import Measuring
+from deltawire.torch.auto.step_clock import StepClock
+from deltawire.torch.core.leader_decides import leader_decides
+from deltawire.torch.ddp.hook import Hook
+
+logger = logging.getLogger("deltawire")
+
+WARM_UP = 2  # steps after a change: DDP cuts its buckets anew after the first, caches are cold
+MEASURED = 8  # steps that a decision is made from
+WATCHED = 50  # steps between two looks at whether exchanges take what they took
+MOST_WATCHED = 800  # the distance doubles as long as nothing changes
+
+
+class Chooser:
+    """Goes from phase to phase: measuring, trying (compressed and native steps alternate),
+    compressing, native, leaving (a last step that sends the residuals).
+
+    Thread rule: the training loop and its backward pass; `median_ms` and attributes: any thread.
+
+    Args:
+        connector: opens exchanges.
+        measuring: makes this rank's measurements.
+        history: the one that all exchanges continue.
+
+    Attributes:
+        hook: the hook that compresses; None: the native all-reduce.
+        decision: the latest one; None before the first plan, and while another is needed.
+        phase: see above.
+        plans: the number of plans made.
+    """
+
+    def __init__(self, connector: Connector, measuring: Measuring, history: History) -> None:
+        self.hook: Hook | None = None
+        self.decision: Decision | None = None
+        self.phase = "measuring"
+        self.plans = 0
+        self._connector = connector
+        self._measuring = measuring
+        self._history = history
+        self._clock = StepClock()
+        self._watched = WATCHED
+        self._measured_ms: float | None = None  # of steps before the last look at them
+        self.enter("measuring")
+
+    # During a step.
+
+    @property
+    def is_timed(self) -> bool:
+        """Native steps are timed only shortly before they are looked at, because timing costs a
+        call into Python for each bucket."""
+        return self.phase != "native" or self._steps >= self._due - MEASURED
+
+    def begin(self) -> None:
+        """A forward pass begins."""
+        if self.is_timed:
+            self._clock.begin()
+
+    def hook_for(self, bucket: dist.GradBucket) -> Hook | None:
+        """Called for each bucket before its exchange: the hook that exchanges it, or None for the
+        native all-reduce."""
+        last = bucket.is_last()
+        # Alternating steps see the same load; residuals wait for the next compressed step.
+        coded = self.hook is not None and not (self.phase == "trying" and self._steps % 2)
+        if self.is_timed:
+            self._clock.ready(last, coded)
+        if not coded and self.phase == "measuring" and self._steps == WARM_UP - 1:
+            self._measuring.sample(bucket)
+        self._steps += last
+        return self.hook if coded else None
+
+    def over(self, exchanged: torch.futures.Future) -> torch.Tensor:
+        """The exchange of a bucket of a timed step is over; returns its result, or raises."""
+        self._clock.over()
+        return exchanged.value()
+
+    # Between two steps.
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the ranks communicate before the next step."""
+        return self._steps >= self._due
+
+    def enter(self, phase: str) -> None:
+        """Begins a phase."""
+        self._measured_ms = self.median_ms() if self.phase == phase else None
+        self.phase = phase
+        self._steps = 0  # begun since then
+        self._due = {
+            "measuring": WARM_UP + MEASURED,  # and then a step for each piece
+            "trying": WARM_UP + 2 * MEASURED,
+            "leaving": 1,
+        }.get(phase, self._watched)
+        self._clock.restart(WARM_UP if phase in ("measuring", "trying") else 1)
+
+    def turn(self) -> None:
+        """The ranks communicate, and switch together. Raises DeltawireError, on every rank."""
+        if self.phase == "leaving":
+            self._leave()
+        elif self.phase == "measuring":
+            if self._measuring.advance(self._said_of(False)):
+                self._plan()
+        elif self.phase == "trying":
+            self._judge()
+        else:
+            self._watch()
+
+    def resume(self, hook: Hook | None, phase: str, decision: Decision | None) -> None:
+        """Continues with a saved choice."""
+        if self.hook is not None:
+            self.hook.close()
+        self.hook, self.decision = hook, decision
+        self._measuring.end()
+        self.enter(phase)
+
+    def median_ms(self) -> float | None:
+        """The median of the latest steps on this rank; None before them."""
+        ends = self._said_of(self.hook is not None)["ends"]
+        return 1e3 * statistics.median(ends) if ends else self._measured_ms
+
+    def _said_of(self, coded: bool) -> dict:
+        times = [each for each in self._clock.times() if each.coded == coded]
+        return {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
+
+    def _decided(
+        self, own: dict, decide: Callable[[list[dict]], Decision | None]
+    ) -> Decision | None:
+        """Rank 0's decision from the reports of all ranks."""
+
+        def answer(said: list[dict]) -> dict:
+            decision = decide(said)
+            return {} if decision is None else decision.as_dict()
+
+        decided = leader_decides(own, answer, self._connector.group)
+        return decisions.decision_of(decided) if decided else None
+
+    def _plan(self) -> None:
+        tier, own = self._connector.tier, self._measuring.figures()
+        decision = self._decided(own, lambda said: decisions.choose(said, tier))
+        if decision is None:  # too few whole steps, or gradients that are not finite
+            self.enter("measuring")
+            return
+        self.plans += 1
+        self._watched = WATCHED
+        self._measuring.end()
+        self.decision = decision
+        if decision.spec is None:
+            self.enter("native")
+        else:
+            self.hook = self._connector.hook(decision.spec, self._history)
+            self.enter("trying")
+        self._log(logging.INFO, f"{decision.reason} (tier {tier})")
+
+    def _judge(self) -> None:
+        tried, own = self.decision, self._said_of(True) | {"native": self._said_of(False)}
+        decision = self._decided(own, lambda said: decisions.judge(tried, said))
+        if decision is None:
+            self.enter("trying")
+            return
+        self.decision = decision
+        if decision.spec is not None:
+            self.enter("compressing")
+            return
+        self._log(logging.WARNING, decision.reason)
+        self._begin_leaving()
+
+    def _watch(self) -> None:
+        decision, own = self.decision, self._said_of(self.hook is not None)
+        group = self._connector.group
+        why = leader_decides(own, lambda said: {"why": decisions.departs(decision, said)}, group)
+        if why["why"] is None:
+            self._watched = min(2 * self._watched, MOST_WATCHED)
+            self.enter(self.phase)
+            return
+        self._log(logging.INFO, why["why"])
+        self.decision = None
+        self._begin_leaving()
+
+    def _begin_leaving(self) -> None:
+        """Leaves the exchange, after one more step that sends its residuals, if it has any."""
+        if self.hook is not None and _core.keeps_residual(self.hook.spec):
+            self.hook.go_to_step(LAST_STEP)
+            self.enter("leaving")
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Ends the exchange after its last step. A step that was not finite sent nothing, and is
+        repeated."""
+        if self.phase == "leaving" and not self._history.records[-1]["finite"]:
+            self.enter("leaving")
+            return
+        if self.hook is not None:
+            self.hook.close()
+            self.hook = None
+        self.enter("native" if self.decision is not None else "measuring")
+
+    def _log(self, level: int, text: str) -> None:
+        if self._history.rank == 0:
+            logger.log(level, "auto: %s", text)

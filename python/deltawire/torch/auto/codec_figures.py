@@ -1,0 +1,198 @@
+"""Measures codecs on a rank's own gradients, for the planner: bits a value and processor time."""
+
+import statistics
+import time
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+
+from deltawire import _core
+from deltawire.channel import Channel
+from deltawire.errors import DeltawireError
+from deltawire.planner import tier_of
+from deltawire.policy import pattern_and_codec
+
+# By tier, those that trained as well as float32 in docs/compare.md, "What trains".
+CANDIDATES = {
+    "lossless": ("gcomp:lossless=on", "zstd"),
+    "near-lossless": ("bf16",),
+    "lossy": ("int8", "fp8", "qsgd", "3lc", "terngrad", "natural"),
+}
+# Of gradients of 16 bits, which the native all-reduce sends as they are. A mean of theirs has more
+# bits, so that what is lossless gains only where no mean travels. Their lowest 12 bits are 0 in
+# float32: cut there, gcomp takes 15.
+OF_16_BITS = {
+    **CANDIDATES,
+    "lossless": ("gather(zstd)",),
+    "near-lossless": ("gcomp:cut=12", "bf16"),
+}
+OF_FLOAT16 = {**OF_16_BITS, "near-lossless": ("gcomp:cut=12", "fp16")}
+OF_SEVERAL = {**CANDIDATES, "near-lossless": OF_16_BITS["near-lossless"]}
+MOST_VALUES = 1 << 19  # of a sample: some milliseconds a round and codec
+_PART = 81_920  # of `direct`: docs/format.md, "Parts"
+_SMALL = 1024  # values; what it takes is mostly what any message takes
+_ROUNDS = 8  # with error feedback, whose first messages are smaller than the later ones
+_ALIKE = 4  # rounds without it: messages are alike
+
+
+def candidates(tier: str, dtypes: AbstractSet[str]) -> list[str]:
+    """The specs to try for gradients of these dtypes, within a tier."""
+    by_tier = OF_16_BITS if dtypes != {"float16"} else OF_FLOAT16
+    if "float32" in dtypes:
+        by_tier = CANDIDATES if dtypes == {"float32"} else OF_SEVERAL
+    tiers = list(by_tier)
+    return [spec for each in tiers[: tiers.index(tier) + 1] for spec in by_tier[each]]
+
+
+def sample_places(elements: int, most: int = MOST_VALUES) -> list[tuple[int, int]]:
+    """(first, count) of the parts of a tensor to measure with: evenly spread, or all of them if
+    they have at most `most` values together."""
+    parts = [(at, min(_PART, elements - at)) for at in range(0, elements, _PART)]
+    stride = max(1, -(-elements // max(1, most)))
+    return parts[::stride]
+
+
+def measure(
+    specs: list[str], parts: dict[str, np.ndarray], min_elements: int
+) -> tuple[list[dict], list[str]]:
+    """Measures each codec. Returns figures as `CodecFigures` takes them, and a line about each
+    codec that could not be measured.
+
+    Args:
+        specs: codecs, or patterns with codecs.
+        parts: float32, flat, as an exchange cuts them.
+        min_elements: as for `register`.
+    """
+    trials = Trials(specs, parts, min_elements)
+    for _ in range(trials.rounds):
+        trials.advance()
+    return trials.results()
+
+
+class Trials:
+    """Does the work of `measure` in rounds of some milliseconds each.
+
+    Args:
+        specs, parts, min_elements: as for `measure`; without parts rounds do nothing.
+
+    Attributes:
+        rounds: their number, which does not depend on the parts.
+    """
+
+    def __init__(self, specs: list[str], parts: dict[str, np.ndarray], min_elements: int) -> None:
+        self.specs = specs
+        self._parts = parts
+        self._trials = [_Trial(spec, parts, min_elements) for spec in specs]
+        self._left = [each for each in self._trials for _ in range(each.rounds)][::-1]
+        self.rounds = len(self._left)
+        self._overhead: tuple[float, float] | None = None
+
+    def advance(self) -> None:
+        """Does the next round."""
+        trial = self._left.pop()
+        if self._parts and self._overhead is None:
+            # What a call through Python costs an exchange does not pay.
+            self._overhead = _small_seconds("fp32", self._parts)
+        if self._parts and trial.refused is None:
+            trial.advance()
+
+    def results(self) -> tuple[list[dict], list[str]]:
+        """What `measure` returns; call it after all rounds."""
+        if not self._parts:
+            return [], []
+        refused = [each.refused for each in self._trials if each.refused is not None]
+        taken = [each for each in self._trials if each.refused is None]
+        return [each.figures(self._overhead) for each in taken], refused
+
+
+class _Trial:
+    """Measures one codec. `refused`: why it can't encode the values, in a line."""
+
+    def __init__(self, spec: str, parts: dict[str, np.ndarray], min_elements: int) -> None:
+        self.refused: str | None = None
+        self.rounds = _ROUNDS if _core.keeps_residual(spec) else _ALIKE
+        self._spec = spec
+        self._canonical = _core.canonical_spec(spec)
+        self._pattern, self._codec = pattern_and_codec(self._canonical)
+        self._parts = parts
+        self._min_elements = min_elements
+        self._channel: Channel | None = None
+        self._times: list[tuple[float, float]] = []
+        self._sizes: list[int] = []
+        self._small = 0.0, 0.0
+        self._error = 0.0
+
+    def advance(self) -> None:
+        try:
+            self._advance()
+        except DeltawireError as cause:
+            self.refused = f"{self._spec}: {cause}"
+
+    def _advance(self) -> None:
+        first = self._channel is None
+        if first:
+            self._channel = Channel(self._codec, min_elements=self._min_elements)
+            self._small = _small_seconds(self._codec, self._parts)
+        encoding, message = _timed(lambda: self._channel.encode(self._parts))
+        out = {name: np.zeros_like(part) for name, part in self._parts.items()}
+        decoding, _ = _timed(lambda: self._channel.decode(message, out))
+        if first:  # no residual yet
+            self._error = _relative_l2(self._parts, out)
+        self._times.append((encoding, decoding))
+        self._sizes.append(len(message))
+
+    def figures(self, overhead: tuple[float, float]) -> dict:
+        values = sum(part.size for part in self._parts.values())
+        long = [min(each) for each in zip(*self._times[1:], strict=True)]
+        few = min(_SMALL, values)
+        coding = [
+            _line(small - call, few, whole - call, values)
+            for small, call, whole in zip(self._small, overhead, long, strict=True)
+        ]
+        return {
+            "spec": self._canonical,
+            "pattern": self._pattern,
+            "tier": tier_of(_core.is_lossless(self._codec), self._error),
+            "bits_per_value": 8 * statistics.mean(self._sizes[self.rounds // 2 :]) / values,
+            "encode": coding[0],
+            "decode": coding[1],
+            "shares_parts": self._codec.startswith("gcomp"),
+        }
+
+
+def _small_seconds(codec: str, parts: dict[str, np.ndarray]) -> tuple[float, float]:
+    """Seconds (to encode, to decode) a small message: the fastest of several."""
+    longest = max(parts.values(), key=lambda part: part.size)
+    small = {"small": longest[:_SMALL].copy()}
+    channel = Channel(codec, min_elements=0)
+    times = []
+    for _ in range(_ROUNDS):
+        encoding, message = _timed(lambda: channel.encode(small))
+        out = {"small": np.zeros_like(small["small"])}
+        times.append((encoding, _timed(lambda out=out, m=message: channel.decode(m, out))[0]))
+    encode, decode = zip(*times, strict=True)
+    return min(encode), min(decode)
+
+
+def _timed(action) -> tuple[float, object]:
+    """(seconds, result) of a call, in processor time of this thread, so that other ranks on the
+    same cores don't count."""
+    began = time.thread_time()
+    made = action()
+    return time.thread_time() - began, made
+
+
+def _line(small: float, few: int, long: float, values: int) -> tuple[float, float]:
+    """(seconds a message, seconds a value) of the line through a small and a long message."""
+    if values <= few or long <= small:
+        return 0.0, max(0.0, long) / values
+    each = (long - max(0.0, small)) / (values - few)
+    return max(0.0, small - each * few), each
+
+
+def _relative_l2(parts: dict[str, np.ndarray], out: dict[str, np.ndarray]) -> float:
+    lost = sum(
+        float(np.square(out[name] - part, dtype=np.float64).sum()) for name, part in parts.items()
+    )
+    whole = sum(float(np.square(part, dtype=np.float64).sum()) for part in parts.values())
+    return (lost / whole) ** 0.5 if whole else 0.0

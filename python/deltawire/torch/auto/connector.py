@@ -1,0 +1,84 @@
+"""Opens the exchanges of `auto`, one after another."""
+
+from collections.abc import Callable
+
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.history import History
+from deltawire.policy import pattern_and_codec
+from deltawire.terms import Terms
+from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.settings import ExchangeSettings, Settings
+from deltawire.torch.ddp.hook import Hook
+from deltawire.torch.ddp.parameters import DDPParameters
+
+LAST_STEP = 1 << 40  # of an exchange that is left: see `Connector.hook`
+
+
+class Connector:
+    """Opens exchanges between the ranks of a group, one after another. Each call is a collective on
+    the group and opens new connections.
+
+    Attributes:
+        group, place: the group, and (rank, world size) in it.
+        settings: those of all exchanges.
+        tier: what the codecs may lose.
+        parameters: the model's; set by the check of the first `session`.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, tier: str, settings: Settings) -> None:
+        self.group = group
+        self.place = dist.get_rank(group), dist.get_world_size(group)
+        self.settings = settings
+        self.tier = tier
+        self.parameters: DDPParameters | None = None
+
+    def session(self, spec: str, check: Callable[[], None] = lambda: None) -> _core.Session:
+        """Opens a session. Raises like `register`, on every rank alike, also what `check()` raises
+        on this rank."""
+        return self._connected(spec, check)[0]
+
+    def hook(self, spec: str, history: History) -> Hook:
+        """Opens an exchange that can be left without loss: from step `LAST_STEP` on it sends
+        float32, which includes all residuals.
+
+        Args:
+            spec: pattern and codec, canonical.
+            history: the one that the hook continues.
+        """
+        return self.hook_of(_spec_to_leave(spec), history)
+
+    def hook_of(self, spec: str, history: History) -> Hook:
+        """Like `hook`, with the complete spec, for example one from a checkpoint."""
+        session, made = self._connected(spec)
+        return Hook(
+            session,
+            self.parameters,
+            self.place,
+            made.timeout_ms,
+            loss_scale=made.loss_scale,
+            history=history,
+            group=self.group,
+            summary_every=self.settings.summary_every,
+        )
+
+    def _connected(
+        self, spec: str, check: Callable[[], None] = lambda: None
+    ) -> tuple[_core.Session, ExchangeSettings]:
+        with bootstrap.Meeting(self.group) as meeting:
+            check()
+            made = self.settings.exchange(spec, self.group)
+            chosen = {"spec": arguments.AUTO, "tier": self.tier, "exchange": made.spec}
+            meeting.agree_on(Terms("register", self.parameters.lines(), **made.terms() | chosen))
+            made.listen(meeting)
+        return made.connect(meeting), made
+
+
+def _spec_to_leave(spec: str) -> str:
+    if not _core.keeps_residual(spec):
+        return spec
+    pattern, codec = pattern_and_codec(spec)
+    if ", rest " in codec:  # rules, of which the first that fits decides
+        return f"{pattern}(step>={LAST_STEP}: fp32, {codec})"
+    return f"{pattern}(step<{LAST_STEP}: {codec}, rest fp32)"

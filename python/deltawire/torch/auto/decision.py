@@ -1,0 +1,365 @@
+"""What `auto` decides from the measurements of all ranks. Pure functions, without clock or socket:
+rank 0 calls them and tells the others the result.
+
+A rank's measurement is a dict that JSON can carry: `ready` (for each step the seconds at which each
+bucket was ready), `ends` (for each step), and for a plan `buckets` ([[(name, elements)]]),
+`value_bytes` (for each bucket, bytes a value in the native all-reduce), `figures` (see
+`codec_figures.measure`), `uncoded` (the same for fp32, or None), `refused`, `link` ((bytes a
+second, latency)), `host`, `processors` and `threads`.
+"""
+
+import dataclasses
+import json
+import statistics
+from collections import Counter
+from collections.abc import Callable
+
+from deltawire.errors import make_error
+from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
+from deltawire.torch.auto import mix as auto_mix
+
+PHASES = ("measuring", "trying", "compressing", "native", "leaving")
+LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/planner.md
+DEPARTS = 2.0  # so many times longer or shorter, and the exchange is another
+_NOTICED = 0.1  # share of a step: changes of the exchange below it change nothing
+_SURE = 2.0  # standard errors
+_BEYOND = 1.25  # times what the ranks measured: how far the native steps may correct the link
+_BISECTIONS = 20
+_TOLD_BY = 0.01  # share of a step: what no measurement tells apart
+_TIERS = ("lossless", "near-lossless", "lossy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What the ranks do from now on. All times are milliseconds a step.
+
+    Attributes:
+        spec: the chosen exchange, canonical; None: the native all-reduce.
+        reason: one line.
+        native_ms: measured native steps: the median over steps of the slowest rank.
+        exchange_ms: the part of a step after the computation, as last measured.
+        plain_ms, predicted_ms: predictions for a native step, and for one with the choice.
+        link: (bytes a second, latency in seconds); the rate is what `link_rate` returns.
+        rows: of the plan: codec, tier, bits_per_value, predicted_ms, times_faster, gains_below
+            (bytes a second, None: never), allowed.
+        refused: candidates that could not be measured, and why.
+        native_bits: mean bits a value in the native all-reduce.
+        by_bucket: the codec of each bucket, if they differ.
+    """
+
+    spec: str | None
+    reason: str
+    native_ms: float
+    exchange_ms: float
+    plain_ms: float
+    predicted_ms: float
+    link: tuple[float, float] = (0.0, 0.0)
+    rows: tuple[dict, ...] = ()
+    refused: tuple[str, ...] = ()
+    native_bits: float = 32.0
+    by_bucket: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The choice in words: a spec, or which codec is used in which buckets."""
+        if self.spec is not None and self.by_bucket:
+            return auto_mix.label(self.spec.partition("(")[0], self.by_bucket)
+        return self.spec or "native"
+
+    def as_dict(self) -> dict:
+        """For JSON; `decision_of` reads it."""
+        return dataclasses.asdict(self)
+
+
+def decision_of(said: dict) -> Decision:
+    """The inverse of `as_dict`. Raises ValueError for anything else."""
+    try:
+        made = Decision(**said)
+    except TypeError as cause:
+        raise ValueError(f"it is no decision: {cause}") from cause
+    times = [v for k, v in said.items() if k.endswith("_ms")]
+    if not isinstance(made.spec, str | None) or not all(isinstance(t, int | float) for t in times):
+        raise ValueError("its spec is no text, or its times are no numbers")
+    listed = ("link", "rows", "refused", "by_bucket")
+    return dataclasses.replace(made, **{name: tuple(getattr(made, name)) for name in listed})
+
+
+def choice_of(state: dict) -> tuple[str, Decision | None]:
+    """(phase, decision) of a hook's state. Raises InvalidArgumentError if it has none."""
+    text = state.get("auto") if isinstance(state, dict) else None
+    if not isinstance(text, str):
+        raise make_error(
+            "InvalidArgument",
+            'the state has no choice of "auto": it was saved by register with a codec; register '
+            "the model with that one, or start without the state",
+        )
+    try:
+        said = json.loads(text)
+        phase, decision = said["phase"], said["decision"]
+        if phase not in PHASES:
+            raise ValueError(f"phase {phase!r} is unknown")
+        return phase, None if decision is None else decision_of(decision)
+    except (ValueError, KeyError, TypeError) as cause:
+        raise make_error("InvalidArgument", f"the state's choice is damaged: {cause}") from cause
+
+
+@dataclasses.dataclass(frozen=True)
+class StepsOfAll:
+    """The steps of all ranks: the slowest rank of each step, which the others wait for, then the
+    median over steps.
+
+    Attributes:
+        ready: seconds until each bucket is ready.
+        end: seconds until the step ends.
+        spread: median absolute deviation of the ends.
+        count: number of steps.
+    """
+
+    ready: tuple[float, ...]
+    end: float
+    spread: float
+    count: int
+
+    @property
+    def exchange(self) -> float:
+        """Seconds of a step after the computation."""
+        return max(0.0, self.end - self.ready[-1])
+
+    @property
+    def error(self) -> float:
+        """The standard error of `end`. That of a median of n values is about 1.25 s / sqrt(n),
+        where s is 1.48 median absolute deviations."""
+        return 1.86 * self.spread / self.count**0.5
+
+
+def steps_of(said: list[dict]) -> StepsOfAll | None:
+    """Combines the ranks' steps. None if a rank has no complete step, or if DDP has rebuilt its
+    buckets meanwhile."""
+    count = min(len(each["ends"]) for each in said)
+    if not count:
+        return None
+    ready = [each["ready"][-count:] for each in said]
+    if len({len(step) for steps in ready for step in steps}) != 1:
+        return None
+    ends = [max(each) for each in zip(*(rank["ends"][-count:] for rank in said), strict=True)]
+    moments = []
+    for bucket in range(len(ready[0][0])):
+        slowest = [max(rank[step][bucket] for rank in ready) for step in range(count)]
+        moments.append(max([statistics.median(slowest), *moments[-1:]]))
+    middle = statistics.median(ends)
+    spread = statistics.median(abs(end - middle) for end in ends)
+    return StepsOfAll(tuple(moments), middle, spread, count)
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """The planner's answers.
+
+    Attributes:
+        plan: one codec for all buckets.
+        link: the link that explains the measured native steps.
+        by_bucket: a choice for each bucket that is predicted to beat the plan's best, or None.
+        refused: why such a choice can't be made, if so.
+    """
+
+    plan: Plan
+    link: Link
+    by_bucket: auto_mix.BucketChoice | None
+    refused: str | None
+
+
+def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Planned:
+    """Asks the planner with the ranks' measurements: the link that explains the native steps,
+    codecs as slow as on the slowest rank, and cores a rank as on the most crowded machine."""
+    buckets = list(zip(said[0]["buckets"], steps.ready, strict=True))
+    workload = Workload(
+        [([(name, count) for name, count in tensors], ready) for tensors, ready in buckets],
+        steps.ready[-1],
+        said[0]["value_bytes"],
+    )
+    threads = min(each["threads"] for each in said)
+    machine = Machine(cores=cores_of(said), coding_threads=threads)
+    latency = max(s["link"][1] for s in said)
+
+    def plan(rate: float, figures: list[CodecFigures]) -> Plan:
+        link = Link(rate, latency_seconds=latency)
+        return make_plan(workload, len(said), link, figures, machine, tier, LEAST_GAIN)
+
+    rates = [s["link"][0] for s in said]
+    rate = link_rate(rates, steps.end, lambda rate: plan(rate, []).plain.step_seconds)
+    link, figures = Link(rate, latency_seconds=latency), _figures(said)
+    by_bucket = refused = None
+    uncoded = [each["uncoded"] for each in said]
+    if figures and all(uncoded):
+        site = workload, len(said), link, machine
+        names = said[0]["buckets"]
+        worst = _slowest_of_all(uncoded)
+        by_bucket, refused = auto_mix.choose(site, names, figures, worst, tier)
+    return Planned(plan(rate, figures), link, by_bucket, refused)
+
+
+def link_rate(measured: list[float], native: float, predicted: Callable[[float], float]) -> float:
+    """The rate, in bytes a second, at which the predicted native step takes as long as the measured
+    one.
+
+    Probes alone don't suffice: they end on all ranks at once, so that a rank that began early
+    measures a lower rate, and they don't see the load of a training step. Native steps do. The
+    result stays within the range of the probes, widened by a quarter: whatever else made a step
+    slow is not the link's fault.
+
+    Args:
+        measured: the rate of each rank's probe.
+        native: seconds of a native step.
+        predicted: seconds of a native step at a rate; never longer at a higher one.
+    """
+    low, high = min(measured) / _BEYOND, max(measured) * _BEYOND
+    if predicted(low) - predicted(high) < _TOLD_BY * native:
+        return min(measured)  # the step does not depend on it: it is hidden, or all latency
+    for _ in range(_BISECTIONS):
+        middle = (low * high) ** 0.5
+        if predicted(middle) > native:
+            low = middle
+        else:
+            high = middle
+    return (low * high) ** 0.5
+
+
+def cores_of(said: list[dict]) -> float:
+    """Cores a rank, on the machine with the fewest for each rank."""
+    ranks = Counter(each["host"] for each in said)
+    return min(each["processors"] / ranks[each["host"]] for each in said)
+
+
+def _figures(said: list[dict]) -> list[CodecFigures]:
+    by_rank = [{figures["spec"]: figures for figures in each["figures"]} for each in said]
+    made = []
+    for spec in by_rank[0]:
+        if all(spec in each for each in by_rank):  # else a rank's values are none for it
+            made.append(CodecFigures(**_slowest_of_all([each[spec] for each in by_rank])))
+    return made
+
+
+def _slowest_of_all(figures: list[dict]) -> dict:
+    """Combines all ranks' figures of one codec."""
+    return figures[0] | {
+        "tier": max((each["tier"] for each in figures), key=_TIERS.index),
+        "bits_per_value": statistics.mean(each["bits_per_value"] for each in figures),
+        "encode": _slowest(figures, "encode"),
+        "decode": _slowest(figures, "decode"),
+    }
+
+
+def _slowest(figures: list[dict], key: str) -> tuple[float, float]:
+    return tuple(max(each[key][i] for each in figures) for i in range(2))
+
+
+def choose(said: list[dict], tier: str) -> Decision | None:
+    """The plan's choice, or native if the plan or the measured native step speaks against it. None
+    if there are too few steps to decide."""
+    steps = steps_of(said)
+    if steps is None or any(not each["figures"] and not each["refused"] for each in said):
+        return None
+    if any(len(each["buckets"]) != len(steps.ready) for each in said):
+        return None
+    planned = plan_of(said, steps, tier)
+    plan, link = planned.plan, planned.link
+    native = 1e3 * steps.end
+    refused = sorted({line for each in said for line in each["refused"]})
+    decision = Decision(
+        spec=None,
+        reason=plan.reason,
+        native_ms=native,
+        exchange_ms=1e3 * steps.exchange,
+        plain_ms=1e3 * plan.plain.step_seconds,
+        predicted_ms=1e3 * plan.plain.step_seconds,
+        link=(link.up_bytes_per_second, link.latency_seconds),
+        rows=tuple(map(_row, plan.rows)),
+        refused=(*refused, *([planned.refused] if planned.refused else [])),
+        native_bits=_native_bits(said[0]),
+    )
+    chosen = _chosen(decision, planned)
+    if chosen.spec is None or chosen.predicted_ms <= (1 - LEAST_GAIN) * native:
+        return chosen
+    reason = (
+        f"do not compress: the native step was measured as {native:.2f} ms, and the best, "
+        f"{chosen.label}, is predicted to take {chosen.predicted_ms:.2f} ms"
+    )
+    return dataclasses.replace(decision, reason=reason)
+
+
+def _chosen(native: Decision, planned: Planned) -> Decision:
+    """The plan's choice: by bucket, for all buckets, or native if the best gains too little."""
+    plan, mix = planned.plan, planned.by_bucket
+    if mix is not None and mix.predicted_ms <= (1 - LEAST_GAIN) * native.plain_ms:
+        made = dataclasses.replace(
+            native, spec=mix.spec, predicted_ms=mix.predicted_ms, by_bucket=mix.of_bucket
+        )
+        allowed = [row for row in native.rows if row["allowed"]]
+        best = min(allowed, key=lambda row: row["predicted_ms"])
+        reason = (
+            f"{made.label}: {mix.predicted_ms:.2f} ms a step instead of {native.plain_ms:.2f} ms, "
+            f"{native.plain_ms / mix.predicted_ms:.3g} times as fast; with {best['codec']} in all "
+            f"buckets {best['predicted_ms']:.2f} ms"
+        )
+        return dataclasses.replace(made, reason=reason)
+    if plan.chosen is None:
+        return native
+    row = native.rows[plan.chosen]
+    return dataclasses.replace(native, spec=row["codec"], predicted_ms=row["predicted_ms"])
+
+
+def _native_bits(measured: dict) -> float:
+    counts = [sum(count for _, count in tensors) for tensors in measured["buckets"]]
+    sent = sum(c * b for c, b in zip(counts, measured["value_bytes"], strict=True))
+    return 8 * sent / sum(counts)
+
+
+def _row(row) -> dict:
+    return {
+        "codec": row.figures.spec,
+        "tier": row.figures.tier,
+        "bits_per_value": row.figures.bits_per_value,
+        "predicted_ms": 1e3 * row.prediction.step_seconds,
+        "times_faster": row.times_faster,
+        "gains_below": row.gains_below,
+        "allowed": row.allowed,
+    }
+
+
+def judge(decision: Decision, said: list[dict]) -> Decision | None:
+    """Compares steps with the choice and native ones, which alternated (`native` has the latter's
+    measurement): returns the choice with measured times, or native unless the choice is faster
+    beyond noise. None if there are too few steps to decide."""
+    coded, plain = steps_of(said), steps_of([each["native"] for each in said])
+    if coded is None or plain is None:
+        return None
+    took, native = 1e3 * coded.end, 1e3 * plain.end
+    noise = _SURE * 1e3 * (coded.error**2 + plain.error**2) ** 0.5
+    if took + noise < native:
+        return dataclasses.replace(decision, native_ms=native, exchange_ms=1e3 * coded.exchange)
+    reason = (
+        f"back to the native all-reduce: with {decision.label} a step took {took:.2f} ms instead "
+        f"of {native:.2f} ms: no gain beyond the noise of {noise:.2f} ms; "
+        f"{decision.predicted_ms:.2f} ms were predicted"
+    )
+    return dataclasses.replace(
+        decision,
+        spec=None,
+        by_bucket=(),
+        reason=reason,
+        native_ms=native,
+        predicted_ms=decision.plain_ms,
+        exchange_ms=1e3 * plain.exchange,
+    )
+
+
+def departs(decision: Decision, said: list[dict]) -> str | None:
+    """Why to measure again, in one line; None while exchanges take as long as they did."""
+    steps = steps_of(said)
+    if steps is None:
+        return None
+    now, before = 1e3 * steps.exchange, decision.exchange_ms
+    small = abs(now - before) <= _NOTICED * max(1e3 * steps.end, decision.native_ms)
+    if small or max(now, before) <= DEPARTS * min(now, before):
+        return None
+    return f"exchanges took {before:.2f} ms of a step, and take {now:.2f} ms now: measuring again"

@@ -1,0 +1,234 @@
+"""The hook of `register(model, "auto")`. (No `from __future__ import annotations` here: DDP refuses
+annotations that are strings.)"""
+
+import json
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.door import STATE_VERSION
+from deltawire.errors import check_state_given
+from deltawire.history import History
+from deltawire.torch.auto import decision as decisions
+from deltawire.torch.auto.chooser import Chooser
+from deltawire.torch.auto.connector import Connector
+from deltawire.torch.auto.explanation import AutoExplanation
+from deltawire.torch.auto.measuring import Measuring
+from deltawire.torch.auto.native import NATIVE, NativeExchange, all_reduce
+from deltawire.torch.core.checkpoint import kept_by
+from deltawire.torch.core.detached_session import DetachedSession
+from deltawire.torch.ddp.hook import Hook, check_failed
+from deltawire.torch.metrics.explanation import TensorRow
+from deltawire.torch.participant import Participant
+
+
+class AutoHook(Participant):
+    """An exchange that chooses its own codec: it uses the native all-reduce while it measures, then
+    the codec of rank 0's plan or the native all-reduce; made by `register`.
+
+    All ranks switch at the same step, in its forward pass, by collectives on the model's process
+    group. Before an exchange is replaced, one step of float32 sends its residuals exactly.
+
+    Attributes:
+        rank, world_size: in the process group.
+        group: the model's process group.
+
+    Thread rule: as `Hook`.
+    """
+
+    _kind = "hook"
+    _nonfinite_advice = Hook._nonfinite_advice
+
+    def __init__(
+        self,
+        place: tuple[int, int],
+        connector: Connector | None = None,
+        probe: _core.Session | None = None,
+    ) -> None:
+        """Without a connector it is a copy, which asks to be registered. `probe` is a session for
+        the first measurement."""
+        history = History(place[0], self._nonfinite_advice)
+        self._connector = connector
+        self._chooser: Chooser | None = None
+        native, group = DetachedSession(NATIVE), None
+        if connector is not None:
+            self._measuring = Measuring(connector, probe)
+            self._chooser = Chooser(connector, self._measuring, history)
+            native, group = NativeExchange(self._measuring), connector.group
+        super().__init__(native, place, history, group=group)
+        self._check_forward = torch.compiler.disable(_after_forward)
+        self._begin = torch.compiler.disable(_before_forward)
+
+    def __reduce__(self):
+        """For copy and pickle: a session never has two owners."""
+        return AutoHook, ((self.rank, self.world_size),)
+
+    @property
+    def _hook(self) -> Hook | None:
+        """The hook that compresses; None: the native all-reduce."""
+        return self._chooser.hook if self._chooser is not None else None
+
+    @property
+    def _session(self) -> _core.Session | NativeExchange | DetachedSession:
+        hook = self._hook
+        return self._native if hook is None else hook._session
+
+    @_session.setter
+    def _session(self, session: NativeExchange | DetachedSession) -> None:
+        """The session that it begins with, and has whenever nothing is compressed."""
+        self._native = session
+
+    # What DDP calls.
+
+    def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
+        """A forward pre-hook of the DDP model: starts the clock of a step. Raises `last_error`
+        after a failure, on every rank."""
+        self._begin(self, ddp_model)
+
+    def after_forward(self, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
+        """A forward hook of the DDP model, between two steps: here the ranks decide. Raises
+        DeltawireError on every rank if that fails."""
+        self._check_forward(self, ddp_model, inputs, outputs)
+
+    def deltawire_hook(
+        self, state: object, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        """DDP's communication hook: a Future of the bucket's mean over all ranks, in place. Never
+        raises and never returns None."""
+        chooser = self._chooser
+        timed = chooser.is_timed
+        hook = chooser.hook_for(bucket)
+        if hook is not None:
+            exchanged = hook.deltawire_hook(state, bucket)
+        else:
+            exchanged = all_reduce(self.group, bucket)
+        return exchanged.then(chooser.over) if timed else exchanged
+
+    def _give_up(self, cause: BaseException) -> None:
+        super()._give_up(cause)
+        self._measuring.end()
+
+    # What the training loop asks.
+
+    @property
+    def spec(self) -> str:
+        """The exchange in use, canonical; "native" for the native all-reduce."""
+        decision = self._chooser.decision if self._hook is not None else None
+        return (decision.spec if decision is not None else None) or NATIVE
+
+    def metrics(self) -> dict:
+        """As `Hook.metrics`, of the compressed steps, plus
+
+        - choice: `spec`; phase: measuring, trying (compressed and native steps alternate),
+          compressing, native, leaving (a last step that sends the residuals);
+        - native_ms, predicted_ms: a step from its forward pass until its means are in place, as
+          measured with the native all-reduce and as predicted with the choice; None before the
+          first plan;
+        - measured_ms: the same, the median of the latest steps on this rank; None before them;
+        - plans: the number of plans made.
+        """
+        chooser = self._chooser
+        decision = chooser.decision if chooser is not None else None
+        return {
+            **super().metrics(),
+            "choice": self.spec,
+            "phase": chooser.phase if chooser is not None else "native",
+            "native_ms": decision.native_ms if decision else None,
+            "predicted_ms": decision.predicted_ms if decision else None,
+            "measured_ms": chooser.median_ms() if chooser is not None else None,
+            "plans": chooser.plans if chooser is not None else 0,
+        }
+
+    def explain(self) -> AutoExplanation:
+        """The plan's table and, while a codec is in use, the codec of each tensor. Call between
+        steps."""
+        self._check_own()
+        tensors = self._hook.explain() if self._hook is not None else None
+        chooser = self._chooser
+        return AutoExplanation(self._connector.tier, chooser.phase, chooser.decision, tensors)
+
+    def _rows(self) -> Sequence[TensorRow]:
+        return self._hook.explain().rows if self._hook is not None else ()
+
+    def _bucket_rows(self, rows: Sequence[TensorRow]) -> list[dict]:
+        """Those of the last compressed step; none with the native all-reduce."""
+        return super()._bucket_rows(rows) if self._hook is not None else []
+
+    def state_dict(self) -> dict:
+        """As `Hook.state_dict`, plus the choice, so that a run that loads it needs no measuring."""
+        self._check_own()
+        if self._hook is not None:
+            state = self._hook.state_dict()
+        else:
+            nothing = kept_by(self.rank, torch.empty(0, dtype=torch.uint8))
+            place = {"spec": NATIVE, "world_size": self.world_size, "steps": 0}
+            state = {"version": STATE_VERSION, **place, "residuals": nothing}
+        phase, decision = self._chooser.phase, self._chooser.decision
+        choice = {"phase": phase, "decision": decision.as_dict() if decision else None}
+        return {**state, "auto": json.dumps(choice)}
+
+    def load_state_dict(self, state: dict | Sequence[dict]) -> None:
+        """As `Hook.load_state_dict`, for a state saved with "auto". A collective: call it on every
+        rank. Continues with the saved choice, and checks as usual whether it still pays."""
+        self._check_own()
+        check_state_given(state, several=True)
+        first = state if isinstance(state, dict) else next(iter(state), {})
+        phase, decision = decisions.choice_of(first)
+        hook = None
+        if decision is not None and decision.spec is not None or phase == "leaving":
+            hook = self._connector.hook_of(first["spec"], self._history)
+            try:
+                hook.load_state_dict(state)
+            except BaseException:
+                hook.close()
+                raise
+        self._chooser.resume(hook, phase, decision)
+
+    def _check_own(self) -> None:
+        if isinstance(self._session, DetachedSession):
+            raise self._session.error()
+
+    def close(self) -> None:
+        """Says goodbye to the other ranks; idempotent. Happens at exit in any case. A native
+        all-reduce continues to work, as in plain DDP; with a codec the next step is an error."""
+        super().close()
+        self._end()
+
+    def leave(self) -> None:
+        """At exit: `close`, as `Hook.leave`."""
+        super().leave()
+        self._end()
+
+    def _end(self) -> None:
+        if self._hook is not None:
+            self._hook.close()
+        self._native.close()
+
+
+def _before_forward(hook: AutoHook, ddp_model: DistributedDataParallel) -> None:
+    if torch.is_grad_enabled() and not isinstance(hook._session, DetachedSession):
+        check_failed(hook, ddp_model)
+        hook._chooser.begin()
+
+
+def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
+    if not torch.is_grad_enabled():
+        return
+    hook._check_own()
+    if hook.closed or not ddp_model.require_backward_grad_sync:
+        return
+    try:
+        if hook._chooser.is_due:
+            if hook.last_error is not None:  # there is nobody to talk to
+                raise hook.last_error
+            hook._chooser.turn()
+        if hook._hook is None:
+            hook._connector.parameters.check(ddp_model)
+    except Exception as cause:
+        hook._give_up(cause)
+        raise
+    if hook._hook is not None:
+        hook._hook.after_forward(ddp_model, inputs, outputs)

@@ -1,0 +1,265 @@
+"""Measures, before a plan, the link and the codecs on a rank's own gradients."""
+
+import concurrent.futures
+import os
+import platform
+import statistics
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.planner import Machine
+from deltawire.torch.auto import codec_figures
+from deltawire.torch.auto.connector import Connector
+from deltawire.torch.core import arguments
+from deltawire.torch.ddp.parameters import DDPParameters
+
+_UNCODED = "fp32"
+PROBE_SPEC = "gather(fp32)"  # everybody sends everything to all: the rate is the slowest rank's
+_FEW = 64  # elements: what takes time is the latency
+_TRIES = 7
+_FIRST = 1 << 14  # elements
+_MOST = 1 << 21
+_LONG_SECONDS = 0.03  # a message that takes so long shows the rate
+
+
+class Measuring:
+    """A rank's measurements for one plan after another, in pieces, so that no step waits for all of
+    them.
+
+    Args:
+        connector: opens sessions; knows the settings and the model's tensors.
+        probe: a session of `PROBE_SPEC` for the first plan; later ones are opened when needed.
+
+    Attributes:
+        pieces: their number, the same on all ranks.
+    """
+
+    def __init__(self, connector: Connector, probe: _core.Session | None) -> None:
+        self._connector = connector
+        dtypes = {dtype for *_, dtype in connector.parameters.tensors}
+        self._specs = codec_figures.candidates(connector.tier, dtypes)
+        self._session = probe
+        self._sample: Sample | None = None
+        self._failed: str | None = None
+        self.pieces = 1 + LinkProbe.PIECES + self._trials_of({}).rounds
+        self._left = 0
+        self._steps: dict = {}
+        self._probe: LinkProbe | None = None
+        self._trials: codec_figures.Trials | None = None
+
+    def sample(self, bucket: dist.GradBucket) -> None:
+        """Copies a bucket, before its exchange, of the step to measure with. Never raises."""
+        try:
+            if bucket.index() == 0:
+                self._sample = Sample(self._connector.parameters)
+            if self._sample is not None:
+                self._sample.add(bucket)
+        except Exception as cause:
+            self._failed = f"{type(cause).__name__}: {cause}"
+
+    def advance(self, steps: dict) -> bool:
+        """Does the next piece, a collective; returns whether it was the last. Never raises:
+        `figures` reports a failure, and the other ranks go on. After the last piece it starts
+        again.
+
+        Args:
+            steps: `ready` and `ends` of the native steps so far. The plan uses those given with the
+                first piece.
+        """
+        if self._left == 0:
+            self._left, self._trials, self._steps = self.pieces, None, steps
+        piece, self._left = self.pieces - self._left, self._left - 1
+        try:
+            if self._failed is None:
+                self._advance(piece)
+        except Exception as cause:
+            self.abort(f"measuring failed: {cause}")
+            self._failed = f"{type(cause).__name__}: {cause}"
+        return self._left == 0
+
+    def _advance(self, piece: int) -> None:
+        if piece == 0:
+            if self._session is None:
+                self._session = self._connector.session(PROBE_SPEC)
+            timeout_ms = arguments.timeout_in_ms(self._connector.settings.timeout)
+            self._probe = LinkProbe(self._session, self._connector.place[1], timeout_ms)
+        elif piece <= LinkProbe.PIECES:
+            self._probe.advance()
+        else:
+            if self._trials is None:
+                sample = self._sample
+                usable = sample is not None and sample.usable
+                self._trials = self._trials_of(sample.parts if usable else {})
+            self._trials.advance()
+
+    def _trials_of(self, parts: dict) -> codec_figures.Trials:
+        least = self._connector.settings.min_elements
+        return codec_figures.Trials([_UNCODED, *self._specs], parts, least)
+
+    def figures(self) -> dict:
+        """This rank's measurement for `decision.choose`, after the last piece. If something has
+        failed, its only key is "problem"."""
+        if self._failed is not None:
+            return {"problem": self._failed}
+        sample, processors = self._sample, _processors()
+        cores = processors / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        threads = self._connector.settings.threads
+        found, refused = self._trials.results()
+        uncoded = _core.canonical_spec(_UNCODED)
+        return self._steps | {
+            "buckets": sample.buckets if sample is not None else [],
+            "value_bytes": sample.value_bytes if sample is not None else [],
+            "figures": [each for each in found if each["spec"] != uncoded],
+            "uncoded": next((each for each in found if each["spec"] == uncoded), None),
+            "refused": refused,
+            "link": self._probe.result(Machine(cores=cores)),
+            "host": platform.node(),
+            "processors": processors,
+            "threads": threads or max(1, min(8, int(cores))),
+        }
+
+    def end(self) -> None:
+        """Closes the session and frees the gradients."""
+        self._sample, self._left = None, 0
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def abort(self, reason: str) -> None:
+        """Fails a measurement under way on every rank."""
+        if self._session is not None:
+            self._session.abort(reason)
+
+
+def _processors() -> int:
+    """The number of processors that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class LinkProbe:
+    """Measures the link's rate and latency with growing messages, on all ranks at once. Each piece
+    is a collective that times one message.
+
+    Args:
+        session: one of `PROBE_SPEC`.
+        world_size: its number of ranks.
+        timeout_ms: for one exchange.
+    """
+
+    PIECES = 12  # the latency, five sizes twice, and what the last one took
+
+    def __init__(self, session: _core.Session, world_size: int, timeout_ms: int) -> None:
+        self._session = session
+        self._world_size = world_size
+        self._timeout_ms = timeout_ms
+        self._steps = 0
+        self._slowest = 0.0  # of the exchange before, in the mean over the ranks
+        self._piece = 0
+        self._elements, self._took = _FIRST, 0.0
+        self._small = 0.0
+        self._before = 0.0, _FEW  # (seconds, elements) of the size before
+        self._over = False
+
+    def advance(self) -> None:
+        """Does the next piece. Raises DeltawireError on every rank if an exchange fails."""
+        number, self._piece = self._piece, self._piece + 1
+        if self._over:
+            return
+        # Ranks begin the next exchange at once, and have the mean of what the last one took.
+        self._exchange(_FEW)
+        if number == 0:
+            self._small = statistics.median(self._exchange(_FEW) for _ in range(_TRIES))
+            self._before = self._small, _FEW
+            return
+        again = number % 2 == 0
+        if number > 1 and not again:
+            # The same number on every rank: it is a mean that they have exchanged.
+            self._over = self._slowest >= _LONG_SECONDS or self._elements >= _MOST
+            if self._over:
+                return
+            self._before = self._took, self._elements
+            self._elements *= 4
+        took = self._exchange(self._elements)
+        self._took = min(self._took, took) if again else took
+
+    def result(self, machine: Machine) -> tuple[float, float]:
+        """(bytes a second in both directions at once, one-way latency in seconds), after all
+        pieces."""
+        others = self._world_size - 1
+        more = 4.0 * others * (self._elements - self._before[1])
+        rate = more / max(self._took - self._before[0], 1e-9)
+        # Messages and votes.
+        working = 4 * others * machine.message_seconds / min(1.0, machine.cores)
+        return rate, max(0.0, (self._small - working) / 2)
+
+    def _exchange(self, elements: int) -> float:
+        values = torch.zeros(elements)
+        values[0] = self._slowest
+        done = concurrent.futures.Future()
+        began = time.perf_counter()
+        self._session.submit(
+            [("probe", values.data_ptr(), (elements,))],
+            _core.Step(self._steps, 0, True),
+            self._timeout_ms,
+            lambda error, report: done.set_result((values, error)),
+        )
+        _, error = done.result()  # the step has a deadline of its own
+        took = time.perf_counter() - began
+        if error is not None:
+            raise error
+        self._steps += 1
+        self._slowest = took if elements != _FEW else float(values[0])
+        return took
+
+
+class Sample:
+    """This rank's gradients of one step, cut as exchanges cut them; a part of them if the model is
+    large.
+
+    Attributes:
+        buckets: for each bucket, [(name, elements)] of its tensors.
+        value_bytes: for each bucket, bytes a value in the all-reduce.
+        parts: float32 copies.
+    """
+
+    def __init__(self, parameters: DDPParameters) -> None:
+        self._parameters = parameters
+        elements = sum(parameter_elements(shape) for _, shape, _ in parameters.tensors)
+        self._share = min(1.0, codec_figures.MOST_VALUES / max(1, elements))
+        self.buckets: list[list[tuple[str, int]]] = []
+        self.value_bytes: list[int] = []
+        self.parts: dict[str, np.ndarray] = {}
+        self._finite = True
+
+    def add(self, bucket: dist.GradBucket) -> None:
+        """Copies a bucket. Call it before the all-reduce, which replaces the gradients."""
+        if bucket.index() == 0:
+            self.buckets, self.value_bytes, self.parts, self._finite = [], [], {}, True
+        named = zip(bucket.parameters(), bucket.gradients(), strict=True)
+        tensors = [(self._parameters.name_of(parameter), gradient) for parameter, gradient in named]
+        self.value_bytes.append(bucket.buffer().element_size())
+        self.buckets.append([(name, gradient.numel()) for name, gradient in tensors])
+        for name, gradient in tensors:
+            flat = gradient.detach().reshape(-1)
+            self._finite = self._finite and bool(torch.isfinite(flat).all())
+            most = int(self._share * flat.numel()) + 1
+            for first, count in codec_figures.sample_places(flat.numel(), most):
+                part = flat[first : first + count]
+                self.parts[f"{name}@{first}"] = part.to(torch.float32, copy=True).numpy()
+
+    @property
+    def usable(self) -> bool:
+        """Whether codecs can be measured on it: there are gradients, and all are finite."""
+        return bool(self.parts) and self._finite
+
+
+def parameter_elements(shape: tuple[int, ...]) -> int:
+    """The number of elements of a tensor with that shape."""
+    return int(np.prod(shape, dtype=np.int64))

@@ -1,0 +1,65 @@
+"""What `register` does for "auto"."""
+
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.errors import make_error
+from deltawire.torch.auto.connector import Connector
+from deltawire.torch.auto.hook import AutoHook
+from deltawire.torch.auto.measuring import PROBE_SPEC
+from deltawire.torch.core import arguments
+from deltawire.torch.core.settings import Settings
+from deltawire.torch.ddp.parameters import DDPParameters
+
+DEFAULT_TIER = "near-lossless"
+
+
+def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> AutoHook:
+    """Does the work of `register` for "auto", with a model that was checked.
+
+    The ranks connect once already, so that a rank that can't be reached is reported now.
+    """
+    tier = DEFAULT_TIER if settings.tier is None else settings.tier
+    connector = Connector(ddp_model.process_group, tier, settings)
+
+    def check() -> None:
+        _core.check_tier(tier)
+        _check_settings(settings)
+        connector.parameters = DDPParameters(ddp_model)
+        _check_tensors(connector.parameters, ddp_model)
+
+    probe = connector.session(PROBE_SPEC, check)
+    return AutoHook(connector.place, connector, probe)
+
+
+def _check_settings(settings: Settings) -> None:
+    arguments.timeout_in_ms(settings.timeout)
+    arguments.check_summary_every(settings.summary_every)
+    settings.check_no_fold('"auto", which begins with the process group\'s own all-reduce')
+    if settings.optimizer is not None:
+        raise make_error(
+            "InvalidArgument",
+            'optimizer= and "auto" don\'t go together: of the codecs that it tries none makes use '
+            'of one; leave it out, or name "gcomp"',
+        )
+    if settings.link is not None:
+        raise make_error(
+            "InvalidArgument",
+            "link= and \"auto\" don't go together: it slows deltawire's messages alone, and the "
+            "native all-reduce would always win; leave it out, or name a codec",
+        )
+
+
+def _check_tensors(parameters: DDPParameters, ddp_model: DistributedDataParallel) -> None:
+    if parameters.sparse:
+        name = parameters.sparse[0][0]
+        raise make_error(
+            "InvalidArgument",
+            f"\"auto\" plans for dense gradients, and those of '{name}' are sparse; name a codec",
+        )
+    if any(each.device.type != "cpu" for each in ddp_model.parameters()):
+        raise make_error(
+            "InvalidArgument",
+            '"auto" times backward by the CPU\'s clock, and the model is on a GPU; name a codec '
+            "(`deltawire plan` says which)",
+        )

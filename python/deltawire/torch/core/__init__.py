@@ -1,0 +1,1 @@
+"""What every way to train builds on: arguments, module parameters, bootstrap, checkpoints."""

@@ -1,0 +1,189 @@
+"""Checks of the arguments that every way to train takes."""
+
+import logging
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+
+from deltawire.arguments import (
+    check_count,
+    check_link,
+    check_positive,
+    check_reducer,
+    ports,
+    reducer_options,
+    secret,
+    timeout_in_ms,
+)
+from deltawire.errors import DTypeError, make_error
+from deltawire.policy import Policy
+from deltawire.rule_texts import rules_without_tensor
+
+__all__ = [
+    "AUTO",
+    "DTYPES",
+    "arrival_timeout_in_ms",
+    "check_count",
+    "check_is_optimizer",
+    "check_link",
+    "check_optimizer",
+    "check_parameter",
+    "check_reducer",
+    "check_positive",
+    "check_served",
+    "check_tensor",
+    "check_weights",
+    "device_of",
+    "dtype_name",
+    "named",
+    "ports",
+    "reducer_options",
+    "secret",
+    "timeout_in_ms",
+    "warn_of_rules_without_tensor",
+]
+
+logger = logging.getLogger("deltawire")
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_DEVICES = ("cpu", "cuda")
+AUTO = "auto"
+
+
+def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> int:
+    """The group's own timeout where `seconds` is None; raises InvalidArgumentError."""
+    if seconds is None:
+        backend = group._get_backend(device_of(group))
+        seconds = backend.options._timeout.total_seconds()
+    return timeout_in_ms(min(seconds, 86_400), "arrival_timeout")
+
+
+def named(policy: Policy, where: str) -> Policy:
+    """Returns the policy. Raises InvalidArgumentError for "auto", which only `register` takes, and
+    only for a DDP model."""
+    if isinstance(policy, str) and policy == AUTO:
+        raise make_error(
+            "InvalidArgument",
+            f'{where} takes no "auto", which measures the steps of a DistributedDataParallel '
+            "model; name a codec: `deltawire plan` says which",
+        )
+    return policy
+
+
+def warn_of_rules_without_tensor(canonical_spec: str, names: Iterable[str], rank: int) -> None:
+    """Logs a warning, on rank 0, for each rule whose name pattern matches no tensor: a typo would
+    otherwise go unnoticed. It is no error, because one policy may serve several models."""
+    known = list(names)
+    for rule in rules_without_tensor(canonical_spec, known) if rank == 0 else ():
+        logger.warning(
+            "the rule '%s' fits none of the %d tensors, which are named like %s; the model's "
+            "named_parameters() lists them",
+            rule.text,
+            len(known),
+            ", ".join(f"'{name}'" for name in known[:3]),
+        )
+
+
+def device_of(group: dist.ProcessGroup, near: torch.device | None = None) -> torch.device:
+    """The device of tensors that the group's collectives accept: the CPU, unless the group has only
+    GPU backends. Then it is `near` (the model's device) if that is a GPU, else the device that the
+    group was made with, else torch's current one."""
+    if any(device.type == "cpu" for device in group._device_types):
+        return torch.device("cpu")
+    if near is not None and near.type == "cuda":
+        return near
+    bound = getattr(group, "bound_device_id", None)
+    return bound or torch.device("cuda", torch.cuda.current_device())
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The core's name of the dtype, such as "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def check_tensor(what: str, tensor: torch.Tensor) -> None:
+    """Raises DTypeError for a dtype or device that can't be exchanged."""
+    if tensor.dtype not in DTYPES:
+        raise DTypeError(
+            f"{what} is {tensor.dtype}; deltawire exchanges float32, bfloat16 and float16: convert "
+            "the model with .float() first",
+            "UnsupportedDType",
+        )
+    if tensor.device.type not in _DEVICES:
+        raise DTypeError(
+            f"{what} is on {tensor.device}; deltawire exchanges tensors of the CPU and of CUDA "
+            "devices: move the model with .cpu() first",
+            "UnsupportedDType",
+        )
+
+
+def check_summary_every(steps: object) -> None:
+    """Raises InvalidArgumentError unless `steps` is None or a positive int."""
+    if steps is not None and (type(steps) is not int or steps < 1):
+        raise make_error(
+            "InvalidArgument", f"summary_every={steps!r} is not a number of steps, from 1, or None"
+        )
+
+
+def check_parameter(name: str, parameter: torch.Tensor) -> None:
+    """Raises DTypeError for a parameter whose gradients can't be exchanged."""
+    _check_whole(name, parameter)
+    check_tensor(f"parameter '{name}'", parameter)
+
+
+def check_weights(name: str, parameter: torch.Tensor) -> None:
+    """Raises DTypeError for a parameter that `LocalSteps` can't exchange."""
+    _check_whole(name, parameter)
+    check_tensor(f"parameter '{name}'", parameter)
+    if parameter.device.type != "cpu":
+        raise DTypeError(
+            f"parameter '{name}' is on {parameter.device}; LocalSteps exchanges parameters on the "
+            "CPU: move the model with .cpu() first",
+            "UnsupportedDType",
+        )
+
+
+def check_served(name: str, parameter: torch.Tensor) -> None:
+    """Raises DTypeError for a parameter that `ParameterServer` can't serve."""
+    _check_whole(name, parameter)
+    if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+        raise DTypeError(
+            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; ParameterServer "
+            "serves float32 on the CPU: convert the model with .float() and .cpu() first (with "
+            "autocast for a forward pass of 16 bits)",
+            "UnsupportedDType",
+        )
+
+
+def _check_whole(name: str, parameter: torch.Tensor) -> None:
+    if hasattr(parameter, "device_mesh"):
+        raise DTypeError(
+            f"parameter '{name}' is a {type(parameter).__name__}, spread over ranks; deltawire "
+            "exchanges whole parameters: leave fully_shard and tensor parallelism out",
+            "UnsupportedDType",
+        )
+
+
+def check_is_optimizer(optimizer: object, door: str = "LocalSteps") -> None:
+    """Raises DTypeError for anything but a torch.optim.Optimizer."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise DTypeError(
+            f"{door} takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
+            "InvalidArgument",
+        )
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    """Raises DTypeError if it is no optimizer, InvalidArgumentError if it has parameters that are
+    not the model's."""
+    check_is_optimizer(optimizer)
+    known = {id(parameter) for parameter in model.parameters()}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the optimizer's group {number} has a parameter of shape "
+                    f"{tuple(parameter.shape)} that isn't the model's and would not be exchanged; "
+                    "make the optimizer from model.parameters()",
+                )

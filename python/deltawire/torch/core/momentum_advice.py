@@ -1,0 +1,85 @@
+"""Warns once if the optimizer's momentum and the codec don't go together."""
+
+import warnings
+import weakref
+from collections.abc import Iterable
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from deltawire.late_codecs import late_rules, rate_times, rules_with_momentum
+
+
+class MomentumWarning(UserWarning):
+    """An optimizer's momentum acts on what arrives late, or a second time. To silence it:
+    `warnings.filterwarnings("ignore", category=deltawire.torch.MomentumWarning)`."""
+
+
+def watch(canonical_spec: str, parameters: Iterable[torch.nn.Parameter], rank: int) -> None:
+    """Warns, on rank 0, if the momentum of the optimizer that first steps these parameters doesn't
+    go with the spec."""
+    if rank == 0 and (late_rules(canonical_spec) or rules_with_momentum(canonical_spec)):
+        _watches.append(_Watch(canonical_spec, parameters))
+        if len(_handles) == 0:
+            _handles.append(register_optimizer_step_post_hook(_look))
+
+
+def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
+    # One hook for all, which stays: torch calls hooks while it walks over the dict that has them,
+    # and a hook that takes itself out there ends the user's step() with a RuntimeError.
+    for each in list(_watches):
+        if each.is_over(optimizer):
+            _watches.remove(each)
+
+
+class _Watch:
+    """Watches the steps of all optimizers until one steps a parameter of the model."""
+
+    def __init__(self, spec: str, parameters: Iterable[torch.nn.Parameter]) -> None:
+        self._spec = spec
+        self._parameters = {id(each): weakref.ref(each) for each in parameters}
+
+    def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether there is nothing left to watch: this was the model's optimizer, for which it has
+        warned, or the model is gone."""
+        if all(kept() is None for kept in self._parameters.values()):
+            return True
+        groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
+        if groups:
+            warn(self._spec, type(optimizer).__name__, groups, stacklevel=5)
+        return bool(groups)
+
+    def _steps_ours(self, group: dict) -> bool:
+        return any(
+            id(each) in self._parameters and self._parameters[id(each)]() is each
+            for each in group["params"]
+        )
+
+
+_watches: list[_Watch] = []
+_handles: list = []  # of the hook, once there is one
+
+
+def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
+    """Warns if one of the optimizer's groups has momentum and the spec doesn't go with it.
+    `stacklevel` as warnings.warn has it, from here."""
+    momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
+    if not momentum > 0:
+        return
+    late = late_rules(canonical_spec)
+    if late:
+        text = (
+            f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "
+            f"of {optimizer} multiplies what arrives: such runs diverged (docs/compare.md, "
+            f'"What trains"). Give {optimizer} momentum=0 and {rate_times(momentum):.2g} times the '
+            "learning rate; or momentum=0, and the momentum before the codec, as in 'dgc' or "
+            f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
+        )
+    elif rules_with_momentum(canonical_spec):
+        text = (
+            f"'{rules_with_momentum(canonical_spec)[0]}' has momentum before the codec, and "
+            f"{optimizer} has momentum={momentum:g} again: give {optimizer} momentum=0"
+        )
+    else:
+        return
+    warnings.warn(text, MomentumWarning, stacklevel=stacklevel)

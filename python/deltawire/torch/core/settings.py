@@ -1,0 +1,109 @@
+"""The arguments of `register`: as they were given, and as an exchange is made from them."""
+
+import dataclasses
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.errors import make_error
+from deltawire.policy import Policy, spec_of
+from deltawire.terms import exchange_settings
+from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.loss_scale import LossScale, Scaler
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Arguments of `register`, by their names there."""
+
+    optimizer: torch.optim.Optimizer | None
+    min_elements: int
+    timeout: float
+    arrival_timeout: float | None
+    connect_timeout: float
+    interface: str | None
+    port: int | str | None
+    token: str | bytes | None
+    link: _core.LinkShape | None
+    revert: str
+    threads: int | None
+    scaler: Scaler | None
+    nonfinite: str | None
+    summary_every: int | None
+    tier: str | None
+
+    def check_no_fold(self, what: str) -> None:
+        """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is
+        in the exchange, which can't keep them."""
+        if self.revert == "fold":
+            raise make_error(
+                "InvalidArgument",
+                f'revert="fold" does not go with {what}, which keeps nothing of a failed step; '
+                'leave it out: with "exact", the default, such a step never happened',
+            )
+
+    def check_no_tier(self) -> None:
+        """Raises InvalidArgumentError where a tier was given, but a codec is named."""
+        if self.tier is not None:
+            raise make_error(
+                "InvalidArgument",
+                f'tier={self.tier!r} is for "auto", which chooses within it; leave it out where '
+                "you name a codec",
+            )
+
+    def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
+        """Parses and checks what an exchange between the group's ranks is made from. Raises
+        InvalidArgumentError; TypeError for what is no scaler or no link."""
+        arguments.check_summary_every(self.summary_every)
+        text = spec_of(policy)
+        spec = _core.canonical_spec(text)
+        scale = LossScale(self.scaler, self.nonfinite, _core.keeps_residual(spec))
+        made = ExchangeSettings(
+            given=self,
+            text=text,
+            spec=spec,
+            loss_scale=scale,
+            options=arguments.reducer_options(
+                self.min_elements, self.revert, self.threads, scale.nonfinite
+            ),
+            timeout_ms=arguments.timeout_in_ms(self.timeout),
+            arrival_timeout_ms=arguments.arrival_timeout_in_ms(self.arrival_timeout, group),
+        )
+        arguments.check_reducer(spec, made.options)
+        arguments.check_link(self.link)
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangeSettings:
+    """What an exchange is made from; made by `Settings.exchange`.
+
+    Attributes:
+        given: the arguments of `register`.
+        text: the policy as it was given, for messages.
+        spec: the same, canonical: parsed once, and handed on to whoever needs it.
+    """
+
+    given: Settings
+    text: str
+    spec: str
+    loss_scale: LossScale
+    options: _core.ReducerOptions
+    timeout_ms: int
+    arrival_timeout_ms: int
+
+    def terms(self) -> dict[str, object]:
+        """What must be equal on all ranks, by name."""
+        given, scale = self.given, self.loss_scale
+        settings = exchange_settings(self.spec, given.min_elements, given.revert, scale.nonfinite)
+        return settings | {"scaler": scale.setting}
+
+    def listen(self, meeting: bootstrap.Meeting) -> None:
+        """Opens this rank's listener, for `connect`."""
+        given = self.given
+        meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
+
+    def connect(self, meeting: bootstrap.Meeting) -> _core.Session:
+        """The session with all ranks that have met."""
+        return meeting.connect(self.spec, self.options, self.given.link, self.arrival_timeout_ms)

@@ -1,0 +1,267 @@
+"""The significance of gradients to a torch optimizer (GComp, table 2), bucket by bucket."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import torch
+
+from deltawire import _core
+from deltawire.errors import DTypeError, make_error
+from deltawire.significance import require_use
+from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
+
+logger = logging.getLogger("deltawire")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moments:
+    """The keys of an optimizer's moments in its state of a parameter; None: it has none."""
+
+    first: str | None = None
+    second: str | None = None
+
+
+class SignificanceSource:
+    """Computes, for the parameters of a bucket, how much can be cut from each gradient without a
+    visible effect on the optimizer's next step: the significance. For sharded parameters it is that
+    of this rank's rows, as steps are elementwise.
+
+    The optimizer's param_groups and state are read again for every bucket, so that schedules,
+    loaded states and added groups count. A parameter in no group has no significance, and nothing
+    of its gradient is cut; the same before its optimizer has a second moment (in the first step).
+
+    `maximize` and Adam's `amsgrad` are supported: they change the gradient's sign and the second
+    moment. From gradients that are scaled (a GradScaler) or clipped later less is cut than could
+    be.
+
+    Args:
+        optimizer: torch.optim.SGD, Adagrad, RMSprop (neither centered nor with momentum), Adam or
+            AdamW; no subclass, whose step may differ.
+
+    Raises:
+        DTypeError (a TypeError): not a torch optimizer, another one, or a subclass.
+        InvalidArgumentError (a ValueError): a setting whose significance is not known.
+
+    Thread rule: one thread at a time.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        if type(optimizer) not in KINDS:
+            raise DTypeError(
+                f"optimizer={type(optimizer).__name__} is not supported: its significance is known "
+                f"for {KNOWN} themselves, not for subclasses; leave optimizer out and nothing "
+                "is cut",
+                "UnsupportedDType",
+            )
+        self._optimizer = optimizer
+        self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
+        for known, parameter in self._known_parameters():
+            state = optimizer.state.get(parameter, {})
+            _read_moments(*known, state, _here(parameter), "a parameter")
+
+    @property
+    def name(self) -> str:
+        """The optimizer's name, equal on ranks that use the same kind."""
+        return type(self._optimizer).__name__
+
+    def require_any_of(self, names: dict[int, str]) -> None:
+        """Raises InvalidArgumentError if the optimizer steps none of these parameters (id -> name),
+        DTypeError if one that it steps isn't float32 on the CPU."""
+        stepped = [each for _, each in self._known_parameters() if id(each) in names]
+        for parameter in stepped:
+            here = _here(parameter)
+            _check_tensor(f"parameter '{names[id(parameter)]}'", here, here)
+        if not stepped:
+            raise make_error(
+                "InvalidArgument",
+                f"optimizer={self.name} holds none of the model's parameters; pass the optimizer "
+                "that steps this model",
+            )
+
+    def of_tensors(
+        self, key: Hashable, tensors: Sequence[tuple[str, torch.Tensor]]
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Computes a bucket's significance. Returns (memory to be kept during the exchange, address
+        in it of each parameter's significance, in the order of its gradient's memory; 0: none).
+
+        Args:
+            key: identifies the bucket, whose memory is reused.
+            tensors: (name, parameter) of each.
+
+        Raises DTypeError if a moment isn't float32 on the CPU, InvalidArgumentError if a setting
+        has become an unsupported one.
+        """
+        needed = sum(_here(parameter).numel() for _, parameter in tensors)
+        memory = self._buffers.pop(key, None)
+        if memory is None or memory.numel() != needed:
+            memory = torch.empty(needed, dtype=torch.float32)
+        by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
+        addresses, first = [], 0
+        for name, parameter in tensors:
+            here = _here(parameter)
+            out = memory[first : first + here.numel()]
+            first += here.numel()
+            known = by_parameter.get(id(parameter))
+            if known is None or not here.numel():
+                addresses.append(0)
+                continue
+            state = self._optimizer.state.get(parameter, {})
+            _write(_read_moments(*known, state, here, f"parameter '{name}'"), here, out)
+            addresses.append(out.data_ptr())
+        return memory, addresses
+
+    def give_back(self, key: Hashable, memory: torch.Tensor) -> None:
+        """Returns a bucket's memory, for the bucket's next step."""
+        self._buffers[key] = memory
+
+    def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
+        """A function, valid now, from (parameter, its name in messages) to its significance: a new
+        tensor of its shape, zeros for a parameter in no group. It raises DTypeError for parameters
+        and moments that aren't float32 on the CPU."""
+        by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
+
+        def significance(parameter: torch.Tensor, name: str) -> torch.Tensor:
+            _check_tensor(name, parameter, parameter)
+            out = torch.zeros(parameter.numel(), dtype=torch.float32)
+            known = by_parameter.get(id(parameter))
+            if known is not None:
+                state = self._optimizer.state.get(parameter, {})
+                _write(_read_moments(*known, state, parameter, name), parameter, out)
+            return out.as_strided(parameter.shape, _gradient_strides(parameter))
+
+        return significance
+
+    def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
+        """((settings, moments), parameter) of every parameter in the current groups."""
+        for group in self._optimizer.param_groups:
+            known = _known_of(type(self._optimizer), group)
+            for parameter in group["params"]:
+                yield known, parameter
+
+
+def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> torch.Tensor:
+    """The significance of the parameter's gradient to the optimizer's next step, as a new tensor of
+    its shape; zeros (nothing may be cut) for a parameter in none of its groups. Raises like
+    `SignificanceSource`. See `deltawire.Optimizer.significance`."""
+    return SignificanceSource(optimizer).coming_step()(parameter, "the parameter")
+
+
+def source_for(
+    optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
+) -> SignificanceSource | None:
+    """The source for register's optimizer=. None without one, with a warning if the codec would
+    have used it.
+
+    Args:
+        names: id -> name of the parameters that are exchanged.
+
+    Raises like `SignificanceSource` and `require_any_of`, and InvalidArgumentError for a codec that
+    doesn't use significance.
+    """
+    if optimizer is None:
+        if _core.uses_significance(spec):
+            logger.warning(
+                "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
+                "given: nothing is cut",
+                spec,
+            )
+        return None
+    source = SignificanceSource(optimizer)
+    source.require_any_of(names)
+    require_use(spec, "optimizer=")
+    return source
+
+
+def _here(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a sharded tensor; any other tensor unchanged."""
+    return tensor.detach().to_local() if hasattr(tensor, "device_mesh") else tensor
+
+
+def _read_moments(settings, moments, state, parameter, name) -> tuple:
+    """(settings, steps, first moment, second moment) of a parameter with this state, checked; None
+    for a missing moment. Only this rank's rows."""
+    second_name = moments.second
+    steps = int(state.get("step", 0))
+    if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
+        second_name = "max_exp_avg_sq"  # amsgrad divides by the largest so far
+    found = []
+    for key in (moments.first, second_name):
+        moment = state.get(key) if key else None
+        if moment is not None:
+            moment = _here(moment)
+            _check_tensor(f"the optimizer's {key} of {name}", moment, parameter)
+        found.append(moment)
+    return settings, steps, *found
+
+
+def _write(known: tuple, parameter: torch.Tensor, out: torch.Tensor) -> None:
+    """Writes the significance of one parameter to `out`, in the order of its gradient's memory."""
+    settings, steps, *moments = known
+    strides = _gradient_strides(parameter)
+    theta, first, second = (
+        None if values is None else _in_memory_order(values, strides)
+        for values in (parameter.detach(), *moments)
+    )
+    _core.significance(settings, theta, steps, first, second, out.numpy())
+
+
+def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
+    """The strides of a gradient in DDP's bucket: those of the parameter if it has no gaps and
+    overlaps, whatever the order of its dimensions (channels_last); else contiguous. (The strides of
+    GradBucket.gradients() are always contiguous, and wrong for such parameters.)"""
+    without_gaps = torch.empty_like(parameter, device="meta").stride()
+    if parameter.stride() == without_gaps:
+        return without_gaps
+    return torch.empty(parameter.shape, device="meta").stride()
+
+
+def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]):
+    """The tensor's values as a NumPy array in the order of these strides, without a copy if it has
+    them, as it usually does."""
+    if tensor.stride() != strides:
+        tensor = torch.empty_strided(tensor.shape, strides).copy_(tensor)
+    return tensor.as_strided((tensor.numel(),), (1,)).numpy()
+
+
+def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
+    dense = tensor.layout == torch.strided
+    if (
+        not dense
+        or tensor.dtype != torch.float32
+        or tensor.device.type != "cpu"
+        or tensor.shape != like.shape
+    ):
+        kind = f"{'' if dense else 'sparse '}{tensor.dtype}"
+        raise make_error(
+            "UnsupportedDType",
+            f"{what} is {kind} of shape {tuple(tensor.shape)} on {tensor.device} where "
+            f"float32 of shape {tuple(like.shape)} on the CPU is due; keep parameters and the "
+            "optimizer's state so, or leave optimizer= out",
+        )
+
+
+def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
+    """(settings, moments) of a group of parameters."""
+    for name in ("centered", "momentum"):
+        if kind is torch.optim.RMSprop and group[name]:
+            raise make_error(
+                "InvalidArgument",
+                f"RMSprop({name}={group[name]}) is not supported: what its step sees of a gradient "
+                f"is known without {name} only; leave {name} out, or optimizer= (then nothing is "
+                "cut)",
+            )
+    settings = settings_of(kind, group)
+    return settings, _MOMENTS[settings.spec.partition(":")[0]]
+
+
+# By the core's name of the optimizer.
+_MOMENTS = {
+    "sgd": _Moments(),
+    "momentum": _Moments(first="momentum_buffer"),
+    "nesterov": _Moments(first="momentum_buffer"),
+    "adagrad": _Moments(second="sum"),
+    "rmsprop": _Moments(second="square_avg"),
+    "adam": _Moments("exp_avg", "exp_avg_sq"),
+    "adamw": _Moments("exp_avg", "exp_avg_sq"),
+}

@@ -1,0 +1,1 @@
+"""Compressed gradients of a DistributedDataParallel model."""

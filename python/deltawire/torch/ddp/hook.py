@@ -1,0 +1,337 @@
+"""DDP's communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
+signature and refuses annotations that are strings.)"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error
+from deltawire.history import History
+from deltawire.torch.core import arguments
+from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
+from deltawire.torch.core.detached_session import DetachedSession
+from deltawire.torch.core.loss_scale import LossScale
+from deltawire.torch.core.module_parameters import row_major_shape
+from deltawire.torch.core.significance import SignificanceSource
+from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
+from deltawire.torch.ddp.parameters import DDPParameters
+from deltawire.torch.ddp.sparse_gradient import SparseGradient
+from deltawire.torch.ddp.staging import Staging
+from deltawire.torch.metrics.explanation import Explanation
+from deltawire.torch.metrics.scalars import profiled, profiled_until
+from deltawire.torch.participant import Participant
+
+_AFTER_CLOSE = (
+    "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
+    "register that for compressed exchange"
+)
+
+
+class Hook(Participant):
+    """A rank's compressed exchange; made by `register`.
+
+    A failure on any rank raises a DeltawireError (a RuntimeError) from the backward pass under way,
+    on every rank, and from the next forward pass; `last_error` has it, too. The gradients are
+    useless then. Where DDP calls the hook outside of a backward pass (in join()), and in the first
+    step of a static graph, torch turns the error into a plain RuntimeError with a traceback in its
+    text. The hook can't be used any more: close it and continue without, or start again.
+
+    A forward pass raises DeltawireError ("State"), naming the parameter, and ends the exchange on
+    every rank if DDP would exchange only some of the gradients: a parameter was unfrozen, replaced,
+    added or converted since DDP was made, or frozen without find_unused_parameters=True.
+
+    The model may be deep-copied and pickled together with its hook. The copy has no session: its
+    forward pass with gradients raises ("State") until the copy is registered.
+
+    Thread rule: DDP calls `deltawire_hook` from the thread of backward; `state_dict`,
+    `load_state_dict` and `close` belong to the training loop, between steps; everything else may
+    be called from any thread.
+    """
+
+    _kind = "hook"
+    _nonfinite_advice = (
+        'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
+        "NaN on every rank, for you to skip, and leaves no trace"
+    )
+    _resize_advice = RESIZE_ADVICE
+
+    def __init__(
+        self,
+        session: _core.Session | DetachedSession,
+        parameters: DDPParameters | None,
+        place: tuple[int, int],
+        timeout_ms: int,
+        source: SignificanceSource | None = None,
+        loss_scale: LossScale | None = None,
+        history: History | None = None,
+        **of_participant: Any,
+    ) -> None:
+        """`of_participant`: group and summary_every, as for every participant."""
+        super().__init__(session, place, history, **of_participant)
+        self._parameters = parameters  # names: residuals survive every rebuild of buckets
+        self._source = source  # of what the optimizer can see; None: nothing may be cut by it
+        self._loss_scale = loss_scale or LossScale(None)
+        self._scale = 1.0  # of the step under way
+        self._step = 0
+        self._next_bucket = 0
+        self._timeout_ms = timeout_ms
+        self._staging = Staging(timeout_ms / 1e3, parameters.gradient_bytes if parameters else 0)
+        self._end = BackwardEnd()
+        self._layouts: dict[int, tuple] = {}  # by bucket: see `_dense`
+        # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
+        # function, because a bound method would keep the hook of a dropped model alive.
+        self._check_forward = torch.compiler.disable(_check_forward)
+        self._check_failed = torch.compiler.disable(check_failed)
+
+    def __reduce__(self):
+        """For copy and pickle: a session never has two owners."""
+        return _copied_hook, (self.spec, self.rank, self.world_size)
+
+    def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
+        """A forward pre-hook of the DDP model. Raises `last_error` after a failure, on every
+        rank."""
+        self._check_failed(self, ddp_model)
+        if self._staging.stages(ddp_model) and _exchanges(ddp_model):
+            self._loss_scale.look_ahead()
+
+    def after_forward(self, ddp_model: DistributedDataParallel, _, __) -> None:
+        """A forward hook of the DDP model. Raises DeltawireError ("State"), and tells the other
+        ranks, if gradients would be exchanged in part or not at all. It runs after the forward pass
+        because that has collectives of DDP: a rank that skipped it would keep the others waiting.
+        """
+        self._check_forward(self, ddp_model)
+
+    def deltawire_hook(
+        self, state: object, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        """DDP's communication hook: a Future of the bucket's mean over all ranks, in place.
+
+        Never raises and never returns None: DDP survives neither.
+        """
+        pending = PendingBucket(self._staging, bucket)
+        self._end.add(pending)
+        with profiled_until(pending.exchanged, f"deltawire::exchange bucket {pending.index}"):
+            try:
+                with profiled("deltawire::submit"):
+                    self._submit(bucket, pending)
+            except Exception as cause:
+                self._fail(cause, pending)
+        return pending.exchanged.then(pending.mean)
+
+    def _fail(self, cause: Exception, pending: PendingBucket) -> None:
+        self._give_up(cause)
+        pending.end(self.last_error)
+
+    def _submit(self, bucket: dist.GradBucket, pending: PendingBucket) -> None:
+        """Hands the bucket to the communication thread, which completes it."""
+        arguments.check_tensor("a bucket of gradients", pending.buffer)
+        index, last = pending.index, pending.last
+        if index != self._next_bucket:
+            raise make_error(
+                "State",
+                f"bucket {index} came where {self._next_bucket} was due: a backward pass "
+                "was cut short; register a new DDP model",
+                self.rank,
+            )
+        if isinstance(self._session, DetachedSession):
+            raise self._session.error()
+        if self._session.closed:
+            raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
+        if index == 0:
+            self._scale = self._loss_scale.now()
+            self._log_summary()
+        step = _core.Step(self._step, index, last, self._scale, timed=True)
+        self._next_bucket = 0 if last else index + 1
+        self._step += last
+        self._exchange(bucket, pending, step)
+
+    def _exchange(self, bucket: dist.GradBucket, pending: PendingBucket, step: _core.Step) -> None:
+        names = tuple(map(self._parameters.name_of, pending.parameters))
+        buffer, index, last = pending.buffer, pending.index, pending.last
+        source, memory = self._source, None
+        if buffer.is_sparse:
+            pending.sparse = SparseGradient(names[0], buffer)
+            source = None  # pairs have no significance
+        tensors = [] if buffer.is_sparse else self._dense(bucket, pending, names)
+        if source is not None:
+            whole = list(zip(names, pending.parameters, strict=True))
+            memory, addresses = source.of_tensors(index, whole)
+            tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
+        history = self._history
+        history.ready(names)
+
+        def complete(error, report):
+            try:
+                if source is not None:
+                    source.give_back(index, memory)
+                error = history.end(error, report, last)
+                if error is None:
+                    pending.store()
+            except Exception as cause:
+                self._give_up(cause)
+                error = self.last_error
+            finally:  # a Future that nobody completes is a wait without a deadline
+                pending.end(error)
+
+        def submit(host):
+            at = [pending.sparse.at] if pending.sparse else _at(host.data_ptr(), tensors)
+            self._session.submit(at, step, self._timeout_ms, complete)
+
+        failed = functools.partial(self._fail, pending=pending)
+        self._staging.load(index, buffer, submit, failed)
+
+    def _dense(
+        self, bucket: dist.GradBucket, pending: PendingBucket, names: tuple[str, ...]
+    ) -> list[tuple]:
+        """(name, offset in the buffer, shape, dtype) of each gradient of the bucket. DDP lays a
+        gradient out like its parameter, whatever the strides of the bucket's view say. The contents
+        of a bucket change when DDP rebuilds its buckets; offsets in it never do."""
+        found = self._layouts.get(pending.index)
+        if found is None or found[0] != names:
+            first, dtype = pending.buffer.data_ptr(), arguments.dtype_name(pending.buffer.dtype)
+            whole = zip(names, pending.parameters, bucket.gradients(), strict=True)
+            laid_out = [
+                (name, gradient.data_ptr() - first, row_major_shape(parameter), dtype)
+                for name, parameter, gradient in whole
+            ]
+            self._layouts[pending.index] = found = (names, laid_out)
+        return found[1]
+
+    def close(self) -> None:
+        """Joins the communication thread and says goodbye to the other ranks; idempotent.
+
+        Happens at exit in any case. Buckets in flight are aborted on every rank.
+        """
+        super().close()
+        self._staging.close()
+
+    def go_to_step(self, step: int) -> None:
+        """Sets the number of the next step, equal on every rank; rules may choose other codecs from
+        it on. Call between steps."""
+        self._step = step
+        self._go_on_after(step)
+
+    def explain(self) -> Explanation:
+        """The codec of each tensor in the next step and the bytes it took in the last, as a
+        printable table. Call between steps; DeltawireError ("State") within one.
+        """
+        tensors = self._parameters.tensors if self._parameters else []  # of a copy: it has none
+        return self._explain(tensors, self._step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's state for a checkpoint; every rank saves its own. Call between steps, or
+        after a failure: then it is the state after the last committed step, plus the failed step's
+        gradients with revert="fold".
+
+        The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) saves the
+        states of all ranks. `residuals` has a uint8 tensor by rank; the rest identifies the job.
+        """
+        self._staging.settle()  # after a failure DDP raises before it has looked at all buckets
+        state = self._state(steps=self._steps_that_count())
+        state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
+        return state
+
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+        """Restores what `state_dict` returned, on every rank or on none. Call between steps.
+
+        Args:
+            state: what this rank saved, or a list of what all ranks saved, the same list on every
+                rank (see `saved_states`). With a list the number of ranks may have changed. The
+                effect of all residuals on the mean stays the same, up to one float32 rounding a
+                value: residuals of gradients are averaged over the old ranks that a new rank
+                replaces, residuals of means go to the means' new owners.
+
+        Raises InvalidArgumentError (a ValueError) for a state of another rank, world size, spec or
+        version, or if one is missing; DeltawireError for damaged bytes or another model
+        ("Mismatch"). Nothing is changed then.
+        """
+        if isinstance(state, dict):
+            own = self._checked(state, self.rank)
+            self._load_residuals(own)
+        else:
+            states = in_order_of_ranks(state)
+            own = {}
+            residuals = []
+            for rank, each in enumerate(states):
+                own = self._checked({**each, "world_size": self.world_size}, rank)
+                residuals.append(own["residuals"])
+            # A copy has no tensors.
+            self._load_resized(residuals, self._parameters.tensors if self._parameters else [])
+        self.go_to_step(own["steps"])
+
+    def _checked(self, state: dict, rank: int) -> dict:
+        """One rank's state, checked, with the residuals unwrapped."""
+        flat = {**state, "rank": self.rank}
+        fits = "residuals" in state and state.get("world_size") == self.world_size
+        if fits:
+            flat["residuals"] = residuals_of(state, rank)
+        self._check_state(flat, ("steps",))
+        return flat
+
+
+class AllRanks:
+    """A hook whose `state_dict` and `load_state_dict` handle the states of all ranks: for trainers
+    that write only rank 0's state, but ask every rank for it (Accelerate, Lightning)::
+
+        accelerator.register_for_checkpointing(deltawire.torch.AllRanks(hook))
+
+    While the state is alive every rank holds the residuals of all, each of the model's size. For
+    torch.distributed.checkpoint, where each rank writes its own, pass the hook itself.
+
+    Thread rule: as for the hook; both calls between steps.
+    """
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+
+    def state_dict(self) -> dict:
+        """`ranks`: a list of `Hook.state_dict()` by rank. A collective on `hook.group`."""
+        states: list = [None] * self._hook.world_size
+        dist.all_gather_object(states, self._hook.state_dict(), group=self._hook.group)
+        return {"ranks": states}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restores what `state_dict` returned, the same on every rank, also after a change of the
+        number of ranks. Raises like `Hook.load_state_dict` with a list."""
+        self._hook.load_state_dict(state["ranks"])
+
+
+def _at(address: int, tensors: list[tuple]) -> list[tuple]:
+    """The bucket's tensors with addresses instead of offsets; its memory begins at `address`."""
+    return [(name, address + offset, *rest) for name, offset, *rest in tensors]
+
+
+def _exchanges(ddp_model: DistributedDataParallel) -> bool:
+    """Whether DDP exchanges the gradients of this pass: the check that it makes itself."""
+    return torch.is_grad_enabled() and ddp_model.require_backward_grad_sync
+
+
+def check_failed(hook: Participant, ddp_model: DistributedDataParallel) -> None:
+    """Raises the hook's error before a forward pass whose gradients would be exchanged."""
+    if hook.last_error is not None and not hook.closed and _exchanges(ddp_model):
+        raise hook.last_error
+
+
+def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
+    if not _exchanges(ddp_model):
+        return
+    hook._end.looks_first = ddp_model.find_unused_parameters or ddp_model.static_graph
+    if isinstance(hook._session, DetachedSession):
+        raise hook._session.error()
+    if hook.closed:
+        return
+    try:
+        hook._parameters.check(ddp_model)
+    except DeltawireError as cause:
+        hook._give_up(cause)
+        raise
+
+
+def _copied_hook(spec: str, rank: int, world_size: int) -> Hook:
+    """The hook of a copied or unpickled model."""
+    return Hook(DetachedSession(spec), None, (rank, world_size), 0)

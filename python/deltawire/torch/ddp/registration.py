@@ -1,0 +1,104 @@
+"""What `register` does for a DistributedDataParallel model."""
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire.errors import InvalidArgumentError, make_error
+from deltawire.policy import Policy
+from deltawire.terms import Terms
+from deltawire.torch.core import arguments, bootstrap, wrappers
+from deltawire.torch.core.detached_session import DetachedSession
+from deltawire.torch.core.settings import Settings
+from deltawire.torch.core.significance import source_for
+from deltawire.torch.ddp.hook import Hook
+from deltawire.torch.ddp.parameters import DDPParameters
+from deltawire.torch.ddp.sparse_gradient import check_sparse
+from deltawire.torch.participant import Participant
+
+
+def register_ddp(
+    ddp_model: DistributedDataParallel, group: dist.ProcessGroup, spec: Policy, given: Settings
+) -> Hook:
+    """Meets the other ranks and makes the hook, which `attach` gives to DDP."""
+    with bootstrap.Meeting(group, next(ddp_model.parameters()).device) as meeting:
+        given.check_no_tier()
+        parameters = DDPParameters(ddp_model)
+        if parameters.sparse:
+            given.check_no_fold(f"the sparse gradients of '{parameters.sparse[0][0]}'")
+        made = given.exchange(spec, group)
+        check_sparse(made.spec, made.options, parameters.sparse)
+        names = parameters.names
+        arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
+        source = source_for(given.optimizer, made.text, names)
+        optimizer = source.name if source else "none"
+        terms = made.terms() | {"optimizer": optimizer}
+        meeting.agree_on(Terms("register", parameters.lines(), **terms))
+        made.listen(meeting)
+    return Hook(
+        made.connect(meeting),
+        parameters,
+        meeting.place,
+        made.timeout_ms,
+        source,
+        made.loss_scale,
+        group=group,
+        summary_every=given.summary_every,
+    )
+
+
+def attach(hook: Participant, ddp_model: DistributedDataParallel) -> Participant:
+    """Registers the hook with DDP; closes it if DDP refuses."""
+    try:
+        ddp_model.register_comm_hook(None, hook.deltawire_hook)
+    except Exception as cause:
+        hook.close()
+        raise make_error("InvalidArgument", f"DDP refuses the hook: {cause}") from cause
+    ddp_model.register_forward_hook(hook.after_forward)
+    ddp_model.register_forward_pre_hook(hook.before_forward)
+    return hook
+
+
+def check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
+    """Checks what fails alike on every rank, without communication; returns the model's group."""
+    wrappers.check_ddp(ddp_model)
+    if dist.get_world_size(ddp_model.process_group) < 2:
+        raise InvalidArgumentError(
+            "world size is 1: there is nobody to exchange gradients with; start at least 2 ranks, "
+            "or leave register out",
+            "InvalidArgument",
+        )
+    if ddp_model.mixed_precision is not None:
+        raise InvalidArgumentError(
+            "DDP's mixed_precision= has a communication hook of its own, and DDP takes only one; "
+            "leave mixed_precision out (autocast is fine)",
+            "InvalidArgument",
+        )
+    forget_copied_hooks(ddp_model)
+    if ddp_model._comm_hooks:
+        raise InvalidArgumentError(
+            "the model has a communication hook already, and DDP takes only one; wrap the "
+            "module in a new DistributedDataParallel",
+            "InvalidArgument",
+        )
+    if ddp_model._use_python_reducer:
+        raise InvalidArgumentError(
+            "torch.compile's python_reducer gives hooks no buckets; set "
+            'torch._dynamo.config.optimize_ddp = "ddp_optimizer" before DistributedDataParallel is '
+            "made",
+            "InvalidArgument",
+        )
+    return ddp_model.process_group
+
+
+def forget_copied_hooks(ddp_model: DistributedDataParallel) -> None:
+    """Removes what copied hooks left in a copied model, so that it can be registered. The copy's
+    reducer has no hook."""
+    ddp_model._comm_hooks = [entry for entry in ddp_model._comm_hooks if not _is_copied(entry[0])]
+    for hooks in (ddp_model._forward_hooks, ddp_model._forward_pre_hooks):
+        for key in [key for key, function in hooks.items() if _is_copied(function)]:
+            del hooks[key]
+
+
+def _is_copied(function) -> bool:
+    owner = getattr(function, "__self__", None)
+    return isinstance(getattr(owner, "_session", None), DetachedSession)

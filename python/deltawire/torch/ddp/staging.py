@@ -1,0 +1,178 @@
+"""The memory in which the core reads a bucket's gradients and writes its means: the bucket itself
+on the CPU, a host copy for a GPU. Nothing else in this package knows about devices.
+"""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+
+from deltawire.errors import make_error
+
+_POLL_SECONDS = 1e-4
+_JOIN_SECONDS = 10.0
+_GAP = 64  # bytes; buckets begin at multiples
+_BUCKETS = 256  # that room is left for between them
+
+
+class Staging:
+    """Gives the core the memory of a hook's buckets.
+
+    A bucket on a GPU is copied to pinned memory, on a stream of its own, as soon as its gradients
+    are complete, while backward continues. A thread waits for the copy and hands the bucket to the
+    core; the means are copied back on the same stream, for which DDP's Future waits. All buckets of
+    a step share one block of pinned memory, even after DDP has rebuilt them: as many bytes as the
+    gradients, which torch rounds up to a power of two.
+
+    `DELTAWIRE_FORCE_STAGING=1` in the environment sends CPU tensors the same way, for tests.
+
+    Thread rule: `load` belongs to the thread of backward, `store` to the session's thread that
+    completes buckets, after the bucket's `load`; `close` to any.
+
+    Args:
+        timeout: seconds that a copy may take.
+        host_bytes: size of all gradients of a step.
+    """
+
+    def __init__(self, timeout: float, host_bytes: int = 0) -> None:
+        self._timeout = timeout
+        self._host_bytes = host_bytes
+        self._block: torch.Tensor | None = None
+        self._latest, self._next = -1, 0  # bucket's index, and where the next one's part begins
+        self._forced = os.environ.get("DELTAWIRE_FORCE_STAGING", "0") not in ("", "0")
+        self._hosts: dict[int, torch.Tensor] = {}  # by bucket
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._jobs: queue.SimpleQueue = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def stages(self, model: torch.nn.Module) -> bool:
+        """Whether a model's buckets go through this memory."""
+        return self._forced or next(model.parameters()).device.type != "cpu"
+
+    def future(self, buffer: torch.Tensor) -> torch.futures.Future:
+        """One that may hold a tensor on the buffer's device."""
+        on_cpu = buffer.device.type == "cpu"
+        return torch.futures.Future() if on_cpu else torch.futures.Future(devices=[buffer.device])
+
+    def load(
+        self,
+        index: int,
+        buffer: torch.Tensor,
+        ready: Callable[[torch.Tensor], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Calls ready(memory on the CPU with the bucket's gradients), in the order of calls: at
+        once, or from a thread when they have been copied, or failed(what `ready` or the copy
+        raised) there. What `ready` raises at once goes to the caller.
+
+        Args:
+            index: of the bucket.
+            buffer: dense, of one dimension; a sparse one is handed on as it is.
+        """
+        if not self._is_staged(buffer):
+            ready(buffer)
+            return
+        event, host = None, buffer
+        if not buffer.is_sparse:
+            host = self._host(index, buffer)
+            event = self._copied(host, buffer)
+        self._obtain_thread()
+        self._jobs.put((event, lambda: ready(host), failed))
+
+    def settle(self) -> None:
+        """Waits until every loaded bucket has been handed on or has failed."""
+        if self._thread is not None:
+            settled = threading.Event()
+            self._jobs.put((None, settled.set, lambda cause: None))
+            settled.wait(self._timeout + _JOIN_SECONDS)
+
+    def returning(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
+        """The stream on which means return to the buffer, as a context: DDP waits for them if its
+        Future is completed within it."""
+        if buffer.device.type == "cpu":
+            return contextlib.nullcontext()
+        return torch.cuda.stream(self._stream(buffer.device))
+
+    def store(self, index: int, buffer: torch.Tensor) -> None:
+        """Copies a dense bucket's means back to the buffer."""
+        if self._is_staged(buffer):
+            buffer.copy_(self._hosts[index], non_blocking=True)
+
+    def close(self) -> None:
+        """Ends the thread once its queue is empty; idempotent."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._jobs.put(None)
+        if thread is not threading.current_thread():
+            thread.join(_JOIN_SECONDS)
+
+    def _is_staged(self, buffer: torch.Tensor) -> bool:
+        return self._forced or buffer.device.type != "cpu"
+
+    def _host(self, index: int, buffer: torch.Tensor) -> torch.Tensor:
+        """The bucket's part of the block. Means of the step before may still be on their way from
+        there: on the stream of the same device, which the next copy comes after."""
+        first = self._next if index > self._latest else 0
+        end = first + buffer.numel() * buffer.element_size()
+        if self._block is None or end > self._block.numel():  # sparse gradients weren't counted
+            size = max(end, self._host_bytes + _GAP * (index + _BUCKETS))
+            pinned = buffer.device.type == "cuda"
+            self._block = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        self._latest, self._next = index, -(-end // _GAP) * _GAP
+        host = self._block[first:end].view(buffer.dtype)
+        before = self._hosts.get(index)
+        if before is None or before.data_ptr() != host.data_ptr() or before.shape != host.shape:
+            if len(self._streams) > 1:  # DDP has cut its buckets anew: it may be another device's
+                for stream in self._streams.values():
+                    stream.synchronize()
+            self._hosts[index] = host
+        return host
+
+    def _copied(self, host: torch.Tensor, buffer: torch.Tensor) -> torch.cuda.Event | None:
+        """Starts the copy; what says that it is over, None where it is."""
+        if buffer.device.type == "cpu":
+            host.copy_(buffer)
+            return None
+        stream = self._stream(buffer.device)
+        stream.wait_stream(torch.cuda.current_stream(buffer.device))  # the gradients' kernels
+        with torch.cuda.stream(stream):
+            host.copy_(buffer, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(stream)
+        buffer.record_stream(stream)
+        return event
+
+    def _stream(self, device: torch.device) -> torch.cuda.Stream:
+        if device not in self._streams:  # by one thread at a time: `load` comes first
+            self._streams[device] = torch.cuda.Stream(device)
+        return self._streams[device]
+
+    def _obtain_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="deltawire-staging", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            event, ready, failed = job
+            try:
+                self._await(event)
+                ready()
+            except Exception as cause:
+                failed(cause)
+
+    def _await(self, event: torch.cuda.Event | None) -> None:
+        deadline = time.monotonic() + self._timeout
+        while event is not None and not event.query():
+            if time.monotonic() > deadline:
+                raise make_error(
+                    "Timeout",
+                    f"a bucket of gradients was not on the host after {self._timeout:g} s: the GPU "
+                    "is busy with something else, or hangs",
+                )
+            time.sleep(_POLL_SECONDS)

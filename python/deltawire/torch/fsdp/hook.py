@@ -1,0 +1,368 @@
+"""The exchange between nodes of a model that fully_shard has sharded within them (HSDP)."""
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.history import History
+from deltawire.leaving import gave_up
+from deltawire.torch.core import arguments
+from deltawire.torch.core.backward_pass import after_backward
+from deltawire.torch.core.checkpoint import kept_by, kept_of
+from deltawire.torch.core.loss_scale import LossScale
+from deltawire.torch.core.module_parameters import ModuleParameters
+from deltawire.torch.core.significance import SignificanceSource
+from deltawire.torch.fsdp.groups import AllReduce, Group
+from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement, among
+from deltawire.torch.metrics.explanation import Explanation
+from deltawire.torch.participant import Participant
+
+_END_OF_STEP = "end of step"
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRules:
+    """What is the same for every step.
+
+    Attributes:
+        timeout_ms: for a bucket.
+        loss_scale: read once a step.
+        source: computes what the optimizer can see; None: nothing is cut by it.
+    """
+
+    timeout_ms: int
+    loss_scale: LossScale
+    source: SignificanceSource | None
+
+
+class Covered:
+    """Checks that FSDP's groups contain all parameters of a model that require gradients.
+
+    Raises InvalidArgumentError (a ValueError), naming the parameters that are in no group.
+    """
+
+    def __init__(self, model: torch.nn.Module, groups: list[Group]) -> None:
+        self._in_module = ModuleParameters(model)
+        self._places = {place for group in groups for place in group.places}
+        if names := self._left_out():
+            raise make_error(
+                "InvalidArgument",
+                f"fully_shard has not cut {_listed(names)}, whose gradients would stay each rank's "
+                "own; call fully_shard(model, mesh=...) on the root, too, or freeze them",
+            )
+
+    def check(self) -> None:
+        """Raises DeltawireError ("State"), naming parameters that are in no group any more."""
+        if names := self._left_out():
+            raise make_error(
+                "State",
+                f"fully_shard has not cut {_listed(names)}: frozen, or not there, when the model "
+                "was registered, and would differ between ranks; close the hook, call fully_shard "
+                "on what is new, and register again",
+            )
+
+    def _left_out(self) -> list[str]:
+        places = self._places
+        return self._in_module.left_out(lambda module, key: (id(module), key) in places)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    words = ", ".join(f"'{name}'" for name in names[:3])
+    return f"parameter{'s' * (len(names) > 1)} {words}{more}"
+
+
+class ShardedHook(Participant):
+    """A rank's compressed exchange with the ranks that have the same rows of the model; made by
+    `register`.
+
+    A backward pass whose gradients are reduced is a step. Each of FSDP's parameter groups is a
+    bucket. It is exchanged while backward continues, unless torch reads the gradient before the end
+    of the pass (because it accumulates or converts it, or has a user's hook for it). One more
+    exchange ends the step; it appears in `buckets`.
+
+    A failure on any rank is raised at the end of the backward pass under way, on every rank of the
+    model, so that torch's own collectives stay in step. It is a typed DeltawireError, also in
+    `last_error`; the hook can't be used any more. If a rank fails at the very end of a step, or
+    outside of the exchange, ranks with other rows may notice it one step later, or when torch's own
+    collectives fail.
+
+    A forward pass with gradients raises DeltawireError ("State"), and ends the exchange on every
+    rank, if the model now trains parameters that fully_shard has not sharded.
+
+    Attributes:
+        rank, world_size: among the ranks with the same rows. Messages, and `suspect`, use global
+            ranks.
+        replicas: the global ranks with the same rows.
+
+    It can't be copied or pickled (TypeError), and neither can the model: save its `state_dict`.
+
+    Thread rule: torch calls it from the thread of backward; `state_dict`, `load_state_dict` and
+    `close` belong to the training loop, between steps; everything else may be called from any
+    thread.
+    """
+
+    _kind = "hook"
+    _nonfinite_advice = (
+        'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
+        "NaN, for you to skip, and leaves no trace"
+    )
+
+    def __init__(
+        self,
+        session: _core.Session,
+        groups: list[Group],
+        agreement: ReplicaAgreement | None,
+        rules: StepRules,
+        *,
+        summary_every: int | None,
+    ) -> None:
+        replicas = groups[0].replicas
+        self._agreement = agreement  # None: this rank has all rows
+        place = dist.get_rank(replicas), dist.get_world_size(replicas)
+        history = History(dist.get_rank(), self._nonfinite_advice)
+        super().__init__(session, place, history, group=replicas, summary_every=summary_every)
+        self._groups = groups
+        self.replicas = dist.get_process_group_ranks(replicas)
+        self._rules = rules
+        self._scale = 1.0  # of the step under way
+        self._step = 0
+        self._pending: list[concurrent.futures.Future] = []  # of the step under way
+        self._is_open = False
+
+    def __reduce__(self):
+        raise TypeError(
+            "ShardedHook can't be copied or pickled: it owns connections and threads; keep its "
+            "state_dict() instead"
+        )
+
+    def attach(self, model: torch.nn.Module, covered: Covered) -> None:
+        """Takes over the all-reduce of every group, and checks after each forward pass that the
+        groups still contain the whole model."""
+        for group in self._groups:
+            group.take_over(AllReduce(group, self, self.all_reduce))
+        self._covered = covered
+        self._handle = model.register_forward_hook(torch.compiler.disable(self._after_forward))
+
+    def _after_forward(self, _model: torch.nn.Module, _inputs, _outputs) -> None:
+        if not torch.is_grad_enabled():
+            return
+        try:
+            self._covered.check()
+        except DeltawireError as cause:
+            self._give_up(cause)
+            self._leave()
+
+    def all_reduce(self, group: Group, gradient: torch.Tensor) -> None:
+        """torch's all-reduce hook of a group: replaces its flat gradient by the mean over the
+        replicas, at once or by the end of the backward pass. Never raises: that would leave the
+        other ranks waiting in torch's next collective."""
+        try:
+            if not group.all_reduces:
+                group.keep(gradient)
+                return
+            self._open_step()
+            group.add_kept(gradient)
+            done = self._exchange(group, gradient)
+            if group.later_steps_look_at():
+                done.result()
+                if group.sums:
+                    gradient *= self.world_size
+        except Exception as cause:
+            self._give_up(cause)
+            self._raise_at_end()
+
+    def _open_step(self) -> None:
+        first = not self._is_open
+        self._raise_at_end()
+        if first:
+            self._scale = self._rules.loss_scale.now()
+
+    def _raise_at_end(self) -> None:
+        # Each time: the pass may be another than the one that opened the step, which was cut short.
+        after_backward(self._end_step)
+        self._is_open = True
+
+    def _exchange(self, group: Group, gradient: torch.Tensor) -> concurrent.futures.Future:
+        """Submits a group's gradient; see `_submit`."""
+        if gradient.dtype not in arguments.DTYPES or gradient.device.type != "cpu":
+            raise make_error(
+                "UnsupportedDType",
+                f"a gradient is reduced as {gradient.dtype} on {gradient.device}; deltawire "
+                "exchanges float32, bfloat16 and float16 on the CPU",
+                self._number,
+            )
+        tensors, source = group.tensors_in(gradient), self._rules.source
+        if source is None:
+            return self._submit(tensors, gradient)
+        shards = [(shard.name, shard.parameter) for shard in group.trained]
+        memory, addresses = source.of_tensors(id(group), shards)
+        tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
+        return self._submit(tensors, gradient, over=lambda: source.give_back(id(group), memory))
+
+    def _submit(
+        self,
+        tensors: list[tuple],
+        memory: torch.Tensor | None,
+        last: bool = False,
+        over: Callable[[], None] = lambda: None,
+    ) -> concurrent.futures.Future:
+        """Hands a bucket to the communication thread, which calls `over` afterwards. The Future's
+        value is whether the mean is finite, or None after an error."""
+        if not self._pending:
+            self._log_summary()
+        step = _core.Step(self._step, len(self._pending), last, self._scale, timed=True)
+        done = concurrent.futures.Future()
+        history, replicas = self._history, self.replicas
+        history.ready(tuple(tensor[0] for tensor in tensors))
+
+        def complete(error, report, _stays=memory):
+            finite = None
+            try:
+                over()
+                if error is not None:
+                    error = among(replicas, error)
+                if history.end(error, report, last) is None:
+                    finite = report.finite
+            finally:  # a Future that nobody completes is a wait without a deadline
+                done.set_result(finite)
+
+        self._session.submit(tensors, step, self._rules.timeout_ms, complete)
+        self._pending.append(done)
+        return done
+
+    def _end_step(self) -> None:
+        """Ends the step alike on all ranks, after the backward pass and torch's own work."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            results = [done.result() for done in self._pending]  # of all, whatever they are
+            if self.last_error is None:
+                self._commit(all(results))
+        except Exception as cause:
+            self._give_up(cause)
+        finally:
+            self._pending = []
+        self._step += 1
+        if self.last_error is not None:
+            self._leave()
+
+    def _commit(self, finite: bool) -> None:
+        if self._agreement is not None:
+            finite = self._agreement.all_finite(self._step, finite)
+        flag, tensors = None, []
+        if self._rules.loss_scale.nonfinite == "pass":
+            # Rows that are finite are taken back, too, where others of the step aren't.
+            flag = torch.tensor([0.0 if finite else float("nan")])
+            tensors = [(_END_OF_STEP, flag.data_ptr(), (1,))]
+        self._submit(tensors, flag, last=True).result()
+
+    def _leave(self) -> None:
+        """Raises the first error, on every rank of the model."""
+        error = self.last_error
+        self._session.abort(str(error))
+        if self._agreement is not None:
+            self._agreement.abort(str(error))
+        raise error
+
+    def interrupted(self) -> None:
+        """Ends the exchange on every rank after Ctrl-C on this one."""
+        super().interrupted()
+        if self._agreement is not None:
+            self._agreement.abort(f"interrupted on {self._who}")
+
+    @property
+    def _who(self) -> str:
+        return f"global rank {self._number}"
+
+    def _tell(self, cause: BaseException) -> None:
+        """Tells the others why this rank leaves. If it dies in a collective of torch's own because
+        another rank has ended, it names that rank."""
+        if self._agreement is None:
+            super()._tell(cause)
+            return
+        first = self._agreement.failure() if self.last_error is None else None
+        if first is not None:
+            self._history.fail(first)
+        reason = gave_up(self._who, first or cause)
+        self._session.abort(reason)
+        self._agreement.abort(reason)
+
+    def close(self) -> None:
+        """Joins the communication threads and says goodbye to the other ranks; idempotent. Happens
+        at exit in any case. Later backward passes that reduce gradients raise; the model may be
+        registered again."""
+        super().close()
+        self._handle.remove()
+        if self._agreement is not None:
+            self._agreement.close()
+
+    def explain(self) -> Explanation:
+        """The codec of each parameter's rows in the next step and the bytes they took in the last,
+        as a printable table. Call between steps; DeltawireError ("State") within one.
+        """
+        shards = [shard for group in self._groups for shard in group.shards]
+        tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
+        return self._explain(tensors, self._step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's state for a checkpoint; every rank saves its own. Call between steps, or
+        after a failure: then it is the state after the last committed step, plus the failed step's
+        gradients with revert="fold".
+
+        The hook is a `Stateful` of torch.distributed.checkpoint: save({"model": ..., "hook": hook})
+        saves the states of all ranks. By global rank, `residuals` has a uint8 tensor and `ranges`
+        its rows, (dimension, first, end) by parameter name; the rest is equal on all ranks.
+        """
+        state = self._state(steps=self._steps_that_count())
+        del state["rank"]  # among the replicas: others have the same
+        state["residuals"] = kept_by(self._number, state["residuals"])
+        state["ranges"] = kept_by(self._number, self._ranges())
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` returned, on every rank or on none. Call between steps. The
+        model's modules may have been wrapped in other groups, or in another order.
+
+        Raises InvalidArgumentError (a ValueError) for a state of another rank, number of replicas,
+        spec or version, or of other rows; DeltawireError for damaged bytes. Nothing is changed
+        then.
+        """
+        check_state_given(state)
+        own = {**state, "rank": self.rank}
+        for key in ("residuals", "ranges"):
+            if key in state:
+                own[key] = kept_of(state, self._number, key)
+        self._check_state(own, ("steps",), ("ranges",))
+        self._check_ranges(own["ranges"])
+        self._load_residuals(own)
+        self._step = state["steps"]
+        self._go_on_after(self._step)
+
+    def _ranges(self) -> dict[str, tuple[int, int, int] | None]:
+        return {shard.name: shard.range for group in self._groups for shard in group.shards}
+
+    def _check_ranges(self, theirs: dict) -> None:
+        ours = self._ranges()
+        if not isinstance(theirs, dict) or sorted(theirs) != sorted(ours):
+            odd = sorted(set(ours) ^ set(theirs))[:3] if isinstance(theirs, dict) else [theirs]
+            raise make_error(
+                "InvalidArgument",
+                f"the state is of other parameters than this model's, {odd} for instance; load the "
+                "state of the same model",
+            )
+        for name, rows in ours.items():
+            found = theirs[name] if theirs[name] is None else tuple(theirs[name])
+            if found != rows:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state has rows {found} (dimension, first, end) of '{name}', but this "
+                    f"rank has {rows}; load the state of the same job and rank, or start without",
+                )

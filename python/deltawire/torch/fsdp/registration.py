@@ -1,0 +1,114 @@
+"""What `register` does for models made by fully_shard or the FSDP-based replicate."""
+
+import torch
+import torch.distributed as dist
+
+from deltawire.policy import Policy
+from deltawire.terms import Terms, tensor_line
+from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.settings import ExchangeSettings, Settings
+from deltawire.torch.core.significance import SignificanceSource, source_for
+from deltawire.torch.fsdp.groups import Group, check_free, find_shards, groups_of
+from deltawire.torch.fsdp.hook import Covered, ShardedHook, StepRules
+from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
+
+
+def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
+    """Does the work of `register` for a sharded model. The ranks with the same rows form a session;
+    the ranks that share a replica form another, to end steps alike.
+
+    Two collectives, one on each group, so that all ranks learn of an error on any of them.
+    """
+    meeting = _Registration(model, settings)
+    failed = None
+    try:
+        meeting.meet_replicas(spec)
+    except Exception as cause:
+        failed = cause
+    if meeting.shard_group is not None:
+        meeting.meet_shards(failed)
+    elif failed is not None:
+        raise failed
+    return meeting.hook()
+
+
+class _Registration:
+    """Collects the results of the two meetings until the hook can be made."""
+
+    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+        groups = groups_of(model)
+        self.shard_group = groups[0].shard_group if groups[0].shard_count > 1 else None
+        self._model, self._groups = model, groups
+        self._settings = settings
+        self._made: ExchangeSettings | None = None
+        self._source: SignificanceSource | None = None
+
+    def meet_replicas(self, spec: Policy) -> None:
+        """Meets the ranks with the same rows."""
+        given, replicas = self._settings, self._groups[0].replicas
+        with bootstrap.Meeting(replicas) as self._replicas:
+            made = self._made = given.exchange(arguments.named(spec, "a sharded model"), replicas)
+            given.check_no_tier()
+            find_shards(self._model, self._groups)
+            self._covered = Covered(self._model, self._groups)
+            check_free(self._groups)
+            trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
+            arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
+            self._source = source_for(given.optimizer, made.text, trained)
+            self._terms = self._agreed_on()
+            self._listen(self._replicas)
+
+    def meet_shards(self, failed: Exception | None) -> None:
+        """Meets the ranks that share this replica. Raises `failed`, and lets them know of it."""
+        with bootstrap.Meeting(self.shard_group) as self._shards:
+            if failed is not None:
+                raise failed
+            self._listen(self._shards)
+
+    def hook(self) -> ShardedHook:
+        """Connects, and attaches the hook to the model."""
+        made = self._made
+        session = made.connect(self._replicas)
+        try:
+            agreement = self._agreement()
+        except BaseException:
+            session.close()
+            raise
+        steps = StepRules(made.timeout_ms, made.loss_scale, self._source)
+        every = self._settings.summary_every
+        hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
+        hook.attach(self._model, self._covered)
+        return hook
+
+    def _agreement(self) -> ReplicaAgreement | None:
+        if self.shard_group is None:
+            return None
+        options = arguments.reducer_options(0, "exact", 1)
+        arrival_ms = self._made.arrival_timeout_ms
+        session = self._shards.connect(ReplicaAgreement.SPEC, options, None, arrival_ms)
+        ranks = dist.get_process_group_ranks(self.shard_group)
+        return ReplicaAgreement(session, ranks, self._made.timeout_ms)
+
+    def _listen(self, meeting: bootstrap.Meeting) -> None:
+        meeting.agree_on(self._terms)
+        self._made.listen(meeting)
+
+    def _agreed_on(self) -> Terms:
+        first = self._groups[0]
+        return Terms(
+            "register of fully_shard",
+            _lines(self._groups),
+            **self._made.terms(),
+            optimizer=self._source.name if self._source else "none",
+            replicas=dist.get_world_size(first.replicas),
+            shards=first.shard_count,
+        )
+
+
+def _lines(groups: list[Group]) -> list[str]:
+    """A line for each parameter of each group, with its whole shape."""
+    return [
+        tensor_line(shard.name, shard.dtype_name, shard.parameter.shape, f"in {group.name}")
+        for group in groups
+        for shard in group.shards
+    ]

@@ -1,0 +1,1 @@
+"""Infrequent synchronization: rounds of local steps that exchange weight changes."""

@@ -1,0 +1,347 @@
+"""The exchanges of LocalSteps: from their beginning until they are applied, also in checkpoints."""
+
+import os
+import threading
+import time
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error, with_advice
+from deltawire.history import History
+from deltawire.torch.local.momentum import Momentum
+from deltawire.torch.local.outer import state_digest
+from deltawire.torch.local.weights import Weights, values_digest
+
+
+class Round:
+    """A running exchange of one fragment of the weights, or of all.
+
+    `complete` runs on a thread of the session and keeps the weights' memory alive, even if nobody
+    waits any more; the rest belongs to the training loop.
+
+    Args:
+        weights: the memory that is exchanged.
+        fragment: of these weights.
+        history: gets a record.
+        steps: number of local steps in the fragment's changes.
+
+    Attributes:
+        error: the first error, or None.
+    """
+
+    def __init__(self, weights: Weights, fragment: int, history: History, steps: int) -> None:
+        self.fragment = fragment
+        self.steps = steps
+        self.error: DeltawireError | None = None
+        self._weights = weights
+        self._history = history
+        self._left = weights.bucket_count(fragment)
+        self._over = threading.Event()
+        self._began = self._ended = time.monotonic()
+        self._waited = 0.0
+        self._process = os.getpid()
+
+    def complete(self, error: DeltawireError | None, report) -> None:
+        """The callback of a bucket; called for each bucket, in order, even after an error."""
+        try:
+            self._left -= 1
+            also = {"local_steps": self.steps, "fragment": self.fragment}
+            if error is not None and error.code == "Mismatch" and self._weights.outer is not None:
+                error = with_advice(error, _DIFFERENT_WEIGHTS)
+            error = self._history.end(error, report, self._left == 0, also)
+            self.error = self.error or error
+        finally:  # without it nobody would ever end the wait
+            if self._left == 0:
+                self._ended = time.monotonic()
+                self._over.set()
+
+    def submitted(self) -> None:
+        """All buckets were submitted: starts the clock of the exchange."""
+        self._began = time.monotonic()
+
+    def settle(self) -> None:
+        """Waits for the last bucket, whether it succeeds or fails. Raises "State" in a forked
+        child, in which it would never end."""
+        if os.getpid() != self._process:
+            raise make_error(
+                "State", "a forked child has no part in the exchange that its parent has begun"
+            )
+        began = time.monotonic()
+        self._over.wait()
+        self._waited += time.monotonic() - began
+
+    def arrived(self) -> "Round":
+        """Marks it as over, for an exchange whose means came from a checkpoint; returns it."""
+        self._over.set()
+        return self
+
+    def times(self) -> tuple[float, float]:
+        """Milliseconds (of the exchange, of the training loop's wait for it), once it is over."""
+        return 1e3 * max(0.0, self._ended - self._began), 1e3 * self._waited
+
+
+_DIFFERENT_WEIGHTS = (
+    "the outer optimizer runs on each rank by itself: change its settings (a schedule of its rate) "
+    "on every rank alike, and use one version of torch and one kind of processor"
+)
+
+
+class Progress:
+    """A rank's position in its rounds.
+
+    Attributes:
+        exchanges: number of applied exchanges, which is the next one's step number.
+        next: the next fragment to be exchanged in this round.
+        since: for each fragment, local steps since its last exchange began.
+    """
+
+    def __init__(self, fragments: int) -> None:
+        self.exchanges = 0
+        self.next = 0
+        self.since = [0] * fragments
+
+    def count_step(self) -> None:
+        """Counts a local step, which changes all fragments."""
+        self.since = [steps + 1 for steps in self.since]
+
+    def due(self, local_steps: int, steps: int) -> bool:
+        """Whether the next fragment is due in a round of `steps` steps: the last one after the last
+        step, the others evenly spread before it."""
+        count = len(self.since)
+        return self.next < count and local_steps * count >= (self.next + 1) * steps
+
+    @property
+    def round_is_over(self) -> bool:
+        """Whether every fragment was exchanged."""
+        return self.next == len(self.since)
+
+    def state(self) -> dict:
+        """The state for a checkpoint."""
+        return {"exchanges": self.exchanges, "next": self.next, "since": list(self.since)}
+
+    def check_state(self, state: object) -> None:
+        """Raises InvalidArgumentError unless it is a `state()` with as many fragments."""
+        numbers = ()
+        if isinstance(state, dict) and isinstance(state.get("since"), list):
+            numbers = (state.get("exchanges"), state.get("next"), *state["since"])
+        if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
+            raise make_error("InvalidArgument", f"the state's progress={state!r} is damaged")
+        if len(state["since"]) != len(self.since) or state["next"] >= len(self.since):
+            raise make_error(
+                "InvalidArgument",
+                f"the state is of {len(state['since'])} fragments, this trainer has "
+                f"{len(self.since)}",
+            )
+
+    def load(self, state: dict) -> None:
+        """Restores what `state()` returned, after `check_state`."""
+        self.exchanges, self.next = state["exchanges"], state["next"]
+        self.since = list(state["since"])
+
+
+class Waits:
+    """Durations of exchanges, and how long the training loop waited for them.
+
+    Thread rule: `add` belongs to the training loop, `metrics` to any thread.
+    """
+
+    def __init__(self) -> None:
+        self._last = self._totals = (0.0, 0.0)
+
+    def add(self, took: float, waited: float) -> None:
+        """Adds one exchange, in milliseconds."""
+        self._totals = (self._totals[0] + took, self._totals[1] + waited)
+        self._last = (took, waited)
+
+    def metrics(self) -> dict:
+        """The times of the last exchange, and of all; see LocalSteps.metrics."""
+        (took, waited), (total_took, total_waited) = self._last, self._totals
+        return {
+            "under_way_ms": took,
+            "waited_ms": waited,
+            "total_under_way_ms": total_took,
+            "total_waited_ms": total_waited,
+            "hidden": max(0.0, 1 - total_waited / total_took) if total_took else None,
+        }
+
+
+class LocalExchange:
+    """Exchanges fragments of the weights, at most one at a time.
+
+    Args:
+        weights: to be exchanged.
+        momentum: to be masked after an exchange, or None.
+        delay: 0: an exchange is finished at once; 1: when the next one begins.
+        timeout_ms: for each bucket.
+
+    Raises:
+        InvalidArgumentError: another delay.
+
+    Attributes:
+        progress: this rank's position in its rounds.
+        waits: durations of exchanges and waits.
+    """
+
+    def __init__(
+        self, weights: Weights, momentum: Momentum | None, delay: int, timeout_ms: int
+    ) -> None:
+        if isinstance(delay, bool) or delay not in (0, 1):
+            raise make_error(
+                "InvalidArgument",
+                f"delay={delay!r} must be 0 (ranks wait for each exchange) or 1 (it goes on during "
+                "the next round)",
+            )
+        self.progress, self.waits = Progress(weights.fragment_count), Waits()
+        self._weights = weights
+        self._momentum = momentum
+        self._momenta: list = []
+        self._delay = delay
+        self._timeout_ms = timeout_ms
+        self._under_way: Round | None = None
+        self._failed: DeltawireError | None = None  # the caller was not told yet
+        self._torn = False
+
+    def settings(self) -> dict[str, object]:
+        """The settings that must be equal on all ranks."""
+        weights = self._weights
+        counts = {"delay": self._delay, "fragments": weights.fragment_count}
+        return {"outer": weights.outer, **counts}
+
+    def connect(self, session: _core.Session, history: History) -> None:
+        """Sets the session of the exchanges, and the history that records them."""
+        self._session = session
+        self._history = history
+
+    @property
+    def failed(self) -> bool:
+        """Whether `finish` would raise the error of an exchange."""
+        under_way = self._under_way
+        return self._failed is not None or (under_way is not None and under_way.error is not None)
+
+    def begin(self, fragment: int) -> None:
+        """Finishes the running exchange, then begins that of a fragment; with delay=0 finishes
+        that, too."""
+        self.finish()
+        weights, progress = self._weights, self.progress
+        weights.check_model()
+        self._momenta = self._momentum.tensors(fragment) if self._momentum else []
+        round_ = Round(weights, fragment, self._history, progress.since[fragment])
+        last, agreed = weights.bucket_count(fragment) - 1, weights.agreed(fragment)
+        for bucket in range(last + 1):
+            changes = weights.changes_of(fragment, bucket)
+            step = _core.Step(progress.exchanges, bucket, bucket == last, agreed=agreed, timed=True)
+            self._history.ready(tuple(change[0] for change in changes))
+            self._session.submit(changes, step, self._timeout_ms, round_.complete)
+        round_.submitted()
+        self._under_way = round_
+        progress.since[fragment] = 0
+        if self._delay:
+            weights.mark_start(fragment)
+        else:
+            self.finish()
+
+    def settle(self) -> Round | None:
+        """Waits for the running exchange, if any, and returns it. Returns None also if it has
+        failed: then its changes go into the next one, and `finish` raises its error."""
+        round_ = self._under_way
+        if round_ is not None:
+            round_.settle()
+            if round_.error is not None:
+                self.progress.since[round_.fragment] += round_.steps
+                self._under_way, self._failed = None, round_.error
+        return self._under_way
+
+    def finish(self) -> None:
+        """Waits for the running exchange, if any, and applies it. Raises its error."""
+        round_ = self.settle()
+        if self._failed is not None:
+            raise self._failed
+        if round_ is None:
+            return
+        self._torn = True  # until all is applied, whatever exception comes from outside
+        self._under_way = None
+        self._weights.apply_means(round_.fragment)
+        self.progress.exchanges += 1
+        self.waits.add(*round_.times())
+        if self._momentum:
+            self._momentum.mask(self._session, self._momenta)
+        self._torn = False
+
+    def state(self) -> dict:
+        """The state for a checkpoint: copies of all weights, the position in the rounds, and the
+        running exchange, for which it waits."""
+        if self._torn:
+            raise make_error(
+                "State",
+                "an exception (Ctrl-C, or an outer optimizer's) came while the weights of a round "
+                "were set, and some of them are old, some new: go on from the last checkpoint",
+            )
+        state = {"under_way": None}
+        if (round_ := self.settle()) is not None:
+            state["under_way"] = {
+                "fragment": round_.fragment,
+                "steps": round_.steps,
+                **self._weights.state_under_way(round_.fragment),
+            }
+        return state | {"progress": self.progress.state(), **self._weights.state()}
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys of `state()`."""
+        outer = ("outer",) if self._weights.outer else ()
+        return ("reference", "parameters", "origins", "progress", "under_way", *outer)
+
+    def check_state(self, state: dict) -> None:
+        """Raises InvalidArgumentError if a state, which has all keys, is of other weights."""
+        if "outer" in state and self._weights.outer is None:
+            raise make_error(
+                "InvalidArgument",
+                "the state has an outer optimizer, and this trainer has none; give it outer=, as "
+                "the one that was saved had",
+            )
+        self.progress.check_state(state["progress"])
+        self._weights.check_state(state)
+        if (under_way := state["under_way"]) is not None:
+            numbers = [under_way.get("fragment"), under_way.get("steps")]
+            if (
+                not all(type(number) is int and number >= 0 for number in numbers)
+                or numbers[0] >= self._weights.fragment_count
+                or not {"means", "start"} <= under_way.keys()
+            ):
+                raise make_error(
+                    "InvalidArgument",
+                    "the state's exchange under way is damaged, or of another number of fragments",
+                )
+            self._weights.check_state_under_way(under_way, under_way["fragment"])
+
+    def alike(self, states: list[dict]) -> str:
+        """What all ranks must have in common of these states. Raises InvalidArgumentError if one is
+        of other weights, or if they differ."""
+        for state in states:
+            self.check_state(state)
+        found = {f"round {state['round']}, {_digest(state)}": None for state in states}
+        if len(found) > 1:
+            raise make_error(
+                "InvalidArgument",
+                f"the states differ: one is of {', another of '.join(found)}; give those that were "
+                "saved between the same two rounds",
+            )
+        return next(iter(found))
+
+    def load(self, state: dict) -> None:
+        """Restores what `state()` returned, after `check_state`, while no exchange is running."""
+        self.progress.load(state["progress"])
+        self._weights.load(state)
+        if (under_way := state["under_way"]) is not None:
+            fragment = under_way["fragment"]
+            self._weights.load_under_way(under_way, fragment)
+            round_ = Round(self._weights, fragment, self._history, under_way["steps"])
+            self._under_way = round_.arrived()
+
+
+def _digest(state: dict) -> str:
+    place = state["progress"]
+    under_way = state["under_way"] or {"fragment": "none", "means": {}}
+    return (
+        f"reference {values_digest(state['reference'])} after {place['exchanges']} exchanges, "
+        f"fragment under way {under_way['fragment']} with {values_digest(under_way['means'])}"
+        + (f", outer optimizer {state_digest(state['outer'])}" if "outer" in state else "")
+    )

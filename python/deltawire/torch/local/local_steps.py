@@ -1,0 +1,366 @@
+"""Local steps: each rank trains alone for a while, then the ranks exchange their weight changes.
+
+SBC's algorithm 1 (Sattler, Wiedemann, Müller, Samek, "Sparse Binary Compression: Towards
+Distributed Deep Learning with minimal Communication", 2019) for any reducer and any optimizer;
+without compression it is federated averaging (McMahan et al., 2017) with equal shares. With an
+outer optimizer it is DiLoCo (Douillard et al., 2023, algorithm 1).
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.leaving import exception_under_way
+from deltawire.policy import Policy, spec_of
+from deltawire.terms import Terms, exchange_settings
+from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
+from deltawire.torch.core.abort_on_error import AbortsOnError
+from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
+from deltawire.torch.core.module_parameters import broadcast_model, layout
+from deltawire.torch.local import state as local_state
+from deltawire.torch.local.exchange import LocalExchange
+from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
+from deltawire.torch.local.outer import OuterFactory, factory_of
+from deltawire.torch.local.weights import Weights
+from deltawire.torch.metrics.explanation import Explanation
+from deltawire.torch.participant import Participant
+
+_BUCKET_BYTES = 25 << 20
+
+Steps = int | Callable[[int], int]
+
+
+class LocalSteps(AbortsOnError, Participant):
+    """One rank's local steps and rounds; made on every rank at the same time::
+
+        trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss_of(model(x), y).backward()
+            trainer.step()
+        trainer.exchange()
+
+    A round follows `steps` local steps: the change of each parameter since the last round is
+    averaged over the ranks through the reducer, which also adds what it left out before (its
+    residual). The new weights, `weights of the last round + mean`, are bit-equal on every rank.
+    Every rank's change has the same weight in the mean, however many steps it took.
+
+    Args:
+        model: the bare module, compiled or not, without DistributedDataParallel or anything else
+            that exchanges by itself. Its parameters that require gradients (float32, bfloat16 or
+            float16 on the CPU) are exchanged, and their set must not change. Changes of 16-bit
+            parameters are sent and summed as float32. At the start all parameters and buffers are
+            set to rank 0's, as with DDP. Afterwards buffers (BatchNorm statistics) are each rank's
+            own: a lossy mean could make a variance negative. Frozen parameters keep their values.
+        optimizer: any torch.optim.Optimizer whose parameters are the model's.
+        reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
+            `register`; equal on all ranks.
+        steps: local steps a round, 1 or more, equal on all ranks; or a function of the round's
+            number (0, 1, ...), which may return different numbers on different ranks. See `steps`
+            below.
+        outer: an outer optimizer (DiLoCo). It steps the weights of the last round with minus the
+            mean change as the gradient, instead of adding the mean. A function that makes any torch
+            optimizer from a list of parameters, e.g. functools.partial(torch.optim.SGD, lr=0.7,
+            momentum=0.9, nesterov=True), or the name of that one, "nesterov".
+        delay: 1: a round's exchange overlaps the local steps of the next round, and its result is
+            applied when those end. What a rank has moved meanwhile is kept on top of it, and is its
+            change in the next round (as in CoCoD-SGD: Shen et al., IJCAI 2019), so that the ranks'
+            weights are equal only after `exchange()`. 0: the ranks wait for the exchange.
+        fragments: number of fragments of about the same size into which the model's layers are cut.
+            Each is exchanged once a round, at evenly spread steps, the last one at the round's end
+            (Streaming DiLoCo: Douillard et al., 2025): the same bytes, but only 1 / fragments of
+            them at a time. With delay=1 each overlaps the steps until the next one.
+        min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
+        timeout: seconds for a bucket of a round, from when all ranks have arrived, before the ranks
+            give up and name the culprit; also how long a rank may be silent.
+        arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived: how
+            much longer one rank's local steps may take than another's. At least `timeout`. Default:
+            the group's timeout.
+        connect_timeout, interface, port, token, link: as for `register`.
+        mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
+            round, so that it doesn't repeat a change that was just sent (momentum masking;
+            supplement A of the paper). Only sparse codecs are affected. Default: yes with delay=0,
+            no with delay=1, where momentum has already changed when the round ends.
+        momentum: the names under which the optimizer's state keeps momentum. The default covers
+            SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
+        bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
+        threads: as for `register`.
+        group: the process group. Default: the world. A single rank is allowed: its changes pass
+            through the codec, but no network.
+
+    Raises:
+        DTypeError (a TypeError): a DDP model, no model, no optimizer, parameters that can't be
+            exchanged.
+        InvalidArgumentError (a ValueError): bad spec or setting, no process group, a parameter in
+            the optimizer that isn't in the model, masking with a pattern that can't ("ring").
+        DeltawireError: a rank with other settings or another model ("Mismatch"), a rank that could
+            not take part ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
+
+    Attributes:
+        group, rank, world_size: the process group, and this rank's place in it.
+        spec: canonical, e.g. "gather(sbc:p=0.01)".
+        outer: the outer torch optimizer, or None. Every rank must apply the same schedule to its
+            rate: the next round compares the weights, and fails ("Mismatch") if they differ.
+        round: finished rounds; with delay=1 the last one's exchange may still be running.
+        local_steps: steps since the last round.
+
+    Weight changes have no loss scale, so there is no scaler=. A change that isn't finite fails the
+    round ("NotFinite") on every rank, with codecs that carry only finite values. Skip local steps
+    with such gradients: `GradScaler.unscale_` and `clip_grad_norm_` detect them.
+
+    A failed round raises the typed DeltawireError from `step` or `exchange`, on every rank; with
+    delay=1 from the next call, which may be `close`. The parameters then have the values of this
+    rank's local steps; residuals and reference are those before the round, so that `state_dict`
+    loses nothing. The trainer is closed; make a new one to continue. It can't be copied or pickled
+    (TypeError): save its `state_dict`. The model can.
+
+    Memory: reference weights, weight changes, and two residuals with error feedback: four times the
+    parameters as float32, five times for 16-bit parameters; plus an outer optimizer's state (SGD's
+    momentum: once), and with delay=1 three times a fragment. Thread rule: one thread; metrics,
+    step_records and last_error: any.
+    """
+
+    _name = "LocalSteps"
+    _instead = "copy or save the model, and keep the trainer's state_dict()"
+    _kind = "trainer"
+    _state_version = local_state.VERSION
+    _resize_advice = RESIZE_ADVICE
+    _nonfinite_advice = "LocalSteps lets none pass: skip local steps whose gradients are not finite"
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        reducer: Policy,
+        *,
+        steps: Steps,
+        outer: str | OuterFactory | None = None,
+        delay: int = 0,
+        fragments: int = 1,
+        min_elements: int = 256,
+        timeout: float = 120.0,
+        arrival_timeout: float | None = None,
+        connect_timeout: float = 60.0,
+        interface: str | None = None,
+        port: int | str | None = None,
+        token: str | bytes | None = None,
+        link: _core.LinkShape | None = None,
+        mask_momentum: bool | None = None,
+        momentum: Sequence[str] = DEFAULT_MOMENTUM,
+        bucket_bytes: int = _BUCKET_BYTES,
+        threads: int | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.group = bootstrap.given_or_world(group)
+        with bootstrap.Meeting(self.group) as meeting:
+            spec = _core.canonical_spec(spec_of(arguments.named(reducer, "LocalSteps")))
+            wrappers.check_bare(model)
+            arguments.check_optimizer(optimizer, model)
+            self.steps = steps
+            self._optimizer = optimizer
+            # "fold" would let a failed round's changes count twice: they are in the weights still.
+            options = arguments.reducer_options(min_elements, "exact", threads)
+            arguments.check_link(link)
+            arguments.check_positive("bucket_bytes", bucket_bytes)
+            self._weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
+            arguments.warn_of_rules_without_tensor(spec, self._weights.names, meeting.place[0])
+            masked = Momentum(optimizer, self._weights, momentum)
+            masked = masked.wanted(spec, mask_momentum, delay)
+            timeout_ms = arguments.timeout_in_ms(timeout)
+            self._exchange = LocalExchange(self._weights, masked, delay, timeout_ms)
+            settings = exchange_settings(spec, min_elements, "exact")
+            settings |= {"steps": "scheduled" if callable(steps) else steps}
+            settings |= {**self._exchange.settings(), "bucket_bytes": bucket_bytes}
+            meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
+            arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
+            meeting.listen(interface, port, connect_timeout, token)
+        self.round = self.local_steps = 0
+        session = meeting.connect(spec, options, link, arrival_ms)
+        super().__init__(session, meeting.place, group=self.group)
+        self._exchange.connect(self._session, self._history)
+        with self._aborting_on_error():
+            broadcast_model(model, self.group)
+        self._weights.start_from_here()
+        if steps == 1 and self.rank == 0:  # of more, the optimizer's momentum is in the changes
+            kind = type(optimizer).__name__
+            momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=3)
+
+    @property
+    def steps(self) -> Steps:
+        """Local steps a round. May be set at any time, also for the current round, equally on every
+        rank: they are compared only at the start. A rank with more steps keeps the others waiting;
+        after `arrival_timeout` they fail and name it."""
+        return self._steps
+
+    @steps.setter
+    def steps(self, steps: Steps) -> None:
+        if not callable(steps):
+            arguments.check_positive("steps", steps)
+        self._steps = steps
+
+    @property
+    def outer(self) -> torch.optim.Optimizer | None:
+        """The outer torch optimizer, or None."""
+        return self._weights.outer.optimizer if self._weights.outer else None
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Steps the optimizer, passing on the closure and its result; after the last step of a
+        round also exchanges (with fragments or a delay, whatever part of a round is due).
+
+        Raises DeltawireError as described for the class; "State" when closed.
+        """
+        steps = self._next_steps()
+        result = self._optimizer.step() if closure is None else self._optimizer.step(closure)
+        self._count_step(steps)
+        return result
+
+    def stepped(self) -> None:
+        """Like `step`, after something else has stepped the optimizer."""
+        self._count_step(self._next_steps())
+
+    def exchange(self, always: bool = False) -> None:
+        """Ends the round now, on every rank, for all fragments with local steps since their last
+        exchange. Afterwards all ranks' weights are equal. May follow any loop.
+
+        Args:
+            always: take part even without a step since the last round, because other ranks may have
+                taken some. Set it on all ranks or on none.
+
+        Raises like `step`.
+        """
+        self._check_open()
+        with self._aborting_on_error():
+            since = self._exchange.progress.since
+            moved = [number for number, steps in enumerate(since) if always or steps]
+            for fragment in moved:
+                self._log_summary()
+                self._exchange.begin(fragment)
+            if moved:
+                self._end_round()
+            self._exchange.finish()
+
+    def start_from_here(self) -> None:
+        """Makes the present weights those of the last round, if something else has kept them equal
+        on all ranks (a warm-up with DistributedDataParallel). Call it on every rank between the
+        same two rounds; the next round compares the weights. Raises like `step`.
+        """
+        self._check_open()
+        with self._aborting_on_error():
+            self._exchange.finish()
+            self._weights.start_from_here(compared=True)
+        self._exchange.progress.since = [0] * self._weights.fragment_count
+        self._exchange.progress.next = self.local_steps = 0
+
+    def close(self) -> None:
+        """Closes like every hook, but first waits for a running exchange (delay=1) and applies it;
+        raises its error if that was not raised yet. At exit, and during an exception, it doesn't
+        wait: the exchange is aborted on every rank, and the other ranks get the exception's text.
+        """
+        if not self._session.closed and (cause := exception_under_way()) is not None:
+            self._give_up(cause)
+        if not self._session.closed:
+            with self._aborting_on_error():
+                self._exchange.finish()
+        super().close()
+
+    def _next_steps(self) -> int:
+        """The local steps of this round. Raises if the trainer is closed or has failed."""
+        self._check_open()
+        if self._exchange.failed:
+            with self._aborting_on_error():
+                self._exchange.finish()
+        steps = self._steps
+        if callable(steps):
+            steps = steps(self.round)
+            arguments.check_positive(f"steps({self.round})", steps)
+        return steps
+
+    def _count_step(self, steps: int) -> None:
+        progress = self._exchange.progress
+        self.local_steps += 1
+        progress.count_step()
+        with self._aborting_on_error():
+            while progress.due(self.local_steps, steps):
+                self._log_summary()
+                self._exchange.begin(progress.next)
+                progress.next += 1
+        if progress.round_is_over:
+            self._end_round()
+
+    def _end_round(self) -> None:
+        self.round += 1
+        self._exchange.progress.next = self.local_steps = 0
+
+    def _give_up(self, cause: BaseException) -> None:
+        super()._give_up(cause)
+        super().close()
+        self._exchange.settle()
+
+    def _check_open(self) -> None:
+        if self._session.closed:
+            raise self._closed_error()
+
+    def explain(self) -> Explanation:
+        """As `Hook.explain`, for weight changes. Waits for a running exchange."""
+        self._exchange.settle()
+        return self._explain(self._weights.tensors(), self._exchange.progress.exchanges)
+
+    def metrics(self) -> dict:
+        """As for every hook; with fragments= a step is the exchange of one fragment. In addition,
+        of applied exchanges: under_way_ms (duration of the last one), waited_ms (how much of it the
+        training loop waited), their sums total_under_way_ms and total_waited_ms, and hidden (the
+        fraction of all that time in which the loop did not wait; None before the first).
+        """
+        return {**super().metrics(), **self._exchange.waits.metrics()}
+
+    def state_dict(self) -> dict:
+        """This rank's state for a checkpoint, at any point of a round, also after a failed one.
+        Every rank saves its own, in addition to the optimizer's state and the buffers. Saving
+        changes nothing; a running exchange is saved with its result. Raises "State" if an exception
+        (Ctrl-C) came while weights were being set: continue from the previous checkpoint.
+
+        The trainer is a `Stateful` of torch.distributed.checkpoint: save({"trainer": trainer})
+        saves the states of all ranks. By rank, `residuals` has a uint8 tensor and `own` the present
+        weights; `common` has the weights after the last round, and whatever else is equal on all.
+        """
+        numbers = {"round": self.round, "local_steps": self.local_steps}
+        return local_state.saved_form(self._state(**numbers, **self._exchange.state()))
+
+    def load_state_dict(self, state: dict | Sequence[dict]) -> None:
+        """Restores what `state_dict` returned, including the model's parameters, on every rank or
+        on none. A collective on the process group: call it on all ranks.
+
+        Args:
+            state: what this rank saved (also a state of version 1, from earlier releases), or a
+                list of what all ranks saved, whatever their number: see `Hook.load_state_dict`.
+
+        Raises InvalidArgumentError for a state of another rank, world size, spec, version, model,
+        outer optimizer or number of fragments; DeltawireError for damaged bytes, if another rank
+        could not load ("Aborted"), or if states are from different rounds ("Mismatch"). Nothing is
+        changed then.
+        """
+        self._check_open()
+        with self._aborting_on_error():
+            self._exchange.finish()
+        own: dict = {}
+        collective_load(self.group, self._session, lambda: self._offered(state, own))
+        self._exchange.load(own)
+        self.round, self.local_steps = own["round"], own["local_steps"]
+
+    def _offered(self, state: dict | Sequence[dict], own: dict) -> str:
+        """Loads a state's residuals and puts the rest into `own`. Returns a text that must be equal
+        on all ranks."""
+        place = self.rank, self.world_size
+        flats = local_state.flats_of(state, place)
+        for each in flats:
+            self._check_state(each, ("round", "local_steps"), self._exchange.keys())
+        alike = self._exchange.alike(flats)
+        if isinstance(state, dict):
+            own.update(flats[0])
+            self._load_residuals(own)
+        else:
+            own.update(local_state.share_of(flats, place))
+            self._load_resized([each["residuals"] for each in flats], self._weights.tensors())
+        return alike

@@ -1,0 +1,94 @@
+"""Momentum masking: sets the momentum of the elements that a rank has just sent to 0."""
+
+from collections.abc import Sequence
+
+import torch
+
+from deltawire import _core
+from deltawire.errors import DTypeError, make_error
+from deltawire.torch.core import arguments
+from deltawire.torch.local.weights import Weights
+
+# SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.
+DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
+
+
+class Momentum:
+    """An optimizer's momentum of the weights' parameters. Its state is looked up each time, because
+    optimizers create it in their first step, and replace it when a state is loaded."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, weights: Weights, names: Sequence[str]
+    ) -> None:
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise make_error(
+                "InvalidArgument",
+                f"momentum={names!r} must be names of an optimizer's state, e.g. "
+                f"{DEFAULT_MOMENTUM}",
+            )
+        self._optimizer = optimizer
+        self._weights = weights
+        self._names = tuple(names)
+
+    def wanted(self, canonical_spec: str, asked: bool | None, delay: int) -> "Momentum | None":
+        """Returns self if mask_momentum= of LocalSteps means that it is masked, else None. Raises
+        InvalidArgumentError."""
+        if delay and asked:
+            raise make_error(
+                "InvalidArgument",
+                "mask_momentum=True needs delay=0: with delay=1 the momentum has gone on for a "
+                "round when it is known what was sent",
+            )
+        masked = asked is not False and not delay and self.can_be_masked(canonical_spec)
+        return self if masked else None
+
+    def can_be_masked(self, canonical_spec: str) -> bool:
+        """Whether the codec selects elements at all. Raises if the pattern hides which."""
+        pattern, codec = canonical_spec.rstrip(")").split("(")
+        name = codec.split(":")[0]
+        sparse = any(info.name == name and info.sparse for info in _core.registered_codecs())
+        if sparse and pattern == "ring":
+            raise make_error(
+                "InvalidArgument",
+                f"{canonical_spec} sends partial sums, not what a rank has, so that momentum can't "
+                "be masked; take gather or direct, or pass mask_momentum=False",
+            )
+        return sparse
+
+    def tensors(self, fragment: int) -> list[tuple[str, torch.Tensor]]:
+        """(parameter name, tensor) of all momentum that a fragment's parameters have now."""
+        found = []
+        for name, parameter in self._weights.named_parameters(fragment):
+            state = self._optimizer.state.get(parameter, {})
+            for key in self._names:
+                tensor = state.get(key)
+                if tensor is not None:
+                    _check_momentum(name, key, tensor, parameter)
+                    found.append((name, tensor))
+        return found
+
+    @torch.no_grad()
+    def mask(self, session: _core.Session, momenta: list[tuple[str, torch.Tensor]]) -> None:
+        """Sets, in each tensor, the elements that the last round has sent to 0."""
+        whole = [(name, tensor, tensor.float().contiguous()) for name, tensor in momenta]
+        session.mask_sent([(name, flat.data_ptr(), tuple(flat.shape)) for name, _, flat in whole])
+        for _, tensor, flat in whole:
+            if flat is not tensor:
+                tensor.copy_(flat)
+
+
+def _check_momentum(
+    name: str, key: str, tensor: torch.Tensor, parameter: torch.nn.Parameter
+) -> None:
+    if (
+        not isinstance(tensor, torch.Tensor)
+        or tensor.dtype not in arguments.DTYPES
+        or tensor.device.type != "cpu"
+        or tensor.shape != parameter.shape
+    ):
+        raise DTypeError(
+            f"the optimizer's '{key}' of parameter '{name}' is not a tensor of its shape, of "
+            "float32 or 16 bits, on the CPU and can't be masked; pass other names as momentum=, or "
+            "mask_momentum=False",
+            "UnsupportedDType",
+        )

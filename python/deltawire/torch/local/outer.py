@@ -1,0 +1,167 @@
+"""The outer optimizer of DiLoCo, whose gradient is the change in a round of local steps.
+
+Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models" (2023),
+algorithm 1; federated optimization with a server optimizer (Reddi et al., "Adaptive Federated
+Optimization", ICLR 2021) has the same shape.
+"""
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from deltawire.errors import DTypeError, make_error
+
+# From the common weights to the optimizer that steps them.
+OuterFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+
+# DiLoCo's own choice, section 3.1 and its table of hyperparameters.
+_NAMED: dict[str, OuterFactory] = {
+    "nesterov": functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True),
+}
+
+
+def factory_of(outer: str | OuterFactory | None) -> OuterFactory | None:
+    """The factory for LocalSteps' outer=. Raises InvalidArgumentError."""
+    if isinstance(outer, str):
+        if outer not in _NAMED:
+            raise make_error(
+                "InvalidArgument",
+                f"outer={outer!r} is not a name of an outer optimizer ({', '.join(_NAMED)}); "
+                f"{_HOW}",
+            )
+        return _NAMED[outer]
+    if outer is None or (callable(outer) and not isinstance(outer, torch.optim.Optimizer)):
+        return outer
+    raise make_error("InvalidArgument", f"outer= is a {type(outer).__name__}; {_HOW}")
+
+
+_HOW = (
+    "give a function that makes a torch optimizer from the list of common weights, e.g. "
+    "functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)"
+)
+
+
+class Outer:
+    """A torch optimizer of the common weights, which are equal on every rank.
+
+    Attributes:
+        optimizer: torch's. Every rank must apply the same schedule to its rate.
+    """
+
+    def __init__(self, factory: OuterFactory, weights: Sequence[torch.nn.Parameter]) -> None:
+        self._weights = list(weights)
+        self.optimizer = factory(list(weights))
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise DTypeError(
+                f"outer= has made a {type(self.optimizer).__name__}; {_HOW}", "InvalidArgument"
+            )
+        given = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if sorted(map(id, given)) != sorted(map(id, self._weights)):
+            raise make_error(
+                "InvalidArgument",
+                f"outer= has made an optimizer of {len(given)} tensors and not of all "
+                f"{len(self._weights)} that it was given, each once",
+            )
+        closure = inspect.signature(self.optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise make_error(
+                "InvalidArgument",
+                f"{type(self.optimizer).__name__} evaluates a loss in each step, and an outer step "
+                f"has none; {_HOW}",
+            )
+
+    def __str__(self) -> str:
+        """Class and settings, which are compared between ranks."""
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        return f"{type(self.optimizer).__name__}{groups}"
+
+    @torch.no_grad()
+    def step(self, part: slice, means: Sequence[torch.Tensor]) -> None:
+        """Steps a part of the weights. The outer gradient is minus the mean change (algorithm 1,
+        line 12).
+
+        Args:
+            part: the slice of the weights.
+            means: mean changes of the ranks' weights; overwritten.
+        """
+        weights = self._weights[part]
+        torch._foreach_neg_(means)
+        for weight, mean in zip(weights, means, strict=True):
+            weight.grad = mean
+        try:
+            self.optimizer.step()
+        finally:
+            for weight in weights:
+                weight.grad = None
+
+    def state(self) -> dict:
+        """A copy of the optimizer's state_dict."""
+        return _copied(self.optimizer.state_dict())
+
+    def check_state(self, state: object) -> None:
+        """Raises InvalidArgumentError for a state of another optimizer or model."""
+        own = self.optimizer.state_dict()
+        groups = state.get("param_groups") if isinstance(state, dict) else None
+        if not isinstance(groups, list) or not isinstance(state.get("state"), dict):
+            raise make_error("InvalidArgument", "the state's outer optimizer is damaged")
+        if [g.get("params") for g in groups] != [g["params"] for g in own["param_groups"]] or any(
+            given.keys() != kept.keys()
+            for given, kept in zip(groups, own["param_groups"], strict=True)
+        ):
+            raise make_error(
+                "InvalidArgument",
+                f"the state's outer optimizer is not a {type(self.optimizer).__name__} of "
+                f"{len(self._weights)} tensors",
+            )
+        if not set(state["state"]) <= set(range(len(self._weights))):
+            raise make_error(
+                "InvalidArgument", "the state's outer optimizer is of another model's tensors"
+            )
+
+    def load(self, state: dict) -> None:
+        """Restores what `state()` returned, after `check_state`."""
+        self.optimizer.load_state_dict(state)
+
+
+def digest_of(weights: Sequence[torch.Tensor]) -> int:
+    """A 64-bit digest of float32 weights, made of the sums of each tensor's bits as integers: exact
+    in any order, and as fast as memory."""
+    sums = [int(weight.detach().view(torch.int32).sum(dtype=torch.int64)) for weight in weights]
+    return int.from_bytes(hashlib.sha256(repr(sums).encode()).digest()[:8], "little")
+
+
+def state_digest(state: object) -> str:
+    """A digest of every number in nested dicts and lists."""
+    values = hashlib.sha256()
+    for leaf in _leaves(state):
+        if isinstance(leaf, torch.Tensor):
+            values.update(leaf.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+        else:
+            values.update(repr(leaf).encode())
+    return values.hexdigest()[:16]
+
+
+def _leaves(state: object) -> Iterator[object]:
+    if isinstance(state, dict):
+        for key, value in state.items():
+            yield key
+            yield from _leaves(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from _leaves(value)
+    else:
+        yield state
+
+
+def _copied(state: object) -> object:
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_copied(value) for value in state)
+    return state.detach().clone() if isinstance(state, torch.Tensor) else state

@@ -1,0 +1,304 @@
+"""The weights from which rounds of local steps start, and the changes since then."""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from deltawire.errors import make_error
+from deltawire.torch.core import arguments, wrappers
+from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
+from deltawire.torch.local.outer import Outer, OuterFactory, digest_of
+
+
+class Weights:
+    """The trainable parameters of a model, in fragments of neighbouring layers, which consist of
+    buckets.
+
+    Holds two more copies of them in float32: the reference (the common weights after the last
+    round, equal on all ranks) and the changes (scratch memory of a round). While a delayed exchange
+    runs there is a third copy of one fragment, its start: the parameters when the exchange began.
+
+    A 16-bit parameter is the rounded reference. To keep the rounding from counting as a change, it
+    also has an origin in float32: its value without any training since the round. Changes too small
+    for 16 bits accumulate in the reference.
+
+    Args:
+        model: the model.
+        bucket_bytes: approximate size of a bucket.
+        fragments: their number; a layer (the parameters of one module) is never divided.
+        outer: makes the optimizer that steps the reference. None: the mean change is added.
+
+    Attributes:
+        names: names of the parameters, in the model's order; a shared one appears once.
+        parameters: the model's own tensors.
+        outer: the outer optimizer, or None.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        bucket_bytes: int,
+        fragments: int = 1,
+        outer: OuterFactory | None = None,
+    ) -> None:
+        self.names: list[str] = []
+        self.parameters: list[torch.nn.Parameter] = []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and parameter.numel():
+                self.names.append(wrappers.plain_name(name))
+                self.parameters.append(parameter)
+                arguments.check_weights(self.names[-1], parameter)
+        if not self.names:
+            raise make_error(
+                "InvalidArgument", "the model has no parameter that requires gradients"
+            )
+        sizes = [4 * parameter.numel() for parameter in self.parameters]
+        self._fragments = fragments_of(self.names, sizes, fragments)
+        self._buckets = [_cut(sizes, part, bucket_bytes) for part in self._fragments]
+        self._in_module = ModuleParameters(model, "LocalSteps")
+        self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
+        self._changes = [torch.empty(p.shape) for p in self.parameters]
+        self._reference = [torch.empty(p.shape) for p in self.parameters]
+        self._origins = {
+            i: torch.empty(p.shape)
+            for i, p in enumerate(self.parameters)
+            if p.dtype != torch.float32
+        }
+        self._start: list[torch.Tensor] = []
+        self._compared = outer is not None
+        self.outer: Outer | None = None
+        if outer is not None:
+            self._reference = [torch.nn.Parameter(r) for r in self._reference]
+            self.outer = Outer(outer, self._reference)
+        self.start_from_here()
+
+    @property
+    def fragment_count(self) -> int:
+        """Number of fragments (>= 1)."""
+        return len(self._fragments)
+
+    def bucket_count(self, fragment: int) -> int:
+        """Number of buckets in a fragment (>= 1)."""
+        return len(self._buckets[fragment])
+
+    def named_parameters(self, fragment: int) -> list[tuple[str, torch.nn.Parameter]]:
+        """(name, parameter) of a fragment."""
+        part = self._fragments[fragment]
+        return list(zip(self.names[part], self.parameters[part], strict=True))
+
+    def check_model(self) -> None:
+        """Raises DeltawireError ("State") if the model now trains other parameters."""
+        self._in_module.check(self._dtypes, "close this LocalSteps and make a new one")
+
+    def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
+        """(name, shape) of each change, as it is exchanged."""
+        shapes = [row_major_shape(change) for change in self._changes]
+        return list(zip(self.names, shapes, strict=True))
+
+    @torch.no_grad()
+    def start_from_here(self, compared: bool = False) -> None:
+        """Makes the present values of the parameters the reference. With `compared`, ranks compare
+        it from now on."""
+        torch._foreach_copy_(self._reference, self.parameters)
+        for i, origin in self._origins.items():
+            origin.copy_(self.parameters[i])
+        self._compared = self._compared or compared
+
+    @torch.no_grad()
+    def changes_of(self, fragment: int, bucket: int) -> list[tuple[str, int, tuple[int, ...]]]:
+        """Computes a bucket's changes since the reference. Returns (name, address, shape) of each,
+        to be replaced by its mean."""
+        part = self._buckets[fragment][bucket]
+        changes = self._changes[part]
+        torch._foreach_copy_(changes, self.parameters[part])
+        origins = [self._origins.get(i, self._reference[i]) for i in _numbers(part)]
+        torch._foreach_sub_(changes, origins)
+        return [
+            (name, change.data_ptr(), row_major_shape(change))
+            for name, change in zip(self.names[part], changes, strict=True)
+        ]
+
+    def agreed(self, fragment: int) -> int:
+        """A digest of the reference if it could differ between ranks: because an outer optimizer
+        has computed it on each rank, or because it came from outside. 0 if all ranks have it from
+        the exchange."""
+        return digest_of(self._reference[self._fragments[fragment]]) if self._compared else 0
+
+    @torch.no_grad()
+    def mark_start(self, fragment: int) -> None:
+        """Remembers the parameters' values: their changes from here on are added to the result of
+        this fragment's exchange."""
+        parameters = self.parameters[self._fragments[fragment]]
+        self._start = [p.detach().to(torch.float32, copy=True) for p in parameters]
+
+    @torch.no_grad()
+    def apply_means(self, fragment: int) -> None:
+        """Applies the means, which have replaced the changes: the reference becomes itself plus the
+        means, or the result of the outer optimizer. The parameters become the reference, plus their
+        changes since `mark_start`, if that was called.
+
+        Raises DeltawireError ("NotFinite") if a value is too large for a 16-bit parameter."""
+        part = self._fragments[fragment]
+        changes, parameters = self._changes[part], self.parameters[part]
+        if self.outer is not None:
+            self.outer.step(part, changes)
+        else:
+            torch._foreach_add_(changes, self._reference[part])
+            self._changes[part], self._reference[part] = self._reference[part], changes
+        values = self._reference[part]
+        moved = [p.float() - s for p, s in zip(parameters, self._start, strict=False)]
+        if self._start:
+            values = torch._foreach_add(values, moved)
+            self._start = []
+        torch._foreach_copy_(parameters, values)
+        for at, i in enumerate(_numbers(part)):
+            if (origin := self._origins.get(i)) is not None:
+                _check_range(self.names[i], self.parameters[i], values[at])
+                origin.copy_(self.parameters[i])
+                if moved:
+                    origin -= moved[at]
+
+    def state(self) -> dict:
+        """Copies of the reference, the parameters and the origins, by name, and the outer
+        optimizer's state."""
+        state = {
+            "reference": {n: r.detach().clone() for n, r in self._named(self._reference)},
+            "parameters": {n: p.detach().clone() for n, p in self._named(self.parameters)},
+            "origins": {self.names[i]: o.clone() for i, o in self._origins.items()},
+        }
+        return state | ({"outer": self.outer.state()} if self.outer else {})
+
+    def state_under_way(self, fragment: int) -> dict:
+        """Copies, by name, of a fragment's means that are not applied yet, and of its parameters
+        when the exchange began."""
+        part = self._fragments[fragment]
+        names = self.names[part]
+        return {
+            "means": dict(zip(names, [c.clone() for c in self._changes[part]], strict=True)),
+            "start": dict(zip(names, [s.clone() for s in self._start], strict=False)),
+        }
+
+    def check_state(self, state: dict) -> None:
+        """Raises InvalidArgumentError for the `state()` of another model."""
+        every, dtypes = slice(0, len(self.names)), [p.dtype for p in self.parameters]
+        self._check_tensors("reference", state["reference"], _numbers(every))
+        self._check_tensors("parameters", state["parameters"], _numbers(every), dtypes)
+        self._check_tensors("origins", state["origins"], self._origins)
+        if self.outer:
+            self.outer.check_state(state["outer"])
+
+    def check_state_under_way(self, state: dict, fragment: int) -> None:
+        """Raises InvalidArgumentError for the `state_under_way()` of another model."""
+        part = _numbers(self._fragments[fragment])
+        self._check_tensors("means", state["means"], part)
+        if state["start"]:  # of a rank that waited for the exchange there is none
+            self._check_tensors("start", state["start"], part)
+
+    def _check_tensors(
+        self, key: str, given: dict, part: Iterable[int], dtypes: Sequence[torch.dtype] = ()
+    ) -> None:
+        """Checks the tensors of these parameters; without `dtypes` they must be float32."""
+        if list(given) != [self.names[i] for i in part]:
+            raise make_error("InvalidArgument", f"the state's {key} are of another model")
+        for i in part:
+            name, shape = self.names[i], self.parameters[i].shape
+            tensor, dtype = given[name], dtypes[i] if dtypes else torch.float32
+            if tensor.shape != shape or tensor.dtype != dtype:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state's {key} have '{name}' as {tensor.dtype} {tuple(tensor.shape)}, "
+                    f"the model as {dtype} {tuple(shape)}",
+                )
+
+    @torch.no_grad()
+    def load(self, state: dict) -> None:
+        """Restores what `state()` returned, after `check_state`."""
+        torch._foreach_copy_(self._reference, [state["reference"][n] for n in self.names])
+        torch._foreach_copy_(self.parameters, [state["parameters"][n] for n in self.names])
+        for i, origin in self._origins.items():
+            origin.copy_(state["origins"][self.names[i]])
+        self._start = []
+        if self.outer:
+            self.outer.load(state["outer"])
+
+    @torch.no_grad()
+    def load_under_way(self, state: dict, fragment: int) -> None:
+        """Restores what `state_under_way()` returned, after `load`."""
+        part = self._fragments[fragment]
+        names, changes = self.names[part], self._changes[part]
+        torch._foreach_copy_(changes, [state["means"][n] for n in names])
+        self._start = [state["start"][n].clone() for n in names if state["start"]]
+
+    def _named(self, tensors: list[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
+        return zip(self.names, tensors, strict=True)
+
+
+def _numbers(part: slice) -> range:
+    return range(part.start, part.stop)
+
+
+def _check_range(name: str, parameter: torch.Tensor, values: torch.Tensor) -> None:
+    if bool((torch.isinf(parameter) & torch.isfinite(values)).any()):
+        raise make_error(
+            "NotFinite",
+            f"parameter '{name}' has grown beyond what {parameter.dtype} can say "
+            f"({torch.finfo(parameter.dtype).max:g}); train it as float32, or as bfloat16",
+        )
+
+
+def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
+    """Divides a model's parameters, in order, into fragments of whole layers and about the same
+    size. Raises InvalidArgumentError if there are fewer layers than fragments.
+
+    Args:
+        names: of the parameters; those of one module are adjacent.
+        sizes: in bytes.
+        count: number of fragments (>= 1).
+    """
+    arguments.check_positive("fragments", count)
+    ends = [
+        i + 1
+        for i, name in enumerate(names)
+        if i + 1 == len(names) or _layer(names[i + 1]) != _layer(name)
+    ]
+    if count > len(ends):
+        raise make_error(
+            "InvalidArgument",
+            f"fragments={count}, but the model has {len(ends)} layers with parameters that are "
+            "trained",
+        )
+    upto = [0, *itertools.accumulate(sizes)]
+    fragments, start = [], 0
+    for number in range(1, count):
+        # Those that leave a layer at least for each fragment that follows.
+        possible = [end for end in ends[: len(ends) - (count - number)] if end > start]
+        wanted = upto[-1] * number / count
+        end = min(possible, key=lambda end, wanted=wanted: abs(upto[end] - wanted))
+        fragments.append(slice(start, end))
+        start = end
+    return [*fragments, slice(start, len(names))]
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
+    """Groups neighbours into buckets; a tensor is never divided."""
+    slices, start, size = [], part.start, 0
+    for i in range(part.start, part.stop):
+        size += sizes[i]
+        if size >= bucket_bytes or i == part.stop - 1:
+            slices.append(slice(start, i + 1))
+            start, size = i + 1, 0
+    return slices
+
+
+def values_digest(tensors: dict[str, torch.Tensor]) -> str:
+    """A digest of every bit of every tensor."""
+    values = hashlib.sha256()
+    for tensor in tensors.values():
+        values.update(tensor.cpu().contiguous().numpy().tobytes())
+    return values.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""What an exchange costs, as tables, scalars, timelines and recordings."""

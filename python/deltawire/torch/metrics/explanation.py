@@ -1,0 +1,253 @@
+"""The codec of each tensor under a policy, and the bytes it took, as a table."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.errors import DTypeError
+from deltawire.policy import Policy, spec_of
+from deltawire.torch.core import arguments
+from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
+
+_COLUMNS = ("tensor", "shape", "elements", "bytes", "smaller", "residual", "momentum", "codec")
+_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+_LEFT = ("tensor", "shape", "codec")  # the others are numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorRow:
+    """One tensor of the model, and what this rank sends of it.
+
+    Attributes:
+        name, shape, elements: as the codec sees the tensor, row-major; one dimension if its memory
+            has another order.
+        bare_bytes: size of its values, 4 or 2 bytes each.
+        codec: in the next step, canonical, with its preprocessing ("with momentum=0.9").
+        raw: the tensor has fewer than min_elements elements and travels as fp32.
+        changes_at, next_codec: the first step with another codec, and that codec; else None.
+        most_bytes: upper bound of one encoding in the next step, without message headers.
+        bytes_sent: by this rank in the last step, every copy counted, without message headers; None
+            before the first step. With "ring" without the means of other ranks, which it forwards.
+        raw_bytes: the same as bare values; None before the first step.
+        residual_bytes, momentum_bytes: memory of the residual (with its copy, if steps can be
+            reverted exactly), and of momentum and clipping before the codec.
+        residual_norm: L2 norm of this rank's residuals, of its own values and of the means that it
+            owns. It grows with the loss scale.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    elements: int
+    bare_bytes: int
+    codec: str
+    raw: bool
+    changes_at: int | None
+    next_codec: str | None
+    most_bytes: int
+    bytes_sent: int | None
+    raw_bytes: int | None
+    residual_bytes: int
+    momentum_bytes: int
+    residual_norm: float
+
+    @property
+    def times_smaller(self) -> float | None:
+        """The compression ratio in the last step; before the first step a lower bound. None if
+        nothing was sent."""
+        if self.bytes_sent is None:
+            return self.bare_bytes / self.most_bytes if self.most_bytes else None
+        return self.raw_bytes / self.bytes_sent if self.bytes_sent else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """A model's tensors under a policy. str() of it is a table.
+
+    Attributes:
+        spec: canonical.
+        step: the next step, whose codecs the rows name; of `LocalSteps` the next round.
+        world_size: number of ranks; None without an exchange.
+        rows: one for each tensor that is exchanged, in the model's order.
+        other_bytes: bytes of the last step that belong to no row: message headers, and with "ring"
+            what was forwarded. None before the first step.
+    """
+
+    spec: str
+    step: int
+    world_size: int | None
+    rows: tuple[TensorRow, ...]
+    other_bytes: int | None
+
+    @property
+    def pattern(self) -> str:
+        """The exchange pattern."""
+        return self.spec.partition("(")[0]
+
+    @property
+    def total(self) -> TensorRow:
+        """The sums of all rows, named "together" and without a codec. `bytes_sent` leaves out
+        `other_bytes`."""
+        sent = any(row.bytes_sent is not None for row in self.rows)
+        sums = {
+            key: sum(getattr(row, key) or 0 for row in self.rows)
+            for key in ("elements", "bare_bytes", "most_bytes", "residual_bytes", "momentum_bytes")
+        }
+        for key in ("bytes_sent", "raw_bytes"):
+            sums[key] = sum(getattr(row, key) for row in self.rows) if sent else None
+        sums["residual_norm"] = math.hypot(*(row.residual_norm for row in self.rows))
+        return TensorRow(
+            "together", (), codec="", raw=False, changes_at=None, next_codec=None, **sums
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the attributes, `pattern` and `total`; each row has `times_smaller`, too."""
+        return {
+            "spec": self.spec,
+            "pattern": self.pattern,
+            "step": self.step,
+            "world_size": self.world_size,
+            "rows": [_as_dict(row) for row in self.rows],
+            "total": _as_dict(self.total),
+            "other_bytes": self.other_bytes,
+        }
+
+    def __str__(self) -> str:
+        sent = self.total.bytes_sent is not None
+        lines = [list(_COLUMNS), *(_cells(row) for row in self.rows), _cells(self.total)]
+        if sent:
+            lines.append(["other", "", "", f"{self.other_bytes:,}", *[""] * 4])
+        widths = [max(len(line[i]) for line in lines) for i in range(len(_COLUMNS))]
+        table = ["  ".join(map(_aligned, _COLUMNS, line, widths)).rstrip() for line in lines]
+        return "\n".join([self._heading(sent), *table, "", *self._legend(sent)])
+
+    def _heading(self, sent: bool) -> str:
+        ranks = f", {self.world_size} ranks" if self.world_size is not None else ""
+        took = "and what the last one took" if sent else "nothing was sent yet"
+        return f"{self.pattern}{ranks}: the codecs of step {self.step}, {took}"
+
+    def _legend(self, sent: bool) -> Iterable[str]:
+        if sent:
+            yield "bytes: sent by this rank in the last step, every copy counted."
+            yield "smaller: how many times, than the same as bare values."
+            passed_on = " and what a ring passes on for others" if self.pattern == "ring" else ""
+            yield f"other: heads of messages{passed_on}."
+        else:
+            yield "bytes: of one encoding, at most; the values decide how many it will be."
+            yield "smaller: how many times, than bare values, at least."
+        if any(row.raw for row in self.rows):
+            yield "raw: below min_elements; a head would cost more than a codec saves."
+        if self.total.residual_bytes:
+            yield "residual: memory of what was not sent yet; it leaves with later steps."
+        if self.total.momentum_bytes:
+            yield "momentum: memory of momentum and clipping before the codec."
+
+
+def explain(
+    model: torch.nn.Module, spec: Policy, *, min_elements: int = 256, step: int = 0
+) -> Explanation:
+    """Shows, before `register` or `LocalSteps`, which codec a policy gives each tensor of a model,
+    with an upper bound of its bytes. Nothing is exchanged; no process group is needed.
+
+    Args:
+        model: a DistributedDataParallel model or a bare module. Only parameters that require
+            gradients count.
+        spec, min_elements: as for `register`.
+        step: the step whose codecs are shown.
+
+    Raises:
+        InvalidArgumentError (a ValueError): a bad policy or number.
+        DTypeError (a TypeError): no model, or a parameter that can't be exchanged.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise DTypeError(
+            f"explain takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
+        )
+    module = model.module if isinstance(model, DistributedDataParallel) else model
+    arguments.check_count("step", step)
+    options = arguments.reducer_options(min_elements, "exact", 1)
+    names = ModuleParameters(module).names()
+    tensors = []
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            arguments.check_parameter(names[id(parameter)], parameter)
+            name, dtype = names[id(parameter)], arguments.dtype_name(parameter.dtype)
+            tensors.append((name, row_major_shape(parameter), dtype))
+    spec = _core.canonical_spec(spec_of(arguments.named(spec, "explain")))
+    return explanation(spec, tensors, _core.explain(spec, options, tensors, step), step)
+
+
+def explanation(
+    spec: str,
+    tensors: Sequence[tuple],
+    uses: Sequence[_core.TensorUse],
+    step: int,
+    sent: tuple[int, int | None] | None = None,
+) -> Explanation:
+    """Makes an Explanation from the core's answer.
+
+    Args:
+        spec, step: as its attributes.
+        tensors: (name, shape) or (name, shape, name of the dtype) of each.
+        uses: the core's answer, one for each tensor.
+        sent: (world size, bytes of the last step with headers, or None if unknown).
+    """
+    world_size, all_bytes = sent or (None, None)
+    known = all_bytes is not None and any(use.raw_bytes for use in uses)
+    rows = tuple(
+        TensorRow(
+            name=name,
+            shape=tuple(shape),
+            elements=math.prod(shape),
+            bare_bytes=math.prod(shape) * _WIDTHS[dtype[0] if dtype else "float32"],
+            codec=use.codec,
+            raw=use.raw,
+            changes_at=use.changes_at,
+            next_codec=use.next_codec or None,
+            most_bytes=use.most_bytes,
+            bytes_sent=use.bytes_sent if known else None,
+            raw_bytes=use.raw_bytes if known else None,
+            residual_bytes=use.residual_bytes,
+            momentum_bytes=use.momentum_bytes,
+            residual_norm=use.residual_norm,
+        )
+        for (name, shape, *dtype), use in zip(tensors, uses, strict=True)
+    )
+    others = all_bytes - sum(row.bytes_sent for row in rows) if known else None
+    return Explanation(spec, step, world_size, rows, others)
+
+
+def _as_dict(row: TensorRow) -> dict:
+    return {**dataclasses.asdict(row), "times_smaller": row.times_smaller}
+
+
+def _cells(row: TensorRow) -> list[str]:
+    sent = row.most_bytes if row.bytes_sent is None else row.bytes_sent
+    codec = f"{row.codec} (raw)" if row.raw else row.codec
+    if row.changes_at is not None:
+        codec += f"; from step {row.changes_at:,} on {row.next_codec}"
+    return [
+        row.name,
+        " x ".join(map(str, row.shape)),
+        f"{row.elements:,}",
+        f"{sent:,}",
+        "-" if row.times_smaller is None else f"{row.times_smaller:.1f}",
+        _memory(row.residual_bytes),
+        _memory(row.momentum_bytes),
+        codec,
+    ]
+
+
+def _memory(count: int) -> str:
+    """The size in KiB or MiB, or a dash for 0."""
+    if count == 0:
+        return "-"
+    return f"{count / 2**10:,.1f} KiB" if count < 2**20 else f"{count / 2**20:,.1f} MiB"
+
+
+def _aligned(column: str, cell: str, width: int) -> str:
+    return cell.ljust(width) if column in _LEFT else cell.rjust(width)

@@ -1,0 +1,137 @@
+"""register(): one call for all kinds of models."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.policy import Policy
+from deltawire.torch.auto.hook import AutoHook
+from deltawire.torch.auto.registration import register_auto
+from deltawire.torch.core import arguments, momentum_advice, wrappers
+from deltawire.torch.core.loss_scale import Scaler
+from deltawire.torch.core.settings import Settings
+from deltawire.torch.ddp.hook import Hook
+from deltawire.torch.ddp.registration import attach, check_model, register_ddp
+from deltawire.torch.fsdp.hook import ShardedHook
+from deltawire.torch.fsdp.registration import register_sharded
+
+
+def register(
+    ddp_model: DistributedDataParallel | torch.nn.Module,
+    spec: Policy,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    min_elements: int = 256,
+    timeout: float = 120.0,
+    arrival_timeout: float | None = None,
+    connect_timeout: float = 60.0,
+    interface: str | None = None,
+    port: int | str | None = None,
+    token: str | bytes | None = None,
+    link: _core.LinkShape | None = None,
+    revert: str = "exact",
+    threads: int | None = None,
+    scaler: Scaler | None = None,
+    nonfinite: str | None = None,
+    tier: str | None = None,
+    summary_every: int | None = None,
+) -> Hook | ShardedHook | AutoHook:
+    """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
+
+    For a model that `fully_shard` has sharded on a two-dimensional mesh (replicas by shards) it
+    takes over the all-reduce between replicas; for one of the FSDP-based `replicate`, all of it.
+
+    Args:
+        ddp_model: a DistributedDataParallel model whose gradients are float32, bfloat16 or float16,
+            on the CPU or on CUDA devices (see `Staging`). The set of exchanged parameters is fixed
+            when DDP is constructed and may include frozen parameters. Gradients may be sparse
+            (nn.Embedding(sparse=True)) if the policy's codec takes pairs. Register before training,
+            before or after torch.compile. Of a sharded model: the root, with gradients that are
+            reduced as one of these dtypes on the CPU; every rank then listens on two ports.
+        spec: a codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy that
+            chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
+            `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
+            all-reduce, measures, and follows rank 0's plan (docs/planner.md, "In training"); for
+            dense gradients on the CPU, without optimizer= and link=.
+        optimizer: the model's optimizer (see `SignificanceSource`), for a codec that cuts what its
+            step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
+        min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
+        timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
+            and name the culprit; also how long a rank may be silent.
+        arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived at
+            the step (it evaluates, or loads data). At least `timeout`. Default: the timeout of the
+            model's process group, by default 30 minutes with Gloo and 10 with NCCL.
+        connect_timeout: seconds for the ranks to connect to each other.
+        interface: name or address of the network interface to listen on. Default: the one that
+            sends packets to MASTER_ADDR; loopback if MASTER_ADDR isn't set.
+        port: the port to listen on, or a range for all ranks of a machine, "29600-29699". Default:
+            the environment's DELTAWIRE_PORT, else any free port.
+        token: a secret of all ranks, 16 bytes or more, which is never sent. Default: the
+            environment's DELTAWIRE_TOKEN, else random bytes from rank 0, sent through the process
+            group.
+        link: limits this rank's traffic by a token bucket: to the rate of a thin line, so that no
+            packets are lost in its queue (docs/ceilings.md), or to a lower one as an experiment.
+        revert: what happens to the gradients of a failed step. "exact": the step never happened;
+            compute its gradients again (costs a second buffer of the residuals' size). "fold": its
+            gradients are kept in the residuals, which `state_dict` includes, and sent later;
+            continue with the next batch. "fold" is refused with `ring`, nonfinite="pass", sparse
+            gradients and "auto", which can't keep them.
+        threads: threads that encode and decode this rank's messages, 1 to 64: several tensors at a
+            time; "gcomp" also splits a large one. Default: the process's shared threads:
+            OMP_NUM_THREADS, else its processors divided by LOCAL_WORLD_SIZE, at most 8.
+        scaler: the model's GradScaler, or a function that returns the loss scale: see `LossScale`.
+        nonfinite: what NaN or infinities do. "error" (the default): end the exchange. "pass" (the
+            default with scaler=): come out as NaN on every rank, for you to skip. See `LossScale`.
+        tier: only for "auto": what its codecs may lose: "lossless", "near-lossless" (the default:
+            at most bfloat16's rounding) or "lossy"; equal on all ranks.
+        summary_every: steps between the summaries that rank 0 logs (logger "deltawire", INFO).
+
+    Returns:
+        The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
+        `ShardedHook` for a sharded model, an `AutoHook` for "auto".
+
+    Raises:
+        TypeError, DTypeError: no such model; parameters, optimizer or scaler that can't be used.
+        InvalidArgumentError (a ValueError): world size 1, a bad spec or setting, a model that has a
+            communication hook already (a copy of a registered one may be registered), a parameter
+            that was replaced since DDP was made, an optimizer for a codec that doesn't use it. Of a
+            sharded model: a one-dimensional mesh, different meshes, parameters that fully_shard has
+            not sharded, "auto".
+        DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
+            rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
+            another token).
+
+    The one collective on the model's process group runs under that group's timeout.
+
+    A `MomentumWarning` is issued once, on rank 0, when an optimizer with momentum first steps the
+    model while the codec sends most of a gradient later ("topk", "sbc" and the like) or has
+    momentum itself ("dgc"). Its text says what to do.
+    """
+    settings = Settings(
+        optimizer=optimizer,
+        min_elements=min_elements,
+        timeout=timeout,
+        arrival_timeout=arrival_timeout,
+        connect_timeout=connect_timeout,
+        interface=interface,
+        port=port,
+        token=token,
+        link=link,
+        revert=revert,
+        threads=threads,
+        scaler=scaler,
+        nonfinite=nonfinite,
+        summary_every=summary_every,
+        tier=tier,
+    )
+    if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
+        sharded = register_sharded(ddp_model, spec, settings)
+        momentum_advice.watch(sharded.spec, ddp_model.parameters(), dist.get_rank())
+        return sharded
+    group = check_model(ddp_model)
+    if isinstance(spec, str) and spec == arguments.AUTO:
+        return attach(register_auto(ddp_model, settings), ddp_model)
+    hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
+    momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank)
+    return hook

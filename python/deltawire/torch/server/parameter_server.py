@@ -1,0 +1,400 @@
+"""A parameter server as in 3LC: some ranks own and step the model, the others compute gradients.
+
+H. Lim, D. Andersen, M. Kaminsky, "3LC: Lightweight and Effective Traffic Compression for
+Distributed Machine Learning", MLSys 2019, sections 2 and 3.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.errors import make_error
+from deltawire.leaving import exception_under_way
+from deltawire.policy import Policy
+from deltawire.terms import Terms
+from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.checkpoint import collective_load
+from deltawire.torch.core.module_parameters import broadcast_model, layout
+from deltawire.torch.server import optimizer as served_optimizer
+from deltawire.torch.server.metrics import Drops, of_server, of_worker
+from deltawire.torch.server.model import ServedModel
+from deltawire.torch.server.rank import ServedRank
+from deltawire.torch.server.settings import (
+    check_counts,
+    check_overlap,
+    checked_servers,
+    codecs_of,
+    drops_workers,
+    lasting_settings,
+    snapshot_text,
+)
+from deltawire.torch.server.state import Snapshots, catch_up, load, state_of
+from deltawire.torch.server.worker import ServedWorker
+
+
+class ParameterServer(ServedRank):
+    """One rank of training with parameter servers; made on every rank at the same time::
+
+        server = deltawire.torch.ParameterServer(model, optimizer, "3lc:s=1.75", servers=2)
+        if server.serves:  # ranks 0 and 1
+            server.serve()  # until the workers close
+        else:
+            for x, y in batches:
+                optimizer.zero_grad()
+                loss_of(model(x), y).backward()
+                server.step()  # instead of optimizer.step()
+        server.close()
+
+    The first ranks, the servers, own the model, divided by bytes, and step it with the optimizer's
+    settings; its state exists once. The other ranks, the workers, compute gradients. Each gradient
+    is compressed and sent to its servers as soon as backward() has computed it. The servers average
+    gradients, step, and send the changes, compressed once for all workers. After `step` a worker's
+    parameters equal the servers', bit for bit on all workers (with `staleness`, on workers with as
+    many steps).
+
+    Args:
+        model: the bare module, without DistributedDataParallel or anything else that exchanges by
+            itself. Parameters that require gradients must be float32 on the CPU, and their set must
+            not change. At the start all parameters and buffers are set to rank 0's. Afterwards
+            buffers (BatchNorm statistics) are each worker's own, as with LocalSteps; servers have
+            none. Frozen parameters keep their values.
+        optimizer: a new torch.optim.SGD, Adagrad, RMSprop, Adam or AdamW, with one setting for all
+            parameters, which are the model's that require gradients. Servers step as it would; it
+            is never stepped itself, and its step() raises on workers.
+        spec: the codec of both directions, e.g. "3lc:s=1.75", or rules (`spec_of`). Equal on all
+            ranks, like the following arguments up to `seed`.
+        servers: number of servers, ranks 0 ... servers - 1. At least one rank must remain a worker.
+        backup: number of workers that a step doesn't wait for: it uses the first gradients of all
+            workers but this many. A late gradient is not lost: it is sent with the worker's next.
+        staleness: how many steps a worker may be ahead of the slowest. Its parameters then lack the
+            changes of at most that many steps. 0: workers are synchronous.
+        on_worker_loss: "end": a worker that is killed, fails, or is silent for `timeout` ends the
+            run; the error names it. "drop": training continues with the mean of the remaining
+            gradients; the worker's residuals are lost. If it is alive, its next call raises.
+        min_workers: with "drop": the run ends if fewer are left.
+        push, pull: codecs for one direction: of gradients, and of the servers' changes.
+        min_elements: parameters below this many elements travel uncompressed.
+        seed: for codecs that draw random numbers.
+        overlap: what a worker overlaps. "push" (the default): gradients are sent during backward(),
+            and `step` waits for the parameters. "both": each layer waits for its parameters before
+            its forward pass, so that they arrive while other layers compute. Only the model's
+            layers may then read parameters: call `wait` before anything else does (state_dict()
+            calls it). Layers must use their parameters in their own forward pass; parameters for
+            which the first step shows otherwise are waited for in `step`. Not with `backup` or
+            `staleness`. "none": gradients are sent in `step`, for gradients that are clipped after
+            backward().
+        snapshot: a folder, local or shared. Every rank writes what it needs to resume; if all
+            servers have snapshots of a step, training resumes from the newest such step
+            (docs/parameter-server.md), also with other workers or another number of them.
+        every: steps between two snapshots.
+        timeout: seconds that servers wait for workers' gradients, and workers for servers, before
+            they give up and name the rank they wait for. Make it longer than the longest pause of a
+            worker (an evaluation). A rank whose process has ended is named at once.
+        connect_timeout, interface, port, token, link: as for `register`.
+        group: the process group. Default: the world.
+
+    Raises:
+        DTypeError (a TypeError): no model, no optimizer, or one that can't be served.
+        InvalidArgumentError (a ValueError): bad spec or setting, no process group, optimizer
+            settings that servers don't support, parameters that only the optimizer or only the
+            model has.
+        DeltawireError: a rank with other settings or another model ("Mismatch"), a rank that could
+            not take part ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
+
+    Attributes:
+        serves: whether this rank is a server.
+        rank, world_size, servers, group: this rank's place.
+        resumed_at: the step of the snapshot from which training resumes; 0: it starts.
+        optimizer_spec: the servers' optimizer, e.g. "momentum:lr=0.1,momentum=0.9,dampening=0,...".
+
+    The first error ends training on all ranks with a typed error that names the suspect: a killed
+    rank at once, a frozen one after `timeout`. A worker's parameters may then be from two steps.
+    Only `close` may be called afterwards.
+
+    It can't be copied or pickled (TypeError). A copy of the model, or a saved one, is a plain
+    module.
+
+    Memory: on a server its part of the model twice, the gradient, the optimizer's state and a
+    residual; on a worker a residual of the model's size. Thread rule: one thread; metrics and
+    last_error: any.
+    """
+
+    resumed_at = 0
+    _has_served = False
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        spec: Policy = "3lc",
+        *,
+        servers: int = 1,
+        backup: int = 0,
+        staleness: int = 0,
+        on_worker_loss: str = "end",
+        min_workers: int = 1,
+        push: Policy | None = None,
+        pull: Policy | None = None,
+        min_elements: int = 256,
+        seed: int = 0,
+        overlap: str = "push",
+        snapshot: str | os.PathLike | None = None,
+        every: int = 100,
+        timeout: float = 300.0,
+        connect_timeout: float = 60.0,
+        interface: str | None = None,
+        port: int | str | None = None,
+        token: str | bytes | None = None,
+        link: _core.LinkShape | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.group = bootstrap.given_or_world(group)
+        with bootstrap.Meeting(self.group) as meeting:
+            self.rank, self.world_size = meeting.place
+            self.servers = checked_servers(servers, backup, self.world_size)
+            check_overlap(overlap, backup, staleness)
+            codecs = [codecs_of(push or spec), codecs_of(pull or spec)]
+            self._model = ServedModel(model)
+            arguments.check_is_optimizer(optimizer, "ParameterServer")
+            self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
+            self._optimizer = optimizer
+            arguments.check_link(link)
+            check_counts(min_elements=min_elements, seed=seed, staleness=staleness)
+            drops = drops_workers(on_worker_loss, min_workers, self.world_size - servers)
+            lasting = lasting_settings(codecs, servers, min_elements, self.optimizer_spec)
+            self._snapshots = self._snapshots_in(snapshot, every, lasting)
+            self._timeout_ms = arguments.timeout_in_ms(timeout)
+            self._options = _core.ServerOptions(
+                servers, backup, *codecs, min_elements, seed, staleness, drops, min_workers
+            )
+            losses = {"on_worker_loss": on_worker_loss, "min_workers": min_workers}
+            counts = {"backup": backup, "staleness": staleness, "seed": seed}
+            others = {"optimizer": self.optimizer_spec, "every": snapshot and every}
+            settings = lasting | losses | counts | others
+            meeting.agree_on(Terms("ParameterServer", layout(model), **settings))
+            meeting.listen(interface, port, connect_timeout, token)
+        super().__init__(meeting.join(link), self.rank)
+        self.serves = self.rank < servers
+        self._server: _core.ParameterServer | None = None
+        self._worker: ServedWorker | None = None
+        self._last: dict[str, Any] = {}  # the metrics, once all is closed
+        with self._aborting_on_error():
+            broadcast_model(model, self.group)
+            self._take_part(overlap)
+
+    def _snapshots_in(
+        self, folder: str | os.PathLike | None, every: int, lasting: dict[str, object]
+    ) -> Snapshots | None:
+        if folder is None:
+            return None
+        text = snapshot_text(lasting, self._model.module)
+        buffers = list(self._model.module.buffers())
+        return Snapshots(folder, every, (self.rank, self.servers), text, buffers)
+
+    def _take_part(self, overlap: str) -> None:
+        tensors = self._model.tensors()
+        self._step_guard = None
+        if self.serves:
+            core = self._server = _core.ParameterServer(
+                self._link, tensors, self.optimizer_spec, self._options
+            )
+            self._drops = Drops(core, self.rank, self.world_size - self.servers)
+        else:
+            core = _core.ParameterWorker(self._link, tensors, self._options)
+            self._worker = ServedWorker(
+                core, self._model, self._timeout_ms, overlap, self._aborting_on_error, self._snap
+            )
+            self._step_guard = self._optimizer.register_step_pre_hook(served_optimizer.refuse_step)
+        if self._snapshots is not None:
+            self.resumed_at = self._snapshots.go_on(core, self.group)
+
+    @property
+    def _core(self) -> _core.ParameterServer | _core.ParameterWorker:
+        return self._server or self._worker.core
+
+    def _snap(self) -> None:
+        if self._snapshots is not None:
+            self._snapshots.take(self._core, self._timeout_ms)
+
+    def serve(self, after_step: Callable[[], object] | None = None) -> int:
+        """Serves until the workers have closed. Only for servers. Returns the number of steps.
+
+        Args:
+            after_step: called after every step, for example the step() of a torch learning-rate
+                scheduler of the optimizer. The optimizer's rate is then that of the next step;
+                it must be the same on every server. Workers need no scheduler. When training
+                resumes from a snapshot, it is first called once for each earlier step.
+
+        Raises DeltawireError as described for the class, "State" on a worker or when closed.
+        """
+        self._check_open()
+        if self._server is None:
+            raise make_error("State", f"rank {self.rank} is a worker: it calls step(), not serve()")
+        with self._aborting_on_error():
+            for _ in range(self.resumed_at if after_step is not None else 0):
+                self._follow(after_step)
+            while self._make_step():
+                if after_step is not None:
+                    self._follow(after_step)
+                self._snap()
+            self._has_served = True
+        return self._server.counts.steps
+
+    def _make_step(self) -> bool:
+        try:
+            return self._server.step(self._timeout_ms)
+        finally:
+            self._drops.tell()
+
+    def _follow(self, after_step: Callable[[], object]) -> None:
+        """Gives the server the learning rate that the optimizer has after a step."""
+        self._optimizer.step()  # without gradients: schedulers ask for it
+        after_step()
+        self._server.set_learning_rate(served_optimizer.rate_of(self._optimizer))
+
+    def start(self) -> None:
+        """Fetches the model, on a worker; otherwise the first forward pass does."""
+        with self._working() as worker:
+            worker.open()
+
+    def step(self) -> bool:
+        """Ends a step: sends the gradients that were not sent yet (zeros for a parameter without
+        one), and sets the parameters to the servers'. Gradients are kept, as with optimizer.step().
+
+        Returns:
+            False if the servers have closed without this step, because other workers have: the loop
+            may end, as further steps change nothing. With overlap="both" this is known a step
+            later.
+
+        Raises DeltawireError as described for the class; "State" on a server, when closed, or if
+        the optimizer's learning rate was changed on this worker.
+        """
+        with self._working() as worker:
+            if served_optimizer.settings_now(self._optimizer) != [self.optimizer_spec]:
+                raise make_error(
+                    "State",
+                    "the optimizer's settings have changed on a worker, and servers step the "
+                    "model: a schedule belongs into serve(after_step=scheduler.step)",
+                )
+            return worker.step()
+
+    def wait(self) -> None:
+        """Waits until a worker's parameters are complete: with overlap="both", call it before
+        anything but the model's layers reads them. Raises like `step`."""
+        with self._working() as worker:
+            worker.wait()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it backward passes accumulate gradients without sending them: for all passes of a
+        step but the last, as with DistributedDataParallel. Gradients that the last pass doesn't
+        reach are sent in `step`."""
+        with self._working() as worker:
+            worker.sync = False
+        try:
+            yield
+        finally:
+            worker.sync = True
+
+    @property
+    def steps(self) -> int:
+        """Steps in a worker's parameters, or made by a server."""
+        return self.metrics()["step"]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the servers have closed, so that only `close` is left to do."""
+        if self._worker is not None and not self.closed:
+            return self._worker.core.has_ended
+        return self.closed or self._has_served
+
+    def metrics(self) -> dict[str, Any]:
+        """Totals of this rank; after `close` the last ones.
+
+        - step: steps in the parameters; steps: those that this rank has completed;
+        - push_bytes, pull_bytes: messages sent and received by a worker, or received and sent by a
+          server (every copy), with their headers; pull_bytes includes the initial model;
+        - push_ratio, pull_ratio: on a worker, the compression relative to 4 bytes an element,
+          without the initial model; None before the first step;
+        - encodes, encodes_per_step: messages that a server has compressed: one for each part and
+          step, however many workers receive it;
+        - dropped: on a server, the workers that were dropped (`metrics.Drops`): `rank`, `step`,
+          `time`, `code` and `why` of each;
+        - late_pushes: parts of gradients that came too late for their step and are sent with a
+          later one; skipped_steps: steps that the servers made meanwhile;
+        - push_ms, wait_ms: a worker's time for compressing gradients, and for waiting for
+          parameters and storing them;
+        - traffic_bytes_sent, traffic_bytes_received: on the links, with transport headers;
+        - snapshot_error, with `snapshot`: why the newest could not be written, or None.
+        """
+        if self._server is not None:
+            self._last = of_server(self._server, self._drops, self._link)
+        elif self._worker is not None:
+            self._last = of_worker(self._worker, self._model.elements, self._link)
+        if self._snapshots is not None:
+            self._last["snapshot_error"] = self._snapshots.error
+        return dict(self._last)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's state for a checkpoint, besides those of the module and of a scheduler. Call
+        it on a server between steps (in `serve`'s after_step, or after `serve`), on a worker after
+        `step`. The states of all ranks belong together."""
+        self._check_open()
+        if self._worker is not None:
+            self.wait()
+            catch_up(self._core, self._timeout_ms)
+        return state_of(self._core, self._place())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` returned, on every rank or on none, before `serve` and the
+        first step; a collective on the process group. Workers get the parameters from the servers.
+
+        Raises InvalidArgumentError (a ValueError) for a state of another rank, world size or spec;
+        DeltawireError for damaged bytes, if another rank could not load ("Aborted"), or if the
+        ranks' states are from different steps ("Mismatch"). Nothing is changed then.
+        """
+        self._check_open()
+        collective_load(self.group, self._core, lambda: load(self._core, state, self._place()))
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "servers": self.servers,
+            "optimizer": self.optimizer_spec.partition(":")[0],
+        }
+
+    def close(self) -> None:
+        """Ends this rank's part; idempotent. A worker announces that it makes no more steps; the
+        servers end when too few workers are left. After an error, during an exception, or before a
+        server has served, the exchange is aborted on every rank. Raises the error of a worker's
+        goodbye."""
+        if not self.closed and (cause := exception_under_way()) is not None:
+            self._give_up(cause)
+        try:
+            if self._worker is not None and self.last_error is None:
+                with self._aborting_on_error():
+                    self._worker.close()
+        finally:
+            self._part()
+
+    def _part(self) -> None:
+        self.metrics()
+        if self._worker is not None:
+            self._worker.detach()
+            self._step_guard.remove()
+        self._server = self._worker = None  # aborts what is left
+        super()._part()
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[ServedWorker]:
+        self._check_open()
+        if self._worker is None:
+            raise make_error("State", f"rank {self.rank} is a server: it calls serve() alone")
+        with self._aborting_on_error():
+            yield self._worker

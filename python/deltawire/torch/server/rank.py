@@ -1,0 +1,64 @@
+"""The connection of a ParameterServer's rank, and how it ends on all ranks."""
+
+import logging
+
+from deltawire import _core
+from deltawire.errors import DeltawireError
+from deltawire.leaving import exception_under_way
+from deltawire.torch.core import interrupt
+from deltawire.torch.core.abort_on_error import AbortsOnError, typed
+
+logger = logging.getLogger("deltawire")
+
+
+class ServedRank(AbortsOnError):
+    """A connected rank: it ends when any other rank fails.
+
+    Attributes:
+        rank: in the process group.
+        last_error: the first error, or None.
+    """
+
+    _name = "ParameterServer"
+    _instead = "copy or save the model"
+
+    def __init__(self, link: _core.Connection, rank: int) -> None:
+        self.rank = rank
+        self.last_error: DeltawireError | None = None
+        self._link = link
+        interrupt.watch(self)
+
+    def close(self) -> None:
+        """Ends this rank's part."""
+        self._part()
+
+    def leave(self) -> None:
+        """At exit: `close` without waiting for a goodbye. If an exception has ended the program,
+        the other ranks get its text."""
+        if not self.closed and (cause := exception_under_way(at_exit=True)) is not None:
+            self._give_up(cause)
+        self._part()
+
+    def _part(self) -> None:
+        self._link.close()
+        interrupt.unwatch(self)
+
+    def interrupted(self) -> None:
+        """Ends training on every rank after Ctrl-C on this one."""
+        self._link.abort(f"interrupted on rank {self.rank}")
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`."""
+        return self._link.closed
+
+    def _check_open(self) -> None:
+        if self.closed or self.last_error is not None:
+            raise self._closed_error()
+
+    def _give_up(self, cause: BaseException) -> None:
+        if self.last_error is not None:
+            return
+        self.last_error = typed(cause, self.rank)
+        logger.error("rank %d: %s", self.rank, self.last_error)
+        self._link.abort(str(self.last_error))

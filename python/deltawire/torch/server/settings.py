@@ -1,0 +1,94 @@
+"""Checks of a ParameterServer's arguments."""
+
+import torch
+
+from deltawire import _core
+from deltawire.errors import make_error
+from deltawire.policy import Policy, spec_of
+from deltawire.torch.core import arguments
+from deltawire.torch.core.module_parameters import layout_digest
+
+# Of a worker's computing with what travels (`ParameterServer`).
+OVERLAPS = ("both", "push", "none")
+# What becomes of the run when a worker is lost (`ParameterServer`).
+LOSSES = ("end", "drop")
+
+
+def checked_servers(servers: int, backup: int, world_size: int) -> int:
+    """Returns the number of servers. Raises InvalidArgumentError."""
+    arguments.check_positive("servers", servers)
+    arguments.check_count("backup", backup)
+    if servers >= world_size:
+        raise make_error(
+            "InvalidArgument",
+            f"servers={servers} of {world_size} ranks leaves nobody to work; start more ranks",
+        )
+    if backup >= world_size - servers:
+        raise make_error(
+            "InvalidArgument",
+            f"backup={backup} of {world_size - servers} workers; the gradients of one at least "
+            "must count",
+        )
+    return servers
+
+
+def check_counts(**counts: int) -> None:
+    """Raises InvalidArgumentError, with the name, for a count that is not an int >= 0."""
+    for name, value in counts.items():
+        arguments.check_count(name, value)
+
+
+def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
+    """Returns whether a lost worker is dropped. Raises InvalidArgumentError."""
+    if on_worker_loss not in LOSSES:
+        raise make_error(
+            "InvalidArgument",
+            f"on_worker_loss={on_worker_loss!r} is none of {', '.join(map(repr, LOSSES))}",
+        )
+    arguments.check_positive("min_workers", min_workers)
+    if min_workers > workers:
+        raise make_error(
+            "InvalidArgument",
+            f"min_workers={min_workers} of {workers} workers; give so many or less",
+        )
+    return on_worker_loss == "drop"
+
+
+def check_overlap(overlap: str, backup: int, staleness: int) -> None:
+    """Raises InvalidArgumentError for what is none of OVERLAPS, or can't be combined."""
+    if overlap not in OVERLAPS:
+        raise make_error(
+            "InvalidArgument", f"overlap={overlap!r} is none of {', '.join(map(repr, OVERLAPS))}"
+        )
+    if overlap == "both" and (backup or staleness):
+        what = f"backup={backup}" if backup else f"staleness={staleness}"
+        raise make_error(
+            "InvalidArgument",
+            f"overlap='both' can't go with {what}: a worker that is behind takes several "
+            "steps at once, and may not begin a forward pass in between; use overlap='push'",
+        )
+
+
+def lasting_settings(
+    codecs: list[str], servers: int, min_elements: int, optimizer_spec: str
+) -> dict[str, object]:
+    """The settings that must not change when training resumes."""
+    return {
+        "push": codecs[0],
+        "pull": codecs[1],
+        "servers": servers,
+        "min_elements": min_elements,
+        "optimizer": optimizer_spec.partition(":")[0],
+    }
+
+
+def snapshot_text(lasting: dict[str, object], model: torch.nn.Module) -> str:
+    """These settings, and the model's layout, as a snapshot stores them."""
+    settings = lasting | {"model": layout_digest(model)}
+    return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def codecs_of(policy: Policy) -> str:
+    """The codecs of one direction, canonical. Raises InvalidArgumentError."""
+    text = spec_of(arguments.named(policy, "ParameterServer"))
+    return _core.Channel(text, 0, "exact", True, 0).spec

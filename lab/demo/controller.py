@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from lab.data.images import DataError
 from lab.demo.arguments import Request
 from lab.demo.crew import Crew, CrewFailed
 from lab.demo.output import write_results
@@ -21,8 +22,7 @@ from lab.demo.results import (
     make_row,
 )
 from lab.demo.table import print_table
-from lab.images import DataError
-from lab.namespaces import NamespaceError, Namespaces
+from lab.ranks.namespaces import NamespaceError, Namespaces
 
 
 class _CannotStart(Exception):

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.demo.methods import Method
 from lab.demo.settings import Settings
-from lab.methods import Method
-from lab.namespaces import Namespaces
+from lab.ranks.namespaces import Namespaces
 
 _START_SECONDS = 120.0  # importing PyTorch on a busy machine
 _GRACE_SECONDS = 2.0  # for the other ranks to say why they failed, and for an end in peace

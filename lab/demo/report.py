@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from lab.demo.table import columns, seeds_in_words
-from lab.links import link_in_words
+from lab.ranks.links import link_in_words
 
 _STYLE = Path(__file__).with_name("report.css")
 _PLOTS = (

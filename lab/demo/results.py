@@ -2,9 +2,9 @@
 
 import statistics
 
+from lab.demo.methods import BASE, PLAIN, Method
 from lab.demo.settings import Settings
-from lab.links import ring_bytes
-from lab.methods import BASE, PLAIN, Method
+from lab.ranks.links import ring_bytes
 
 _TIMES = ("ms_per_step", "compute_ms", "encode_ms", "exchange_ms", "decode_ms")
 _NUMBERS = ("accuracy", *_TIMES, "wire_mb_per_rank")  # of a training, and their medians of a row

@@ -11,11 +11,11 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
-from lab.batches import Batches
+from lab.data.batches import Batches
 from lab.demo.exchange import make_exchange
+from lab.demo.methods import Method
 from lab.demo.settings import COMPUTE_STEPS, POINT_IMAGES, Settings
-from lab.evaluate import Evaluator
-from lab.methods import Method
+from lab.models.evaluate import Evaluator
 
 _WARM_UP_STEPS = 2
 _SECONDS_BETWEEN_NEWS = 0.1

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from lab.batches import Batches
+from lab.data.batches import Batches
+from lab.demo.methods import Method
 from lab.demo.row import Place, RowFailed, run_row
 from lab.demo.settings import Settings
-from lab.evaluate import Evaluator
-from lab.methods import Method
+from lab.models.evaluate import Evaluator
 
 
 class Line:

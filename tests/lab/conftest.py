@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def namespaces() -> None:
     """Skips, with the reason, where this machine has no network namespaces for us."""
-    from lab.namespaces import NamespaceError, Namespaces
+    from lab.ranks.namespaces import NamespaceError, Namespaces
 
     try:
         with Namespaces(2, 12.5e6):

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from rich.console import Console  # noqa: E402
 
-from lab import methods  # noqa: E402
+from lab.demo import methods  # noqa: E402
 from lab.demo.report import headline  # noqa: E402
 from lab.demo.results import (  # noqa: E402
     ROW_KEYS,
@@ -22,7 +22,7 @@ from lab.demo.results import (  # noqa: E402
 )
 from lab.demo.settings import Settings  # noqa: E402
 from lab.demo.table import columns, print_table  # noqa: E402
-from lab.links import parse_link, ring_bytes  # noqa: E402
+from lab.ranks.links import parse_link, ring_bytes  # noqa: E402
 
 SETTINGS = Settings(
     network="lenet5",

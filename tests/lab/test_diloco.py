@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import diloco
+from lab.papers.diloco import __main__ as diloco
 
 TEXT = "To be, or not to be, that is the question: " * 60
 

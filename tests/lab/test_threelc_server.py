@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.threelc_server.table import table_of
+from lab.papers.threelc.table import table_of
 
-threelc_server = pytest.importorskip("lab.threelc_server.__main__")
+threelc_server = pytest.importorskip("lab.papers.threelc.__main__")
 
 VALUES = 51_532  # of the small LeNet5, in eight tensors
 TENSORS = 8

@@ -9,15 +9,14 @@ from pathlib import Path
 
 from lab.data.images import DataError
 from lab.demo.arguments import Request
+from lab.demo.busy import busy_warnings, load_warnings
 from lab.demo.crew import Crew, CrewFailed
+from lab.demo.labels import label_of
 from lab.demo.output import write_results
 from lab.demo.progress import make_progress
 from lab.demo.results import (
     add_ratios,
-    busy_warnings,
     failed_repeat,
-    label_of,
-    load_warnings,
     make_repeat,
     make_row,
 )

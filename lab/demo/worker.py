@@ -19,8 +19,8 @@ import torch.distributed as dist
 
 from lab.data.batches import Batches
 from lab.demo.methods import Method
-from lab.demo.row import Place, RowFailed, run_row
 from lab.demo.settings import Settings
+from lab.demo.training import Place, RowFailed, run_row
 from lab.models.evaluate import Evaluator
 
 

@@ -24,8 +24,8 @@ import forked_demo  # noqa: E402
 
 from lab.demo import controller  # noqa: E402
 from lab.demo.arguments import parse  # noqa: E402
+from lab.demo.definitions import ROW_KEYS  # noqa: E402
 from lab.demo.methods import Method  # noqa: E402
-from lab.demo.results import ROW_KEYS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,8 +15,9 @@ from lab.demo import (
     readme,  # noqa: E402
 )
 from lab.demo.arguments import parse  # noqa: E402
+from lab.demo.labels import own_optimizer  # noqa: E402
 from lab.demo.output import in_words  # noqa: E402
-from lab.demo.results import add_ratios, make_repeat, make_row, own_optimizer  # noqa: E402
+from lab.demo.results import add_ratios, make_repeat, make_row  # noqa: E402
 
 
 def results_of(repeats: int) -> dict:

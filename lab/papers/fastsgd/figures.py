@@ -2,7 +2,8 @@
 
 import matplotlib.pyplot as plt
 
-from lab.demo.plots import PLOT_HEIGHT, STYLE, WIDTH, add_legend, look_of, to_svg
+from lab.figures.legend import add_legend
+from lab.figures.style import PLOT_HEIGHT, STYLE, WIDTH, look_of, to_svg
 
 Series = dict[str, tuple[list[float], list[float]]]
 

@@ -27,7 +27,7 @@ class RowFailed(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Resources:
     """What a worker has for a training.
 
     Attributes:
@@ -41,7 +41,7 @@ class Place:
     interface: str
 
 
-def run_row(place: Place, method: Method, tell: Callable[[dict], None]) -> dict:
+def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) -> dict:
     """Trains; gives this rank's report for `lab.demo.results`. Every rank calls it at the same
     time.
 
@@ -51,17 +51,17 @@ def run_row(place: Place, method: Method, tell: Callable[[dict], None]) -> dict:
     Raises:
         RowFailed: with the reason in one line.
     """
-    place = dataclasses.replace(place, settings=place.settings.of_row(method))
-    make_network = place.settings.workload.make_network
+    resources = dataclasses.replace(resources, settings=resources.settings.of_row(method))
+    make_network = resources.settings.workload.make_network
     # On a network of its own: a forward pass moves the statistics of batch normalization.
-    compute_ms = _measure_compute(place, make_network(place.settings.seed))
-    network = make_network(place.settings.seed)
+    compute_ms = _measure_compute(resources, make_network(resources.settings.seed))
+    network = make_network(resources.settings.seed)
     optimizer = torch.optim.SGD(
-        network.parameters(), lr=place.settings.lr, momentum=place.settings.momentum
+        network.parameters(), lr=resources.settings.lr, momentum=resources.settings.momentum
     )
-    exchange = make_exchange(network, optimizer, method, place.settings, place.interface)
+    exchange = make_exchange(network, optimizer, method, resources.settings, resources.interface)
     try:
-        training = _Training(place, network, optimizer, exchange, tell)
+        training = _Training(resources, network, optimizer, exchange, tell)
         training.run(method.steps_per_exchange)
         dist.barrier()  # the last votes of all ranks are out before bytes are counted
         report = training.report()
@@ -75,8 +75,8 @@ def run_row(place: Place, method: Method, tell: Callable[[dict], None]) -> dict:
 class _Training:
     """The training loop with its clock, which stands still during evaluation."""
 
-    def __init__(self, place: Place, network, optimizer, exchange, tell) -> None:
-        self._place = place
+    def __init__(self, resources: Resources, network, optimizer, exchange, tell) -> None:
+        self._resources = resources
         self._network = network
         self._optimizer = optimizer
         self._exchange = exchange
@@ -90,13 +90,13 @@ class _Training:
     def run(self, steps_per_exchange: int) -> None:
         """All steps. Within a round of local steps the ranks differ: nothing is measured there."""
         self._take_point(0)
-        steps = self._place.settings.steps
+        steps = self._resources.settings.steps
         start = 0
         while start < steps:
             end = min(start + steps_per_exchange, steps)
             self._train_round(start, end)
             self._tell_step(end)
-            if self._place.settings.is_point(start, end):
+            if self._resources.settings.is_point(start, end):
                 self._take_point(end)
             start = end
 
@@ -105,7 +105,7 @@ class _Training:
         started = time.perf_counter()
         for step in range(start, end):
             self._train_step(step)
-        if end == self._place.settings.steps:
+        if end == self._resources.settings.steps:
             self._exchange.finish()
         steps = end - start
         self._step_ms.extend([1e3 * (time.perf_counter() - started) / steps] * steps)
@@ -116,19 +116,21 @@ class _Training:
 
     def _train_step(self, step: int) -> None:
         for group in self._optimizer.param_groups:
-            group["lr"] = self._place.settings.learning_rate(step)
-        images, labels = self._place.batches.at(step)
+            group["lr"] = self._resources.settings.learning_rate(step)
+        images, labels = self._resources.batches.at(step)
         self._optimizer.zero_grad()
         cross_entropy(self._exchange.model(images), labels).backward()
-        if self._place.settings.clip > 0:
-            clip_grad_norm_(self._network.parameters(), self._place.settings.clip)
+        if self._resources.settings.clip > 0:
+            clip_grad_norm_(self._network.parameters(), self._resources.settings.clip)
         self._exchange.take_step()
 
     def _take_point(self, finished_steps: int) -> None:
         """Accuracy so far: on all test images after the last step, on the first of them before."""
-        is_last = finished_steps == self._place.settings.steps
+        is_last = finished_steps == self._resources.settings.steps
         bytes_sent = self._exchange.bytes_sent()
-        accuracy = self._place.evaluator.accuracy(self._network, None if is_last else POINT_IMAGES)
+        accuracy = self._resources.evaluator.accuracy(
+            self._network, None if is_last else POINT_IMAGES
+        )
         point = {
             "step": finished_steps,
             "seconds": sum(self._step_ms) / 1e3,
@@ -159,13 +161,13 @@ class _Training:
         }
 
 
-def _measure_compute(place: Place, network: torch.nn.Module) -> float:
+def _measure_compute(resources: Resources, network: torch.nn.Module) -> float:
     """Median milliseconds of a step without exchange, on all ranks at once, before training."""
     dist.barrier()
     measured = []
     for step in range(_WARM_UP_STEPS + COMPUTE_STEPS):
         started = time.perf_counter()
-        images, labels = place.batches.at(step)
+        images, labels = resources.batches.at(step)
         network.zero_grad()
         cross_entropy(network(images), labels).backward()
         measured.append(1e3 * (time.perf_counter() - started))

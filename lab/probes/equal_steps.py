@@ -25,12 +25,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.command.program import exit_status, make_parser
-from lab.data.images import DataError
 from lab.models.trainings import SIZES, TRAININGS, Training, make_optimizer, make_training
 from lab.probes.ceilings.contestants import PLAIN
-from lab.ranks.ranks_here import rows_of_ranks
+from lab.ranks.launcher import Launcher, RanksFailed
+from lab.ranks.rank import Line, Place, process_group
 
 _METHODS = (PLAIN, "3lc:s=1.75", "ring(gcomp)", "gather(sbc:p=1%)", "powersgd:rank=4", "int8")
+_GROUP_SECONDS = 1800.0  # rank 0 alone evaluates meanwhile
 _OPTIMIZERS = {"lstm": "adam", "transformer": "adam"}  # others: sgd
 
 
@@ -81,23 +82,22 @@ def train(name: str, method: str, seed: int, given: argparse.Namespace) -> Row:
     return Row(method, seed, loss, accuracy, sent)
 
 
-def _rank(rank: int, given: argparse.Namespace, folder: str, pipe) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=given.ranks
-    )
-    for seed in given.seeds:
-        for method in given.methods:
-            row = train(given.network, method, seed, given)
-            if rank == 0:
-                pipe.send(row)
-    dist.destroy_process_group()
+def _rank(place: Place, line: Line, given: argparse.Namespace) -> None:
+    """All seeds and methods; rank 0 sends the rows."""
+    with process_group(place, _GROUP_SECONDS):
+        for seed in given.seeds:
+            for method in given.methods:
+                row = train(given.network, method, seed, given)
+                if place.rank == 0:
+                    line.send(row)
+        dist.barrier()
 
 
 def rows_of(given: argparse.Namespace) -> Iterator[Row]:
-    """The rows, as they come. Raises DataError where a rank ended early."""
-    count = len(given.seeds) * len(given.methods)
-    return rows_of_ranks(_rank, given.ranks, count, (given,))
+    """The rows, as they come. Raises RanksFailed."""
+    with Launcher(_rank, given.ranks) as ranks:
+        ranks.start(given)
+        yield from ranks.messages()
 
 
 def table_of(rows: list[Row]) -> str:
@@ -161,7 +161,7 @@ def run(given: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 with a table, 1 without."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
-    return exit_status("lab.probes.equal_steps", lambda: run(given), DataError)
+    return exit_status("lab.probes.equal_steps", lambda: run(given), RanksFailed)
 
 
 if __name__ == "__main__":

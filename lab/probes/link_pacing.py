@@ -10,6 +10,7 @@ lost. The bound is the values' bytes by the rate.
 """
 
 import argparse
+import dataclasses
 import secrets
 import statistics
 import sys
@@ -20,10 +21,10 @@ import deltawire
 import numpy as np
 
 from lab.command.program import exit_status, make_parser
-from lab.data.images import DataError
+from lab.ranks.launcher import Launcher, RanksFailed
 from lab.ranks.links import Link, parse_link, ring_bytes
 from lab.ranks.namespaces import NamespaceError, Namespaces
-from lab.ranks.ranks_here import rows_of_ranks
+from lab.ranks.rank import Line, Place
 
 RANKS = 4
 SIZES = {"conv1": 520, "conv2": 25_050, "fc1": 400_500, "fc2": 5_010}  # LeNet-5's layers
@@ -31,45 +32,51 @@ _PORT = 29_600  # of the first session; namespaces have nobody else
 _PAUSE_SECONDS = 0.15  # between exchanges, as long as a network computes: queues are empty then
 
 
-def exchange(rank: int, network: Namespaces, job: dict, folder: str, pipe) -> None:
-    """A rank's life; rank 0 sends a row for each pattern, untold and told.
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What all ranks do alike."""
 
-    Args:
-        job: turns, patterns, rate (bytes a second), token.
-    """
-    network.enter(rank)
-    values = np.random.default_rng(rank)
+    turns: int
+    patterns: list[str]
+    bytes_per_second: float
+    server: str  # rank 0's address
+    token: bytes
+
+
+def exchange(place: Place, line: Line, job: Job) -> None:
+    """A rank: rank 0 sends a row for each pattern, without and with `link=`."""
+    values = np.random.default_rng(place.rank)
     gradients = {
         name: values.standard_normal(count).astype(np.float32) for name, count in SIZES.items()
     }
-    ways = [(pattern, told) for pattern in job["patterns"] for told in (False, True)]
+    ways = [(pattern, paced) for pattern in job.patterns for paced in (False, True)]
     sessions = [
         deltawire.Session(
             f"{pattern}(bf16)",
-            rank=rank,
+            rank=place.rank,
             world_size=RANKS,
-            address=f"{network.address(0)}:{_PORT + place}",
-            token=job["token"],
-            interface=network.address(rank),
-            link=deltawire.LinkShape(job["rate"]) if told else None,
+            address=f"{job.server}:{_PORT + number}",
+            token=job.token,
+            interface=place.address,
+            link=deltawire.LinkShape(job.bytes_per_second) if paced else None,
         )
-        for place, (pattern, told) in enumerate(ways)
+        for number, (pattern, paced) in enumerate(ways)
     ]
     taken = [[] for _ in ways]
-    for turn in range(job["turns"] + 1):
+    for turn in range(job.turns + 1):
         for session, rows in zip(sessions, taken, strict=True):
             row = _timed(session, gradients)
             if turn:  # the first one finds the line's rate
                 rows.append(row)
     for session in sessions:
         session.close()
-    if rank == 0:
-        for (pattern, told), rows in zip(ways, taken, strict=True):
+    if place.rank == 0:
+        for (pattern, paced), rows in zip(ways, taken, strict=True):
             times, sent, again = zip(*rows, strict=True)
-            pipe.send(
+            line.send(
                 {
                     "pattern": pattern,
-                    "told": told,
+                    "paced": paced,
                     "ms": [1e3 * each for each in sorted(times)],
                     "segments": sum(sent),
                     "again": sum(again),
@@ -81,7 +88,7 @@ def _timed(session: deltawire.Session, gradients: dict) -> tuple[float, int, int
     """(seconds, segments sent, sent again) of one exchange, which all ranks begin together."""
     time.sleep(_PAUSE_SECONDS)
     copies = {name: gradient.copy() for name, gradient in gradients.items()}
-    session.all_reduce({"meeting": np.zeros(1, np.float32)})
+    session.all_reduce({"barrier": np.zeros(1, np.float32)})
     sent, again = segments()
     started = time.perf_counter()
     session.all_reduce(copies)
@@ -99,16 +106,16 @@ def segments() -> tuple[int, int]:
 
 
 def measure(link: Link, patterns: list[str], turns: int) -> list[dict]:
-    """Rows of rank 0: pattern, told, ms (of all turns, sorted), segments, again.
+    """Rows of rank 0: pattern, paced, ms (of all turns, sorted), segments, again.
 
     Raises:
         NamespaceError: this machine has no namespaces for us.
-        DataError: a rank ended early.
+        RanksFailed: a rank ended early.
     """
-    job = {"turns": turns, "patterns": patterns, "token": secrets.token_bytes(32)}
-    with Namespaces(RANKS, link.bytes_per_second) as network:
-        job["rate"] = link.bytes_per_second
-        return list(rows_of_ranks(exchange, RANKS, 2 * len(patterns), (network, job)))
+    rate = link.bytes_per_second
+    with Namespaces(RANKS, rate) as network, Launcher(exchange, RANKS, network) as ranks:
+        ranks.start(Job(turns, patterns, rate, network.address(0), secrets.token_bytes(32)))
+        return list(ranks.messages())
 
 
 def run(given: argparse.Namespace) -> None:
@@ -120,7 +127,7 @@ def run(given: argparse.Namespace) -> None:
     for row in rows:
         ms = row["ms"]
         print(
-            f"| `{row['pattern']}(bf16)` | {'the rate' if row['told'] else '-'} | "
+            f"| `{row['pattern']}(bf16)` | {'the rate' if row['paced'] else '-'} | "
             f"{statistics.median(ms):.0f} ({ms[0]:.0f}–{ms[-1]:.0f}) | "
             f"{row['again'] / row['segments']:.1%} |"
         )
@@ -137,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.turns < 1 or given.link.bytes_per_second is None:
         parser.error("--turns is at least 1, and --link a rate")
-    return exit_status("lab.probes.link_pacing", lambda: run(given), NamespaceError, DataError)
+    return exit_status("lab.probes.link_pacing", lambda: run(given), NamespaceError, RanksFailed)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 from lab.ranks.links import BURST_BYTES
 
@@ -60,11 +61,13 @@ class Namespaces:
         """What to write before a command to run it in the rank's namespace."""
         return ["ip", "netns", "exec", self._names[rank]]
 
+    def name(self, rank: int) -> str:
+        """Of the rank's namespace, as `ip netns` takes it."""
+        return self._names[rank]
+
     def enter(self, rank: int) -> None:
-        """Moves the calling thread, and those that it starts from now on, into the rank's."""
-        with open(f"/var/run/netns/{self._names[rank]}") as namespace:
-            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
-                raise NamespaceError(f"setns failed: {os.strerror(ctypes.get_errno())}")
+        """`enter_namespace` with the rank's."""
+        enter_namespace(self.name(rank))
 
     def change_rate(self, bytes_per_second: float) -> None:
         """Of all links, while they are in use."""
@@ -117,6 +120,23 @@ class Namespaces:
             *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
             *("rate", f"{self._bits_per_second}bit", "burst", str(BURST_BYTES), "latency", _QUEUE),
         )
+
+
+def enter_namespace(name: str) -> None:
+    """Moves the calling thread, and those that it starts from now on, into a namespace."""
+    with open(f"/var/run/netns/{name}") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+            raise NamespaceError(f"setns failed: {os.strerror(ctypes.get_errno())}")
+
+
+def interface_bytes(interface: str) -> tuple[int, int]:
+    """(sent, received) by an interface in the calling thread's namespace, headers included."""
+    for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == interface:
+            numbers = counts.split()
+            return int(numbers[8]), int(numbers[0])
+    raise NamespaceError(f"there is no interface {interface}")
 
 
 def _check_rights() -> None:

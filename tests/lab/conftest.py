@@ -7,6 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from lab.ranks import launcher  # noqa: E402
+
+launcher.PRELOADED = []  # the fork server of all tests imports more (tests/conftest.py)
+
 
 def pytest_collection_modifyitems(items):
     """What can't fail can't hang either."""

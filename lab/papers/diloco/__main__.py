@@ -37,12 +37,14 @@ from lab.command.program import exit_status, make_parser
 from lab.data import texts
 from lab.data.images import DataError, data_folder
 from lab.models.networks import CharacterTransformer
+from lab.ranks.launcher import Launcher, RanksFailed
 from lab.ranks.links import Link, parse_link
-from lab.ranks.ranks_here import rows_of_ranks
+from lab.ranks.rank import Line, Place, process_group
 
 _LENGTH = 64
 _BATCH = 16
 _HELD_OUT_BATCHES = 40
+_GROUP_SECONDS = 1800.0
 _SHORTEST_TEXT = 20 * _LENGTH  # so that a tenth of it has a batch
 
 
@@ -168,21 +170,18 @@ def train(method: Method, settings: Settings, text: torch.Tensor, kinds: int) ->
     )
 
 
-def _rank(rank: int, settings: Settings, text: tuple[np.ndarray, int], folder: str, pipe) -> None:
-    """A process: all methods, one after another."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=settings.ranks
-    )
+def _rank(place: Place, line: Line, settings: Settings, text: tuple[np.ndarray, int]) -> None:
+    """All methods, one after another; rank 0 sends the rows."""
     characters, kinds = torch.from_numpy(text[0]).long(), text[1]
-    for method in METHODS:
-        row = train(method, settings, characters, kinds)
-        sent = torch.tensor(row.sent_mb, dtype=torch.float64)
-        dist.all_reduce(sent)
-        row.sent_mb = sent.item() / settings.ranks
-        if rank == 0:
-            pipe.send(row)
-    dist.destroy_process_group()
+    with process_group(place, _GROUP_SECONDS):
+        for method in METHODS:
+            row = train(method, settings, characters, kinds)
+            sent = torch.tensor(row.sent_mb, dtype=torch.float64)
+            dist.all_reduce(sent)
+            row.sent_mb = sent.item() / settings.ranks
+            if place.rank == 0:
+                line.send(row)
+        dist.barrier()
 
 
 def rows_of(settings: Settings, text: tuple[np.ndarray, int]) -> Iterator[Row]:
@@ -193,9 +192,11 @@ def rows_of(settings: Settings, text: tuple[np.ndarray, int]) -> Iterator[Row]:
         text: numbers of its characters, and how many different ones.
 
     Raises:
-        DataError: a rank ended early; its own message is on stderr.
+        RanksFailed: a rank ended early.
     """
-    return rows_of_ranks(_rank, settings.ranks, len(METHODS), (settings, text))
+    with Launcher(_rank, settings.ranks) as ranks:
+        ranks.start(settings, text)
+        yield from ranks.messages()
 
 
 _HEAD = ("method", "codec", "loss", "MB sent", "times fewer", "seconds", "waited", "hidden")
@@ -255,7 +256,7 @@ def run(settings: Settings, file: Path | None) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The program; its exit status."""
     settings, file = _settings(sys.argv[1:] if arguments is None else arguments)
-    return exit_status("lab.papers.diloco", lambda: run(settings, file), DataError)
+    return exit_status("lab.papers.diloco", lambda: run(settings, file), DataError, RanksFailed)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,10 @@
-"""A rank: its part of every row. Started by `lab.papers.threelc` in a namespace of its own, with
-its job as JSON; rank 0 writes a line of JSON for each row."""
+"""A rank: its part of every row. Rank 0 sends an event for each row and for each new link."""
 
 import contextlib
 import dataclasses
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import deltawire.torch
 import torch
@@ -17,19 +13,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lab.models.trainings import Training, make_optimizer, make_training
 from lab.papers.threelc.rows import Row
-from lab.ranks.linked_ranks import Place, process_group, tell
+from lab.ranks.namespaces import interface_bytes
+from lab.ranks.rank import Line, Place, process_group
 
 _SECONDS = 600.0  # the longest wait: a step of float32 over 10 Mbit/s, and all ranks' imports
 _FEWEST_STEPS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Job(Place):
+class Job:
     """What a rank does; ranks below `servers` serve.
 
     Attributes:
         network, size, seed: the training, as `lab.models.trainings` names it.
-        rows: fields of `Row`, those of one link together.
+        rows: those of one link together.
         steps: timed ones of a row, at most.
         seconds: that the timed steps of a row take, about.
         warm_up: steps before.
@@ -39,7 +36,7 @@ class Job(Place):
     network: str
     size: str
     seed: int
-    rows: tuple[dict, ...]
+    rows: tuple[Row, ...]
     steps: int
     seconds: float
     warm_up: int
@@ -48,41 +45,37 @@ class Job(Place):
 class Rank:
     """All that this rank does. Every method is a collective."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._workers = dist.new_group(list(range(job.servers, job.ranks)))
-        self._statistics = Path(f"/sys/class/net/{job.interface}/statistics")
-        self._is_server = job.rank < job.servers
+    def __init__(self, place: Place, line: Line, job: Job) -> None:
+        self._place, self._line, self._job = place, line, job
+        self._workers = dist.new_group(list(range(job.servers, place.ranks)))
+        self._is_server = place.rank < job.servers
 
     def run(self) -> None:
         """All rows; rank 0 asks for each new link, and goes on when it is there."""
         link = None
-        for fields in self._job.rows:
-            row = Row(**fields)
+        for row in self._job.rows:
             if row.link != link:
                 self._ask_for(row.link)
                 link = row.link
             found = self._direct(row) if row.direct else self._served(row)
             gathered: list[dict] = [{} for _ in range(dist.get_world_size())]
             dist.all_gather_object(gathered, found)
-            tell(self._job, {"event": "row", **self._summary(row, gathered)})
+            if self._place.rank == 0:
+                self._line.send({"event": "row", **self._summary(row, gathered)})
 
     def _ask_for(self, link: str) -> None:
         dist.barrier()
-        tell(self._job, {"event": "link", "link": link})
-        if self._job.rank == 0:
-            sys.stdin.readline()
+        if self._place.rank == 0:
+            self._line.send({"event": "link", "link": link})
+            self._line.receive()
         dist.barrier()
 
     def _training(self) -> Training:
-        return make_training(self._job.network, self._job.size, self._job.seed + self._job.rank)
+        return make_training(self._job.network, self._job.size, self._job.seed + self._place.rank)
 
     def _traffic(self) -> tuple[int, int]:
-        """Bytes that this rank's interface has sent and received, headers included."""
-        sent, received = (
-            int((self._statistics / name).read_text()) for name in ("tx_bytes", "rx_bytes")
-        )
-        return sent, received
+        """Bytes that this rank has sent and received, headers included."""
+        return interface_bytes(self._place.interface)
 
     def _direct(self, row: Row) -> dict:
         if self._is_server:
@@ -90,7 +83,7 @@ class Rank:
         training = self._training()
         optimizer = make_optimizer(training, "sgd")
         model = DistributedDataParallel(training.network, process_group=self._workers)
-        hook = deltawire.torch.register(model, row.spec, interface=self._job.address)
+        hook = deltawire.torch.register(model, row.spec, interface=self._place.address)
 
         def step(number: int) -> bool:
             optimizer.zero_grad()
@@ -113,7 +106,7 @@ class Rank:
             backup=row.backup,
             staleness=row.staleness,
             overlap=row.overlap,
-            interface=self._job.address,
+            interface=self._place.address,
             timeout=_SECONDS,
         )
         with contextlib.closing(server):
@@ -130,7 +123,7 @@ class Rank:
         return {"sent": sent, "received": received, "encodes": encodes}
 
     def _work(self, row: Row, training: Training, server: deltawire.torch.ParameterServer) -> dict:
-        is_slow = row.slowness > 1 and self._job.rank == dist.get_world_size() - 1
+        is_slow = row.slowness > 1 and self._place.rank == dist.get_world_size() - 1
 
         computing = 0.0  # seconds, in the step before
 
@@ -199,13 +192,8 @@ class Rank:
         }
 
 
-def main() -> None:
-    """The rank's life."""
-    job = Job(**json.loads(sys.argv[1]))
-    with process_group(job, _SECONDS):
-        Rank(job).run()
-        tell(job, {"event": "done"})
-
-
-if __name__ == "__main__":
-    main()
+def run(place: Place, line: Line, job: Job) -> None:
+    """All rows, on one rank."""
+    with process_group(place, _SECONDS):
+        Rank(place, line, job).run()
+        dist.barrier()

@@ -13,11 +13,11 @@ _HEAD = (
 
 
 def table_of(rows: list[dict]) -> str:
-    """A line for each row; its speed is compared with fp32 by the servers of the same crew and
+    """A line for each row; its speed is compared with fp32 by the servers of the same cluster and
     link."""
     lines = ["| " + " | ".join(_HEAD) + " |", "|---|---|" + "---:|" * (len(_HEAD) - 2)]
-    plain = {(row["crew"], row["link"]): row["ms"] for row in rows if row["method"] == "`fp32`"}
-    lines.extend(_line(row, plain.get((row["crew"], row["link"]))) for row in rows)
+    plain = {(row["cluster"], row["link"]): row["ms"] for row in rows if row["method"] == "`fp32`"}
+    lines.extend(_line(row, plain.get((row["cluster"], row["link"]))) for row in rows)
     return "\n".join(lines)
 
 
@@ -33,7 +33,7 @@ def _line(row: dict, plain: float | None) -> str:
             f"{row['encodes']:.0f}",
         )
     cells = (
-        f"{row['crew']}, {row['link']}",
+        f"{row['cluster']}, {row['link']}",
         row["method"],
         f"{row['ms']:.0f} ({row['low_ms']:.0f}–{row['high_ms']:.0f})",
         "-" if plain is None else f"{plain / row['ms']:.2f}",

@@ -28,7 +28,7 @@ from lab.models.trainings import SIZES, TRAININGS
 from lab.probes.ceilings.cells import Cell, run_cell
 from lab.probes.ceilings.contestants import check_name
 from lab.probes.ceilings.table import table_of
-from lab.ranks.linked_ranks import RanksFailed
+from lab.ranks.launcher import RanksFailed
 from lab.ranks.links import parse_link
 from lab.ranks.namespaces import NamespaceError
 

@@ -4,8 +4,10 @@ import argparse
 import dataclasses
 import sys
 
-from lab.ranks.linked_ranks import LinkedRanks
+from lab.probes.ceilings import worker
+from lab.ranks.launcher import Launcher
 from lab.ranks.links import Link
+from lab.ranks.namespaces import Namespaces
 
 _SILENCE_SECONDS = 900.0  # a turn of a few steps of 43 MB over 10 Mbit/s, or a model's broadcast
 _WORDS = {"made": "made", "warm-up": "step {steps} to warm up", "turn": "{steps} steps"}  # by event
@@ -32,19 +34,24 @@ def run_cell(cell: Cell) -> dict:
     """
     given = cell.given
     rate = cell.link.bytes_per_second
-    with LinkedRanks("lab.probes.ceilings.worker", given.ranks, rate, _SILENCE_SECONDS) as ranks:
-        ranks.start(
-            network=cell.network,
-            size=given.size,
-            seed=given.seed,
-            methods=tuple(given.methods),
-            steps=given.steps,
-            seconds=given.seconds,
-            warm_up=given.warm_up,
-        )
-        for event in ranks.events():
-            if event["event"] != "done":
+    job = worker.Job(
+        cell.network,
+        given.size,
+        given.seed,
+        tuple(given.methods),
+        given.steps,
+        given.seconds,
+        given.warm_up,
+    )
+    with (
+        Namespaces(given.ranks, rate) as namespaces,
+        Launcher(worker.run, given.ranks, namespaces) as ranks,
+    ):
+        ranks.start(job)
+        for event in ranks.messages(_SILENCE_SECONDS):
+            if event["event"] == "done":
+                rows = event["rows"]
+            else:
                 words = _WORDS[event["event"]].format(**event)
                 print(f"{cell}: {event['method']}, {words}", file=sys.stderr, flush=True)
-        rows = event["rows"]
     return {"network": cell.network, "link": cell.link.text, "ranks": given.ranks, "rows": rows}

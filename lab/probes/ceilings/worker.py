@@ -1,18 +1,16 @@
-"""A rank: all contestants of a network over one link, a few steps each in turn. Started by
-`lab.probes.ceilings`, with its job as JSON; rank 0 writes a line of JSON for each turn."""
+"""A rank: all contestants of a network over one link, a few steps each in turn.
+Rank 0 sends an event for each turn, and at the end the rows."""
 
 import dataclasses
-import json
 import statistics
-import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from lab.models.trainings import make_training
 from lab.probes.ceilings.contestants import COMPUTE, Contestant
-from lab.ranks.linked_ranks import Place, process_group, tell
+from lab.ranks.namespaces import interface_bytes
+from lab.ranks.rank import Line, Place, process_group
 
 _TURN_SECONDS = 2.0  # of one contestant, about
 _MOST_IN_A_TURN = 5
@@ -20,7 +18,7 @@ _GROUP_SECONDS = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Job(Place):
+class Job:
     """What a rank does.
 
     Attributes:
@@ -43,16 +41,15 @@ class Job(Place):
 class Race:
     """The contestants on this rank. Every method is a collective."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._counter = Path(f"/sys/class/net/{job.interface}/statistics/tx_bytes")
+    def __init__(self, place: Place, line: Line, job: Job) -> None:
+        self._place, self._line, self._job = place, line, job
         self._contestants = [self._make(name) for name in (COMPUTE, *job.methods)]
 
     def _make(self, name: str) -> Contestant:
         job = self._job
-        training = make_training(job.network, job.size, job.seed + job.rank)
-        made = Contestant(name, training, job.address)
-        tell(job, {"event": "made", "method": name})
+        training = make_training(job.network, job.size, job.seed + self._place.rank)
+        made = Contestant(name, training, self._place.address)
+        self._tell("made", name)
         return made
 
     def run(self) -> None:
@@ -77,8 +74,7 @@ class Race:
         """How many steps its turns have, the same on all ranks."""
         for step in range(contestant.warm_up_steps(self._job.warm_up)):
             seconds = contestant.take_step()
-            told = {"event": "warm-up", "method": contestant.name, "steps": step + 1}
-            tell(self._job, told)
+            self._tell("warm-up", contestant.name, step + 1)
         slowest = torch.tensor(seconds, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return max(1, min(_MOST_IN_A_TURN, int(_TURN_SECONDS / slowest.item())))
@@ -86,11 +82,18 @@ class Race:
     def _take_turn(self, contestant: Contestant, steps: int) -> None:
         dist.barrier()
         for _ in range(steps):
-            sent = int(self._counter.read_text())
+            sent = self._bytes_sent()
             contestant.step_ms.append(1e3 * contestant.take_step())
-            contestant.bytes_sent.append(int(self._counter.read_text()) - sent)
-        taken = len(contestant.step_ms)
-        tell(self._job, {"event": "turn", "method": contestant.name, "steps": taken})
+            contestant.bytes_sent.append(self._bytes_sent() - sent)
+        self._tell("turn", contestant.name, len(contestant.step_ms))
+
+    def _bytes_sent(self) -> int:
+        """By this rank so far."""
+        return interface_bytes(self._place.interface)[0]
+
+    def _tell(self, event: str, method: str, steps: int = 0) -> None:
+        if self._place.rank == 0:
+            self._line.send({"event": event, "method": method, "steps": steps})
 
     def _is_done(self, contestant: Contestant) -> bool:
         """As rank 0 sees it."""
@@ -115,16 +118,13 @@ class Race:
         }
 
 
-def main() -> None:
-    """The rank's life."""
-    job = Job(**json.loads(sys.argv[1]))
-    with process_group(job, _GROUP_SECONDS):
-        race = Race(job)
+def run(place: Place, line: Line, job: Job) -> None:
+    """The race, on one rank."""
+    with process_group(place, _GROUP_SECONDS):
+        race = Race(place, line, job)
         race.run()
-        tell(job, {"event": "done", "rows": race.rows()})
+        if place.rank == 0:
+            line.send({"event": "done", "rows": race.rows()})
         dist.barrier()
         race.close()
-
-
-if __name__ == "__main__":
-    main()
+        dist.barrier()

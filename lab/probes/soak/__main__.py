@@ -16,9 +16,6 @@ Exit status 1, and a line that says why, where they are not.
 import argparse
 import collections
 import dataclasses
-import multiprocessing
-import multiprocessing.connection
-import os
 import random
 import signal
 import sys
@@ -28,9 +25,9 @@ from pathlib import Path
 
 from lab.command.program import exit_status, make_parser
 from lab.probes.soak.rank import KINDS, MOMENTS, Fault, Order, Plan, Report, checkpoint, run_rank
+from lab.ranks.launcher import Launcher, RankEnded, RanksFailed
 
-_PATIENCE = 120.0  # seconds for an attempt's next word
-_FORKSERVER = multiprocessing.get_context("forkserver")
+_SILENCE_SECONDS = 120.0  # until an attempt's next message
 
 
 class SoakFailed(Exception):
@@ -71,21 +68,19 @@ def chosen_faults(plan: Plan, rate: float, kinds: list[str]) -> tuple[Fault, ...
 
 
 class Soak:
-    """A run: its processes, and what they say."""
+    """A run: its ranks, and what they report."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._pipes: list = [None] * plan.ranks
-        self._processes: list = [None] * plan.ranks
+        self._launcher = Launcher(run_rank, plan.ranks)
         self._fired: set[int] = set()
         self._outcome = Outcome()
 
     def run(self) -> Outcome:
         """To the last step. Raises SoakFailed."""
         began = time.monotonic()
-        try:
-            for rank in range(self._plan.ranks):
-                self._start(rank)
+        with self._launcher:
+            self._launcher.start(self._plan)
             start: int | None = 0
             reports: dict[int, Report] = {}
             while not reports or any(report.error for report in reports.values()):
@@ -93,17 +88,13 @@ class Soak:
                     errors = {rank: report.error for rank, report in reports.items()}
                     raise SoakFailed(f"more attempts than faults: what fails now is {errors}")
                 start = self._attempt(start, reports)
-        finally:
-            self._end()
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
 
     def _attempt(self, start: int | None, reports: dict[int, Report]) -> int | None:
         """One meeting of all ranks; where the next one begins. Fills `reports`."""
         self._outcome.attempts += 1
-        order = Order(self._outcome.attempts, start, frozenset(self._fired))
-        for pipe in self._pipes:
-            pipe.send(order)
+        self._launcher.send(Order(self._outcome.attempts, start, frozenset(self._fired)))
         reports.clear()
         reports |= self._reports()
         self._check(reports)
@@ -112,7 +103,7 @@ class Soak:
             self._outcome.repeated += any(report.error for report in reports.values())
             return None
         for rank in dead:
-            self._start(rank)
+            self._launcher.start_rank(rank, self._plan)
         reports[dead[0]] = Report(0, "", "killed")
         last = self._last_checkpoint()
         self._outcome.repeated += next(iter(reports.values())).step - last + 1
@@ -124,31 +115,25 @@ class Soak:
         while waiting:
             if waiting == frozen:  # all others have given them up
                 for rank in frozen:
-                    os.kill(self._processes[rank].pid, signal.SIGCONT)
+                    self._launcher.signal(rank, signal.SIGCONT)
                 frozen = set()
-            ready = multiprocessing.connection.wait([self._pipes[r] for r in waiting], _PATIENCE)
-            if not ready:
-                raise SoakFailed(f"ranks {sorted(waiting)} said nothing for {_PATIENCE:.0f} s")
-            for rank in [rank for rank in waiting if self._pipes[rank] in ready]:
-                try:
-                    word = self._pipes[rank].recv()
-                except EOFError:
-                    self._processes[rank].join(10)
-                    waiting.discard(rank)
-                    if self._processes[rank].exitcode != -signal.SIGKILL:
-                        raise SoakFailed(
-                            f"rank {rank} ended by itself; what it said is above"
-                        ) from None
-                    continue
-                if isinstance(word, Report):
-                    reports[rank] = word
-                    waiting.discard(rank)
-                    continue
-                if isinstance(word, tuple):
-                    self._compare(rank, *word)
-                    continue
-                fault = self._plan.faults[word]
-                self._fired.add(word)
+            try:
+                rank, message = self._launcher.receive(_SILENCE_SECONDS, waiting)
+            except RankEnded as end:
+                if end.status != -signal.SIGKILL:
+                    raise SoakFailed(str(end)) from end
+                waiting.discard(end.rank)
+                continue
+            except RanksFailed as cause:
+                raise SoakFailed(str(cause)) from cause
+            if isinstance(message, Report):
+                reports[rank] = message
+                waiting.discard(rank)
+            elif isinstance(message, tuple):
+                self._compare(rank, *message)
+            else:
+                fault = self._plan.faults[message]
+                self._fired.add(message)
                 self._outcome.fired[fault.kind] += 1
                 if fault.kind == "freeze":
                     frozen.add(rank)
@@ -178,18 +163,6 @@ class Soak:
         folder = self._plan.folder
         whole = (s for s in steps if all(checkpoint(folder, r, s).exists() for r in ranks))
         return max(whole, default=0)
-
-    def _start(self, rank: int) -> None:
-        ours, theirs = multiprocessing.Pipe()
-        process = _FORKSERVER.Process(target=run_rank, args=(rank, self._plan, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        self._pipes[rank], self._processes[rank] = ours, process
-
-    def _end(self) -> None:
-        for process in filter(None, self._processes):
-            process.kill()
-            process.join(10)
 
 
 def soaked(plan: Plan) -> Outcome:
@@ -247,7 +220,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def run(given: argparse.Namespace) -> None:
     """The table, line by line."""
-    _FORKSERVER.set_forkserver_preload(["deltawire.torch", "torch._dynamo", "lab.probes.soak.rank"])
     print(HEAD, flush=True)
     for spec in given.specs:
         plan = Plan(

@@ -1,7 +1,6 @@
 """A rank of the soak: it trains, injects its faults, and recovers."""
 
 import dataclasses
-import datetime
 import hashlib
 import logging
 import os
@@ -14,11 +13,11 @@ from pathlib import Path
 import deltawire
 import deltawire.torch
 import torch
-import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.models.lenet import LeNet5
+from lab.ranks.rank import Line, Place, process_group
 
 # How a rank fails, and what the others have of it.
 KINDS = {
@@ -30,6 +29,7 @@ KINDS = {
 }
 MOMENTS = ("before", "amid", "after")  # the backward pass; after: when the step is done
 LOGGED = 50  # after so many steps each the weights' digest is told
+_GROUP_SECONDS = 60.0
 _BUCKET_CAP_MB = 0.1  # several buckets
 _HIDDEN = 32  # LeNet5's own is 500
 
@@ -84,51 +84,41 @@ class _OwnException(Exception):
     """What a user's code raises."""
 
 
-def run_rank(rank: int, plan: Plan, pipe) -> None:
-    """Attempts, as ordered, until an order is None."""
-    torch.set_num_threads(1)
+def run_rank(place: Place, line: Line, plan: Plan) -> None:
+    """Attempts, as ordered, until the line ends."""
     logging.getLogger("deltawire").setLevel(logging.CRITICAL)  # errors are in the reports
-    life = _Life(rank, plan, pipe)
-    while (order := pipe.recv()) is not None:
-        pipe.send(life.attempt(order))
+    life = _Life(place, line, plan)
+    while True:
+        line.send(life.attempt(line.receive()))
 
 
 class _Life:
     """From one death of the rank to the next. All that an attempt leaves is its state."""
 
-    def __init__(self, rank: int, plan: Plan, pipe) -> None:
-        self._rank, self._plan, self._pipe = rank, plan, pipe
+    def __init__(self, place: Place, line: Line, plan: Plan) -> None:
+        self._place, self._line, self._plan = place, line, plan
         self._state: dict = {}
 
     def attempt(self, order: Order) -> Report:
         """Trains until all is done or something fails."""
-        plan = self._plan
         if order.checkpoint is not None:
             self._state = self._loaded(order.checkpoint)
-        dist.init_process_group(
-            "gloo",
-            init_method=f"file://{plan.folder}/attempt-{order.number}",
-            rank=self._rank,
-            world_size=plan.ranks,
-            timeout=datetime.timedelta(seconds=60),
-        )
-        try:
+        store = str(self._plan.folder / f"attempt-{order.number}")
+        with process_group(dataclasses.replace(self._place, store=store), _GROUP_SECONDS):
             return self._train(order)
-        finally:
-            dist.destroy_process_group()
 
     def _train(self, order: Order) -> Report:
         trained = _Training(self._plan, self._state)
-        faults = _Faults(self._plan, self._rank, order.fired, trained, self._pipe)
+        faults = _Faults(self._plan, self._place.rank, order.fired, trained, self._line)
         failed = None
         while failed is None and trained.step < self._plan.steps:
             try:
-                faults.around_step(self._rank)
+                faults.around_step(self._place.rank)
             except (RuntimeError, _OwnException) as cause:
                 failed = trained.hook.last_error or cause
                 break
             if trained.step % LOGGED == 0:
-                self._pipe.send((trained.step, trained.digest()))
+                self._line.send((trained.step, trained.digest()))
             if trained.step % self._plan.checkpoint_every == 0:
                 self._save(trained.state())
         trained.hook.close()
@@ -139,14 +129,14 @@ class _Life:
     def _save(self, state: dict) -> None:
         """Whole or not at all; the last three stay, for a rank may die before its own."""
         step, every = state["step"], self._plan.checkpoint_every
-        place = checkpoint(self._plan.folder, self._rank, step)
-        torch.save(state, place.with_suffix(".part"))
-        os.replace(place.with_suffix(".part"), place)
-        checkpoint(self._plan.folder, self._rank, step - 3 * every).unlink(missing_ok=True)
+        file = checkpoint(self._plan.folder, self._place.rank, step)
+        torch.save(state, file.with_suffix(".part"))
+        os.replace(file.with_suffix(".part"), file)
+        checkpoint(self._plan.folder, self._place.rank, step - 3 * every).unlink(missing_ok=True)
 
     def _loaded(self, step: int) -> dict:
-        place = checkpoint(self._plan.folder, self._rank, step)
-        return torch.load(place, weights_only=True) if step else {}
+        file = checkpoint(self._plan.folder, self._place.rank, step)
+        return torch.load(file, weights_only=True) if step else {}
 
 
 class _Training:
@@ -212,13 +202,15 @@ class _Training:
 class _Faults:
     """Does steps, and at some of them this rank's faults."""
 
-    def __init__(self, plan: Plan, rank: int, fired: frozenset[int], trained: _Training, pipe):
+    def __init__(
+        self, plan: Plan, rank: int, fired: frozenset[int], trained: _Training, line: Line
+    ):
         self._due = {
             fault.step: (index, fault)
             for index, fault in enumerate(plan.faults)
             if fault.victim == rank and index not in fired
         }
-        self._trained, self._pipe = trained, pipe
+        self._trained, self._line = trained, line
         self._random = random.Random(f"{plan.seed} {rank}")
 
     def around_step(self, rank: int) -> None:
@@ -244,7 +236,7 @@ class _Faults:
             self._fire(index, fault)
 
     def _fire(self, index: int, fault: Fault) -> None:
-        self._pipe.send(index)
+        self._line.send(index)
         if fault.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault.kind == "freeze":

@@ -24,7 +24,7 @@ def test_a_row_for_every_method(folder, capsys):
     assert diloco.main([*sizes.split(), "--json", str(file)]) == 0
     rows = json.loads(file.read_text())
     assert [(row["method"], row["spec"].startswith("direct(fp32")) for row in rows] == [
-        (method.name, "fp32" in method.spec) for method in diloco.METHODS
+        (method.name, "fp32" in method.spec) for method in diloco.training.METHODS
     ]
     ddp, compressed, local, plain, *others = rows
     for row in rows:

@@ -1,1 +1,1 @@
-"""Training experiments: the demo, the links it runs over, and its report."""
+"""Training experiments: the demo, papers run again, probes, and what they share."""

@@ -22,7 +22,7 @@ multiprocessing.set_forkserver_preload(
         "torch.distributed.fsdp",
         "matplotlib.pyplot",
         "lab.demo.controller",
-        "lab.demo.worker",
+        "lab.demo.training",
         "pytest",
         "tests.fork_server",
     ]

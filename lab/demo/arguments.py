@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from lab import methods
+from lab.data.images import DataError
+from lab.demo import methods
 from lab.demo.settings import Settings
-from lab.images import DataError
-from lab.links import parse_link
-from lab.workloads import WORKLOADS
+from lab.demo.workloads import WORKLOADS
+from lab.ranks.links import parse_link
 
 _DESCRIPTION = """\
 Trains LeNet5 (431,080 parameters), or another network, on an image set with several worker

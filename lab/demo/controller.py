@@ -4,25 +4,23 @@ import contextlib
 import itertools
 import os
 import sys
-import tempfile
-from pathlib import Path
 
+from lab.data.images import DataError
 from lab.demo.arguments import Request
-from lab.demo.crew import Crew, CrewFailed
+from lab.demo.busy import busy_warnings, load_warnings
+from lab.demo.labels import label_of
 from lab.demo.output import write_results
 from lab.demo.progress import make_progress
 from lab.demo.results import (
     add_ratios,
-    busy_warnings,
     failed_repeat,
-    label_of,
-    load_warnings,
     make_repeat,
     make_row,
 )
 from lab.demo.table import print_table
-from lab.images import DataError
-from lab.namespaces import NamespaceError, Namespaces
+from lab.demo.workers import Workers
+from lab.ranks.launcher import RanksFailed
+from lab.ranks.namespaces import NamespaceError, Namespaces
 
 
 class _CannotStart(Exception):
@@ -95,20 +93,19 @@ def _train(request: Request, trainings: dict[str, list[dict]]) -> None:
     """
     settings = request.settings
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltawire-demo-")))
         namespaces = None
         if settings.namespaces:
             namespaces = Namespaces(settings.ranks, settings.bytes_per_second)
             stack.enter_context(namespaces)
-        crew = stack.enter_context(Crew(settings, folder, namespaces))
+        workers = stack.enter_context(Workers(settings, namespaces))
         count = len(trainings) * settings.repeats
         progress = stack.enter_context(make_progress(settings.steps, count))
         for seed, method in itertools.product(settings.seeds, request.methods):
             of_seed = f", seed {seed}" if settings.repeats > 1 else ""
             progress.started(label_of(method, settings) + of_seed)
             try:
-                repeat = make_repeat(seed, crew.run_row(method, seed, progress.news))
-            except CrewFailed as cause:
+                repeat = make_repeat(seed, workers.run_row(method, seed, progress.news))
+            except RanksFailed as cause:
                 repeat = failed_repeat(seed, str(cause))
             trainings[method.name].append(repeat)
             progress.ended(repeat)

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from lab.demo.methods import Method
+from lab.demo.modelled_link import ModelledLink
 from lab.demo.settings import Settings
-from lab.links import BURST_BYTES, ring_bytes
-from lab.methods import Method
-from lab.modelled_link import ModelledLink
+from lab.ranks.links import BURST_BYTES, ring_bytes
 
 
 def _shaped_link(settings: Settings):

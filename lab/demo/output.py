@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from lab.demo.arguments import Request
+from lab.demo.definitions import DEFINITIONS
 from lab.demo.plots import draw_plots
 from lab.demo.report import render_report
-from lab.demo.results import DEFINITIONS
 from lab.demo.settings import POINT_IMAGES, SCHEDULE
-from lab.links import BURST_BYTES
+from lab.ranks.links import BURST_BYTES
 
 
 def write_results(

@@ -1,62 +1,29 @@
-"""The plots of the report, as SVG text. They are drawn for the width of a phone, legends below or
-beside what they name, and stay small elsewhere.
+"""The plots of the report, as SVG text, drawn for the width of a phone.
+
+A curve has a colour, a marker and a number, which stands at its end and in the legend.
 """
 
-import io
+import itertools
 import math
 import textwrap
 
-import matplotlib
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter
 
-matplotlib.use("svg")  # no display needed; before pyplot chooses
+from lab.figures.legend import add_legend
+from lab.figures.style import PLOT_HEIGHT, STYLE, WIDTH, look_of, to_svg
 
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.ticker import FuncFormatter  # noqa: E402
-
-# Colours that people with colour blindness can tell apart (Okabe and Ito's, grey and brown); the
-# markers tell rows apart where colours don't, on paper or beyond nine rows.
-_COLOURS = (
-    "#8c8c8c",
-    "#222222",
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#8c564b",
+_STEP_PARTS = (("computing alone", "#9db4c8"), ("rest of the step", "#5a6b7a"))
+_EXCHANGE_PARTS = (
+    ("encode_ms", "encoding", "#e69f00"),
+    ("exchange_ms", "waiting for the link", "#d55e00"),
+    ("decode_ms", "decoding", "#009e73"),
 )
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # as many as have no common factor with the colours
-_PARTS = (
-    ("compute_ms", "compute", "#9db4c8"),
-    ("encode_ms", "encode", "#e69f00"),
-    ("exchange_ms", "exchange", "#d55e00"),
-    ("decode_ms", "decode", "#009e73"),
-)
-WIDTH = 5.0  # inches: in 320 pixels a letter of 13 points is as high as one of 12 pixels
-PLOT_HEIGHT = 3.7
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 13,
-    "axes.titlesize": 15,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#777777",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "legend.frameon": False,
-    "legend.fontsize": 12,
-    "legend.handlelength": 1.5,
-    "legend.handletextpad": 0.5,
-    "legend.columnspacing": 0.9,
-    "figure.constrained_layout.use": True,
-    "svg.hashsalt": "deltawire",  # the same plot gives the same file
-}
+_TRAINED_SHARE = 0.25  # of the steps, after which curves are to lie within the axis
+_NUMBER_GAP = 0.06  # of the axis, between the numbers of curves that end close together
+_NUMBER_ROUNDS = 100  # of moving such numbers apart
 
 
 def draw_plots(rows: list[dict]) -> dict[str, str]:
@@ -73,25 +40,28 @@ def draw_plots(rows: list[dict]) -> dict[str, str]:
 def _accuracy_time(rows: list[dict]) -> str:
     figure, axes = _draw_curves(rows, "seconds", first_point=0)
     axes.set_xlim(left=0)
+    _number_ends(axes, rows, "seconds")
     axes.set_xlabel("seconds of training")
     axes.set_title("Accuracy against time")
+    add_legend(figure)
     return to_svg(figure)
 
 
 def _accuracy_bytes(rows: list[dict]) -> str:
-    # What sent nothing yet has no place on a log axis.
+    # At the first point nothing has been sent, which a log axis can't show.
     figure, axes = _draw_curves(rows, "wire_mb", first_point=1)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    _number_ends(axes, rows, "wire_mb")
     axes.set_xlabel("megabytes sent per rank (log scale)")
     axes.set_title("Accuracy against bytes")
+    add_legend(figure)
     return to_svg(figure)
 
 
 def _draw_curves(rows: list[dict], x_key: str, first_point: int) -> tuple[plt.Figure, Axes]:
-    """A line for each row; around it, where it has several trainings, the band from the least to
-    the most accurate.
-    """
+    """A curve for each row; if it has several trainings, with a band from the least to the most
+    accurate."""
     figure, axes = plt.subplots(figsize=(WIDTH, PLOT_HEIGHT))
     for index, row in enumerate(rows):
         points = row["detail"]["curve"][first_point:]
@@ -105,97 +75,151 @@ def _draw_curves(rows: list[dict], x_key: str, first_point: int) -> tuple[plt.Fi
             x,
             [point["accuracy"] for point in points],
             color=colour,
-            label="\n".join(textwrap.wrap(row["detail"]["label"], 40)),
+            label=f"{index + 1} {row['detail']['label']}",
             linewidth=2.2,
             linestyle=(0, (5, 2)) if is_plain else "-",
             marker=marker,
-            markersize=6,
+            markersize=7,
             markerfacecolor="white" if is_plain else colour,
+            markeredgecolor=colour if is_plain else "white",
+            markeredgewidth=1.5 if is_plain else 0.6,
             zorder=3 if is_plain else 2,
         )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     axes.set_ylabel("test accuracy")
-    axes.set_ylim(bottom=_floor(rows))
-    add_legend(figure)
+    axes.set_ylim(*accuracy_limits(rows))
     return figure, axes
 
 
-def add_legend(figure: plt.Figure) -> None:
-    """Below the plot, in as many columns as fit; the figure grows by its height."""
-    if not figure.axes[0].get_legend_handles_labels()[1]:
-        return
-    for columns in (3, 2, 1):
-        trial = figure.legend(loc="lower left", ncols=columns)
-        figure.draw_without_rendering()
-        extent = trial.get_window_extent()
-        trial.remove()
-        if extent.x1 <= figure.bbox.x1:
-            break
-    figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
-    figure.legend(loc="outside lower left", ncols=columns)
+def accuracy_limits(rows: list[dict]) -> tuple[float, float]:
+    """The range of the accuracy axis: that of the curves after their first quarter. Before that
+    they rise steeply, from below the axis; shown whole, they would end too close to each other."""
+    seen = []
+    for row in rows:
+        curve = row["detail"]["curve"]
+        for point in curve[math.ceil(_TRAINED_SHARE * (len(curve) - 1)) :]:
+            seen += point["accuracy_range"]
+    if not seen:
+        return 0.0, 1.0
+    low, high = min(seen), max(seen)
+    margin = max(0.01, 0.08 * (high - low))
+    return max(0.0, math.floor(20 * (low - margin)) / 20), min(1.0, high + margin)
 
 
-def _floor(rows: list[dict]) -> float:
-    """Where the accuracy axis begins: a round number below all points of trained networks."""
-    trained = [point["accuracy_range"][0] for row in rows for point in row["detail"]["curve"][1:]]
-    return math.floor(10 * min(trained, default=0)) / 10
+def _number_ends(axes: Axes, rows: list[dict], x_key: str) -> None:
+    """Each curve's number to the right of its end, moved up or down if another is too close."""
+    _make_room(axes)
+    indices, places = [], []
+    for index, row in enumerate(rows):
+        if points := row["detail"]["curve"]:
+            end = axes.transData.transform((points[-1][x_key], points[-1]["accuracy"]))
+            indices.append(index)
+            places.append(list(axes.transAxes.inverted().transform(end)))
+    move_apart(places)
+    for index, (x, y) in zip(indices, places, strict=True):
+        axes.annotate(
+            str(index + 1),
+            (x, y),
+            xycoords="axes fraction",
+            xytext=(7, 0),
+            textcoords="offset points",
+            color=look_of(index)[0],
+            fontweight="bold",
+            fontsize=12,
+            va="center",
+            path_effects=[withStroke(linewidth=3, foreground="white")],
+        )
+
+
+def _make_room(axes: Axes) -> None:
+    """For numbers at the right edge."""
+    left, right = axes.get_xlim()
+    if axes.get_xscale() == "log":
+        axes.set_xlim(left, right * (right / left) ** 0.05)
+    else:
+        axes.set_xlim(left, right + 0.05 * (right - left))
+
+
+def move_apart(places: list[list[float]]) -> None:
+    """Moves places, in shares of the axes, up and down until none is within _NUMBER_GAP of another
+    or they have run out of rounds."""
+    for _ in range(_NUMBER_ROUNDS):
+        for lower, upper in itertools.combinations(sorted(places, key=lambda place: place[1]), 2):
+            overlap = _NUMBER_GAP - (upper[1] - lower[1])
+            if abs(upper[0] - lower[0]) < _NUMBER_GAP and overlap > 0:
+                lower[1] -= overlap / 2
+                upper[1] += overlap / 2
+        for place in places:
+            place[1] = min(max(place[1], 0.03), 0.97)
+
+
+def step_parts(row: dict) -> tuple[float, float]:
+    """Milliseconds of computing alone and of the rest, which add up to the step.
+
+    A step that happens to be faster than computing alone counts as all computing.
+    """
+    compute = min(row["compute_ms"], row["ms_per_step"])
+    return compute, row["ms_per_step"] - compute
 
 
 def _step_parts(rows: list[dict]) -> str:
-    figure, axes = plt.subplots(figsize=(WIDTH, 1.6 + 0.62 * max(1, len(rows))))
+    figure, axes = plt.subplots(figsize=(WIDTH, 1.6 + 0.72 * max(1, len(rows))))
     places = range(len(rows))
     left = [0.0] * len(rows)
-    for key, label, colour in _PARTS:
-        widths = [row[key] for row in rows]
-        axes.barh(places, widths, left=left, color=colour, label=label, height=0.42)
+    for (label, colour), widths in zip(
+        _STEP_PARTS, zip(*map(step_parts, rows), strict=True), strict=False
+    ):
+        axes.barh(places, widths, left=left, color=colour, label=label, height=0.28)
         left = [start + width for start, width in zip(left, widths, strict=True)]
+    _draw_exchanges(axes, rows)
     for place, row in enumerate(rows):
         _mark_step(axes, place, row)
     axes.set_yticks([])
-    axes.set_ylim(len(rows) - 0.5, -0.8)
+    axes.set_ylim(len(rows) - 0.5, -0.6)
+    axes.set_xlim(left=0)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("milliseconds per step; parts overlap,\nand may add up to more than the step")
+    axes.set_xlabel(
+        "milliseconds per step; narrow bars: work of the\n"
+        "exchange, hidden where it lies below computing"
+    )
     axes.set_title("Where a step's time goes")
     add_legend(figure)
     return to_svg(figure)
 
 
+def _draw_exchanges(axes: Axes, rows: list[dict]) -> None:
+    """A narrow bar below each step: the work of its exchange, which ends with the step."""
+    places = [place + 0.23 for place in range(len(rows))]
+    work = [sum(row[key] for key, _, _ in _EXCHANGE_PARTS) for row in rows]
+    left = [max(0.0, row["ms_per_step"] - ms) for row, ms in zip(rows, work, strict=True)]
+    for key, label, colour in _EXCHANGE_PARTS:
+        widths = [row[key] for row in rows]
+        axes.barh(places, widths, left=left, color=colour, label=label, height=0.12)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+
+
 def _mark_step(axes: Axes, place: int, row: dict) -> None:
-    """The whole step, its spread over several trainings, and above the bar its name."""
+    """The row's name above its bar, and the spread of several trainings."""
     measured = row["ms_per_step"]
-    low, high = row["ms_per_step_range"]
-    axes.errorbar(
-        [measured],
-        [place],
-        xerr=[[measured - low], [high - measured]],
-        color="#222222",
-        capsize=4,
-        linewidth=1.5,
-        marker="|",
-        markersize=18,
-        markeredgewidth=2.5,
-        linestyle="",
-        label="whole step" if place == 0 else None,
-    )
-    spread = f" ({low:.0f}-{high:.0f})" if len(row["detail"]["repeats"]) > 1 else ""
+    spread = ""
+    if len(row["detail"]["repeats"]) > 1:
+        low, high = row["ms_per_step_range"]
+        spread = f" ({low:.0f}-{high:.0f})"
+        axes.errorbar(
+            [measured],
+            [place],
+            xerr=[[measured - low], [high - measured]],
+            color="#111111",
+            capsize=4,
+            linewidth=1.5,
+            linestyle="",
+            label="fastest to slowest training" if place == 0 else None,
+        )
     name = textwrap.shorten(row["detail"]["label"], 34, placeholder="...")
     axes.annotate(
         f"{name}: {measured:.0f} ms{spread}",
-        (0, place - 0.27),
+        (0, place - 0.17),
         xytext=(2, 0),
         textcoords="offset points",
         va="bottom",
     )
-
-
-def look_of(index: int) -> tuple[str, str]:
-    """Colour and marker of the curve that stands in this place."""
-    return _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
-
-
-def to_svg(figure: plt.Figure) -> str:
-    """The figure as text, and it is closed."""
-    file = io.StringIO()
-    figure.savefig(file, format="svg", metadata={"Date": None})
-    plt.close(figure)
-    return file.getvalue()

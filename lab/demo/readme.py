@@ -13,13 +13,13 @@ import sys
 import textwrap
 from pathlib import Path
 
-from lab import methods
+from lab.command.paths import REPOSITORY
+from lab.demo import methods
 from lab.demo.output import write_whole
 from lab.demo.plots import draw_plots
 from lab.demo.table import accuracy_range, megabytes, ms_range, seeds_in_words
-from lab.links import link_in_words
+from lab.ranks.links import link_in_words
 
-ROOT = Path(__file__).resolve().parents[2]
 PLOT = Path("docs/figures/demo-accuracy-time.svg")
 BLOCK = re.compile(r"(?<=<!-- demo -->\n).*?(?=<!-- /demo -->)", re.DOTALL)
 _LINE = 118
@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
         return 2
     source = Path(arguments[0] if arguments else "out/demo/results.json")
     try:
-        update(ROOT, json.loads(source.read_text(encoding="utf-8")))
+        update(REPOSITORY, json.loads(source.read_text(encoding="utf-8")))
     except (OSError, ValueError, NoDemo) as cause:
         print(f"readme: {source}: {cause}", file=sys.stderr)
         return 1

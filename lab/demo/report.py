@@ -6,13 +6,24 @@ from html import escape
 from pathlib import Path
 
 from lab.demo.table import columns, seeds_in_words
-from lab.links import link_in_words
+from lab.ranks.links import link_in_words
 
 _STYLE = Path(__file__).with_name("report.css")
+_CURVES = (
+    "A row's number stands at the end of its curve. The accuracy axis shows the curves from a "
+    "quarter of the steps on. A band spans several trainings, from the least to the most accurate."
+)
 _PLOTS = (
-    ("accuracy-time", "Accuracy against time: test accuracy over seconds of training"),
-    ("accuracy-bytes", "Accuracy against bytes: test accuracy over megabytes sent per rank"),
-    ("step-parts", "Computation, encoding, exchange and decoding of a step, per method"),
+    ("accuracy-time", "Test accuracy against seconds of training", _CURVES),
+    ("accuracy-bytes", "Test accuracy against megabytes sent per rank", _CURVES),
+    (
+        "step-parts",
+        "Computing, encoding, waiting and decoding in a step, by method",
+        "A wide bar is a step: computing, as measured without an exchange, and the rest, which is "
+        "the part of the exchange that computing does not hide, the update of the weights, and "
+        "waiting for processor cores. The narrow bar is all the work of the exchange. It ends with "
+        "the step; the part of it below 'computing alone' is hidden.",
+    ),
 )
 
 # Of accuracy. Three seeds of one row lay up to 1.1 points apart, of those that train as fp32 does;
@@ -40,7 +51,7 @@ def render_report(results: dict, plots: dict[str, str]) -> str:
         *(f"<p class='failed'>{escape(warning)}</p>" for warning in results["warnings"]),
         _table(results["rows"]),
         "<div class='plots'>",
-        *(_plot(plots[name], text) for name, text in _PLOTS),
+        *(_plot(plots[name], text, caption) for name, text, caption in _PLOTS),
         "</div>",
         _facts("Settings of all rows that don't say otherwise", settings),
         _facts("What the numbers mean", results["definitions"]),
@@ -106,11 +117,12 @@ def _table(rows: list[dict]) -> str:
     return f"<div class='wide'><table>{head}<tbody>{''.join(lines)}</tbody></table></div>"
 
 
-def _plot(svg: str, description: str) -> str:
-    """As an image of its own, so that the plots' ids can't clash."""
+def _plot(svg: str, description: str, caption: str) -> str:
+    """The plot as an image of its own, so that the ids of plots can't clash."""
     data = base64.b64encode(svg.encode()).decode()
     return (
-        f"<figure><img alt='{escape(description)}' src='data:image/svg+xml;base64,{data}'></figure>"
+        f"<figure><img alt='{escape(description)}' src='data:image/svg+xml;base64,{data}'>"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
 
 

@@ -1,85 +1,15 @@
-"""What the ranks' reports make of a row: the definitions of every number in results.json."""
+"""From the reports of ranks to the rows of results.json."""
 
 import statistics
 
+from lab.demo.definitions import ROW_KEYS
+from lab.demo.labels import label_of, own_optimizer, seed_prefix
+from lab.demo.methods import BASE, PLAIN, Method
 from lab.demo.settings import Settings
-from lab.links import ring_bytes
-from lab.methods import BASE, PLAIN, Method
+from lab.ranks.links import ring_bytes
 
 _TIMES = ("ms_per_step", "compute_ms", "encode_ms", "exchange_ms", "decode_ms")
 _NUMBERS = ("accuracy", *_TIMES, "wire_mb_per_rank")  # of a training, and their medians of a row
-ROW_KEYS = (
-    "method",
-    "momentum",
-    "learning_rate",
-    "accuracy",
-    "accuracy_range",
-    "steps",
-    "ms_per_step",
-    "ms_per_step_range",
-    "compute_ms",
-    "encode_ms",
-    "exchange_ms",
-    "decode_ms",
-    "wire_mb_per_rank",
-    "times_smaller",
-    "bits_per_value",
-    "times_faster",
-    "bit_equal",
-    "failed",
-)
-
-_BUSY = 1.2  # times the computation of the quietest training
-_LOAD = 1.5  # times the cores; building the demo just before leaves a load of 1
-
-DEFINITIONS = {
-    "momentum, learning_rate": "of the row's SGD, the rate at the first step. Rows whose codec "
-    "sends most of a gradient in later steps have no momentum and a higher rate: with momentum "
-    "they diverge",
-    "accuracy": "share of all test images that is right after the last step, 0 ... 1",
-    "steps": "training steps; in each, every rank takes one batch",
-    "ms_per_step": "wall-clock milliseconds of a step, from taking the batch to the updated "
-    "parameters: median over the steps of a rank, then median over the ranks",
-    "accuracy_range, ms_per_step_range": "smallest and largest of the row's trainings, which "
-    "differ in the seed alone; every other number of a row is their median, and detail.repeats "
-    "has them one by one",
-    "compute_ms": "milliseconds of a step without exchange (batch, forward, backward): median of a "
-    "few steps before training, on all ranks at once",
-    "encode_ms, exchange_ms, decode_ms": "milliseconds of a step that the exchange spent encoding, "
-    "waiting for the link and other ranks, and decoding; medians like ms_per_step. They overlap "
-    "with the computation, so the parts may add up to more than the step. For plain DDP "
-    "exchange_ms is the time that its buckets were on their way",
-    "wire_mb_per_rank": "megabytes (10^6 bytes) that a rank sent in a whole training, every copy "
-    "counted, with headers and uncompressed tensors; mean over the ranks. For plain DDP "
-    "calculated: 2 (N-1)/N x 4 bytes x values x steps",
-    "times_smaller": "megabytes that our fp32 sent per rank / the row's, whatever the patterns; "
-    "where fp32 did not run, 2 (N-1)/N x 4 bytes x values x steps stand for it",
-    "bits_per_value": "what an encoded tensor takes for each value and training step, headers and "
-    "uncompressed tensors counted: 8 x bytes sent / (copies x values x steps), where a rank sends "
-    "2 (N-1)/N copies of a tensor by direct and ring, and N-1 by gather",
-    "times_faster": "ms_per_step of our fp32 / the row's. Beside it 'than plain': plain DDP's "
-    "ms_per_step / the row's",
-    "bit_equal": "in every training all ranks ended with the same parameters, bit for bit, and "
-    "applied the same means in every step",
-    "failed": "null, or why the row has no numbers: one of its trainings failed",
-}
-
-
-def label_of(method: Method, settings: Settings) -> str:
-    """The row's name for people; it says when the link is modelled, and where the row's optimizer
-    isn't the others'."""
-    if method.name == PLAIN and settings.bytes_per_second is not None:
-        return f"{method.label} ({'real link' if settings.namespaces else 'modelled'})"
-    return method.label + own_optimizer(method, settings)
-
-
-def own_optimizer(method: Method, settings: Settings) -> str:
-    """What stands behind the name of a row whose optimizer isn't the others': ", momentum 0, rate x
-    5"; else nothing."""
-    own = settings.of_row(method)
-    if (own.momentum, own.lr) == (settings.momentum, settings.lr):
-        return ""
-    return f", momentum {own.momentum:g}, rate x {own.lr / settings.lr:.2g}"
 
 
 def canonical(spec: str | None) -> str | None:
@@ -126,7 +56,7 @@ def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
     }
     failed = [repeat for repeat in repeats if repeat["failed"]]
     if failed:
-        row["failed"] = "; ".join(_of_seed(settings, it) + it["failed"] for it in failed)
+        row["failed"] = "; ".join(seed_prefix(settings, it) + it["failed"] for it in failed)
         return row
     for key in _NUMBERS:
         row[key] = statistics.median(repeat[key] for repeat in repeats)
@@ -149,31 +79,6 @@ def copies_sent(world_size: int, pattern: str) -> float:
     return world_size - 1 if pattern == "gather" else ring_bytes(1, world_size)
 
 
-def load_warnings(load_before: float, cores: int) -> list[str]:
-    """A line where the machine had other work when the demo began, which may disturb all rows."""
-    if load_before <= _LOAD * cores:
-        return []
-    return [
-        f"the machine was busy: its load was {load_before:.1f} on {cores} cores before the demo "
-        "began, so all times may be too long; run it on an idle machine"
-    ]
-
-
-def busy_warnings(rows: list[dict], settings: Settings) -> list[str]:
-    """A line for each seed at which the machine had other work, so that times don't compare."""
-    trained = [it for row in rows for it in row["detail"]["repeats"] if not it["failed"]]
-    trained.sort(key=lambda repeat: repeat["compute_ms"])
-    quietest = trained[0]["compute_ms"] if trained else 0.0
-    slowest = {repeat["seed"]: repeat for repeat in trained}  # of each seed the last
-    return [
-        f"{_of_seed(settings, repeat)}the machine was busy: computing alone took "
-        f"{repeat['compute_ms']:.0f} ms a step in one row and {quietest:.0f} ms in another, so the "
-        "times don't compare; run it on an idle machine"
-        for _, repeat in sorted(slowest.items())
-        if repeat["compute_ms"] > _BUSY * quietest
-    ]
-
-
 def add_ratios(rows: list[dict]) -> None:
     """Fills what compares a row with another one, where that one is there."""
     times = {row["method"]: row["ms_per_step"] for row in rows}
@@ -193,10 +98,6 @@ def add_ratios(rows: list[dict]) -> None:
 def all_equal(reports: list[dict], key: str) -> bool:
     """Whether all ranks report the same."""
     return len({report[key] for report in reports}) == 1
-
-
-def _of_seed(settings: Settings, repeat: dict) -> str:
-    return f"seed {repeat['seed']}: " if settings.repeats > 1 else ""
 
 
 def _curve_of_ranks(points_of_ranks: list[list[dict]]) -> list[dict]:

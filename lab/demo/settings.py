@@ -3,8 +3,8 @@
 import dataclasses
 import math
 
-from lab.methods import Method
-from lab.workloads import WORKLOADS, Workload
+from lab.demo.methods import Method
+from lab.demo.workloads import WORKLOADS, Workload
 
 POINT_IMAGES = 2_000  # of the test set, for the points of the curves
 POINTS = 8

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.demo.settings import Settings
-from lab.links import link_in_words
+from lab.ranks.links import link_in_words
 
 _NO_EDGE = 200  # columns of a log
 

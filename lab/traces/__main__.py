@@ -17,9 +17,9 @@ import deltawire.torch
 import torch
 from deltawire import DeltawireError
 
-from lab.command import exit_status, make_parser
-from lab.images import DataError
-from lab.traces.trainings import OPTIMIZERS, SIZES, TRAININGS, make_optimizer, make_training
+from lab.command.program import exit_status, make_parser
+from lab.data.images import DataError
+from lab.models.trainings import OPTIMIZERS, SIZES, TRAININGS, make_optimizer, make_training
 
 
 def record(name: str, optimizer_name: str, settings: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ namespace deltawire::frame_overhead_test {
 namespace {
 
 constexpr int kWorld = 4;
-// lab/lenet.py: 431,080 parameters in 8 tensors.
+// lab/models/lenet.py: 431,080 parameters in 8 tensors.
 constexpr std::array<std::pair<std::string_view, std::size_t>, 8> kLeNet5{{{"conv1.weight", 500},
                                                                            {"conv1.bias", 20},
                                                                            {"conv2.weight", 25000},

@@ -14,7 +14,7 @@ from cli_program import BINARY, ROOT, TIMEOUT, assert_refused
 from linear_rows import text_of
 from ports import kept_port
 
-from lab.namespaces import NamespaceError, Namespaces
+from lab.ranks.namespaces import NamespaceError, Namespaces
 
 USAGE, FAILURE = 2, 1
 MPI_BINARY = BINARY.parent / "mpi" / "deltawire"

@@ -25,7 +25,7 @@ from local_grid import (  # noqa: E402
     start_arrays,
 )
 
-from lab.flower_hostile import KINDS, frame, grown, header, named  # noqa: E402
+from lab.flower.hostile import KINDS, frame, grown, header, named  # noqa: E402
 
 
 def tampering(change):

@@ -15,7 +15,12 @@ pytest.importorskip(
 
 import numpy as np  # noqa: E402
 
-from lab import flower_crowd, flower_killed, flower_mnist, flower_quickstart  # noqa: E402
+from lab.flower import (
+    crowd,  # noqa: E402
+    killed,  # noqa: E402
+    mnist,  # noqa: E402
+    quickstart,  # noqa: E402
+)
 
 QUICKSTART = {
     "client_app.py": "import torch\n\n# The client\napp = ClientApp()\n",
@@ -28,7 +33,7 @@ QUICKSTART = {
 @pytest.fixture
 def app(tmp_path) -> Path:
     """A folder that is laid out as the quickstart."""
-    package = tmp_path / "app" / flower_quickstart.PACKAGE
+    package = tmp_path / "app" / quickstart.PACKAGE
     package.mkdir(parents=True)
     for name, text in QUICKSTART.items():
         (package / name).write_text(text)
@@ -36,11 +41,11 @@ def app(tmp_path) -> Path:
 
 
 def test_the_quickstart_gets_mnist_and_two_lines(app):
-    flower_quickstart.with_mnist(app)
-    task = (app / flower_quickstart.PACKAGE / "task.py").read_text()
+    quickstart.with_mnist(app)
+    task = (app / quickstart.PACKAGE / "task.py").read_text()
     assert "datasets" not in task and "torchvision" not in task and "def test()" in task
-    assert "from lab.flower_mnist import load_centralized_dataset, load_data" in task
-    diff = flower_quickstart.with_lines(app, up="sbc:p=1%", down="3lc")
+    assert "from lab.flower.mnist import load_centralized_dataset, load_data" in task
+    diff = quickstart.with_lines(app, up="sbc:p=1%", down="3lc")
     added = re.findall(r"^\+(?!\+\+)(.*\S.*)$", diff, re.M)
     assert added == [
         "import deltawire.flower",
@@ -52,11 +57,11 @@ def test_the_quickstart_gets_mnist_and_two_lines(app):
 
 
 def test_an_app_that_has_changed_is_named(app, capsys):
-    (app / flower_quickstart.PACKAGE / "server_app.py").write_text("nothing of the kind\n")
+    (app / quickstart.PACKAGE / "server_app.py").write_text("nothing of the kind\n")
     out = str(app.parent / "out")
-    assert flower_quickstart.main(["--app", str(app), "--out", out]) == 1
+    assert quickstart.main(["--app", str(app), "--out", out]) == 1
     assert "server_app.py: has '# Start strategy,' 0 times" in capsys.readouterr().err
-    assert flower_quickstart.main(["--app", str(app / "none"), "--out", out]) == 1
+    assert quickstart.main(["--app", str(app / "none"), "--out", out]) == 1
     assert "pass --app quickstart-pytorch" in capsys.readouterr().err
 
 
@@ -65,9 +70,9 @@ def test_the_quickstarts_figures_are_read():
         "  \tServerApp-side Evaluate Metrics:\n  { 0: {'accuracy': '9.8e-02', 'loss': '2.3'},\n"
     )
     summary += "    1: {'accuracy': '9.1e-01', 'loss': '0.3'}}\n"
-    assert flower_quickstart.accuracies("'accuracy': '0.5'" + summary) == [0.098, 0.91]
+    assert quickstart.accuracies("'accuracy': '0.5'" + summary) == [0.098, 0.91]
     found = {"down": 100, "up": 50, "accuracy": [0.1, 0.9]}
-    assert "| times smaller | 2.0 | 5.0 | |" in flower_quickstart.table_text(
+    assert "| times smaller | 2.0 | 5.0 | |" in quickstart.table_text(
         {"down": 200, "up": 250, "accuracy": [0.1, 0.9]}, found
     )
 
@@ -89,13 +94,13 @@ def write_mnist(folder: Path) -> None:
 def test_clients_of_the_quickstart_have_examples_of_their_own(tmp_path, monkeypatch):
     write_mnist(tmp_path / "mnist")
     monkeypatch.setenv("DELTAWIRE_DATA", str(tmp_path))
-    monkeypatch.setattr(flower_mnist, "_sets", None)
-    train, test = flower_mnist.load_data(1, 4, 8)
+    monkeypatch.setattr(mnist, "_sets", None)
+    train, test = mnist.load_data(1, 4, 8)
     assert (len(train.dataset), len(test.dataset)) == (40, 10)
     batch = next(iter(train))
     assert batch["img"].shape == (8, 3, 32, 32) and batch["label"].shape == (8,)
     assert float(batch["img"].min()) == -1.0
-    assert len(flower_mnist.load_centralized_dataset().dataset) == 50
+    assert len(mnist.load_centralized_dataset().dataset) == 50
 
 
 @pytest.mark.timeout(420)
@@ -104,16 +109,16 @@ def test_a_small_crowd_with_every_fault(tmp_path):
     write_mnist(tmp_path / "mnist")
     options = ["--clients", "10", "--rounds", "1", "--hostile", "--pace", "0", "--dead", "20"]
     said = subprocess.run(
-        [sys.executable, "-m", "lab.flower_crowd", *options, "--data", str(tmp_path / "mnist")],
-        env={**os.environ, "PYTHONPATH": str(flower_quickstart.ROOT)},
-        cwd=flower_quickstart.ROOT,
+        [sys.executable, "-m", "lab.flower.crowd", *options, "--data", str(tmp_path / "mnist")],
+        env={**os.environ, "PYTHONPATH": str(quickstart.ROOT)},
+        cwd=quickstart.ROOT,
         capture_output=True,
         text=True,
         timeout=400,
     )
     text = said.stdout + said.stderr
     assert said.returncode == 0, text
-    dead = sum(flower_crowd.is_dead(i, flower_crowd.parse(["--dead", "20"])) for i in range(10))
+    dead = sum(crowd.is_dead(i, crowd.parse(["--dead", "20"])) for i in range(10))
     assert dead == 2
     # Partitions 4 to 9 are hostile; of the dead, 0 and 5, one would have sent garbage.
     assert "round 0 train: 3 of 10 clients; 5 refused; 2 silent" in text, text
@@ -128,13 +133,11 @@ def test_a_small_crowd_with_every_fault(tmp_path):
 
 
 def test_what_a_crew_starts_it_ends(tmp_path):
-    crew = flower_killed.Crew(tmp_path)
+    crew = killed.Crew(tmp_path)
     crew.start("sleeper", sys.executable, "-c", "print('Receiving: train', flush=True); input()")
-    flower_killed.until(
-        lambda: crew.text("sleeper") or crew.ended("sleeper"), 60, "it said nothing"
-    )
+    killed.until(lambda: crew.text("sleeper") or crew.ended("sleeper"), 60, "it said nothing")
     assert ("sleeper", "Receiving: train") in crew.news() and not crew.news()
     crew.stop()
     assert crew.ended("sleeper")
-    with pytest.raises(flower_killed.LabError, match="never within 0 s"):
-        flower_killed.until(lambda: False, 0, "never")
+    with pytest.raises(killed.LabError, match="never within 0 s"):
+        killed.until(lambda: False, 0, "never")

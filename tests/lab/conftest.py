@@ -7,6 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from lab.ranks import launcher  # noqa: E402
+
+launcher.PRELOADED = []  # the fork server of all tests imports more (tests/conftest.py)
+
 
 def pytest_collection_modifyitems(items):
     """What can't fail can't hang either."""
@@ -18,7 +22,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def namespaces() -> None:
     """Skips, with the reason, where this machine has no network namespaces for us."""
-    from lab.namespaces import NamespaceError, Namespaces
+    from lab.ranks.namespaces import NamespaceError, Namespaces
 
     try:
         with Namespaces(2, 12.5e6):

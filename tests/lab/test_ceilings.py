@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from deltawire.planner import CodecFigures
 
-from lab.ceilings import recompute
-from lab.ceilings.table import table_of
+from lab.probes.ceilings import recompute
+from lab.probes.ceilings.table import table_of
 
-ceilings = pytest.importorskip("lab.ceilings.__main__")
-linked_ranks = pytest.importorskip("lab.linked_ranks")
+ceilings = pytest.importorskip("lab.probes.ceilings.__main__")
 
 
 def test_methods_take_turns_over_a_link(namespaces, tmp_path: Path, capfd):
@@ -33,13 +32,6 @@ def test_methods_take_turns_over_a_link(namespaces, tmp_path: Path, capfd):
     shown = capfd.readouterr()
     assert shown.out.count("\n| lenet5, 20mbit |") == 6
     assert "lenet5, 20mbit: 3lc, " in shown.err
-
-
-def test_a_rank_that_fails_is_one_line(namespaces):
-    with linked_ranks.LinkedRanks("lab.ceilings.worker", 2, 2.5e6, silence=100) as ranks:
-        ranks.start(nonsense=1)
-        with pytest.raises(linked_ranks.RanksFailed, match="^rank 0: TypeError.*'nonsense'"):
-            list(ranks.events())
 
 
 @pytest.mark.parametrize("name", ["nonsense", "torch-powersgd-0", "torch-powersgd-x"])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from planted_images import write_cifar10
 
-from lab.cifar import load_cifar10, read_batch
-from lab.images import DataError
+from lab.data.cifar import load_cifar10, read_batch
+from lab.data.images import DataError
 
 
 def test_images_are_read_as_they_lie_in_the_file(tmp_path: Path):

@@ -9,20 +9,19 @@ pytest.importorskip("torch")
 
 from rich.console import Console  # noqa: E402
 
-from lab import methods  # noqa: E402
+from lab.demo import methods  # noqa: E402
+from lab.demo.busy import busy_warnings, load_warnings  # noqa: E402
+from lab.demo.definitions import ROW_KEYS  # noqa: E402
 from lab.demo.report import headline  # noqa: E402
 from lab.demo.results import (  # noqa: E402
-    ROW_KEYS,
     add_ratios,
-    busy_warnings,
     failed_repeat,
-    load_warnings,
     make_repeat,
     make_row,
 )
 from lab.demo.settings import Settings  # noqa: E402
 from lab.demo.table import columns, print_table  # noqa: E402
-from lab.links import parse_link, ring_bytes  # noqa: E402
+from lab.ranks.links import parse_link, ring_bytes  # noqa: E402
 
 SETTINGS = Settings(
     network="lenet5",

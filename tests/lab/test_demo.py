@@ -24,8 +24,8 @@ import forked_demo  # noqa: E402
 
 from lab.demo import controller  # noqa: E402
 from lab.demo.arguments import parse  # noqa: E402
-from lab.demo.results import ROW_KEYS  # noqa: E402
-from lab.methods import Method  # noqa: E402
+from lab.demo.definitions import ROW_KEYS  # noqa: E402
+from lab.demo.methods import Method  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -207,9 +207,17 @@ def test_a_failing_row_is_marked_and_the_others_run(image_folder: Path, tmp_path
 
 
 def children_of(pid: int) -> list[int]:
-    """Process ids of the demo's workers."""
+    """Process ids, in the order of their start."""
     found = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in found.read_text().split()] if found.exists() else []
+
+
+def workers_of(demo) -> list[int]:
+    """Process ids: a forked demo's children, or those of the fork server of a fresh one."""
+    children = children_of(demo.pid)
+    if isinstance(demo, subprocess.Popen):
+        return [worker for child in children for worker in children_of(child)]
+    return children
 
 
 def is_alive(pid: int) -> bool:
@@ -255,11 +263,15 @@ def endless_demo(image_folder: Path, tmp_path: Path) -> Iterator[forked_demo.Dem
 
 
 def check_that_it_ends_with_its_workers(demo, number: int, status: int, out: Path) -> None:
-    workers = children_of(demo.pid)
+    workers, children = workers_of(demo), children_of(demo.pid)
     assert len(workers) == 2
     demo.send_signal(number)
     assert demo.wait(20) == status
     assert not any(map(is_alive, workers))
+    deadline = time.monotonic() + 20  # the fork server ends after the demo
+    while any(map(is_alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, children))
     assert list(out.iterdir()) == []
 
 
@@ -272,14 +284,14 @@ def test_a_closed_terminal_ends_all_workers(endless_demo: forked_demo.Demo, tmp_
 
 
 def run_until_the_fourth_training(arguments: list[str]) -> int:
-    run_row = controller.Crew.run_row
+    run_row = controller.Workers.run_row
 
     def interrupted_later(self, method, seed, news):
         if (method.name, seed) == ("bf16", 2):
             raise KeyboardInterrupt
         return run_row(self, method, seed, news)
 
-    controller.Crew.run_row = interrupted_later
+    controller.Workers.run_row = interrupted_later
     return controller.run(parse(arguments), "pytest")
 
 
@@ -299,7 +311,7 @@ def test_ctrl_c_keeps_the_trainings_that_are_done(image_folder: Path, tmp_path: 
 
 
 def test_workers_end_with_a_controlling_process_that_is_killed(endless_demo: forked_demo.Demo):
-    workers = children_of(endless_demo.pid)
+    workers = workers_of(endless_demo)
     assert len(workers) == 2
     endless_demo.kill()
     deadline = time.monotonic() + 20
@@ -309,7 +321,7 @@ def test_workers_end_with_a_controlling_process_that_is_killed(endless_demo: for
 
 
 def test_a_killed_worker_is_named(endless_demo: forked_demo.Demo):
-    os.kill(children_of(endless_demo.pid)[1], signal.SIGKILL)
+    os.kill(workers_of(endless_demo)[1], signal.SIGKILL)
     done = endless_demo.ended(60)
     assert done.returncode == 1
     assert "fp32 failed: rank 1 ended with signal SIGKILL" in done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import diloco
+from lab.papers.diloco import __main__ as diloco
 
 TEXT = "To be, or not to be, that is the question: " * 60
 
@@ -24,7 +24,7 @@ def test_a_row_for_every_method(folder, capsys):
     assert diloco.main([*sizes.split(), "--json", str(file)]) == 0
     rows = json.loads(file.read_text())
     assert [(row["method"], row["spec"].startswith("direct(fp32")) for row in rows] == [
-        (method.name, "fp32" in method.spec) for method in diloco.METHODS
+        (method.name, "fp32" in method.spec) for method in diloco.training.METHODS
     ]
     ddp, compressed, local, plain, *others = rows
     for row in rows:

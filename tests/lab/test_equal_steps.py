@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-equal_steps = pytest.importorskip("lab.equal_steps")
+equal_steps = pytest.importorskip("lab.probes.equal_steps")
 
 
 def test_codecs_train_and_exact_ones_change_nothing(tmp_path: Path, capsys):

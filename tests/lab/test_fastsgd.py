@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-fastsgd = pytest.importorskip("lab.fastsgd.__main__")
-paper = pytest.importorskip("lab.fastsgd.paper")
-parts = pytest.importorskip("lab.fastsgd.parts")
+fastsgd = pytest.importorskip("lab.papers.fastsgd.__main__")
+paper = pytest.importorskip("lab.papers.fastsgd.paper")
+parts = pytest.importorskip("lab.papers.fastsgd.parts")
 
 SMALL = "--rows 3000 --features 20000 --workers 2 3 --link 20mbit --losses hinge --epochs 1"
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from planted_images import idx_bytes
 
-from lab.idx import DEBIAN_FASHION_MNIST, load_image_set, read_idx
-from lab.images import DataError
+from lab.data.idx import DEBIAN_FASHION_MNIST, load_image_set, read_idx
+from lab.data.images import DataError
 
 
 def test_reads_plain_and_gzipped(tmp_path: Path):
@@ -67,7 +67,7 @@ def test_damaged_gzip_is_named(tmp_path: Path):
 def test_missing_files_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(DataError, match="--data DIR"):
         load_image_set(tmp_path)
-    monkeypatch.setattr("lab.idx.DEBIAN_FASHION_MNIST", tmp_path)
+    monkeypatch.setattr("lab.data.idx.DEBIAN_FASHION_MNIST", tmp_path)
     with pytest.raises(DataError, match="apt-get install dataset-fashion-mnist"):
         load_image_set(tmp_path)
     assert DEBIAN_FASHION_MNIST.is_absolute()

@@ -1,4 +1,4 @@
-"""lab/key_bits.py and the reader of sparse rows: arithmetic by hand, and a run on a tiny file."""
+"""key_bits and the reader of sparse rows: arithmetic by hand, and a run on a tiny file."""
 
 import lzma
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-key_bits = pytest.importorskip("lab.key_bits")
-sparse_rows = pytest.importorskip("lab.sparse_rows")
+key_bits = pytest.importorskip("lab.papers.fastsgd.key_bits")
+sparse_rows = pytest.importorskip("lab.data.sparse_rows")
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("DELTAWIRE_BIN", str(ROOT / "build" / "release" / "deltawire"))
 SMALL = "1 1:3 4:4\n-1 2:2\n\n1\n"

@@ -1,4 +1,4 @@
-"""lab/key_codes.py: each code's bits by hand, and against what fastsgd writes."""
+"""lab/papers/fastsgd/key_codes.py: each code's bits by hand, and against what fastsgd writes."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import deltawire
 import numpy as np
 import pytest
 
-key_codes = pytest.importorskip("lab.key_codes")
+key_codes = pytest.importorskip("lab.papers.fastsgd.key_codes")
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("DELTAWIRE_BIN", str(ROOT / "build" / "release" / "deltawire"))
 FIGURE = np.array([231, 2])  # gaps of figure 3 of the paper of fastsgd

@@ -1,4 +1,4 @@
-"""lab.linear_check: each codec's training beside plain pairs, on a small set of the right form."""
+"""linear_check: each codec's training compared with plain pairs, on a small data set."""
 
 import lzma
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-linear_check = pytest.importorskip("lab.linear_check")
-linear_codecs = pytest.importorskip("lab.linear_codecs")
+linear_check = pytest.importorskip("lab.papers.fastsgd.linear_check")
+linear_codecs = pytest.importorskip("lab.papers.fastsgd.linear_codecs")
 
 
 @pytest.fixture

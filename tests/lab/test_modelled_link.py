@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
 
-from lab.links import ring_bytes  # noqa: E402
-from lab.modelled_link import ModelledLink  # noqa: E402
+from lab.demo.modelled_link import ModelledLink  # noqa: E402
+from lab.ranks.links import ring_bytes  # noqa: E402
 
 WORLD_SIZE = 4  # of the model; the process group here has one rank
 RATE = 1e6

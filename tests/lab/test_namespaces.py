@@ -11,7 +11,7 @@ from pathlib import Path
 import forked_demo
 import pytest
 
-from lab.namespaces import NamespaceError, Namespaces
+from lab.ranks.namespaces import NamespaceError, Namespaces
 
 
 def names_of_namespaces(pid: int) -> list[str]:
@@ -74,7 +74,7 @@ def test_namespaces_are_removed_whatever_happens():
 
 WAITING = """
 import time
-from lab.namespaces import Namespaces
+from lab.ranks.namespaces import Namespaces
 with Namespaces(2, None):
     print("they are there", flush=True)
     time.sleep(600)

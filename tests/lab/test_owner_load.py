@@ -1,11 +1,11 @@
-"""lab/owner_load.py: the deal is the one of docs/format.md, and balances skewed keys."""
+"""owner_load: the partition is the one of docs/format.md, and balances skewed keys."""
 
 import sys
 
 import numpy as np
 import pytest
 
-owner_load = pytest.importorskip("lab.owner_load")
+owner_load = pytest.importorskip("lab.papers.fastsgd.owner_load")
 
 
 def test_the_deal_is_the_librarys() -> None:

@@ -1,4 +1,4 @@
-"""`lab.plan_check`: a table of what `deltawire plan` says beside what the demo took."""
+"""`lab.probes.plan_check`: a table of what `deltawire plan` says beside what the demo took."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from lab import plan_check  # noqa: E402
-from lab.batches import Batches  # noqa: E402
-from lab.workloads import WORKLOADS  # noqa: E402
+from lab.data.batches import Batches  # noqa: E402
+from lab.demo.workloads import WORKLOADS  # noqa: E402
+from lab.probes import plan_check  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("DELTAWIRE_BIN", ROOT / "build" / "release" / "deltawire"))
@@ -71,7 +71,7 @@ def test_what_cannot_be_compared_is_said(
     assert "lstm-sgd is of another network: it has " in capsys.readouterr().err
     results["settings"]["network"] = "AlexNet"
     assert run(results, tmp_path / "results.json", TRACE, monkeypatch) == 1
-    assert "'AlexNet' is not one of lab.workloads" in capsys.readouterr().err
+    assert "'AlexNet' is not one of lab.demo.workloads" in capsys.readouterr().err
 
 
 def test_gradients_are_ready_from_the_end_of_the_network(image_folder: Path) -> None:

@@ -1,8 +1,12 @@
 """The report's plots."""
 
+from collections.abc import Iterator
+
 import pytest
+from matplotlib.legend import Legend
 
 from lab.demo import plots
+from lab.figures import style
 
 
 def a_row(number: int, label: str | None = None, spread: float = 0.0, failed: str | None = None):
@@ -29,10 +33,10 @@ def a_row(number: int, label: str | None = None, spread: float = 0.0, failed: st
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list:
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """The figures of every `draw_plots`, laid out and still open."""
     figures = []
-    save = plots.to_svg
+    save, close = plots.to_svg, plots.plt.close
 
     def keep(figure) -> str:
         monkeypatch.setattr(plots.plt, "close", lambda _: None)
@@ -41,7 +45,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list:
         return text
 
     monkeypatch.setattr(plots, "to_svg", keep)
-    return figures
+    yield figures
+    close("all")
 
 
 def test_every_row_that_lived_has_its_curve_and_its_bar():
@@ -61,25 +66,95 @@ def test_several_trainings_show_their_spread(drawn: list):
     assert "row 0: 30 ms -->" in plots.draw_plots([a_row(0)])["step-parts"]
 
 
-@pytest.mark.parametrize(
-    "label", ["SBC p=1%, 10 steps", "direct(conv* size>100: 3lc:s=1.75, *.bias: fp32, rest int8)"]
-)
+LABELS = ["SBC p=1%, 10 steps", "direct(conv* size>100: 3lc:s=1.75, *.bias: fp32, rest int8)"]
+
+
+def legend_of(figure):
+    """The only one, inside the axes or below them."""
+    (legend,) = [*figure.legends, *figure.axes[0].findobj(Legend)]
+    return legend
+
+
+@pytest.mark.parametrize("label", LABELS)
 def test_a_phone_shows_all_words_large_enough(drawn: list, label: str):
     plots.draw_plots([a_row(number, label, spread=0.05) for number in range(9)])
     phone = 320 / 72  # pixels for the width of a card on it, by points of an inch
     for figure in drawn:
-        axes = figure.axes[0]
-        (legend,) = figure.legends
+        axes, legend = figure.axes[0], legend_of(figure)
         texts = [*axes.texts, *legend.get_texts(), axes.title, axes.xaxis.label, axes.yaxis.label]
         for text in filter(lambda text: text.get_text(), texts):
             extent = text.get_window_extent()
             assert extent.x0 >= 0 and extent.x1 <= figure.bbox.x1, text
             assert text.get_fontsize() * phone / figure.get_figwidth() >= 10, text
-        assert legend.get_window_extent().y1 <= axes.xaxis.label.get_window_extent().y0
+
+
+@pytest.mark.parametrize("label", ["short", *LABELS])
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_the_legend_covers_nothing(drawn: list, label: str, count: int):
+    plots.draw_plots([a_row(number, label, spread=0.05) for number in range(count)])
+    for figure in drawn:
+        axes, extent = figure.axes[0], legend_of(figure).get_window_extent()
+        if extent.y1 <= axes.xaxis.label.get_window_extent().y0:
+            continue  # it stands below the plot
+        assert axes.bbox.contains(*extent.min) and axes.bbox.contains(*extent.max)
+        for line in axes.lines:
+            for x, y in line.get_transform().transform(line.get_xydata()):
+                assert not extent.contains(x, y)
+        for thing in (*axes.texts, *axes.patches):
+            assert not thing.get_window_extent().overlaps(extent)
+
+
+def test_a_free_corner_takes_the_legend(drawn: list):
+    plots.draw_plots([a_row(number) for number in range(3)])
+    assert not drawn[0].legends and legend_of(drawn[0])
+
+
+def test_the_parts_of_a_step_add_up_to_it():
+    row = a_row(0)
+    assert plots.step_parts(row) == (7.0, 23.0)
+    row["compute_ms"] = 31.0  # chance
+    assert plots.step_parts(row) == (30.0, 0.0)
+
+
+def test_step_bars_end_with_the_step(drawn: list):
+    rows = [a_row(0), a_row(1)]
+    rows[1]["ms_per_step"], rows[1]["exchange_ms"] = 90.0, 60.0
+    plots.draw_plots(rows)
+    bars = drawn[2].axes[0].patches
+    for place, row in enumerate(rows):
+        for offset in (0, 0.23):  # the step, and its exchange
+            height = place + offset
+            own = [bar for bar in bars if abs(bar.get_y() + bar.get_height() / 2 - height) < 0.01]
+            assert max(bar.get_x() + bar.get_width() for bar in own) == pytest.approx(
+                row["ms_per_step"]
+            )
+
+
+def test_the_accuracy_axis_lies_where_the_curves_are():
+    row = a_row(0)
+    row["detail"]["curve"] = [
+        {"accuracy_range": [accuracy, accuracy]}
+        for accuracy in (0.1, 0.3, 0.76, 0.8, 0.82, 0.83, 0.84, 0.84, 0.84)
+    ]
+    low, high = plots.accuracy_limits([row])
+    assert low == pytest.approx(0.75) and 0.84 < high < 0.86
+    row["detail"]["curve"][-1]["accuracy_range"] = [0.2, 0.99]  # the spread is shown whole
+    low, high = plots.accuracy_limits([row])
+    assert low == pytest.approx(0.1) and high == 1.0
+    assert plots.accuracy_limits([]) == (0.0, 1.0)
+
+
+def test_numbers_at_the_same_place_move_apart():
+    places = [[0.5, 0.9], [0.5, 0.9], [0.52, 0.91], [0.9, 0.9]]
+    plots.move_apart(places)
+    heights = sorted(y for x, y in places[:3])
+    assert all(b - a > 0.055 for a, b in zip(heights, heights[1:], strict=False))
+    assert heights[-1] <= 0.97
+    assert places[3] == [0.9, 0.9]
 
 
 def test_no_two_rows_look_alike():
-    assert len({plots.look_of(index) for index in range(40)}) == 40
+    assert len({style.look_of(index) for index in range(40)}) == 40
 
 
 @pytest.mark.parametrize("rows", [[], [a_row(0, failed="lost")]])

@@ -10,11 +10,14 @@ pytest.importorskip("torch")
 
 from deltawire import late_codecs  # noqa: E402
 
-from lab import methods  # noqa: E402
-from lab.demo import readme  # noqa: E402
+from lab.demo import (
+    methods,  # noqa: E402
+    readme,  # noqa: E402
+)
 from lab.demo.arguments import parse  # noqa: E402
+from lab.demo.labels import own_optimizer  # noqa: E402
 from lab.demo.output import in_words  # noqa: E402
-from lab.demo.results import add_ratios, make_repeat, make_row, own_optimizer  # noqa: E402
+from lab.demo.results import add_ratios, make_repeat, make_row  # noqa: E402
 
 
 def results_of(repeats: int) -> dict:
@@ -53,14 +56,14 @@ def form(text: str) -> str:
 
 
 def test_readme_has_the_form_that_the_command_writes():
-    (found,) = readme.BLOCK.findall((readme.ROOT / "README.md").read_text())
+    (found,) = readme.BLOCK.findall((readme.REPOSITORY / "README.md").read_text())
     forms = [form(readme.block(results_of(repeats))) for repeats in (1, 3)]
     assert form(found).startswith(tuple(forms))
 
 
 def test_readmes_rows_have_the_optimizers_that_the_demo_gives_them():
     """And so has every page that quotes them, or says how the others diverge."""
-    (found,) = readme.BLOCK.findall((readme.ROOT / "README.md").read_text())
+    (found,) = readme.BLOCK.findall((readme.REPOSITORY / "README.md").read_text())
     settings = parse([]).settings
     cells = [line.split(" | ")[0].removeprefix("| ") for line in found.splitlines() if "%" in line]
     due = [f"`{row.name}`{own_optimizer(row, settings)}" for row in methods.METHODS[1:]]
@@ -69,10 +72,10 @@ def test_readmes_rows_have_the_optimizers_that_the_demo_gives_them():
         ", momentum 0, rate x 5"
     ]
     for page in ("compare.md", "choose-a-codec.md", "reading-the-report.md"):
-        text = " ".join((readme.ROOT / "docs" / page).read_text().split())
+        text = " ".join((readme.REPOSITORY / "docs" / page).read_text().split())
         assert re.search("momentum 0,? (and|rate x) (5|five)", text), page
     for codec in late_codecs._LATE:
-        assert f"`{codec}" in (readme.ROOT / "docs" / "choose-a-codec.md").read_text()
+        assert f"`{codec}" in (readme.REPOSITORY / "docs" / "choose-a-codec.md").read_text()
 
 
 def test_figures_reach_readme_and_its_plot(tmp_path: Path):

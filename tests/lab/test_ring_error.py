@@ -1,11 +1,11 @@
-"""lab/ring_error.py: its arithmetic by hand, and a run on a tiny image set."""
+"""lab/papers/gcomp/ring_error.py: its arithmetic by hand, and a run on a tiny image set."""
 
 import re
 
 import numpy as np
 import pytest
 
-ring_error = pytest.importorskip("lab.ring_error")
+ring_error = pytest.importorskip("lab.papers.gcomp.ring_error")
 
 
 def test_errors_are_in_units_of_the_significance():

@@ -1,10 +1,10 @@
-"""lab/significance_claim.py on a tiny image set."""
+"""lab/papers/gcomp/significance_claim.py on a tiny image set."""
 
 import json
 
 import pytest
 
-claim = pytest.importorskip("lab.significance_claim")
+claim = pytest.importorskip("lab.papers.gcomp.significance_claim")
 
 
 def rows_of(folder, path, *more):

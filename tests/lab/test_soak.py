@@ -1,13 +1,13 @@
-"""lab.soak: ranks that are killed, cut off and made to send garbage end with the bits of a run that
-nobody disturbed; and it can fail."""
+"""The soak: ranks that are killed, cut off and made to send garbage end with the bits of an
+undisturbed run; and it can fail."""
 
 import dataclasses
 from pathlib import Path
 
 import pytest
 
-from lab import soak
-from lab.soak_rank import Fault, Plan, Report
+from lab.probes.soak import __main__ as soak
+from lab.probes.soak.rank import Fault, Plan, Report
 
 PLAN = Plan("3lc", 16, 2, 2, 1, Path(), 8, 2.0)
 FAULTS = (

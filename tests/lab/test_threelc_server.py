@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.threelc_server.table import table_of
+from lab.papers.threelc.table import table_of
 
-threelc_server = pytest.importorskip("lab.threelc_server.__main__")
+threelc_server = pytest.importorskip("lab.papers.threelc.__main__")
 
 VALUES = 51_532  # of the small LeNet5, in eight tensors
 TENSORS = 8
@@ -15,7 +15,7 @@ TENSORS = 8
 
 def test_servers_and_workers_over_a_link(namespaces, tmp_path: Path, capfd):
     file = tmp_path / "rows.json"
-    words = "--crews 2:1 --links 20mbit --size small --steps 3 --seconds 60 --warm-up 1"
+    words = "--clusters 2:1 --links 20mbit --size small --steps 3 --seconds 60 --warm-up 1"
     status = threelc_server.main([*words.split(), "--specs", "fp32", "3lc", "--out", str(file)])
     shown = capfd.readouterr()
     assert status == 0, shown.err
@@ -40,8 +40,8 @@ def test_servers_and_workers_over_a_link(namespaces, tmp_path: Path, capfd):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--crews", "4"], "'4' is no crew"),
-        (["--crews", "1:1"], "'1:1' is no crew"),
+        (["--clusters", "4"], "'4' is no cluster"),
+        (["--clusters", "1:1"], "'1:1' is no cluster"),
         (["--links", "none"], "a rate is needed"),
         (["--specs", "nonsense"], "nonsense"),
         (["--slowness", "1"], "--slowness at least 2"),
@@ -56,7 +56,7 @@ def test_wrong_words_are_refused_at_once(given: list[str], said: str, capsys, tm
 def test_speeds_are_compared_within_a_crew_and_link():
     def row(method: str, ms: float, direct: bool = False) -> dict:
         return {
-            **{"crew": "4 workers, 1 server", "link": "1gbit", "method": method, "ms": ms},
+            **{"cluster": "4 workers, 1 server", "link": "1gbit", "method": method, "ms": ms},
             **{"low_ms": ms - 1, "high_ms": ms + 1, "direct": direct, "encodes": 8.0},
             **{"push_bytes": 1.5e4, "pull_bytes": 2.5e5, "server_sent": 1e6},
             **{"server_received": 6e4, "worker_sent": 3e5, "worker_received": 4e5},

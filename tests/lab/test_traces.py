@@ -12,10 +12,11 @@ torch = pytest.importorskip("torch")
 
 import deltawire  # noqa: E402
 
-from lab.images import DataError, data_folder  # noqa: E402
+from lab.data import texts  # noqa: E402
+from lab.data.images import DataError, data_folder  # noqa: E402
+from lab.models import trainings  # noqa: E402
+from lab.models.networks import CharacterTransformer  # noqa: E402
 from lab.traces import __main__ as command  # noqa: E402
-from lab.traces import data, trainings  # noqa: E402
-from lab.traces.networks import CharacterTransformer  # noqa: E402
 
 TEXT = "the cat saw the dog\nthe dog saw a cat\n" * 40
 ROWS = "1 1:3 5:4\n15 2:1\n20\n2 130107:7 \n"
@@ -92,22 +93,22 @@ def test_steps_are_lists_and_ranges():
 
 
 def test_words_beyond_the_vocabulary_are_one(folder):
-    words = data.read_words(folder, 4)
+    words = texts.read_words(folder, 4)
     # Most frequent: the (120), <eos>, cat, dog, saw (80 each); those that are kept by alphabet.
     assert words[:10].tolist() == [2, 1, 3, 2, 3, 0, 2, 3, 3, 3]
     assert len(words) == 80 * 6
-    full = data.read_words(folder, 100)
+    full = texts.read_words(folder, 100)
     assert full[:6].tolist() == [5, 2, 4, 5, 3, 0]
 
 
 def test_characters_are_numbered(folder):
-    numbers, kinds = data.read_characters(folder)
+    numbers, kinds = texts.read_characters(folder)
     assert kinds == len(set(TEXT))
     assert "".join(sorted(set(TEXT))[i] for i in numbers) == TEXT
 
 
 def test_rows_have_length_one(folder):
-    rows = data.read_rows(folder)
+    rows = texts.read_rows(folder)
     assert rows.labels.tolist() == [1, 15, 20, 2]
     assert rows.starts.tolist() == [0, 2, 3, 3, 4]
     assert rows.columns.tolist() == [0, 4, 1, 130106]
@@ -119,15 +120,15 @@ def test_missing_and_damaged_data_is_named(folder, monkeypatch):
     (folder / "libsvm" / "20news-bydate.train.libsvm.xz").write_bytes(b"no xz")
     (folder / "wikitext-2" / "wiki.valid.tokens").unlink()
     for read, name in (
-        (data.read_characters, "input.txt"),
-        (data.read_rows, "20news"),
-        (lambda path: data.read_words(path, 10), "wiki.valid"),
+        (texts.read_characters, "input.txt"),
+        (texts.read_rows, "20news"),
+        (lambda path: texts.read_words(path, 10), "wiki.valid"),
     ):
         with pytest.raises(DataError, match=name):
             read(folder)
     (folder / "libsvm" / "20news-bydate.train.libsvm.xz").write_bytes(lzma.compress(b"1 5\n"))
     with pytest.raises(DataError, match="line 1"):
-        data.read_rows(folder)
+        texts.read_rows(folder)
     assert command.main(["lstm", "--out", str(folder / "out")]) == 1
     monkeypatch.delenv("DELTAWIRE_DATA")
     with pytest.raises(DataError, match="DELTAWIRE_DATA"):

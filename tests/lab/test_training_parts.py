@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from lab.batches import Batches, epoch_order  # noqa: E402
+from lab.data.batches import Batches, epoch_order  # noqa: E402
+from lab.data.idx import load_image_set  # noqa: E402
 from lab.demo.settings import Settings  # noqa: E402
-from lab.idx import load_image_set  # noqa: E402
-from lab.workloads import WORKLOADS  # noqa: E402
+from lab.demo.workloads import WORKLOADS  # noqa: E402
 
 
 def test_networks_have_as_many_parameters_as_their_papers():

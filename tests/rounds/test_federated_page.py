@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from deltawire import rounds
 
-from lab import flower_quickstart
+from lab.flower import quickstart
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "federated.md").read_text()
@@ -76,7 +76,7 @@ def test_the_refusals_are_said_so():
 def test_the_quickstarts_lines_are_what_its_run_adds():
     diff = re.findall(r"```diff\n(.*?)```", PAGE, re.S)[1]
     added = re.findall(r"^\+(?!\+\+)(.*)$", diff, re.M)
-    ours = [new for changes in flower_quickstart.OURS.values() for _, new in changes]
+    ours = [new for changes in quickstart.OURS.values() for _, new in changes]
     given = "\n".join(ours).format(up="sbc:p=1%", down="3lc")
     assert len(added) == 2
     assert all(f"{line}\n" in given for line in added)

@@ -13,7 +13,7 @@ from models import fingerprint
 from test_auto import TRIED, measured
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.namespaces import NamespaceError, Namespaces
+from lab.ranks.namespaces import NamespaceError, Namespaces
 
 _FORKSERVER = multiprocessing.get_context("forkserver")
 SLOW, FAST = 2.5e6, 250e6  # bytes a second

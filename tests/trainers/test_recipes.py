@@ -24,7 +24,7 @@ from recipes import (
     without_ours,
 )
 
-from lab.namespaces import NamespaceError, Namespaces
+from lab.ranks.namespaces import NamespaceError, Namespaces
 
 PROGRAMS = sorted(path.name for path in FOLDER.glob("*.py"))
 

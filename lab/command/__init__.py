@@ -1,0 +1,1 @@
+"""What every program here shares: options, exit status, paths, tables in Markdown."""

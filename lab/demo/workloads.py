@@ -1,0 +1,70 @@
+"""What the demo trains: networks and their images, by name. PyTorch is imported when a network is
+made: a command line does without."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.data import cifar, idx
+from lab.data.images import ImageSet, data_folder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A network and its images.
+
+    Attributes:
+        label: in tables.
+        words: in reports.
+        parameters: of the network.
+        learning_rate: tuned for fp32, with the demo's other settings.
+        make_network: with the same initial parameters for the same seed, whatever ran before.
+        load_images: of a folder; raises DataError.
+        default_data: the folder where nobody names one; raises DataError where there is none.
+    """
+
+    label: str
+    words: str
+    parameters: int
+    learning_rate: float
+    make_network: "Callable[[int], nn.Module]"
+    load_images: Callable[[Path], ImageSet]
+    default_data: Callable[[], Path]
+
+
+def _make_lenet5(seed: int) -> "nn.Module":
+    from lab.models.lenet import make_lenet
+
+    return make_lenet(seed)
+
+
+def _make_resnet20(seed: int) -> "nn.Module":
+    from lab.models.resnet import make_resnet20
+
+    return make_resnet20(seed)
+
+
+WORKLOADS = {
+    "lenet5": Workload(
+        label="LeNet5",
+        words="LeNet5 (Caffe's)",
+        parameters=431_080,
+        learning_rate=0.06,
+        make_network=_make_lenet5,
+        load_images=idx.load_image_set,
+        default_data=lambda: idx.DEBIAN_FASHION_MNIST,
+    ),
+    "resnet20": Workload(
+        label="ResNet-20",
+        words="ResNet-20 (of the paper's width, 16)",
+        parameters=269_722,
+        learning_rate=0.1,
+        make_network=_make_resnet20,
+        load_images=cifar.load_cifar10,
+        default_data=lambda: data_folder() / cifar.FOLDER,
+    ),
+}

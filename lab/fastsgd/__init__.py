@@ -1,1 +1,0 @@
-"""The tables and figures of FastSGD's paper, run again over links of a given rate."""

@@ -1,0 +1,1 @@
+"""Flower's quickstart, large crowds and hostile or killed clients, with deltawire's messages."""

@@ -1,0 +1,1 @@
+"""Networks, how they are trained, and their accuracy on held-out data."""

@@ -1,0 +1,1 @@
+"""Experiments of the papers that deltawire implements, run again."""

@@ -1,0 +1,1 @@
+"""DiLoCo compared with data-parallel training at equal tokens."""

@@ -1,0 +1,113 @@
+"""DiLoCo beside data-parallel training at equal tokens: loss against bytes and seconds.
+
+    DELTAWIRE_DATA=... python -m lab.papers.diloco [--steps 300] [--every 20] [--link 100mbit]
+
+Ranks are processes of this machine. Each method trains the same character-level transformer on
+Shakespeare from the same start, with AdamW, each rank on its own batches, which are the same for
+every method. The methods:
+- "DDP": gradients averaged in every step, through `register`;
+- "local steps": weight changes averaged every so many steps (`LocalSteps`);
+- "DiLoCo": the same with the outer optimizer, Nesterov's momentum at DiLoCo's settings;
+- "delayed": with the exchange during the next local steps; "in 2 fragments": of half the layers.
+
+The loss is the mean over fixed batches of the last tenth of the text, which no rank trains on, of
+the weights that all ranks have in common at the end. Bytes are what a rank's links sent in the
+mean, headers included; seconds are rank 0's for all steps, over links shaped by deltawire itself (a
+token bucket for each rank in both directions), and "waited" is the part in which its training
+stood still for an exchange (known for local steps alone).
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lab.command.program import exit_status, make_parser
+from lab.data import texts
+from lab.data.images import DataError, data_folder
+from lab.papers.diloco import training
+from lab.papers.diloco.training import Row, Settings
+from lab.ranks.launcher import Launcher, RanksFailed
+from lab.ranks.links import parse_link
+
+
+def rows_of(settings: Settings, text: tuple[np.ndarray, int]) -> Iterator[Row]:
+    """The rows, as they come.
+
+    Args:
+        settings: of all methods.
+        text: numbers of its characters, and how many different ones.
+
+    Raises:
+        RanksFailed: a rank ended early.
+    """
+    with Launcher(training.run, settings.ranks) as ranks:
+        ranks.start(settings, text)
+        yield from ranks.messages()
+
+
+_HEAD = ("method", "codec", "loss", "MB sent", "times fewer", "seconds", "waited", "hidden")
+
+
+def table_of(rows: list[Row]) -> str:
+    """Markdown; "times fewer" compares the bytes with the first row's."""
+    lines = ["| " + " | ".join(_HEAD) + " |", "|---|---|" + "---:|" * (len(_HEAD) - 2)]
+    for row in rows:
+        cells = (
+            row.method,
+            f"`{row.spec.partition(':')[0].rstrip(')')})`",
+            f"{row.loss:.3f}",
+            f"{row.sent_mb:.2f}",
+            f"{rows[0].sent_mb / row.sent_mb:,.1f}" if row.sent_mb else "-",
+            f"{row.seconds:.1f}",
+            "-" if row.waited_seconds is None else f"{row.waited_seconds:.2f}",
+            "-" if row.hidden is None else f"{100 * row.hidden:.0f} %",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _settings(arguments: list[str]) -> tuple[Settings, Path | None]:
+    parser = make_parser("lab.papers.diloco", __doc__)
+    parser.add_argument("--ranks", type=int, default=4, help="default 4")
+    parser.add_argument("--steps", type=int, default=300, help="of each rank; default 300")
+    parser.add_argument("--every", type=int, default=20, help="local steps a round; default 20")
+    parser.add_argument("--lr", type=float, default=0.002, help="AdamW's rate; default 0.002")
+    parser.add_argument("--width", type=int, default=64, help="default 64")
+    parser.add_argument("--layers", type=int, default=2, help="default 2")
+    parser.add_argument("--seed", type=int, default=1, help="default 1")
+    parser.add_argument("--link", type=parse_link, default="100mbit", help="e.g. 10mbit, or none")
+    parser.add_argument("--json", type=Path, help="a file for the rows")
+    given = vars(parser.parse_args(arguments))
+    file = given.pop("json")
+    return Settings(**given), file
+
+
+def run(settings: Settings, file: Path | None) -> None:
+    """Trains, and prints the table."""
+    rows = []
+    characters, kinds = texts.read_characters(data_folder())
+    if len(characters) < training.SHORTEST_TEXT:
+        raise DataError(
+            f"shakespeare/input.txt has {len(characters)} characters, too few for "
+            "batches of 64 in a tenth of it; get it again"
+        )
+    for row in rows_of(settings, (characters.astype(np.uint8), kinds)):
+        rows.append(row)
+        print(f"{row.method} {row.spec}: loss {row.loss:.3f}", file=sys.stderr, flush=True)
+    print(table_of(rows))
+    if file is not None:
+        file.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program; its exit status."""
+    settings, file = _settings(sys.argv[1:] if arguments is None else arguments)
+    return exit_status("lab.papers.diloco", lambda: run(settings, file), DataError, RanksFailed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

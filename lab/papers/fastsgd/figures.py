@@ -1,0 +1,40 @@
+"""Lines and bars as SVG text, in the style of the demo's."""
+
+import matplotlib.pyplot as plt
+
+from lab.figures.legend import add_legend
+from lab.figures.style import PLOT_HEIGHT, STYLE, WIDTH, look_of, to_svg
+
+Series = dict[str, tuple[list[float], list[float]]]
+
+
+def lines(title: str, axes_names: tuple[str, str], series: Series, log_x: bool = False) -> str:
+    """A line for each name: x and y values."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(WIDTH, PLOT_HEIGHT))
+        for index, (name, (x, y)) in enumerate(series.items()):
+            colour, marker = look_of(index)
+            axes.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=2, label=name)
+        if log_x:
+            axes.set_xscale("log")
+        axes.set_xlabel(axes_names[0])
+        axes.set_ylabel(axes_names[1])
+        axes.set_title(title)
+        add_legend(figure)
+        return to_svg(figure)
+
+
+def bars(title: str, y_name: str, groups: list[str], series: dict[str, list[float]]) -> str:
+    """In each group a bar for each name."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(WIDTH, PLOT_HEIGHT))
+        width = 0.8 / max(1, len(series))
+        for index, (name, heights) in enumerate(series.items()):
+            places = [group + (index + 0.5) * width - 0.4 for group in range(len(groups))]
+            axes.bar(places, heights, width, color=look_of(index)[0], label=name)
+        axes.set_xticks(range(len(groups)), groups)
+        axes.set_yscale("log")
+        axes.set_ylabel(y_name)
+        axes.set_title(title)
+        add_legend(figure)
+        return to_svg(figure)

@@ -1,0 +1,77 @@
+"""How evenly owners share the keys of sparse data, and how far apart an owner's keys lie.
+
+    python -m lab.papers.fastsgd.owner_load rcv1.libsvm.xz [--ranks 4 8 16] [--batch 0.1]
+
+`direct` gives each key of a tensor an owner. For a rank's rows of one batch, drawn by chance, the
+table has the pairs of the owner that has most over the mean of all, and the mean of log2 of the
+distance between neighbouring keys of an owner, which is about what a key costs; for three ways to
+choose owners: ranges of keys, a hash of each key, and the deal that `direct` makes
+(docs/format.md, "Parts").
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from lab.command.program import make_parser
+from lab.data.sparse_rows import SparseRows, load_sparse_rows
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def dealt(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each key the hand that it goes to, and its place there."""
+    deals = keys // ranks
+    mixed = (deals.astype(np.uint64) * np.uint64(GOLDEN)) >> np.uint64(32)
+    begin = ((mixed * np.uint64(ranks)) >> np.uint64(32)).astype(np.int64)
+    return (keys % ranks + begin) % ranks, deals
+
+
+def hashed(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each key an owner by its hash, among whose keys it stays what it is."""
+    mixed = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return ((mixed >> np.uint64(32)) % np.uint64(ranks)).astype(np.int64), keys
+
+
+def ranges(keys: np.ndarray, ranks: int, features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each key the range that it lies in."""
+    return keys * ranks // features, keys
+
+
+def load(owners: np.ndarray, places: np.ndarray, ranks: int) -> tuple[float, float]:
+    """Most pairs over the mean; mean log2 of the distance between neighbours of an owner."""
+    pairs = np.bincount(owners, minlength=ranks)
+    gaps = [np.diff(places[owners == owner]) for owner in range(ranks)]
+    together = np.concatenate(gaps)
+    return pairs.max() / pairs.mean(), float(np.log2(together).mean()) if len(together) else 0.0
+
+
+def batch_keys(rows: SparseRows, count: int, seed: int) -> np.ndarray:
+    """The keys of `count` rows drawn by chance, each once, in order."""
+    chosen = np.random.default_rng(seed).permutation(rows.count)[:count]
+    return np.unique(
+        np.concatenate([rows.columns[rows.begin[i] : rows.begin[i + 1]] for i in chosen])
+    )
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = make_parser("lab.papers.fastsgd.owner_load", __doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[4, 8, 16])
+    parser.add_argument("--batch", type=float, default=0.1, help="rows of all ranks, a share")
+    options = parser.parse_args()
+    rows = load_sparse_rows(options.data)
+    print("| ranks | rows | pairs | ranges: most, log2 | hash: most, log2 | dealt: most, log2 |")
+    print("|---|---|---|---|---|---|")
+    for ranks in options.ranks:
+        count = max(1, int(rows.count * options.batch / ranks))
+        keys = batch_keys(rows, count, seed=0)
+        ways = (ranges(keys, ranks, rows.features), hashed(keys, ranks), dealt(keys, ranks))
+        cells = [f"{most:.2f}, {far:.2f}" for most, far in (load(*way, ranks) for way in ways)]
+        print(f"| {ranks} | {count} | {len(keys)} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""GComp: what its cut does to weights, and the error that a ring adds up."""

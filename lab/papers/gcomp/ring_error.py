@@ -1,0 +1,145 @@
+"""How far gcomp moves real gradients that are summed round a ring, and in how many bits.
+
+    python -m lab.papers.gcomp.ring_error [--lr 0.06] [--ranks 4] [--levels 8]
+
+One process trains LeNet5 on Fashion-MNIST without compression. At some of the steps the ranks'
+gradients go round a ring as well: each partial sum of a tensor, divided by the number of ranks, is
+encoded beside what the optimizer can see of it, decoded, and added to the next rank's gradient.
+Errors are in units in the last place of the significance (codecs/gcomp/spec.md, section 6): of one
+encoding, and of the mean after all of them, which may be off by as many units as there are ranks.
+Counted are the elements whose significance lets every one of their encodings cut. Bias is the mean
+error of magnitudes: below 0 is towards zero. Bits are those of the .dw files, heads included, of
+all elements. Runs are deterministic: the same command gives the same numbers.
+"""
+
+import argparse
+import dataclasses
+import sys
+
+import deltawire
+import numpy as np
+import torch
+from deltawire.torch import significance_of
+
+from lab.command.program import exit_status, make_parser
+from lab.data.idx import load_image_set
+from lab.data.images import DataError, ImageSet
+from lab.models.lenet import make_lenet
+from lab.ranks.simulated import Turns, add_options
+
+MARKS = (5, 20, 100, 200, 219)  # steps whose gradients are measured
+SMALLEST = np.float32(2**-126)  # what lies below is flushed to zero
+# Times the power of two below a value: where the first level begins, by the number of levels.
+CUTS = {8: np.float32(2**2), 4: np.float32(2**5)}
+
+
+@dataclasses.dataclass
+class Errors:
+    """Of some elements, in units in the last place of their significance."""
+
+    count: int = 0
+    largest: float = 0.0
+    squares: float = 0.0
+    drift: float = 0.0
+    above_one: int = 0
+
+    def add(self, moved: np.ndarray, exact: np.ndarray, significance: np.ndarray) -> None:
+        """Counts what became of `exact`; no significance may be 0."""
+        _, exponents = np.frexp(significance.astype(np.float64))
+        units = np.ldexp(1.0, exponents - 24)
+        errors = (np.abs(moved.astype(np.float64)) - np.abs(exact)) / units
+        self.count += errors.size
+        self.largest = max(self.largest, np.abs(errors).max(initial=0.0))
+        self.squares += float(np.square(errors).sum())
+        self.drift += float(errors.sum())
+        self.above_one += int((np.abs(errors) > 1).sum())
+
+    def line(self) -> str:
+        """The figures in words."""
+        count = max(self.count, 1)
+        return (
+            f"largest {self.largest:.3f}, root mean square {(self.squares / count) ** 0.5:.3f}, "
+            f"bias {self.drift / count:+.4f}, above 1: {100 * self.above_one / count:.2f} %"
+        )
+
+
+@dataclasses.dataclass
+class Ring:
+    """What all measured tensors came to."""
+
+    encodings: Errors = dataclasses.field(default_factory=Errors)
+    means: Errors = dataclasses.field(default_factory=Errors)
+    bits: int = 0
+    values: int = 0
+    levels: int = 8
+
+    def reduce(self, gradients: list[np.ndarray], significance: np.ndarray) -> np.ndarray:
+        """The mean of one tensor, as the ring's last rank has it."""
+        share = np.float32(1 / len(gradients))
+        exact = sum(share * gradient.astype(np.float64) for gradient in gradients)
+        summed = np.zeros_like(gradients[0])
+        spec, first = f"gcomp:levels={self.levels}", CUTS[self.levels]
+        steps, cut = [], np.abs(exact) >= SMALLEST
+        for gradient in gradients:
+            partial = summed + share * gradient
+            file = deltawire.encode(partial, spec, significance=significance)
+            summed = deltawire.decode(file)
+            steps.append((summed, partial))
+            _, exponents = np.frexp(partial)
+            cut &= np.abs(partial) >= SMALLEST
+            cut &= np.abs(significance) >= np.ldexp(first, exponents - 1)
+            self.bits += 8 * len(file)
+            self.values += partial.size
+        for moved, partial in steps:
+            self.encodings.add(moved[cut], partial[cut], significance[cut])
+        self.means.add(summed[cut], exact[cut], significance[cut])
+        return summed
+
+
+def measure(images: ImageSet, given: argparse.Namespace) -> Ring:
+    """Trains, and sends the gradients of the marked steps round the ring."""
+    network = make_lenet(given.seed)
+    parameters = list(network.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=given.lr, momentum=given.momentum)
+    turns = Turns(network, images, given)
+    ring = Ring(levels=given.levels)
+    for step in range(given.steps):
+        for parameter, *shares in zip(parameters, *turns.gradients(step), strict=True):
+            if step in MARKS:
+                seen = significance_of(optimizer, parameter).numpy()
+                ring.reduce([share.numpy() for share in shares], seen)
+            parameter.grad = sum(shares) / given.ranks
+        optimizer.step()
+    return ring
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser("lab.papers.gcomp.ring_error", __doc__.split("\n\n")[0])
+    add_options(parser, batch=64)
+    parser.add_argument("--levels", type=int, default=8, choices=CUTS, help="of gcomp: 8 or 4")
+    given = parser.parse_args(arguments)
+    if given.steps <= MARKS[0] or given.ranks < 1 or given.batch < 1:
+        parser.error(f"--steps must be above {MARKS[0]}, --ranks and --batch at least 1")
+    return given
+
+
+def run(given: argparse.Namespace) -> None:
+    """Prints three lines."""
+    ring = measure(load_image_set(given.data), given)
+    print(f"one encoding:  {ring.encodings.line()}")
+    print(f"mean of {given.ranks}:     {ring.means.line()}")
+    bits = ring.bits / ring.values
+    print(f"{bits:.3f} bits a value, {32 / bits:.3f} times smaller")
+
+
+def main(arguments: list[str]) -> int:
+    """Prints three lines; the exit status."""
+    given = parse(arguments)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    return exit_status("lab.papers.gcomp.ring_error", lambda: run(given), DataError)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

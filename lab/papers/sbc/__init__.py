@@ -1,0 +1,1 @@
+"""Sparse binary compression (SBC): its federated table, and the bits of positions."""

@@ -1,0 +1,103 @@
+"""Steps over slow links beside the ceiling: how fast they would be if communication took no time.
+
+    python -m lab.probes.ceilings                                   all networks and links: hours
+    python -m lab.probes.ceilings --networks lenet5 --links 100mbit --seconds 20
+
+Every rank lives in a network namespace of its own, behind a link of the given rate in both
+directions (`tbf`; needs root). The contestants take turns of a few steps in the same processes, so
+that what disturbs one disturbs all. "compute" exchanges nothing; plain DDP's time by its time is
+the ceiling, the most that any compression could gain; a method's "share" is compute's time by its
+own: 100 % reaches the ceiling. What "auto" predicts stands beside its own measurement, without
+the optimizer. Bytes are what a rank's interface sent in a step, headers included.
+
+Methods: "barrier" is compute and an all-reduce of one value, so that a step waits for the slowest
+rank, as with any exchange; "plain-again" is plain DDP once more, to see what chance does;
+"torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one bucket for all
+gradients: with several it hangs on Gloo); any spec of deltawire's.
+"""
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+
+from lab.command.program import exit_status, make_parser
+from lab.models.trainings import SIZES, TRAININGS
+from lab.probes.ceilings.cells import Cell, run_cell
+from lab.probes.ceilings.contestants import check_name
+from lab.probes.ceilings.table import table_of
+from lab.ranks.launcher import RanksFailed
+from lab.ranks.links import parse_link
+from lab.ranks.namespaces import NamespaceError
+
+_NETWORKS = ("lenet5", "resnet20", "lstm", "transformer")
+_LINKS = ("10mbit", "100mbit", "1gbit")
+_METHODS = (
+    *("barrier", "plain", "plain-again", "torch-fp16", "torch-powersgd-1", "torch-powersgd-4"),
+    *("3lc", "3lc:s=1.75", "gather(sbc:p=1%)", "ring(gcomp)", "auto"),
+)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser("lab.probes.ceilings", __doc__)
+    parser.add_argument("--networks", nargs="+", choices=TRAININGS, default=list(_NETWORKS))
+    parser.add_argument(
+        "--links", nargs="+", type=parse_link, default=[parse_link(link) for link in _LINKS]
+    )
+    parser.add_argument("--methods", nargs="+", default=list(_METHODS), metavar="NAME")
+    parser.add_argument("--ranks", type=int, default=4, help="default 4")
+    parser.add_argument("--size", choices=SIZES, default="large", help="default large")
+    parser.add_argument("--steps", type=int, default=50, help="timed ones; default 50")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="most for a method's timed steps; default 60"
+    )
+    parser.add_argument("--warm-up", type=int, default=5, help="steps before; default 5")
+    parser.add_argument("--seed", type=int, default=1, help="default 1")
+    parser.add_argument("--out", type=Path, default=Path("out/ceilings.json"))
+    given = parser.parse_args(arguments)
+    if given.ranks < 2 or given.steps < 1 or given.warm_up < 1:
+        parser.error("--ranks is at least 2, --steps and --warm-up are at least 1")
+    for name in given.methods:
+        try:
+            check_name(name)
+        except ValueError as cause:
+            parser.error(str(cause))
+    return given
+
+
+def measure(given: argparse.Namespace, cells: list[dict]) -> int:
+    """Appends the cells, as they are done, and writes them; 1 where one failed."""
+    status = 0
+    for network in given.networks:
+        for link in given.links:
+            cell = Cell(network, link, given)
+            try:
+                cells.append(run_cell(cell))
+            except RanksFailed as cause:
+                print(f"{cell}: {cause}", file=sys.stderr)
+                status = 1
+            given.out.write_text(json.dumps(cells, indent=1) + "\n")
+    return status
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 with all cells, 1 where some failed, 130 after Ctrl-C."""
+    given = parse(sys.argv[1:] if arguments is None else arguments)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    cells: list[dict] = []
+    status = exit_status(
+        "lab.probes.ceilings",
+        lambda: measure(given, cells),
+        NamespaceError,
+        interrupted="interrupted; what is done is kept",
+    )
+    if cells:
+        print(table_of(cells))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

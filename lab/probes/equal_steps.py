@@ -1,0 +1,168 @@
+"""What codecs do to models after the same number of steps: loss and accuracy on held-out data.
+
+    DELTAWIRE_DATA=... python -m lab.probes.equal_steps lstm --seeds 1 2 3
+    DELTAWIRE_DATA=... python -m lab.probes.equal_steps transformer --methods plain 3lc int8
+
+Ranks are processes of this machine that train with DDP, each on its own batches, which are the same
+for every method. "plain" is DDP's own exchange, anything else a spec of deltawire's. LeNet5 and
+ResNet-20 train with SGD and momentum 0.9, the LSTM and the transformer with Adam. Accuracy is the
+share of held-out images, or of next words or characters, that the model's first guess gets right.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltawire
+import deltawire.torch
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from lab.command.program import exit_status, make_parser
+from lab.models.trainings import SIZES, TRAININGS, Training, make_optimizer, make_training
+from lab.probes.ceilings.contestants import PLAIN
+from lab.ranks.launcher import Launcher, RanksFailed
+from lab.ranks.rank import Line, Place, process_group
+
+_METHODS = (PLAIN, "3lc:s=1.75", "ring(gcomp)", "gather(sbc:p=1%)", "powersgd:rank=4", "int8")
+_GROUP_SECONDS = 1800.0  # rank 0 alone evaluates meanwhile
+_OPTIMIZERS = {"lstm": "adam", "transformer": "adam"}  # others: sgd
+
+
+@dataclasses.dataclass
+class Row:
+    """What a method came to with one seed. Loss and accuracy are NaN where it diverged."""
+
+    method: str
+    seed: int
+    loss: float
+    accuracy: float
+    sent_mb: float
+
+
+@torch.no_grad()
+def held_out(training: Training) -> tuple[float, float]:
+    """Mean loss and accuracy."""
+    training.network.eval()
+    losses, right, count = 0.0, 0, 0
+    for arguments, targets in training.held_out:
+        outputs = training.network(*arguments).flatten(0, targets.dim() - 1)
+        flat = targets.flatten()
+        losses += training.criterion(outputs, flat).item() * len(flat)
+        right += (outputs.argmax(1) == flat).sum().item()
+        count += len(flat)
+    return losses / count, right / count
+
+
+def train(name: str, method: str, seed: int, given: argparse.Namespace) -> Row:
+    """On this rank, together with the others."""
+    training = make_training(name, given.size, seed * given.ranks + dist.get_rank())
+    optimizer = make_optimizer(training, _OPTIMIZERS.get(name, "sgd"))
+    model = DistributedDataParallel(training.network)
+    sent = float("nan")
+    with contextlib.ExitStack() as stack:
+        hook = None
+        if method != PLAIN:
+            seen = optimizer if deltawire.uses_significance(method) else None
+            hook = deltawire.torch.register(model, method, optimizer=seen)
+            stack.callback(hook.close)
+        for step in range(given.steps):
+            optimizer.zero_grad()
+            training.loss_at(step, model).backward()
+            optimizer.step()
+        if hook is not None:
+            sent = hook.metrics()["traffic_bytes_sent"] / 1e6
+    loss, accuracy = held_out(training) if dist.get_rank() == 0 else (0.0, 0.0)
+    return Row(method, seed, loss, accuracy, sent)
+
+
+def _rank(place: Place, line: Line, given: argparse.Namespace) -> None:
+    """All seeds and methods; rank 0 sends the rows."""
+    with process_group(place, _GROUP_SECONDS):
+        for seed in given.seeds:
+            for method in given.methods:
+                row = train(given.network, method, seed, given)
+                if place.rank == 0:
+                    line.send(row)
+        dist.barrier()
+
+
+def rows_of(given: argparse.Namespace) -> Iterator[Row]:
+    """The rows, as they come. Raises RanksFailed."""
+    with Launcher(_rank, given.ranks) as ranks:
+        ranks.start(given)
+        yield from ranks.messages()
+
+
+def table_of(rows: list[Row]) -> str:
+    """Markdown: medians over the seeds, and all accuracies; points are against plain's median."""
+    lines = [
+        "| method | loss | accuracy % (seeds) | points | MB sent |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    methods = dict.fromkeys(row.method for row in rows)
+    medians = {}
+    for method in methods:
+        own = [row for row in rows if row.method == method]
+        medians[method] = 100 * statistics.median(row.accuracy for row in own)
+        points = medians[method] - medians.get(PLAIN, float("nan"))
+        seeds = ", ".join(f"{100 * row.accuracy:.1f}" for row in own)
+        lines.append(
+            f"| `{method}` | {statistics.median(row.loss for row in own):.3f} "
+            f"| {medians[method]:.1f} ({seeds}) | {points:+.1f} | {own[0].sent_mb:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser("lab.probes.equal_steps", __doc__)
+    networks = [name for name in TRAININGS if name != "logistic"]
+    parser.add_argument("network", choices=networks)
+    parser.add_argument("--methods", nargs="+", default=list(_METHODS), metavar="NAME")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default 1")
+    parser.add_argument("--steps", type=int, default=200, help="default 200")
+    parser.add_argument("--ranks", type=int, default=4, help="default 4")
+    parser.add_argument("--size", choices=SIZES, default="large", help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path, help="a file for the rows")
+    given = parser.parse_args(arguments)
+    for name in given.methods:
+        try:
+            if name != PLAIN:
+                deltawire.canonical_spec(name)
+        except deltawire.InvalidArgumentError as cause:
+            parser.error(f"method '{name}': {cause}; or {PLAIN}")
+    return given
+
+
+def run(given: argparse.Namespace) -> None:
+    """Trains, and prints the table."""
+    rows: list[Row] = []
+    for row in rows_of(given):
+        rows.append(row)
+        print(
+            f"{row.method}, seed {row.seed}: loss {row.loss:.3f}, {100 * row.accuracy:.1f} %",
+            file=sys.stderr,
+            flush=True,
+        )
+    print(table_of(rows))
+    if given.json is not None:
+        given.json.write_text(
+            json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 with a table, 1 without."""
+    given = parse(sys.argv[1:] if arguments is None else arguments)
+    return exit_status("lab.probes.equal_steps", lambda: run(given), RanksFailed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Training under faults: ranks are killed, cut off, frozen, and recover."""

@@ -1,0 +1,161 @@
+"""Real links: a network namespace for each rank, a veth pair to a bridge, and `tbf` in both
+directions.
+
+The bridge lives in a namespace of its own, so that nothing of the host's network is touched. Needs
+root and iproute2 (`ip`, `tc`); Linux only."""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+from lab.ranks.links import BURST_BYTES
+
+_QUEUE = "100ms"  # what tbf lets wait before it drops: about a slow switch's buffer
+_NETWORK = "10.71.0"
+_CLONE_NEWNET = 0x40000000  # of sched.h
+
+
+class NamespaceError(Exception):
+    """Namespaces that can't be made here: one line that says why and what to do."""
+
+
+class Namespaces:
+    """A star of `ranks` namespaces. Use as a context manager: they are removed whatever happens.
+    SIGTERM and SIGHUP, which would end the program at once, are as Ctrl-C meanwhile: an exception.
+    (For SIGKILL there is no help: `ip netns list` shows what it has left.)
+
+    Attributes:
+        interface: the name of every rank's interface inside its namespace.
+    """
+
+    interface = "link0"
+
+    def __init__(self, ranks: int, bytes_per_second: float | None) -> None:
+        self._bits_per_second = None if bytes_per_second is None else round(8 * bytes_per_second)
+        self._hub = f"deltawire-{os.getpid()}-hub"
+        self._names = [f"deltawire-{os.getpid()}-{rank}" for rank in range(ranks)]
+        self._caught: list[int] = []  # signals that are an exception as long as these are there
+
+    def __enter__(self) -> "Namespaces":
+        _check_rights()
+        try:
+            self._catch_signals()
+            self._build()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *unused) -> None:
+        self.remove()
+
+    def address(self, rank: int) -> str:
+        """The rank's address, which all others reach."""
+        return f"{_NETWORK}.{rank + 1}"
+
+    def command_prefix(self, rank: int) -> list[str]:
+        """What to write before a command to run it in the rank's namespace."""
+        return ["ip", "netns", "exec", self._names[rank]]
+
+    def name(self, rank: int) -> str:
+        """Of the rank's namespace, as `ip netns` takes it."""
+        return self._names[rank]
+
+    def enter(self, rank: int) -> None:
+        """`enter_namespace` with the rank's."""
+        enter_namespace(self.name(rank))
+
+    def change_rate(self, bytes_per_second: float) -> None:
+        """Of all links, while they are in use."""
+        self._bits_per_second = round(8 * bytes_per_second)
+        for rank, name in enumerate(self._names):
+            self._slow_down(name, self.interface)
+            self._slow_down(self._hub, f"port{rank}")
+
+    def remove(self) -> None:
+        """Deletes the namespaces; their interfaces go with them."""
+        for number in self._caught:  # no exception in between
+            signal.signal(number, signal.SIG_IGN)
+        for name in [*self._names, self._hub]:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        for number in self._caught:
+            signal.signal(number, signal.SIG_DFL)
+        self._caught.clear()
+
+    def _catch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # which alone may
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
+                self._caught.append(number)
+
+    def _build(self) -> None:
+        _run("ip", "netns", "add", self._hub)
+        _run("ip", "-n", self._hub, "link", "add", "hub", "type", "bridge")
+        _run("ip", "-n", self._hub, "link", "set", "hub", "up")
+        for rank, name in enumerate(self._names):
+            port = f"port{rank}"
+            _run("ip", "netns", "add", name)
+            _run("ip", "-n", name, "link", "set", "lo", "up")
+            _run(
+                *("ip", "-n", name, "link", "add", self.interface, "type", "veth"),
+                *("peer", "name", port, "netns", self._hub),
+            )
+            _run("ip", "-n", self._hub, "link", "set", port, "master", "hub", "up")
+            address = f"{self.address(rank)}/24"
+            _run("ip", "-n", name, "address", "add", address, "dev", self.interface)
+            _run("ip", "-n", name, "link", "set", self.interface, "up")
+            self._slow_down(name, self.interface)  # what the rank sends
+            self._slow_down(self._hub, port)  # what the rank receives
+
+    def _slow_down(self, namespace: str, device: str) -> None:
+        if self._bits_per_second is None:
+            return
+        _run(
+            *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
+            *("rate", f"{self._bits_per_second}bit", "burst", str(BURST_BYTES), "latency", _QUEUE),
+        )
+
+
+def enter_namespace(name: str) -> None:
+    """Moves the calling thread, and those that it starts from now on, into a namespace."""
+    with open(f"/var/run/netns/{name}") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+            raise NamespaceError(f"setns failed: {os.strerror(ctypes.get_errno())}")
+
+
+def interface_bytes(interface: str) -> tuple[int, int]:
+    """(sent, received) by an interface in the calling thread's namespace, headers included."""
+    for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == interface:
+            numbers = counts.split()
+            return int(numbers[8]), int(numbers[0])
+    raise NamespaceError(f"there is no interface {interface}")
+
+
+def _check_rights() -> None:
+    for tool in ("ip", "tc"):
+        if shutil.which(tool) is None:
+            raise NamespaceError(
+                f"--namespaces needs the program '{tool}'; install it: apt-get install iproute2"
+            )
+    if os.geteuid() != 0:
+        raise NamespaceError(
+            "--namespaces needs root to make network namespaces; run it with sudo, or leave it out"
+        )
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = " ".join(done.stderr.split()) or f"status {done.returncode}"
+        raise NamespaceError(
+            f"--namespaces: '{' '.join(command)}' failed ({reason}); this machine or container may "
+            "not allow network namespaces: leave --namespaces out"
+        )

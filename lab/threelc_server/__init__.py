@@ -1,1 +1,0 @@
-"""3LC's parameter server over slow links: time and traffic of a step, beside `direct`."""

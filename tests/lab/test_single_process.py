@@ -1,0 +1,43 @@
+"""Training in one process: what a codec loses goes where it should, and the lines say so."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.probes import single_process
+
+
+@pytest.mark.parametrize("with_residual", [True, False])
+def test_what_was_lost_comes_later(with_residual: bool) -> None:
+    coder = single_process.Coder("3lc", with_residual)
+    gradient = np.linspace(-1, 1, 300, dtype=np.float32)
+    sums = sum(coder.through(0, gradient).astype(np.float64) for _ in range(20))
+    error = np.abs(sums - 20 * gradient).max()
+    # A residual stays below the largest value; without one the same error is made 20 times.
+    assert error < 1.5 if with_residual else error > 5
+    assert coder.elements == 20 * 300
+    assert 0 < coder.bits < 32 * coder.elements
+
+
+def test_small_tensors_pass_as_they_are() -> None:
+    gradient = np.linspace(-1, 1, single_process.MIN_ELEMENTS - 1, dtype=np.float32)
+    assert np.array_equal(single_process.Coder("3lc", True).through(0, gradient), gradient)
+
+
+def test_a_line_for_each_codec(image_folder: Path, capsys: pytest.CaptureFixture) -> None:
+    options = ["--data", str(image_folder), "--steps", "2", "--ranks", "2", "--batch", "8"]
+    assert single_process.main(["fp32", "3lc", *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["fp32", "3lc"]
+    bits = [float(line.split()[-2]) for line in lines]
+    assert bits[0] >= 32 > bits[1]
+
+
+def test_an_error_is_one_line(image_folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert single_process.main(["fp32", "--data", str(image_folder)]) == 1
+    assert "take a smaller batch" in capsys.readouterr().err
+    few = ["--data", str(image_folder), "--batch", "8"]
+    assert single_process.main(["4lc", *few]) == 1
+    assert "4lc" in capsys.readouterr().err
+    assert single_process.main(["fp32", "--data", str(image_folder / "none")]) == 1

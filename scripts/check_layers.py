@@ -2,7 +2,8 @@
 """Checks the rules of the house that a compiler does not: which layer may include which, how long
 files and functions may be, what kernels may lean on, and names that say nothing.
 
-The rules of the layers stand in docs/architecture.md, in the table between the `layers` markers.
+The rules of the layers stand in docs/design/architecture.md, in the table between the `layers`
+markers.
 
 usage: scripts/check_layers.py [ROOT]     exit status 1 if anything is wrong
 """
@@ -61,7 +62,7 @@ class Layer:
 
 
 class TableError(Exception):
-    """The table in docs/architecture.md cannot be read."""
+    """The table in docs/design/architecture.md cannot be read."""
 
 
 def _cell_names(cell: str) -> frozenset[str]:
@@ -69,8 +70,8 @@ def _cell_names(cell: str) -> frozenset[str]:
 
 
 def read_layers(root: Path) -> dict[str, Layer]:
-    """The table of docs/architecture.md by layer name."""
-    page = root / "docs" / "architecture.md"
+    """The table of docs/design/architecture.md by layer name."""
+    page = root / "docs" / "design" / "architecture.md"
     found = TABLE.search(page.read_text(encoding="utf-8")) if page.is_file() else None
     if found is None:
         raise TableError(f"{page}: no table between <!-- layers --> and <!-- /layers -->")
@@ -168,7 +169,8 @@ class Checker:
 
     def _layer_problem(self, path: Path, layer: Layer | None, target: str) -> str | None:
         if layer is None:
-            return None if "/" not in target else "this folder has no row in docs/architecture.md"
+            unknown = "this folder has no row in docs/design/architecture.md"
+            return unknown if "/" in target else None
         if target.startswith(PUBLIC):
             return self._public_problem(layer, target.removeprefix(PUBLIC))
         if path.is_relative_to(self.root / "include"):
@@ -180,7 +182,7 @@ class Checker:
         if layer.folder.startswith("src/") or owner in layer.layers:
             allowed = layer.layers | {layer.name}
             if owner not in allowed:
-                return f"{layer.name} may use only {_names(allowed)} (docs/architecture.md)"
+                return f"{layer.name} may use only {_names(allowed)} (docs/design/architecture.md)"
             return self._codec_problem(path, target)
         if (self.root / layer.folder / target).is_file() or (path.parent / target).is_file():
             return None
@@ -192,13 +194,13 @@ class Checker:
     def _public_problem(self, layer: Layer, header: str) -> str | None:
         home = self.home_of_header.get(header)
         if home is None:
-            return "this header has no layer; add it to the table in docs/architecture.md"
+            return "this header has no layer; add it to the table in docs/design/architecture.md"
         sees_all = not layer.folder.startswith("src/") or "public" in layer.contracts
         if sees_all or home in layer.layers | {layer.name} or header in layer.contracts:
             return None
         return (
             f"it belongs to {home}, but {layer.name} may use only "
-            f"{_names(layer.layers | {layer.name})} (docs/architecture.md)"
+            f"{_names(layer.layers | {layer.name})} (docs/design/architecture.md)"
         )
 
     def _codec_problem(self, path: Path, target: str) -> str | None:
@@ -231,7 +233,7 @@ class Checker:
         for path in sorted([*folder.glob("*.h"), *folder.glob("*.hpp")]):
             if path.name not in self.home_of_header:
                 self._report(
-                    path, 1, "no layer owns it; add it to the table in docs/architecture.md"
+                    path, 1, "no layer owns it; add it to the table in docs/design/architecture.md"
                 )
 
 
@@ -268,9 +270,9 @@ def main(arguments: list[str]) -> int:
         return 1
     print(*violations, sep="\n", end="\n" if violations else "")
     if violations:
-        print(f"{len(violations)} violations of the rules in docs/architecture.md")
+        print(f"{len(violations)} violations of the rules in docs/design/architecture.md")
         return 1
-    print("layers, lengths and names: all as docs/architecture.md says")
+    print("layers, lengths and names: all as docs/design/architecture.md says")
     return 0
 
 

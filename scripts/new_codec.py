@@ -2,7 +2,7 @@
 """Makes the folder of a new codec that works at once: the upper half of each value, to be edited.
 
 It writes src/codecs/NAME/ from scripts/codec_template/, with the next free id, and a line in
-CHANGELOG.md. docs/adding-a-codec.md says what each file is for and what remains to be done.
+CHANGELOG.md. docs/design/adding-a-codec.md says what each file is for and what remains to be done.
 
 usage: scripts/new_codec.py NAME [--root TREE]     exit status 2 for a name that won't do
 """
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"scripts/new_codec.py: {refused}", file=sys.stderr)
         return 2
     print(*made, sep="\n")
-    print("next: build and test it as docs/adding-a-codec.md says, section 4")
+    print("next: build and test it as docs/design/adding-a-codec.md says, section 4")
     return 0
 
 

@@ -1,4 +1,4 @@
-// The table of all codecs, in Markdown: `deltawire codecs --markdown`, and docs/compare.md's.
+// The table of all codecs, in Markdown: `deltawire codecs --markdown`, and docs/reference/compare.md's.
 #pragma once
 
 #include <string>

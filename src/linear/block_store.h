@@ -2,7 +2,7 @@
 //
 // The file is also what a cache is: rows as they were parsed, so that the next training need not parse them
 // again. It holds numbers as they lie in memory, and is of no use on a machine of another byte order, which
-// takes it for another's. docs/sparse-linear.md has its form.
+// takes it for another's. docs/guides/sparse-linear.md has its form.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // A rank's checkpoint as a file: what it is of, then arrays one after another, then a checksum of all.
-// docs/sparse-linear.md has its form. Numbers lie as in the memory of the machine that wrote them; one of
+// docs/guides/sparse-linear.md has its form. Numbers lie as in the memory of the machine that wrote them; one of
 // another byte order takes the file for another's.
 //
 // Errors, of all: kIo; kCorrupt for a file that is none, or was cut or changed; kUnsupportedVersion. Messages

@@ -15,7 +15,7 @@ namespace deltawire::linear {
 namespace {
 
 constexpr float kLarge = 1e18F;  // what no training comes to that ends well; its square is a float still
-// No reducer's: theirs count up from the step (docs/format.md).
+// No reducer's: theirs count up from the step (docs/reference/format.md).
 constexpr Tag kParcelsTag = Tag{0xDE17A} << 44;
 constexpr Tag kPairsTag = Tag{0xDE17B} << 44;
 

@@ -1,4 +1,4 @@
-"""lab/owner_load.py: the deal is the one of docs/format.md, and balances skewed keys."""
+"""lab/owner_load.py: the deal is the one of docs/reference/format.md, and balances skewed keys."""
 
 import sys
 

@@ -68,11 +68,11 @@ def test_readmes_rows_have_the_optimizers_that_the_demo_gives_them():
     assert [own_optimizer(row, settings) for row in methods.METHODS if row.late] == [
         ", momentum 0, rate x 5"
     ]
-    for page in ("compare.md", "choose-a-codec.md", "reading-the-report.md"):
+    for page in ("reference/compare.md", "start/choose-a-codec.md", "guides/reading-the-report.md"):
         text = " ".join((readme.ROOT / "docs" / page).read_text().split())
         assert re.search("momentum 0,? (and|rate x) (5|five)", text), page
     for codec in late_codecs._LATE:
-        assert f"`{codec}" in (readme.ROOT / "docs" / "choose-a-codec.md").read_text()
+        assert f"`{codec}" in (readme.ROOT / "docs" / "start" / "choose-a-codec.md").read_text()
 
 
 def test_figures_reach_readme_and_its_plot(tmp_path: Path):

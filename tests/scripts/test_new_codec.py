@@ -15,7 +15,12 @@ SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 import mutant_list  # noqa: E402
 
-HOUSE = ("CHANGELOG.md", "docs/architecture.md", "scripts/mutants/codecs.txt", "pyproject.toml")
+HOUSE = (
+    "CHANGELOG.md",
+    "docs/design/architecture.md",
+    "scripts/mutants/codecs.txt",
+    "pyproject.toml",
+)
 FILES = {
     *("spec.md", "third.cc", "third_ops.h", "third_ref.cc", "third_test.cc", "third_decoder.py"),
     "third_mutants.txt",

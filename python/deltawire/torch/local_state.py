@@ -94,7 +94,7 @@ def _by_rank(state: dict) -> dict:
 @torch.no_grad()
 def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
     """What the rank at `place` goes on with, but for the residuals: of what the old ranks have
-    moved since the last round, the mean over its share of the line (docs/checkpoints.md).
+    moved since the last round, the mean over its share of the line (docs/guides/checkpoints.md).
 
     Args:
         flats: of all ranks that have saved, in their order.

@@ -3,7 +3,7 @@
 A step of both counts whole or not at all. Its native means are handed over when the step's vote is
 through, and a rank votes only when it holds them: the last thing that a step exchanges is one
 number that stands for its native buckets, submitted when they are over, NaN where one of them is
-not finite. The vote compares a digest of their means besides (docs/commit.md).
+not finite. The vote compares a digest of their means besides (docs/design/commit.md).
 """
 
 import dataclasses

@@ -89,7 +89,8 @@ class ParameterServer(ServedRank):
             backward().
         snapshot: a folder, of this machine or shared: every rank writes what it needs to go on, and
             where all servers have snapshots of a step, training goes on from the newest such one
-            (docs/parameter-server.md). It may go on with other workers, and another number of them.
+            (docs/guides/parameter-server.md). It may go on with other workers, or
+            another number of them.
         every: steps between two snapshots, with `snapshot`.
         timeout: seconds that a server waits for the workers' gradients, and a worker for the
             servers, before it gives up and names whom it waits for: longer than the longest pause

@@ -1,5 +1,5 @@
 """trace(): writes the gradients of a training run to a folder, for `deltawire.read_trace` and every
-tool that takes numbers (docs/traces.md)."""
+tool that takes numbers (docs/guides/traces.md)."""
 
 import logging
 import os

@@ -58,8 +58,8 @@ def register(
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
             says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto": the native all-reduce while it
-            measures, and then what rank 0's plan says (docs/planner.md, "In training"); dense
-            gradients on the CPU, without optimizer= and link=.
+            measures, and then what rank 0's plan says (docs/guides/planner.md, "In training");
+            dense gradients on the CPU, without optimizer= and link=.
         optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
@@ -77,7 +77,7 @@ def register(
         token: a secret of all ranks, 16 bytes or more, never sent. Default: DELTAWIRE_TOKEN of the
             environment, else random bytes of rank 0, sent through the process group.
         link: a token bucket on this rank's traffic: the rate of a thin line, so that no packet is
-            lost in its queue (docs/ceilings.md), or a lower one, to see how that would do.
+            lost in its queue (docs/results/ceilings.md), or a lower one, to see how that would do.
         revert: of a step that fails, all gradients alike: "exact" (it never happened: compute its
             gradients again; costs a second buffer of the residuals' size) or "fold" (its gradients
             wait in the residuals, which `state_dict` has, and are sent later: go on with the next
@@ -92,10 +92,10 @@ def register(
         tier: of "auto" alone: what its codecs may lose, "lossless", "near-lossless" (the default:
             bfloat16's rounding at most) or "lossy"; equal on all ranks.
         native_below: buckets whose gradients take fewer bytes than this go through the process
-            group's own all-reduce, exact, in the same step as the coded ones (docs/planner.md,
-            "Native buckets"); so do all of the first step where the codec keeps residuals. A model
-            on the CPU, dense gradients, nothing before the codec, no link=. Default: none. Equal on
-            all ranks.
+            group's own all-reduce, exact, in the same step as the coded ones
+            (docs/guides/planner.md, "Native buckets"); so do all of the first step where the codec
+            keeps residuals. A model on the CPU, dense gradients, nothing before the codec, no
+            link=. Default: none. Equal on all ranks.
         summary_every: steps between lines about them that rank 0 logs (logger "deltawire", INFO).
 
     Returns:

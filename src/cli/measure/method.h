@@ -28,7 +28,7 @@ struct MeasureOptions {
   int streams = 8;       // of random numbers, for methods that draw some
 };
 
-// What was not measured is kUnknown, because of `failed`. The figures are defined in docs/compare.md.
+// What was not measured is kUnknown, because of `failed`. The figures are defined in docs/reference/compare.md.
 struct Row {
   std::string input;
   Method method;

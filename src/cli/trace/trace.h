@@ -1,4 +1,4 @@
-// A trace's table of contents, trace.json: docs/traces.md is its specification.
+// A trace's table of contents, trace.json: docs/guides/traces.md is its specification.
 #pragma once
 
 #include <cstdint>

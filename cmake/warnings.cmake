@@ -1,5 +1,5 @@
 # Flags that every target of the project gets. Codec arithmetic must not depend on the compiler's mood,
-# so contraction to FMA is off everywhere and fast-math is never on (docs/determinism.md).
+# so contraction to FMA is off everywhere and fast-math is never on (docs/design/determinism.md).
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

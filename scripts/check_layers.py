@@ -78,7 +78,7 @@ class Layer:
 
 
 class TableError(Exception):
-    """The table in docs/architecture.md cannot be read."""
+    """The table in docs/design/architecture.md cannot be read."""
 
 
 def _cell_names(cell: str) -> frozenset[str]:
@@ -86,8 +86,8 @@ def _cell_names(cell: str) -> frozenset[str]:
 
 
 def read_layers(root: Path) -> dict[str, Layer]:
-    """The table of docs/architecture.md by layer name."""
-    page = root / "docs" / "architecture.md"
+    """The table of docs/design/architecture.md by layer name."""
+    page = root / "docs" / "design" / "architecture.md"
     found = TABLE.search(page.read_text(encoding="utf-8")) if page.is_file() else None
     if found is None:
         raise TableError(f"{page}: no table between <!-- layers --> and <!-- /layers -->")
@@ -204,7 +204,8 @@ class Checker:
 
     def _layer_problem(self, path: Path, layer: Layer | None, target: str) -> str | None:
         if layer is None:
-            return None if "/" not in target else "this folder has no row in docs/architecture.md"
+            unknown = "this folder has no row in docs/design/architecture.md"
+            return unknown if "/" in target else None
         if target.startswith(PUBLIC):
             return self._public_problem(layer, target.removeprefix(PUBLIC))
         if path.is_relative_to(self.root / "include"):
@@ -216,7 +217,7 @@ class Checker:
         if layer.whole_row or owner in layer.layers:
             allowed = layer.layers | {layer.name}
             if owner not in allowed:
-                return f"{layer.name} may use only {_names(allowed)} (docs/architecture.md)"
+                return f"{layer.name} may use only {_names(allowed)} (docs/design/architecture.md)"
             return self._codec_problem(path, target)
         if (self.root / layer.folder / target).is_file() or (path.parent / target).is_file():
             return None
@@ -234,7 +235,7 @@ class Checker:
             return None
         return (
             f"it belongs to {home}, but {layer.name} may use only "
-            f"{_names(layer.layers | {layer.name})} (docs/architecture.md)"
+            f"{_names(layer.layers | {layer.name})} (docs/design/architecture.md)"
         )
 
     def _codec_problem(self, path: Path, target: str) -> str | None:
@@ -267,7 +268,7 @@ class Checker:
         for path in sorted([*folder.glob("*.h"), *folder.glob("*.hpp")]):
             if path.name not in self.home_of_header:
                 self._report(
-                    path, 1, "no layer owns it; add it to the table in docs/architecture.md"
+                    path, 1, "no layer owns it; add it to the table in docs/design/architecture.md"
                 )
 
 
@@ -354,7 +355,7 @@ def main(arguments: list[str]) -> int:
         print(f"question: {question}")
     print(*violations, sep="\n", end="\n" if violations else "")
     if violations:
-        print(f"{len(violations)} violations of the rules in docs/architecture.md")
+        print(f"{len(violations)} violations of the rules in docs/design/architecture.md")
         return 1
     print("layers, lengths, classes and names: all as docs/architecture.md says")
     return 0

@@ -3,7 +3,7 @@
 
 What they say comes from the registry (`deltawire codecs --json`) and from each codec's spec.md: the
 table "in short" behind its first paragraph, and the sections that it has. The table of
-docs/compare.md is what `deltawire codecs --markdown` prints.
+docs/reference/compare.md is what `deltawire codecs --markdown` prints.
 
 usage: scripts/codec_tables.py [--check] [--binary BINARY] [--root TREE]
        --check writes nothing; exit status 1 when a table is stale
@@ -68,22 +68,22 @@ class Codec:
 
 
 Row = Callable[[Codec], tuple[str, ...]]
-# Of each page the head of its table, and a codec's row; one whose last cell is empty is left out.
+# For each page: the head of its table, and a codec's row, left out where its last cell is empty.
 TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     "README.md": (
         ("codec", "what it does", "loses", "pattern"),
         lambda c: (c.name, c.short["does"], c.short["loses"], f"`{c.facts['default_pattern']}`"),
     ),
-    "docs/algorithms.md": (
+    "docs/reference/algorithms.md": (
         ("codec", "choose it for", "do not choose it for", "default pattern"),
         lambda c: (
-            c.page("docs/", c.name),
+            c.page("docs/reference/", c.name),
             c.short["choose it for"],
             c.short["do not choose it for"],
             f"`{c.facts['default_pattern']}`",
         ),
     ),
-    "docs/format.md": (
+    "docs/reference/format.md": (
         ("id", "codec", "scalars", "error feedback", "NaN and Inf", "`chunk_elements`"),
         lambda c: (
             c.codec_id(),
@@ -94,21 +94,21 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
             f"{c.facts['chunk_elements']:,}",
         ),
     ),
-    "docs/errata.md": (
+    "docs/reference/errata.md": (
         ("codec", "after", "departures"),
         lambda c: (
             c.name,
             c.facts["source"],
-            c.link("docs/", "Departures from the paper", "what and why"),
+            c.link("docs/reference/", "Departures from the paper", "what and why"),
         ),
     ),
-    "docs/determinism.md": (
+    "docs/design/determinism.md": (
         ("codec", "what fixes its bytes"),
-        lambda c: (c.name, c.link("docs/", "The same bytes everywhere", "its rules")),
+        lambda c: (c.name, c.link("docs/design/", "The same bytes everywhere", "its rules")),
     ),
 }
 
-PRINTED = "docs/compare.md"  # its table is the program's own
+PRINTED = "docs/reference/compare.md"  # its table is the program's own
 
 
 def printed_table(binary: str) -> str:

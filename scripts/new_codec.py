@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"scripts/new_codec.py: {refused}", file=sys.stderr)
         return 2
     print(*made, sep="\n")
-    print("next: build and test it as docs/adding-a-codec.md says, section 4")
+    print("next: build and test it as docs/design/adding-a-codec.md says, section 4")
     return 0
 
 

@@ -121,7 +121,7 @@ def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
     if (int(tag[1]), int(tag[2])) > GLIBC:
         sys.exit(
             f"wheels: {wheel.name} needs a newer glibc than {GLIBC[0]}.{GLIBC[1]}, which "
-            "docs/installing.md promises; `objdump -T` of what it holds shows the function"
+            "docs/start/installing.md promises; `objdump -T` of what it holds shows the function"
         )
     return Wheel(Path(shutil.copy(wheel, out)), time.monotonic() - begin)
 

@@ -1,4 +1,4 @@
-// deltawire trace info FOLDER, deltawire trace replay FOLDER: recorded gradients (docs/traces.md).
+// deltawire trace info FOLDER, deltawire trace replay FOLDER: recorded gradients (docs/guides/traces.md).
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -235,7 +235,7 @@ void add_trace_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("trace", "Look into recorded gradients, or send them");
   command->require_subcommand(1);
   command->footer(
-      "A trace is a folder with gradients of a training run (docs/traces.md); 'deltawire compare' takes one, "
+      "A trace is a folder with gradients of a training run (docs/guides/traces.md); 'deltawire compare' takes one, "
       "too.\n\n"
       "Examples:\n"
       "  deltawire trace info trace/\n"

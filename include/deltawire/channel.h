@@ -184,7 +184,7 @@ class DELTAWIRE_API Channel {
   // The residual of a part; empty where there is none. Valid until the next call.
   virtual std::span<const float> residual(std::string_view name, std::uint64_t first) const = 0;
 
-  // All residuals as bytes (docs/format.md, "Channel state"), and back. kState while a transaction is open;
+  // All residuals as bytes (docs/reference/format.md, "Channel state"), and back. kState while a transaction is open;
   // load replaces everything or, on error (kTruncated, kCorrupt, kUnsupportedVersion, kMismatch for another
   // codec's state), nothing.
   virtual Result<std::vector<std::byte>> save() const = 0;

@@ -110,7 +110,7 @@ struct MeshOptions {
   // may be started again, as another process.
   std::optional<Endpoint> rendezvous;
   Token token{};  // equal on all ranks, never sent; who can't prove to know it is a
-                  // stranger; TCP only. docs/security.md says what it is good for
+                  // stranger; TCP only. docs/reference/security.md says what it is good for
   // <= 1024 bytes: what all ranks must have alike, e.g. agreed_settings (deltawire/reducer.h). Compared once
   // all have come: kMismatch on every rank, with the words that differ; it names a rank of the fewest who
   // have other settings than most, of two as large groups not the one with the lowest rank.

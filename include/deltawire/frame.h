@@ -1,4 +1,4 @@
-// The frame: the self-describing, checksummed unit of the wire. docs/format.md is its specification.
+// The frame: the self-describing, checksummed unit of the wire. docs/reference/format.md is its specification.
 //
 //   header | segments, each with its chunks' lengths and checksums | payload
 //
@@ -34,7 +34,7 @@ struct MessageId {
   std::uint16_t rank = 0;    // the sender
   std::uint16_t world = 1;   // ranks in the job
   std::uint16_t bucket = 0;  // of the step
-  std::uint16_t stage = 0;   // which message of the bucket (docs/format.md, "Buckets and stages")
+  std::uint16_t stage = 0;   // which message of the bucket (docs/reference/format.md, "Buckets and stages")
   // The parts' values are so many times what they mean (a loss scale): finite, above 0. A residual remembers
   // the scale of what it holds and follows: multiplied by new / old, rounded once, before the input is added.
   // Powers of two change no bit but where values leave float32's range: small ones become subnormal or 0.

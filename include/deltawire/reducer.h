@@ -140,7 +140,7 @@ struct SavedRanks {
 // Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank
 // and on every other that lives, the transport aborted (so every rank fails, by the deadline at the latest,
 // and names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is
-// the last step that counts, the same on every rank that lives; docs/commit.md has the rule and its limits. A
+// the last step that counts, the same on every rank that lives; docs/design/commit.md has the rule and its limits. A
 // step whose finish returned its Report counts, and a failure after that is an error of the next one. The
 // reducer may go on with a new transport. With Revert::kExact the residuals then have the input of no bucket
 // of the step: give all of them again. With kFold they have that of every bucket that was begun, and of no
@@ -176,7 +176,7 @@ class DELTAWIRE_API Reducer {
   // Also before the first bucket, when nothing is known yet of what was sent.
   virtual std::vector<TensorUse> explain(std::span<const Named> tensors, std::uint64_t step) const = 0;
 
-  // docs/memory.md says what to expect. Any thread may call it.
+  // docs/design/memory.md says what to expect. Any thread may call it.
   virtual Memory memory() const noexcept = 0;
 
   // Channel::mask_sent for a whole tensor, after its step has been committed. kInvalidArgument for patterns

@@ -17,7 +17,7 @@
 namespace deltawire {
 
 // Why a call failed. The numbers are pinned: they appear in logs, in Python and in the C ABI, and are
-// never reused. docs/format.md says which of them a decoder must give for which defect.
+// never reused. docs/reference/format.md says which of them a decoder must give for which defect.
 enum class ErrorCode : std::uint16_t {
   kInvalidArgument = 1,     // a spec string, parameter, shape or call that can't be meant
   kUnknownCodec = 2,        // a codec or pattern name that the registry doesn't hold
@@ -53,7 +53,7 @@ struct Error {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string message;       // one printable line: what was wrong, where, and what to do
   int suspect = kNoSuspect;  // the rank that caused it, where one is known
-  // Where an exchange failed: the last step that counts, for every rank that lives (docs/commit.md); kNoStep
+  // Where an exchange failed: the last step that counts, for every rank that lives (docs/design/commit.md); kNoStep
   // where none does yet, and for errors of other calls.
   std::uint64_t standing_step = kNoStep;
 };

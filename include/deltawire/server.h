@@ -127,7 +127,7 @@ class DELTAWIRE_API ParameterServer {
   virtual std::uint64_t steps() const noexcept = 0;
 
   // All that this server must have to go on: its parts as workers and as the optimizer have them, the
-  // optimizer's state and rate, what waits in the pull's residual (docs/format.md, "Parameter server").
+  // optimizer's state and rate, what waits in the pull's residual (docs/reference/format.md, "Parameter server").
   // Between steps. kState after an error.
   virtual Result<std::vector<std::byte>> save() const = 0;
 

@@ -17,7 +17,7 @@ namespace deltawire {
 using Bytes = std::span<const std::byte>;
 using MutBytes = std::span<std::byte>;
 
-// Element types; the numbers are on the wire (docs/format.md) and pinned.
+// Element types; the numbers are on the wire (docs/reference/format.md) and pinned.
 enum class DType : std::uint8_t { kF32 = 1, kBF16 = 2, kF16 = 3 };
 
 // "float32", "bfloat16", "float16"; "unknown" for a number outside the enum.

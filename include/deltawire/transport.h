@@ -35,7 +35,7 @@ struct Ballot {
   bool operator==(const Ballot&) const = default;
 };
 
-// Which step counts (docs/commit.md).
+// Which step counts (docs/design/commit.md).
 struct Standing {
   std::uint64_t step = kNoStep;  // the last one that every rank voted for alike; kNoStep before the first
   std::vector<int> unheard;      // after a failure: ranks that have not said that they stand there, too
@@ -121,7 +121,7 @@ class DELTAWIRE_API Transport {
 
   // Votes for a step, and waits for everybody's ballots: all of them, in rank order, there until this rank's
   // next vote. When they are alike the step counts. When the mesh fails meanwhile, the ranks that live settle
-  // whether the step counts, alike on all of them (docs/commit.md): these ballots, if it does; else the
+  // whether the step counts, alike on all of them (docs/design/commit.md): these ballots, if it does; else the
   // error, whose standing_step is the step before. One vote at a time. Passing the deadline is kTimeout as in
   // wait(); settling may take 3 s more. std::bad_alloc: the step does not count.
   virtual Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;

@@ -215,7 +215,7 @@ class Channel:
             return np.frombuffer(bytearray(self._core.residual(name)), dtype=np.float32)
 
     def save(self) -> bytes:
-        """All residuals (docs/format.md, "Channel state"); "State" while a step is open."""
+        """All residuals (format.md, "Channel state"); "State" while a step is open."""
         with self._lock:
             return self._core.save()
 

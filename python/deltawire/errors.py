@@ -69,7 +69,7 @@ def check_state_given(state: object, several: bool = False) -> None:
 
 
 class NoMemoryError(DeltawireError, MemoryError):
-    """Memory for a step, a residual or a message could not be had (docs/memory.md)."""
+    """Memory for a step, a residual or a message could not be had (docs/design/memory.md)."""
 
 
 _BY_CODE = {

@@ -1,7 +1,8 @@
 """Which rules send most of a gradient later, and so don't go with an optimizer's momentum.
 
 What waits in a residual arrives steps later and in large pieces, and a momentum of m multiplies
-each piece by 1 / (1 - m). Measured, with SGD's momentum of 0.9: docs/compare.md, "What trains".
+each piece by 1 / (1 - m). Measured, with SGD's momentum of 0.9: docs/results/training.md,
+"Late codecs and momentum".
 """
 
 from deltawire.rule_texts import RuleText, rules_of

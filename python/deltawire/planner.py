@@ -1,6 +1,6 @@
 """The planner: how long a training step would take with each codec on a link, and whether any is
 worth it. It computes from figures that somebody has measured; `deltawire plan` and
-`deltawire.torch.register(model, "auto")` measure them (docs/planner.md)::
+`deltawire.torch.register(model, "auto")` measure them (docs/guides/planner.md)::
 
     workload = planner.ddp_workload([("weight", 1_000_000)], compute_seconds=0.03)
     figures = planner.CodecFigures("bf16", "direct", "near-lossless", 16.1, (2e-6, 4e-10),

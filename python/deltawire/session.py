@@ -60,8 +60,9 @@ class Session(ClosesAtEnd, Door):
             address: rank 0's host and a free port of it, "10.0.0.1:29600"; needed by two ranks and
                 more.
             token: what the ranks of a job know and nobody else: 16 bytes or more, hard to guess.
-                None: the environment's DELTAWIRE_TOKEN. It never travels (docs/security.md). Ranks
-                in C and C++ get theirs of it by `deltawire_token_of`, `token_of`.
+                None: the environment's DELTAWIRE_TOKEN. It is never sent
+                (docs/reference/security.md). In C and C++, `deltawire_token_of` and `token_of`
+                derive the same token from it.
             interface: address, name or interface to listen on; None: where packets to rank 0
                 leave, and on rank 0 the host in `address`.
             port: where ranks but rank 0 listen: one, or a range "29600-29699"; None:
@@ -75,8 +76,8 @@ class Session(ClosesAtEnd, Door):
             revert: what becomes of the step that fails, of all its arrays alike: "exact" (it never
                 happened: give its input again; costs a second buffer of the residuals' size) or
                 "fold" (its input waits, and is sent later: never give it again; messages stay until
-                their step ends, docs/memory.md). `save` has what waits. "fold" is refused with
-                `ring` and nonfinite="pass".
+                their step ends, docs/design/memory.md). `save` has what waits. "fold" is refused
+                with `ring` and nonfinite="pass".
             threads: that code a message; None: the process's.
             nonfinite: "error", or "pass": a step with NaN or infinities comes out as NaN on all
                 ranks and leaves no trace.

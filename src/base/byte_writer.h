@@ -1,5 +1,5 @@
 // Numbers, text and float32 values one after another, as they stand in saved states and files
-// (docs/format.md).
+// (docs/reference/format.md).
 #pragma once
 
 #include <bit>

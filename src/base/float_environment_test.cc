@@ -42,7 +42,7 @@ TEST(FloatEnvironment, KeepsSubnormalsAndRoundsToNearest) {
   EXPECT_EQ(sum, 1.0F);
 }
 
-// What CPUs do in ways of their own: docs/determinism.md says where it shows.
+// What CPUs do in ways of their own: docs/design/determinism.md says where it shows.
 TEST(FloatEnvironment, ANanOfInfinitiesHasTheCpusSign) {
   const float infinity = FloatEnvironment::pinned(std::numeric_limits<float>::infinity());
   const float nan = infinity - FloatEnvironment::pinned(std::numeric_limits<float>::infinity());

@@ -1,4 +1,4 @@
-// Versions of formats (docs/format.md, "What may never change"): each magic number has one of its own beside
+// Versions of formats (docs/reference/format.md, "What may never change"): each magic number has one of its own beside
 // it.
 #pragma once
 

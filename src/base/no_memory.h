@@ -16,7 +16,7 @@ inline Error no_memory(std::string_view while_doing) noexcept {
   try {
     error.message = "out of memory while ";
     error.message += while_doing;
-    error.message += "; docs/memory.md says what a step needs";
+    error.message += "; docs/design/memory.md says what a step needs";
     // NOLINTNEXTLINE(bugprone-empty-catch): the code alone says it.
   } catch (const std::bad_alloc&) {
   }

@@ -1,5 +1,5 @@
 // Numbers that are mostly small, 7 bits to a byte: LEB128, lowest bits first, bit 7 says that more follow.
-// A number has one form only, the shortest (docs/format.md, "Conventions").
+// A number has one form only, the shortest (docs/reference/format.md, "Conventions").
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// docs/format.md, section 3: segments without chunks. Where they may stand, which codecs may send them, what
+// docs/reference/format.md, section 3: segments without chunks. Where they may stand, which codecs may send them, what
 // they stand for; each rule is broken behind good checksums. The frame's own rules for them are in
 // wire/frame_rules_test.cc.
 #include <bit>

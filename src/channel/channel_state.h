@@ -1,4 +1,4 @@
-// Residuals as bytes and back (docs/format.md, "Channel state").
+// Residuals as bytes and back (docs/reference/format.md, "Channel state").
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// docs/format.md, section 7, rule by rule, behind good checksums; and what the residuals of a state are kept
+// docs/reference/format.md, section 7, rule by rule, behind good checksums; and what the residuals of a state are kept
 // under.
 #include <bit>
 #include <functional>

@@ -1,4 +1,4 @@
-// The head of a .dw file, as written and as read (docs/format.md, "Files").
+// The head of a .dw file, as written and as read (docs/reference/format.md, "Files").
 #pragma once
 
 #include <cstddef>

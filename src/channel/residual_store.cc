@@ -36,7 +36,7 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
                                           " elements, but its residual has " +
                                           std::to_string(entry->elements) +
                                           "; names must keep their shapes, and a state of another number "
-                                          "of ranks is loaded with those of all (docs/checkpoints.md)");
+                                          "of ranks is loaded with those of all (docs/guides/checkpoints.md)");
   }
   return entry;
 }

@@ -1,4 +1,4 @@
-// Saved optimizer states (docs/format.md, "Optimizer state").
+// Saved optimizer states (docs/reference/format.md, "Optimizer state").
 #include <bit>
 #include <cstring>
 #include <limits>

@@ -1,5 +1,5 @@
 // The exchange patterns, replayed by one rank: what it encodes, sends, receives and decodes, in an order that
-// is fixed beforehand. docs/planner.md has the pipeline in words.
+// is fixed beforehand. docs/guides/planner.md has the pipeline in words.
 #pragma once
 
 #include <cstddef>

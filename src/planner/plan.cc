@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-constexpr double kAlike = 0.05;  // share of a step: what no prediction tells apart (docs/planner.md)
+constexpr double kAlike = 0.05;  // share of a step: what no prediction tells apart (docs/guides/planner.md)
 constexpr int kScanSteps = 36;   // over nine decades of bandwidth
 constexpr int kBisections = 60;
 

@@ -161,7 +161,7 @@ class BucketExchange {
   // The dense tensors' means, one tensor after another; empty before take_staging().
   std::span<float> staged() const noexcept { return staging_.floats(); }
 
-  // The bucket's messages, where there are two kinds (docs/format.md, "Buckets and stages").
+  // The bucket's messages, where there are two kinds (docs/reference/format.md, "Buckets and stages").
   static constexpr std::uint16_t kFirstStage = 0;
   static constexpr std::uint16_t kSecondStage = 1;
   static constexpr std::uint16_t kStages = 2;

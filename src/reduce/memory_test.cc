@@ -1,4 +1,4 @@
-// What an exchange holds, in bytes of this rank's heap: the bounds that docs/memory.md states.
+// What an exchange holds, in bytes of this rank's heap: the bounds that docs/design/memory.md states.
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -155,7 +155,7 @@ const std::vector<std::size_t> kDdp{1, 6, 6, 6};
 const std::vector<std::size_t> kOne{1, 1, 1};
 const std::vector<std::size_t> kMany{24, 24, 24};
 
-// docs/memory.md has the formulas. A step of six buckets has at most four in flight. How many of `direct`'s
+// docs/design/memory.md has the formulas. A step of six buckets has at most four in flight. How many of `direct`'s
 // pieces there are at one time depends on who is ahead: what it mostly holds says nothing.
 INSTANTIATE_TEST_SUITE_P(
     Specs, Memories,

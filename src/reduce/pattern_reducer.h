@@ -17,7 +17,7 @@ namespace deltawire {
 
 struct PatternInfo {
   std::string_view name;         // in specs
-  std::string_view state_magic;  // 8 bytes at the head of a saved state (docs/format.md, "Channel state")
+  std::string_view state_magic;  // 8 bytes at the head of a saved state (docs/reference/format.md, "Channel state")
   bool key_value;                // takes tensors in this form, where the codec does
 };
 

@@ -1,4 +1,4 @@
-// A reducer's saved state: a head and the states of its channels (docs/format.md, "Channel state").
+// A reducer's saved state: a head and the states of its channels (docs/reference/format.md, "Channel state").
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The head of a saved reducer, docs/format.md, "Channel state": rule by rule.
+// The head of a saved reducer, docs/reference/format.md, "Channel state": rule by rule.
 #include "reduce/reducer_state.h"
 
 #include <functional>

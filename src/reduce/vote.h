@@ -1,5 +1,5 @@
 // The vote that ends a step: every rank tells every other that it has all of the step's means, and their
-// digest. Only when all have said so, with one digest, does the step count (docs/commit.md).
+// digest. Only when all have said so, with one digest, does the step count (docs/design/commit.md).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Saved states of servers and workers (docs/format.md, "Parameter server").
+// Saved states of servers and workers (docs/reference/format.md, "Parameter server").
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Files of snapshots (docs/format.md, "Snapshots").
+// Files of snapshots (docs/reference/format.md, "Snapshots").
 #include "deltawire/snapshot.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Votes, places and starts through real meshes: what docs/commit.md promises of them.
+// Votes, places and starts through real meshes: what docs/design/commit.md promises of them.
 #include <fstream>
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Byte offsets and bits of the frame, shared by builder and reader. docs/format.md draws it.
+// Byte offsets and bits of the frame, shared by builder and reader. docs/reference/format.md draws it.
 #pragma once
 
 #include <cstdint>

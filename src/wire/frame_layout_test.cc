@@ -1,4 +1,4 @@
-// docs/format.md, sections 3 and 5: what stands where, and how much room it takes.
+// docs/reference/format.md, sections 3 and 5: what stands where, and how much room it takes.
 #include <array>
 #include <limits>
 #include <span>

@@ -77,7 +77,7 @@ inline void repair_crc(Frame& frame) {
                                                         crc32c(all.first(kCrcAt))));
 }
 
-// As docs/format.md draws it, without the library's builder: the bytes behind offset 28 as they stand here,
+// As docs/reference/format.md draws it, without the library's builder: the bytes behind offset 28 as they stand here,
 // and a payload of so many zeros, one chunk after another.
 struct HandMade {
   unsigned version = 1;

@@ -1,5 +1,5 @@
 """A reader of the saved states of a parameter server, its workers and powersgd, written from
-section 7 of docs/format.md alone."""
+section 7 of docs/reference/format.md alone."""
 
 import struct
 from dataclasses import dataclass

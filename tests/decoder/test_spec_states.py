@@ -112,7 +112,7 @@ def test_bytes_beyond() -> None:
 
 def test_the_pages_example_of_a_layout_hash() -> None:
     """Of a whole tensor and of its second half: dims of the part, their number of the whole."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "format.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "format.md").read_text()
     for first, count, due in ((0, 1000, 0xFDC5381F), (500, 500, 0x3B25429C)):
         assert spec_states.layout_hash([("w", first, count, (25, 40))]) == due
         assert f"0x{due:08X}" in page

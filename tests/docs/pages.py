@@ -26,8 +26,8 @@ class Block:
 
 
 def users_pages() -> list[Path]:
-    """README and docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README, docs/ and the list of examples."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples/README.md"]
 
 
 def all_pages() -> list[Path]:

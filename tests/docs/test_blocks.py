@@ -99,7 +99,7 @@ def _run_python(blocks, folder, pipe):
     os.chdir(folder)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
     for block in blocks:
-        if block.page != "docs/traces.md" or "trace(model" in block.text:
+        if block.page != "docs/guides/traces.md" or "trace(model" in block.text:
             place = {}
             exec(_PRELUDE, place)
         exec(compile(block.text, block.place, "exec"), place)
@@ -195,6 +195,6 @@ def test_named_commands_and_options_exist():
 def test_the_port_range_of_the_page_is_one():
     from deltawire import arguments
 
-    page = (pages.ROOT / "docs" / "deployment.md").read_text()
+    page = (pages.ROOT / "docs" / "guides" / "deployment.md").read_text()
     ranges = set(re.findall(r'DELTAWIRE_PORT=([\d-]+)|port="([\d-]+)"', page))
     assert {arguments.ports(a or b) for a, b in ranges} == {(29600, 29699)}

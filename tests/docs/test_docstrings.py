@@ -47,6 +47,6 @@ def indented_prose(lines: list[str]) -> Iterator[str]:
 
 
 def test_the_reference_has_every_public_module():
-    page = (PACKAGE.parents[1] / "docs" / "api" / "python.md").read_text()
+    page = (PACKAGE.parents[1] / "docs" / "reference" / "api" / "python.md").read_text()
     for module in ("", ".torch", ".planner", ".rounds", ".flower", ".lightning"):
         assert f".. automodule:: deltawire{module}\n" in page

@@ -38,7 +38,7 @@ def test_every_page_has_a_place_on_the_site():
 
 
 def test_the_reference_has_every_header():
-    page = (pages.ROOT / "docs/api/cpp.md").read_text()
+    page = (pages.ROOT / "docs/reference/api/cpp.md").read_text()
     headers = {path.name for path in (pages.ROOT / "include/deltawire").glob("*.h")}
     assert set(re.findall(r"doxygenfile:: (\S+)", page)) == headers - {"export.h"}
 
@@ -56,18 +56,18 @@ def shown_texts(folders=("src", "apps", "python", "cmake")) -> str:
 
 
 def test_troubleshooting_quotes_texts_that_exist():
-    page = (pages.ROOT / "docs/troubleshooting.md").read_text()
+    page = (pages.ROOT / "docs/guides/troubleshooting.md").read_text()
     quoted = re.findall(r"^### `(.*)`$", page, re.M)
     assert len(quoted) > 30
     texts = shown_texts()
     for quotation in quoted:
         for piece in quotation.split("…"):
-            assert piece.strip() in texts, f"docs/troubleshooting.md quotes '{piece.strip()}'"
+            assert piece.strip() in texts, f"troubleshooting.md quotes '{piece.strip()}'"
 
 
 def test_rows_are_quoted_as_they_are():
     """`<!-- rows of PAGE -->` ... `<!-- end -->`: each row stands in PAGE, too."""
-    page = pages.ROOT / "docs/choose-a-codec.md"
+    page = pages.ROOT / "docs/start/choose-a-codec.md"
     quotations = re.findall(r"<!-- rows of (\S+) -->\n(.*?)<!-- end -->", page.read_text(), re.S)
     assert len(quotations) == 2
     for source, rows in quotations:

@@ -139,8 +139,8 @@ def test_snapshots(tmp_path: Path) -> None:
 
 
 def test_the_guides_command_adds_nothing_where_nothing_is_missing() -> None:
-    """docs/adding-a-codec.md, section 4."""
-    guide = (ROOT / "docs" / "adding-a-codec.md").read_text()
+    """docs/design/adding-a-codec.md, section 4."""
+    guide = (ROOT / "docs" / "design" / "adding-a-codec.md").read_text()
     (line,) = [line for line in guide.splitlines() if "golden/update.py" in line]
     words = line.partition("#")[0].split()[1:]
     done = subprocess.run(

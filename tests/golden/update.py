@@ -1,7 +1,7 @@
 """Adds golden files of cases that have none yet: of a new codec, say.
 
-A file that is there is never written again: format 1 is final (docs/format.md, "What may never
-change"), and so is each line of format1.sha256.
+A file that is there is never written again: format 1 is final (docs/reference/format.md,
+"What may never change"), and so is each line of format1.sha256.
 
 python tests/golden/update.py [--binary build/release/deltawire]
 """

@@ -219,8 +219,9 @@ def test_the_headline_is_the_smallest_row_that_is_as_accurate_as_fp32():
 
 
 def test_the_headline_does_not_hang_on_what_a_seed_changes():
-    """Of the rows that train as fp32 does, seeds lay up to 1.1 points apart (docs/compare.md). On
-    every machine the same row must come out, and no order within that is claimed."""
+    """Of the rows that train as fp32 does, seeds lay up to 1.1 points apart
+    (docs/results/training.md). On every machine the same row must come out, and no order within
+    that is claimed."""
     fp32, small = sent_by("fp32", 4e6), sent_by("3lc:s=1.00", 4e4)
     add_ratios([fp32, small])
     for change in (-0.011, -0.0053, -0.0050, -0.0047, 0.0, 0.011):

@@ -1,4 +1,4 @@
-// A step ends alike for every rank that lives, wherever one of them is killed (docs/commit.md).
+// A step ends alike for every rank that lives, wherever one of them is killed (docs/design/commit.md).
 //
 // DELTAWIRE_KILLS=1000 kills that many ranks at each kind of point instead of a few; DELTAWIRE_SEED=n takes
 // other random numbers than those that every run prints.

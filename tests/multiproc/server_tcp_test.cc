@@ -1,5 +1,5 @@
 // A parameter server over real TCP processes: what each rank says when one of them fails, and after how long.
-// Every test prints it, for docs/parameter-server.md.
+// Every test prints it, for docs/guides/parameter-server.md.
 #include <cstdio>
 #include <map>
 #include <memory>

@@ -54,7 +54,7 @@ def test_a_gradient_moves_by_one_unit_of_its_significance_at_most(spec):
 @pytest.mark.parametrize("beta2", [0.999, 0.9])
 @pytest.mark.parametrize("second", [0.0, 1e-3, 1.0, 30.0])
 def test_adams_moment_of_step_1_promises_root_two_too_much_at_most(beta2, second):
-    """docs/errata.md: the significance of step 2 knows v_1, the step itself divides by v_2."""
+    """errata.md: the significance of step 2 knows v_1, the step itself divides by v_2."""
     optimizer = deltawire.Optimizer(f"adam:lr=0.01,beta1=0,beta2={beta2},eps=0")
     weights = np.full(3, 0.5, np.float32)
     optimizer.step("w", weights, np.ones(3, np.float32))

@@ -1,10 +1,10 @@
-"""docs/cpp-guide.md's programs, built in a folder of their own as it says, print what it says."""
+"""docs/guides/cpp.md's programs, built in a folder of their own as it says, print what it says."""
 
 import re
 
 import package_build as build
 
-PAGE = (build.ROOT / "docs" / "cpp-guide.md").read_text()
+PAGE = (build.ROOT / "docs" / "guides" / "cpp.md").read_text()
 
 
 def block(language: str, which: int = 0) -> str:

@@ -1,5 +1,5 @@
 """What `cmake --install` makes is found and linked by others, wherever it has been moved, in the
-ways that README and docs/installing.md name."""
+ways that README and docs/start/installing.md name."""
 
 import os
 import platform

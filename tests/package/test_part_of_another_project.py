@@ -1,4 +1,4 @@
-"""As a part of another project (docs/installing.md) deltawire is its library, and leaves that
+"""As a part of another project (docs/start/installing.md) deltawire is its library, and leaves that
 project as it is.
 
 To compile the whole library again would take minutes for each way: the outer project's own

@@ -1,4 +1,4 @@
-"""docs/federated.md: its program runs, its two lines are the example's, its refusals the code's."""
+"""federated.md: its program runs, its two lines are the example's, its refusals the code's."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from deltawire import rounds
 from lab.flower import quickstart
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "federated.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "federated.md").read_text()
 
 
 def test_the_program_runs():

@@ -28,8 +28,8 @@ def check(root: Path) -> subprocess.CompletedProcess:
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
     """A small house under the real rules: clean until a test plants something."""
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "architecture.md", tmp_path / "docs")
+    (tmp_path / "docs" / "design").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "design" / "architecture.md", tmp_path / "docs" / "design")
     plant(tmp_path, "include/deltawire/result.h", "#include <string>\n")
     plant(tmp_path, "src/base/bits.h", "int bits();\n")
     plant(tmp_path, "src/wire/frame.cc", '#include "base/bits.h"\n#include "deltawire/frame.h"\n')
@@ -275,7 +275,7 @@ def test_a_name_that_says_nothing(house: Path, name: str) -> None:
 
 
 def test_a_page_without_the_table(house: Path) -> None:
-    (house / "docs" / "architecture.md").write_text("# Architecture\n")
+    (house / "docs" / "design" / "architecture.md").write_text("# Architecture\n")
     result = check(house)
     assert result.returncode == 1
     assert "no table" in result.stdout

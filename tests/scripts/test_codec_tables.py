@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("DELTAWIRE_BIN", str(ROOT / "build" / "release" / "deltawire"))
 PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("algorithms", "compare", "determinism", "errata", "format")),
+    "docs/design/determinism.md",
+    *(f"docs/reference/{name}.md" for name in ("algorithms", "compare", "errata", "format")),
 )
 
 
@@ -55,13 +56,13 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_a_stale_page_is_named_and_mended(tree: Path) -> None:
-    fresh = (tree / "docs" / "format.md").read_text()
-    edit(tree / "docs" / "format.md", "| 7 | [`int8`]", "| 8 | [`int8`]")
+    fresh = (tree / "docs" / "reference" / "format.md").read_text()
+    edit(tree / "docs" / "reference" / "format.md", "| 7 | [`int8`]", "| 8 | [`int8`]")
     done = tables(tree, "--check")
     assert done.returncode == 1
-    assert done.stdout == "docs/format.md: stale, run scripts/codec_tables.py\n"
+    assert done.stdout == "docs/reference/format.md: stale, run scripts/codec_tables.py\n"
     assert tables(tree).returncode == 0
-    assert (tree / "docs" / "format.md").read_text() == fresh
+    assert (tree / "docs" / "reference" / "format.md").read_text() == fresh
 
 
 def test_what_spec_md_says_reaches_the_pages(tree: Path) -> None:
@@ -70,20 +71,21 @@ def test_what_spec_md_says_reaches_the_pages(tree: Path) -> None:
     edit(spec, "## The same bytes everywhere", "## Bytes")
     done = tables(tree, "--check")
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [
-        "docs/format.md",
-        "docs/determinism.md",
+        "docs/reference/format.md",
+        "docs/design/determinism.md",
     ]
 
 
 def test_one_table_is_the_programs_own(tree: Path) -> None:
     command = [BINARY, "codecs", "--markdown"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    page = (tree / "docs" / "compare.md").read_text()
+    page = (tree / "docs" / "reference" / "compare.md").read_text()
     assert f"<!-- codecs -->\n{printed}<!-- /codecs -->" in page
     rows = printed.splitlines()
     assert len({row.count(" | ") for row in rows[2:]} | {rows[0].count(" | ")}) == 1
-    edit(tree / "docs" / "compare.md", "| `int8` | 255", "| `int9` | 255")
-    assert tables(tree, "--check").stdout == "docs/compare.md: stale, run scripts/codec_tables.py\n"
+    edit(tree / "docs" / "reference" / "compare.md", "| `int8` | 255", "| `int9` | 255")
+    stale = "docs/reference/compare.md: stale, run scripts/codec_tables.py\n"
+    assert tables(tree, "--check").stdout == stale
 
 
 @pytest.mark.parametrize(

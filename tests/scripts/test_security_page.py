@@ -1,10 +1,10 @@
-"""docs/security.md names a test for each promise: they must exist."""
+"""docs/reference/security.md names a test for each promise: they must exist."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
 
 
 def sources(folder, pattern):

@@ -138,7 +138,7 @@ def test_what_is_tried_depends_on_the_gradients(dtypes, tier, tried, left_out):
 
 
 def test_what_16_bits_take():
-    """docs/planner.md, "In training"."""
+    """docs/guides/planner.md, "In training"."""
     drawn = torch.randn(20_000, generator=torch.Generator().manual_seed(1))
     parts = {"a": drawn.bfloat16().float().numpy()}
     rows, refused = measure(["gather(zstd)", "gcomp:cut=12"], parts, 256)

@@ -1,4 +1,4 @@
-"""docs/checkpoints.md: torchrun starts the ranks again when one dies; they meet, and go on."""
+"""checkpoints.md: torchrun starts the ranks again when one dies; they meet, and go on."""
 
 import datetime
 import json
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from deltawire.torch.core.process_group import agree_on_attempt
 from models import fingerprint
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/checkpoints.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs/guides/checkpoints.md").read_text()
 
 
 def run_rank(program, dies_after):

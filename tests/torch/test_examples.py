@@ -20,22 +20,22 @@ def page(name: str) -> str:
 @pytest.mark.parametrize(
     ("name", "program"),
     [
-        ("quickstart.md", "ddp_lenet5.py"),
-        ("quickstart.md", "ddp_mnist.py"),
-        ("local-steps.md", "local_steps.py"),
-        ("parameter-server.md", "parameter_server.py"),
+        ("start/quickstart.md", "ddp_lenet5.py"),
+        ("start/quickstart.md", "ddp_mnist.py"),
+        ("guides/local-steps.md", "local_steps.py"),
+        ("guides/parameter-server.md", "parameter_server.py"),
     ],
 )
 def test_pages_have_the_programs(name, program):
     code = (ROOT / "examples" / program).read_text()
     assert f"```python\n{code}```" in page(name), f"docs/{name} has another examples/{program}"
-    assert f"`{program}`" in page("examples.md")
+    assert f"`{program}`" in (ROOT / "examples" / "README.md").read_text()
 
 
 def test_ddp_learns_with_fewer_bytes(tmp_path):
     shutil.copy(ROOT / "examples" / "ddp_lenet5.py", tmp_path)
     said = run_ranks("ddp_lenet5.py", 2, tmp_path, {"STEPS": "41"})
-    shown = re.search(r"^```text\n(step 0.*?)```", page("quickstart.md"), re.S | re.M)[1]
+    shown = re.search(r"^```text\n(step 0.*?)```", page("start/quickstart.md"), re.S | re.M)[1]
     forms = {re.sub(r"[\d.]+", "N", line) for line in shown.splitlines()}
     assert {re.sub(r"[\d.]+", "N", line) for text in said for line in text.splitlines()} == forms
     for text in said:
@@ -47,7 +47,7 @@ def test_ddp_learns_with_fewer_bytes(tmp_path):
 def test_ddp_learns_real_images(tmp_path):
     shutil.copy(ROOT / "examples" / "ddp_mnist.py", tmp_path)
     first, second = run_ranks("ddp_mnist.py", 2, tmp_path, {"STEPS": "41"}, (str(MNIST),))
-    shown = re.findall(r"^```text\n(step 0.*?)```", page("quickstart.md"), re.S | re.M)[1]
+    shown = re.findall(r"^```text\n(step 0.*?)```", page("start/quickstart.md"), re.S | re.M)[1]
     forms = {re.sub(r"[\d.]+", "N", line) for line in shown.splitlines()}
     assert {re.sub(r"[\d.]+", "N", line) for line in first.splitlines()} == forms and not second
     right, fewer = map(int, re.search(r"(\d+) of .* right, (\d+) times fewer", first).groups())
@@ -65,7 +65,8 @@ def test_local_steps_end_equal(tmp_path):
 def test_parameter_servers_teach_their_workers(tmp_path):
     shutil.copy(ROOT / "examples" / "parameter_server.py", tmp_path)
     said = run_ranks("parameter_server.py", 4, tmp_path, {"STEPS": "60"})
-    shown = re.search(r"^```text\n(step 0.*?)```", page("parameter-server.md"), re.S | re.M)[1]
+    text = page("guides/parameter-server.md")
+    shown = re.search(r"^```text\n(step 0.*?)```", text, re.S | re.M)[1]
     forms = {re.sub(r"[\d.]+", "N", line) for line in shown.splitlines()}
     assert {re.sub(r"[\d.]+", "N", line) for text in said for line in text.splitlines()} == forms
     assert ["served 60 steps" in text for text in said] == [True, True, False, False], said

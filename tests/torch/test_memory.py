@@ -1,4 +1,4 @@
-"""What the hook holds: bounds in units of the gradients' bytes, as docs/memory.md states them."""
+"""What the hook holds: bounds in units of the gradients' bytes, as memory.md states them."""
 
 import deltawire
 import deltawire.torch

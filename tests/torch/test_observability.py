@@ -217,7 +217,7 @@ def test_rounds_of_local_steps_are_seen_too(tmp_path):
 
 
 def test_what_the_page_names_exists():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "seeing.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/guides/observability.md").read_text()
     members = set(re.findall(r"`hook\.(\w+)", page))
     assert {"metrics", "buckets", "scalars", "explain", "summary_every"} <= members
     for name in members - {"summary_every"}:  # which is of an instance

@@ -17,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "algorithms.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "algorithms.md").read_text()
 DILOCO, POST_LOCAL_SGD = re.findall(
     r"```python\n(.*?)```",
     re.search(r"^## Local steps, DiLoCo$.*?^## ", PAGE, re.S | re.M)[0],
@@ -28,7 +28,7 @@ WARMUP, PERIOD = 2, 3
 
 def post_local_sgd(rank, world_size, report):
     """Two nodes of two ranks: DDP over all for two steps, then over those of a node, as torch's
-    documentation has it, with its averager over all ranks or with docs/algorithms.md's lines."""
+    documentation has it, with its averager over all ranks or with our page's lines."""
     from torch.distributed.optim import PostLocalSGDOptimizer
 
     nodes = [dist.new_group([0, 1]), dist.new_group([2, 3])]

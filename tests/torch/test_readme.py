@@ -9,7 +9,7 @@ from sharded import IS_SUPPORTED
 from torchrun import run_ranks
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {"README.md": 3, "docs/planner.md": 1}  # and how many programs they have
+PAGES = {"README.md": 3, "docs/guides/planner.md": 1}  # and how many programs they have
 PROGRAMS = [
     program
     for page in PAGES

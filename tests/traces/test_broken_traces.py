@@ -1,4 +1,4 @@
-"""Traces that break a rule of docs/traces.md are refused, by a message that names the file."""
+"""Traces that break a rule of traces.md are refused, by a message that names the file."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The diffs in docs/trainers.md: `python tests/trainers/page.py` writes them anew."""
+"""The diffs in docs/guides/trainers.md: `python tests/trainers/page.py` writes them anew."""
 
 import difflib
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recipes import MARK, with_ours, without_ours
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "trainers.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "trainers.md"
 CHECK = "<!-- block: run by tests/trainers/test_page.py -->"  # for tests/docs/test_blocks.py
 BLOCK = re.compile(r"<!-- diff (\S+) -->\n.*?<!-- /diff -->", re.S)
 

@@ -1,4 +1,4 @@
-"""docs/trainers.md shows the programs of examples/trainers as they are."""
+"""docs/guides/trainers.md shows the programs of examples/trainers as they are."""
 
 import re
 

@@ -187,7 +187,7 @@ std::string table_legend() {
   return "bits/value: of the whole message. after 20: relative L2 of what has come out of 20 steps, with "
          "error\n"
          "feedback where the method has it. bias: mean error by mean magnitude. xC: ratio to a copy of the\n"
-         "values, one thread. 'deltawire compare --help' and docs/compare.md define them.\n";
+         "values, one thread. 'deltawire compare --help' and docs/reference/compare.md define them.\n";
 }
 
 std::string csv_of(std::span<const Row> rows) {

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostPart = 81920;     // of `direct`: docs/format.md, "Parts"
+constexpr std::size_t kMostPart = 81920;     // of `direct`: docs/reference/format.md, "Parts"
 constexpr std::size_t kSmallMessage = 1024;  // values; what it takes is mostly what any message takes
 
 Outcome<Candidate> candidate_of(const std::string& text) {

@@ -208,7 +208,7 @@ std::string assumptions_text(const PlanReport& report) {
   text += report.workload.compute_seconds > 0
               ? "backward two thirds of --compute-ms, as long for each tensor, unless\n--ready-ms says more"
               : "no computation that could hide anything: give --compute-ms";
-  return text + ". docs/planner.md has the model, and how far it was off.\n";
+  return text + ". docs/guides/planner.md has the model, and how far it was off.\n";
 }
 
 std::string plan_json(const PlanReport& report) {

@@ -6,7 +6,7 @@
 table has the pairs of the owner that has most over the mean of all, and the mean of log2 of the
 distance between neighbouring keys of an owner, which is about what a key costs; for three ways to
 choose owners: ranges of keys, a hash of each key, and the deal that `direct` makes
-(docs/format.md, "Parts").
+(docs/reference/format.md, "Parts").
 """
 
 from pathlib import Path

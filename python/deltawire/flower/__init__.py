@@ -4,7 +4,7 @@
     strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")        # server_app.py
 
 Updates travel up, and the model down, as compressed frames with error feedback; each reply is
-checked, and a bad one costs its client's share of the round, not the run. docs/federated.md.
+checked, and a bad one costs its client's share of the round, not the run. docs/guides/federated.md.
 """
 
 try:

@@ -1,4 +1,4 @@
-// FactorStore's bytes (docs/format.md, "Channel state").
+// FactorStore's bytes (docs/reference/format.md, "Channel state").
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -72,7 +72,7 @@ class KeyDeal {
   }
 
  private:
-  // The hand that gets the first key of a deal (docs/format.md, "Parts").
+  // The hand that gets the first key of a deal (docs/reference/format.md, "Parts").
   std::uint32_t begins_with(std::uint32_t deal) const noexcept {
     const std::uint64_t mixed = (std::uint64_t{deal} * 0x9E3779B97F4A7C15U) >> 32;
     return static_cast<std::uint32_t>((mixed * hands_) >> 32);

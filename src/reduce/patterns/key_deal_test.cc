@@ -13,7 +13,7 @@
 namespace deltawire::key_deal_test {
 namespace {
 
-// Pinned: docs/format.md states the rule, and other builds must deal alike. Worked out by the page's words in
+// Pinned: docs/reference/format.md states the rule, and other builds must deal alike. Worked out by the page's words in
 // Python.
 TEST(KeyDeal, GoldenHands) {
   const KeyDeal deal(20, 3);

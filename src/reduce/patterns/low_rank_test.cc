@@ -1,4 +1,4 @@
-// The arithmetic of factors, against its definition in plain loops (docs/determinism.md).
+// The arithmetic of factors, against its definition in plain loops (docs/design/determinism.md).
 #include "reduce/patterns/low_rank.h"
 
 #include <bit>

@@ -40,7 +40,7 @@ TEST(Owners, SmallTensorsDoNotPileUpOnOneRank) {
   EXPECT_EQ(owners.size(), 4u);
 }
 
-// Pinned: docs/format.md states the rule, and other builds must cut alike.
+// Pinned: docs/reference/format.md states the rule, and other builds must cut alike.
 TEST(Owners, GoldenCut) {
   const auto ranges = owned_ranges("w", 16384, 3);
   ASSERT_EQ(ranges.size(), 3u);

@@ -296,7 +296,7 @@ class StageRecorder final : public ForwardingTransport {
   std::set<std::uint16_t> stages;
 };
 
-// docs/format.md, "Buckets and stages".
+// docs/reference/format.md, "Buckets and stages".
 TEST(PowerSgdRounds, HaveStagesOfTheirOwn) {
   std::set<std::uint16_t> all;
   std::mutex mutex;

@@ -61,7 +61,7 @@ class PowerSgdModel {
       waiting_;  // of tensors that aren't compressed, by rank
 };
 
-// The residuals in a saved reducer, by name (docs/format.md, "Channel state").
+// The residuals in a saved reducer, by name (docs/reference/format.md, "Channel state").
 std::map<std::string, std::vector<float>> saved_residuals(const std::vector<std::byte>& state);
 
 }  // namespace deltawire::testing

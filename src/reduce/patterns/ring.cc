@@ -248,7 +248,7 @@ class RingReducer final : public PatternReducer {
 };
 
 // A partial sum is coded at each hop, so that a codec's gain has the number of ranks for its exponent. What
-// is allowed doesn't grow with the ranks, measured on noise up to 64 of them (docs/algorithms.md).
+// is allowed doesn't grow with the ranks, measured on noise up to 64 of them (docs/reference/algorithms.md).
 constexpr double kMostGain = 1.25;
 
 Status check_gain(const CodecRules& rules, std::string_view codecs) {

@@ -10,7 +10,7 @@
 
 namespace deltawire {
 
-// A part never has more elements; docs/format.md, "Parts", states it: statistics belong to parts. A multiple
+// A part never has more elements; docs/reference/format.md, "Parts", states it: statistics belong to parts. A multiple
 // of 3LC's rows (320) and chunks (40,960) and of GComp's blocks (16,384).
 inline constexpr std::uint64_t kRingMessageElements = 245760;
 

@@ -1,5 +1,5 @@
 // What the ranks of a mesh agree on: which steps count. A state machine without clocks and without I/O, so
-// that a test can drive it through every order of messages and crashes. docs/commit.md has the protocol and
+// that a test can drive it through every order of messages and crashes. docs/design/commit.md has the protocol and
 // why it is right. What throws std::bad_alloc leaves it unusable, but a copy can be tried first; receive() of
 // a Vote needs no memory.
 //

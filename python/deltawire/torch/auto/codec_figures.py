@@ -12,7 +12,7 @@ from deltawire.errors import DeltawireError
 from deltawire.planner import tier_of
 from deltawire.policy import pattern_and_codec
 
-# By tier, those that trained as well as float32 in docs/compare.md, "What trains".
+# By tier, those that trained as well as float32 in docs/reference/compare.md, "What trains".
 CANDIDATES = {
     "lossless": ("gcomp:lossless=on", "zstd"),
     "near-lossless": ("bf16",),
@@ -29,7 +29,7 @@ OF_16_BITS = {
 OF_FLOAT16 = {**OF_16_BITS, "near-lossless": ("gcomp:cut=12", "fp16")}
 OF_SEVERAL = {**CANDIDATES, "near-lossless": OF_16_BITS["near-lossless"]}
 MOST_VALUES = 1 << 19  # of a sample: some milliseconds a round and codec
-_PART = 81_920  # of `direct`: docs/format.md, "Parts"
+_PART = 81_920  # of `direct`: docs/reference/format.md, "Parts"
 _SMALL = 1024  # values; what it takes is mostly what any message takes
 _ROUNDS = 8  # with error feedback, whose first messages are smaller than the later ones
 _ALIKE = 4  # rounds without it: messages are alike

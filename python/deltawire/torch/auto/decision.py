@@ -19,7 +19,7 @@ from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_
 from deltawire.torch.auto import mix as auto_mix
 
 PHASES = ("measuring", "trying", "compressing", "native", "leaving")
-LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/planner.md
+LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/guides/planner.md
 DEPARTS = 2.0  # so many times longer or shorter, and the exchange is another
 _NOTICED = 0.1  # share of a step: changes of the exchange below it change nothing
 _SURE = 2.0  # standard errors

@@ -70,9 +70,11 @@ def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel:
     if late:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "
-            f"of {optimizer} multiplies what arrives: such runs diverged (docs/compare.md, "
-            f'"What trains"). Give {optimizer} momentum=0 and {rate_times(momentum):.2g} times the '
-            "learning rate; or momentum=0, and the momentum before the codec, as in 'dgc' or "
+            f"of {optimizer} multiplies what arrives: such runs diverged "
+            "(docs/results/training.md, "
+            f'"Late codecs and momentum"). Give {optimizer} momentum=0 and '
+            f"{rate_times(momentum):.2g} times the learning rate; or momentum=0, and the momentum "
+            "before the codec, as in 'dgc' or "
             f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
         )
     elif rules_with_momentum(canonical_spec):

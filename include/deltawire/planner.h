@@ -28,7 +28,7 @@ struct Link {
 };
 
 // What a rank computes with. The defaults of the last two are estimates, a little above what this library's
-// transport takes over TCP on an AMD EPYC (docs/design/architecture.md, "How bytes move"); Gloo's, in plain, are
+// transport takes over TCP on an AMD EPYC (docs/design/patterns.md, "How bytes move"); Gloo's, in plain, are
 // taken to be the same.
 struct Machine {
   double cores = 2;               // that a rank has for itself; 0.5: four ranks on two
@@ -72,7 +72,7 @@ DELTAWIRE_API Tier tier_of(bool lossless, double relative_l2) noexcept;
 DELTAWIRE_API std::string_view tier_name(Tier tier) noexcept;                 // "near-lossless"
 DELTAWIRE_API std::optional<Tier> find_tier(std::string_view name) noexcept;  // by that name
 
-// Who sends what to whom (docs/design/architecture.md). `powersgd` is not modelled.
+// Who sends what to whom (docs/design/patterns.md). `powersgd` is not modelled.
 enum class Pattern : std::uint8_t { kDirect, kRing, kGather };
 DELTAWIRE_API std::string_view pattern_name(Pattern pattern) noexcept;
 DELTAWIRE_API std::optional<Pattern> find_pattern(std::string_view name) noexcept;

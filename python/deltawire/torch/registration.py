@@ -77,7 +77,7 @@ def register(
         token: a secret of all ranks, 16 bytes or more, never sent. Default: DELTAWIRE_TOKEN of the
             environment, else random bytes of rank 0, sent through the process group.
         link: a token bucket on this rank's traffic: the rate of a thin line, so that no packet is
-            lost in its queue (docs/results/ceilings.md), or a lower one, to see how that would do.
+            lost in its queue (docs/results/speed.md), or a lower one, to see how that would do.
         revert: of a step that fails, all gradients alike: "exact" (it never happened: compute its
             gradients again; costs a second buffer of the residuals' size) or "fold" (its gradients
             wait in the residuals, which `state_dict` has, and are sent later: go on with the next

@@ -1,4 +1,4 @@
-"""What a rank's buckets cost, and what went wrong: written when buckets end."""
+"""A rank's record of its buckets' cost, and of the first error: written when buckets end."""
 
 import collections
 import dataclasses
@@ -70,7 +70,7 @@ class History:
     def end(
         self, error: DeltawireError | None, report, last: bool, also: dict | None = None
     ) -> DeltawireError | None:
-        """Of a bucket: `add`, or `fail`. Returns the error, with advice."""
+        """Ends a bucket: `add`s it, or `fail`s. Returns the error, with advice."""
         if error is None:
             self.add(report, last, also)
             return None
@@ -90,15 +90,14 @@ class History:
                 self._close_step(report, also)
 
     def add_native(self, index: int, record: BucketRecord) -> None:
-        """A bucket that went beside the core's, whose index in the step this is; before
-        `add_beside` closes the step, in the order of indices."""
+        """Counts a native bucket at its `index` in the step. Call it in the order of indices,
+        before `add_beside` closes the step."""
         with self._lock:
             self._count_bucket(record.report)
             self._over.insert(index, record)
 
     def add_beside(self, report, also: dict | None = None) -> None:
-        """What was exchanged for the step's sake and is no bucket; with `also` it closes the
-        step."""
+        """Counts an exchange of the step that is not a bucket; with `also` it closes the step."""
         with self._lock:
             self._count(report)
             if also is not None:

@@ -1,4 +1,4 @@
-"""What the ranks of a job tell each other before they connect, as bytes of one length.
+"""The records that the ranks of a job exchange before they connect, as bytes of one length.
 
 What comes from other ranks is bytes with a limit, read as JSON and checked field by field: nothing
 is unpickled.
@@ -27,14 +27,14 @@ _SLOT_MAGIC = b"DWOF"
 
 @dataclasses.dataclass
 class Offer:
-    """What a rank tells all others. Sent by field names, which any version can read.
+    """A rank's registration record. Sent with field names, so that any version can read it.
 
     Attributes:
         settings: what must be equal on all ranks, as text (`Terms.text`).
         host_name: of the machine.
         endpoint: (host, port) of the rank's listener, or None with a problem.
-        problem: why this rank can't take part; it tells, so that nobody waits for it.
-        token: random bytes; rank 0's are everybody's.
+        problem: why this rank can't take part; sent so that no rank waits for it.
+        token: random bytes; all ranks use rank 0's.
         proof: that the rank has the secret, where it has one: an HMAC of its `token`.
     """
 
@@ -47,7 +47,7 @@ class Offer:
 
 
 def slot_of(offer: Offer) -> bytes:
-    """An offer's bytes, of a length that is the same for all."""
+    """An offer as bytes, all of the same length."""
     fields = dataclasses.asdict(offer)
     for name in ("token", "proof"):
         fields[name] = fields[name] and fields[name].hex()
@@ -56,7 +56,7 @@ def slot_of(offer: Offer) -> bytes:
 
 
 def offer_in(slot: bytes, rank: int) -> Offer:
-    """What `slot_of` was given; raises "Corrupt", naming the rank, for anything else."""
+    """The offer that `slot_of` encoded; raises "Corrupt", naming the rank, for anything else."""
     try:
         return _read_offer(slot)
     except (ValueError, TypeError, KeyError, RecursionError, struct.error) as cause:
@@ -165,15 +165,16 @@ def check_secret(offers: list[Offer], own: int, secret: bytes | None) -> None:
 
 
 def proof(secret: bytes, token: bytes) -> bytes:
-    """What only a rank that knows the secret can say of an offer's token."""
+    """A proof that the rank of an offer with this token knows the secret."""
     return hmac.digest(secret, b"deltawire offer " + token, "sha256")
 
 
 def mesh_of(offers: list[Offer], rank: int, secret: bytes | None) -> _core.Mesh:
-    """What a session needs to connect to all of them.
+    """What a session needs to connect to all ranks.
 
     Without a secret the token is rank 0's, which came through the process group. With one it is
-    made of both, so that no other job of the same secret has it, and nobody who saw the gather.
+    derived from both, so that neither another job with the same secret has it, nor anybody who saw
+    the gather.
     """
     token = offers[0].token
     if secret is not None:

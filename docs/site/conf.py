@@ -27,6 +27,8 @@ include_patterns = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/*.md",
     "docs/**/*.md",
     "examples/README.md",
     "src/codecs/*/spec.md",

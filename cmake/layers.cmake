@@ -41,7 +41,7 @@ endfunction()
 #                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED file...])
 # One static library, or, where nothing but the libraries of libraries.cmake is built of it, bare objects; with OBJECTS these
 # become part of each library that depends on the layer. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled
-# together. The DEPENDS are the arrows of docs/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
+# together. The DEPENDS are the arrows of docs/design/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
 # UNSANITIZED are more of its files, which a twin takes as they are: what only writes text from our own figures, through
 # templates that take a compiler long.
 function(deltawire_layer name)

@@ -22,7 +22,7 @@ for step in range(ROUNDS * STEPS):
     loss = torch.nn.functional.mse_loss(network(inputs), inputs @ truth)
     optimizer.zero_grad()
     loss.backward()
-    trainer.step()  # in the place of optimizer.step(); every STEPS calls it exchanges
+    trainer.step()  # instead of optimizer.step(); every STEPS calls it exchanges
     if rank == 0 and step % 20 == 0:
         print(f"step {step}: loss {loss.item():.1f}")
 trainer.exchange()  # what the last, shorter round has changed, if there was one

@@ -27,7 +27,7 @@ else:
         loss = torch.nn.functional.mse_loss(network(inputs), inputs @ truth)
         optimizer.zero_grad()
         loss.backward()  # gradients leave for the servers as soon as they are there
-        server.step()  # in the place of optimizer.step(): the servers' parameters
+        server.step()  # instead of optimizer.step(): the servers' parameters
         if rank == 2 and step % 50 == 0:
             print(f"step {step}: loss {loss.item():.1f}")
     distance = ((network.weight.detach().T - truth).norm() / truth.norm()).item()

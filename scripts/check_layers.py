@@ -2,7 +2,7 @@
 """Checks the rules of the house that a compiler does not: which layer may include which, how long
 files and functions may be, how large classes, what kernels may lean on, and names that say nothing.
 
-The rules of the layers stand in docs/architecture.md, in the table between the `layers` markers. A
+The rules of the layers stand in docs/design/architecture.md, in the table between the `layers` markers. A
 file of more than 400 lines is a question, which is printed; one of more than 800 is wrong.
 
 usage: scripts/check_layers.py [ROOT] [--figures]     exit status 1 if anything is wrong
@@ -229,7 +229,7 @@ class Checker:
     def _public_problem(self, layer: Layer, header: str) -> str | None:
         home = self.home_of_header.get(header)
         if home is None:
-            return "this header has no layer; add it to the table in docs/architecture.md"
+            return "this header has no layer; add it to the table in docs/design/architecture.md"
         sees_all = not layer.whole_row or "public" in layer.contracts
         if sees_all or home in layer.layers | {layer.name} or header in layer.contracts:
             return None
@@ -357,7 +357,7 @@ def main(arguments: list[str]) -> int:
     if violations:
         print(f"{len(violations)} violations of the rules in docs/design/architecture.md")
         return 1
-    print("layers, lengths, classes and names: all as docs/architecture.md says")
+    print("layers, lengths, classes and names: all as docs/design/architecture.md says")
     return 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of codecs in README.md and docs/, between <!-- codecs --> and <!-- /codecs -->.
+"""Writes the tables of codecs in docs/, between <!-- codecs --> and <!-- /codecs -->.
 
 What they say comes from the registry (`deltawire codecs --json`) and from each codec's spec.md: the
 table "in short" behind its first paragraph, and the sections that it has. The table of
@@ -70,14 +70,15 @@ class Codec:
 Row = Callable[[Codec], tuple[str, ...]]
 # For each page: the head of its table, and a codec's row, left out where its last cell is empty.
 TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
-    "README.md": (
-        ("codec", "what it does", "loses", "pattern"),
-        lambda c: (c.name, c.short["does"], c.short["loses"], f"`{c.facts['default_pattern']}`"),
-    ),
     "docs/reference/algorithms.md": (
-        ("codec", "choose it for", "do not choose it for", "default pattern"),
+        (
+            *("codec", "what it does", "loses", "choose it for", "do not choose it for"),
+            "default pattern",
+        ),
         lambda c: (
             c.page("docs/reference/", c.name),
+            c.short["does"],
+            c.short["loses"],
             c.short["choose it for"],
             c.short["do not choose it for"],
             f"`{c.facts['default_pattern']}`",

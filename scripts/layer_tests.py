@@ -1,6 +1,6 @@
 """How a layer's tests are built and run in a copy of the tree, those nearest to a file first.
 
-Layers of C++ are rows of the table in docs/architecture.md; their tests are the programs
+Layers of C++ are rows of the table in docs/design/architecture.md; their tests are the programs
 deltawire_<layer>_test and deltawire_<layer>_memory_test. Python's layers are folders, and so are
 their tests. Kernels for aarch64 are a layer, `neon`, where the machine is another: they are
 compiled for the sysroot of scripts/make_aarch64_sysroot.sh and run by qemu.

@@ -1,4 +1,4 @@
-// deltawire codecs: the registered codecs as text, as JSON, and as the Markdown table of docs/compare.md.
+// deltawire codecs: the registered codecs as text, as JSON, and as the Markdown table of docs/reference/compare.md.
 #include <cstddef>
 #include <cstdint>
 #include <iostream>

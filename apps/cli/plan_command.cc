@@ -24,7 +24,7 @@ struct PlanCommandOptions {
   std::string input;
   std::string figures;
   std::uint64_t parameters = 0;
-  // What trained as well as float32 in docs/reference/compare.md, "What trains": who asks for others names them.
+  // What trained as well as float32 in docs/results/training.md: who asks for others names them.
   std::vector<std::string> codecs{
       "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
   std::string ranks = "4";
@@ -258,7 +258,7 @@ std::string plan_footer() {
          "take only they can tell: 3lc sends fewer than normal values say, gcomp too.\n"
          "CODECS are specs, rules as one word in quotes, either in a pattern, or all; if you name none, "
          "some\n"
-         "that trained as well as float32 in docs/reference/compare.md. How much training bears no plan can say: name\n"
+         "that trained as well as float32 in docs/results/training.md. How much training bears no plan can say: name\n"
          "what you would accept. Standard error names each as its turn comes.\n"
          "LINK is a rate, and the latency one way: 100mbit, 100mbit,20ms; down/up: 100mbit/20mbit; a range:\n"
          "10mbit..10gbit,1ms.\n\n"

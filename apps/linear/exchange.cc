@@ -16,7 +16,7 @@ namespace deltawire::linear {
 namespace {
 
 constexpr float kLarge = 1e18F;  // beyond any training that converges; its square is still a float
-// Apart from the tags of reducers, which count up from the step (docs/format.md).
+// Apart from the tags of reducers, which count up from the step (docs/reference/format.md).
 constexpr Tag kAllToAllTag = Tag{0xDE17A} << 44;
 constexpr Tag kPairsTag = Tag{0xDE17B} << 44;
 

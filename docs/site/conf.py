@@ -27,8 +27,10 @@ include_patterns = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "docs/*.md",
-    "docs/api/*.md",
+    "docs/**/*.md",
+    "examples/README.md",
     "src/codecs/**/spec.md",
     "tests/traces/README.md",
 ]

@@ -22,16 +22,15 @@ namespace deltawire {
 // What becomes of a step that did not reach every rank. Each is one rule for all parts of a channel, whatever
 // their codecs, raw ones included.
 enum class Revert : std::uint8_t {
-  // The step never happened: all residuals are what they were before it, bit for bit, and its input is the
-  // caller's to give again. Costs a second buffer of the residuals' size; nothing where a codec keeps none.
+  // The step never happened: all residuals are what they were before it, bit for bit, and the caller gives its
+  // input again. Costs a second buffer of the residuals' size; nothing where a codec keeps none.
   kExact,
-  // The step's input waits and is sent later: never give it again. A part's residual becomes x = residual +
-  // input, for every part that was handed to encode in the step, also where encode failed. What a codec has
-  // sent is read from its message, so that one without error feedback loses what it always loses, and no
-  // more:
-  // nothing of a raw part. Instead of the second buffer every message stays until its step ends, and a part
-  // whose codec keeps no residual has room for one, which a step that counts empties again.
-  // x is rounded once, as when encoding. What was sent of it goes back to what was left: exactly where
+  // The step's input is kept and sent later: never give it again. A part's residual becomes x = residual +
+  // input, for every part that was passed to encode in the step, also where encode failed. What a codec has
+  // sent is read from its message, so one without error feedback loses what it always loses, and no more:
+  // nothing of a raw part. Instead of the second buffer every message is kept until its step ends, and a part
+  // whose codec keeps no residual has room for one, which a committed step empties again.
+  // x is rounded once, as when encoding. What was sent of it is added to what was left: exactly where
   // encoding was exact (3lc, int8; |sent - x| <= |sent| / 2), else to within half a unit in the last place of
   // what was left, and half a one of x (sbc). Elements whose input is not finite, or whose sum would not be,
   // are dropped: the residual keeps what it held. Tensors in key-value form can't wait, and are refused.
@@ -80,7 +79,7 @@ struct PartUse {
   std::uint64_t momentum_bytes = 0;  // of momentum and clipping before the codec
 };
 
-// A saved state of a channel that counts as so many times itself: finite, 0 or more.
+// A saved state of a channel and the weight with which it counts: finite, 0 or more.
 struct Share {
   Bytes state;
   double weight = 1;
@@ -105,7 +104,7 @@ class DELTAWIRE_API Channel {
   // The codec that a part is coded with in a step. Values are not read.
   virtual const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept = 0;
 
-  // Of a part in a step, raw ones included. Values are not read.
+  // How a part, raw or not, is coded in a step. Values are not read.
   virtual PartPlan plan(const Named& part, std::uint64_t step) const = 0;
 
   // All parts of the step that was committed last, in the order of encoding; empty after load. Valid until
@@ -190,10 +189,10 @@ class DELTAWIRE_API Channel {
   virtual Result<std::vector<std::byte>> save() const = 0;
   virtual Status load(Bytes state) = 0;
 
-  // For a job that goes on with another number of ranks: in the place of all residuals, those of
-  // `wanted.parts`, each the sum of what the shares keep of its elements, times their weights; momentum
-  // before the codec alike. Sums are formed in double and rounded once. A part that no share keeps anything
-  // of gets none. Errors, which change nothing: those of load; kMismatch for a share's entry of another
+  // For a job that continues with another number of ranks: replaces all residuals by those of
+  // `wanted.parts`, each the weighted sum of what the shares keep of its elements; momentum before the codec
+  // likewise. Sums are formed in double and rounded once. A part of which no share keeps anything gets
+  // none. Errors, which change nothing: those of load; kMismatch for a share's entry of another
   // tensor than `wanted.tensors`, or beyond its end; kRange where a sum is not finite.
   virtual Status load_shares(std::span<const Share> shares, const CutTensors& wanted) = 0;
 };

@@ -43,7 +43,7 @@ struct CodecInfo {
   std::string_view source;   // paper, section, equation
   std::span<const ParameterInfo> parameters = {};
   std::span<const std::string_view> examples =
-      {};                                      // specs beside the bare name, one for each choice that changes
+      {};                                      // specs besides the bare name, one for each choice that changes
                                                // what is coded: every test of all codecs runs over them
   std::string_view default_pattern;            // the reducer used when a spec names none: "direct"
   std::span<const DType> dtypes = kAllDTypes;  // of the tensors that it takes; 16 bits are widened to fp32 in
@@ -57,7 +57,7 @@ struct CodecInfo {
   bool significance = false;  // reads TensorView::significance and saves more where it is given
   bool bytes_follow_library = false;  // its bytes are those of the installed version of a library; every
                                       // version decodes them to the same values
-  std::uint8_t scalars = 0;           // 0 to 2: numbers for a whole part that travel beside the chunks
+  std::uint8_t scalars = 0;           // 0 to 2: numbers for a whole part, sent along with the chunks
   std::uint64_t chunk_elements = 0;   // a chunk covers this many elements, so a part can be cut between
                                       // frames at its multiples; 0: chunks follow the data, never cut
 };
@@ -81,12 +81,12 @@ struct PartBuffer {
 
 inline constexpr std::size_t kScratchAlignment = 16;
 
-// What a call may use beside its arguments. Calls at the same time need each their own scratch, and of one
-// set of Workers only one may have them.
+// What a call may use besides its arguments. Concurrent calls each need their own scratch, and only one of
+// them may use a set of Workers.
 struct Exec {
-  // Which random numbers a codec draws that rounds or chooses by chance: value i is a pure function of
-  // (stream, i) (base/random.h), so that any thread, device or restart draws the same. Every call its own: a
-  // Channel makes it of seed, step, rank and part. The other codecs don't look at it.
+  // Selects the random numbers of a codec that rounds or chooses by chance: value i is a pure function of
+  // (stream, i) (base/random.h), so any thread, device or restart draws the same. Each call needs its own: a
+  // Channel derives it from seed, step, rank and part. Other codecs ignore it.
   std::uint64_t stream = 0;
   MutBytes scratch = {};       // aligned to kScratchAlignment; content meaningless before and after
   Workers* workers = nullptr;  // null: the calling thread alone
@@ -163,11 +163,11 @@ class DELTAWIRE_API Codec {
   // info().bytes_follow_library, where only the values that bytes are decoded to are the same everywhere.
   virtual std::string spec() const = 0;
 
-  // The most by which coding a part again and again, each time with something new added as the hops of a ring
-  // do, multiplies it with each coding: its largest magnitude, or of codecs that round by chance the root of
-  // its expected mean square, whichever has a bound. What error feedback adds in the long run counts, on
-  // input that is no larger from step to step; rounding to a value nearby doesn't. From the parameters alone;
-  // 1 of most codecs, infinite where a value of any size may become one of another.
+  // An upper bound of the factor by which each coding multiplies a part that is coded repeatedly, with new
+  // input added each time, as on the hops of a ring. It bounds the largest magnitude, or, for codecs that round
+  // by chance, the root of the expected mean square. What error feedback adds in the long run is included, for
+  // input that does not grow from step to step; rounding to a nearby value is not. It follows from the
+  // parameters alone: 1 for most codecs, infinite where a value of any size may become one of another.
   virtual double gain() const noexcept { return 1; }
 
   // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values
@@ -240,7 +240,7 @@ class DELTAWIRE_API Codec {
 // kernel_target_in_use().
 DELTAWIRE_API Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec);
 
-// All codecs, in the order of their ids. The spans live as long as the program.
+// All codecs, ordered by id. The spans live as long as the program.
 DELTAWIRE_API std::span<const CodecInfo* const> registered_codecs() noexcept;
 
 // An instruction set that the codecs' inner loops are compiled for. All give the same bytes, residuals and
@@ -253,8 +253,8 @@ struct KernelTarget {
 // Those of this build, the reference first. The span lives as long as the program.
 DELTAWIRE_API std::span<const KernelTarget> kernel_targets() noexcept;
 
-// The name of the one that make_codec's codecs run, decided at the first call of either in a process: what
-// the environment variable DELTAWIRE_FORCE_TARGET names, or else the best that runs here. Errors:
+// The name of the target that make_codec's codecs use, decided at the first call of either in a process: the
+// one that the environment variable DELTAWIRE_FORCE_TARGET names, or else the best that runs here. Errors:
 // kInvalidArgument if it names none that runs here (lists those that do).
 DELTAWIRE_API Result<std::string_view> kernel_target_in_use();
 

@@ -58,7 +58,7 @@ struct Endpoint {
   std::uint16_t port = 0;
 };
 
-// Of "10.0.0.1:29600", "node1:29600" or "[fd00::1]:29600". kInvalidArgument: anything else, port 0 too.
+// Parses "10.0.0.1:29600", "node1:29600" or "[fd00::1]:29600". kInvalidArgument: anything else, and port 0.
 DELTAWIRE_API Result<Endpoint> parse_endpoint(std::string_view text);
 // As parse_endpoint reads it.
 DELTAWIRE_API std::string to_string(const Endpoint& endpoint);

@@ -17,7 +17,7 @@ struct GlooOptions {
   int world_size = 1;
   std::string rendezvous_folder;  // one that all ranks see: each writes its address there
   std::string job;                // a name that no earlier job in this folder had; letters, digits, - _ .
-  std::string host;               // the own address or name to listen on; or, if empty,
+  std::string host;               // address or name to listen on; or, if empty,
   std::string network_interface;  // the network interface ("eth0"); both empty: what this host's name means
   std::string settings;           // as in MeshOptions: <= 1024 bytes, compared with every other rank
   std::uint32_t epoch = 0;        // likewise

@@ -30,10 +30,10 @@ DELTAWIRE_API bool has_mpi() noexcept;
 // their order, early messages, kLimit for a message longer than its buffer, deadlines, the chain of waits and
 // aborts are as Transport says, with these exceptions:
 //
-// - A killed rank is not an error on the others: mpirun kills them too. Where it was told not to, MPI sends
-//   into the void, and the deadline names the rank as one that is silent (kTimeout, not kPeerLost).
+// - A killed rank is not an error on the others: mpirun kills them too. Where it is configured not to, MPI
+//   sends into the void, and the deadline names the rank as silent (kTimeout, not kPeerLost).
 // - After a failure MPI itself may be unusable. A program should then end itself, without MPI_Finalize, which
-//   would wait for the lost rank for ever; mpirun ends the others.
+//   would wait for the lost rank forever; mpirun ends the others.
 // - connect_timeout begins once MPI is initialized: MPI_Init itself waits for all ranks without limit.
 // - MPI trusts its network: no token, no protection against strangers.
 // - Transport::traffic() doesn't count the packets' headers (24 bytes each) nor MPI's own messages.

@@ -7,8 +7,8 @@
  * Errors: calls that can fail return 0 (DELTAWIRE_OK) or an error's number, and write it with a line of text
  * into the caller's deltawire_error, which may be NULL. No exception leaves a call, nothing is printed.
  *
- * Memory: the caller owns what it hands in. What a call hands out is a handle, which its _close or _free
- * takes back (NULL does nothing), or belongs to a handle. On an error, handles that were to be handed out are
+ * Memory: the caller owns what it passes in. What a call returns is a handle, which its _close or _free
+ * releases (NULL does nothing), or belongs to a handle. On an error, the handles that a call would return are
  * NULL.
  *
  * Threads: a codec may be used by any number of threads, a session too; a channel and a deltawire_bytes by
@@ -109,7 +109,7 @@ DELTAWIRE_API void deltawire_bytes_free(deltawire_bytes* bytes);
 
 typedef struct deltawire_codec deltawire_codec;
 
-/* Of a spec such as "3lc:s=1.75"; `deltawire codecs` lists them. */
+/* Makes a codec from a spec such as "3lc:s=1.75"; `deltawire codecs` lists them. */
 DELTAWIRE_API int32_t deltawire_codec_open(const char* spec, deltawire_codec** codec, deltawire_error* error);
 DELTAWIRE_API void deltawire_codec_close(deltawire_codec* codec);
 
@@ -170,7 +170,7 @@ typedef struct deltawire_message {
   uint16_t world_size;
   uint16_t bucket;
   uint16_t stage;
-  float scale; /* the values are so many times what they mean (a loss scale); 1: they are what they mean */
+  float scale; /* the factor by which the values are scaled (a loss scale); 1: unscaled */
   uint32_t reserved;
 } deltawire_message;
 
@@ -178,7 +178,8 @@ typedef struct deltawire_message {
 DELTAWIRE_API int32_t deltawire_channel_options_init(deltawire_channel_options* options, uint32_t abi_version,
                                                      deltawire_error* error);
 
-/* Of a codec's spec or rules, e.g. "conv*: 3lc, rest fp32". `options` may be NULL: the defaults. */
+/* Makes a channel from a codec's spec or rules, e.g. "conv*: 3lc, rest fp32". `options` may be NULL: the
+   defaults. */
 DELTAWIRE_API int32_t deltawire_channel_open(const char* rules, const deltawire_channel_options* options,
                                              deltawire_channel** channel, deltawire_error* error);
 DELTAWIRE_API void deltawire_channel_close(deltawire_channel* channel);
@@ -294,7 +295,7 @@ typedef struct deltawire_step {
   uint64_t number; /* grows by one a step */
   uint32_t bucket; /* 0 ... 65,535 within the step */
   int32_t last;    /* 1: the step's last bucket, after which the ranks agree that the step counts */
-  float scale;     /* the values are so many times what they mean (a loss scale), equal on all ranks; 1 */
+  float scale;     /* the factor by which the values are scaled (a loss scale), equal on all ranks; 1 */
   uint32_t reserved;
 } deltawire_step;
 
@@ -326,7 +327,7 @@ DELTAWIRE_API int32_t deltawire_session_all_reduce(deltawire_session* session,
 typedef struct deltawire_usage {
   uint64_t bytes_sent;     /* over the connections, headers and control messages included */
   uint64_t bytes_received; /* likewise */
-  uint64_t residual_bytes; /* of memory, beside the caller's tensors */
+  uint64_t residual_bytes; /* of memory, besides the caller's tensors */
   uint64_t staging_bytes;
   uint64_t message_bytes;
   uint64_t peak_bytes; /* the most of the last three together, ever */

@@ -17,7 +17,7 @@
 
 namespace deltawire {
 
-// A tensor of more elements is cut into parts of so many, as in the pattern `gather`.
+// A longer tensor is cut into parts of at most this many elements, as in the pattern `gather`.
 inline constexpr std::uint64_t kFilePartElements = 15'728'640;
 
 struct DELTAWIRE_API FileHeader {

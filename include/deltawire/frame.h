@@ -18,7 +18,7 @@
 namespace deltawire {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
-// Frozen, both: docs/format.md says what that means. A frame has the oldest that can say what it says.
+// Frozen, both: docs/reference/format.md says what that means. A frame has the oldest that can say what it says.
 inline constexpr std::uint8_t kFrameVersion = 1;
 inline constexpr std::uint8_t kNewestFrameVersion = 2;  // runs of whole parts, values in 16 bits
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
@@ -35,13 +35,13 @@ struct MessageId {
   std::uint16_t world = 1;   // ranks in the job
   std::uint16_t bucket = 0;  // of the step
   std::uint16_t stage = 0;   // which message of the bucket (docs/reference/format.md, "Buckets and stages")
-  // The parts' values are so many times what they mean (a loss scale): finite, above 0. A residual remembers
-  // the scale of what it holds and follows: multiplied by new / old, rounded once, before the input is added.
+  // The factor by which the parts' values are scaled (a loss scale): finite, above 0. A residual remembers
+  // its scale and follows: it is multiplied by new / old, rounded once, before the input is added.
   // Powers of two change no bit but where values leave float32's range: small ones become subnormal or 0.
   float scale = 1.0F;
 };
 
-// What a frame says of itself, beside lengths and checksums.
+// What a frame says about itself, besides lengths and checksums.
 struct FrameHeader {
   MessageId message;
   std::uint32_t params_hash = 0;  // of the canonical codec spec and policy
@@ -88,7 +88,7 @@ class DELTAWIRE_API FrameReader {
   // Checks the head (header, segments) of the first frame in `bytes` (which may go on after it).
   // Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
   static Result<FrameReader> open(Bytes bytes);
-  // Of a frame whose payload, which nothing follows, lies elsewhere than its head.
+  // The same for a frame whose payload, which nothing follows, is not adjacent to its head.
   static Result<FrameReader> open(Bytes head, Bytes payload);
 
   const FrameHeader& header() const noexcept { return header_; }
@@ -101,11 +101,11 @@ class DELTAWIRE_API FrameReader {
 
   // The next segment, its chunks' checksums verified. REQUIRES: segments_left() > 0. Errors: kCorrupt.
   Result<SegmentView> next();
-  // The same without a look at the payload: appends where each chunk ends in the segment, and its checksum.
-  // Who believes a chunk that check_chunks() hasn't found whole believes anything.
+  // The same without reading the payload: appends where each chunk ends in the segment, and its checksum.
+  // Don't trust a chunk before check_chunks() has verified it.
   UncheckedSegment next_unchecked(std::vector<std::uint32_t>& ends, std::vector<std::uint32_t>& sums);
-  // Of chunks that fill `payload`, the first one's number in the frame, and the checksum of each. Long ones
-  // are summed by all of `workers`. Errors: kCorrupt. Any thread may call it.
+  // Verifies the checksums of chunks that fill `payload`; `first` is the first one's number in the frame. All of
+  // `workers` share long ones. Errors: kCorrupt. Any thread may call it.
   static Status check_chunks(Bytes payload, std::span<const std::uint32_t> ends,
                              std::span<const std::uint32_t> sums, std::uint32_t first,
                              Workers* workers = nullptr);

@@ -6,8 +6,8 @@
 // replicas that apply the same mean stay bit-equal.
 //
 // Source: X. Li et al., "Near-Lossless Gradient Compression for Data-Parallel Distributed DNN Training"
-// (GComp), SoCC 2024, section 5.1, table 2, appendix A; departures in docs/reference/errata.md. Names beside the
-// settings are the paper's: eta, lambda, mu, tau, alpha, beta, epsilon, lambda_lr.
+// (GComp), SoCC 2024, section 5.1, table 2, appendix A; departures in docs/reference/errata.md. The names next to
+// the settings are the paper's: eta, lambda, mu, tau, alpha, beta, epsilon, lambda_lr.
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,7 @@ struct Link {
 };
 
 // What a rank computes with. The defaults of the last two are estimates, a little above what this library's
-// transport takes over TCP on an AMD EPYC (docs/design/architecture.md, "How bytes move"); Gloo's, in plain, are
+// transport takes over TCP on an AMD EPYC (docs/design/patterns.md, "How bytes move"); Gloo's, in plain, are
 // taken to be the same.
 struct Machine {
   double cores = 2;               // that a rank has for itself; 0.5: four ranks on two
@@ -72,12 +72,12 @@ DELTAWIRE_API Tier tier_of(bool lossless, double relative_l2) noexcept;
 DELTAWIRE_API std::string_view tier_name(Tier tier) noexcept;                 // "near-lossless"
 DELTAWIRE_API std::optional<Tier> find_tier(std::string_view name) noexcept;  // by that name
 
-// Who sends what to whom (docs/design/architecture.md). `powersgd` is not modelled.
+// Who sends what to whom (docs/design/patterns.md). `powersgd` is not modelled.
 enum class Pattern : std::uint8_t { kDirect, kRing, kGather };
 DELTAWIRE_API std::string_view pattern_name(Pattern pattern) noexcept;
 DELTAWIRE_API std::optional<Pattern> find_pattern(std::string_view name) noexcept;
 
-// Processor time of one thread for one message of so many values: a constant and a share for each value.
+// Processor time of one thread for one message: a constant, and a time for each value.
 struct CodingTime {
   double message_seconds = 0;
   double value_seconds = 0;
@@ -127,8 +127,8 @@ DELTAWIRE_API Result<Prediction> predict_by_bucket(const Workload& workload, con
 // after the other.
 DELTAWIRE_API Result<Prediction> predict_plain(const Workload& workload, const Site& site);
 
-// Up to which bandwidth a codec pays, which is to save `least_gain` of plain's step: with the same site and a
-// link so many times as fast, up and down.
+// The bandwidth up to which a codec pays, that is, saves `least_gain` of plain's step: the site stays the same,
+// the link's two rates are multiplied.
 struct BreakEven {
   enum class Kind : std::uint8_t {
     kNever,   // not on the slowest link, where nothing but bytes counts
@@ -168,9 +168,9 @@ struct Plan {
   std::string reason;                 // in one line: what, why, and what it saves
 };
 
-// The codec with the shortest step among those that the tier allows. Of codecs that pay and whose steps are
-// within 5 % of it, which no prediction tells apart, the one that loses least, then the one that sends least.
-// None where the fastest saves less than least_gain.
+// The codec with the shortest step among those that the tier allows. Among codecs that pay and whose steps are
+// within 5 % of it, which predictions can't distinguish, the one that loses least, then the one that sends
+// least. None if the fastest saves less than least_gain.
 DELTAWIRE_API Result<Plan> make_plan(const Workload& workload, const Site& site,
                                      const std::vector<CodecFigures>& codecs,
                                      const PlanOptions& options = {});

@@ -25,13 +25,13 @@ struct Step {
   std::uint32_t bucket = 0;  // 0 ... 65,535 within the step
   bool last = true;          // of the step: finishing it is the vote that commits the step on every rank
 
-  // The tensors are so many times what they mean, e.g. GradScaler's loss scale: finite, above 0, equal on all
+  // The factor by which the tensors are scaled, e.g. GradScaler's loss scale: finite, above 0, equal on all
   // ranks (kMismatch names it). Residuals follow from step to step (MessageId::scale); means have the scale
   // too.
   float scale = 1.0F;
 
-  // A digest of what must be alike on all ranks beside the means, e.g. of the weights that the means are
-  // added to; 0: of nothing. The vote compares the last bucket's: where ranks differ, the step counts nowhere
+  // A digest of what must be equal on all ranks besides the means, e.g. of the weights that the means are
+  // added to; 0: nothing. The vote compares the last bucket's: where ranks differ, the step counts nowhere
   // (kMismatch).
   std::uint64_t agreed = 0;
 
@@ -78,12 +78,12 @@ struct Bucket {
 
   std::span<const Named> tensors;
 
-  // One for each tensor in key-value form, in their order: where its finish puts its mean, in the place of
-  // what is there. `gather`: all keys that any rank sent; `direct`: those that the codec keeps of them.
+  // One for each tensor in key-value form, in their order: where finish puts its mean, replacing
+  // the content. `gather`: all keys that any rank sent; `direct`: those that the codec keeps of them.
   std::span<Pairs> pair_means;
 };
 
-// Bytes that a reducer holds beside the caller's tensors, counted where memory is taken and given back.
+// Bytes that a reducer holds besides the caller's tensors, counted where memory is allocated and freed.
 struct Memory {
   std::uint64_t residual_bytes = 0;  // what waits for later steps, and the copies that an exact revert needs
   std::uint64_t staging_bytes = 0;   // where means are formed and messages come in; in use or kept for reuse
@@ -123,11 +123,11 @@ struct ReducerOptions {
   // Messages of 131,072 elements and more are decoded in runs of chunks.
   int threads = 0;
 
-  // Of the random numbers of codecs that draw some, with step, rank and part; no other rank needs it.
+  // Seeds the random numbers of codecs, together with step, rank and part; other ranks don't need it.
   std::uint64_t seed = 0;
 };
 
-// What all ranks of a job have saved, for a rank of the job that goes on with another number of them.
+// What all ranks of a job have saved, for a rank of a job that continues with another number of ranks.
 struct SavedRanks {
   std::span<const Bytes> states;   // Reducer::save() of every rank after the same step, in the order of ranks
   std::span<const Named> tensors;  // all dense tensors that the job exchanges, whole; values are not read
@@ -142,7 +142,7 @@ struct SavedRanks {
 // and names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is
 // the last step that counts, the same on every rank that lives; docs/design/commit.md has the rule and its limits. A
 // step whose finish returned its Report counts, and a failure after that is an error of the next one. The
-// reducer may go on with a new transport. With Revert::kExact the residuals then have the input of no bucket
+// reducer may continue with a new transport. With Revert::kExact the residuals then have the input of no bucket
 // of the step: give all of them again. With kFold they have that of every bucket that was begun, and of no
 // other: give none of those again.
 class DELTAWIRE_API Reducer {
@@ -172,8 +172,8 @@ class DELTAWIRE_API Reducer {
   // flight; kMismatch when replicas differ (names the ranks).
   virtual Result<Report> finish() = 0;
 
-  // Of each of the tensors, named as begin is given them (values are not read): with the codec of `step`.
-  // Also before the first bucket, when nothing is known yet of what was sent.
+  // How each of the tensors, named as for begin (values are not read), is sent with the codec of `step`. Also
+  // before the first bucket, when nothing has been sent yet.
   virtual std::vector<TensorUse> explain(std::span<const Named> tensors, std::uint64_t step) const = 0;
 
   // docs/design/memory.md says what to expect. Any thread may call it.

@@ -40,27 +40,27 @@ enum class WorkerLoss : std::uint8_t {
 // The same on all ranks.
 struct ServerOptions {
   int servers = 1;  // 1 ... world size - 1; ranks 0 ... servers - 1
-  // Workers that no step waits for: of N + backup of them, a part goes on with the first N pushes, and with
-  // any that are there by then (section 2.1; J. Chen et al., "Revisiting Distributed Synchronous SGD", 2016).
+  // Workers that no step waits for: of N + backup of them, a part proceeds with the first N pushes, and any
+  // others that have arrived by then (section 2.1; J. Chen et al., "Revisiting Distributed Synchronous SGD", 2016).
   // 0 ... workers - 1.
   int backup = 0;
   // Stale-synchronous (section 2.1; Q. Ho et al., "More Effective Distributed ML via a Stale Synchronous
-  // Parallel Parameter Server", NIPS 2013): so many steps a worker may be ahead of the slowest. 0: none, all
-  // in step; up to 1,024. A worker in step c has at least the changes of steps 0 ... c - staleness - 1, and
-  // any that have come.
+  // Parallel Parameter Server", NIPS 2013): how many steps a worker may be ahead of the slowest. 0: all in
+  // step; up to 1,024. A worker in step c has at least the changes of steps 0 ... c - staleness - 1, and any
+  // others that have arrived.
   std::uint64_t staleness = 0;
   std::string push = "3lc";  // codecs of gradients, as make_channel takes them
   std::string pull = "3lc";  // codecs of model changes
   Policy policy = {};        // small tensors travel raw in both directions
   std::uint64_t seed = 0;    // of codecs that draw by chance
 
-  // With kDrop a part goes on with as many pushes as without a loss, or those of all workers that are left; a
-  // step's mean is over the pushes that count. What waits in the lost worker's residual is lost with it.
+  // With kDrop a part waits for as many pushes as without a loss, or those of all remaining workers; a step's
+  // mean is over the pushes that count. What waits in the lost worker's residual is lost with it.
   WorkerLoss on_worker_loss = WorkerLoss::kEnd;
   int min_workers = 1;  // with kDrop: fewer that are left end the run. 1 ... workers
 
-  // A step may be so far ahead of what the slowest worker has taken from the transport; then the servers wait
-  // for it. 1 or more.
+  // How many steps the servers may be ahead of what the slowest worker has received; then they wait for it. 1
+  // or more.
   std::uint64_t max_lag = 16;
 };
 
@@ -83,7 +83,7 @@ DELTAWIRE_API Result<std::vector<ServedPart>> serve_parts(std::span<const Named>
 struct ServerCounts {
   std::uint64_t steps = 0;          // that this rank has completed
   std::uint64_t encodes = 0;        // server: of changes, one a part and step
-  std::uint64_t whole_models = 0;   // of parts, sent or received in the place of several changes: fewer bytes
+  std::uint64_t whole_models = 0;   // of parts, sent or received instead of several changes: fewer bytes
   std::uint64_t push_bytes = 0;     // messages sent (worker) or received (server)
   std::uint64_t pull_bytes = 0;     // messages received (worker) or sent (server), every copy counted
   std::uint64_t late_pushes = 0;    // of parts, that came too late to count, or were not sent for that reason
@@ -176,8 +176,8 @@ class DELTAWIRE_API ParameterWorker {
   // The step that comes next: how many this worker has made, or skipped.
   virtual std::uint64_t step() const noexcept = 0;
 
-  // Steps whose changes the parameters have, all of them alike after pull(deadline): step(), or with
-  // staleness down to so many less. They are the servers' view after that many steps, bit for bit.
+  // How many steps' changes the parameters have, the same for all of them after pull(deadline): step(), or
+  // with staleness as many as that less. They are the servers' view after that many steps, bit for bit.
   virtual std::uint64_t version() const noexcept = 0;
 
   // The servers have closed, since other workers have: what is left to do is close().

@@ -1,5 +1,5 @@
 // Snapshots: states of a rank in files of a folder, each there whole or not at all, whenever the machine
-// stops. So a parameter server that was killed goes on from the last one:
+// stops. So a parameter server that was killed can resume from the last one:
 //
 //   SnapshotPlace place{.folder = "snapshots", .rank = transport.rank(), .settings = "..."};
 //   Result<std::vector<std::uint64_t>> steps = find_snapshots(place);
@@ -7,7 +7,7 @@
 //   Result<std::vector<std::byte>> state = read_snapshot(place, step);
 //   Status loaded = server->load(*state);
 //   Status dropped = drop_snapshots_after(place, step);
-//   // ... and every so many steps:
+//   // ... and every few steps:
 //   Status written = write_snapshot(place, server->steps(), *server->save());
 #pragma once
 
@@ -25,14 +25,14 @@ namespace deltawire {
 struct SnapshotPlace {
   std::string folder;    // exists; ranks may share it
   int rank = 0;          // 0 or more; its files are its own
-  std::string settings;  // at most 65,536 bytes: what must be the same when training goes on
-  int kept = 2;          // the newest so many stay, 1 or more
+  std::string settings;  // at most 65,536 bytes: what must be the same when training resumes
+  int kept = 2;          // how many of the newest are kept, 1 or more
 };
 
-// Writes a state beside its place, flushes it to the disk, moves it there and flushes the folder: after this,
-// and after a crash at any moment of it, the folder has this snapshot whole, or those before. Then removes
-// the oldest beyond `kept`, and what a crash had left of an unfinished one. Errors: kIo, with the file and
-// the cause (a full disk: nothing is left of it, those before stay, and whoever trains may go on and try
+// Writes a state to a temporary file, flushes it to the disk, moves it into place and flushes the folder: after
+// this, and after a crash at any moment of it, the folder has this snapshot whole, or the earlier ones. Then
+// removes the oldest beyond `kept`, and the remains of an unfinished one. Errors: kIo, with the file and the
+// cause (after a full disk nothing is left of it, the earlier ones remain, and the caller may continue and try
 // again later), kLimit (settings), kInvalidArgument.
 DELTAWIRE_API Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes state);
 
@@ -44,7 +44,7 @@ DELTAWIRE_API Result<std::vector<std::uint64_t>> find_snapshots(const SnapshotPl
 // The state of one. Errors: as find_snapshots; kTruncated and kCorrupt for one that was cut or changed.
 DELTAWIRE_API Result<std::vector<std::byte>> read_snapshot(const SnapshotPlace& place, std::uint64_t step);
 
-// For who goes on from `step`: later ones belong to a past that is no more. Errors: kIo.
+// Removes the snapshots after `step`, before training resumes from it. Errors: kIo.
 DELTAWIRE_API Status drop_snapshots_after(const SnapshotPlace& place, std::uint64_t step);
 
 }  // namespace deltawire

@@ -67,7 +67,7 @@ struct Named {
   TensorSlot tensor;
   std::uint64_t first = 0;
 
-  // Of the whole tensor, for a part of it; 0: this is the whole.
+  // For a part, what the whole tensor has; 0: this is the whole.
   std::uint64_t elements_of_whole = 0;
   std::uint32_t dims_of_whole = 0;
 

@@ -97,38 +97,38 @@ class DELTAWIRE_API Transport {
   // deadline alone.
   virtual void set_arrival_timeout(std::chrono::milliseconds timeout) = 0;
 
-  // From here on these ranks may be lost, and the others go on: what would end the transport and has one of
-  // them for its cause (its end, its abort, bytes that break the rules, a deadline that blames it) ends the
-  // operations with that rank alone, whose waits give the error. The other ranks, the *required* ones, decide
-  // it: each tells all, and the lost rank too, on which every wait fails then. Nothing that a lost rank sends
-  // is heeded. What waits elsewhere gets its time again: as long as the rank's longest wait before, from the
-  // loss on. There are no votes any more (kState). All ranks name the same ones, before their first
-  // operation; a loss that is earlier on some rank ends the transport.
+  // From here on these ranks may be lost, and the others continue: a failure that one of them causes (its end,
+  // its abort, bytes that break the rules, a deadline that blames it) only ends the operations with that rank,
+  // whose waits return the error. Only the other ranks, the *required* ones, decide a loss; each broadcasts it,
+  // to the lost rank, too, on which every wait then fails. Messages of a lost rank are ignored. Other waits
+  // start over at the loss, for as long as the rank's longest wait before. There are no votes any more
+  // (kState). All ranks name the same ones, before their first operation; a loss before that on some rank ends
+  // the transport.
   // REQUIRES: 0 <= rank < world_size, for each.
   virtual void set_optional(std::span<const int> ranks) = 0;
 
   // Why an optional rank was lost; nothing for one that was not.
   virtual std::optional<Error> loss_of(int rank) const = 0;
 
-  // Loses an optional rank, on all, e.g. after a malformed message. Where it is not optional, or this rank is
+  // Drops an optional rank, on all ranks, e.g. after a malformed message. If it is not optional, or this rank is
   // optional itself, this is abort(error).
   virtual void lose(int rank, const Error& error) noexcept = 0;
 
-  // This rank begins a bucket of this step. The others learn from it, when they ask, whether a rank that they
-  // wait for has arrived; and the first call, like one that does not go on with the next step, is compared:
-  // ranks whose steps go on elsewhere fail with kMismatch.
+  // This rank begins a bucket of this step. It answers the others' questions whether it has arrived. The first
+  // call, and any that does not continue with the next step, is compared: ranks that are at another step fail
+  // with kMismatch.
   virtual void arrive(std::uint64_t step) = 0;
 
   // Votes for a step, and waits for everybody's ballots: all of them, in rank order, there until this rank's
-  // next vote. When they are alike the step counts. When the mesh fails meanwhile, the ranks that live settle
-  // whether the step counts, alike on all of them (docs/design/commit.md): these ballots, if it does; else the
-  // error, whose standing_step is the step before. One vote at a time. Passing the deadline is kTimeout as in
+  // next vote. If they are equal, the step is committed. If the mesh fails meanwhile, the surviving ranks
+  // agree on whether it is (docs/design/commit.md): these ballots, if so; else the error, whose standing_step is
+  // the step before. One vote at a time. Passing the deadline is kTimeout as in
   // wait(); settling may take 3 s more. std::bad_alloc: the step does not count.
   virtual Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
 
-  // After a failure it waits until the ranks that live have said where they stand, which takes them
-  // milliseconds, and up to 3 s for those that answer nothing. It is then final, unless a vote of this rank
-  // is still waiting, but for `unheard`, from which ranks may vanish that answer later.
+  // After a failure it waits until the surviving ranks have said where they stand, which takes milliseconds, and
+  // up to 3 s for those that don't answer. The result is then final, unless a vote of this rank is still
+  // waiting, except for `unheard`, which shrinks as ranks answer later.
   virtual Standing standing() const = 0;
 
   // Fails every wait of every rank with `error`; error.suspect kNoSuspect means this rank itself.

@@ -1,9 +1,11 @@
-"""Writes what `make demo` showed into README.md, so that nobody types a figure.
+"""Writes what `make demo` showed into README.md and docs/results/training.md, so that nobody types
+a figure.
 
     python -m lab.demo.readme [out/demo/results.json]
 
-Replaces all that stands between README's `demo` markers, and the plot that it shows. Refuses what
-is no whole demo: rows that are missing or failed, or replicas that differ.
+Replaces all that stands between these pages' `demo` markers, and README's plot: README gets six
+rows, the other page all rows and columns. Refuses what is no whole demo: rows that are missing or
+failed, or replicas that differ.
 """
 
 import json
@@ -23,6 +25,18 @@ from lab.ranks.links import link_in_words
 PLOT = Path("docs/figures/demo-accuracy-time.svg")
 BLOCK = re.compile(r"(?<=<!-- demo -->\n).*?(?=<!-- /demo -->)", re.DOTALL)
 _LINE = 118
+# README's rows, and what each does for its reader.
+SHORT = {
+    "fp32": "no compression; the baseline",
+    "bf16": "half the bits of each value",
+    "gcomp": "drops the bits that the optimizer cannot see",
+    "3lc:s=1.00": "three values, the rest in later steps: the first choice on slow links",
+    "sbc:p=1%@10": "ten local steps, then 1 % of the weight changes: for very slow links",
+    "fastsgd:tau=auto": "keys and logarithms of values: for sparse gradients",
+}
+_SHORT_HEADS = (
+    *("method", "what it does", "sent per rank", "times fewer bytes", "accuracy", "ms per step"),
+)
 _HEADS = (
     *("method", "accuracy", "ms per step", "sent per rank", "times smaller", "bits per value"),
     *("times faster", "than plain DDP"),
@@ -30,49 +44,92 @@ _HEADS = (
 
 
 class NoDemo(Exception):
-    """Results that README must not show: one line that says why."""
+    """Results that no page must show: one line that says why."""
 
 
-def block(results: dict) -> str:
+def short_block(results: dict) -> str:
     """README's paragraphs and table, from what results.json holds.
 
     Raises:
         NoDemo: rows are missing, failed, or ended with replicas that differ.
     """
+    rows = {row["method"]: row for row in _whole(results)}
+    plain = rows[methods.PLAIN]
+    cells = [
+        [f"`{name}`", does, _sent(rows[name]), _smaller(rows[name]), *_accuracy_and_ms(rows[name])]
+        for name, does in SHORT.items()
+    ]
+    accuracy, ms = _accuracy_and_ms(plain)
+    return _joined(
+        f"What {_run(results)}:",
+        _table(_SHORT_HEADS, cells),
+        f"PyTorch's own DDP{_note(plain)} takes {ms} ms per step and reaches {accuracy}. "
+        f"{_computing(results['rows'])}",
+        results["warnings"],
+    )
+
+
+def block(results: dict) -> str:
+    """The paragraphs and the table of docs/results/training.md: all rows.
+
+    Raises:
+        NoDemo: see `short_block`.
+    """
+    rows = _whole(results)
+    return _joined(
+        f"What {_run(results, 'all rows with the same settings, unless the row says otherwise')}:",
+        _table(_HEADS, _cells(rows)),
+        _computing(rows),
+        results["warnings"],
+    )
+
+
+WRITERS = {"README.md": short_block, "docs/results/training.md": block}
+
+
+def update(root: Path, results: dict) -> None:
+    """Rewrites both pages, and README's plot, under `root`.
+
+    Raises:
+        NoDemo: see `short_block`; or a page has no markers.
+    """
+    fresh = {}
+    for name, write in WRITERS.items():
+        text = (root / name).read_text(encoding="utf-8")
+        if not BLOCK.search(text):
+            raise NoDemo(f"{name} has no lines <!-- demo --> and <!-- /demo -->")
+        shown = write(results)
+        fresh[name] = BLOCK.sub(lambda _, shown=shown: shown + "\n", text)
+    for name, text in fresh.items():
+        write_whole(root / name, text)
+    write_whole(root / PLOT, draw_plots(results["rows"])["accuracy-time"])
+
+
+def _whole(results: dict) -> list[dict]:
+    """The rows of a demo that has them all."""
     rows = results["rows"]
     if [row["method"] for row in rows] != methods.names():
         raise NoDemo(f"its rows are not those of `make demo`: {', '.join(methods.names())}")
     for row in rows:
         if row["failed"] is not None or not row["bit_equal"]:
             raise NoDemo(f"{row['method']}: {row['failed'] or 'the replicas differ'}")
-    compute = [row["compute_ms"] for row in rows]
-    paragraphs = [
-        f"What `{_make(results['command'])}` showed on a machine with "
-        f"{results['machine']['cores']} cores ({_settings(results['settings'])}; all rows with the "
-        "same settings, which `results.json` lists, but where the row says otherwise):",
-        "\n".join(f"| {' | '.join(cells)} |" for cells in _cells(rows)),
-        f"Computing alone takes {min(compute):.0f} to {max(compute):.0f} ms of each step.",
-        *(f"**Warning:** {warning}." for warning in results["warnings"]),
-    ]
+    return rows
+
+
+def _joined(before: str, table: str, after: str, warnings: list[str]) -> str:
+    """Wrapped paragraphs around a table."""
+    paragraphs = [before, table, after, *(f"**Warning:** {warning}." for warning in warnings)]
     return "\n\n".join(
-        text if text.startswith("|") else textwrap.fill(text, _LINE, break_on_hyphens=False)
+        text if text is table else textwrap.fill(text, _LINE, break_on_hyphens=False)
         for text in paragraphs
     )
 
 
-def update(root: Path, results: dict) -> None:
-    """Rewrites README.md and its plot under `root`.
-
-    Raises:
-        NoDemo: see `block`; or README.md has no markers.
-    """
-    page = root / "README.md"
-    text = page.read_text(encoding="utf-8")
-    if not BLOCK.search(text):
-        raise NoDemo("README.md has no lines <!-- demo --> and <!-- /demo -->")
-    fresh = block(results)
-    write_whole(page, BLOCK.sub(lambda _: fresh + "\n", text))
-    write_whole(root / PLOT, draw_plots(results["rows"])["accuracy-time"])
+def _run(results: dict, more: str = "") -> str:
+    """The command, the machine and the settings."""
+    settings = "; ".join(filter(None, (_settings(results["settings"]), more)))
+    cores = results["machine"]["cores"]
+    return f"`{_make(results['command'])}` showed on a machine with {cores} cores ({settings})"
 
 
 def _make(command: str) -> str:
@@ -89,30 +146,53 @@ def _settings(settings: dict) -> str:
     )
 
 
+def _computing(rows: list[dict]) -> str:
+    compute = [row["compute_ms"] for row in rows]
+    return f"Computing alone takes {min(compute):.0f} to {max(compute):.0f} ms of each step."
+
+
+def _table(heads: tuple[str, ...], cells: list[list[str]]) -> str:
+    lines = [list(heads), ["---"] * len(heads), *cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _note(plain: dict) -> str:
+    """ " (modelled)", unless the link was real."""
+    return plain["detail"]["label"].removeprefix("plain DDP")
+
+
+def _sent(row: dict) -> str:
+    return f"{megabytes(row)} MB"
+
+
+def _smaller(row: dict) -> str:
+    smaller = row["times_smaller"]
+    return f"{smaller:,.0f}" if smaller >= 10 else f"{smaller:.1f}"
+
+
+def _accuracy_and_ms(row: dict) -> tuple[str, str]:
+    """With the spread over several seeds in brackets, where there are several."""
+    low_high, fast_slow = "", ""
+    if len(row["detail"]["repeats"]) > 1:
+        low_high, fast_slow = f" ({accuracy_range(row)})", f" ({ms_range(row)})"
+    return f"{100 * row['accuracy']:.1f} %{low_high}", f"{row['ms_per_step']:.0f}{fast_slow}"
+
+
 def _cells(rows: list[dict]) -> list[list[str]]:
-    """Of all lines of the table; the spread stands in brackets where there is one."""
-    lines = [list(_HEADS), ["---"] * len(_HEADS)]
-    for row in rows:
-        low_high, fast_slow = "", ""
-        if len(row["detail"]["repeats"]) > 1:
-            low_high, fast_slow = f" ({accuracy_range(row)})", f" ({ms_range(row)})"
-        is_plain = row["method"] == methods.PLAIN
-        smaller = row["times_smaller"]
-        lines.append(
-            [
-                row["detail"]["label"]
-                if is_plain
-                else f"`{row['method']}`{row['detail']['own_optimizer']}",
-                f"{100 * row['accuracy']:.1f} %{low_high}",
-                f"{row['ms_per_step']:.0f}{fast_slow}",
-                f"{megabytes(row)} MB",
-                f"{smaller:,.0f}" if smaller >= 10 else f"{smaller:.1f}",
-                f"{row['bits_per_value']:.2f}",
-                f"{row['times_faster']:.2f}",
-                f"{row['detail']['times_faster_than_plain']:.2f}",
-            ]
-        )
-    return lines
+    return [
+        [
+            row["detail"]["label"]
+            if row["method"] == methods.PLAIN
+            else f"`{row['method']}`{row['detail']['own_optimizer']}",
+            *_accuracy_and_ms(row),
+            _sent(row),
+            _smaller(row),
+            f"{row['bits_per_value']:.2f}",
+            f"{row['times_faster']:.2f}",
+            f"{row['detail']['times_faster_than_plain']:.2f}",
+        ]
+        for row in rows
+    ]
 
 
 def main(arguments: list[str]) -> int:
@@ -126,7 +206,7 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValueError, NoDemo) as cause:
         print(f"readme: {source}: {cause}", file=sys.stderr)
         return 1
-    print(f"README.md and {PLOT} show {source} now")
+    print(f"{', '.join(WRITERS)} and {PLOT} show {source} now")
     return 0
 
 

@@ -27,7 +27,7 @@ _PLOTS = (
 )
 
 # Of accuracy. Three seeds of one row lay up to 1.1 points apart, of those that train as fp32 does;
-# the next best row is 2.3 points below fp32 (docs/reference/compare.md, "Luck").
+# the next best row is 2.3 points below fp32 (docs/results/training.md, "Seeds").
 _SEEDS_APART = 0.015
 
 

@@ -63,7 +63,7 @@ class Settings:
 
     def of_row(self, method: Method) -> "Settings":
         """For one row: where its codec sends most of a gradient later, SGD has no momentum and a
-        higher rate, without which the row diverges (docs/reference/compare.md, "What trains")."""
+        higher rate, without which the row diverges (docs/results/training.md)."""
         if not method.late or self.same_optimizer:
             return self
         from deltawire.late_codecs import rate_times  # here: plain DDP alone does without

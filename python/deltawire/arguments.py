@@ -1,4 +1,4 @@
-"""Checks of the arguments that every way into a job takes."""
+"""Checks of the arguments that all interfaces share."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Arrays that others own, as NumPy sees them: NumPy's own, and everything that speaks DLPack."""
+"""Callers' arrays as NumPy arrays: NumPy's own, and everything that supports DLPack."""
 
 import numpy as np
 
@@ -47,8 +47,8 @@ def to_read(name: str, array) -> np.ndarray:
 
 
 def to_write(name: str, array) -> np.ndarray:
-    """The same memory, which must be float32, C-contiguous and writable: what is put there is seen
-    by its owner."""
+    """The same memory, which must be float32, C-contiguous and writable, so that its owner sees
+    what is written."""
     found = as_numpy(name, array)
     if found.dtype != np.float32 or not found.dtype.isnative:
         raise make_error(
@@ -66,7 +66,7 @@ def to_write(name: str, array) -> np.ndarray:
 
 
 def check_names(arrays) -> None:
-    """Raises where `arrays` is no mapping of names to arrays, or an empty one."""
+    """Raises unless `arrays` is a non-empty mapping of names to arrays."""
     if not hasattr(arrays, "items") or not arrays:
         raise make_error("InvalidArgument", "give the arrays by name, in a dict with one at least")
     for name in arrays:

@@ -16,12 +16,12 @@ _MOST_RANKS = 65_535
 
 @dataclasses.dataclass(frozen=True)
 class Sender:
-    """Who encoded a message, as it says of itself.
+    """Who encoded a message, according to the message.
 
     Attributes:
         step: the sender's, from 0.
-        rank, world_size: as its `Channel` was told.
-        scale: how many times what they mean its values are.
+        rank, world_size: those of its `Channel`.
+        scale: the factor by which its values are scaled.
     """
 
     step: int
@@ -31,7 +31,7 @@ class Sender:
 
 
 class Channel:
-    """One direction of updates: what a step doesn't send waits in a residual of its array's name::
+    """One direction of updates. What a step doesn't send is kept in a residual for each array::
 
         channel = deltawire.Channel("3lc:s=1.75")
         message = channel.encode({"conv": gradient})          # bytes
@@ -43,9 +43,9 @@ class Channel:
 
     Attributes:
         spec: canonical, e.g. "3lc:s=1.75,mode=auto,runs=on".
-        rank, world_size: what messages say of their sender.
+        rank, world_size: the sender that messages name.
 
-    Thread rule: any thread may call any member; one is at work at a time. The GIL is released.
+    Thread rule: any thread may call any member; calls run one at a time. The GIL is released.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class Channel:
             spec: a codec and its parameters, or rules ("conv*: 3lc, rest fp32"), as text or as
                 `deltawire.policy.spec_of` takes them. No pattern: there is one sender.
             rank, world_size: of this sender, for messages and codecs that draw random numbers.
-            min_elements: arrays below this many elements travel uncompressed.
-            revert: what `revert` makes of a step, of all its arrays alike: "exact" (it never
+            min_elements: arrays below this many elements are sent uncompressed.
+            revert: what `revert` does to a step, for all its arrays alike: "exact" (it never
                 happened: give its input again; costs a second buffer of the residuals' size) or
-                "fold" (its input waits and is sent later: never give it again; messages stay until
-                their step ends).
-            error_feedback: False: no residuals, so nothing to fold; each message stands for itself.
-            seed: of the codecs that draw random numbers.
+                "fold" (its input is kept and sent later: never give it again; messages are kept
+                until their step ends).
+            error_feedback: False: no residuals, so nothing to fold; each message is independent.
+            seed: for codecs that draw random numbers.
 
         Raises:
-            InvalidArgumentError (a ValueError): a bad spec, another argument that can't be meant.
+            InvalidArgumentError (a ValueError): a bad spec, or another invalid argument.
         """
         arguments.check_count("rank", rank)
         arguments.check_positive("world_size", world_size)
@@ -96,7 +96,7 @@ class Channel:
 
     @property
     def step(self) -> int:
-        """The number of the step that `encode` makes next, or has open."""
+        """The number of the open step, or of the one that `encode` begins next."""
         return self._step
 
     def encode(
@@ -107,13 +107,14 @@ class Channel:
         commit: bool = True,
         step: int | None = None,
     ) -> bytes:
-        """One message of all the arrays: each with its residual added, which keeps what the codec
-        left out.
+        """Encodes all the arrays as one message. Each array's residual is added, and keeps what the
+        codec left out.
 
         Args:
             arrays_by_name: float32, float16 or ml_dtypes.bfloat16 NumPy arrays of any order, or
-                what speaks DLPack on the CPU; only read. Each step's may be others.
-            scale: how many times what they mean the values are (a loss scale); residuals follow.
+                anything that supports DLPack on the CPU; only read. They may differ from step to
+                step.
+            scale: the factor by which the values are scaled (a loss scale); residuals follow.
             commit: True: the message counts as delivered, and the step ends. False: it stays open,
                 for further messages of the step, until `commit` or `revert`.
             step: its number, for a channel that does not live from step to step: rules and random
@@ -121,9 +122,9 @@ class Channel:
 
         Raises:
             DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array or scale that
-                can't be taken.
+                is not supported.
             DeltawireError: "NotFinite", "Range" (names the array and the element). The step is then
-                taken back as by `revert`.
+                reverted as by `revert`.
         """
         arrays.check_names(arrays_by_name)
         read = {name: arrays.to_read(name, array) for name, array in arrays_by_name.items()}
@@ -142,14 +143,14 @@ class Channel:
             return message
 
     def commit(self) -> None:
-        """Ends the open step: its messages have arrived. Nothing happens where none is open."""
+        """Ends the open step: its messages have arrived. Does nothing if none is open."""
         with self._lock:
             if self._open:
                 self._end(self._core.commit)
 
     def revert(self) -> None:
-        """Ends the open step: its messages have not arrived (`revert=` says what becomes of its
-        input). Nothing happens where none is open."""
+        """Ends the open step: its messages have not arrived (`revert=` says what happens to its
+        input). Does nothing if none is open."""
         with self._lock:
             if self._open:
                 self._end(self._core.revert)
@@ -177,18 +178,18 @@ class Channel:
         step: int | None = None,
         rank: int | None = None,
     ) -> Sender:
-        """Adds a message's values, times `scale`, to arrays, or replaces these by them.
+        """Adds a message's values, times `scale`, to arrays, or writes them to the arrays.
 
         Args:
             message: what `encode` made, any bytes-like object; hostile bytes are safe.
-            into: float32, C-contiguous, writable arrays (or what speaks DLPack) of the names,
-                shapes and order that were encoded. On error their content is unspecified.
+            into: float32, C-contiguous, writable arrays (or what supports DLPack) with the
+                names, shapes and order that were encoded. On error their content is unspecified.
             accumulate: False: the arrays are replaced.
             scale: 1 / world_size makes a mean of all ranks' messages.
-            step, rank: that the message must be of; None: any.
+            step, rank: those that the message must have; None: any.
 
         Returns:
-            Whose it is.
+            The message's sender.
 
         Raises:
             DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch" (of another
@@ -210,7 +211,7 @@ class Channel:
             return found
 
     def residual(self, name: str) -> np.ndarray:
-        """A copy of what waits for later steps, flat float32; empty where there is none."""
+        """A copy of an array's residual, flat float32; empty if there is none."""
         with self._lock:
             return np.frombuffer(bytearray(self._core.residual(name)), dtype=np.float32)
 

@@ -1,4 +1,4 @@
-"""What every way into an exchange has: records, the first error, and where its states belong."""
+"""The base of every interface to an exchange: records, the first error, and its states' owner."""
 
 from typing import Any
 
@@ -71,38 +71,38 @@ class Door:
 
     @property
     def last_error(self) -> DeltawireError | None:
-        """The first error, typed; None while all is well."""
+        """The first error, typed; None if there was none."""
         return self._history.last_error
 
     @property
     def closed(self) -> bool:
-        """True after `close()`, and where a failure closes by itself (`LocalSteps`) after one."""
+        """True after `close()`, and for `LocalSteps`, which a failure closes, after one."""
         return self._session.closed
 
     @property
     def step_records(self) -> list[dict]:
-        """Of the latest 4,096 steps (of `LocalSteps`: rounds), oldest first: dicts of
+        """Records of the latest 4,096 steps (for `LocalSteps`: rounds), oldest first: dicts with
 
         - buckets, elements;
         - encode_ms, exchange_ms (waiting for others), decode_ms;
-        - bytes_sent: of this rank's messages, every copy counted, with their headers;
-        - raw_bytes: of the same messages as bare values, 4 bytes an element, 2 of bfloat16 and
+        - bytes_sent: of this rank's messages with headers, every copy counted;
+        - raw_bytes: of the same messages as bare values, 4 bytes per element, 2 of bfloat16 and
           float16. In the mean over the N ranks, "direct" and "ring" send each element 2 (N-1) / N
           times; "gather" sends it N-1 times on each;
-        - ratio: raw_bytes / bytes_sent, how many times smaller; None where nothing was sent (one
-          rank alone). A round counts once, however many local steps it stands for;
+        - ratio: raw_bytes / bytes_sent, how many times smaller; None if nothing was sent (a single
+          rank). A round counts once, however many local steps it has;
         - digest: an int, of the step's means, equal on all ranks;
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
-        - of a round local_steps, too, and the fragment of the model that was exchanged.
+        - for a round also local_steps, and the fragment of the model that was exchanged.
         """
         return list(self._history.records)
 
     def metrics(self) -> dict[str, Any]:
         """The last step's record (see `step_records`), the same keys summed over all steps as
-        `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
-        these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`
-        (transport headers and control messages included). Bytes held beside the model's own:
-        `residual_bytes`, `staging_bytes` (where means are formed and messages come in),
-        `message_bytes` (encoded here, until the step ends) and `peak_memory_bytes`, the most of all
-        three together so far."""
+        `total_...` (`total_ratio`: the sums' ratio), `steps` (for `LocalSteps`: rounds), how
+        many of them were `nonfinite_steps`, and the links' `traffic_bytes_sent` and
+        `traffic_bytes_received` (transport headers and control messages included). Further memory:
+        `residual_bytes`, `staging_bytes` (where means are formed and messages received),
+        `message_bytes` (encoded here, until the step ends) and `peak_memory_bytes`, the peak
+        of all three together."""
         return metrics_of(self._history, self._session)

@@ -12,9 +12,9 @@ class DeltawireError(RuntimeError):
 
     Attributes:
         code: the core's name of the error, e.g. "PeerLost", "Timeout", "Corrupt".
-        suspect: the rank that caused it, or None where none is known.
-        standing_step: where an exchange failed, the number of the last step that counts, the same
-            on every rank that lives; None where none does yet, and for other errors.
+        suspect: the rank that caused it, or None if unknown.
+        standing_step: if an exchange failed, the number of the last committed step, the same on
+            every surviving rank; None if there is none yet, and for other errors.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class DeltawireError(RuntimeError):
 
 
 class InvalidArgumentError(DeltawireError, ValueError):
-    """A spec, parameter or setting that can't be meant, or an unknown codec."""
+    """An invalid spec, parameter or setting, or an unknown codec."""
 
 
 class DTypeError(DeltawireError, TypeError):
     """A dtype or device that deltawire doesn't carry."""
 
 
-# The core's advice about steps that are not finite: its own setting, which a door may not have.
+# The core's advice about steps that are not finite: a setting that the caller may not have.
 _LET_PASS = (
     "; mend the input, or let such steps pass (nonfinite)",
     ", or let such steps pass (nonfinite)",
@@ -49,8 +49,7 @@ _LET_PASS = (
 
 
 def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
-    """The same error, its message ending with what to do in the caller's words, in the place of the
-    core's."""
+    """The same error with the caller's advice instead of the core's at the end of its message."""
     text = str(error)
     for general in _LET_PASS:
         text = text.replace(general, "")
@@ -58,8 +57,7 @@ def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
 
 
 def check_state_given(state: object, several: bool = False) -> None:
-    """Raises InvalidArgumentError for what can't be a state: a mapping, or, where `several` may be
-    given, a list of those."""
+    """Raises InvalidArgumentError unless `state` is a mapping, or a list of them (`several`)."""
     lists = several and isinstance(state, Iterable) and not isinstance(state, str | bytes)
     if not isinstance(state, Mapping) and not lists:
         raise make_error(
@@ -69,7 +67,7 @@ def check_state_given(state: object, several: bool = False) -> None:
 
 
 class NoMemoryError(DeltawireError, MemoryError):
-    """Memory for a step, a residual or a message could not be had (docs/design/memory.md)."""
+    """Memory for a step, a residual or a message could not be allocated (docs/design/memory.md)."""
 
 
 _BY_CODE = {

@@ -1,4 +1,4 @@
-"""What a rank's buckets cost, and what went wrong: written when buckets end."""
+"""A rank's record of its buckets' cost, and of the first error: written when buckets end."""
 
 import collections
 import dataclasses
@@ -68,7 +68,7 @@ class History:
     def end(
         self, error: DeltawireError | None, report, last: bool, also: dict | None = None
     ) -> DeltawireError | None:
-        """Of a bucket: `add`, or `fail`. Returns the error, with advice."""
+        """Ends a bucket: `add`s it, or `fail`s. Returns the error, with advice."""
         if error is None:
             self.add(report, last, also)
             return None

@@ -1,4 +1,4 @@
-"""Which rules send most of a gradient later, and so don't go with an optimizer's momentum.
+"""Rules that send most of a gradient later, and so conflict with an optimizer's momentum.
 
 What waits in a residual arrives steps later and in large pieces, and a momentum of m multiplies
 each piece by 1 / (1 - m). Measured, with SGD's momentum of 0.9: docs/results/training.md,
@@ -19,8 +19,8 @@ def rate_times(momentum: float) -> float:
 
 
 def late_rules(canonical_spec: str) -> list[str]:
-    """The rules of a canonical spec whose codec sends most of a gradient later, behind nothing that
-    has momentum: ["topk:k=0.01,values=fp32,positions=golomb"]."""
+    """The rules of a canonical spec whose codec sends most of a gradient later, without momentum
+    before the codec: ["topk:k=0.01,values=fp32,positions=golomb"]."""
     return [rule.codec for rule in rules_of(canonical_spec) if _is_late(rule)]
 
 

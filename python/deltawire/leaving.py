@@ -1,5 +1,5 @@
-"""How a rank leaves: at the end of its program at the latest, and an exception that ends its
-training is told to the ranks that wait for it."""
+"""How a rank leaves: at the end of its program at the latest. If an exception ends its training,
+the ranks that wait for it get its text."""
 
 import atexit
 import multiprocessing.util
@@ -14,11 +14,11 @@ _ENDS_OF_LOOPS = (GeneratorExit, StopIteration, StopAsyncIteration)
 
 
 def exception_under_way(at_exit: bool = False) -> BaseException | None:
-    """The exception because of which the caller closes an exchange: one that is on its way, as in
-    a `finally`, an `except` or the end of a `with`; None where all is well.
+    """The exception that makes the caller close an exchange: one that is being handled, as in a
+    `finally`, an `except` or the end of a `with`; None if there is none.
 
     Args:
-        at_exit: the interpreter ends; one that has ended the program counts, too.
+        at_exit: the interpreter is exiting; an exception that ended the program counts, too.
     """
     cause = sys.exc_info()[1]
     if cause is None and at_exit and not hasattr(sys, "ps1"):  # a prompt keeps old ones
@@ -33,7 +33,7 @@ def exception_under_way(at_exit: bool = False) -> BaseException | None:
 
 
 def gave_up(who: str, cause: BaseException) -> str:
-    """One line for the other ranks; that of an error of ours is its own.
+    """One line for the other ranks; a DeltawireError's own text is used unchanged.
 
     Args:
         who: "rank 3".
@@ -43,8 +43,8 @@ def gave_up(who: str, cause: BaseException) -> str:
 
 
 class ClosesAtEnd:
-    """Of a class with `close`: `with ... as door:` closes it. Where that ends by an exception,
-    `close` finds it under way, and tells the other ranks."""
+    """A context manager for classes with `close`. If an exception ends the `with` block, `close`
+    finds it and passes it to the other ranks."""
 
     def __enter__(self):
         return self

@@ -18,18 +18,18 @@ except ModuleNotFoundError:
 
 class Callback(_Callback):
     """Registers the model when `fit` begins: Lightning wraps it in DistributedDataParallel between
-    its hooks `setup` and `on_fit_start`, so that no module of the user's sees it earlier.
+    its hooks `setup` and `on_fit_start`, so that user code can't register it earlier.
 
-    The trainer's checkpoints get the residuals of all ranks, and `fit(ckpt_path=)` gives them back,
-    also to another number of ranks (`Hook.load_state_dict`). A second `fit` goes on with what the
-    first has left.
+    The trainer's checkpoints include the residuals of all ranks, and `fit(ckpt_path=)` restores
+    them, also on another number of ranks (`Hook.load_state_dict`). A second `fit` continues with
+    the residuals of the first.
 
     Args:
         spec, options: as `deltawire.torch.register`'s, equal on all ranks; optimizer=True is the
             trainer's optimizer.
 
     Attributes:
-        hook: of the last `fit`, None before the first.
+        hook: the last `fit`'s; None before the first.
 
     Errors of `register` come from `Trainer.fit`. Thread rule: Lightning's own.
     """
@@ -41,7 +41,7 @@ class Callback(_Callback):
         self._state: dict | None = None  # of all ranks, of a checkpoint or an earlier fit
 
     def on_fit_start(self, trainer, pl_module) -> None:
-        """Lightning's."""
+        """Registers the model."""
         options = dict(self._options)
         if options.get("optimizer") is True:
             if len(trainer.optimizers) != 1:
@@ -57,12 +57,12 @@ class Callback(_Callback):
             self._state = None
 
     def on_fit_end(self, trainer, pl_module) -> None:
-        """Lightning's. Residuals outlive the connections: a checkpoint may still be saved."""
+        """Closes the hook. Residuals are kept, so that a checkpoint may still be saved."""
         self._state = AllRanks(self.hook).state_dict()
         self.hook.close()
 
     def state_dict(self) -> dict:
-        """Of all ranks: a collective, which Lightning calls on each of them."""
+        """The state of all ranks: a collective, which Lightning calls on each of them."""
         if self.hook is None or self._state is not None:
             return self._state or {}
         return AllRanks(self.hook).state_dict()

@@ -36,7 +36,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the steps to come; may be set, for schedules."""
+        """The learning rate of the next steps; may be set, for schedules."""
         return self._core.learning_rate
 
     @learning_rate.setter
@@ -54,13 +54,13 @@ class Optimizer:
     ) -> None:
         """One step with a gradient in key-value form: values[i] belongs to element keys[i].
 
-        Lazy, as torch.optim.SparseAdam: an element without a key is as it was, moments included.
+        Lazy, as torch.optim.SparseAdam: an element without a key is unchanged, moments included.
         With every key present it is `step`, bit for bit.
 
         Args:
             tensor, parameters: as in `step`; keys count in C order.
             keys: uint32, strictly increasing.
-            values: float32, as many.
+            values: float32, one for each key.
         """
         if not isinstance(keys, np.ndarray) or keys.dtype != np.uint32 or keys.ndim != 1:
             raise make_error(
@@ -79,13 +79,13 @@ class Optimizer:
     ) -> np.ndarray:
         """What the tensor's coming step can see of a gradient, for `encode(significance=)`.
 
-        The numerator of GComp's delta (table 2): the lowest n bits of a gradient's mantissa fall
-        off in the update where abs(significance) > 2**n * abs(gradient). 0 where nothing may be
+        The numerator of GComp's delta (table 2): the lowest n bits of a gradient's mantissa are
+        lost in the update where abs(significance) > 2**n * abs(gradient). 0 where nothing may be
         cut: before the first step of an optimizer with a second moment, at learning rate 0.
 
         Args:
             tensor, parameters: as in `step`; nothing is changed.
-            out: where it is written and returned; a new array if left out.
+            out: the array that is filled and returned; a new one by default.
         """
         values = _floats("parameters", parameters)
         if out is None:

@@ -1,5 +1,5 @@
 """The planner: how long a training step would take with each codec on a link, and whether any is
-worth it. It computes from figures that somebody has measured; `deltawire plan` and
+worth it. It computes from measured figures; `deltawire plan` and
 `deltawire.torch.register(model, "auto")` measure them (docs/guides/planner.md)::
 
     workload = planner.ddp_workload([("weight", 1_000_000)], compute_seconds=0.03)

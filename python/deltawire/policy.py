@@ -60,7 +60,7 @@ def spec_of(policy: Policy) -> str:
 
 
 def pattern_and_codec(spec: str) -> tuple[str, str]:
-    """Of a canonical spec: "direct", and the codec, or the rules, between the brackets."""
+    """Splits a canonical spec into its pattern and the codec or rules between the brackets."""
     pattern, _, codec = spec.removesuffix(")").partition("(")
     return pattern, codec
 

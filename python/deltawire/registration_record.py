@@ -1,4 +1,4 @@
-"""What the ranks of a job tell each other before they connect, in records of one length.
+"""The records that the ranks of a job exchange before they connect, as bytes of one length.
 
 What comes from other ranks is bytes with a limit, read as JSON and checked field by field: nothing
 is unpickled.
@@ -27,14 +27,14 @@ _MAGIC = b"DWOF"
 
 @dataclasses.dataclass
 class RegistrationRecord:
-    """What a rank tells all others. Fields are sent by name, so that any version can read them.
+    """A rank's registration record. Sent with field names, so that any version can read it.
 
     Attributes:
         settings: what must be equal on all ranks, as text (`Terms.text`).
         host_name: of the machine.
         endpoint: (host, port) of the rank's listener, or None with a problem.
-        problem: why this rank can't take part; it tells, so that nobody waits for it.
-        token: random bytes; rank 0's are everybody's.
+        problem: why this rank can't take part; sent so that no rank waits for it.
+        token: random bytes; all ranks use rank 0's.
         proof: that the rank has the secret, where it has one: an HMAC of its `token`.
     """
 
@@ -56,7 +56,7 @@ def packed(record: RegistrationRecord) -> bytes:
 
 
 def unpacked(data: bytes, rank: int) -> RegistrationRecord:
-    """The inverse of `packed`. Raises "Corrupt", naming the rank, for anything else."""
+    """The record that `packed` encoded; raises "Corrupt", naming the rank, for anything else."""
     try:
         return _read_record(data)
     except (ValueError, TypeError, KeyError, RecursionError, struct.error) as cause:
@@ -165,15 +165,16 @@ def check_secret(records: list[RegistrationRecord], own: int, secret: bytes | No
 
 
 def proof(secret: bytes, token: bytes) -> bytes:
-    """What only a rank that knows the secret can say of a record's token."""
+    """A proof that the rank of a record with this token knows the secret."""
     return hmac.digest(secret, b"deltawire offer " + token, "sha256")
 
 
 def mesh_of(records: list[RegistrationRecord], rank: int, secret: bytes | None) -> _core.Mesh:
-    """What a session needs to connect to all of them.
+    """What a session needs to connect to all ranks.
 
     Without a secret the token is rank 0's, which came through the process group. With one it is
-    made of both, so that no other job of the same secret has it, and nobody who saw the gather.
+    derived from both, so that neither another job with the same secret has it, nor anybody who saw
+    the gather.
     """
     token = records[0].token
     if secret is not None:

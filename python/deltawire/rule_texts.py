@@ -1,4 +1,4 @@
-"""The rules of a canonical spec, as text: the core alone makes anything of them.
+"""The rules of a canonical spec, as text: only the core interprets them.
 
 Rules stand between ", " in a canonical spec, a codec's own parameters between "," alone.
 """

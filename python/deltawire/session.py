@@ -20,16 +20,16 @@ from deltawire.policy import Policy, spec_of
 
 
 class Session(ClosesAtEnd, Door):
-    """A rank's place in a job: `all_reduce` replaces arrays by their mean over all ranks.
+    """One rank of a job: `all_reduce` replaces arrays by their mean over all ranks.
 
     Every rank makes one and calls the same members in the same order with the same names and
-    shapes. Rank 0 listens at `address`; the others come to it, with the job's token::
+    shapes. Rank 0 listens at `address`; the others connect to it, with the job's token::
 
         with deltawire.Session("3lc", rank=rank, world_size=2, address="10.0.0.1:29600") as session:
             session.all_reduce({"weights": gradient})
 
-    Thread rule: any thread may call any member; steps go one after another. Where several threads
-    call `all_reduce`, they must agree on the order, which is the same on all ranks.
+    Thread rule: any thread may call any member; steps run one after another. If several threads
+    call `all_reduce`, the order of their calls must be the same on all ranks.
     """
 
     def __init__(
@@ -51,44 +51,45 @@ class Session(ClosesAtEnd, Door):
         nonfinite: str = "error",
         link: _core.LinkShape | None = None,
     ) -> None:
-        """Connects; returns when all ranks are there.
+        """Connects; returns when all ranks are connected.
 
         Args:
             spec: pattern, codec and parameters, rules, or a policy (`deltawire.policy.spec_of`).
             rank: this one, 0 ... world_size - 1.
             world_size: ranks in the job.
-            address: rank 0's host and a free port of it, "10.0.0.1:29600"; needed by two ranks and
-                more.
-            token: what the ranks of a job know and nobody else: 16 bytes or more, hard to guess.
+            address: rank 0's host and a free port there, "10.0.0.1:29600"; required for two ranks
+                or more.
+            token: a secret that only the ranks of the job know: 16 bytes or more, hard to guess.
                 None: the environment's DELTAWIRE_TOKEN. It is never sent
                 (docs/reference/security.md). In C and C++, `deltawire_token_of` and `token_of`
                 derive the same token from it.
             interface: address, name or interface to listen on; None: where packets to rank 0
                 leave, and on rank 0 the host in `address`.
-            port: where ranks but rank 0 listen: one, or a range "29600-29699"; None:
+            port: where all ranks but rank 0 listen: a port, or a range "29600-29699"; None:
                 DELTAWIRE_PORT, or any free one.
-            timeout: seconds that a step may take, once it is begun.
-            connect_timeout: seconds that all ranks have to come and connect. Until all are there, a
-                rank that dies may be started again.
-            arrival_timeout: seconds that a rank may come later to a step than another, while it
-                answers; `timeout` where that is longer.
-            min_elements: arrays below this many elements travel uncompressed.
-            revert: what becomes of the step that fails, of all its arrays alike: "exact" (it never
+            timeout: seconds that a step may take, once it has begun.
+            connect_timeout: seconds within which all ranks must connect. Until all have, a rank
+                that dies may be started again.
+            arrival_timeout: seconds by which one rank may begin a step later than another, as long
+                as it answers; `timeout` if that is longer.
+            min_elements: arrays below this many elements are sent uncompressed.
+            revert: what happens to a step that fails, for all its arrays alike: "exact" (it never
                 happened: give its input again; costs a second buffer of the residuals' size) or
-                "fold" (its input waits, and is sent later: never give it again; messages stay until
-                their step ends, docs/design/memory.md). `save` has what waits. "fold" is refused
-                with `ring` and nonfinite="pass".
-            threads: that code a message; None: the process's.
-            nonfinite: "error", or "pass": a step with NaN or infinities comes out as NaN on all
-                ranks and leaves no trace.
-            link: a slow line to be imitated.
+                "fold" (its input is kept and sent later: never give it again; messages are kept
+                until their step ends, docs/design/memory.md). `save` returns the kept input, too.
+                "fold" is refused with `ring` and nonfinite="pass".
+            threads: how many threads code a message; None: the process's.
+            nonfinite: "error", or "pass": a step with NaN or infinities results in NaN on all ranks
+                and leaves no trace.
+            link: limits the rate at which this rank sends (a thin line's rate, or a slow line to
+                simulate).
 
         Raises:
-            InvalidArgumentError (a ValueError): an argument that can't be meant, no token.
-            DeltawireError: "Timeout" (names who is missing), "Unauthorized" (another token),
-                "Mismatch" (a rank with another spec or other options, a rank twice), "PeerLost" (a
-                rank that came and died), "AddressInUse", "System"; each also where another rank
-                found it.
+            InvalidArgumentError (a ValueError): an invalid argument, or no token.
+            DeltawireError: "Timeout" (names the missing ranks), "Unauthorized" (another token),
+                "Mismatch" (a rank with another spec or other options, or a duplicate rank),
+                "PeerLost" (a rank that connected and died), "AddressInUse", "System"; each also if
+                another rank found it.
         """
         place = _place(rank, world_size)
         text = spec_of(spec)

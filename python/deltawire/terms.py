@@ -1,7 +1,7 @@
-"""What all ranks of a job must have alike, as one record, whichever door they come through.
+"""The settings that all ranks of a job must share, as one record, for every interface.
 
-It travels as a text of at most `TEXT_BYTES`, which is equal where the records are: long values, and
-the list of a model's tensors, stand in it with a digest of all that they are.
+It is sent as a text of at most `TEXT_BYTES`, which is equal if the records are: long values, and
+the list of a model's tensors, are shortened in it, with a digest of the whole.
 """
 
 import dataclasses
@@ -37,12 +37,12 @@ class Terms:
             self._whole["model"] = list(tensors)
 
     def whole(self, name: str) -> Whole:
-        """A setting as it is, which `text` may have shortened; empty where there is none."""
+        """The whole setting, which `text` may have shortened; empty if there is none."""
         return self._whole.get(name, "")
 
     @property
     def text(self) -> str:
-        """The record for other ranks; "Limit" where it has too many settings."""
+        """The record for other ranks; raises "Limit" if it has too many settings."""
         text = _BETWEEN.join(f"{name}={_short(value)}" for name, value in self._whole.items())
         if len(text.encode()) > TEXT_BYTES:
             raise make_error("Limit", f"settings of more than {TEXT_BYTES} bytes: {text}")
@@ -52,7 +52,7 @@ class Terms:
 def exchange_settings(
     spec: str, min_elements: int, revert: str, nonfinite: str = "error"
 ) -> dict[str, object]:
-    """Of every exchange: its canonical spec, and its `arguments.reducer_options`."""
+    """The settings of every exchange: its canonical spec, and `arguments.reducer_options`."""
     return {
         "spec": spec,
         "min_elements": min_elements,
@@ -62,7 +62,7 @@ def exchange_settings(
 
 
 def tensor_line(name: str, dtype: str, shape: Iterable[int], *more: str) -> str:
-    """Of one tensor, for messages: "'fc.weight' float32 (10, 32)"."""
+    """A tensor in words, for messages: "'fc.weight' float32 (10, 32)"."""
     return " ".join([f"'{name}'", dtype, str(tuple(shape)), *more])
 
 
@@ -176,7 +176,7 @@ def _digest(lines: Sequence[str]) -> str:
 
 
 def _around(ours: str, theirs: str) -> list[str]:
-    """Of two texts what is around the first character that differs."""
+    """Excerpts of two texts around the first character that differs."""
     pairs = zip(ours, theirs, strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
     start = max(0, at - _SHOWN // 2)

@@ -62,7 +62,7 @@ class TraceWriter:
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
-        """Of the steps that were written."""
+        """The numbers of the steps that were written."""
         return tuple(step["step"] for step in self._steps)
 
     def add(self, number: int, gradients: Iterable[TracedGradient | None]) -> None:

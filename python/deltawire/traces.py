@@ -105,7 +105,7 @@ class Trace:
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
-        """Of the recorded steps, growing."""
+        """The numbers of the recorded steps, ascending."""
         return tuple(self._entries)
 
     def __len__(self) -> int:

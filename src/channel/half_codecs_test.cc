@@ -1,4 +1,4 @@
-// docs/format.md, section 10: no codec takes more than the 16 bits of a tensor's own values.
+// docs/reference/format.md, section 10: no codec takes more than the 16 bits of a tensor's own values.
 #include "channel/half_codecs.h"
 
 #include <algorithm>

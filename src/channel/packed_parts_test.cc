@@ -1,4 +1,4 @@
-// docs/format.md, section 10: raw parts that follow each other share one segment.
+// docs/reference/format.md, section 10: raw parts that follow each other share one segment.
 #include <bit>
 #include <deque>
 #include <limits>

@@ -90,7 +90,7 @@ def segments(stem: str) -> list[tuple[int, int, int]]:
 
 
 def test_raw_tensors_share_segments() -> None:
-    """docs/format.md, section 10: by turns of dtype, and around the one that is coded."""
+    """docs/reference/format.md, section 10: by turns of dtype, and around the one that is coded."""
     fp32, int8, fp16 = 1, 7, 17
     assert segments("runs.300") == [(3, 14, fp32), (1, 400, int8), (2, 8, fp32)]
     assert segments("halves.300") == [(2, 11, fp32), (1, 3, fp16), (1, 400, fp16), (2, 8, fp16)]

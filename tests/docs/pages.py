@@ -32,7 +32,8 @@ def users_pages() -> list[Path]:
 
 def all_pages() -> list[Path]:
     """And the rest of the site."""
-    more = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/traces/README.md"]
+    more = [*map(ROOT.joinpath, ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
+    more.append(ROOT / "tests/traces/README.md")
     return [*users_pages(), *more, *sorted((ROOT / "src/codecs").rglob("spec.md"))]
 
 

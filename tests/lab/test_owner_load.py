@@ -1,4 +1,4 @@
-"""owner_load: the partition is the one of docs/format.md, and balances skewed keys."""
+"""owner_load: the partition is the one of docs/reference/format.md, and balances skewed keys."""
 
 import sys
 

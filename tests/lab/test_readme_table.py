@@ -1,4 +1,4 @@
-"""README's demo table: what `lab.demo.readme` writes, and nothing typed by hand."""
+"""The demo's tables in README and docs/: what `lab.demo.readme` writes, nothing typed by hand."""
 
 import copy
 import re
@@ -55,15 +55,33 @@ def form(text: str) -> str:
     return re.sub("#(, #)+", "#", re.sub(r"\d[\d.,]*\b", "#", text))
 
 
-def test_readme_has_the_form_that_the_command_writes():
-    (found,) = readme.BLOCK.findall((readme.REPOSITORY / "README.md").read_text())
-    forms = [form(readme.block(results_of(repeats))) for repeats in (1, 3)]
+@pytest.mark.parametrize("page", readme.WRITERS)
+def test_pages_have_the_form_that_the_command_writes(page: str):
+    (found,) = readme.BLOCK.findall((readme.REPOSITORY / page).read_text())
+    forms = [form(readme.WRITERS[page](results_of(repeats))) for repeats in (1, 3)]
     assert form(found).startswith(tuple(forms))
 
 
-def test_readmes_rows_have_the_optimizers_that_the_demo_gives_them():
+def test_readmes_rows_are_those_of_the_other_page():
+    """One run writes both."""
+    blocks = [readme.BLOCK.search((readme.REPOSITORY / page).read_text())[0] for page in readme.WRITERS]
+    short, whole = (
+        {
+            line.split(" | ")[0]: set(line.split(" | "))
+            for line in text.splitlines()
+            if " % " in line
+        }
+        for text in blocks
+    )
+    assert len(short) == 6
+    for name, cells in short.items():
+        assert len(cells & whole[name]) == 4, name  # accuracy, bytes, times smaller, the name
+        assert any(cell.rstrip(" |") in whole[name] for cell in cells if cell.endswith("|")), name
+
+
+def test_the_rows_have_the_optimizers_that_the_demo_gives_them():
     """And so has every page that quotes them, or says how the others diverge."""
-    (found,) = readme.BLOCK.findall((readme.REPOSITORY / "README.md").read_text())
+    (found,) = readme.BLOCK.findall((readme.REPOSITORY / "docs/results/training.md").read_text())
     settings = parse([]).settings
     cells = [line.split(" | ")[0].removeprefix("| ") for line in found.splitlines() if "%" in line]
     due = [f"`{row.name}`{own_optimizer(row, settings)}" for row in methods.METHODS[1:]]
@@ -71,36 +89,48 @@ def test_readmes_rows_have_the_optimizers_that_the_demo_gives_them():
     assert [own_optimizer(row, settings) for row in methods.METHODS if row.late] == [
         ", momentum 0, rate x 5"
     ]
-    for page in ("compare.md", "choose-a-codec.md", "reading-the-report.md"):
+    for page in ("results/training.md", "start/choose-a-codec.md", "guides/reading-the-report.md"):
         text = " ".join((readme.REPOSITORY / "docs" / page).read_text().split())
         assert re.search("momentum 0,? (and|rate x) (5|five)", text), page
     for codec in late_codecs._LATE:
-        assert f"`{codec}" in (readme.REPOSITORY / "docs" / "choose-a-codec.md").read_text()
+        assert f"`{codec}" in (readme.REPOSITORY / "docs" / "start" / "choose-a-codec.md").read_text()
 
 
 def test_figures_reach_readme_and_its_plot(tmp_path: Path):
     (tmp_path / readme.PLOT).parent.mkdir(parents=True)
-    (tmp_path / "README.md").write_text("before\n<!-- demo -->\nold\n<!-- /demo -->\nafter\n")
+    for name in readme.WRITERS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before\n<!-- demo -->\nold\n<!-- /demo -->\nafter\n")
     results = results_of(3)
     results["warnings"] = ["the machine was busy"]
     results["rows"][4]["accuracy_range"] = [0.8412, 0.8622]
     readme.update(tmp_path, results)
-    page = (tmp_path / "README.md").read_text()
-    assert page.startswith("before\n<!-- demo -->\nWhat `make demo ARGS='--repeats 3'` showed")
-    assert page.endswith("\n<!-- /demo -->\nafter\n")
-    assert "| `3lc:s=1.00` | 85.0 % (84.1-86.2) | 61 (61-61) | 4.00 MB | 1.0 | 0.2" in page
-    assert "50 to 50 ms" in page and "**Warning:** the machine was busy.\n" in page
-    assert max(map(len, re.findall("^[^|\n]+$", page, re.MULTILINE))) <= 120
+    pages = [(tmp_path / name).read_text() for name in readme.WRITERS]
+    for page in pages:
+        assert page.startswith("before\n<!-- demo -->\nWhat `make demo ARGS='--repeats 3'` showed")
+        assert page.endswith("\n<!-- /demo -->\nafter\n")
+        assert (
+            "50 to 50 ms" in " ".join(page.split())
+            and "**Warning:** the machine was busy.\n" in page
+        )
+        assert max(map(len, re.findall("^[^|\n]+$", page, re.MULTILINE))) <= 120
+    assert "slow links | 4.00 MB | 1.0 | 85.0 % (84.1-86.2) | 61 (61-61) |\n" in pages[0]
+    assert "PyTorch's own DDP (modelled) takes 61 (61-61) ms per step" in pages[0]
+    assert "| `3lc:s=1.00` | 85.0 % (84.1-86.2) | 61 (61-61) | 4.00 MB | 1.0 | 0.2" in pages[1]
     assert "SBC p=1%, 10 steps" in (tmp_path / readme.PLOT).read_text()
 
 
 def test_what_is_no_whole_demo_is_refused(tmp_path: Path):
     whole = results_of(1)
-    page = tmp_path / "README.md"
-    page.write_text("<!-- demo -->\n")
-    with pytest.raises(readme.NoDemo, match="no lines <!-- demo -->"):
-        readme.update(tmp_path, whole)
-    page.write_text("<!-- demo -->\n<!-- /demo -->\n")
+    pages = [tmp_path / name for name in readme.WRITERS]
+    for page in pages:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text("<!-- demo -->\n<!-- /demo -->\n")
+    for page in pages:
+        page.write_text("<!-- demo -->\n")
+        with pytest.raises(readme.NoDemo, match=f"{page.name} has no lines <!-- demo -->"):
+            readme.update(tmp_path, whole)
+        page.write_text("<!-- demo -->\n<!-- /demo -->\n")
     for change, reason in (
         (lambda rows: rows.pop(), "its rows are not those"),
         (lambda rows: rows[1].update(failed="rank 2 ended"), "fp32: rank 2 ended"),
@@ -110,7 +140,8 @@ def test_what_is_no_whole_demo_is_refused(tmp_path: Path):
         change(spoilt["rows"])
         with pytest.raises(readme.NoDemo, match=reason):
             readme.update(tmp_path, spoilt)
-    assert page.read_text() == "<!-- demo -->\n<!-- /demo -->\n"
+    for page in pages:
+        assert page.read_text() == "<!-- demo -->\n<!-- /demo -->\n"
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture):

@@ -144,7 +144,7 @@ int main() { return sum(1, 2) == 3 ? 0 : 1; }
 def tree(tmp_path: Path) -> Path:
     """A layer of one file: sum() is tested, spare() is not."""
     for name, text in {
-        "docs/architecture.md": TABLE,
+        "docs/design/architecture.md": TABLE,
         "CMakeLists.txt": CMAKE,
         "src/toy/toy.cc": TOY,
         "src/toy/toy_test.cc": TOY_TEST,

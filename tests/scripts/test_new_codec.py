@@ -13,7 +13,7 @@ from spec_codecs import decode_coded, refusal
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 
-HOUSE = ("CHANGELOG.md", "docs/architecture.md", "pyproject.toml", "src/codecs/registry.cc")
+HOUSE = ("CHANGELOG.md", "docs/design/architecture.md", "pyproject.toml", "src/codecs/registry.cc")
 FILES = {"spec.md", "third.cc", "third_ops.h", "third_ref.cc", "third_test.cc", "third_decoder.py"}
 
 

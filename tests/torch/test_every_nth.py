@@ -1,4 +1,4 @@
-"""Exchanging in every n-th step only, as docs/reference/algorithms.md shows it."""
+"""Exchanging in every n-th step only, as docs/guides/local-steps.md shows it."""
 
 import contextlib
 import re
@@ -10,8 +10,10 @@ import torch
 from models import Net, batch, fingerprint, wrapped
 from ranks import results
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "algorithms.md").read_text()
-(CODE,) = re.findall(r"^## Every n-th step$.*?```python\n(.*?)```", PAGE, re.S | re.M)
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "local-steps.md").read_text()
+(CODE,) = re.findall(
+    r"^## Accumulated gradients in every n-th step$.*?```python\n(.*?)```", PAGE, re.S | re.M
+)
 BATCHES = 7  # two exchanges of three batches each, and one batch that is left
 
 

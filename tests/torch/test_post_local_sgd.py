@@ -17,11 +17,10 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "algorithms.md").read_text()
-DILOCO, POST_LOCAL_SGD = re.findall(
-    r"```python\n(.*?)```",
-    re.search(r"^## Local steps, DiLoCo$.*?^## ", PAGE, re.S | re.M)[0],
-    re.S,
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "local-steps.md").read_text()
+(DILOCO,) = re.findall(r"```python\n(trainer = deltawire.torch.LocalSteps\(\n.*?)```", PAGE, re.S)
+(POST_LOCAL_SGD,) = re.findall(
+    r"^## From torch's post-local SGD$.*?```python\n(.*?)```", PAGE, re.S | re.M
 )
 WARMUP, PERIOD = 2, 3
 

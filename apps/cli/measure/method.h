@@ -30,7 +30,7 @@ struct MeasureOptions {
   int streams = 8;       // of random numbers, for stochastic methods
 };
 
-// docs/compare.md defines the figures. After a failure those not yet measured are kUnknown.
+// docs/reference/compare.md defines the figures. After a failure those not yet measured are kUnknown.
 struct Row {
   std::string input;
   Method method;

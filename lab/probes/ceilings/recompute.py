@@ -1,6 +1,6 @@
 """What "auto" would predict from a table of `lab.probes.ceilings`, beside what it measured.
 
-    python -m lab.probes.ceilings.recompute docs/ceilings.md
+    python -m lab.probes.ceilings.recompute docs/results/speed.md
 
 Of each cell with an `auto` row it takes the time of computing alone and plain DDP's step, finds the
 link's rate that explains plain (`link_rate`, from a fifth of the link's own to all of it: what a

@@ -1,4 +1,4 @@
-"""The client's side: a mod that decodes what comes and encodes what goes."""
+"""The client's side: a mod that decodes incoming messages and encodes replies."""
 
 import logging
 import sys
@@ -124,7 +124,7 @@ def _plain(model: dict, form: records.RecordForm, packed: ArrayRecord) -> ArrayR
 
 
 def _encode(client: Client, content: RecordDict, key: str, form: records.RecordForm) -> str:
-    """Puts one frame in the place of the reply's arrays; returns its spec."""
+    """Replaces the reply's arrays by one frame; returns its spec."""
     name, record = only_record(content)
     floats, others = records.split(record, frozenset(form.order) - frozenset(form.dtypes))
     samples = [metrics[key] for metrics in content.metric_records.values() if key in metrics]
@@ -145,7 +145,7 @@ def _save(client: Client, context: Context) -> None:
 
 
 def _loaded(client: Client, context: Context) -> Client:
-    """With the state of the last message; without one, a client that needs the whole model."""
+    """A client with the state of the last message; without one it needs the whole model."""
     if _STATE_ARRAYS not in context.state:
         return client
     arrays = context.state.array_records[_STATE_ARRAYS]

@@ -1,4 +1,4 @@
-"""Flower's Grid with compressed messages: what goes is packed, what comes is checked."""
+"""Flower's Grid with compressed messages: outgoing ones are packed, incoming ones checked."""
 
 import dataclasses
 import logging
@@ -32,7 +32,7 @@ _MOST_ERROR_CHARACTERS = 2_000
 
 @dataclasses.dataclass
 class _Exchange:
-    """One `send_and_receive`: what is the same for all its messages, and what came of them."""
+    """One `send_and_receive`: what its messages share, and their outcome."""
 
     record: str
     form: records.RecordForm
@@ -96,7 +96,7 @@ class CompressedGrid(Grid):
         return self._grid.run
 
     def create_message(self, *args, **settings):
-        """Makes a message of the wrapped grid, as it is."""
+        """Makes an uncompressed message of the wrapped grid."""
         return self._grid.create_message(*args, **settings)
 
     def get_node_ids(self):
@@ -116,7 +116,7 @@ class CompressedGrid(Grid):
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None):
-        """Replies as the strategy would have had them without compression; bad ones are left out.
+        """Replies as the strategy would get them without compression; bad ones are left out.
 
         Raises:
             InvalidArgumentError: messages of more than one ArrayRecord, or of different models.
@@ -165,7 +165,7 @@ class CompressedGrid(Grid):
         return _Exchange(name, form, others, train)
 
     def _blamed(self, error: DeltawireError) -> DeltawireError:
-        """An error of the strategy's model, with those whose updates it was made from."""
+        """An error in the strategy's model, with the clients of the largest updates in it."""
         if error.code != "NotFinite" or not self._norms:
             return error
         largest = sorted(self._norms, key=self._norms.get, reverse=True)[:3]
@@ -248,8 +248,8 @@ class CompressedGrid(Grid):
         exchange.errors.append(reply)  # strategies count failures
 
     def _compare(self, exchange: _Exchange) -> None:
-        """What only all replies together can say: whose is unlike the others', too large, or claims
-        too many samples."""
+        """The checks that need all replies: one that is unlike the others, too large, or claims too
+        many samples."""
         for node in unlike_most({node: m.content for node, m in exchange.passed.items()}):
             words = "its records or metrics have other names or lengths than the others'"
             del exchange.passed[node]
@@ -292,12 +292,12 @@ class CompressedGrid(Grid):
         self.tell(seen)
 
     def tell(self, seen: Seen) -> None:
-        """Shows it to whoever watches."""
+        """Passes it to all watchers."""
         for watch in self._watch:
             watch(seen)
 
     def _refuse(self, exchange: _Exchange, node: int, reason: object) -> None:
-        """Drops a reply. Its client hears of it where it was one of training, of this round."""
+        """Drops a reply. Its client is notified if it was a training reply of this round."""
         if exchange.train and getattr(reason, "code", None) != "State":
             self._intake.refuse(node, self._round)
         self.counts["refused"] += 1

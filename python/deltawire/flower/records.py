@@ -22,7 +22,7 @@ _NUMBERS = ("base", "version", "digest", "round", "accepted", "refused")
 
 
 def bytes_array(data: bytes) -> Array:
-    """Bytes as an Array that nobody takes for numbers."""
+    """Bytes as an Array that can't be mistaken for numbers."""
     return Array(dtype="uint8", shape=(len(data),), stype=STYPE, data=data)
 
 
@@ -43,7 +43,7 @@ def split(
 
 @dataclasses.dataclass(frozen=True)
 class RecordForm:
-    """What the strategy's ArrayRecord was, so that the app gets it as it was. It travels as
+    """The form of the strategy's ArrayRecord, so that the app gets it unchanged. It is sent as
     `ModelLayout.also`: once, with the layout.
 
     Attributes:
@@ -56,14 +56,14 @@ class RecordForm:
 
     @property
     def text(self) -> str:
-        """Dtypes but float32, and the places of arrays that aren't compressed."""
+        """Dtypes other than float32, and the places of arrays that aren't compressed."""
         dtypes = {name: dtype for name, dtype in self.dtypes.items() if dtype != "float32"}
         others = [[at, n] for at, n in enumerate(self.order) if n not in self.dtypes]
         return json.dumps([dtypes, others], separators=(",", ":"))
 
     @classmethod
     def of(cls, layout: ModelLayout) -> "RecordForm":
-        """Reads what `text` gave."""
+        """Parses `text`."""
         dtypes, others = json.loads(layout.also)
         order = [tensor.name for tensor in layout.tensors]
         dtypes = dict.fromkeys(order, "float32") | dtypes
@@ -78,7 +78,7 @@ def packed(frames: Sequence[bytes], others: dict[str, Array]) -> ArrayRecord:
 
 
 def frame_of(record: ArrayRecord) -> bytes:
-    """The bytes of a packed record; raises "Mismatch" where it is none."""
+    """The bytes of a packed record; raises "Mismatch" if it is none."""
     array = record.get(FRAME)
     if array is None or array.stype != STYPE:
         raise make_error(
@@ -88,7 +88,7 @@ def frame_of(record: ArrayRecord) -> bytes:
 
 
 def download_header(download: Download, also: dict) -> ConfigRecord:
-    """All of a download but its frames' bytes."""
+    """The header of a download: all but its frames' bytes."""
     fields = {
         "kind": download.kind,
         "lengths": [len(frame) for frame in download.frames],
@@ -102,7 +102,7 @@ def download_header(download: Download, also: dict) -> ConfigRecord:
 
 
 def download_of(content: RecordDict, fields: dict) -> Download:
-    """The download that a message's header and its ArrayRecord make."""
+    """The download from a message's header and its ArrayRecord."""
     data, frames, start = frame_of(content.array_records[fields["record"]]), [], 0
     for length in fields["lengths"]:
         frames.append(data[start : start + length])
@@ -119,17 +119,17 @@ def download_of(content: RecordDict, fields: dict) -> Download:
 
 
 def header_record(fields: dict) -> ConfigRecord:
-    """Of a reply, or of a client's state."""
+    """A record of a header's fields, for a reply or a client's state."""
     return ConfigRecord({"header": json.dumps(fields, separators=(",", ":"))})
 
 
 def header_bytes(content: RecordDict) -> int:
-    """Of a message's header, with the layout where it is there."""
+    """The size of a message's header, including the layout if it is sent."""
     return sum(len(text.encode()) for text in content[HEADER].values())
 
 
 def fields_of(content: RecordDict) -> dict | None:
-    """A header's fields, None where there is none; raises "Corrupt" for anything else."""
+    """A header's fields, None if there is no header; raises "Corrupt" for anything else."""
     record = content.get(HEADER)
     if record is None:
         return None
@@ -144,7 +144,7 @@ def fields_of(content: RecordDict) -> dict | None:
 
 
 def reply_fields(content: RecordDict) -> dict | None:
-    """`fields_of` a client's message, which is read only where it is short: "Limit" else."""
+    """`fields_of` a client's message; raises "Limit", unread, if it is too long."""
     record = content.get(HEADER)
     if isinstance(record, ConfigRecord):
         text = record.get("header")
@@ -154,7 +154,7 @@ def reply_fields(content: RecordDict) -> dict | None:
 
 
 def reply_of(fields: dict, frame: bytes, samples: object) -> Reply:
-    """A client's reply, its fields of the types that they must have."""
+    """A client's reply, with the types of its fields checked."""
     spec, numbers = fields.get("spec"), (fields.get("round"), fields.get("version"))
     if not isinstance(spec, str) or not all(type(number) is int for number in numbers):
         raise make_error("Corrupt", "the header of the reply lacks spec, round or version")

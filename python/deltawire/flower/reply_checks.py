@@ -1,4 +1,4 @@
-"""What the rest of a reply must be, beside its frame: a strategy believes whatever it is given."""
+"""Checks of a reply apart from its frame: a strategy trusts whatever it is given."""
 
 import sys
 from collections import Counter
@@ -27,8 +27,8 @@ def only_record(content: RecordDict) -> tuple[str, ArrayRecord]:
 
 
 def check_metrics(records: Iterable[MetricRecord]) -> None:
-    """Raises for metrics that would spoil everybody's mean, or fill the server: "NotFinite" with
-    the metric's name, "Limit"."""
+    """Raises for metrics that would spoil the mean ("NotFinite", with the metric's name) or exhaust
+    the server's memory ("Limit")."""
     left = _MOST_NUMBERS
     for record in records:
         for name, value in record.items():
@@ -49,7 +49,7 @@ def check_metrics(records: Iterable[MetricRecord]) -> None:
 
 
 def samples_of(records: Iterable[MetricRecord], key: str, most: int, needed: bool) -> int:
-    """A reply's sample count, checked; 1 where it has none and needs none."""
+    """A reply's sample count, checked; 1 if it has none and needs none."""
     found = [record[key] for record in records if key in record]
     if not found and not needed:
         return 1
@@ -99,7 +99,7 @@ def _form_of(content: RecordDict) -> tuple:
 
 
 def mean_metrics(contents: list[RecordDict], key: str) -> dict[str, float]:
-    """Of the numbers that all replies have, weighted by their samples."""
+    """The means of the metrics that all replies have, weighted by their samples."""
     found = [
         {name: value for record in content.metric_records.values()
          for name, value in record.items() if isinstance(value, int | float)}

@@ -12,7 +12,7 @@ from deltawire.rounds.observability import Seen
 
 
 class Compressed(Strategy):
-    """A strategy whose messages travel compressed, and whose replies are checked::
+    """A strategy whose messages are compressed, and whose replies are checked::
 
         strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
@@ -70,7 +70,7 @@ class Compressed(Strategy):
         CompressedGrid(None, **self._options)  # a bad argument is an error now, not at the start
 
     def start(self, grid, *args, **settings):
-        """As the strategy's, through compressed messages."""
+        """The wrapped strategy's `start`, through compressed messages."""
         key = getattr(self.strategy, "weighted_by_key", "num-examples")
         self.grid = CompressedGrid(grid, samples_key=key, **self._options)
         if settings.get("evaluate_fn") is not None:
@@ -78,7 +78,7 @@ class Compressed(Strategy):
         return self.strategy.start(self.grid, *args, **settings)
 
     def _watched(self, evaluate: Callable) -> Callable:
-        """The server's test, of which watchers are told."""
+        """The server's test, whose result is passed to watchers."""
 
         def told(server_round, arrays):
             metrics = evaluate(server_round, arrays)
@@ -93,7 +93,7 @@ class Compressed(Strategy):
         return self.strategy.configure_train(*args, **settings)
 
     def aggregate_train(self, *args, **settings):
-        """Hands checked, plain replies to the wrapped strategy."""
+        """Passes checked, plain replies to the wrapped strategy."""
         return self.strategy.aggregate_train(*args, **settings)
 
     def configure_evaluate(self, *args, **settings):
@@ -101,7 +101,7 @@ class Compressed(Strategy):
         return self.strategy.configure_evaluate(*args, **settings)
 
     def aggregate_evaluate(self, *args, **settings):
-        """Hands checked replies to the wrapped strategy."""
+        """Passes checked replies to the wrapped strategy."""
         return self.strategy.aggregate_evaluate(*args, **settings)
 
     def summary(self) -> None:

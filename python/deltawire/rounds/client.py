@@ -21,7 +21,7 @@ from deltawire.rounds.messages import (
 
 
 class Client:
-    """One client: the server's model as it has it, and what it has not sent yet.
+    """One client: its copy of the server's model, and what it has not sent yet.
 
     After `reply` the residual has what the codec left out, and the frame is kept until the server's
     next download says what became of it:
@@ -128,7 +128,7 @@ class Client:
         return 256 if whole else self._min_elements
 
     def _settle(self, download: Download) -> None:
-        """What became of the last update. A reply older than the last accepted one was in that."""
+        """Settles the last update. A reply older than the last accepted one was included in it."""
         if self._pending is None:
             return
         number, frame = self._pending
@@ -152,7 +152,7 @@ class Client:
         *,
         momentum: Iterable[Mapping[str, np.ndarray]] = (),
     ) -> Reply:
-        """The update for what the last `receive` gave: `trained` - model + what waits.
+        """The update of the model of the last `receive`: `trained` - model + the residual.
 
         Args:
             trained: the weights after the local steps, of the model's names, shapes and order.
@@ -209,7 +209,7 @@ class Client:
         return waits
 
     def state(self) -> dict:
-        """What must outlive this object: numbers, text and bytes; `layout` is the text of a
+        """The state to keep between processes: numbers, text and bytes; `layout` is the text of a
         `ModelLayout`, or empty."""
         number, frame = self._pending or (-1, b"")
         return {
@@ -223,7 +223,7 @@ class Client:
         }
 
     def load_state(self, state: Mapping) -> None:
-        """Puts back what `state` gave. After it comes a `receive`.
+        """Restores what `state` returned. Call `receive` next.
 
         Raises:
             DeltawireError: "Mismatch": of another spec, or damaged. Nothing has changed then.

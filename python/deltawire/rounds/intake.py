@@ -1,4 +1,4 @@
-"""The server's checks: what a reply must be before anybody averages it."""
+"""The server's checks of a reply before it is averaged."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ class Update:
 
 
 class Intake:
-    """Opens replies, of clients that nobody trusts, and remembers what became of them.
+    """Opens replies of untrusted clients, and remembers whether they were accepted.
 
     Args:
         spec: the codec that clients must use; None: each may use its own, and says which.
@@ -65,11 +65,11 @@ class Intake:
         self._refused: dict[Hashable, int] = {}
 
     def verdicts(self, client: Hashable) -> tuple[int, int]:
-        """The last rounds of which a reply of the client was accepted, and refused; -1: none."""
+        """The last rounds in which a reply of the client was accepted, and refused; -1: none."""
         return self._accepted.get(client, -1), self._refused.get(client, -1)
 
     def refuse(self, client: Hashable, number: int) -> None:
-        """A reply that this class had no objection to: others had."""
+        """Refuses a reply that passed the checks here but failed others."""
         self._refused[client] = number
         if self._accepted.get(client) == number:
             del self._accepted[client]
@@ -105,8 +105,8 @@ class Intake:
         return update
 
     def out_of_line(self, norms: Mapping[Hashable, float]) -> dict[Hashable, DeltawireError]:
-        """The errors of clients whose update is too large beside the round's others, where
-        `max_norm` is `Medians`. They are for the caller to refuse."""
+        """The errors of clients whose update is too large compared with the round's others, if
+        `max_norm` is `Medians`. The caller must refuse these."""
         return too_large(self._max_norm, norms)
 
     def _opened(self, reply: Reply, layout: Layout) -> Update:
@@ -128,7 +128,7 @@ class Intake:
         return norm
 
     def _channel(self, spec: str) -> Channel:
-        """For what a client says of its frame: never a file's name, and of many the last used."""
+        """The codec that a client's frame names: never a file; the ones used last are kept."""
         if self._due is not None and spec != self._due:
             raise make_error(
                 "Mismatch", f"the reply is of codec {spec[:80]!r}; due is {self._due!r}"

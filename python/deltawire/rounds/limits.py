@@ -33,7 +33,7 @@ class Medians:
             raise make_error("InvalidArgument", f"Medians({factor!r}): give a number from 1 on")
 
     def of(self, values: Mapping[Hashable, float]) -> float | None:
-        """The limit of these replies; None where all are 0."""
+        """The limit for these replies; None if all are 0."""
         counted = sorted(value for value in values.values() if value > 0)
         return self.factor * counted[(len(counted) - 1) // 2] if counted else None
 
@@ -42,7 +42,7 @@ TEN_MEDIANS = Medians(10.0)  # the default of norms and of sample counts
 
 
 def check_limit(name: str, value: object) -> None:
-    """Raises "InvalidArgument" for a limit that is no number above 0, no `Medians` and not None."""
+    """Raises "InvalidArgument" unless a limit is a number above 0, `Medians` or None."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     if not (value is None or number or isinstance(value, Medians)):
         raise make_error(
@@ -54,8 +54,8 @@ def check_limit(name: str, value: object) -> None:
 def too_large(
     max_norm: float | Medians | None, norms: Mapping[Hashable, float]
 ) -> dict[Hashable, DeltawireError]:
-    """The error of each client whose update's norm is above `Medians`. Of fewer than three updates
-    that aren't zero nobody can tell which is out of line: none is refused then."""
+    """The error of each client whose update's norm is above `Medians`. None is refused among fewer
+    than three non-zero updates, since nobody can tell which one is out of line."""
     limit = None
     if isinstance(max_norm, Medians) and sum(norm > 0 for norm in norms.values()) >= _FEWEST:
         limit = max_norm.of(norms)
@@ -71,7 +71,7 @@ def too_large(
 
 
 def sample_cap_of(sample_cap: int | Medians | None, samples: Mapping[Hashable, int]) -> int | None:
-    """The samples that a client counts with at most in this round; None: no limit."""
+    """The most samples that count for a client in this round; None: no limit."""
     if isinstance(sample_cap, Medians):
         limit = sample_cap.of(samples)
         return None if limit is None else int(limit)
@@ -79,7 +79,7 @@ def sample_cap_of(sample_cap: int | Medians | None, samples: Mapping[Hashable, i
 
 
 def brief(text: object, most: int = 300) -> str:
-    """What a client had a part in, cut to `most` characters before it is logged or kept."""
+    """A text that a client influenced, cut to `most` characters before it is logged or kept."""
     whole = str(text)
     if len(whole) <= most:
         return whole

@@ -1,4 +1,4 @@
-"""What a server and a client send each other in a round, and how a model is laid out in it."""
+"""The messages of a round between server and client, and the layout of a model in them."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ _FLOATS = ("float32", "float16", "float64")
 
 @dataclasses.dataclass(frozen=True)
 class TensorLayout:
-    """A tensor of the model: its name and shape. Values travel as float32."""
+    """A tensor of the model: its name and shape. Values are sent as float32."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ Layout = tuple[TensorLayout, ...]
 
 @dataclasses.dataclass(frozen=True)
 class ModelLayout:
-    """What frames don't say of a model. A client gets it once, and from then on its `id`.
+    """What frames don't say about a model. It is sent to a client once, and later only its `id`.
 
     Attributes:
         tensors: the model's, in order.
@@ -43,7 +43,7 @@ class ModelLayout:
 
     @functools.cached_property
     def text(self) -> str:
-        """As it travels, and as a client's state keeps it: JSON, without spaces."""
+        """JSON without spaces, as it is sent, and kept in a client's state."""
         pairs = [[tensor.name, list(tensor.shape)] for tensor in self.tensors]
         return json.dumps([pairs, self.also], separators=(",", ":"))
 
@@ -54,14 +54,14 @@ class ModelLayout:
 
     @classmethod
     def from_text(cls, text: str) -> "ModelLayout":
-        """Reads what `text` gave."""
+        """Parses `text`."""
         pairs, also = json.loads(text)
         return cls(tuple(TensorLayout(name, tuple(shape)) for name, shape in pairs), also)
 
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """What the server gives a client, for training or evaluation.
+    """What the server sends a client, for training or evaluation.
 
     Attributes:
         kind: "same" (the client has it: no frames), "delta" (a frame for each version that it has
@@ -92,7 +92,7 @@ class Download:
 
     @property
     def byte_count(self) -> int:
-        """Of all frames, and of the layout where it travels."""
+        """The bytes of all frames, and of the layout if it is sent."""
         layout = 0 if self.layout is None else len(self.layout.text.encode())
         return sum(len(frame) for frame in self.frames) + layout
 
@@ -116,7 +116,7 @@ class Reply:
 
 
 def is_float(array: np.ndarray) -> bool:
-    """Whether a model's array is compressed; others travel beside it as they are."""
+    """Whether a model's array is compressed; other arrays are sent unchanged."""
     return array.dtype.name in _FLOATS
 
 
@@ -141,7 +141,7 @@ def layout_of(model: Mapping[str, np.ndarray]) -> Layout:
 
 
 def check_layout(found: Layout, due: Layout, whose: str) -> None:
-    """Raises "Mismatch" and says the first difference."""
+    """Raises "Mismatch" with the first difference."""
     names, due_names = {t.name for t in found}, {t.name for t in due}
     if names != due_names:
         missing, strange = sorted(due_names - names), sorted(names - due_names)

@@ -1,4 +1,4 @@
-"""What a round did, for people: a line for each exchange, and TensorBoard's scalars."""
+"""Observing rounds: a line for each exchange, and TensorBoard's scalars."""
 
 import dataclasses
 import sys
@@ -36,7 +36,7 @@ class Seen:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def scalars(self) -> dict[str, float]:
-        """By tag, as TensorBoard has them: "train/up_bytes", "evaluate/accuracy"."""
+        """The scalars by TensorBoard tag: "train/up_bytes", "evaluate/accuracy"."""
         names = ("clients", "replies", "refused", "silent", "down_bytes", "up_bytes")
         found = (
             {} if self.kind == "server" else {name: float(getattr(self, name)) for name in names}
@@ -45,7 +45,7 @@ class Seen:
         return {f"{self.kind}/{name}": value for name, value in found.items()}
 
     def line(self) -> str:
-        """In one line of text."""
+        """The exchange in one line of text."""
         parts = []
         if self.kind != "server":
             parts.append(f"{self.replies} of {self.clients} clients")
@@ -97,11 +97,11 @@ class TensorBoard:
         self._writer = Writer(str(folder))
 
     def __call__(self, seen: Seen) -> None:
-        """Writes, and flushes: a run that is killed has lost nothing."""
+        """Writes and flushes, so that a killed run loses nothing."""
         for tag, value in seen.scalars().items():
             self._writer.add_scalar(tag, value, step=max(0, seen.round))
         self._writer.flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
         self._writer.close()

@@ -21,7 +21,7 @@ class Phase:
 
 
 class Phases:
-    """What each round does: its local steps, and its codec as rules for a client, or for ranks::
+    """A schedule of rounds: the local steps, and the codec as rules for a client, or for ranks::
 
         phases = Phases(Phase(30, 100, "sbc:p=10%"), Phase(None, 1, "sbc:p=0.1%"))
         client = rounds.Client(phases.spec)                  # takes phases.steps(round) steps

@@ -62,7 +62,7 @@ class Server:
         self._updates: dict[Hashable, Update] = {}
 
     def begin(self) -> None:
-        """Opens the next round: the model is encoded, once."""
+        """Opens the next round, and encodes the model, once."""
         self._broadcast.advance(self.model)
         self.round += 1
         for client in self._sent:  # silent: who knows whether it has what it was sent
@@ -83,7 +83,7 @@ class Server:
         """Checks a client's reply and counts it; once a round.
 
         Raises:
-            DeltawireError: the reply is refused, and the round goes on without it: see
+            DeltawireError: the reply is refused, and the round continues without it: see
                 `Intake.take`. "State": the client was sent nothing in this round.
         """
         version = self._sent.pop(client, None)
@@ -109,10 +109,11 @@ class Server:
         self.refused.append((self.round, client, brief(error)))
 
     def finish(self) -> dict[str, np.ndarray]:
-        """Ends the round, with whoever has replied: the model + their mean, weighted by samples.
+        """Ends the round with the replies so far: the model + their mean, weighted by samples.
         Nothing changes where nobody has. Returns the model (its own arrays: not to be changed).
 
-        Where `max_norm` is `Medians`, updates that are too large beside the others are refused now.
+        Where `max_norm` is `Medians`, updates that are too large compared with the others are
+        refused now.
         The mean is added to the model, not to the reference that clients have trained from: what
         the way down has left out so far stays due.
         """

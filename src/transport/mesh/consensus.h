@@ -1,4 +1,4 @@
-// What holds for all ranks: which steps count, and the failure that has ended the mesh (docs/commit.md).
+// What holds for all ranks: which steps count, and the failure that has ended the mesh (docs/design/commit.md).
 //
 // The first error wins. Every rank learns it, every wait ends with it, and no stream of data moves any more.
 // Thread rule: every member is called under the mesh's lock.

@@ -12,7 +12,7 @@ from deltawire.errors import DeltawireError
 from deltawire.planner import tier_of
 from deltawire.policy import pattern_and_codec
 
-# By tier, those that trained as well as float32 in docs/reference/compare.md, "What trains".
+# By tier, those that trained as well as float32 in docs/results/training.md.
 CANDIDATES = {
     "lossless": ("gcomp:lossless=on", "zstd"),
     "near-lossless": ("bf16",),

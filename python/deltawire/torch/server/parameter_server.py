@@ -90,7 +90,7 @@ class ParameterServer(ServedRank):
             backward().
         snapshot: a folder, local or shared. Every rank writes what it needs to resume; if all
             servers have snapshots of a step, training resumes from the newest such step
-            (docs/parameter-server.md), also with other workers or another number of them.
+            (docs/guides/parameter-server.md), also with other workers or another number of them.
         every: steps between two snapshots.
         timeout: seconds that servers wait for workers' gradients, and workers for servers, before
             they give up and name the rank they wait for. Make it longer than the longest pause of a

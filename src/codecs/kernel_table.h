@@ -22,8 +22,8 @@ class KernelTable {
   // From the reference on, in the order of TargetId: a target that is left out runs the kernels of the one
   // before.
   constexpr KernelTable(std::initializer_list<Own> own) noexcept {
-    for (const Own& each : own) {
-      for (auto i = static_cast<std::size_t>(each.target); i < kernels_.size(); ++i) kernels_[i] = each.kernels;
+    for (const auto& [target, kernels] : own) {
+      for (auto i = static_cast<std::size_t>(target); i < kernels_.size(); ++i) kernels_[i] = kernels;
     }
   }
 

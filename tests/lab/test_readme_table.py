@@ -64,7 +64,9 @@ def test_pages_have_the_form_that_the_command_writes(page: str):
 
 def test_readmes_rows_are_those_of_the_other_page():
     """One run writes both."""
-    blocks = [readme.BLOCK.search((readme.REPOSITORY / page).read_text())[0] for page in readme.WRITERS]
+    blocks = [
+        readme.BLOCK.search((readme.REPOSITORY / page).read_text())[0] for page in readme.WRITERS
+    ]
     short, whole = (
         {
             line.split(" | ")[0]: set(line.split(" | "))
@@ -93,7 +95,9 @@ def test_the_rows_have_the_optimizers_that_the_demo_gives_them():
         text = " ".join((readme.REPOSITORY / "docs" / page).read_text().split())
         assert re.search("momentum 0,? (and|rate x) (5|five)", text), page
     for codec in late_codecs._LATE:
-        assert f"`{codec}" in (readme.REPOSITORY / "docs" / "start" / "choose-a-codec.md").read_text()
+        assert (
+            f"`{codec}" in (readme.REPOSITORY / "docs" / "start" / "choose-a-codec.md").read_text()
+        )
 
 
 def test_figures_reach_readme_and_its_plot(tmp_path: Path):

@@ -1,5 +1,5 @@
-// How vector kernels look for candidates: groups of 64 elements at a time, with a bit for each that is one. Few
-// are taken by their bits, many by squeezing vectors together.
+// How vector kernels look for candidates: groups of 64 elements at a time, with a bit for each that is one.
+// Few are taken by their bits, many by squeezing vectors together.
 #pragma once
 
 #include <cstddef>

@@ -35,17 +35,22 @@ function(deltawire_gather layers property result)
   set(${result} ${all} PARENT_SCOPE)
 endfunction()
 
-# deltawire_layer(NAME SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...] [OPTIONS flag...]
-#                 [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED file...])
-# One static library, or, where nothing but the libraries of libraries.cmake is built of it, bare objects; the DEPENDS are
-# the arrows of docs/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
+# deltawire_layer(NAME [OBJECTS] [UNITY_GROUPS] SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...]
+#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED file...])
+# One static library, or, where nothing but the libraries of libraries.cmake is built of it, bare objects; with OBJECTS these
+# become part of each library that depends on the layer. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled
+# together. The DEPENDS are the arrows of docs/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
 # UNSANITIZED are more of its files, which a twin takes as they are: what only writes text from our own figures, through
 # templates that take a compiler long.
 function(deltawire_layer name)
-  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO;UNSANITIZED" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO;UNSANITIZED" ${ARGN})
   set(type OBJECT)
-  if(DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH)
+  if(NOT ARG_OBJECTS AND (DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH))
     set(type STATIC)
+  endif()
+  set(unity_mode BATCH)
+  if(ARG_UNITY_GROUPS)
+    set(unity_mode GROUP)
   endif()
   set(sanitized ${ARG_SOURCES})
   set(unsanitized)
@@ -60,7 +65,7 @@ function(deltawire_layer name)
   foreach(target IN ITEMS deltawire_${name} ${unsanitized})
     target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
     target_compile_options(${target} PRIVATE ${ARG_OPTIONS})
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD} UNITY_BUILD_MODE ${unity_mode})
     target_link_libraries(${target} PUBLIC tl::expected Threads::Threads ${depends} PRIVATE ${ARG_LIBRARIES})
   endforeach()
   deltawire_gather("${ARG_DEPENDS}" below below)
@@ -70,9 +75,10 @@ function(deltawire_layer name)
   if(DELTAWIRE_SANITIZED_TWIN)
     add_library(deltawire_${name}_sanitized OBJECT ${sanitized})
     target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options})
-    set_target_properties(deltawire_${name}_sanitized PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD})
+    set_target_properties(deltawire_${name}_sanitized PROPERTIES
+                          UNITY_BUILD ${DELTAWIRE_SHORT_BUILD} UNITY_BUILD_MODE ${unity_mode})
     target_link_libraries(deltawire_${name}_sanitized PRIVATE deltawire::${name} ${ARG_LIBRARIES})
-    if(NOT ARG_OPTIONS MATCHES "-f")  # as twins alike have
+    if(NOT ARG_OPTIONS MATCHES "-[fm]")  # as twins alike have
       deltawire_precompile(deltawire_${name}_sanitized twins)
     endif()
   endif()

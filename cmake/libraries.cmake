@@ -22,15 +22,15 @@ endif()
 set(deltawire_soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 
 # deltawire_library(NAME LAYERS layer... FUNCTIONS pattern... [C_FUNCTIONS pattern...] [BESIDE library])
-# lib<NAME>.a, and lib<NAME>.so, which shows the functions alone. BESIDE: a static library needs that one too; a shared
-# one has what it needs of it inside, and shares nothing with it but what the public headers say.
+# lib<NAME>.a, and lib<NAME>.so, which shows the functions alone, of the layers and all below them. BESIDE: a static library
+# has the layers alone and needs that one too; a shared one has what it needs of it inside, and shares nothing with it but what the public headers say.
 function(deltawire_library name)
   cmake_parse_arguments(ARG "" "BESIDE" "LAYERS;FUNCTIONS;C_FUNCTIONS" ${ARGN})
   string(REGEX REPLACE "^deltawire_?" "" component ${name})
   foreach(kind IN LISTS DELTAWIRE_LIBRARY_KINDS)
     set(target ${name}_${kind})
     set(layers ${ARG_LAYERS})
-    if(ARG_BESIDE AND kind STREQUAL "shared")
+    if(NOT ARG_BESIDE OR kind STREQUAL "shared")
       deltawire_gather("${ARG_LAYERS}" below layers)
     endif()
     list(TRANSFORM layers REPLACE "(.+)" "$<TARGET_OBJECTS:deltawire_\\1>" OUTPUT_VARIABLE objects)
@@ -81,7 +81,7 @@ function(deltawire_show target name functions c_functions)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
 endfunction()
 
-deltawire_library(deltawire LAYERS base wire codecs channel optim transport reduce planner server c
+deltawire_library(deltawire LAYERS planner server c
                   FUNCTIONS deltawire::* C_FUNCTIONS deltawire_*)
 if(DELTAWIRE_HAS_GLOO)
   deltawire_library(deltawire_gloo LAYERS transport_gloo BESIDE deltawire

@@ -1,9 +1,8 @@
 #include "codecs/dispatch.h"
 
+#include <array>
 #include <cstdlib>
 #include <string>
-
-#include "codecs/found_codecs.h"
 
 namespace deltawire {
 
@@ -16,10 +15,27 @@ const Result<TargetId>& decided_target() {
   return kDecided;
 }
 
+// In the order of TargetId. The features are those that src/codecs/CMakeLists.txt compiles the kernels for.
+auto targets_of_this_cpu() noexcept {
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
+                    __builtin_cpu_supports("bmi2") != 0;
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  const bool vbmi = avx512 && __builtin_cpu_supports("avx512vbmi") != 0 && __builtin_cpu_supports("avx512vbmi2") != 0;
+  return std::to_array<KernelTarget>(
+      {{"reference", true}, {"avx2", avx2}, {"avx512", avx512}, {"avx512vbmi", vbmi}});
+#elif defined(__aarch64__)
+  return std::to_array<KernelTarget>({{"reference", true}, {"neon", true}});  // every such CPU has it
+#else
+  return std::to_array<KernelTarget>({{"reference", true}});
+#endif
+}
+
 }  // namespace
 
 std::span<const KernelTarget> kernel_targets() noexcept {
-  static const auto kTargets = found_targets();
+  static const std::array kTargets = targets_of_this_cpu();
   return kTargets;
 }
 

@@ -1,12 +1,13 @@
-// How a codec's folder is found: src/codecs/<name>/<name>.cc defines, in namespace deltawire::<name>,
+// What a codec's folder gives the registry: src/codecs/<name>/<name>.cc defines, in namespace deltawire::<name>,
 //
 //   Registration registration() noexcept;
 //
-// and src/codecs/CMakeLists.txt makes the list of them all from the folders that are there.
+// and registry.cc has a row for it.
 #pragma once
 
 #include <memory>
 
+#include "codecs/kernel_table.h"
 #include "codecs/spec_string.h"
 #include "codecs/target_id.h"
 #include "deltawire/codec.h"
@@ -18,6 +19,8 @@ struct Registration {
   // `spec` names the codec, and no parameter that `info` doesn't list. Errors: kInvalidArgument for a value
   // out of range. REQUIRES: a target that runs here.
   Result<std::unique_ptr<const Codec>> (*make)(const ParsedSpec& spec, TargetId target) = nullptr;
+  // Whether it has kernels for a target, its own or those that it shares with others; null: none at all.
+  bool (*has_kernels)(TargetId target) noexcept = nullptr;
 };
 
 }  // namespace deltawire

@@ -5,8 +5,18 @@
 
 namespace deltawire {
 
-// A place in kernel_targets().
-enum class TargetId : std::uint8_t { kReference };
+// A place in kernel_targets(): each CPU that runs one runs those before it, too.
+enum class TargetId : std::uint8_t {
+  kReference,
+#if defined(__x86_64__)
+  kAvx2,
+  kAvx512,
+  kAvx512Vbmi,
+#elif defined(__aarch64__)
+  kNeon,
+#endif
+  kCount
+};
 
 }  // namespace deltawire
 

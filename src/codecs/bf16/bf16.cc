@@ -57,8 +57,10 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
 
 }  // namespace
 
+DELTAWIRE_KERNELS(reference, avx2)
+
 Registration registration() noexcept {
-  return {&kInfo, make};
+  return {&kInfo, make, own_kernels<kernels_for>};
 }
 
 }  // namespace deltawire::bf16

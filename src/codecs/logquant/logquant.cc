@@ -186,8 +186,10 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 
 }  // namespace
 
+DELTAWIRE_KERNELS(reference)
+
 Registration registration() noexcept {
-  return {&kInfo, make};
+  return {&kInfo, make, own_kernels<kernels_for>};
 }
 
 }  // namespace deltawire::logquant

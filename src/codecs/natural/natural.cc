@@ -105,8 +105,10 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
 
 }  // namespace
 
+DELTAWIRE_KERNELS(reference)
+
 Registration registration() noexcept {
-  return {&kInfo, make};
+  return {&kInfo, make, own_kernels<kernels_for>};
 }
 
 }  // namespace deltawire::natural

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "codecs/kernel_table.h"
 #include "codecs/part_checks.h"
 
 namespace deltawire::planes {
@@ -135,5 +136,7 @@ Status PlaneCodec::error_of(Fault fault, std::size_t chunk) const {
   };
   return fault_status(info().name, chunk, fault, text());
 }
+
+DELTAWIRE_KERNELS(reference)
 
 }  // namespace deltawire::planes

@@ -235,7 +235,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 }  // namespace
 
 Registration registration() noexcept {
-  return {&kInfo, make};
+  return {&kInfo, make, own_kernels<sparse::kernels_for>};
 }
 
 }  // namespace deltawire::sbc

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
+#include "codecs/kernel_table.h"
 #include "codecs/part_checks.h"
 
 namespace deltawire::sparse {
@@ -250,5 +251,7 @@ Status PartCoder::describe(const PartView& in, std::uint64_t count, std::vector<
   add_section(sections, "padding", all - heads - codes - values);
   return {};
 }
+
+DELTAWIRE_KERNELS(reference, avx2, avx512, neon)
 
 }  // namespace deltawire::sparse

@@ -332,8 +332,10 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 
 }  // namespace
 
+DELTAWIRE_KERNELS(reference, avx2, avx512, avx512vbmi, neon)
+
 Registration registration() noexcept {
-  return {&kInfo, make};
+  return {&kInfo, make, own_kernels<kernels_for>};
 }
 
 }  // namespace deltawire::threelc

@@ -110,7 +110,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 }  // namespace
 
 Registration registration() noexcept {
-  return {&kInfo, make};
+  return {&kInfo, make, own_kernels<planes::kernels_for>};
 }
 
 }  // namespace deltawire::zlib

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Makes the folder of a new codec that works at once: the upper half of each value, to be edited.
 
-It writes src/codecs/NAME/ from scripts/codec_template/, with the next free id, and a line in
-CHANGELOG.md. docs/adding-a-codec.md says what each file is for and what remains to be done.
+It writes src/codecs/NAME/ from scripts/codec_template/, with the next free id, a row in
+src/codecs/registry.cc and a line in CHANGELOG.md. docs/adding-a-codec.md says what each file is for
+and what remains to be done.
 
 usage: scripts/new_codec.py NAME [--root TREE]     exit status 2 for a name that won't do
 """
@@ -17,6 +18,7 @@ ID = "4242"  # in the template
 SPEC_ID = re.compile(r"^Codec id ([0-9]+)\.", re.MULTILINE)
 INCLUDES = re.compile(r'(?:^#include ".*\n)+', re.MULTILINE)
 CHANGES = "### Added\n"
+LAST_ROW = re.compile(r"^  ROW\(\w+\)(?=\n\n)", re.MULTILINE)
 # Words that somebody could mean, and that name something else in C++.
 TAKEN = {"auto", "bool", "char", "double", "float", "int", "long", "short", "testing", "union"}
 
@@ -41,16 +43,17 @@ def filled(text: str, name: str, codec_id: int) -> str:
 def make(root: Path, name: str) -> list[Path]:
     """Writes the codec; returns the files that it made or changed. Refused before any is."""
     folder, changelog = root / "src" / "codecs" / name, root / "CHANGELOG.md"
+    registry = folder.parent / "registry.cc"
     ids = known_ids(root)
+    if not ids:
+        raise Refused(f"no codecs in {folder.parent}: --root names the tree")
     if not re.fullmatch(r"[a-z][a-z0-9]*", name) or name in TAKEN:
         raise Refused(f"{name!r}: a name has small letters and digits, and is no word of C++")
     if folder.exists():
         raise Refused(f"{name!r} is there already: {folder}")
-    changes = changelog.read_text(encoding="utf-8")
+    changes, rows = (path.read_text(encoding="utf-8") for path in (changelog, registry))
     if CHANGES not in changes:
         raise Refused(f"{changelog} has no {CHANGES.strip()!r} to put a line under")
-    if not ids:
-        raise Refused(f"no codecs in {folder.parent}: --root names the tree")
     folder.mkdir()
     made = []
     for template in sorted(TEMPLATE.glob("*.in")):
@@ -58,9 +61,12 @@ def make(root: Path, name: str) -> list[Path]:
         text = filled(template.read_text(encoding="utf-8"), name, max(ids) + 1)
         target.write_text(text, encoding="utf-8")
         made.append(target)
+    row = f"  ROW({name})"
+    rows = LAST_ROW.sub(lambda last: f"{last[0]:<30}\\\n{row}", rows)
+    registry.write_text(rows, encoding="utf-8")
     line = f"- Codec `{name}`: say here what users get.\n"
     changelog.write_text(changes.replace(CHANGES, CHANGES + line, 1), encoding="utf-8")
-    return [*made, changelog]
+    return [*made, registry, changelog]
 
 
 def main(arguments: list[str] | None = None) -> int:

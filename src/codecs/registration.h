@@ -1,4 +1,5 @@
-// What a codec's folder gives the registry: src/codecs/<name>/<name>.cc defines, in namespace deltawire::<name>,
+// What a codec's folder gives the registry: src/codecs/<name>/<name>.cc defines, in namespace
+// deltawire::<name>,
 //
 //   Registration registration() noexcept;
 //

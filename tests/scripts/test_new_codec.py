@@ -15,7 +15,10 @@ SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 import mutant_list  # noqa: E402
 
-HOUSE = ("CHANGELOG.md", "docs/architecture.md", "scripts/mutants/codecs.txt", "pyproject.toml")
+HOUSE = (
+    *("CHANGELOG.md", "docs/architecture.md", "scripts/mutants/codecs.txt", "pyproject.toml"),
+    "src/codecs/registry.cc",
+)
 FILES = {
     *("spec.md", "third.cc", "third_ops.h", "third_ref.cc", "third_test.cc", "third_decoder.py"),
     "third_mutants.txt",
@@ -38,7 +41,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert made.returncode == 0, made.stderr
     listed = {Path(line) for line in made.stdout.splitlines() if line.startswith("/")}
     folder = root / "src" / "codecs" / "third"
-    assert listed == {root / "CHANGELOG.md", *(folder / name for name in FILES)}
+    registry = root / "src" / "codecs" / "registry.cc"
+    assert listed == {root / "CHANGELOG.md", registry, *(folder / name for name in FILES)}
     return root
 
 
@@ -55,6 +59,8 @@ def test_files(tree: Path) -> None:
         includes = [line for line in lines if line.startswith('#include "')]
         assert includes == sorted(includes)
     assert "- Codec `third`" in (tree / "CHANGELOG.md").read_text()
+    rows = (tree / "src" / "codecs" / "registry.cc").read_text()
+    assert "  ROW(twobit)                 \\\n  ROW(third)\n\n" in rows
 
 
 def test_style(tree: Path) -> None:

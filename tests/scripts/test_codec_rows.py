@@ -1,0 +1,21 @@
+"""What stands in a codec's folder is also named in C++: its row, and the targets of its kernels."""
+
+import re
+from pathlib import Path
+
+CODECS = Path(__file__).resolve().parents[2] / "src" / "codecs"
+TARGETS = ("ref", "avx2", "avx512", "avx512vbmi", "neon")
+
+
+def test_every_folder_with_a_specification_has_a_row() -> None:
+    rows = re.findall(r"^  ROW\((\w+)\)", (CODECS / "registry.cc").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(spec.parent.name for spec in CODECS.rglob("spec.md"))
+
+
+def test_targets_are_those_that_have_files() -> None:
+    for folder in {path.parent for path in CODECS.rglob("*_ref.cc")}:
+        names = {path.stem.rpartition("_")[2] for path in folder.glob("*_*.cc")}
+        files = ["reference" if name == "ref" else name for name in TARGETS if name in names]
+        text = "".join(path.read_text() for path in sorted(folder.glob("*.cc")))
+        (named,) = re.findall(r"^DELTAWIRE_KERNELS\((.*)\)$", text, re.MULTILINE)
+        assert named.split(", ") == files, folder.name

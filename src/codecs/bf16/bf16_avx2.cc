@@ -29,15 +29,15 @@ __m256i rounded(__m256i bits) noexcept {
   return _mm256_blendv_epi8(near, quiet, nan);
 }
 
-// Rounds eight of in + residual and leaves in the residual what the rounding took.
-__m256i round_with_feedback(const float* in, float* residual) noexcept {
+// Rounds eight of in + residual; left = what the rounding took.
+__m256i round_with_feedback(const float* in, const float* residual, float* left) noexcept {
   const __m256 x = _mm256_add_ps(_mm256_loadu_ps(in), _mm256_loadu_ps(residual));
   const __m256i kept = rounded(_mm256_castps_si256(x));
   const __m256i bits = _mm256_slli_epi32(kept, 16);
   const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(kMagnitudeMask));
   const __m256i finite = _mm256_cmpgt_epi32(_mm256_set1_epi32(kInfinityBits), magnitude);
-  const __m256 left = _mm256_sub_ps(x, _mm256_castsi256_ps(bits));
-  _mm256_storeu_ps(residual, _mm256_and_ps(left, _mm256_castsi256_ps(finite)));
+  const __m256 error = _mm256_sub_ps(x, _mm256_castsi256_ps(bits));
+  _mm256_storeu_ps(left, _mm256_and_ps(error, _mm256_castsi256_ps(finite)));
   return kept;
 }
 
@@ -47,7 +47,7 @@ void store_pair(__m256i low, __m256i high, std::byte* payload) noexcept {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(payload), packed);
 }
 
-void encode(const float* in, float* residual, std::uint64_t count, std::byte* payload) {
+void encode(const float* in, const float* residual, float* left, std::uint64_t count, std::byte* payload) {
   std::uint64_t i = 0;
   if (residual == nullptr) {
     for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
@@ -57,13 +57,14 @@ void encode(const float* in, float* residual, std::uint64_t count, std::byte* pa
     }
   } else {
     for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-      const __m256i low = round_with_feedback(in + i, residual + i);
-      const __m256i high = round_with_feedback(in + i + kLanes, residual + i + kLanes);
+      const __m256i low = round_with_feedback(in + i, residual + i, left + i);
+      const __m256i high = round_with_feedback(in + i + kLanes, residual + i + kLanes, left + i + kLanes);
       store_pair(low, high, payload + i * kValueBytes);
     }
   }
-  float* const rest = residual == nullptr ? nullptr : residual + i;
-  rest_kernels().encode(in + i, rest, count - i, payload + i * kValueBytes);
+  const bool feedback = residual != nullptr;
+  rest_kernels().encode(in + i, feedback ? residual + i : nullptr, feedback ? left + i : nullptr, count - i,
+                        payload + i * kValueBytes);
 }
 
 __m256i load_values(const std::byte* payload) noexcept {
@@ -114,6 +115,6 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float scal
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {encode, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {nullptr, encode, nullptr, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::bf16::DELTAWIRE_TARGET

@@ -14,7 +14,7 @@ std::uint16_t stored(const std::byte* payload, std::uint64_t i) noexcept {
   return load_le<std::uint16_t>(payload + i * kValueBytes);
 }
 
-void encode(const float* in, float* residual, std::uint64_t count, std::byte* payload) {
+void encode(const float* in, const float* residual, float* left, std::uint64_t count, std::byte* payload) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const float x = residual != nullptr ? in[i] + residual[i] : in[i];
     const std::uint16_t rounded = bf16_of(bit_cast<std::uint32_t>(x));
@@ -23,7 +23,7 @@ void encode(const float* in, float* residual, std::uint64_t count, std::byte* pa
     const std::uint32_t bits = bits_of_bf16(rounded);
     // What became Inf or NaN can't be corrected later: a residual of NaN would poison every step after it.
     const bool finite = (bits & kMagnitudeMask) < kInfinityBits;
-    residual[i] = finite ? x - bit_cast<float>(bits) : 0.0F;
+    left[i] = finite ? x - bit_cast<float>(bits) : 0.0F;
   }
 }
 
@@ -49,6 +49,6 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float scal
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {encode, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {nullptr, encode, nullptr, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::bf16::DELTAWIRE_TARGET

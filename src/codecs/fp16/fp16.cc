@@ -1,14 +1,12 @@
 // fp16: float16 values, with error feedback for what is too large or too small for them. spec.md in this
 // folder defines the bytes.
+#include "codecs/fixed_codec.h"
 #include "codecs/fp16/fp16_ops.h"
-#include "codecs/part_checks.h"
 #include "codecs/registration.h"
 
 namespace deltawire::fp16 {
 
 namespace {
-
-constexpr std::uint64_t kChunkElements = 65536;
 
 constexpr CodecInfo kInfo = {
     .id = 17,
@@ -18,47 +16,20 @@ constexpr CodecInfo kInfo = {
     .default_pattern = "direct",
     .error_feedback = true,
     .finite_only = true,
-    .chunk_elements = kChunkElements,
+    .chunk_elements = kFixedChunkElements,
 };
 
-class Fp16 final : public Codec {
+class Fp16 final : public ElementwiseCodec<> {
  public:
-  explicit Fp16(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
-
-  std::string spec() const override { return "fp16"; }
+  explicit Fp16(const Kernels& kernels) noexcept
+      : ElementwiseCodec(kInfo, kernels, Field{"float16 values", 16}) {}
 
  private:
-  Sizes do_sizes(const TensorView& part) const noexcept override {
-    return fixed_sizes(part.count, kChunkElements, kValueBytes);
-  }
-
-  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    if (!kernels_.all_finite(part.in, part.residual, part.count)) return not_finite();
-    kernels_.encode(part.in, part.residual, part.left, part.count, out.payload.data());
-    return write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
-  }
-
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    kernel(in.payload.data(), out.count, out.scale, out.slot);
-    return {};
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
-    add_section(sections, "float16 values", in.payload.size() * 8);
-    return {};
-  }
-
-  Status check_part(const PartView& in, std::uint64_t count) const {
-    if (auto ok = check_fixed_ends(in, count, kChunkElements, kValueBytes); !ok) return ok;
-    const std::uint64_t bad = kernels_.find_not_finite(in.payload.data(), count);
+  Status check_codes(const PartView& in, std::uint64_t count) const override {
+    const std::uint64_t bad = kernels().find_refused(in.payload.data(), count);
     if (bad == count) return {};
     return fail(ErrorCode::kCorrupt, "fp16: element " + std::to_string(bad) + " is not finite");
   }
-
-  const Kernels& kernels_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {

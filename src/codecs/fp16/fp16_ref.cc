@@ -33,7 +33,7 @@ void encode(const float* in, const float* residual, float* left, std::uint64_t c
   }
 }
 
-std::uint64_t find_not_finite(const std::byte* payload, std::uint64_t count) {
+std::uint64_t find_refused(const std::byte* payload, std::uint64_t count) {
   std::uint64_t i = 0;
   while (i < count && (load_le<std::uint16_t>(payload + i * kValueBytes) & kInfinity) != kInfinity) ++i;
   return i;
@@ -49,7 +49,6 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float scal
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {all_finite, encode, find_not_finite, decode_overwrite,
-                                     decode_accumulate};
+extern constexpr Kernels kKernels = {all_finite, encode, find_refused, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::fp16::DELTAWIRE_TARGET

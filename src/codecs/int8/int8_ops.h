@@ -11,8 +11,6 @@
 
 namespace deltawire::int8 {
 
-inline constexpr std::uint64_t kValueBytes = 1;
-
 namespace DELTAWIRE_TARGET {
 
 // See Kernels.

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/checked.h"
+#include "codecs/fixed_codec.h"
 #include "codecs/natural/natural_ops.h"
-#include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/two_passes.h"
 
 namespace deltawire::natural {
 
 namespace {
-
-constexpr std::uint64_t kChunkBytes = kChunkElements + sign_bytes(kChunkElements);
 
 constexpr CodecInfo kInfo = {
     .id = 12,
@@ -24,29 +21,20 @@ constexpr CodecInfo kInfo = {
         "(MSML 2022; arXiv 2019), C_nat",
     .default_pattern = "direct",
     .finite_only = true,
-    .chunk_elements = kChunkElements,
+    .chunk_elements = kFixedChunkElements,
 };
 
-std::uint64_t bytes_of(std::uint64_t count) noexcept {
-  return sum_or_max(count, sign_bytes(count));
-}
-
-class Natural final : public Codec {
+class Natural final : public FixedCodec {
  public:
-  explicit Natural(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
-
-  std::string spec() const override { return "natural"; }
+  explicit Natural(const Kernels& kernels) noexcept
+      : FixedCodec(kInfo, Field{"exponents", 8}, Field{"signs", 1}), kernels_(kernels) {}
 
   // By the paper's theorem 1, of its second moment: 9/8.
   double gain() const noexcept override { return std::sqrt(9.0 / 8); }
 
  private:
-  Sizes do_sizes(const TensorView& part) const noexcept override {
-    return fixed_sizes(bytes_of(part.count), kChunkBytes, 1);
-  }
-
-  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
-                                const Exec& exec) const override {
+  Result<std::uint32_t> encode_codes(const PartSource& part, const Exec& exec,
+                                     std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
     const std::uint32_t largest = kernels_.sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
@@ -56,35 +44,16 @@ class Natural final : public Codec {
                   "scale the tensor down");
     }
     const CounterRng random(exec.stream);
-    for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
-      const std::uint64_t count = std::min(part.count - at, kChunkElements);
-      kernels_.encode(some_of(second, at, count), {random, at}, out.payload.data() + bytes_of(at));
+    for (std::uint64_t at = 0; at < part.count; at += kFixedChunkElements) {
+      const std::uint64_t count = std::min(part.count - at, kFixedChunkElements);
+      kernels_.encode(some_of(second, at, count), {random, at}, payload + bytes_of(at));
     }
-    return write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
+    return 0U;
   }
 
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    for (std::uint64_t at = 0; at < out.count; at += kChunkElements) {
-      const std::uint64_t count = std::min(out.count - at, kChunkElements);
-      kernel(in.payload.data() + bytes_of(at), count, out.scale, out.slot + at);
-    }
-    return {};
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
-    add_section(sections, "exponents", count * 8);
-    add_section(sections, "signs", count);
-    add_section(sections, "padding", in.payload.size() * 8 - count * 9);
-    return {};
-  }
-
-  Status check_part(const PartView& in, std::uint64_t count) const {
-    if (auto ok = check_fixed_ends(in, bytes_of(count), kChunkBytes, 1); !ok) return ok;
-    for (std::uint64_t at = 0; at < count; at += kChunkElements) {
-      const std::uint64_t elements = std::min(count - at, kChunkElements);
+  Status check_codes(const PartView& in, std::uint64_t count) const override {
+    for (std::uint64_t at = 0; at < count; at += kFixedChunkElements) {
+      const std::uint64_t elements = std::min(count - at, kFixedChunkElements);
       const std::byte* const chunk = in.payload.data() + bytes_of(at);
       const std::uint64_t bad = kernels_.find_bad_code(chunk, elements);
       if (bad == elements) continue;
@@ -92,8 +61,18 @@ class Natural final : public Codec {
                   "natural: element " + std::to_string(at + bad) +
                       (chunk[bad] == std::byte{0} ? " is a negative 0" : " has the exponent 255"));
     }
-    if (count % 8 == 0 || std::to_integer<unsigned>(in.payload.back()) >> count % 8 == 0) return {};
+    if (!has_padding(in, count)) return {};
     return fail(ErrorCode::kCorrupt, "natural: bits follow the last sign");
+  }
+
+  Status decode_codes(const PartView& in, const PartTarget& out) const override {
+    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    for (std::uint64_t at = 0; at < out.count; at += kFixedChunkElements) {
+      const std::uint64_t count = std::min(out.count - at, kFixedChunkElements);
+      kernel(in.payload.data() + bytes_of(at), count, out.scale, out.slot + at);
+    }
+    return {};
   }
 
   const Kernels& kernels_;

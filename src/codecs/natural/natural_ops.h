@@ -1,5 +1,5 @@
-// The kernels of natural. REQUIRES of all: buffers of `count` values, a chunk of chunk_bytes(count) bytes,
-// and the thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
+// The kernels of natural. REQUIRES of all: buffers of `count` values, a chunk of `count` exponents and then
+// their signs, 8 in a byte, and the thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,9 @@
 
 namespace deltawire::natural {
 
-inline constexpr std::uint64_t kChunkElements = 65536;
 inline constexpr unsigned kMantissaBits = 23;
 inline constexpr std::uint32_t kLargestExponent = 254;     // of 2^127
 inline constexpr std::uint32_t kLargestBits = 0x7F000000;  // 2^127: what is above may be rounded up to Inf
-
-// A chunk's bytes: the exponents of its elements, then their signs.
-[[gnu::always_inline]] constexpr std::uint64_t sign_bytes(std::uint64_t count) noexcept {
-  return count / 8 + (count % 8 != 0 ? 1 : 0);
-}
 
 struct Kernels {
   // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't

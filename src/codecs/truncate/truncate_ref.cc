@@ -60,6 +60,6 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, unsigned b
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {encode, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {nullptr, encode, nullptr, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::truncate::DELTAWIRE_TARGET

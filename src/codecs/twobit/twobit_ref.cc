@@ -55,16 +55,16 @@ std::uint64_t find_refused(const std::byte* payload, std::uint64_t count) {
   for (std::uint64_t i = count; i % kPerByte != 0; ++i) {
     if (code_at(payload, i) != kZero) return i;
   }
-  return packed_bytes(count) * kPerByte;
+  return (count / kPerByte + (count % kPerByte != 0 ? 1 : 0)) * kPerByte;
 }
 
-void decode_overwrite(const std::byte* payload, std::uint64_t count, float scale, float threshold,
+void decode_overwrite(const std::byte* payload, std::uint64_t count, float threshold, float scale,
                       float* slot) {
   const float values[4] = {scale * 0.0F, 0.0F, scale * -threshold, scale * threshold};
   for (std::uint64_t i = 0; i < count; ++i) slot[i] = values[code_at(payload, i)];
 }
 
-void decode_accumulate(const std::byte* payload, std::uint64_t count, float scale, float threshold,
+void decode_accumulate(const std::byte* payload, std::uint64_t count, float threshold, float scale,
                        float* slot) {
   const float values[4] = {0.0F, 0.0F, scale * -threshold, scale * threshold};
   for (std::uint64_t i = 0; i < count; ++i) {

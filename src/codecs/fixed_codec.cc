@@ -1,0 +1,48 @@
+#include "codecs/fixed_codec.h"
+
+#include "base/checked.h"
+
+namespace deltawire {
+
+std::uint64_t FixedCodec::bytes_of(std::uint64_t count) const noexcept {
+  const unsigned bits = fields_[0].bits + fields_[1].bits;
+  return sum_or_max(product_or_max(count / 8, bits), ceil_div(count % 8 * bits, 8));
+}
+
+bool FixedCodec::has_padding(const PartView& in, std::uint64_t count) const noexcept {
+  const std::uint64_t used = count % 8 * (fields_[0].bits + fields_[1].bits) % 8;  // of the last byte
+  return used != 0 && std::to_integer<unsigned>(in.payload.back()) >> used != 0;
+}
+
+Sizes FixedCodec::do_sizes(const TensorView& part) const noexcept {
+  return fixed_sizes(bytes_of(part.count), chunk_bytes(), 1);
+}
+
+Result<EncodedPart> FixedCodec::do_encode(const PartSource& part, const PartBuffer& out,
+                                          const Exec& exec) const {
+  const auto scalar = encode_codes(part, exec, out.payload.data());
+  if (!scalar) return forward_error(scalar);
+  EncodedPart encoded = write_fixed_ends(bytes_of(part.count), chunk_bytes(), 1, out.chunk_ends);
+  encoded.scalar = *scalar;
+  return encoded;
+}
+
+Status FixedCodec::do_decode(const PartView& in, const PartTarget& out, const Exec&) const {
+  if (auto ok = check_fixed_ends(in, bytes_of(out.count), chunk_bytes(), 1); !ok) return ok;
+  return decode_codes(in, out);
+}
+
+Status FixedCodec::do_describe(const PartView& in, std::uint64_t count,
+                               std::vector<Section>& sections) const {
+  if (auto ok = check_fixed_ends(in, bytes_of(count), chunk_bytes(), 1); !ok) return ok;
+  if (auto ok = check_codes(in, count); !ok) return ok;
+  std::uint64_t padding = in.payload.size() * 8;
+  for (const Field& field : fields_) {
+    add_section(sections, field.name, count * field.bits);
+    padding -= count * field.bits;
+  }
+  add_section(sections, "padding", padding);
+  return {};
+}
+
+}  // namespace deltawire

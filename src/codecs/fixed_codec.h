@@ -1,0 +1,95 @@
+// The codecs that code every element in the same number of bits, in chunks of 65,536 elements: their sizes,
+// their chunks, and the sections of their bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "codecs/kernels/elementwise.h"
+#include "codecs/part_checks.h"
+
+namespace deltawire {
+
+inline constexpr std::uint64_t kFixedChunkElements = 65536;
+
+// Bits of every element, by the name of their section.
+struct Field {
+  std::string_view name;
+  unsigned bits = 0;
+};
+
+class FixedCodec : public Codec {
+ public:
+  std::string spec() const override { return std::string(info().name); }
+
+ protected:
+  FixedCodec(const CodecInfo& info, const Field& first, const Field& second = {}) noexcept
+      : Codec(info), fields_{first, second} {}
+
+  // The same for a chunk and for a part: a whole chunk ends with a whole byte.
+  std::uint64_t bytes_of(std::uint64_t count) const noexcept;
+
+  // Whether bits that are not 0 follow the last code. REQUIRES: as many bytes as `count` elements have.
+  bool has_padding(const PartView& in, std::uint64_t count) const noexcept;
+
+ private:
+  // Writes the codes. Returns the part's scalar.
+  virtual Result<std::uint32_t> encode_codes(const PartSource& part, const Exec& exec,
+                                             std::byte* payload) const = 0;
+
+  // Finds what no encoder writes. REQUIRES of both: as many bytes as `count` elements have.
+  virtual Status check_codes(const PartView& in, std::uint64_t count) const = 0;
+
+  // Makes the same check.
+  virtual Status decode_codes(const PartView& in, const PartTarget& out) const = 0;
+
+  std::uint64_t chunk_bytes() const noexcept { return bytes_of(kFixedChunkElements); }
+  Sizes do_sizes(const TensorView& part) const noexcept final;
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec& exec) const final;
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const final;
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const final;
+
+  Field fields_[2];
+};
+
+// One that codes each element by itself. `Shape`: a parameter that its kernels take.
+template <class... Shape>
+class ElementwiseCodec : public FixedCodec {
+ public:
+  ElementwiseCodec(const CodecInfo& info, const ElementKernels<Shape...>& kernels, const Field& first,
+                   const Field& second = {}, Shape... shape) noexcept
+      : FixedCodec(info, first, second), kernels_(kernels), shape_(shape...) {}
+
+ protected:
+  const ElementKernels<Shape...>& kernels() const noexcept { return kernels_; }
+
+ private:
+  Result<std::uint32_t> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const final {
+    if (kernels_.all_finite != nullptr && !kernels_.all_finite(part.in, part.residual, part.count)) {
+      return not_finite();
+    }
+    std::apply(
+        [&](Shape... shape) {
+          kernels_.encode(part.in, part.residual, part.left, part.count, shape..., payload);
+        },
+        shape_);
+    return 0U;
+  }
+
+  Status check_codes(const PartView&, std::uint64_t) const override { return {}; }
+
+  Status decode_codes(const PartView& in, const PartTarget& out) const final {
+    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    std::apply([&](Shape... shape) { kernel(in.payload.data(), out.count, shape..., out.scale, out.slot); },
+               shape_);
+    return {};
+  }
+
+  const ElementKernels<Shape...>& kernels_;
+  std::tuple<Shape...> shape_;
+};
+
+}  // namespace deltawire

@@ -54,6 +54,10 @@ class Codec:
         """A link from a page to spec.md."""
         return f"[{words}]({'../' * page.count('/')}src/codecs/{self.folder}/spec.md)"
 
+    def codec_id(self) -> str:
+        """Its id; those of baselines are outside what format 1 freezes."""
+        return f"{self.facts['id']}{' (experimental)' * self.folder.startswith('baselines/')}"
+
     def feedback(self) -> str:
         """Whether it has error feedback, or with which parameters."""
         return self.short.get("error feedback", "yes" if self.facts["error_feedback"] else "no")
@@ -82,7 +86,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     "docs/format.md": (
         ("id", "codec", "scalars", "error feedback", "NaN and Inf", "`chunk_elements`"),
         lambda c: (
-            str(c.facts["id"]),
+            c.codec_id(),
             c.page("docs/", c.name),
             c.short.get("scalars", ""),
             c.feedback(),
@@ -117,7 +121,7 @@ def read_codecs(root: Path, binary: str) -> list[Codec]:
     """All registered codecs, in the order of their ids."""
     listed = subprocess.run([binary, "codecs", "--json"], check=True, capture_output=True).stdout
     specs = {}
-    for path in (root / "src" / "codecs").glob("*/spec.md"):
+    for path in (root / "src" / "codecs").rglob("spec.md"):
         text = path.read_text(encoding="utf-8")
         found = re.search(r"^Codec id ([0-9]+)\.", text, re.MULTILINE)
         if found is None:
@@ -129,7 +133,8 @@ def read_codecs(root: Path, binary: str) -> list[Codec]:
             raise DocumentError(f"no spec.md has the id of {facts['name']}, {facts['id']}")
         path, text = specs[facts["id"]]
         owed = [*OWED, "scalars"] if facts["scalars"] else OWED
-        codecs.append(Codec(facts, path.parent.name, text, read_short(path, text, owed)))
+        folder = path.parent.relative_to(root / "src" / "codecs").as_posix()
+        codecs.append(Codec(facts, folder, text, read_short(path, text, owed)))
     return codecs
 
 

@@ -29,7 +29,7 @@ class Refused(Exception):
 
 def known_ids(root: Path) -> list[int]:
     """The ids of all codecs, as their spec.md say."""
-    specs = (root / "src" / "codecs").glob("*/spec.md")
+    specs = (root / "src" / "codecs").rglob("spec.md")
     found = [SPEC_ID.search(spec.read_text(encoding="utf-8")) for spec in specs]
     return [int(match[1]) for match in found if match]
 

@@ -29,7 +29,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "docs/*.md",
     "docs/api/*.md",
-    "src/codecs/*/spec.md",
+    "src/codecs/**/spec.md",
     "tests/traces/README.md",
 ]
 exclude_patterns = ["build", "out", "dist", ".venv", ".git"]

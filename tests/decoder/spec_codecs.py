@@ -20,7 +20,7 @@ def load(path: Path) -> ModuleType:
     return importlib.import_module(path.stem)
 
 
-MODULES = [load(path) for path in sorted(FOLDER.glob("*/*_decoder.py"))]
+MODULES = [load(path) for path in sorted(FOLDER.rglob("*_decoder.py"))]
 CODECS: dict[str, Codec] = {module.CODEC.name: module.CODEC for module in MODULES}
 
 

@@ -15,8 +15,8 @@ def ids(rows: list[tuple]) -> list[str]:
 
 
 def test_every_folder_has_a_decoder() -> None:
-    folders = {path.parent.name for path in FOLDER.glob("*/spec.md")}
-    assert folders == {path.parent.name for path in FOLDER.glob("*/*_decoder.py")}
+    folders = {path.parent.name for path in FOLDER.rglob("spec.md")}
+    assert folders == {path.parent.name for path in FOLDER.rglob("*_decoder.py")}
     assert len({codec.codec_id for codec in CODECS.values()}) == len(folders)
 
 

@@ -37,7 +37,7 @@ def expected_of(stem: str, step: int) -> Expected:
 
 def test_golden_messages_are_there() -> None:
     """Of each codec and of rules, two steps: without them nothing below would be tested."""
-    codecs = list(ROOT.glob("src/codecs/*/spec.md"))
+    codecs = list(ROOT.glob("src/codecs/**/spec.md"))
     assert len(PATHS) == 2 * (len(codecs) + 1)
 
 

@@ -33,7 +33,7 @@ def users_pages() -> list[Path]:
 def all_pages() -> list[Path]:
     """And the rest of the site."""
     more = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/traces/README.md"]
-    return [*users_pages(), *more, *sorted((ROOT / "src/codecs").glob("*/spec.md"))]
+    return [*users_pages(), *more, *sorted((ROOT / "src/codecs").rglob("spec.md"))]
 
 
 def blocks_of(page: Path) -> list[Block]:

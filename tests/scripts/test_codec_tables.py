@@ -25,7 +25,7 @@ def tables(root: Path, *options: str) -> subprocess.CompletedProcess:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """The pages and specifications, to be spoilt."""
-    specs = [path.relative_to(ROOT) for path in ROOT.glob("src/codecs/*/spec.md")]
+    specs = [path.relative_to(ROOT) for path in ROOT.glob("src/codecs/**/spec.md")]
     for name in (*PAGES, *specs):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,0 +1,157 @@
+// dropping: gradient dropping, after A. F. Aji, K. Heafield, "Sparse Communication for Distributed Gradient
+// Descent" (EMNLP 2017), as the paper of 3LC compares it: a threshold from a sample, a bitmap, float32
+// values. Bytes: spec.md.
+
+#include <algorithm>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/random.h"
+#include "codecs/baselines/dropping/dropping_ops.h"
+#include "codecs/kernels/strata.h"
+#include "codecs/part_checks.h"
+#include "codecs/registration.h"
+#include "codecs/share.h"
+#include "codecs/sparse/sparse_ops.h"
+
+namespace deltawire::dropping {
+
+namespace {
+
+constexpr std::uint64_t kChunkElements = 65536;
+constexpr std::uint64_t kSample = 16384;
+
+constexpr ParameterInfo kParameters[] = {
+    {"k", "0.000001 <= k < 1, or in percent", "0.05", "share of the elements that is sent, about"},
+};
+
+constexpr std::string_view kExamples[] = {"dropping:k=0.3"};
+
+constexpr CodecInfo kInfo = {
+    .id = 16,
+    .name = "dropping",
+    .summary =
+        "the largest elements by a threshold from a sample, in a bitmap, with error feedback: 12x at k=5%",
+    .source = "Aji, Heafield: Sparse Communication for Distributed Gradient Descent (EMNLP 2017)",
+    .parameters = kParameters,
+    .examples = kExamples,
+    .default_pattern = "gather",
+    .error_feedback = true,
+    .finite_only = true,
+    .sparse = true,
+    .chunk_elements = kChunkElements,
+};
+
+std::string_view fault_text(Fault fault) noexcept {
+  switch (fault) {
+    case Fault::kNone: return "no fault";
+    case Fault::kTruncated: return "the bytes end before the chunk does";
+    case Fault::kPadding: return "a set bit behind the last element's";
+    case Fault::kTrailingBytes: return "bytes follow the last value";
+    case Fault::kValue: return "a value that is not finite";
+  }
+  return "unknown fault";
+}
+
+// The encoder's scratch.
+struct Sample {
+  std::uint32_t magnitudes[kSample];
+  std::uint32_t spare[kSample + sparse::kVectorSlack];
+};
+
+class Dropping final : public Codec {
+ public:
+  Dropping(float k, const Kernels& kernels, const sparse::Kernels& selecting) noexcept
+      : Codec(kInfo), k_(k), kernels_(kernels), selecting_(selecting) {}
+
+  std::string spec() const override { return "dropping:k=" + canonical_number(k_); }
+
+ private:
+  Sizes do_sizes(const TensorView& part) const noexcept override {
+    if (part.count == 0) return {};
+    if (part.count > kMaxSharedElements) return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
+    Sizes sizes = fixed_sizes(part.count, kChunkElements, kValueBytes);
+    sizes.payload_bytes += bitmap_bytes(part.count);
+    sizes.scratch_bytes = sizeof(Sample);
+    return sizes;
+  }
+
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    const Addends x{part.in, part.residual, part.left, part.count};
+    if (kernels_.largest(x) >= kInfinityBits) return not_finite();
+    const std::uint32_t least = threshold(x, exec);
+    EncodedPart encoded;
+    for (std::uint64_t at = 0; at < x.count; at += kChunkElements) {
+      const Addends some = some_of(x, at, std::min(kChunkElements, x.count - at));
+      encoded.payload_bytes += kernels_.encode_chunk(some, least, out.payload.data() + encoded.payload_bytes);
+      out.chunk_ends[encoded.chunks++] = static_cast<std::uint32_t>(encoded.payload_bytes);
+    }
+    return encoded;
+  }
+
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const Target target{out.slot + i * kChunkElements, out.scale, out.accumulate};
+      if (auto ok = decode_chunk(in, i, out.count, target); !ok) return ok;
+    }
+    return {};
+  }
+
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      if (auto ok = decode_chunk(in, i, count, {}); !ok) return ok;
+    }
+    add_section(sections, "bitmap", std::uint64_t{bitmap_bytes(count)} * 8);
+    add_section(sections, "fp32 values", (in.payload.size() - bitmap_bytes(count)) * 8);
+    return {};
+  }
+
+  Status decode_chunk(const PartView& in, std::size_t chunk, std::uint64_t count,
+                      const Target& target) const {
+    const std::uint64_t elements = std::min(kChunkElements, count - chunk * kChunkElements);
+    const Fault fault = kernels_.decode_chunk(chunk_of(in, chunk), elements, target);
+    return fault_status("dropping", chunk, fault, fault_text(fault));
+  }
+
+  // The magnitude from which on elements are sent: that of the last among the share of a sample. At least the
+  // smallest, as zeros are not sent.
+  std::uint32_t threshold(const Addends& x, const Exec& exec) const {
+    auto& sample = *reinterpret_cast<Sample*>(exec.scratch.data());
+    const std::uint64_t count = std::min(kSample, x.count);
+    const Draw draw{CounterRng(exec.stream), x.count, count};
+    for (std::uint64_t i = 0; i < count; ++i) {
+      sample.magnitudes[i] = magnitude_bits(sum_at(x, place_of(draw, i).at));
+    }
+    const std::uint64_t keep = kept_of(k_, count);
+    const sparse::Threshold bound = selecting_.find_threshold(sample.magnitudes, count, keep, sample.spare);
+    // A target may part the sample at a magnitude that no element has: the least of those above is everywhere
+    // the same.
+    const std::uint32_t all_above = bound.ties > 0 ? bound.magnitude : bound.magnitude + 1;
+    std::uint32_t least = kMagnitudeMask;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (sample.magnitudes[i] >= all_above) least = std::min(least, sample.magnitudes[i]);
+    }
+    return std::max(least, 1U);
+  }
+
+  float k_;
+  const Kernels& kernels_;
+  const sparse::Kernels& selecting_;
+};
+
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+  const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.05F});
+  if (!k) return forward_error(k);
+  return std::make_unique<const Dropping>(*k, kernels_for(target), sparse::kernels_for(target));
+}
+
+}  // namespace
+
+DELTAWIRE_KERNELS(reference)
+
+Registration registration() noexcept {
+  return {&kInfo, make, own_kernels<kernels_for, sparse::kernels_for>};
+}
+
+}  // namespace deltawire::dropping

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 
+#include "base/checked.h"
 #include "codecs/kernels/blocks.h"
 #include "codecs/part_checks.h"
 #include "codecs/two_passes.h"
@@ -13,14 +15,25 @@ namespace deltawire {
 
 inline constexpr std::uint64_t kBlockChunkElements = 65536;
 
+// What precedes a chunk's codes: for each block a scale or a step.
+struct BlockHead {
+  std::string_view section;
+  std::uint64_t bytes = 0;
+};
+
 template <class Shape>
 class BlockCodec : public Codec {
  protected:
-  BlockCodec(const CodecInfo& info, const Shape& shape, const BlockKernels<Shape>& kernels) noexcept
-      : Codec(info), shape_(shape), kernels_(kernels) {}
+  BlockCodec(const CodecInfo& info, const Shape& shape, const BlockKernels<Shape>& kernels,
+             const BlockHead& head, unsigned code_bits) noexcept
+      : Codec(info), shape_(shape), kernels_(kernels), head_(head), code_bits_(code_bits) {}
 
   const Shape& shape() const noexcept { return shape_; }
   const BlockKernels<Shape>& kernels() const noexcept { return kernels_; }
+
+ private:
+  // Finds what no encoder writes. REQUIRES: bytes_of(count) bytes.
+  virtual Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const = 0;
 
   Status check_part(const PartView& in, std::uint64_t count) const {
     if (auto ok = check_fixed_ends(in, bytes_of(count), chunk_bytes(), 1); !ok) return ok;
@@ -32,13 +45,14 @@ class BlockCodec : public Codec {
     return {};
   }
 
- private:
+  std::uint64_t code_bytes(std::uint64_t count) const noexcept {
+    return count / 8 * code_bits_ + ceil_div(count % 8 * code_bits_, 8);  // no more than `count`
+  }
+
   // The same for a chunk and for a part, as a whole chunk's blocks are whole.
-  virtual std::uint64_t bytes_of(std::uint64_t count) const noexcept = 0;
-
-  // Finds what no encoder writes. REQUIRES: bytes_of(count) bytes.
-  virtual Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const = 0;
-
+  std::uint64_t bytes_of(std::uint64_t count) const noexcept {
+    return sum_or_max(product_or_max(shape_.blocks(count), head_.bytes), code_bytes(count));
+  }
   std::uint64_t chunk_bytes() const noexcept { return bytes_of(kBlockChunkElements); }
 
   Sizes do_sizes(const TensorView& part) const noexcept final {
@@ -65,8 +79,18 @@ class BlockCodec : public Codec {
     return {};
   }
 
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const final {
+    if (auto ok = check_part(in, count); !ok) return ok;
+    add_section(sections, head_.section, shape_.blocks(count) * head_.bytes * 8);
+    add_section(sections, "codes", count * code_bits_);
+    add_section(sections, "padding", code_bytes(count) * 8 - count * code_bits_);
+    return {};
+  }
+
   Shape shape_;
   const BlockKernels<Shape>& kernels_;
+  BlockHead head_;
+  unsigned code_bits_;
 };
 
 }  // namespace deltawire

@@ -20,10 +20,11 @@ Sizes FixedCodec::do_sizes(const TensorView& part) const noexcept {
 
 Result<EncodedPart> FixedCodec::do_encode(const PartSource& part, const PartBuffer& out,
                                           const Exec& exec) const {
-  const auto scalar = encode_codes(part, exec, out.payload.data());
-  if (!scalar) return forward_error(scalar);
+  const auto scalars = encode_codes(part, exec, out.payload.data());
+  if (!scalars) return forward_error(scalars);
   EncodedPart encoded = write_fixed_ends(bytes_of(part.count), chunk_bytes(), 1, out.chunk_ends);
-  encoded.scalar = *scalar;
+  encoded.scalar = scalars->first;
+  encoded.scalar2 = scalars->second;
   return encoded;
 }
 

@@ -20,6 +20,12 @@ struct Field {
   unsigned bits = 0;
 };
 
+// What belongs to a whole part.
+struct Scalars {
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+};
+
 class FixedCodec : public Codec {
  public:
   std::string spec() const override { return std::string(info().name); }
@@ -35,9 +41,8 @@ class FixedCodec : public Codec {
   bool has_padding(const PartView& in, std::uint64_t count) const noexcept;
 
  private:
-  // Writes the codes. Returns the part's scalar.
-  virtual Result<std::uint32_t> encode_codes(const PartSource& part, const Exec& exec,
-                                             std::byte* payload) const = 0;
+  virtual Result<Scalars> encode_codes(const PartSource& part, const Exec& exec,
+                                       std::byte* payload) const = 0;
 
   // Finds what no encoder writes. REQUIRES of both: as many bytes as `count` elements have.
   virtual Status check_codes(const PartView& in, std::uint64_t count) const = 0;
@@ -66,7 +71,7 @@ class ElementwiseCodec : public FixedCodec {
   const ElementKernels<Shape...>& kernels() const noexcept { return kernels_; }
 
  private:
-  Result<std::uint32_t> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const final {
+  Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const final {
     if (kernels_.all_finite != nullptr && !kernels_.all_finite(part.in, part.residual, part.count)) {
       return not_finite();
     }
@@ -75,7 +80,7 @@ class ElementwiseCodec : public FixedCodec {
           kernels_.encode(part.in, part.residual, part.left, part.count, shape..., payload);
         },
         shape_);
-    return 0U;
+    return Scalars{};
   }
 
   Status check_codes(const PartView&, std::uint64_t) const override { return {}; }

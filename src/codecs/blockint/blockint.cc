@@ -2,7 +2,6 @@
 #include <bit>
 #include <string>
 
-#include "base/checked.h"
 #include "codecs/block_codec.h"
 #include "codecs/blockint/blockint_ops.h"
 #include "codecs/registration.h"
@@ -39,29 +38,14 @@ constexpr std::uint32_t kFirstBlock = 64;
 
 class Blockint final : public BlockCodec<Shape> {
  public:
-  Blockint(const Shape& shape, const Kernels& kernels) noexcept : BlockCodec(kInfo, shape, kernels) {}
+  Blockint(const Shape& shape, const Kernels& kernels) noexcept
+      : BlockCodec(kInfo, shape, kernels, {"steps", kStepBytes}, shape.bits) {}
 
   std::string spec() const override {
     return "blockint:bits=" + std::to_string(shape().bits) + ",block=" + std::to_string(shape().block);
   }
 
  private:
-  std::uint64_t codes_bytes(std::uint64_t count) const noexcept {
-    return shape().bits == 8 ? count : ceil_div(count, 2);
-  }
-  std::uint64_t bytes_of(std::uint64_t count) const noexcept override {
-    return sum_or_max(product_or_max(shape().blocks(count), kStepBytes), codes_bytes(count));
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
-    const std::uint64_t padding = codes_bytes(count) * 8 - count * shape().bits;
-    add_section(sections, "steps", shape().blocks(count) * kStepBytes * 8);
-    add_section(sections, "codes", count * shape().bits);
-    add_section(sections, "padding", padding);
-    return {};
-  }
-
   Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const override {
     const auto corrupt = [number](const std::string& text) {
       return chunk_error("blockint", ErrorCode::kCorrupt, number, text);

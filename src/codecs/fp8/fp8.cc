@@ -1,7 +1,6 @@
 // fp8: floats of 8 bits, with a power of two for each block. spec.md in this folder defines the bytes.
 #include <string>
 
-#include "base/checked.h"
 #include "codecs/block_codec.h"
 #include "codecs/fp8/fp8_ops.h"
 #include "codecs/registration.h"
@@ -39,24 +38,14 @@ constexpr std::uint32_t kFirstBlock = 32;
 class Fp8 final : public BlockCodec<Shape> {
  public:
   Fp8(std::size_t format, std::uint32_t block, const Kernels& kernels) noexcept
-      : BlockCodec(kInfo, Shape{format == 0 ? kE4M3 : kE5M2, block}, kernels), format_(format) {}
+      : BlockCodec(kInfo, Shape{format == 0 ? kE4M3 : kE5M2, block}, kernels, {"scales", 1}, 8),
+        format_(format) {}
 
   std::string spec() const override {
     return "fp8:format=" + std::string(kFormats[format_]) + ",block=" + std::to_string(shape().block);
   }
 
  private:
-  std::uint64_t bytes_of(std::uint64_t count) const noexcept override {
-    return sum_or_max(shape().blocks(count), count);
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
-    add_section(sections, "scales", shape().blocks(count) * 8);
-    add_section(sections, "codes", count * 8);
-    return {};
-  }
-
   Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const override {
     const auto corrupt = [number](const std::string& text) {
       return chunk_error("fp8", ErrorCode::kCorrupt, number, text);

@@ -30,13 +30,13 @@ class Int8 final : public FixedCodec {
       : FixedCodec(kInfo, Field{"int8 codes", 8}), kernels_(kernels) {}
 
  private:
-  Result<std::uint32_t> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const override {
+  Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
     const std::uint32_t largest = kernels_.sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
     const float step = step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
     kernels_.encode(second, step, payload);
-    return std::bit_cast<std::uint32_t>(step);
+    return Scalars{std::bit_cast<std::uint32_t>(step)};
   }
 
   Status check_codes(const PartView& in, std::uint64_t count) const override {

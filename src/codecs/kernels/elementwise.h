@@ -6,8 +6,8 @@
 
 namespace deltawire {
 
-// The kernels of a codec. A part is one row of codes; `Shape` is a parameter that says what they mean, where the
-// codec has one.
+// The kernels of a codec. A part is one row of codes; `Shape` is a parameter that says what they mean, where
+// the codec has one.
 template <class... Shape>
 struct ElementKernels {
   // Whether every in + residual is. `residual` may be null, here and below: 0. Null in codecs that carry NaN

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "base/float_environment.h"
+#include "codecs/fixed_codec.h"
 #include "codecs/onebit/onebit_means.h"
-#include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/two_passes.h"
 
@@ -14,53 +14,37 @@ namespace {
 
 constexpr CodecInfo kInfo = info_with(false);
 
-class Onebit final : public Codec {
+class Onebit final : public FixedCodec {
  public:
-  explicit Onebit(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
-
-  std::string spec() const override { return "onebit"; }
+  explicit Onebit(const Kernels& kernels) noexcept
+      : FixedCodec(kInfo, Field{"signs", 1}), kernels_(kernels) {}
 
  private:
-  Sizes do_sizes(const TensorView& part) const noexcept override {
-    return fixed_sizes(bytes_of(part.count), kChunkBytes, 1);
-  }
-
-  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
+  Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
-    const Sides sides = kernels_.split(first, out.payload.data());
+    const Sides sides = kernels_.split(first, payload);
     if (sides.largest >= kInfinityBits) return not_finite();
     const Means means = means_of(sides, part.count);
     if (second.left != nullptr) kernels_.take_means(second, means);
-    EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
-    encoded.scalar = std::bit_cast<std::uint32_t>(means.high);
-    encoded.scalar2 = std::bit_cast<std::uint32_t>(means.low);
-    return encoded;
+    return Scalars{std::bit_cast<std::uint32_t>(means.high), std::bit_cast<std::uint32_t>(means.low)};
   }
 
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    const Means values{FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
-                       FloatEnvironment::pinned(std::bit_cast<float>(in.scalar2)) * out.scale};
-    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    kernel(in.payload.data(), out.count, values, out.slot);
-    return {};
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
-    add_section(sections, "signs", count);
-    add_section(sections, "padding", in.payload.size() * 8 - count);
-    return {};
-  }
-
-  Status check_part(const PartView& in, std::uint64_t count) const {
-    if (auto ok = check_fixed_ends(in, bytes_of(count), kChunkBytes, 1); !ok) return ok;
+  Status check_codes(const PartView& in, std::uint64_t count) const override {
     if (auto ok = check_means(in.scalar, in.scalar2); !ok) return ok;
     const std::uint64_t bytes = in.payload.size();
     if (in.scalar2 == 0 && kernels_.find_set(in.payload.data(), bytes) < bytes) {
       return fail(ErrorCode::kCorrupt, "onebit: a value is negative although the part has no mean for it");
     }
     return check_padding(in, count);
+  }
+
+  Status decode_codes(const PartView& in, const PartTarget& out) const override {
+    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    const Means values{FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
+                       FloatEnvironment::pinned(std::bit_cast<float>(in.scalar2)) * out.scale};
+    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    kernel(in.payload.data(), out.count, values, out.slot);
+    return {};
   }
 
   const Kernels& kernels_;

@@ -20,6 +20,10 @@ struct PlaneParameters {
   bool planes = true;
 };
 
+// The parameter `planes`; `level` is each library's own.
+inline constexpr ParameterInfo kPlanesParameter = {"planes", "on or off", "on",
+                                                   "on: bytes of equal significance lie together"};
+
 // Reads `level`, one of `levels`, which begin with 1, and `planes`. Errors: kInvalidArgument.
 Result<PlaneParameters> plane_parameters(const ParsedSpec& spec, std::span<const std::string_view> levels,
                                          int default_level);

@@ -4,9 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "base/checked.h"
 #include "base/float_environment.h"
-#include "codecs/part_checks.h"
+#include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
 #include "codecs/signsgd/signsgd_ops.h"
 #include "codecs/two_passes.h"
@@ -14,9 +13,6 @@
 namespace deltawire::signsgd {
 
 namespace {
-
-constexpr std::uint64_t kChunkElements = 65536;
-constexpr std::uint64_t kChunkBytes = kChunkElements / 8;
 
 constexpr ParameterInfo kParameters[] = {
     {"feedback", "on or off", "on", "whether what a step loses joins the next (EF-signSGD)"},
@@ -41,21 +37,19 @@ constexpr CodecInfo info_with(bool feedback) noexcept {
       .error_feedback = feedback,
       .finite_only = true,
       .scalars = 1,
-      .chunk_elements = kChunkElements,
+      .chunk_elements = kFixedChunkElements,
   };
 }
 
 constexpr CodecInfo kInfo = info_with(true);
 constexpr CodecInfo kInfoWithoutFeedback = info_with(false);
 
-std::uint64_t bytes_of(std::uint64_t count) noexcept {
-  return ceil_div(count, 8);
-}
-
-class Signsgd final : public Codec {
+class Signsgd final : public FixedCodec {
  public:
   Signsgd(bool feedback, bool is_bare, const Kernels& kernels) noexcept
-      : Codec(feedback ? kInfo : kInfoWithoutFeedback), is_bare_(is_bare), kernels_(kernels) {}
+      : FixedCodec(feedback ? kInfo : kInfoWithoutFeedback, Field{"signs", 1}),
+        is_bare_(is_bare),
+        kernels_(kernels) {}
 
   std::string spec() const override {
     return std::string("signsgd:feedback=") + (info().error_feedback ? "on" : "off") +
@@ -66,41 +60,19 @@ class Signsgd final : public Codec {
   double gain() const noexcept override { return is_bare_ ? std::numeric_limits<double>::infinity() : 1; }
 
  private:
-  Sizes do_sizes(const TensorView& part) const noexcept override {
-    return fixed_sizes(bytes_of(part.count), kChunkBytes, 1);
-  }
-
-  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
+  Result<Scalars> encode_codes(const PartSource& part, const Exec&, std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
-    const Magnitudes magnitudes = kernels_.split(first, out.payload.data());
+    const Magnitudes magnitudes = kernels_.split(first, payload);
     if (magnitudes.largest >= kInfinityBits) return not_finite();
     const float scale =
         is_bare_ ? 1.0F : static_cast<float>(magnitudes.sum / static_cast<double>(part.count));
     // A mean so small that it is rounded to 0 sends nothing, not even signs.
-    if (scale == 0) std::memset(out.payload.data(), 0, bytes_of(part.count));
+    if (scale == 0) std::memset(payload, 0, bytes_of(part.count));
     if (second.left != nullptr) kernels_.take_scale(second, scale);
-    EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
-    encoded.scalar = std::bit_cast<std::uint32_t>(scale);
-    return encoded;
+    return Scalars{std::bit_cast<std::uint32_t>(scale)};
   }
 
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    const float value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale;
-    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    kernel(in.payload.data(), out.count, value, out.slot);
-    return {};
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
-    add_section(sections, "signs", count);
-    add_section(sections, "padding", in.payload.size() * 8 - count);
-    return {};
-  }
-
-  Status check_part(const PartView& in, std::uint64_t count) const {
-    if (auto ok = check_fixed_ends(in, bytes_of(count), kChunkBytes, 1); !ok) return ok;
+  Status check_codes(const PartView& in, std::uint64_t count) const override {
     if (in.scalar >= kInfinityBits) {
       return fail(ErrorCode::kCorrupt, "signsgd: the scale is " +
                                            number_text(std::bit_cast<float>(in.scalar)) +
@@ -113,8 +85,16 @@ class Signsgd final : public Codec {
     if (in.scalar == 0 && kernels_.find_set(in.payload.data(), bytes) < bytes) {
       return fail(ErrorCode::kCorrupt, "signsgd: a value is negative although the scale is 0");
     }
-    if (count % 8 == 0 || std::to_integer<unsigned>(in.payload.back()) >> count % 8 == 0) return {};
+    if (!has_padding(in, count)) return {};
     return fail(ErrorCode::kCorrupt, "signsgd: bits follow the last element");
+  }
+
+  Status decode_codes(const PartView& in, const PartTarget& out) const override {
+    if (auto ok = check_codes(in, out.count); !ok) return ok;
+    const float value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale;
+    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    kernel(in.payload.data(), out.count, value, out.slot);
+    return {};
   }
 
   bool is_bare_;

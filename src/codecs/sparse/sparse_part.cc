@@ -118,6 +118,14 @@ void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements
   kernels.subtract_elements(part.left, sent);
 }
 
+Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target) {
+  const auto values = values_parameter(spec);
+  if (!values) return forward_error(values);
+  const auto positions = positions_parameter(spec);
+  if (!positions) return forward_error(positions);
+  return PartCoder(codec, *positions, *values, kernels_for(target));
+}
+
 std::string PartCoder::spec() const {
   return ",values=" + std::string(name_of(values_)) + ",positions=" + std::string(name_of(positions_));
 }

@@ -94,6 +94,10 @@ class PartCoder {
   const Kernels& kernels_;
 };
 
+// The coder of the codec `codec`, a name that lives as long as the program, with `values` and `positions` of
+// the spec. Errors: kInvalidArgument.
+Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target);
+
 // Completes the new residual, where there is one: x, less what was sent. REQUIRES: x is there already, where
 // it lies apart from the old one.
 void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent);

@@ -107,12 +107,9 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   constexpr FloatRange kRange{.low = 1e-12F, .high = 1e12F, .default_value = 0.01F};
   const auto t = float_parameter(spec, "t", kRange);
   if (!t) return forward_error(t);
-  const auto values = sparse::values_parameter(spec);
-  if (!values) return forward_error(values);
-  const auto positions = sparse::positions_parameter(spec);
-  if (!positions) return forward_error(positions);
-  return std::make_unique<const ThresholdCodec>(
-      *t, PartCoder("threshold", *positions, *values, sparse::kernels_for(target)));
+  const auto coder = sparse::part_coder(kInfo.name, spec, target);
+  if (!coder) return forward_error(coder);
+  return std::make_unique<const ThresholdCodec>(*t, *coder);
 }
 
 }  // namespace

@@ -190,12 +190,9 @@ class Topk final : public Codec {
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
   if (!k) return forward_error(k);
-  const auto values = sparse::values_parameter(spec);
-  if (!values) return forward_error(values);
-  const auto positions = sparse::positions_parameter(spec);
-  if (!positions) return forward_error(positions);
-  return std::make_unique<const Topk>(*k,
-                                      PartCoder("topk", *positions, *values, sparse::kernels_for(target)));
+  const auto coder = sparse::part_coder(kInfo.name, spec, target);
+  if (!coder) return forward_error(coder);
+  return std::make_unique<const Topk>(*k, *coder);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ constexpr int kDefaultLevel = 3;
 
 constexpr ParameterInfo kParameters[] = {
     {"level", "1 to 19", "3", "zstd's compression level"},
-    {"planes", "on or off", "on", "on: bytes of equal significance lie together"},
+    planes::kPlanesParameter,
 };
 
 constexpr std::string_view kExamples[] = {"zstd:planes=off"};

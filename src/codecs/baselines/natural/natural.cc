@@ -33,8 +33,8 @@ class Natural final : public FixedCodec {
   double gain() const noexcept override { return std::sqrt(9.0 / 8); }
 
  private:
-  Result<std::uint32_t> encode_codes(const PartSource& part, const Exec& exec,
-                                     std::byte* payload) const override {
+  Result<Scalars> encode_codes(const PartSource& part, const Exec& exec,
+                               std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
     const std::uint32_t largest = kernels_.sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
@@ -48,7 +48,7 @@ class Natural final : public FixedCodec {
       const std::uint64_t count = std::min(part.count - at, kFixedChunkElements);
       kernels_.encode(some_of(second, at, count), {random, at}, payload + bytes_of(at));
     }
-    return 0U;
+    return Scalars{};
   }
 
   Status check_codes(const PartView& in, std::uint64_t count) const override {

@@ -18,7 +18,7 @@ constexpr int kDefaultLevel = 6;
 
 constexpr ParameterInfo kParameters[] = {
     {"level", "1 to 9", "6", "zlib's compression level"},
-    {"planes", "on or off", "on", "on: bytes of equal significance lie together"},
+    planes::kPlanesParameter,
 };
 
 constexpr std::string_view kExamples[] = {"zlib:planes=off"};

@@ -115,6 +115,20 @@ Result<std::vector<float>> decode(const Codec& codec, const PartView& in, std::u
   return std::vector<float>(slot.inside().begin(), slot.inside().end());
 }
 
+Encoded coded(std::string_view spec, const Floats& values, std::uint64_t stream) {
+  auto part = encode_view(*codec_of(spec), {values.data(), values.size(), DType::kF32}, {}, stream);
+  if (!part) throw std::runtime_error(part.error().message);
+  return std::move(*part);
+}
+
+Ints bytes_of(std::string_view spec, const Floats& values) {
+  return to_ints(coded(spec, values).payload);
+}
+
+Floats round_trip(std::string_view spec, const Floats& values, std::uint64_t stream) {
+  return *decode(*codec_of(spec), coded(spec, values, stream).view(), values.size());
+}
+
 ErrorCode verdict_of(std::string_view spec, const Encoded& part, std::uint64_t count) {
   const auto codec = codec_of(spec);
   const auto code = [](const auto& result) { return result ? kAccepted : result.error().code; };

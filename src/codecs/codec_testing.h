@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,14 @@
 #include "deltawire/codec.h"
 
 namespace deltawire::testing {
+
+using Floats = std::vector<float>;
+using Ints = std::vector<int>;
+
+inline constexpr float kMax = std::numeric_limits<float>::max();
+inline constexpr float kTiniest = std::numeric_limits<float>::denorm_min();
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // An encoded part in memory of its own.
 struct Encoded {
@@ -33,6 +42,11 @@ std::unique_ptr<const Codec> codec_of(std::string_view spec);
 Result<Encoded> encode(const Codec& codec, std::span<const float> values, std::span<float> residual = {});
 Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual = {},
                             std::uint64_t stream = 3);
+
+// The same of a spec, whose codec must take the values; the bytes alone; and what they are decoded to.
+Encoded coded(std::string_view spec, const Floats& values, std::uint64_t stream = 3);
+Ints bytes_of(std::string_view spec, const Floats& values);
+Floats round_trip(std::string_view spec, const Floats& values, std::uint64_t stream = 3);
 
 // Decodes `count` values between guard bytes which must stay; `start` is what the slot holds before.
 Result<std::vector<float>> decode(const Codec& codec, const PartView& in, std::uint64_t count,

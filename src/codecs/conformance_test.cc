@@ -16,10 +16,7 @@
 namespace deltawire::conformance_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::same_bits;
+using namespace testing;
 
 constexpr std::uint64_t kCounts[] = {0,   1,     2,     3,     4,     5,     319,   320,
                                      321, 40959, 40960, 40961, 65535, 65536, 65537, 100003};

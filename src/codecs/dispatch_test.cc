@@ -20,7 +20,7 @@
 namespace deltawire::dispatch_test {
 namespace {
 
-using testing::Encoded;
+using namespace testing;
 
 using Case = std::tuple<std::string, TargetId>;
 

@@ -9,8 +9,7 @@
 namespace deltawire::hostile_bytes_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
+using namespace testing;
 
 class HostileBytes : public ::testing::TestWithParam<std::string> {
  protected:

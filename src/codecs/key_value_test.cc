@@ -10,9 +10,7 @@
 namespace deltawire::key_value_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::same_bits;
+using namespace testing;
 
 std::vector<std::string> key_value_specs() {
   std::vector<std::string> specs;

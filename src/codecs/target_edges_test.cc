@@ -14,7 +14,7 @@
 namespace deltawire::target_edges_test {
 namespace {
 
-using testing::Encoded;
+using namespace testing;
 
 constexpr float kGuard = 1234.5F;
 

@@ -9,8 +9,7 @@
 namespace deltawire::bf16_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
+using namespace testing;
 
 // 8 bits of mantissa, rounded to nearest; the last term is half a step where bf16 is subnormal.
 const testing::Expects kExpects{{

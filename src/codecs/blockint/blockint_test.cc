@@ -1,7 +1,6 @@
 // blockint: its bytes, ties, blocks and limits, an independent model, and what a decoder must refuse.
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -11,17 +10,9 @@
 namespace deltawire::blockint_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 constexpr std::size_t kChunk = 65536;
-constexpr float kMax = std::numeric_limits<float>::max();
-constexpr float kTiniest = 0x1p-149F;
 
 std::size_t block_of(const Codec& codec) {
   const std::string spec = codec.spec();
@@ -43,10 +34,6 @@ const testing::Expects kExpects{{
         },
     .limits = {"blockint:bits=4,block=64", "blockint:bits=4,block=4096"},
 }};
-
-Encoded coded(const std::string& spec, const Floats& values) {
-  return *testing::encode(*codec_of(spec), values);
-}
 
 Ints with_step(float step, const Ints& codes) {
   Ints bytes;

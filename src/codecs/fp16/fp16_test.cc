@@ -8,12 +8,7 @@
 namespace deltawire::fp16_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 // 11 bits of mantissa, rounded to nearest; the last term is half a step of the subnormals.
 const testing::Expects kExpects{{

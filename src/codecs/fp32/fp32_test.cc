@@ -1,6 +1,5 @@
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -9,9 +8,7 @@
 namespace deltawire::fp32_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::to_ints;
+using namespace testing;
 
 const testing::Expects kExpects{{
     .codec = "fp32",

@@ -1,7 +1,6 @@
 // fp8: its bytes, ties, scales and limits, an independent model, and what a decoder must refuse.
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -11,15 +10,9 @@
 namespace deltawire::fp8_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 constexpr std::size_t kChunk = 65536;
-constexpr float kMax = std::numeric_limits<float>::max();
 constexpr const char* kBoth[] = {"fp8", "fp8:format=e5m2"};
 
 bool is_e4m3(const std::string& spec) {
@@ -50,10 +43,6 @@ const testing::Expects kExpects{{
         },
     .limits = {"fp8:format=e5m2,block=1024"},
 }};
-
-Ints bytes_of(const std::string& spec, const Floats& values) {
-  return testing::to_ints(testing::encode(*codec_of(spec), values)->payload);
-}
 
 // From the definition: what a code without sign stands for.
 double number_of(int code, bool e4m3) {

@@ -1,7 +1,6 @@
 // int8: its bytes, ties, limits, an independent model, and what a decoder must refuse.
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -14,21 +13,13 @@
 namespace deltawire::int8_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Ints = std::vector<int>;
+using namespace testing;
 
 // Half a step, the scalar, and the rounding of 127 steps to float32.
 const testing::Expects kExpects{{
     .codec = "int8",
     .error_bound = [](const testing::EncodedValue& value) { return value.scalar() * (0.5 + 0x1p-17); },
 }};
-
-constexpr float kMax = std::numeric_limits<float>::max();
-constexpr float kTiniest = 0x1p-149F;
 
 Encoded coded(const std::vector<float>& values) {
   return *testing::encode(*codec_of("int8"), values);

@@ -12,12 +12,7 @@
 namespace deltawire::onebit_columns_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 using Dims = std::vector<std::uint64_t>;
 
 const std::string kSpec = "onebit:means=column";

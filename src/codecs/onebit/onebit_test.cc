@@ -2,7 +2,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -14,15 +13,7 @@
 namespace deltawire::onebit_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
-
-constexpr float kMax = std::numeric_limits<float>::max();
-constexpr float kTiniest = 0x1p-149F;
+using namespace testing;
 
 std::uint32_t word_at(const Encoded& part, std::size_t at) {
   std::uint32_t word = 0;

@@ -11,13 +11,7 @@
 namespace deltawire::plane_codec_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 constexpr std::size_t kChunk = 65536;
 

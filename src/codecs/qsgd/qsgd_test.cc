@@ -13,13 +13,7 @@
 namespace deltawire::qsgd_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
-
-constexpr float kMax = std::numeric_limits<float>::max();
+using namespace testing;
 
 std::uint32_t number_in(const std::string& spec, const std::string& key) {
   return static_cast<std::uint32_t>(std::stoul(spec.substr(spec.find(key + "=") + key.size() + 1)));
@@ -50,22 +44,14 @@ const testing::Expects kExpects{{
     .limits = {"qsgd:levels=65535,bucket=65536", "qsgd:levels=65535,bucket=65536,coding=omega"},
 }};
 
-Encoded coded(const std::string& spec, const Floats& values, std::uint64_t stream = 3) {
-  return *testing::encode_view(*codec_of(spec), {values.data(), values.size(), DType::kF32}, {}, stream);
-}
-
-Floats back_of(const std::string& spec, const Floats& values, std::uint64_t stream = 3) {
-  return *testing::decode(*codec_of(spec), coded(spec, values, stream).view(), values.size());
-}
-
 // google-research/federated@a5af8c4433c9, compressed_communication/aggregators/comparison_methods/
 // qsgd_test.py, lines 104 to 118 and 128 to 141: [2, 3, 6] has the norm 7, and with 7 levels is exact, in
 // codes of 5, 5 and 7 bits, 24 bits and a norm of 32; [1] and [2] take 5 bits, 8 and 32.
 TEST(Qsgd, PublishedVectorsAreExact) {
   for (std::uint64_t stream = 0; stream < 50; ++stream) {
-    EXPECT_EQ(back_of("qsgd:levels=7", {2, 3, 6}, stream), (Floats{2, 3, 6}));
-    EXPECT_EQ(back_of("qsgd:levels=2", {1}, stream), Floats{1});
-    EXPECT_EQ(back_of("qsgd:levels=2", {2}, stream), Floats{2});
+    EXPECT_EQ(round_trip("qsgd:levels=7", {2, 3, 6}, stream), (Floats{2, 3, 6}));
+    EXPECT_EQ(round_trip("qsgd:levels=2", {1}, stream), Floats{1});
+    EXPECT_EQ(round_trip("qsgd:levels=2", {2}, stream), Floats{2});
   }
   EXPECT_EQ(coded("qsgd:levels=7", {2, 3, 6}).payload.size() * 8, 56U);
   EXPECT_EQ(coded("qsgd:levels=2", {1}).payload.size() * 8, 40U);
@@ -109,7 +95,7 @@ TEST(Qsgd, BucketsHaveTheirOwnNorms) {
 
 TEST(Qsgd, ZerosAlone) {
   EXPECT_EQ(testing::to_ints(coded("qsgd", {0, -0.0F, 0}).payload), (Ints{0, 0, 0, 0}));
-  EXPECT_EQ(back_of("qsgd", Floats(1000, -0.0F)), Floats(1000, 0.0F));
+  EXPECT_EQ(round_trip("qsgd", Floats(1000, -0.0F)), Floats(1000, 0.0F));
 }
 
 struct Choice {
@@ -201,7 +187,7 @@ TEST(Qsgd, TheVarianceIsBelowThePapers) {
     for (const float x : values) squares += std::pow(static_cast<double>(x), 2);
     double error = 0;
     for (std::uint64_t stream = 0; stream < 200; ++stream) {
-      const Floats back = back_of("qsgd:levels=" + std::to_string(levels), values, stream);
+      const Floats back = round_trip("qsgd:levels=" + std::to_string(levels), values, stream);
       for (std::size_t i = 0; i < 512; ++i)
         error += std::pow(static_cast<double>(back[i]) - values[i], 2) / 200;
     }
@@ -210,10 +196,10 @@ TEST(Qsgd, TheVarianceIsBelowThePapers) {
 }
 
 TEST(Qsgd, LargestAndSmallestValues) {
-  EXPECT_EQ(back_of("qsgd", {-kMax}), Floats{-kMax});
-  EXPECT_EQ(back_of("qsgd:norm=max", {kMax, -kMax}), (Floats{kMax, -kMax}));
-  EXPECT_EQ(back_of("qsgd:levels=65535", {0x1p-149F}), Floats{0x1p-149F});
-  for (const float value : back_of("qsgd:levels=3,norm=max", {kMax, kMax / 2, 1})) {
+  EXPECT_EQ(round_trip("qsgd", {-kMax}), Floats{-kMax});
+  EXPECT_EQ(round_trip("qsgd:norm=max", {kMax, -kMax}), (Floats{kMax, -kMax}));
+  EXPECT_EQ(round_trip("qsgd:levels=65535", {0x1p-149F}), Floats{0x1p-149F});
+  for (const float value : round_trip("qsgd:levels=3,norm=max", {kMax, kMax / 2, 1})) {
     EXPECT_LE(std::fabs(value), kMax);
   }
 }

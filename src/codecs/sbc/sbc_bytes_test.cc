@@ -10,11 +10,7 @@
 namespace deltawire::sbc_bytes_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::to_ints;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 // Each value is sent as the mean, which is the scalar, or not at all. What is left is one rounded
 // subtraction: half a step of the result, which is no larger than the bound.
@@ -29,10 +25,6 @@ const testing::Expects kExpects{{
     .tiny_signs = {1, 0, 0, 0},
     .limits = {"sbc:p=0.999"},
 }};
-
-testing::Encoded coded(std::string_view spec, const Floats& values) {
-  return *testing::encode(*codec_of(spec), values);
-}
 
 std::uint64_t section_bits(const testing::Encoded& part, std::uint64_t count, std::string_view name) {
   std::vector<Section> sections;

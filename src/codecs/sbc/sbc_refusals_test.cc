@@ -8,11 +8,7 @@
 namespace deltawire::sbc_refusals_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::kAccepted;
-using testing::one_chunk;
-using Ints = std::vector<int>;
+using namespace testing;
 
 ErrorCode verdict(const testing::Encoded& part, std::uint64_t count) {
   return testing::verdict_of("sbc", part, count);

@@ -2,7 +2,6 @@
 // mislead a guess. Ordinary parts and hostile bytes: EveryTarget (dispatch_test.cc).
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <numeric>
 #include <string>
 
@@ -19,9 +18,7 @@
 namespace deltawire::sbc_targets_test {
 namespace {
 
-using Floats = std::vector<float>;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using namespace testing;
 
 class SbcTargets : public ::testing::TestWithParam<TargetId> {
  protected:

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -16,12 +15,7 @@
 namespace deltawire::sbc_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using Floats = std::vector<float>;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using namespace testing;
 
 // The order of summation of spec.md, section 5, by the places of the values alone.
 double tree_sum(const std::vector<double>& values) {

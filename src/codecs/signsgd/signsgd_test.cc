@@ -1,7 +1,6 @@
 // signsgd: its bits, the scale, the contraction that error feedback lives on, and what a decoder must refuse.
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -12,16 +11,7 @@
 namespace deltawire::signsgd_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
-
-constexpr float kMax = std::numeric_limits<float>::max();
-constexpr float kTiniest = 0x1p-149F;
+using namespace testing;
 
 double distance(const testing::EncodedValue& value) {
   return std::fabs(std::fabs(value.x()) - value.scalar());

@@ -7,10 +7,7 @@
 namespace deltawire::threshold_test {
 namespace {
 
-using testing::codec_of;
-using testing::to_ints;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 const testing::Expects kExpects{{
     .codec = "threshold",

@@ -15,14 +15,7 @@
 namespace deltawire::topk_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::kAccepted;
-using testing::same_bits;
-using testing::to_ints;
-using testing::verdict_of;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 // What is sent is at most half a step or the last of 8 bits away, and what isn't sent by itself. A code's
 // value is x, 0 or within a factor of two of x, so that the difference is exact.
@@ -33,14 +26,6 @@ const testing::Expects kExpects{{
     .tiny_signs = {1, 0, 0, 0},
     .limits = {"topk:k=0.000001,positions=auto"},
 }};
-
-testing::Encoded coded(std::string_view spec, const Floats& values) {
-  return *testing::encode(*codec_of(spec), values);
-}
-
-Floats round_trip(std::string_view spec, const Floats& values) {
-  return *testing::decode(*codec_of(spec), coded(spec, values).view(), values.size());
-}
 
 // The k largest by a sort of all.
 Floats slow_topk(const Floats& values, float share) {

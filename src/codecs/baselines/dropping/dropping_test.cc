@@ -10,13 +10,7 @@
 namespace deltawire::dropping_test {
 namespace {
 
-using testing::codec_of;
-using testing::kAccepted;
-using testing::one_chunk;
-using testing::to_ints;
-using testing::verdict_of;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 // A value is sent as it is or not at all.
 const testing::Expects kExpects{{
@@ -26,10 +20,6 @@ const testing::Expects kExpects{{
     .tiny_signs = {1, -1, 0, 0},
     .limits = {"dropping:k=0.000001"},
 }};
-
-testing::Encoded coded(std::string_view spec, const Floats& values, std::uint64_t stream = 3) {
-  return *testing::encode_view(*codec_of(spec), {values.data(), values.size(), DType::kF32}, {}, stream);
-}
 
 TEST(Dropping, ByHand) {
   // Of nine elements two are sent, by size: bits 1 and 8.

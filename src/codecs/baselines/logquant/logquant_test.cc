@@ -12,14 +12,7 @@
 namespace deltawire::logquant_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using testing::same_bits;
-using testing::to_ints;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 // A value is dropped, or off by a factor of at most the root of 2.
 const testing::Expects kExpects{{
@@ -28,30 +21,20 @@ const testing::Expects kExpects{{
     .limits = {"logquant:bits=2"},
 }};
 
-constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr float kSmallest = 0x1p-149F;
 constexpr std::uint32_t kBias = 299;
 
-Encoded encoded(std::string_view spec, const Floats& values) {
-  return *testing::encode(*codec_of(spec), values);
-}
-
-Floats there_and_back(std::string_view spec, const Floats& values) {
-  return *testing::decode(*codec_of(spec), encoded(spec, values).view(), values.size());
-}
-
 TEST(LogquantBytes, TheExampleOfTheSpec) {
-  const Encoded part = encoded("logquant", {0.75F, -6, 0, 1});
+  const Encoded part = coded("logquant", {0.75F, -6, 0, 1});
   EXPECT_EQ(part.scalar, 3 + kBias);
   EXPECT_EQ(to_ints(part.payload), (Ints{3, 0x80, 0, 0, 0, 0, 4, 0, 0, 0, 0xEC, 0x03, 0x06}));
-  EXPECT_EQ(there_and_back("logquant", {0.75F, -6, 0, 1}), (Floats{1, -8, 0, 1}));
+  EXPECT_EQ(round_trip("logquant", {0.75F, -6, 0, 1}), (Floats{1, -8, 0, 1}));
 }
 
 TEST(LogquantBytes, KeysWhereZerosCostMore) {
   Floats x(1000, 0.0F);
   x[9] = 8;
   x[968] = -0.25F;
-  EXPECT_EQ(to_ints(encoded("logquant", x).payload), (Ints{2, 0, 9, 0, 0, 0, 200, 3, 0, 0, 0x4F, 0x03}));
+  EXPECT_EQ(to_ints(coded("logquant", x).payload), (Ints{2, 0, 9, 0, 0, 0, 200, 3, 0, 0, 0x4F, 0x03}));
 }
 
 // One pair never pays for a head of 8 bytes; of two the distance decides: 8 + ceil(5 e / 8) <= 8 + 2.
@@ -59,7 +42,7 @@ TEST(LogquantBytes, ZerosWhereTheyAreNotLonger) {
   const auto is_dense = [](std::size_t elements) {
     Floats x(elements, 0.0F);
     x.front() = x.back() = 1;
-    return to_ints(encoded("logquant", x).payload)[1] == 0x80;
+    return to_ints(coded("logquant", x).payload)[1] == 0x80;
   };
   EXPECT_FALSE(is_dense(1));
   EXPECT_TRUE(is_dense(2));
@@ -68,16 +51,16 @@ TEST(LogquantBytes, ZerosWhereTheyAreNotLonger) {
 }
 
 TEST(LogquantBytes, NothingIsTheCountAlone) {
-  const Encoded part = encoded("logquant", {0, -0.0F, 0});
+  const Encoded part = coded("logquant", {0, -0.0F, 0});
   EXPECT_EQ(to_ints(part.payload), (Ints{0, 0}));
   EXPECT_EQ(part.scalar, 0U);
-  EXPECT_TRUE(encoded("logquant", {}).payload.empty());
+  EXPECT_TRUE(coded("logquant", {}).payload.empty());
 }
 
 TEST(LogquantBytes, ChunksOf16384Pairs) {
   Floats x(2 * 16384 + 5, 1.0F);
   x[7] = 0;
-  const Encoded part = encoded("logquant:bits=1", x);
+  const Encoded part = coded("logquant:bits=1", x);
   ASSERT_EQ(part.chunk_ends.size(), 3U);
   EXPECT_EQ(part.chunk_ends[0], 10U + 16385 * 2 / 8 + 1);
   EXPECT_EQ(part.payload[part.chunk_ends[0] + 2], std::byte{1});  // key 16385
@@ -87,7 +70,7 @@ TEST(LogquantBytes, ChunksOf16384Pairs) {
 TEST(LogquantBytes, NothingFollowsAFullChunk) {
   Floats x(16384, 1.0F);
   x.resize(16500, 0.0F);
-  EXPECT_EQ(encoded("logquant", x).chunk_ends.size(), 1U);
+  EXPECT_EQ(coded("logquant", x).chunk_ends.size(), 1U);
 }
 
 // The model computes in long double, far from where its own rounding could matter.
@@ -128,7 +111,7 @@ TEST(LogquantValues, AreTheSlowModels) {
     }
     const std::string spec =
         "logquant:bits=" + std::to_string(model.bits) + ",base=" + (model.steps == 1 ? "2" : "sqrt2");
-    ASSERT_EQ(there_and_back(spec, values), model.seen(values)) << spec << " round " << round;
+    ASSERT_EQ(round_trip(spec, values), model.seen(values)) << spec << " round " << round;
   }
 }
 
@@ -136,14 +119,14 @@ TEST(LogquantValues, AreTheSlowModels) {
 TEST(LogquantValues, BordersAreTheRootsOfTwo) {
   for (int e = -126; e < 126; ++e) {
     const float low = std::ldexp(std::bit_cast<float>(0x3FB504F3U), e);
-    const float high = std::nextafter(low, kLargest);
-    EXPECT_EQ(there_and_back("logquant", {low})[0], std::ldexp(1.0F, e));
-    EXPECT_EQ(there_and_back("logquant", {high})[0], std::ldexp(1.0F, e + 1));
+    const float high = std::nextafter(low, kMax);
+    EXPECT_EQ(round_trip("logquant", {low})[0], std::ldexp(1.0F, e));
+    EXPECT_EQ(round_trip("logquant", {high})[0], std::ldexp(1.0F, e + 1));
   }
   const float root = std::bit_cast<float>(0x3FB504F3U);
   const float quarter = std::bit_cast<float>(0x3F9837F0U);
   const float three_quarters = std::bit_cast<float>(0x3FD744FCU);
-  const auto coded = [](float x) { return there_and_back("logquant:base=sqrt2", {x})[0]; };
+  const auto coded = [](float x) { return round_trip("logquant:base=sqrt2", {x})[0]; };
   EXPECT_EQ(coded(quarter), 1);
   EXPECT_EQ(coded(std::nextafter(quarter, 2.0F)), root);
   EXPECT_EQ(coded(three_quarters), root);
@@ -151,23 +134,23 @@ TEST(LogquantValues, BordersAreTheRootsOfTwo) {
 }
 
 TEST(LogquantValues, SubnormalsHaveSteps) {
-  const Floats x = {kSmallest, -2 * kSmallest, 3 * kSmallest, 5 * kSmallest, 6 * kSmallest};
-  EXPECT_EQ(there_and_back("logquant", x),
-            (Floats{kSmallest, -2 * kSmallest, 4 * kSmallest, 4 * kSmallest, 8 * kSmallest}));
-  EXPECT_EQ(there_and_back("logquant:base=sqrt2", x),
-            (Floats{kSmallest, -2 * kSmallest, 3 * kSmallest, 6 * kSmallest, 6 * kSmallest}));
+  const Floats x = {kTiniest, -2 * kTiniest, 3 * kTiniest, 5 * kTiniest, 6 * kTiniest};
+  EXPECT_EQ(round_trip("logquant", x),
+            (Floats{kTiniest, -2 * kTiniest, 4 * kTiniest, 4 * kTiniest, 8 * kTiniest}));
+  EXPECT_EQ(round_trip("logquant:base=sqrt2", x),
+            (Floats{kTiniest, -2 * kTiniest, 3 * kTiniest, 6 * kTiniest, 6 * kTiniest}));
 }
 
 TEST(LogquantValues, TheLargestStaysFinite) {
-  EXPECT_EQ(there_and_back("logquant", {-kLargest}), Floats{-0x1p127F});
-  EXPECT_EQ(there_and_back("logquant:base=sqrt2", {kLargest})[0], std::bit_cast<float>(0x7F3504F3U));
-  EXPECT_EQ(encoded("logquant", {kLargest}).scalar, 127 + kBias);
-  EXPECT_EQ(encoded("logquant:base=sqrt2", {kLargest}).scalar, 255 + kBias);
+  EXPECT_EQ(round_trip("logquant", {-kMax}), Floats{-0x1p127F});
+  EXPECT_EQ(round_trip("logquant:base=sqrt2", {kMax})[0], std::bit_cast<float>(0x7F3504F3U));
+  EXPECT_EQ(coded("logquant", {kMax}).scalar, 127 + kBias);
+  EXPECT_EQ(coded("logquant:base=sqrt2", {kMax}).scalar, 255 + kBias);
 }
 
 TEST(LogquantValues, TheLowestLevelIsInclusive) {
-  EXPECT_EQ(there_and_back("logquant:bits=2", {8, 4, -2, 1}), (Floats{8, 4, -2, 0}));
-  EXPECT_EQ(there_and_back("logquant:bits=1", {-8, 4}), (Floats{-8, 0}));
+  EXPECT_EQ(round_trip("logquant:bits=2", {8, 4, -2, 1}), (Floats{8, 4, -2, 0}));
+  EXPECT_EQ(round_trip("logquant:bits=1", {-8, 4}), (Floats{-8, 0}));
 }
 
 TEST(LogquantResidual, WithItNothingIsLost) {
@@ -177,18 +160,18 @@ TEST(LogquantResidual, WithItNothingIsLost) {
     Floats x(in.size());
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = in[i] + residual[i];
     const Encoded part = *testing::encode(*codec_of(spec), in, residual);
-    EXPECT_EQ(part.payload, encoded(spec, x).payload);
+    EXPECT_EQ(part.payload, coded(spec, x).payload);
     const Floats back = *testing::decode(*codec_of(spec), part.view(), x.size());
     for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(back[i] + residual[i], x[i]) << spec << " " << i;
   }
 }
 
 TEST(LogquantResidual, StaysWhereASumIsNotFinite) {
-  Floats residual = {0, kLargest};
-  const auto part = testing::encode(*codec_of("logquant"), Floats{1, kLargest}, residual);
+  Floats residual = {0, kMax};
+  const auto part = testing::encode(*codec_of("logquant"), Floats{1, kMax}, residual);
   ASSERT_FALSE(part);
   EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_EQ(residual, (Floats{0, kLargest}));
+  EXPECT_EQ(residual, (Floats{0, kMax}));
 }
 
 TEST(LogquantSpecs, ParametersAreChecked) {
@@ -258,7 +241,7 @@ TEST(LogquantRefusals, Keys) {
 TEST(LogquantRefusals, ChunksGoUpInKeys) {
   for (const std::size_t more : {1U, 3U}) {  // keyed, and dense
     const Floats x(16384 + more, 1.0F);
-    Encoded part = encoded("logquant", x);
+    Encoded part = coded("logquant", x);
     ASSERT_EQ(part.chunk_ends.size(), 2U);
     ASSERT_EQ(testing::verdict_of("logquant", part, x.size()), kAccepted);
     const std::size_t key = part.chunk_ends[0] + 2;
@@ -270,7 +253,7 @@ TEST(LogquantRefusals, ChunksGoUpInKeys) {
   two.chunk_ends = {7, 14};
   EXPECT_EQ(testing::verdict_of("logquant", two, 1000), ErrorCode::kCorrupt)
       << "a short chunk before the last";
-  Encoded full = encoded("logquant", Floats(16384, 1.0F));
+  Encoded full = coded("logquant", Floats(16384, 1.0F));
   full.payload.resize(full.payload.size() + 2, std::byte{0});
   full.chunk_ends.push_back(static_cast<std::uint32_t>(full.payload.size()));
   EXPECT_EQ(testing::verdict_of("logquant", full, 16384), ErrorCode::kCorrupt)

@@ -2,7 +2,6 @@
 // refuse.
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -13,15 +12,7 @@
 namespace deltawire::natural_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
-
-constexpr float kMax = std::numeric_limits<float>::max();
+using namespace testing;
 
 // A value is rounded to less than it, or to less than twice it; below 2^-126 up to that.
 const testing::Expects kExpects{{

@@ -14,10 +14,7 @@
 namespace deltawire::randomk_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::verdict_of;
+using namespace testing;
 
 // What an unbiased value is multiplied with at most: of n elements at least 2/3 k n are sent, and a stratum
 // has no more than one element beyond the mean. 0 where nothing is scaled.

@@ -10,11 +10,7 @@
 namespace deltawire::sketchml_refusals_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Ints = std::vector<int>;
+using namespace testing;
 
 constexpr std::string_view kSpec = "sketchml:q=4,r=2,rows=1,cols=1";
 

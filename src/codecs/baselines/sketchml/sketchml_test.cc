@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -13,13 +12,7 @@
 namespace deltawire::sketchml_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::same_bits;
-using testing::SketchmlModel;
-using testing::to_ints;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 // A value lies in its bucket, and comes out as the mean of that one or of a smaller one: between 0 and the
 // largest value. Normally distributed ones are smaller than this.
@@ -29,13 +22,6 @@ const testing::Expects kExpects{{
     .conservation_bound = [](const testing::EncodedValue&) { return 0x1p-20; },
     .limits = {"sketchml:q=2,r=32,rows=3,cols=1"},
 }};
-
-constexpr float kLargest = std::numeric_limits<float>::max();
-
-Floats there_and_back(std::string_view spec, const Floats& values) {
-  const auto codec = codec_of(spec);
-  return *testing::decode(*codec, testing::encode(*codec, values)->view(), values.size());
-}
 
 std::string spec_of(const SketchmlModel& model) {
   char spec[96];
@@ -149,7 +135,7 @@ TEST(SketchmlValues, OnlyDecayAndKeepTheirSigns) {
     const Floats values = drawn_values(random, 3000);
     SketchmlModel model;
     model.cols = round % 2 == 0 ? 0.05F : 0.5F;
-    const Floats back = there_and_back(spec_of(model), values);
+    const Floats back = round_trip(spec_of(model), values);
     const SketchmlModel::Result expected = model.encode(values, 0);
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ((back[i] > 0) - (back[i] < 0), (values[i] > 0) - (values[i] < 0)) << i;
@@ -162,7 +148,7 @@ TEST(SketchmlValues, OnlyDecayAndKeepTheirSigns) {
 TEST(SketchmlValues, AsManyColumnsAsKeysLoseLittle) {
   const Floats x = testing::normal_values(20000, 4);
   const auto mean_error = [&](std::string_view spec) {
-    const Floats back = there_and_back(spec, x);
+    const Floats back = round_trip(spec, x);
     double sum = 0;
     for (std::size_t i = 0; i < x.size(); ++i) sum += std::fabs(double{back[i]} - double{x[i]});
     return sum / static_cast<double>(x.size());
@@ -177,7 +163,7 @@ TEST(SketchmlValues, DecayAsStated) {
   const auto share_left = [&](std::string_view spec) {
     double before = 0;
     double after = 0;
-    const Floats back = there_and_back(spec, x);
+    const Floats back = round_trip(spec, x);
     for (std::size_t i = 0; i < x.size(); ++i) {
       before += std::fabs(double{x[i]});
       after += std::fabs(double{back[i]});
@@ -190,15 +176,15 @@ TEST(SketchmlValues, DecayAsStated) {
 
 TEST(SketchmlValues, AFewDifferentOnesAreExactWithoutCollisions) {
   const Floats same(300, -0.1F);
-  EXPECT_EQ(there_and_back("sketchml", same), same);
-  EXPECT_EQ(there_and_back("sketchml", {0, 5, 0, -7}), (Floats{0, 5, 0, -7}));
+  EXPECT_EQ(round_trip("sketchml", same), same);
+  EXPECT_EQ(round_trip("sketchml", {0, 5, 0, -7}), (Floats{0, 5, 0, -7}));
 }
 
 TEST(SketchmlValues, Limits) {
-  EXPECT_EQ(there_and_back("sketchml", {kLargest, -kLargest}), (Floats{kLargest, -kLargest}));
-  EXPECT_EQ(there_and_back("sketchml", {0x1p-149F, -0x1p-149F}), (Floats{0x1p-149F, -0x1p-149F}));
-  EXPECT_EQ(there_and_back("sketchml:rows=4,cols=1,q=2", {kLargest, 0x1p-149F}),
-            (Floats{kLargest / 2, kLargest / 2}))
+  EXPECT_EQ(round_trip("sketchml", {kMax, -kMax}), (Floats{kMax, -kMax}));
+  EXPECT_EQ(round_trip("sketchml", {0x1p-149F, -0x1p-149F}), (Floats{0x1p-149F, -0x1p-149F}));
+  EXPECT_EQ(round_trip("sketchml:rows=4,cols=1,q=2", {kMax, 0x1p-149F}),
+            (Floats{kMax / 2, kMax / 2}))
       << "one bucket from end to end";
 }
 
@@ -215,11 +201,11 @@ TEST(SketchmlResidual, HoldsWhatTheTableLost) {
 }
 
 TEST(SketchmlResidual, StaysWhereASumIsNotFinite) {
-  Floats residual = {0, kLargest};
-  const auto part = testing::encode(*codec_of("sketchml"), Floats{1, kLargest}, residual);
+  Floats residual = {0, kMax};
+  const auto part = testing::encode(*codec_of("sketchml"), Floats{1, kMax}, residual);
   ASSERT_FALSE(part);
   EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_EQ(residual, (Floats{0, kLargest}));
+  EXPECT_EQ(residual, (Floats{0, kMax}));
 }
 
 // Keys at random places: 10 bits, 8 more for each gap of 256 or more in a list that has an eighth of the

@@ -2,7 +2,6 @@
 // refuse.
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -13,16 +12,7 @@
 namespace deltawire::terngrad_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
-
-constexpr float kMax = std::numeric_limits<float>::max();
-constexpr float kTiniest = 0x1p-149F;
+using namespace testing;
 
 // A value becomes 0, or m with its sign; what is left is one rounded subtraction.
 const testing::Expects kExpects{{
@@ -33,21 +23,13 @@ const testing::Expects kExpects{{
         [](const testing::EncodedValue& value) { return (std::fabs(value.x()) + value.scalar()) * 0x1p-24; },
 }};
 
-Encoded coded(const std::string& spec, const Floats& values, std::uint64_t stream = 3) {
-  return *testing::encode_view(*codec_of(spec), {values.data(), values.size(), DType::kF32}, {}, stream);
-}
-
-Floats back_of(const std::string& spec, const Floats& values, std::uint64_t stream) {
-  return *testing::decode(*codec_of(spec), coded(spec, values, stream).view(), values.size());
-}
-
 // google-research/federated@a5af8c4433c9, compressed_communication/aggregators/comparison_methods/
 // terngrad_test.py, lines 78 to 90: [-1, 0, 1] is kept.
 TEST(Terngrad, TheLargestMagnitudeAndZerosAreKept) {
   const Floats published = {-1, 0, 1};
   for (std::uint64_t stream = 0; stream < 100; ++stream) {
     for (const std::string spec : {"terngrad", "terngrad:clip=off"}) {
-      EXPECT_EQ(back_of(spec, published, stream), published);
+      EXPECT_EQ(round_trip(spec, published, stream), published);
     }
   }
 }
@@ -80,13 +62,13 @@ TEST(Terngrad, ZerosAlone) {
 
 TEST(Terngrad, LargestAndSmallestValues) {
   EXPECT_EQ(coded("terngrad", {kMax, -kMax}).scalar, bits_of(kMax));
-  EXPECT_EQ(back_of("terngrad", {kMax, -kMax}, 1), (Floats{kMax, -kMax}));
-  EXPECT_EQ(back_of("terngrad", {kTiniest, -kTiniest}, 1), (Floats{kTiniest, -kTiniest}));
+  EXPECT_EQ(round_trip("terngrad", {kMax, -kMax}, 1), (Floats{kMax, -kMax}));
+  EXPECT_EQ(round_trip("terngrad", {kTiniest, -kTiniest}, 1), (Floats{kTiniest, -kTiniest}));
   // The clipping point of one tiniest value among 40 zeros is below half of it, and rounded to 0.
   Floats tiny(41, 0.0F);
   tiny[3] = kTiniest;
   EXPECT_EQ(coded("terngrad", tiny).scalar, 0U);
-  EXPECT_EQ(back_of("terngrad", tiny, 1), Floats(41, 0.0F));
+  EXPECT_EQ(round_trip("terngrad", tiny, 1), Floats(41, 0.0F));
 }
 
 // spec.md, step 3, once more: the lanes one after another.
@@ -161,11 +143,11 @@ TEST(Terngrad, ClipsOutliersAndNothingElse) {
   values[7] = -100;
   const float m = std::bit_cast<float>(coded("terngrad", values).scalar);
   EXPECT_FLOAT_EQ(m, 2.5F * std::sqrt((999 + 100.0F * 100) / 1000));
-  EXPECT_EQ(back_of("terngrad", values, 5)[7], -m);
+  EXPECT_EQ(round_trip("terngrad", values, 5)[7], -m);
   EXPECT_EQ(coded("terngrad:clip=off", values).scalar, bits_of(100));
   // A tensor of one element, or of equal ones, is kept: the spread is about 0, not about their mean.
-  EXPECT_EQ(back_of("terngrad", {3}, 5), Floats{3});
-  EXPECT_EQ(back_of("terngrad:clip=1", Floats(9, -2.0F), 5), Floats(9, -2.0F));
+  EXPECT_EQ(round_trip("terngrad", {3}, 5), Floats{3});
+  EXPECT_EQ(round_trip("terngrad:clip=1", Floats(9, -2.0F), 5), Floats(9, -2.0F));
 }
 
 TEST(Terngrad, TheStreamAloneDecides) {

@@ -11,13 +11,7 @@
 namespace deltawire::truncate_test {
 namespace {
 
-using testing::bits_of;
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
 constexpr const char* kOf18 = "truncate:bits=18";
 constexpr int kAllBits[] = {10, 11, 14, 16, 18, 24, 29, 31};
@@ -50,10 +44,6 @@ std::uint32_t coded(std::uint32_t bits, const std::string& spec) {
   const auto codec = codec_of(spec);
   const auto part = testing::encode(*codec, Floats{std::bit_cast<float>(bits)});
   return bits_of(testing::decode(*codec, part->view(), 1)->at(0));
-}
-
-Ints bytes_of(const std::string& spec, const Floats& values) {
-  return testing::to_ints(testing::encode(*codec_of(spec), values)->payload);
 }
 
 TEST(Truncate, BitsLieOneAfterAnother) {

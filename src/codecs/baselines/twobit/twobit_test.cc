@@ -1,6 +1,5 @@
 // twobit: its bytes, ties and limits, MXNet's own values, and what a decoder must refuse.
 #include <cmath>
-#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -9,15 +8,8 @@
 namespace deltawire::twobit_test {
 namespace {
 
-using testing::codec_of;
-using testing::Encoded;
-using testing::kAccepted;
-using testing::one_chunk;
-using Floats = std::vector<float>;
-using Ints = std::vector<int>;
+using namespace testing;
 
-constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 const std::string kLargestSpec = "twobit:t=340282350000000000000000000000000000000";
 const std::string kSmallestSpec = "twobit:t=0." + std::string(44, '0') + "1";
 
@@ -44,10 +36,6 @@ const testing::Expects kExpectsOfTheSmallest{{
     .error_bound = error_bound,
     .conservation_bound = conservation_bound,
 }};
-
-Ints bytes_of(std::string_view spec, const Floats& values) {
-  return testing::to_ints(testing::encode(*codec_of(spec), values)->payload);
-}
 
 ErrorCode verdict(const Ints& bytes, std::uint64_t count) {
   return testing::verdict_of("twobit", one_chunk(bytes, 0), count);
@@ -81,8 +69,8 @@ TEST(TwobitBytes, TheThresholdItselfIsSent) {
 }
 
 TEST(TwobitBytes, AtTheLimits) {
-  EXPECT_EQ(bytes_of(kLargestSpec, {kLargest, -kLargest, 1, -1e38F}), Ints{0xE0});
-  EXPECT_EQ(bytes_of(kSmallestSpec, {kSmallest, -kSmallest, 0.0F, -0.0F}), Ints{0xE0});
+  EXPECT_EQ(bytes_of(kLargestSpec, {kMax, -kMax, 1, -1e38F}), Ints{0xE0});
+  EXPECT_EQ(bytes_of(kSmallestSpec, {kTiniest, -kTiniest, 0.0F, -0.0F}), Ints{0xE0});
 }
 
 TEST(TwobitResidual, KeepsWhatWasNotSent) {
@@ -96,18 +84,18 @@ TEST(TwobitResidual, KeepsWhatWasNotSent) {
 TEST(TwobitResidual, OfTheLargestIsFinite) {
   Floats residual = {0, 0};
   const auto codec = codec_of(kLargestSpec);
-  const Encoded part = *testing::encode(*codec, Floats{kLargest, -kLargest}, residual);
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 2), (Floats{kLargest, -kLargest}));
+  const Encoded part = *testing::encode(*codec, Floats{kMax, -kMax}, residual);
+  EXPECT_EQ(*testing::decode(*codec, part.view(), 2), (Floats{kMax, -kMax}));
   EXPECT_EQ(residual, (Floats{0, 0}));
 }
 
 TEST(TwobitResidual, StaysWhenAnElementIsNotFinite) {
-  Floats residual = {1, kLargest};
-  const auto part = testing::encode(*codec_of("twobit"), Floats{1, kLargest}, residual);
+  Floats residual = {1, kMax};
+  const auto part = testing::encode(*codec_of("twobit"), Floats{1, kMax}, residual);
   ASSERT_FALSE(part);
   EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
   EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (Floats{1, kLargest}));
+  EXPECT_EQ(residual, (Floats{1, kMax}));
 }
 
 // apache/mxnet, tests/nightly/test_kvstore.py (compute_expected_2bit_quantization) and dist_sync_kvstore.py

@@ -6,10 +6,7 @@
 namespace deltawire::zlib_test {
 namespace {
 
-using testing::codec_of;
-using testing::kAccepted;
-using testing::one_chunk;
-using Ints = std::vector<int>;
+using namespace testing;
 
 const testing::Expects kExpects{{
     .codec = "zlib",

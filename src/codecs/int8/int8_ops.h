@@ -11,17 +11,6 @@
 
 namespace deltawire::int8 {
 
-namespace DELTAWIRE_TARGET {
-
-// See Kernels.
-std::uint32_t sum_up(const Addends& x);
-void encode(const Addends& x, float step, std::byte* payload);
-std::uint64_t find_bad_code(const std::byte* payload, std::uint64_t count, bool zeros_only);
-bool decode_overwrite(const std::byte* payload, std::uint64_t count, float step, float scale, float* slot);
-bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step, float scale, float* slot);
-
-}  // namespace DELTAWIRE_TARGET
-
 struct Kernels {
   // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't
   // finite.

@@ -2,11 +2,63 @@
 
 #include <arm_neon.h>
 
-#include "codecs/int8/int8_ops.h"
+#include "codecs/int8/int8_encode_ops.h"
+#include "codecs/kernels/addends_neon.h"
 
 namespace deltawire::int8::DELTAWIRE_TARGET {
 
 namespace {
+
+struct Lanes {
+  using Floats = float32x4_t;
+  using Codes = int32x4_t;  // in lanes of 32 bits
+  static constexpr std::uint64_t kCount = 4;
+
+  template <bool kAdds>
+  [[gnu::always_inline]] static Floats load(const Addends& x, std::uint64_t i) noexcept {
+    return four_of<kAdds>(x, i);
+  }
+  [[gnu::always_inline]] static void store(float* to, Floats floats) noexcept {
+    vst1q_f32(to, floats);
+  }
+  [[gnu::always_inline]] static Floats all(float value) noexcept { return vdupq_n_f32(value); }
+
+  [[gnu::always_inline]] static Codes nearest(Floats x, Floats inverse) noexcept {
+    return vcvtnq_s32_f32(vmulq_f32(x, inverse));
+  }
+  [[gnu::always_inline]] static Codes nearest_quotient(Floats x, float step) noexcept {
+    const float64x2_t divisor = vdupq_n_f64(static_cast<double>(step));
+    const float64x2_t low = vdivq_f64(vcvt_f64_f32(vget_low_f32(x)), divisor);
+    const float64x2_t high = vdivq_f64(vcvt_high_f64_f32(x), divisor);
+    return vcombine_s32(vmovn_s64(vcvtnq_s64_f64(low)), vmovn_s64(vcvtnq_s64_f64(high)));
+  }
+  [[gnu::always_inline]] static Floats left_of(Floats x, Codes codes, Floats step) noexcept {
+    return vsubq_f32(x, vmulq_f32(vcvtq_f32_s32(codes), step));
+  }
+
+  [[gnu::always_inline]] static Floats larger(Floats most, Floats left) noexcept {
+    return vmaxq_f32(most, vabsq_f32(left));
+  }
+  [[gnu::always_inline]] static bool any_above(Floats most, float limit) noexcept {
+    return !(vmaxvq_f32(most) <= limit);
+  }
+
+  [[gnu::always_inline]] static void store_codes(const Codes (&codes)[kVectors],
+                                                 std::byte* payload) noexcept {
+    const int16x8_t first = vmovn_high_s32(vmovn_s32(codes[0]), codes[1]);
+    const int16x8_t last = vmovn_high_s32(vmovn_s32(codes[2]), codes[3]);
+    const int8x16_t packed = vmovn_high_s16(vmovn_s16(first), last);
+    vst1q_u8(reinterpret_cast<std::uint8_t*>(payload), vreinterpretq_u8_s8(packed));
+  }
+};
+
+std::uint32_t sum_up(const Addends& x) {
+  return add_up_neon(x);
+}
+
+void encode(const Addends& x, float step, std::byte* payload) {
+  encode_by<Lanes>(x, step, payload);
+}
 
 constexpr std::uint64_t kStep = 16;  // values at a time: a vector of codes
 
@@ -55,8 +107,6 @@ template <bool kAccumulates>
   return vmaxvq_u8(bad) == 0;
 }
 
-}  // namespace
-
 std::uint64_t find_bad_code(const std::byte* payload, std::uint64_t count, bool zeros_only) {
   std::uint64_t i = 0;
   for (; i + kStep <= count; i += kStep) {
@@ -77,5 +127,9 @@ bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step
   const bool good = decode_whole<true>(payload, count, step, scale, slot, i);
   return rest_kernels().decode_accumulate(payload + i, count - i, step, scale, slot + i) && good;
 }
+
+}  // namespace
+
+extern constexpr Kernels kKernels = {sum_up, encode, find_bad_code, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

@@ -1,3 +1,6 @@
+// How AVX2 decodes, and AVX-512 too: wider vectors are no faster there.
+#pragma once
+
 #include <cstdint>
 
 #include <immintrin.h>
@@ -47,8 +50,6 @@ template <bool kAccumulates, bool kStreams>
   return _mm256_testz_si256(bad, bad) != 0;
 }
 
-}  // namespace
-
 std::uint64_t find_bad_code(const std::byte* payload, std::uint64_t count, bool zeros_only) {
   const __m256i unused = _mm256_set1_epi8(static_cast<char>(kUnusedCode));
   std::uint64_t i = 0;
@@ -81,5 +82,7 @@ bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step
       decode_whole<true, false>(payload, count, _mm256_set1_ps(step), _mm256_set1_ps(scale), slot, i);
   return rest_kernels().decode_accumulate(payload + i, count - i, step, scale, slot + i) && good;
 }
+
+}  // namespace
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

@@ -25,7 +25,7 @@ struct FloatRange {
 // The parameter `key` as float32, rounded to nearest. kInvalidArgument if it isn't a number in the range.
 Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range);
 
-// The same for a share, which may also be given in percent: "1%" is "0.01".
+// The same for a fraction, which may also be given in percent: "1%" is "0.01".
 Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range);
 
 // Index in `choices` of the parameter `key`; `default_choice` where the spec doesn't name it.

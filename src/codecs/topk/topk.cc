@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "codecs/fraction.h"
 #include "codecs/registration.h"
-#include "codecs/share.h"
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/sparse/sparse_part.h"
 
@@ -111,7 +111,7 @@ class Topk final : public Codec {
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t elements = part.elements();
     if (elements == 0) return {};
-    if (elements > kMaxSharedElements) return coder_.sizes(1, elements);
+    if (elements > kMaxFractionElements) return coder_.sizes(1, elements);
     const std::uint64_t kept = most_sent(part);
     Sizes sizes = coder_.sizes(kept, elements);
     sizes.scratch_bytes = Selection::kLists * room(part, kept) * sizeof(std::uint32_t);

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/share.h"
+#include "codecs/fraction.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::topk_test {

@@ -8,10 +8,10 @@
 #include "base/checked.h"
 #include "base/random.h"
 #include "codecs/baselines/dropping/dropping_ops.h"
+#include "codecs/fraction.h"
 #include "codecs/kernels/strata.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
-#include "codecs/share.h"
 #include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::dropping {
@@ -69,7 +69,9 @@ class Dropping final : public Codec {
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {
     if (part.count == 0) return {};
-    if (part.count > kMaxSharedElements) return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
+    if (part.count > kMaxFractionElements) {
+      return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
+    }
     Sizes sizes = fixed_sizes(part.count, kChunkElements, kValueBytes);
     sizes.payload_bytes += bitmap_bytes(part.count);
     sizes.scratch_bytes = sizeof(Sample);

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/share.h"
+#include "codecs/fraction.h"
 
 namespace deltawire::dropping_test {
 namespace {

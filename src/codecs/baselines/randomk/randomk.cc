@@ -10,10 +10,10 @@
 #include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/baselines/randomk/randomk_ops.h"
+#include "codecs/fraction.h"
 #include "codecs/kernels/magnitude.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
-#include "codecs/share.h"
 #include "codecs/sparse/sparse_part.h"
 #include "codecs/two_passes.h"
 
@@ -75,7 +75,9 @@ class Randomk final : public Codec {
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {
     if (part.count == 0) return {};
-    if (part.count > kMaxSharedElements) return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
+    if (part.count > kMaxFractionElements) {
+      return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
+    }
     const std::uint64_t kept = kept_of(k_, part.count);
     Sizes sizes = fixed_sizes(kept, kChunkValues, value_bytes(values_));
     if (!is_plain()) sizes.scratch_bytes = kept * kValueBytes;
@@ -170,7 +172,7 @@ class Randomk final : public Codec {
 
   Status check_part(const PartView& in, std::uint64_t count) const {
     if (count == 0) return {};
-    if (count > kMaxSharedElements) {
+    if (count > kMaxFractionElements) {
       return fail(ErrorCode::kCorrupt,
                   "randomk: a part has fewer than 2^32 elements, not " + std::to_string(count));
     }

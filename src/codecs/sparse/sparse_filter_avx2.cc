@@ -5,15 +5,13 @@
 
 #include "base/bit_functions.h"
 #include "codecs/kernels/compaction_avx2.h"
-#include "codecs/kernels/set_bits.h"
-#include "codecs/sparse/sparse_ops.h"
+#include "codecs/sparse/sparse_scan_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
 constexpr std::uint32_t kLanes = 8;
-constexpr std::uint32_t kGroup = 8 * kLanes;
 
 __m256i lane_numbers() noexcept {
   return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -45,119 +43,59 @@ void store(std::uint32_t* at, __m256i values) noexcept {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
 }
 
-// Where x goes beside the candidates.
-enum class Left { kNowhere, kStored, kStreamed };
+// Of 32 bits; `below` the bounds of both signs.
+struct Lanes {
+  using Bits = __m256i;
+  static constexpr std::uint32_t kCount = kLanes;
 
-template <bool kResidual, Left kLeft>
-struct Scan {
-  const SelectInput& input;
-  Candidates* lists;
-  __m256i below[2];
+  explicit Lanes(const Block& block) noexcept : below{all_of(block.below[0]), all_of(block.below[1])} {}
 
-  __m256i x_bits(std::uint64_t at) const noexcept {
+  template <bool kResidual>
+  static Bits load(const SelectInput& input, std::uint64_t at) noexcept {
     __m256 x = _mm256_loadu_ps(input.in + at);
     if constexpr (kResidual) x = _mm256_add_ps(x, _mm256_loadu_ps(input.residual + at));
     return _mm256_castps_si256(x);
   }
-
-  __m256i x_bits(std::uint64_t at, __m256i lanes) const noexcept {
-    __m256 x = _mm256_maskload_ps(input.in + at, lanes);
-    if constexpr (kResidual) x = _mm256_add_ps(x, _mm256_maskload_ps(input.residual + at, lanes));
+  template <bool kResidual>
+  static Bits load(const SelectInput& input, std::uint64_t at, std::uint64_t count) noexcept {
+    const __m256i first = first_lanes(count);
+    __m256 x = _mm256_maskload_ps(input.in + at, first);
+    if constexpr (kResidual) x = _mm256_add_ps(x, _mm256_maskload_ps(input.residual + at, first));
     return _mm256_castps_si256(x);
+  }
+  static void store(float* to, Bits x) noexcept { _mm256_storeu_ps(to, _mm256_castsi256_ps(x)); }
+  static void stream(float* to, Bits x) noexcept { _mm256_stream_ps(to, _mm256_castsi256_ps(x)); }
+  static void store_first(float* to, Bits x, std::uint64_t count) noexcept {
+    _mm256_maskstore_ps(to, first_lanes(count), _mm256_castsi256_ps(x));
   }
 
   // Of each sign the other's numbers are negative, and so below all.
-  unsigned positive(__m256i x) const noexcept { return mask_of(_mm256_cmpgt_epi32(x, below[0])); }
-  unsigned negative(__m256i x) const noexcept {
+  unsigned positive(Bits x) const noexcept { return mask_of(_mm256_cmpgt_epi32(x, below[0])); }
+  unsigned negative(Bits x) const noexcept {
     return mask_of(_mm256_cmpgt_epi32(_mm256_xor_si256(x, all_of(kSignBit)), below[1]));
   }
 
-  // The candidates of both signs among 64 elements. Leaves x in its place.
-  void look_at(std::uint64_t at, std::uint64_t* found) const noexcept {
-    for (unsigned i = 0; i < 8; ++i) {
-      const __m256i x = x_bits(at + i * kLanes);
-      // Where nothing is kept there is no place to point at either.
-      if constexpr (kLeft == Left::kStored) {
-        _mm256_storeu_ps(input.left + at + i * kLanes, _mm256_castsi256_ps(x));
-      } else if constexpr (kLeft == Left::kStreamed) {
-        _mm256_stream_ps(input.left + at + i * kLanes, _mm256_castsi256_ps(x));
-      }
-      found[0] |= std::uint64_t{positive(x)} << (i * kLanes);
-      found[1] |= std::uint64_t{negative(x)} << (i * kLanes);
-    }
-  }
-
-  // Appends those of eight elements; a zero is none.
-  void append(std::uint64_t at, __m256i x) const noexcept {
+  // A zero is none.
+  void append(Candidates* lists, std::uint64_t at, Bits x) const noexcept {
     const unsigned chosen[2] = {positive(x), negative(x)};
     const __m256i first = all_of(static_cast<std::uint32_t>(at));
     const __m256i magnitudes = _mm256_and_si256(x, all_of(kMagnitudeMask));
     for (unsigned sign = 0; sign < 2; ++sign) {
       Candidates& list = lists[sign];
       const __m256i order = compaction_of(chosen[sign]);
-      store(list.positions + list.count, _mm256_add_epi32(order, first));
-      store(list.magnitudes + list.count, compacted(magnitudes, order));
+      sparse::DELTAWIRE_TARGET::store(list.positions + list.count, _mm256_add_epi32(order, first));
+      sparse::DELTAWIRE_TARGET::store(list.magnitudes + list.count, compacted(magnitudes, order));
       list.count += popcount(chosen[sign]);
     }
   }
 
-  // Appends few candidates, of whole groups.
-  void append(std::uint64_t at, unsigned groups, unsigned sign,
-              const std::uint64_t (*found)[2]) const noexcept {
-    Candidates& list = lists[sign];
-    std::uint64_t end = list.count;
-    for (unsigned i = 0; i < groups; ++i) {
-      end += set_bits(found[i][sign], static_cast<std::uint32_t>(at + i * kGroup), list.positions + end);
-    }
-    for (std::uint64_t i = list.count; i < end; ++i) {
-      const std::uint32_t position = list.positions[i];
-      float x = input.in[position];
-      if constexpr (kResidual) x += input.residual[position];
-      list.magnitudes[i] = bit_cast<std::uint32_t>(x) & kMagnitudeMask;
-    }
-    list.count = end;
-  }
-
-  void run(const Block& block) const noexcept {
-    std::uint64_t found[kSelectBlock / kGroup][2] = {};
-    const unsigned groups = block.count / kGroup;
-    std::uint32_t all = 0;
-    for (unsigned i = 0; i < groups; ++i) {
-      look_at(block.at + i * kGroup, found[i]);
-      all += popcount(found[i][0]) + popcount(found[i][1]);
-    }
-    const std::uint64_t end = block.at + block.count;
-    std::uint64_t at = block.at + groups * kGroup;
-    if (all > block.count / 8) {
-      for (std::uint64_t i = block.at; i < at; i += kLanes) append(i, x_bits(i));
-    } else {
-      append(block.at, groups, 0, found);
-      append(block.at, groups, 1, found);
-    }
-    for (; at < end; at += kLanes) {
-      const __m256i lanes = first_lanes(end - at);
-      const __m256i x = x_bits(at, lanes);
-      if constexpr (kLeft != Left::kNowhere) {
-        _mm256_maskstore_ps(input.left + at, lanes, _mm256_castsi256_ps(x));
-      }
-      append(at, x);
-    }
-  }
+  __m256i below[2];
 };
-
-template <bool kResidual, Left kLeft>
-void find(const SelectInput& input, const Block& block, Candidates* lists) noexcept {
-  const Scan<kResidual, kLeft> scan{input, lists, {all_of(block.below[0]), all_of(block.below[1])}};
-  scan.run(block);
-}
 
 }  // namespace
 
 void find_candidates(const SelectInput& input, const Block& block, Candidates* lists) {
-  if (input.residual == nullptr) return find<false, Left::kNowhere>(input, block, lists);
-  if (input.left == nullptr) return find<true, Left::kNowhere>(input, block, lists);
-  if (!block.streamed) return find<true, Left::kStored>(input, block, lists);
-  return find<true, Left::kStreamed>(input, block, lists);
+  find_by<Lanes>(input, block, lists);
 }
 
 void end_stream() {

@@ -4,15 +4,13 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "codecs/kernels/set_bits.h"
-#include "codecs/sparse/sparse_ops.h"
+#include "codecs/sparse/sparse_scan_ops.h"
 
 namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
 constexpr std::uint32_t kLanes = 16;
-constexpr std::uint32_t kGroup = 4 * kLanes;
 
 __mmask16 first_lanes(std::uint64_t lanes) noexcept {
   return static_cast<__mmask16>(lanes < kLanes ? (1U << lanes) - 1 : 0xFFFF);
@@ -28,42 +26,34 @@ std::uint32_t store_chosen(std::uint32_t* out, __mmask16 chosen, __m512i values)
   return popcount(chosen);
 }
 
-// Where x goes beside the candidates.
-enum class Left { kNowhere, kStored, kStreamed };
+// Of 32 bits; `below` the bounds of both signs, of negative numbers with their sign, so that they are large
+// without one.
+struct Lanes {
+  using Bits = __m512i;
+  static constexpr std::uint32_t kCount = kLanes;
 
-template <bool kResidual, Left kLeft>
-struct Scan {
-  const SelectInput& input;
-  Candidates* lists;
-  __m512i below[2];  // of negative numbers with their sign, so that they are large without one
+  explicit Lanes(const Block& block) noexcept
+      : below{_mm512_set1_epi32(static_cast<int>(block.below[0])),
+              _mm512_set1_epi32(static_cast<int>(block.below[1] | kSignBit))} {}
 
-  __m512i x_bits(std::uint64_t at, __mmask16 lanes) const noexcept {
-    __m512 x = _mm512_maskz_loadu_ps(lanes, input.in + at);
-    if constexpr (kResidual) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, input.residual + at));
+  template <bool kResidual>
+  static Bits load(const SelectInput& input, std::uint64_t at, std::uint64_t count = kLanes) noexcept {
+    const __mmask16 first = first_lanes(count);
+    __m512 x = _mm512_maskz_loadu_ps(first, input.in + at);
+    if constexpr (kResidual) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(first, input.residual + at));
     return _mm512_castps_si512(x);
   }
-
-  __mmask16 positive(__m512i x) const noexcept { return _mm512_cmpgt_epi32_mask(x, below[0]); }
-  __mmask16 negative(__m512i x) const noexcept { return _mm512_cmpgt_epu32_mask(x, below[1]); }
-
-  // The candidates of both signs among 64 elements. Leaves x in its place.
-  void look_at(std::uint64_t at, std::uint64_t* found) const noexcept {
-    for (unsigned i = 0; i < 4; ++i) {
-      const __m512i x = x_bits(at + i * kLanes, 0xFFFF);
-      // Where nothing is kept there is no place to point at either.
-      if constexpr (kLeft == Left::kStored) {
-        _mm512_storeu_ps(input.left + at + i * kLanes, _mm512_castsi512_ps(x));
-      } else if constexpr (kLeft == Left::kStreamed) {
-        _mm512_stream_ps(input.left + at + i * kLanes, _mm512_castsi512_ps(x));
-      }
-      found[0] |= std::uint64_t{positive(x)} << (i * kLanes);
-      found[1] |= std::uint64_t{negative(x)} << (i * kLanes);
-    }
+  static void store(float* to, Bits x) noexcept { _mm512_storeu_ps(to, _mm512_castsi512_ps(x)); }
+  static void stream(float* to, Bits x) noexcept { _mm512_stream_ps(to, _mm512_castsi512_ps(x)); }
+  static void store_first(float* to, Bits x, std::uint64_t count) noexcept {
+    _mm512_mask_storeu_ps(to, first_lanes(count), _mm512_castsi512_ps(x));
   }
 
-  // Appends those of up to 16 elements; the zeros behind them are none.
-  void append(std::uint64_t at, __mmask16 lanes) const noexcept {
-    const __m512i x = x_bits(at, lanes);
+  __mmask16 positive(Bits x) const noexcept { return _mm512_cmpgt_epi32_mask(x, below[0]); }
+  __mmask16 negative(Bits x) const noexcept { return _mm512_cmpgt_epu32_mask(x, below[1]); }
+
+  // A zero is none.
+  void append(Candidates* lists, std::uint64_t at, Bits x) const noexcept {
     const __mmask16 chosen[2] = {positive(x), negative(x)};
     const __m512i first = _mm512_set1_epi32(static_cast<int>(static_cast<std::uint32_t>(at)));
     const __m512i positions = _mm512_add_epi32(lane_numbers(), first);
@@ -75,65 +65,13 @@ struct Scan {
     }
   }
 
-  // Appends few candidates, of whole groups.
-  void append(std::uint64_t at, unsigned groups, unsigned sign,
-              const std::uint64_t (*found)[2]) const noexcept {
-    Candidates& list = lists[sign];
-    std::uint64_t end = list.count;
-    for (unsigned i = 0; i < groups; ++i) {
-      end += set_bits(found[i][sign], static_cast<std::uint32_t>(at + i * kGroup), list.positions + end);
-    }
-    for (std::uint64_t i = list.count; i < end; ++i) {
-      const std::uint32_t position = list.positions[i];
-      float x = input.in[position];
-      if constexpr (kResidual) x += input.residual[position];
-      list.magnitudes[i] = bit_cast<std::uint32_t>(x) & kMagnitudeMask;
-    }
-    list.count = end;
-  }
-
-  void run(const Block& block) const noexcept {
-    std::uint64_t found[kSelectBlock / kGroup][2] = {};
-    const unsigned groups = block.count / kGroup;
-    std::uint32_t all = 0;
-    for (unsigned i = 0; i < groups; ++i) {
-      look_at(block.at + i * kGroup, found[i]);
-      all += popcount(found[i][0]) + popcount(found[i][1]);
-    }
-    const std::uint64_t end = block.at + block.count;
-    std::uint64_t at = block.at + groups * kGroup;
-    if (all > block.count / 8) {
-      for (std::uint64_t i = block.at; i < at; i += kLanes) append(i, 0xFFFF);
-    } else {
-      append(block.at, groups, 0, found);
-      append(block.at, groups, 1, found);
-    }
-    for (; at < end; at += kLanes) {
-      const __mmask16 lanes = first_lanes(end - at);
-      if constexpr (kLeft != Left::kNowhere) {
-        _mm512_mask_storeu_ps(input.left + at, lanes, _mm512_castsi512_ps(x_bits(at, lanes)));
-      }
-      append(at, lanes);
-    }
-  }
+  __m512i below[2];
 };
-
-template <bool kResidual, Left kLeft>
-void find(const SelectInput& input, const Block& block, Candidates* lists) noexcept {
-  const Scan<kResidual, kLeft> scan{input,
-                                    lists,
-                                    {_mm512_set1_epi32(static_cast<int>(block.below[0])),
-                                     _mm512_set1_epi32(static_cast<int>(block.below[1] | kSignBit))}};
-  scan.run(block);
-}
 
 }  // namespace
 
 void find_candidates(const SelectInput& input, const Block& block, Candidates* lists) {
-  if (input.residual == nullptr) return find<false, Left::kNowhere>(input, block, lists);
-  if (input.left == nullptr) return find<true, Left::kNowhere>(input, block, lists);
-  if (!block.streamed) return find<true, Left::kStored>(input, block, lists);
-  return find<true, Left::kStreamed>(input, block, lists);
+  find_by<Lanes>(input, block, lists);
 }
 
 void end_stream() {

@@ -94,6 +94,27 @@ class PartCoder {
   const Kernels& kernels_;
 };
 
+// A codec whose parts are a PartCoder's.
+class PartCodec : public Codec {
+ protected:
+  PartCodec(const CodecInfo& info, const PartCoder& coder) noexcept : Codec(info), coder_(coder) {}
+
+  const PartCoder& coder() const noexcept { return coder_; }
+
+ private:
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const final {
+    return coder_.decode(in, out);
+  }
+  Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out, float scale) const final {
+    return coder_.decode_pairs(in, out, scale);
+  }
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const final {
+    return coder_.describe(in, count, sections);
+  }
+
+  PartCoder coder_;
+};
+
 // The coder of the codec `codec`, a name that lives as long as the program, with `values` and `positions` of
 // the spec. Errors: kInvalidArgument.
 Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target);

@@ -44,16 +44,16 @@ struct Staging {
   float values[kChunkPositions];
 };
 
-class ThresholdCodec final : public Codec {
+class ThresholdCodec final : public sparse::PartCodec {
  public:
-  ThresholdCodec(float t, const PartCoder& coder) noexcept : Codec(kInfo), t_(t), coder_(coder) {}
+  ThresholdCodec(float t, const PartCoder& coder) noexcept : PartCodec(kInfo, coder), t_(t) {}
 
-  std::string spec() const override { return "threshold:t=" + canonical_number(t_) + coder_.spec(); }
+  std::string spec() const override { return "threshold:t=" + canonical_number(t_) + coder().spec(); }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {
     if (part.count == 0) return {};
-    Sizes sizes = coder_.sizes_of_any(part.count);
+    Sizes sizes = coder().sizes_of_any(part.count);
     sizes.scratch_bytes = sizeof(Staging);
     return sizes;
   }
@@ -61,20 +61,20 @@ class ThresholdCodec final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const auto [first, second] = two_passes(part);
-    const std::uint32_t largest = coder_.kernels().sum_up(first);
+    const std::uint32_t largest = coder().kernels().sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
     auto& staging = *reinterpret_cast<Staging*>(exec.scratch.data());
     const auto least = std::bit_cast<std::uint32_t>(t_);
-    const ValueCode code = sparse::code_for(coder_.values(), largest >= least ? largest : 0);
+    const ValueCode code = sparse::code_for(coder().values(), largest >= least ? largest : 0);
     EncodedPart encoded{.scalar = std::bit_cast<std::uint32_t>(code.step)};
     for (std::uint64_t at = 0; at < part.count;) {
       const sparse::Collected found =
-          coder_.kernels().collect(second, at, least, staging.positions, staging.values);
+          coder().kernels().collect(second, at, least, staging.positions, staging.values);
       if (found.count == 0 && at > 0) {
         leave(part, at, found.next, {});
         break;
       }
-      coder_.append({staging.positions, staging.values, found.count}, code, out, encoded);
+      coder().append({staging.positions, staging.values, found.count}, code, out, encoded);
       leave(part, at, found.next, {staging.positions, staging.values, found.count});
       at = found.next;
     }
@@ -86,21 +86,12 @@ class ThresholdCodec final : public Codec {
              const sparse::Elements& sent) const {
     if (part.residual == nullptr) return;
     if (part.left == part.residual) {
-      coder_.kernels().add(part.in + begin, part.left + begin, end - begin);
+      coder().kernels().add(part.in + begin, part.left + begin, end - begin);
     }
-    coder_.kernels().subtract_elements(part.left, sent);
-  }
-
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    return coder_.decode(in, out);
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    return coder_.describe(in, count, sections);
+    coder().kernels().subtract_elements(part.left, sent);
   }
 
   float t_;
-  PartCoder coder_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {

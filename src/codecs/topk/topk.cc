@@ -101,19 +101,19 @@ class Merge {
   sparse::Threshold threshold_;
 };
 
-class Topk final : public Codec {
+class Topk final : public sparse::PartCodec {
  public:
-  Topk(float k, const PartCoder& coder) noexcept : Codec(kInfo), k_(k), coder_(coder) {}
+  Topk(float k, const PartCoder& coder) noexcept : PartCodec(kInfo, coder), k_(k) {}
 
-  std::string spec() const override { return "topk:k=" + canonical_number(k_) + coder_.spec(); }
+  std::string spec() const override { return "topk:k=" + canonical_number(k_) + coder().spec(); }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t elements = part.elements();
     if (elements == 0) return {};
-    if (elements > kMaxFractionElements) return coder_.sizes(1, elements);
+    if (elements > kMaxFractionElements) return coder().sizes(1, elements);
     const std::uint64_t kept = most_sent(part);
-    Sizes sizes = coder_.sizes(kept, elements);
+    Sizes sizes = coder().sizes(kept, elements);
     sizes.scratch_bytes = Selection::kLists * room(part, kept) * sizeof(std::uint32_t);
     return sizes;
   }
@@ -125,7 +125,7 @@ class Topk final : public Codec {
     if (keep > 0) choose(part, keep, chosen);
     // What isn't finite is larger than all else, so it was chosen.
     if (chosen.largest >= kInfinityBits) return not_finite();
-    const ValueCode code = sparse::code_for(coder_.values(), chosen.largest);
+    const ValueCode code = sparse::code_for(coder().values(), chosen.largest);
     if (part.view.has_keys()) {
       for (std::uint64_t i = 0; i < chosen.count; ++i) {
         chosen.positions[i] = part.view.keys[chosen.positions[i]];
@@ -135,24 +135,11 @@ class Topk final : public Codec {
     std::uint64_t at = 0;
     do {
       const std::uint64_t count = std::min<std::uint64_t>(chosen.count - at, sparse::kChunkPositions);
-      coder_.append({chosen.positions + at, chosen.values + at, count}, code, out, encoded);
+      coder().append({chosen.positions + at, chosen.values + at, count}, code, out, encoded);
       at += count;
     } while (at < chosen.count);
-    sparse::leave_unsent(coder_.kernels(), part, {chosen.positions, chosen.values, chosen.count});
+    sparse::leave_unsent(coder().kernels(), part, {chosen.positions, chosen.values, chosen.count});
     return encoded;
-  }
-
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    return coder_.decode(in, out);
-  }
-
-  Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out,
-                                        float scale) const override {
-    return coder_.decode_pairs(in, out, scale);
-  }
-
-  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    return coder_.describe(in, count, sections);
   }
 
   // k of all elements, but no more than are given.
@@ -166,7 +153,7 @@ class Topk final : public Codec {
 
   // Of each sign the largest, then of both.
   void choose(const PartSource& part, std::uint64_t keep, Selection& chosen) const {
-    const sparse::Kernels& kernels = coder_.kernels();
+    const sparse::Kernels& kernels = coder().kernels();
     float* const left = part.left != part.residual ? part.left : nullptr;
     kernels.select({part.in, part.residual, left, part.count, keep}, chosen.positive, chosen.negative,
                    chosen.spare());
@@ -184,7 +171,6 @@ class Topk final : public Codec {
   }
 
   float k_;
-  PartCoder coder_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {

@@ -1,4 +1,4 @@
-"""What all ranks of a job must have alike, as one record, whichever door they come through.
+"""What all ranks of a job must have alike, as one record, whichever call they make.
 
 It travels as a text of at most `TEXT_BYTES`, which is equal where the records are: long values, and
 the list of a model's tensors, stand in it with a digest of all that they are.
@@ -25,7 +25,7 @@ class Terms:
     """A rank's record.
 
     Args:
-        door: how it comes in, "register" for instance.
+        door: the call, such as "register".
         tensors: of the model, a line for each, in the model's order; see `tensor_line`.
         settings: by name; values that are equal have the same str().
     """

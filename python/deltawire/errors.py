@@ -41,7 +41,7 @@ class DTypeError(DeltawireError, TypeError):
     """A dtype or device that deltawire doesn't carry."""
 
 
-# The core's advice about steps that are not finite: a setting that the caller may not have.
+# The core's advice about steps that are not finite: its own setting, which a caller may not have.
 _LET_PASS = (
     "; mend the input, or let such steps pass (nonfinite)",
     ", or let such steps pass (nonfinite)",

@@ -135,7 +135,7 @@ def _ratio(sums: dict) -> float | None:
 
 
 def metrics_of(history: History, session) -> dict[str, Any]:
-    """A door's `metrics()`: of its steps, its links and its memory (`Session.metrics`)."""
+    """The metrics of steps, links and memory: see `BaseSession.metrics`."""
     sent, received = session.traffic()
     memory = session.memory()
     return {

@@ -53,7 +53,7 @@ class ClosesAtEnd:
         self.close()
 
 
-class _Doors:
+class _OpenSessions:
     """All that are open in this process. A forked child has no part in its parent's."""
 
     def __init__(self) -> None:
@@ -61,26 +61,26 @@ class _Doors:
         self.closes_at_exit = False
 
 
-_doors = _Doors()
-os.register_at_fork(after_in_child=_doors.__init__)
+_sessions = _OpenSessions()
+os.register_at_fork(after_in_child=_sessions.__init__)
 
 
-def leave_at_exit(door) -> None:
-    """Calls door.leave() at the end of the process, unless it is forgotten before."""
-    _doors.open.add(door)
-    if not _doors.closes_at_exit:
+def leave_at_exit(session) -> None:
+    """Calls session.leave() at the end of the process, unless it is forgotten before."""
+    _sessions.open.add(session)
+    if not _sessions.closes_at_exit:
         # For children of multiprocessing: those that were forked leave without atexit.
         multiprocessing.util.Finalize(None, _leave_all, exitpriority=100)
-        _doors.closes_at_exit = True
+        _sessions.closes_at_exit = True
 
 
-def forget(door) -> None:
+def forget(session) -> None:
     """It has closed."""
-    _doors.open.discard(door)
+    _sessions.open.discard(session)
 
 
 @atexit.register
 def _leave_all() -> None:
     """The sessions' threads must be gone before the interpreter is: they call it."""
-    for door in list(_doors.open):
-        door.leave()
+    for session in list(_sessions.open):
+        session.leave()

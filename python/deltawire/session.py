@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltawire import _core, arguments, arrays
-from deltawire.door import Door
+from deltawire.base_session import BaseSession
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import (
@@ -19,7 +19,7 @@ from deltawire.leaving import (
 from deltawire.policy import Policy, spec_of
 
 
-class Session(ClosesAtEnd, Door):
+class Session(ClosesAtEnd, BaseSession):
     """One rank of a job: `all_reduce` replaces arrays by their mean over all ranks.
 
     Every rank makes one and calls the same members in the same order with the same names and

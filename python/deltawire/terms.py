@@ -25,7 +25,7 @@ class Terms:
     """A rank's record.
 
     Args:
-        door: how it comes in, "register" for instance.
+        door: the call, such as "register".
         tensors: of the model, a line for each, in the model's order; see `tensor_line`.
         settings: by name; values that are equal have the same str().
     """

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.door import Door
+from deltawire.base_session import BaseSession
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
@@ -21,7 +21,7 @@ from deltawire.torch.metrics.explanation import Explanation, TensorRow, explanat
 logger = logging.getLogger("deltawire")
 
 
-class Participant(ClosesAtEnd, Door):
+class Participant(ClosesAtEnd, BaseSession):
     """A rank's part in an exchange.
 
     Attributes:

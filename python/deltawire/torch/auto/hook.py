@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.door import STATE_VERSION
+from deltawire.base_session import STATE_VERSION
 from deltawire.errors import check_state_given
 from deltawire.history import History
 from deltawire.torch.auto import decision as decisions

@@ -164,11 +164,11 @@ def _check_whole(name: str, parameter: torch.Tensor) -> None:
         )
 
 
-def check_is_optimizer(optimizer: object, door: str = "LocalSteps") -> None:
+def check_is_optimizer(optimizer: object, owner: str = "LocalSteps") -> None:
     """Raises DTypeError for anything but a torch.optim.Optimizer."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise DTypeError(
-            f"{door} takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
+            f"{owner} takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
             "InvalidArgument",
         )
 

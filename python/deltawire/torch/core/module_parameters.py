@@ -20,15 +20,15 @@ class ModuleParameters:
 
     Args:
         module: the model.
-        door: the class that exchanges the parameters, for messages.
+        owner: the class that exchanges the parameters, for messages.
         ignored: names of parameters to be ignored.
     """
 
     def __init__(
-        self, module: torch.nn.Module, door: str = "", ignored: Container[str] = ()
+        self, module: torch.nn.Module, owner: str = "", ignored: Container[str] = ()
     ) -> None:
         self._module = module
-        self._door = door
+        self._owner = owner
         self._ignored = ignored
         self._tree: list[_Node] = []
         self._walk()
@@ -83,15 +83,15 @@ class ModuleParameters:
                     continue
                 if dtype is None:
                     what = (
-                        f"requires gradients, but {self._door} doesn't exchange it: it was frozen, "
-                        "another tensor or not there"
+                        f"requires gradients, but {self._owner} doesn't exchange it: it was "
+                        "frozen, another tensor or not there"
                     )
                 else:
                     what = f"is {parameter.dtype}, but was {dtype}"
                 raise make_error(
                     "State",
                     f"parameter '{wrappers.plain_name(node.name_of(key))}' {what} when "
-                    f"{self._door} was made, and would differ between ranks; {advice}",
+                    f"{self._owner} was made, and would differ between ranks; {advice}",
                 )
 
     def _is_trained(self, node: "_Node", key: str, parameter: torch.Tensor | None) -> bool:

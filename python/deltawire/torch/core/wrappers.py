@@ -50,23 +50,23 @@ def has_fsdp2(model: object) -> bool:
     return isinstance(model, torch.nn.Module) and any(map(is_fsdp2, model.modules()))
 
 
-def check_bare(model: object, door: str = "LocalSteps") -> None:
+def check_bare(model: object, owner: str = "LocalSteps") -> None:
     """Raises DTypeError unless it is a module that exchanges nothing by itself."""
     if not isinstance(model, torch.nn.Module):
         raise DTypeError(
-            f"{door} takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
+            f"{owner} takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
         )
     for name, module in model.named_modules():
         where = f"its module '{plain_name(name)}'" if name else "this"
         if isinstance(module, DistributedDataParallel):
             raise DTypeError(
-                f"{door} takes the bare module, and {where} is a DistributedDataParallel, "
+                f"{owner} takes the bare module, and {where} is a DistributedDataParallel, "
                 "which averages gradients in every step; pass model.module",
                 "InvalidArgument",
             )
         if (does := _exchanging(module)) is not None:
             raise DTypeError(
-                f"{door} takes the bare module, and {where} is a {type(module).__name__}: "
+                f"{owner} takes the bare module, and {where} is a {type(module).__name__}: "
                 f"{does}; leave it out",
                 "InvalidArgument",
             )

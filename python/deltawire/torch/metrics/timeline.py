@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from deltawire.door import Door
+from deltawire.base_session import BaseSession
 from deltawire.errors import make_error
 from deltawire.history import BucketRecord
 
 
-def timeline(hook: Door, path: str | os.PathLike) -> Path:
+def timeline(hook: BaseSession, path: str | os.PathLike) -> Path:
     """Writes a timeline of the last step: when each bucket was ready, encoded, exchanged and
     decoded on every rank. The trace-event format opens in https://ui.perfetto.dev and
     chrome://tracing.

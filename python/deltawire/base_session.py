@@ -1,4 +1,4 @@
-"""The base of every interface to an exchange: records, the first error, and its states' owner."""
+"""The base of everything that exchanges: records, the first error, and where its states belong."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ STATE_VERSION = 1
 _SAME_PLACE = "load the state of the same job and rank, or start without"
 
 
-class Door:
-    """A rank's way into an exchange.
+class BaseSession:
+    """A rank's part in an exchange.
 
     Attributes:
         rank, world_size: of this rank, and how many there are.
@@ -35,7 +35,7 @@ class Door:
         return self._spec
 
     def _state_place(self) -> dict[str, Any]:
-        """Where a state of this rank belongs."""
+        """What identifies this rank in a state."""
         return {
             "version": self._state_version,
             "spec": self.spec,
@@ -46,12 +46,12 @@ class Door:
     def _check_place(
         self, state: dict, counts: tuple[str, ...], also: tuple[str, ...] = ()
     ) -> None:
-        """Raises InvalidArgumentError where a state lacks a key, or belongs elsewhere.
+        """Raises InvalidArgumentError if a state lacks a key or belongs elsewhere.
 
         Args:
             state: as loaded.
-            counts: its whole numbers, 0 or more.
-            also: further keys that it must have.
+            counts: keys of integers >= 0.
+            also: further required keys.
         """
         check_state_given(state)
         place = self._state_place()
@@ -71,38 +71,39 @@ class Door:
 
     @property
     def last_error(self) -> DeltawireError | None:
-        """The first error, typed; None if there was none."""
+        """The first error, or None."""
         return self._history.last_error
 
     @property
     def closed(self) -> bool:
-        """True after `close()`, and for `LocalSteps`, which a failure closes, after one."""
+        """True after `close()`; for `LocalSteps`, which a failure closes, also after one."""
         return self._session.closed
 
     @property
     def step_records(self) -> list[dict]:
-        """Records of the latest 4,096 steps (for `LocalSteps`: rounds), oldest first: dicts with
+        """The latest 4,096 steps (of `LocalSteps`: rounds), oldest first, as dicts of
 
         - buckets, elements;
         - encode_ms, exchange_ms (waiting for others), decode_ms;
-        - bytes_sent: of this rank's messages with headers, every copy counted;
-        - raw_bytes: of the same messages as bare values, 4 bytes per element, 2 of bfloat16 and
-          float16. In the mean over the N ranks, "direct" and "ring" send each element 2 (N-1) / N
+        - bytes_sent: this rank's messages with their headers, every copy counted;
+        - raw_bytes: the same messages as bare values, 4 bytes an element, 2 of bfloat16 and
+          float16. On average over the N ranks, "direct" and "ring" send each element 2 (N-1) / N
           times; "gather" sends it N-1 times on each;
-        - ratio: raw_bytes / bytes_sent, how many times smaller; None if nothing was sent (a single
+        - ratio: raw_bytes / bytes_sent, the compression ratio; None if nothing was sent (a single
           rank). A round counts once, however many local steps it has;
-        - digest: an int, of the step's means, equal on all ranks;
+        - digest: an int made of the step's means, equal on all ranks;
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
         - for a round also local_steps, and the fragment of the model that was exchanged.
         """
         return list(self._history.records)
 
     def metrics(self) -> dict[str, Any]:
-        """The last step's record (see `step_records`), the same keys summed over all steps as
-        `total_...` (`total_ratio`: the sums' ratio), `steps` (for `LocalSteps`: rounds), how
-        many of them were `nonfinite_steps`, and the links' `traffic_bytes_sent` and
-        `traffic_bytes_received` (transport headers and control messages included). Further memory:
-        `residual_bytes`, `staging_bytes` (where means are formed and messages received),
-        `message_bytes` (encoded here, until the step ends) and `peak_memory_bytes`, the peak
-        of all three together."""
+        """The last step's record (see `step_records`); the sums of the same keys over all steps as
+        `total_...` (`total_ratio`: the ratio of the sums); `steps` (of `LocalSteps`: rounds), and
+        `nonfinite_steps` among them; `traffic_bytes_sent` and `traffic_bytes_received` on the links
+        (with transport headers and control messages). Memory in addition to the model's own:
+        `residual_bytes`, `staging_bytes` (for forming means and incoming messages),
+        `message_bytes` (messages encoded here, until the step ends) and `peak_memory_bytes`, the
+        maximum of the three together.
+        """
         return metrics_of(self._history, self._session)

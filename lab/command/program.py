@@ -1,17 +1,35 @@
-"""What the programs here have in common: how they read their command line, and how they end."""
+"""A command-line program: how it reads its arguments, and how it ends."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 
 def make_parser(program: str, text: str) -> argparse.ArgumentParser:
-    """For `python -m PROGRAM`; its help begins with `text`, line by line as it stands."""
+    """For `python -m PROGRAM`; its help begins with `text`, whose lines stay as they are."""
     return argparse.ArgumentParser(
         prog=f"python -m {program}",
         description=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def main_of(
+    program: str,
+    parse: Callable[[list[str]], Any],
+    run: Callable[[Any], int | None],
+    *failures: type[Exception],
+) -> Callable[[list[str] | None], int]:
+    """The `main` of `python -m PROGRAM`: it parses the arguments (None: the command line's), runs,
+    and returns the exit status, see `exit_status`."""
+
+    def main(arguments: list[str] | None = None) -> int:
+        given = parse(sys.argv[1:] if arguments is None else arguments)
+        return exit_status(program, lambda: run(given), *failures)
+
+    return main
 
 
 def exit_status(
@@ -20,8 +38,8 @@ def exit_status(
     *failures: type[Exception],
     interrupted: str = "interrupted",
 ) -> int:
-    """Runs `work`: what it gives, or 0. Where it raises one of `failures` 1, after Ctrl-C 130, and
-    a line on standard error that says why."""
+    """Does the work and returns its result, or 0 for None. If it raises one of `failures`, returns
+    1; after Ctrl-C, 130. A line on standard error says why."""
     try:
         return work() or 0
     except failures as cause:
@@ -30,3 +48,24 @@ def exit_status(
     except KeyboardInterrupt:
         print(f"{program}: {interrupted}", file=sys.stderr)
         return 130
+
+
+def measure_and_show(
+    program: str,
+    measure: Callable[[list], int | None],
+    show: Callable[[list], str],
+    *failures: type[Exception],
+) -> int:
+    """As `exit_status`, for hours of work: `measure` appends what it has found to a list, which is
+    shown in the end, also after a failure, SIGTERM or Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    found: list = []
+    status = exit_status(
+        program,
+        lambda: measure(found),
+        *failures,
+        interrupted="interrupted; finished results are kept",
+    )
+    if found:
+        print(show(found))
+    return status

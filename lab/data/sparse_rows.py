@@ -1,13 +1,12 @@
-"""Sparse data sets in the text format of LIBSVM: `label index:value index:value ...`, an example a
-line, indices from 1 and ascending. Plain, or packed with xz."""
+"""Sparse data sets in LIBSVM's text format: `label index:value index:value ...`, one example a
+line, with indices from 1 in ascending order."""
 
 import dataclasses
-import lzma
 from pathlib import Path
 
 import numpy as np
 
-from lab.data.images import DataError
+from lab.data.images import DataError, read_packed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +16,8 @@ class SparseRows:
     Attributes:
         labels: float64 of shape (rows,), -1 or 1.
         begin: int64 of shape (rows + 1,).
-        columns, values: int64 from 0 on, and float64; of equal length.
-        features: columns that there are; `columns` are below it.
+        columns, values: int64 from 0, and float64; of equal length.
+        features: the number of columns.
     """
 
     labels: np.ndarray
@@ -34,32 +33,49 @@ class SparseRows:
 
 
 def load_sparse_rows(path: Path, features: int = 0) -> SparseRows:
-    """Reads a file. Rows are scaled to length 1; of more than two labels the lower half is -1.
+    """Reads a file, or the same one with .xz behind its name. Rows are scaled to length 1; if there
+    are more than two labels, the lower half is -1.
 
     Raises:
-        DataError: it is missing, or damaged.
+        DataError: it is missing or damaged.
     """
     try:
-        data = path.read_bytes()
-        text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode("ascii")
-        return _rows_of([line.split() for line in text.splitlines() if line.strip()], features)
-    except (OSError, lzma.LZMAError, ValueError) as cause:
+        if path.suffix == ".xz":
+            path = path.with_suffix("")
+        return _parse(read_packed(path).decode("ascii"), features)
+    except ValueError as cause:
         raise DataError(f"{path}: {cause}; give a file in LIBSVM's format") from cause
 
 
-def _rows_of(lines: list[list[str]], features: int) -> SparseRows:
-    if not lines:
+def _parse(text: str, features: int) -> SparseRows:
+    labels, begin, columns, values = [], [0], [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        label, *pairs = line.split()
+        try:
+            labels.append(float(label))
+            for pair in pairs:
+                column, value = pair.split(":")
+                columns.append(int(column) - 1)
+                values.append(float(value))
+        except ValueError as cause:
+            raise ValueError(f"line {number} is no row ({cause})") from cause
+        begin.append(len(columns))
+    if not labels:
         raise ValueError("no examples")
-    labels = np.array([float(line[0]) for line in lines])
-    pairs = [pair.split(":") for line in lines for pair in line[1:]]
-    columns = np.array([int(column) for column, _ in pairs], np.int64) - 1
-    values = np.array([float(value) for _, value in pairs])
-    begin = np.cumsum([0] + [len(line) - 1 for line in lines])
+    return _scaled(np.array(labels), np.array(begin), np.array(columns), np.array(values), features)
+
+
+def _scaled(
+    labels: np.ndarray, begin: np.ndarray, columns: np.ndarray, values: np.ndarray, features: int
+) -> SparseRows:
+    columns = columns.astype(np.int64)
     if columns.size and columns.min() < 0:
         raise ValueError("an index below 1")
-    rows = np.repeat(np.arange(len(lines)), np.diff(begin))
-    lengths = np.sqrt(np.bincount(rows, values**2, len(lines)))
-    values /= np.maximum(lengths, np.finfo(np.float64).tiny)[rows]
+    rows = np.repeat(np.arange(len(labels)), np.diff(begin))
+    lengths = np.sqrt(np.bincount(rows, values**2, len(labels)))
+    values = values / np.maximum(lengths, np.finfo(np.float64).tiny)[rows]
     kinds = np.unique(labels)
     signs = np.where(labels >= kinds[len(kinds) // 2], 1.0, -1.0)
     return SparseRows(signs, begin, columns, values, max(features, int(columns.max(initial=0)) + 1))

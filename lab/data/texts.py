@@ -1,7 +1,5 @@
-"""The data sets that the recordings train on, as files of a folder: each plain or, with .xz behind
-its name, compressed."""
+"""Texts as numbers of their characters or words; each file plain or compressed as .xz."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -28,39 +26,6 @@ def read_words(folder: Path, vocabulary: int) -> np.ndarray:
     renumbered = np.full(len(known), vocabulary - 1, np.int64)
     renumbered[kept] = np.arange(len(kept))
     return renumbered[numbers]
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Sparse rows: row i has labels[i], and columns and values from starts[i] to starts[i + 1].
-
-    Attributes:
-        columns: int64, from 0.
-        values: float32; each row has the length 1.
-    """
-
-    labels: np.ndarray
-    starts: np.ndarray
-    columns: np.ndarray
-    values: np.ndarray
-
-
-def read_rows(folder: Path) -> Rows:
-    """20news-bydate.train.libsvm, "LABEL column:count ...", columns from 1; each row is divided by
-    its length. Raises DataError."""
-    path = folder / "libsvm" / "20news-bydate.train.libsvm"
-    labels, starts, columns, values = [], [0], [], []
-    try:
-        for line in _text(path).splitlines():
-            label, *pairs = line.split()
-            numbers = np.array([pair.split(":") for pair in pairs], np.float64).reshape(-1, 2)
-            labels.append(int(label))
-            columns.append(numbers[:, 0].astype(np.int64) - 1)
-            values.append((numbers[:, 1] / np.linalg.norm(numbers[:, 1])).astype(np.float32))
-            starts.append(starts[-1] + len(numbers))
-    except ValueError as cause:
-        raise DataError(f"{path}: line {len(labels) + 1} is no row of libsvm ({cause})") from cause
-    return Rows(np.array(labels), np.array(starts), np.concatenate(columns), np.concatenate(values))
 
 
 def _text(path: Path) -> str:

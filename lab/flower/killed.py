@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "examples" / "flower"
@@ -187,10 +187,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
-    """Runs and prints."""
-    return exit_status("lab.flower.killed", lambda: run(parse(argv)), LabError)
+main = main_of("lab.flower.killed", parse, run, LabError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

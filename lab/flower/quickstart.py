@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "pytorchexample"
@@ -165,10 +165,8 @@ def run(given: argparse.Namespace) -> None:
     print(table_text(found["plain"], found["compressed"]))
 
 
-def main(argv: list[str]) -> int:
-    """Runs and prints."""
-    return exit_status("lab.flower.quickstart", lambda: run(parse(argv)), QuickstartError)
+main = main_of("lab.flower.quickstart", parse, run, QuickstartError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -15,6 +15,7 @@ from lab.data.batches import Batches, scale
 from lab.data.cifar import FOLDER, read_batch
 from lab.data.idx import DEBIAN_FASHION_MNIST, load_image_set
 from lab.data.images import data_folder
+from lab.data.sparse_rows import load_sparse_rows
 from lab.models.lenet import LeNet5
 from lab.models.networks import (
     CharacterTransformer,
@@ -192,16 +193,17 @@ def _transformer(size: str, seed: int) -> Training:
 
 def _logistic(size: str, seed: int) -> Training:
     batch = {"full": 256, "small": 32, "large": 256}[size]
-    rows = texts.read_rows(data_folder())
-    labels = torch.from_numpy((rows.labels > 10).astype(np.float32))
+    rows = load_sparse_rows(data_folder() / "libsvm" / "20news-bydate.train.libsvm")
+    labels = torch.from_numpy((rows.labels > 0).astype(np.float32))  # the last ten groups are 1
+    values = rows.values.astype(np.float32)
     network, chance = SparseLogisticRegression(_COLUMNS), np.random.default_rng(seed)
 
     def batch_at(step: int) -> Batch:
         chosen = chance.integers(0, len(labels), batch)
-        ranges = [np.arange(rows.starts[row], rows.starts[row + 1]) for row in chosen]
+        ranges = [np.arange(rows.begin[row], rows.begin[row + 1]) for row in chosen]
         places = np.concatenate(ranges)
         starts = np.cumsum([0, *map(len, ranges[:-1])])
-        row_arguments = (rows.columns[places], starts, rows.values[places])
+        row_arguments = (rows.columns[places], starts, values[places])
         return tuple(map(torch.from_numpy, row_arguments)), labels[chosen]
 
     words = (

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.models.trainings import SIZES, TRAININGS, Training, make_optimizer, make_training
 from lab.probes.ceilings.contestants import PLAIN
 from lab.ranks.launcher import Launcher, RanksFailed
@@ -158,10 +158,7 @@ def run(given: argparse.Namespace) -> None:
         )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with a table, 1 without."""
-    given = parse(sys.argv[1:] if arguments is None else arguments)
-    return exit_status("lab.probes.equal_steps", lambda: run(given), RanksFailed)
+main = main_of("lab.probes.equal_steps", parse, run, RanksFailed)
 
 
 if __name__ == "__main__":

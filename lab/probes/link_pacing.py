@@ -20,7 +20,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.ranks.launcher import Launcher, RanksFailed
 from lab.ranks.links import Link, parse_link, ring_bytes
 from lab.ranks.namespaces import NamespaceError, Namespaces
@@ -133,8 +133,8 @@ def run(given: argparse.Namespace) -> None:
         )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0, or 1 where nothing could be measured."""
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
     parser = make_parser("lab.probes.link_pacing", __doc__)
     parser.add_argument("--link", type=parse_link, default=parse_link("10mbit"))
     parser.add_argument("--turns", type=int, default=5, help="timed exchanges; default 5")
@@ -144,7 +144,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.turns < 1 or given.link.bytes_per_second is None:
         parser.error("--turns is at least 1, and --link a rate")
-    return exit_status("lab.probes.link_pacing", lambda: run(given), NamespaceError, RanksFailed)
+    return given
+
+
+main = main_of("lab.probes.link_pacing", parse, run, NamespaceError, RanksFailed)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lab.command.paths import DELTAWIRE
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.batches import Batches
 from lab.data.images import DataError
 from lab.demo.methods import PLAIN
@@ -136,15 +136,18 @@ def run(given: argparse.Namespace) -> None:
     print(table(results, planner, shares))
 
 
-def main() -> int:
-    """Exit status: 0 with a table, 1 without."""
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
     parser = make_parser("lab.probes.plan_check", __doc__)
     parser.add_argument("results", type=Path, help="a demo's results.json")
     parser.add_argument("--input", type=Path, required=True, help="a trace of its network")
     parser.add_argument("--program", type=Path, default=DELTAWIRE)
-    given = parser.parse_args()
-    failures = (OSError, ValueError, KeyError, DataError, CheckFailed)
-    return exit_status("lab.probes.plan_check", lambda: run(given), *failures)
+    return parser.parse_args(arguments)
+
+
+main = main_of(
+    "lab.probes.plan_check", parse, run, OSError, ValueError, KeyError, DataError, CheckFailed
+)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import deltawire
 import numpy as np
 import torch
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.evaluate import Evaluator
@@ -84,12 +84,8 @@ def run(given: argparse.Namespace) -> None:
         print(f"{spec:32} {100 * right:6.1f} %  {bits:7.3f} bits", flush=True)
 
 
-def main(argv: list[str]) -> int:
-    """Trains once for each codec and prints a line for each."""
-    given = parse(argv)
-    failures = (DataError, deltawire.DeltawireError)
-    return exit_status("lab.probes.single_process", lambda: run(given), *failures)
+main = main_of("lab.probes.single_process", parse, run, DataError, deltawire.DeltawireError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -17,7 +17,7 @@ import deltawire.torch
 import torch
 from deltawire import DeltawireError
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.images import DataError
 from lab.models.trainings import OPTIMIZERS, SIZES, TRAININGS, make_optimizer, make_training
 
@@ -89,21 +89,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def record_all(settings: argparse.Namespace) -> None:
-    """All trainings that were asked for."""
+def run(settings: argparse.Namespace) -> None:
+    """Trains and records everything that was asked for."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    print(f"PyTorch {torch.__version__}, {settings.size} size, seed {settings.seed}", flush=True)
     for name in list(TRAININGS) if settings.name == "all" else [settings.name]:
         for optimizer_name in settings.optimizers:
             record(name, optimizer_name, settings)
 
 
-def main(arguments: list[str]) -> int:
-    """Trains and records; the exit status."""
-    settings = parse(arguments)
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    print(f"PyTorch {torch.__version__}, {settings.size} size, seed {settings.seed}", flush=True)
-    return exit_status("lab.traces", lambda: record_all(settings), DataError, DeltawireError)
+main = main_of("lab.traces", parse, run, DataError, DeltawireError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -20,6 +20,7 @@ tensors, are left out; `deltawire inspect` says how large they are.
   code of one symbol after another takes (rANS comes near it), and the best Huffman code.
 """
 
+import argparse
 import collections
 import functools
 import heapq
@@ -37,7 +38,7 @@ import numpy as np
 from deltawire import DeltawireError
 
 from lab.command.paths import DELTAWIRE
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 
 MULTIPLIERS = ("1.00", "1.50", "1.75", "1.90")
 SHARES = (0.001, 0.01)
@@ -208,9 +209,9 @@ def row(trace: deltawire.Trace) -> dict[str, str]:
     return cells
 
 
-def run(folders: list[Path]) -> None:
+def run(given: argparse.Namespace) -> None:
     """Prints the table, a line for each trace."""
-    for i, folder in enumerate(folders):
+    for i, folder in enumerate(given.traces):
         trace = deltawire.read_trace(folder)
         if any(b - a != 1 for a, b in itertools.pairwise(trace.step_numbers)):
             print(f"{folder}: its steps are not all in a row: what waits in residuals is less")
@@ -220,13 +221,15 @@ def run(folders: list[Path]) -> None:
         print(f"| {' | '.join(cells.values())} |", flush=True)
 
 
-def main(arguments: list[str]) -> int:
-    """Prints a table in Markdown; the exit status."""
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
     parser = make_parser("lab.traces.figures", __doc__.split("\n\n")[0])
     parser.add_argument("traces", nargs="+", type=Path, help="folders of consecutive steps")
-    given = parser.parse_args(arguments)
-    return exit_status("lab.traces.figures", lambda: run(given.traces), DeltawireError)
+    return parser.parse_args(arguments)
+
+
+main = main_of("lab.traces.figures", parse, run, DeltawireError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

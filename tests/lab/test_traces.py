@@ -14,6 +14,7 @@ import deltawire  # noqa: E402
 
 from lab.data import texts  # noqa: E402
 from lab.data.images import DataError, data_folder  # noqa: E402
+from lab.data.sparse_rows import load_sparse_rows  # noqa: E402
 from lab.models import trainings  # noqa: E402
 from lab.models.networks import CharacterTransformer  # noqa: E402
 from lab.traces import __main__ as command  # noqa: E402
@@ -107,10 +108,14 @@ def test_characters_are_numbered(folder):
     assert "".join(sorted(set(TEXT))[i] for i in numbers) == TEXT
 
 
+def read_rows(folder):
+    return load_sparse_rows(folder / "libsvm" / "20news-bydate.train.libsvm")
+
+
 def test_rows_have_length_one(folder):
-    rows = texts.read_rows(folder)
-    assert rows.labels.tolist() == [1, 15, 20, 2]
-    assert rows.starts.tolist() == [0, 2, 3, 3, 4]
+    rows = read_rows(folder)
+    assert rows.labels.tolist() == [-1, 1, 1, -1]  # the lower half of the labels, and the upper
+    assert rows.begin.tolist() == [0, 2, 3, 3, 4]
     assert rows.columns.tolist() == [0, 4, 1, 130106]
     assert rows.values.tolist() == pytest.approx([0.6, 0.8, 1, 1])
 
@@ -121,14 +126,14 @@ def test_missing_and_damaged_data_is_named(folder, monkeypatch):
     (folder / "wikitext-2" / "wiki.valid.tokens").unlink()
     for read, name in (
         (texts.read_characters, "input.txt"),
-        (texts.read_rows, "20news"),
+        (read_rows, "20news"),
         (lambda path: texts.read_words(path, 10), "wiki.valid"),
     ):
         with pytest.raises(DataError, match=name):
             read(folder)
     (folder / "libsvm" / "20news-bydate.train.libsvm.xz").write_bytes(lzma.compress(b"1 5\n"))
     with pytest.raises(DataError, match="line 1"):
-        texts.read_rows(folder)
+        read_rows(folder)
     assert command.main(["lstm", "--out", str(folder / "out")]) == 1
     monkeypatch.delenv("DELTAWIRE_DATA")
     with pytest.raises(DataError, match="DELTAWIRE_DATA"):

@@ -17,6 +17,7 @@ token bucket for each rank in both directions), and "waited" is the part in whic
 stood still for an exchange (known for local steps alone).
 """
 
+import argparse
 import dataclasses
 import json
 import sys
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data import texts
 from lab.data.images import DataError, data_folder
 from lab.papers.diloco import training
@@ -70,7 +71,8 @@ def table_of(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def _settings(arguments: list[str]) -> tuple[Settings, Path | None]:
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
     parser = make_parser("lab.papers.diloco", __doc__)
     parser.add_argument("--ranks", type=int, default=4, help="default 4")
     parser.add_argument("--steps", type=int, default=300, help="of each rank; default 300")
@@ -81,13 +83,13 @@ def _settings(arguments: list[str]) -> tuple[Settings, Path | None]:
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     parser.add_argument("--link", type=parse_link, default="100mbit", help="e.g. 10mbit, or none")
     parser.add_argument("--json", type=Path, help="a file for the rows")
-    given = vars(parser.parse_args(arguments))
-    file = given.pop("json")
-    return Settings(**given), file
+    return parser.parse_args(arguments)
 
 
-def run(settings: Settings, file: Path | None) -> None:
+def run(given: argparse.Namespace) -> None:
     """Trains, and prints the table."""
+    file = given.json
+    settings = Settings(**{name: value for name, value in vars(given).items() if name != "json"})
     rows = []
     characters, kinds = texts.read_characters(data_folder())
     if len(characters) < training.SHORTEST_TEXT:
@@ -103,10 +105,7 @@ def run(settings: Settings, file: Path | None) -> None:
         file.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The program; its exit status."""
-    settings, file = _settings(sys.argv[1:] if arguments is None else arguments)
-    return exit_status("lab.papers.diloco", lambda: run(settings, file), DataError, RanksFailed)
+main = main_of("lab.papers.diloco", parse, run, DataError, RanksFailed)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,10 @@ import argparse
 import dataclasses
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import make_parser, measure_and_show
 from lab.papers.fastsgd.parts import PARTS, Study, name_of
 from lab.papers.fastsgd.trainings import Data, Training, TrainingFailed, run
 from lab.ranks.links import parse_link
@@ -106,6 +105,8 @@ def _words(training: Training) -> str:
 
 def measure(given: argparse.Namespace, page: list[str]) -> None:
     """Runs all parts over all links; what is done is on the page, and in files."""
+    scale = f"{given.rows:,} rows, {given.features:,} features, lr {given.lr:g}, L2 {given.l2:g}"
+    page += [f"# FastSGD's tables again: {scale}, {os.cpu_count()} cores", ""]
     data = Data(given.out, given.rows, given.seed)
     results = Results(given, data)
     for link in given.link:
@@ -119,21 +120,16 @@ def measure(given: argparse.Namespace, page: list[str]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with all parts, 1 where one failed, 130 after Ctrl-C."""
+    """Exit status: 0 with all parts, 1 if one failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     given.out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    scale = f"{given.rows:,} rows, {given.features:,} features, lr {given.lr:g}, L2 {given.l2:g}"
-    page = [f"# FastSGD's tables again: {scale}, {os.cpu_count()} cores", ""]
-    status = exit_status(
+    return measure_and_show(
         "lab.papers.fastsgd",
-        lambda: measure(given, page),
+        lambda page: measure(given, page),
+        "\n".join,
         TrainingFailed,
         NamespaceError,
-        interrupted="interrupted; what is done is kept",
     )
-    print("\n".join(page))
-    return status
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import deltawire
 import numpy as np
 
 from lab.command.paths import DELTAWIRE
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.images import DataError
 from lab.data.sparse_rows import SparseRows, load_sparse_rows
 
@@ -179,11 +179,8 @@ def run(given: argparse.Namespace) -> None:
     print(*report(measure(rows, given), rows.features), sep="\n")
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the figures; the exit status."""
-    given = parse(arguments)
-    return exit_status("lab.papers.fastsgd.key_bits", lambda: run(given), DataError)
+main = main_of("lab.papers.fastsgd.key_bits", parse, run, DataError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -24,7 +24,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.images import DataError
 from lab.data.sparse_rows import load_sparse_rows
 from lab.papers.fastsgd.key_bits import gradients
@@ -206,11 +206,8 @@ def run(given: argparse.Namespace) -> None:
         print(f"| {Path(name).name} | {keys:,} | {figures} |", flush=True)
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the figures; the exit status."""
-    given = parse(arguments)
-    return exit_status("lab.papers.fastsgd.key_codes", lambda: run(given), DataError, ValueError)
+main = main_of("lab.papers.fastsgd.key_codes", parse, run, DataError, ValueError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

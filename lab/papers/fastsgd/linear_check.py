@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from lab.command.paths import DELTAWIRE
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.papers.fastsgd import linear_codecs
 
 L2 = 1e-3
@@ -182,29 +182,6 @@ def check(name: str, path: Path, options: argparse.Namespace) -> bool:
     return near
 
 
-def main(arguments: list[str]) -> int:
-    """Exit status 0: all objectives within the tolerance."""
-    parser = make_parser("lab.papers.fastsgd.linear_check", __doc__)
-    parser.add_argument("sets", nargs="*", default=["a9a", "w8a"])
-    parser.add_argument(
-        "--codec", action="append", help="all, or a spec; again for more: their table"
-    )
-    parser.add_argument("--speed", action="store_true", help="rows a second instead")
-    parser.add_argument("--seeds", type=int, default=3, help="of the codecs' table")
-    parser.add_argument("--workers", type=int, default=1, help="beside scikit-learn")
-    parser.add_argument("--epochs", type=int, default=10, help="of the codecs' table")
-    parser.add_argument("--batch", type=float, default=0.02, help="of it, and of speeds")
-    options = parser.parse_args(arguments)
-    table = codec_table if options.codec else speed_table if options.speed else solver_table
-
-    def run() -> int:
-        with tempfile.TemporaryDirectory() as folder:
-            paths = {name: prepared(name, Path(folder)) for name in options.sets}
-            return table(paths, options)
-
-    return exit_status("lab.papers.fastsgd.linear_check", run, CheckFailed)
-
-
 def speed_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
     """Prints rows a second; the exit status."""
     from sklearn.linear_model import SGDClassifier
@@ -258,5 +235,31 @@ def codec_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
     return 0
 
 
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser("lab.papers.fastsgd.linear_check", __doc__)
+    parser.add_argument("sets", nargs="*", default=["a9a", "w8a"])
+    parser.add_argument(
+        "--codec", action="append", help="all, or a spec; again for more: their table"
+    )
+    parser.add_argument("--speed", action="store_true", help="rows a second instead")
+    parser.add_argument("--seeds", type=int, default=3, help="of the codecs' table")
+    parser.add_argument("--workers", type=int, default=1, help="in the comparison of solvers")
+    parser.add_argument("--epochs", type=int, default=10, help="of the codecs' table")
+    parser.add_argument("--batch", type=float, default=0.02, help="of it, and of speeds")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints a table; exit status 0: all objectives are within the tolerance."""
+    table = codec_table if options.codec else speed_table if options.speed else solver_table
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: prepared(name, Path(folder)) for name in options.sets}
+        return table(paths, options)
+
+
+main = main_of("lab.papers.fastsgd.linear_check", parse, run, CheckFailed)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

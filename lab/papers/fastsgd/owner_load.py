@@ -9,11 +9,14 @@ choose owners: ranges of keys, a hash of each key, and the deal that `direct` ma
 (docs/reference/format.md, "Parts").
 """
 
+import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from lab.command.program import make_parser
+from lab.command.program import main_of, make_parser
+from lab.data.images import DataError
 from lab.data.sparse_rows import SparseRows, load_sparse_rows
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -55,13 +58,17 @@ def batch_keys(rows: SparseRows, count: int, seed: int) -> np.ndarray:
     )
 
 
-def main() -> None:
-    """Prints the table."""
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
     parser = make_parser("lab.papers.fastsgd.owner_load", __doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--batch", type=float, default=0.1, help="rows of all ranks, a share")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints the table."""
     rows = load_sparse_rows(options.data)
     print("| ranks | rows | pairs | ranges: most, log2 | hash: most, log2 | dealt: most, log2 |")
     print("|---|---|---|---|---|---|")
@@ -73,5 +80,8 @@ def main() -> None:
         print(f"| {ranks} | {count} | {len(keys)} | " + " | ".join(cells) + " |")
 
 
+main = main_of("lab.papers.fastsgd.owner_load", parse, run, DataError)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

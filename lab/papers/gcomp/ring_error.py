@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from deltawire.torch import significance_of
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.lenet import make_lenet
@@ -126,6 +126,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run(given: argparse.Namespace) -> None:
     """Prints three lines."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
     ring = measure(load_image_set(given.data), given)
     print(f"one encoding:  {ring.encodings.line()}")
     print(f"mean of {given.ranks}:     {ring.means.line()}")
@@ -133,13 +135,8 @@ def run(given: argparse.Namespace) -> None:
     print(f"{bits:.3f} bits a value, {32 / bits:.3f} times smaller")
 
 
-def main(arguments: list[str]) -> int:
-    """Prints three lines; the exit status."""
-    given = parse(arguments)
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    return exit_status("lab.papers.gcomp.ring_error", lambda: run(given), DataError)
+main = main_of("lab.papers.gcomp.ring_error", parse, run, DataError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from deltawire.torch import significance_of
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.batches import Batches
 from lab.data.idx import DEBIAN_FASHION_MNIST, load_image_set
 from lab.data.images import DataError, ImageSet
@@ -207,6 +207,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run(settings: argparse.Namespace) -> None:
     """Prints the table, writes the JSON."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
     images = load_image_set(settings.data)
     rows = []
     for name in settings.optimizers:
@@ -218,13 +220,8 @@ def run(settings: argparse.Namespace) -> None:
     settings.json.write_text(json.dumps({**chosen, "rows": rows}, indent=2) + "\n")
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the table, writes the JSON; the exit status."""
-    settings = parse(arguments)
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    return exit_status("lab.papers.gcomp.significance_claim", lambda: run(settings), DataError)
+main = main_of("lab.papers.gcomp.significance_claim", parse, run, DataError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

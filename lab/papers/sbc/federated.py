@@ -22,7 +22,7 @@ import torch
 from deltawire import rounds
 from torch.nn.functional import cross_entropy
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.batches import scale
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet, data_folder
@@ -185,6 +185,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def run(given: argparse.Namespace) -> None:
     """Every row that is not there yet, then the table and the plot."""
+    torch.set_num_threads(1)  # a batch of 8 gains nothing from more
     rows = [row for row in TABLE if given.rows is None or row.name in given.rows]
     rows += GRID if given.grid else ()
     images = load_image_set(given.data or data_folder() / "mnist")
@@ -205,13 +206,8 @@ def run(given: argparse.Namespace) -> None:
     plot(found, given.out / "accuracy-bytes.svg")
 
 
-def main(argv: list[str]) -> int:
-    """Trains and prints."""
-    given = parse(argv)
-    torch.set_num_threads(1)  # a batch of 8 gains nothing from more
-    failures = (DataError, deltawire.DeltawireError)
-    return exit_status("lab.papers.sbc.federated", lambda: run(given), *failures)
+main = main_of("lab.papers.sbc.federated", parse, run, DataError, deltawire.DeltawireError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -17,7 +17,7 @@ import deltawire
 import numpy as np
 import torch
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.lenet import make_lenet
@@ -92,6 +92,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run(given: argparse.Namespace) -> None:
     """Prints a line for each marked step."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
     rows = measure(load_image_set(given.data), given)
     expected = expected_bits(given.share)
     print(f"expected of random positions: {expected:.2f} bits")
@@ -100,13 +102,8 @@ def run(given: argparse.Namespace) -> None:
         print(f"step {step}: golomb {golomb:.2f}, auto {auto:.2f} bits, {gain:+.1f} %")
 
 
-def main(arguments: list[str]) -> int:
-    """Prints a line for each marked step; the exit status."""
-    given = parse(arguments)
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    return exit_status("lab.papers.sbc.position_codes", lambda: run(given), DataError)
+main = main_of("lab.papers.sbc.position_codes", parse, run, DataError)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -14,13 +14,12 @@ worker.
 
 import argparse
 import json
-import signal
 import sys
 from pathlib import Path
 
 import deltawire
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import make_parser, measure_and_show
 from lab.models.trainings import SIZES, TRAININGS
 from lab.papers.threelc.cluster import Cluster, run_cluster
 from lab.papers.threelc.rows import rows_over, special_rows
@@ -97,20 +96,12 @@ def measure(given: argparse.Namespace, found: list[dict]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with all clusters, 1 where some failed, 130 after Ctrl-C."""
+    """Exit status: 0 with all clusters, 1 if some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    found: list[dict] = []
-    status = exit_status(
-        "lab.papers.threelc",
-        lambda: measure(given, found),
-        NamespaceError,
-        interrupted="interrupted; what is done is kept",
+    return measure_and_show(
+        "lab.papers.threelc", lambda found: measure(given, found), table_of, NamespaceError
     )
-    if found:
-        print(table_of(found))
-    return status
 
 
 if __name__ == "__main__":

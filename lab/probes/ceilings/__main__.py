@@ -18,11 +18,10 @@ gradients: with several it hangs on Gloo); any spec of deltawire's.
 
 import argparse
 import json
-import signal
 import sys
 from pathlib import Path
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import make_parser, measure_and_show
 from lab.models.trainings import SIZES, TRAININGS
 from lab.probes.ceilings.cells import Cell, run_cell
 from lab.probes.ceilings.contestants import check_name
@@ -83,20 +82,12 @@ def measure(given: argparse.Namespace, cells: list[dict]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with all cells, 1 where some failed, 130 after Ctrl-C."""
+    """Exit status: 0 with all cells, 1 if some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cells: list[dict] = []
-    status = exit_status(
-        "lab.probes.ceilings",
-        lambda: measure(given, cells),
-        NamespaceError,
-        interrupted="interrupted; what is done is kept",
+    return measure_and_show(
+        "lab.probes.ceilings", lambda found: measure(given, found), table_of, NamespaceError
     )
-    if cells:
-        print(table_of(cells))
-    return status
 
 
 if __name__ == "__main__":

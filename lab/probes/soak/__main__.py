@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lab.command.program import exit_status, make_parser
+from lab.command.program import main_of, make_parser
 from lab.probes.soak.rank import KINDS, MOMENTS, Fault, Order, Plan, Report, checkpoint, run_rank
 from lab.ranks.launcher import Launcher, RankEnded, RanksFailed
 
@@ -237,11 +237,8 @@ def run(given: argparse.Namespace) -> None:
         print(f"  errors seen: {dict(disturbed.codes)}", file=sys.stderr)
 
 
-def main(argv: list[str]) -> int:
-    """Prints a line of the table for each codec."""
-    given = parse(argv)
-    return exit_status("lab.probes.soak", lambda: run(given), SoakFailed)
+main = main_of("lab.probes.soak", parse, run, SoakFailed)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -74,3 +74,10 @@ def test_rows_are_quoted_as_they_are():
         origin = Path(page.parent, source).read_text().splitlines()
         for row in rows.splitlines():
             assert row in origin, f"{page.name}: not in {source}: {row}"
+
+
+def test_readme_fits_a_page_and_begins_with_what_it_is_for():
+    text = (pages.ROOT / "README.md").read_bytes()
+    assert len(text) <= 12_000
+    start = "\n".join(text.decode().splitlines()[:30])
+    assert "![" in start and re.search(r"\*\*\d+ times fewer bytes", start)

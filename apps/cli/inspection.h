@@ -1,4 +1,4 @@
-// What `deltawire inspect` finds out about a .dw file, before it is printed.
+// The contents of a .dw file, as `deltawire inspect` shows them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace deltawire::cli {
 struct SegmentFacts {
   Segment segment;
   std::vector<std::uint32_t> chunk_bytes;
-  std::uint64_t first = 0;  // the number of its first value in the tensor
+  std::uint64_t first = 0;  // the index of its first value in the tensor
 };
 
 struct FrameFacts {
@@ -34,11 +34,11 @@ struct Inspection {
   std::string canonical_spec;
   FileSize size;
   std::vector<FrameFacts> frames;
-  std::vector<Section> sections;  // of all the file's bits; the names live as long as the program
+  std::vector<Section> sections;  // they add up to the file's bits; the names are static
 };
 
-// Takes the file apart, frame by frame, and verifies all checksums and that the segments cover the tensor.
-// `path` is for messages.
+// Parses the file frame by frame, and verifies all checksums and that the segments cover the tensor. `path`
+// is for messages.
 Outcome<Inspection> inspect_file(const ReadBytes& read, std::string_view path);
 
 // The name of a codec, or "codec <id>".

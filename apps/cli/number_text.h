@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers for people.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace deltawire::cli {
 // "1,234,567"
 std::string grouped(std::uint64_t number);
 
-// "19.97", "7477", "0.00359": the three or four digits that matter.
+// "19.97", "7477", "0.00359": three or four significant digits.
 std::string rounded(double number);
 
 // "(3, 4, 5)", "(7,)", "()": as NumPy writes a shape.
@@ -25,7 +25,7 @@ struct FileSize {
   double bits_per_value() const noexcept;  // REQUIRES: count > 0
 };
 
-// "19.97 times smaller, 1.602 bits per value"; says so when there are no values.
+// "19.97 times smaller, 1.602 bits per value"; "no values" if there are none.
 std::string ratio_text(const FileSize& size);
 
 }  // namespace deltawire::cli

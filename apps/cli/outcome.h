@@ -1,4 +1,4 @@
-// How a command ends: well, or with one line on standard error and an exit status.
+// The outcome of a command: success, or one line on standard error and an exit status.
 #pragma once
 
 #include <string>
@@ -10,9 +10,8 @@
 
 namespace deltawire::cli {
 
-inline constexpr int kExitFailure =
-    1;                                // the request was clear but can't be met: files, values, corrupt bytes
-inline constexpr int kExitUsage = 2;  // the request itself is wrong
+inline constexpr int kExitFailure = 1;  // the request is valid but failed: files, values, corrupt bytes
+inline constexpr int kExitUsage = 2;    // the request itself is invalid
 
 struct Failure {
   int exit_status = kExitFailure;
@@ -37,14 +36,14 @@ inline Outcome<void> outcome_of(const Status& done) {
 // "<path>: <what went wrong>", with the reason of a failed system call: "<path>: <what>: <strerror>".
 tl::unexpected<Failure> failed_system_call(std::string_view path, std::string_view what, int error_number);
 
-// An error about the bytes of the .dw file `path`, with what to do about its kind.
+// An error in the contents of the .dw file `path`, with advice for its kind.
 tl::unexpected<Failure> failed_reading(std::string_view path, const Error& error);
 
 // "standard input" or "standard output" for "-", else the path.
 std::string input_name(std::string_view path);
 std::string output_name(std::string_view path);
 
-// Writes the one line. Control characters become '?': a name may hold line breaks and terminal commands.
+// Prints one line. Control characters become '?', since names may contain line breaks and escape sequences.
 void print_failure(std::string_view message);
 
 }  // namespace deltawire::cli

@@ -1,4 +1,4 @@
-// An output that is there whole or not at all: written beside its place, then moved there.
+// An output file that is written completely or not at all: under a temporary name, then renamed.
 #pragma once
 
 #include <optional>
@@ -11,23 +11,22 @@
 
 namespace deltawire::cli {
 
-// While one exists, SIGINT, SIGTERM, SIGHUP and their like remove the unfinished file before they end the
-// program. One at a time.
+// While one exists, SIGINT, SIGTERM, SIGHUP and similar signals remove the unfinished file before they end
+// the program. One at a time.
 class OutputFile {
  public:
-  // "-" is standard output. Fails when `path` exists (unless `force`), isn't a regular file, or its folder
-  // can't be written to: before any work is done. Fails, whatever `force` says, where it is one of the
-  // `inputs`
-  // ("-" is standard input), by another name or a link, too.
+  // "-" is standard output. Fails, before any work is done, if `path` exists (unless `force`), is not a regular
+  // file, or its folder is not writable; and, even with `force`, if it is one of the `inputs` ("-" is standard
+  // input), under whatever name or link.
   static Outcome<OutputFile> create(const std::string& path, bool force,
                                     const std::vector<std::string>& inputs = {});
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();  // without commit, no trace remains
+  ~OutputFile();  // without commit, removes the unfinished file
 
   Outcome<void> write(Bytes bytes);
-  Outcome<void> flush();  // to the disk, where what is committed next must outlive a power cut
+  Outcome<void> flush();  // to disk, for a commit that must survive a power failure
   Outcome<void> commit();
 
  private:
@@ -40,13 +39,13 @@ class OutputFile {
   std::optional<NewFile> file_;  // none: standard output
 };
 
-// All of them can be written, found out before the work; none is named twice, "-" neither.
+// Checks before any work that all outputs can be written and none is named twice, including "-".
 Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force);
 
-// A whole text at once; nothing where `path` is empty.
+// Writes a whole text; does nothing if `path` is empty.
 Outcome<void> write_output(const std::string& path, const std::string& text, bool force);
 
-// The stream for what a command tells the user: standard error when standard output carries the file.
+// The stream for messages to the user: standard error if standard output carries the file.
 std::ostream& report_stream(const std::string& output_path);
 
 }  // namespace deltawire::cli

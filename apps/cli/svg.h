@@ -1,4 +1,4 @@
-// What figures are drawn with: SVG as text. The same calls give the same bytes.
+// Drawing figures as SVG text. The same calls give the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace deltawire::cli {
 
-// "<svg ...>" with the styles `grid` (lines) and `label` (texts on a white ground), and a white sheet.
+// "<svg ...>" with the styles `grid` (lines) and `label` (text on white), and a white background.
 std::string svg_head(double width, double height);
 
-// Of the demo's plots: people with colour blindness can tell them apart. They begin again after the ninth,
-// with dashes: dashes_of is the stroke-dasharray of the numbered line, "none" for the first nine.
+// The demo's colours, which people with colour blindness can tell apart. There are nine; further lines repeat
+// them with dashes: dashes_of is the stroke-dasharray of a line, "none" for the first nine.
 const char* colour_of(std::size_t number);
 const char* dashes_of(std::size_t number);
 
@@ -22,7 +22,7 @@ const char* dashes_of(std::size_t number);
 // `attributes` begin with a space; `text` is escaped.
 void write_text(std::string& svg, double x, double y, const char* attributes, std::string_view text);
 
-// As text or an attribute's value of SVG and HTML. Control characters but for line feeds become spaces.
+// Escaped for text and attribute values of SVG and HTML. Control characters except line feeds become spaces.
 std::string escaped(std::string_view text);
 
 struct Pixels {
@@ -32,21 +32,22 @@ struct Pixels {
 
 // An axis with a tick at each multiple of `step`.
 struct LinearAxis {
-  double low = 0, high = 0;  // multiples of it
+  double low = 0, high = 0;  // multiples of `step`
   double step = 1;           // 1, 2 or 5 times a power of ten
   Pixels pixels;
 
   double place(double value) const;
 };
 
-// Five steps or fewer round both values, which need not differ. REQUIRES: low <= high, both finite.
+// An axis with at most five steps that covers both values, which may be equal. REQUIRES: low <= high, both
+// finite.
 LinearAxis linear_axis(double low, double high, const Pixels& pixels);
 
-// Lines and numbers, as draw_decades_across and draw_decades_up place them.
+// Grid lines and numbers, placed as by draw_decades_across and draw_decades_up.
 void draw_ticks_across(std::string& svg, const LinearAxis& axis, const Pixels& y, double name_y);
 void draw_ticks_up(std::string& svg, const LinearAxis& axis, const Pixels& x);
 
-// A log axis.
+// A logarithmic axis.
 struct Axis {
   double low = 0, high = 0;  // exponents of ten
   Pixels pixels;
@@ -54,16 +55,17 @@ struct Axis {
   double place(double value) const;
 };
 
-// All values, with a little air at both ends, and at least half a decade. REQUIRES: a value, all above 0.
+// Covers all values with a margin at both ends, and at least half a decade. REQUIRES: at least one value, all
+// above 0.
 Axis axis_round(const std::vector<double>& values, const Pixels& pixels);
 
-// A line and a name for each power of ten, where there are fewer than three for its doubles and fives, too:
-// of a horizontal axis, lines in the span `y` and names' feet at `name_y`; of a vertical one, lines in the
-// span `x` and names to their left.
+// A grid line and a label for each power of ten, and for twos and fives if there are fewer than three.
+// Horizontal axis: lines across the span `y`, labels at the baseline `name_y`. Vertical axis: lines across
+// the span `x`, labels to their left.
 void draw_decades_across(std::string& svg, const Axis& axis, const Pixels& y, double name_y);
 void draw_decades_up(std::string& svg, const Axis& axis, const Pixels& x);
 
-// What a vertical axis shows, read from below.
+// The title of a vertical axis, read upwards.
 void write_upwards(std::string& svg, const Pixels& y, const char* text);
 
 }  // namespace deltawire::cli

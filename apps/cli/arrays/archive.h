@@ -15,15 +15,15 @@ struct archive;
 
 namespace deltawire::cli {
 
-inline constexpr std::string_view kZipMagic = "PK";  // of every zip's first record
+inline constexpr std::string_view kZipMagic = "PK";  // the first bytes of a zip file
 
-// Reads members one after another, and is the bytes of the one that it is at.
+// Reads members one after another, and is the source of the current one.
 class ArchiveReader final : public ByteSource {
  public:
   // `input` is regular or settled, and outlives the reader.
   static Outcome<std::unique_ptr<ArchiveReader>> open(InputFile& input);
 
-  // Goes to the next member: its name, or nothing at the end.
+  // Moves to the next member and returns its name, or nothing at the end.
   Outcome<std::optional<std::string>> next();
 
   Result<std::size_t> read(MutBytes out) override;
@@ -40,7 +40,7 @@ class ArchiveReader final : public ByteSource {
   std::optional<std::uint64_t> left_;
 };
 
-// Writes members uncompressed: what is in them is compressed already, or is to be read in place.
+// Writes members without compression: their contents are compressed already, or will be read in place.
 class ArchiveWriter {
  public:
   using Write = std::function<Outcome<void>(Bytes)>;
@@ -49,7 +49,7 @@ class ArchiveWriter {
   ArchiveWriter(ArchiveWriter&&) noexcept;
   ~ArchiveWriter();
 
-  // A member, of so many bytes, all of which must be written before the next.
+  // Starts a member of `bytes` bytes, all of which must be written before the next.
   Outcome<void> add(const std::string& name, std::uint64_t bytes);
   Outcome<void> write(Bytes bytes);
   Outcome<void> finish();

@@ -1,4 +1,4 @@
-// The arrays of an input and of an output: .npy or .dw files, or a zip archive of them.
+// Input and output files of arrays: .npy or .dw files, or zip archives of them.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,25 @@ enum class FileKind : std::uint8_t { kNpy, kDw };
 
 class ArrayFile {
  public:
-  // An array, or what will turn out to be none when it is opened.
+  // An array, not yet opened: it may be invalid.
   struct Member {
-    std::string name;  // without .npy or .dw; empty: the file is one array
+    std::string name;  // without .npy or .dw; empty if the file is one array
     FileKind kind = FileKind::kNpy;
     std::string shown;  // for messages: "grads.npz: conv1.npy"
   };
 
-  // Goes by the first bytes, not by the path's name. Members of archives are told by the ends of their names.
+  // Recognizes the file by its first bytes, not by its name, and members of archives by the ends of their
+  // names.
   static Outcome<ArrayFile> open(const std::string& path);
 
   const std::string& name() const noexcept { return input_.name(); }
   bool is_archive() const noexcept { return archive_; }
   const std::vector<Member>& members() const noexcept { return members_; }
 
-  // The bytes of a member, which of a pipe can be had once.
+  // The bytes of a member. From a pipe only once.
   Outcome<std::unique_ptr<ByteSource>> bytes_of(const Member& member);
 
-  // It is read while this file is there.
+  // The array of a member, which this file must outlive.
   Outcome<std::unique_ptr<ArrayReader>> array(const Member& member);
 
  private:
@@ -50,21 +51,22 @@ class ArrayFile {
   std::vector<Member> members_;
 };
 
-// Fails unless all members are of this kind, which the message calls "a .dw file", for instance.
+// Fails unless all members are of this kind.
 Outcome<void> require_kind(const ArrayFile& file, FileKind kind);
 
+// One array, or an archive of several.
 class ArrayOutput {
  public:
-  // `file` outlives it, and is the caller's to commit.
+  // `file` outlives the output, and the caller commits it.
   static Outcome<ArrayOutput> begin(OutputFile& file, bool archive);
 
-  // The next array; its size where it is known before. `name` is a member's, of no use outside archives.
+  // Starts the next array, with its size if known. `name` is that of the archive's member.
   Outcome<void> open(const std::string& name, std::optional<std::uint64_t> bytes);
   Outcome<void> write(Bytes bytes);
-  Outcome<void> close();  // the array
+  Outcome<void> close();  // ends the array
   Outcome<void> finish();
 
-  std::uint64_t bytes() const noexcept { return bytes_; }  // of all arrays, the archive's own left out
+  std::uint64_t bytes() const noexcept { return bytes_; }  // of all arrays, without the archive's overhead
 
  private:
   explicit ArrayOutput(OutputFile& file) : file_(&file) {}
@@ -72,12 +74,11 @@ class ArrayOutput {
   OutputFile* file_;
   std::optional<ArchiveWriter> archive_;
   std::string name_;    // of a member
-  Descriptor waiting_;  // it, where its size isn't known: a member's size stands before it
+  Descriptor waiting_;  // its bytes if the size is unknown, since a member's size comes first
   std::uint64_t bytes_ = 0;
 };
 
-// The last word of encode, of an input of .npy files, and of decode, of .dw files: how many arrays and
-// values, and of how many bytes they have become how many.
+// Prints the summary of encode (`kind` kNpy) and decode (kDw): arrays, values, and bytes before and after.
 void report_coded(const ArrayFile& input, FileKind kind, const std::string& output_path,
                   const FileSize& size);
 

@@ -1,4 +1,4 @@
-// An array that is read value by value, in memory that doesn't grow with it.
+// Reads arrays of any size in limited memory.
 #pragma once
 
 #include <cstddef>
@@ -34,29 +34,30 @@ class ArrayReader {
 
   const ArrayInfo& info() const noexcept { return info_; }
 
-  // The next so many values, row-major, in the machine's byte order, of info().type. The whole array must be
-  // read before it can be trusted: what is wrong with its end is found there. REQUIRES: they are left.
+  // Reads the next `count` values, row-major, in the machine's byte order, of info().type. Errors at the end
+  // of the file show only once the whole array is read. REQUIRES: as many values are left.
   virtual Outcome<void> read(void* values, std::uint64_t count) = 0;
 
  protected:
   ArrayInfo info_;
 };
 
-// The array of a .npy file: little or big endian, in C or Fortran order. `name` is for messages.
+// Opens the array of a .npy file: little or big endian, in C or Fortran order. `name` is for messages.
 Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name);
 
-inline constexpr std::string_view kDwMagic = "DWFILE";  // of every .dw file
+inline constexpr std::string_view kDwMagic = "DWFILE";  // the first bytes of a .dw file
 
-// The array of a .dw file.
+// Opens the array of a .dw file.
 Outcome<std::unique_ptr<ArrayReader>> open_dw(std::unique_ptr<ByteSource> bytes, const std::string& name);
 
-// What goes before the values of a .npy file in C order: the same bytes that numpy.save writes.
+// The header of a .npy file in C order: the same bytes as by numpy.save.
 std::string npy_header(const ArrayInfo& info);
 
-// Values of any type as float64, exactly.
+// Converts values of any type to float64, exactly.
 void widen_values(const void* values, ValueType type, std::uint64_t count, double* out);
 
-// The index of the first value that is no float32, NaN of any kind aside; `count` where all are.
+// Converts to float32. Returns the index of the first value, other than NaN, that is not exactly a float32;
+// `count` if there is none.
 std::uint64_t narrow_values(const double* values, std::uint64_t count, float* out);
 
 }  // namespace deltawire::cli

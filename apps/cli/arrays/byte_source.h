@@ -1,4 +1,4 @@
-// Bytes of an input, front to back: of a file, of a pipe, of an archive's member.
+// Sequential bytes of an input: a file, a pipe, or a member of an archive.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,11 @@ class ByteSource {
   // Fills the span; fewer bytes are the last ones. Error messages lack the input's name.
   virtual Result<std::size_t> read(MutBytes out) = 0;
 
-  // Of what is still to be read; nothing where that isn't known.
+  // Bytes still to be read; nothing if unknown.
   virtual std::optional<std::uint64_t> bytes_left() const { return std::nullopt; }
 
-  // Where the rest lies in a file that can be read in any order; copied to an unnamed one where it lies in
-  // none. Valid as long as the source, which is read no more.
+  // The rest as a part of a seekable file; copied to an unnamed file if it is not in one. Valid as long as
+  // the source, which must not be read any more.
   struct Place {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -39,7 +39,7 @@ class ByteSource {
   Descriptor settled_;
 };
 
-// Bytes in memory, which outlives it.
+// Bytes in memory, which must outlive the source.
 class MemorySource final : public ByteSource {
  public:
   explicit MemorySource(Bytes rest) : rest_(rest) {}
@@ -56,7 +56,7 @@ class MemorySource final : public ByteSource {
   Bytes rest_;
 };
 
-// An input of the command line. A regular file can be read several times; so can a pipe once it is settled.
+// An input file. A regular file can be read several times; so can a pipe after settle().
 class InputFile {
  public:
   // "-" is standard input.
@@ -65,13 +65,13 @@ class InputFile {
   const std::string& name() const noexcept { return name_; }
   bool is_regular() const noexcept { return regular_; }
 
-  // Up to so many bytes from the front, which are read again later.
+  // Up to `bytes` bytes from the front, which read() gives again.
   Outcome<Bytes> peek(std::size_t bytes);
 
   // Copies a pipe to an unnamed file.
   Outcome<void> settle();
 
-  // The input from its front. Once only where it isn't regular.
+  // Reads the input from its start. Only once if it is not regular.
   std::unique_ptr<ByteSource> read();
 
  private:
@@ -81,7 +81,7 @@ class InputFile {
   Descriptor owned_;  // none for standard input
   int descriptor_ = -1;
   bool regular_ = false;
-  std::uint64_t begin_ = 0;  // of a regular file: where it stood
+  std::uint64_t begin_ = 0;  // of a regular file: the offset at open()
   std::uint64_t end_ = 0;
   std::vector<std::byte> peeked_;
 };

@@ -1,4 +1,4 @@
-// Steps, one after another, through channels with their residuals: what training would get.
+// Sends steps one after another through channels with residuals, as training does.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,26 @@ namespace deltawire::cli {
 struct ReplayedStep {
   std::uint64_t bytes = 0;  // of one rank's message
   std::uint64_t values = 0;
-  ErrorSums errors;          // of what came out of this step, against what went in
+  ErrorSums errors;          // of this step's output against its input
   double so_far = 0;         // Replay::error_of_sums() after it
-  double residual_norm = 0;  // of the first rank
+  double residual_norm = 0;  // of rank 0
 };
 
-// Each of `ranks` has a channel of its own, and encodes the same gradients; what comes out is the mean of
-// what they sent. So ranks differ in what they draw by chance, and in nothing else.
+// Each of `ranks` ranks has a channel and encodes the same gradients; the output is the mean of what they
+// sent. So ranks differ only in the random numbers of stochastic codecs.
 class Replay {
  public:
   static Result<Replay> make(std::string_view codecs, const Policy& policy, int ranks);
 
-  // `number` is the step that the messages say they are: it grows from call to call. Errors: those of
+  // `number`: the step number of the messages, which grows from call to call. Errors: those of
   // Channel::encode and decode.
   Result<ReplayedStep> take(const InputStep& step, std::uint64_t number);
 
-  // ||sum of what came out - sum of what went in|| / ||sum of what went in||, over all steps so far. 1 minus
-  // this is what has arrived.
+  // ||sum of outputs - sum of inputs|| / ||sum of inputs||, over all steps so far.
   double error_of_sums() const;
 
-  // What neither came out nor waits in a residual, of all tensors that have one, relative to what went in: 0
-  // but for rounding. Of one rank.
+  // The part of the input that is neither in the output nor in a residual, over tensors that have one: 0
+  // except for rounding. For one rank only.
   double lost_share() const;
 
   const Channel& channel() const noexcept { return *channels_.front(); }
@@ -54,7 +53,7 @@ class Replay {
 
   std::vector<std::unique_ptr<Channel>> channels_;
   std::map<std::string, Sums> sums_;       // by tensor
-  std::vector<std::vector<float>> means_;  // of the step that is under way
+  std::vector<std::vector<float>> means_;  // of the present step
   double given_ = 0;                       // sum of the steps' norms
 };
 

@@ -1,5 +1,5 @@
-// What a plan is made from: a model's tensors, and figures of codecs; measured here, or read from a file that
-// an earlier plan has written.
+// The input of a plan: a model's tensors, and figures of codecs, measured here or read from the file of an
+// earlier plan.
 #pragma once
 
 #include <functional>
@@ -14,37 +14,37 @@
 
 namespace deltawire::cli {
 
-// What is to be measured: a codec spec or rules, with the pattern to plan it for.
+// A codec spec or rules to measure, with the pattern to plan it for.
 struct Candidate {
   std::string text;  // as given: "3lc", "ring(int8)"
   Pattern pattern = Pattern::kDirect;
-  Method codecs;  // what stands in the pattern
+  Method codecs;  // inside the pattern
 };
 
-// Of codec specs, rules, reducer specs ("gather(3lc)"), or "all"; each once. Failures (exit status 2) name
-// the text; "powersgd" is one.
+// Parses codec specs, rules, reducer specs ("gather(3lc)"), or "all"; each counts once. Failures (exit status
+// 2) name the text; "powersgd" is one.
 Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts);
 
 // The model's tensors, with all their elements.
 std::vector<PlanTensor> tensors_of(const Input& input);
 
-// As exchanges cut them: no part of more than 81,920 elements. Figures of larger parts would be others, as
-// statistics belong to parts, and caches are small.
+// Cuts the tensors as exchanges do, into parts of at most 81,920 elements. Larger parts would have other
+// figures, since statistics belong to parts, and caches are small.
 Input cut_for_exchange(const Input& input);
 
-// Measures on this machine, by one thread: bits in the long run, with error feedback where the codec has it,
-// and the time of a message and a value. `input` as cut_for_exchange makes it. Nothing when interrupted.
-// Failures: the codec refuses these values.
+// Measures on this machine with one thread: average bits, with error feedback if the codec has it, and the
+// time per message and per value. `input`: from cut_for_exchange. Nothing if interrupted. Failures: the codec
+// refuses these values.
 std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate, const Input& input,
                                                      const MeasureOptions& options,
                                                      const std::function<void(const char*)>& stage);
 
 struct FiguresFile {
-  std::vector<PlanTensor> tensors;  // empty: the file names none
+  std::vector<PlanTensor> tensors;  // empty if the file has none
   std::vector<CodecFigures> codecs;
 };
 
-// Parses a JSON text called `name` in messages, which name the field. A total function of the text.
+// Parses a JSON text. Messages have its `name` and the field. Any text gives figures or a failure.
 Outcome<FiguresFile> parse_figures(const std::string& text, const std::string& name);
 
 }  // namespace deltawire::cli

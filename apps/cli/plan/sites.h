@@ -1,4 +1,4 @@
-// The places that a plan is asked for, as words: how many ranks, and what links.
+// Parses and prints the sites of a plan: numbers of ranks, and links.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ namespace deltawire::cli {
 Outcome<std::vector<int>> parse_ranks(const std::string& text);
 
 // "100mbit", "100mbit,20ms" (latency, one way: s, ms or us), "100mbit/20mbit" (down/up), or
-// "10mbit..10gbit,1ms": two a decade, and the last. Units as tc has them: kbit, mbit, gbit.
+// "10mbit..10gbit,1ms": two per decade, and the last. Units as in tc: kbit, mbit, gbit.
 Outcome<std::vector<Link>> parse_links(const std::string& text);
 
-// "100 Mbit/s", "100/20 Mbit/s, 5 ms": as a table says it. Down before up, as providers have it.
+// "100 Mbit/s", "100/20 Mbit/s, 5 ms": for tables. Down before up, as providers write it.
 std::string link_name(const Link& link);
 std::string rate_name(double bytes_per_second);
 

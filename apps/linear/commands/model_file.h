@@ -1,5 +1,5 @@
-// Models as .npz archives that numpy.load opens: weights (float32, by index of the data), bias (float32), and
-// settings, the JSON text of what they were trained with.
+// Models as .npz archives for numpy.load: weights (float32, by index of the data), bias (float32), and
+// settings (the training settings as JSON text).
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct LinearModel {
   std::string settings;  // JSON, an object
 };
 
-// Whole, flushed to the disk and then put in its place, or not at all.
+// Writes the file completely, flushed to disk, or not at all.
 Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force);
 
 Outcome<LinearModel> read_model(const std::string& path);

@@ -1,4 +1,4 @@
-// A text file that is written from front to back, packed as its name says.
+// A text file written sequentially, compressed as its name says.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace deltawire::cli {
 
-// By libarchive, as linear/text_source.h reads it: .gz .xz .bz2 .zst; any other name, and "-", is plain text.
-// The same text gives the same bytes with the same libraries.
+// Compresses .gz .xz .bz2 .zst with libarchive; any other name, and "-", is plain text. The same text gives
+// the same bytes with the same libraries.
 class PackedOutput {
  public:
-  // Errors: those of OutputFile::create; a libarchive that can't pack so.
+  // Errors: those of OutputFile::create; a libarchive without this compression.
   static Outcome<std::unique_ptr<PackedOutput>> create(const std::string& path, bool force);
-  ~PackedOutput();  // without commit, no trace remains
+  ~PackedOutput();  // without commit, removes the unfinished file
   PackedOutput(const PackedOutput&) = delete;
   PackedOutput& operator=(const PackedOutput&) = delete;
 

@@ -1,5 +1,5 @@
-// Which rank of a training this process is, and how it meets the others: alone, by processes that it starts,
-// at an address, or over MPI.
+// Which rank of a training this process is, and how it connects to the others: alone, through processes that
+// it starts, through a rendezvous address, or over MPI.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,11 @@ namespace deltawire::cli {
 
 struct RankOptions {
   int workers = 1;
-  std::string rendezvous;  // "host:port"; empty: processes of this machine, or MPI's
+  std::string rendezvous;  // "host:port"; empty: processes on this machine, or MPI
   std::optional<int> rank;
   std::optional<int> world;
   std::string token_file;  // 32 bytes or more, the same on all ranks
-  std::string listen;      // an address or interface; empty: the one towards the rendezvous
+  std::string listen;      // an address or interface; empty: the one that faces the rendezvous
   std::string ports;       // "first-last"; empty: any
   double timeout_seconds = 60;
 
@@ -34,20 +34,20 @@ struct RankOptions {
   }
 };
 
-// --workers, --rendezvous and what belongs to it, --timeout.
+// --workers, --rendezvous with its options, --timeout.
 void add_rank_options(CLI::App* command, RankOptions& options);
 
 class Ranks {
  public:
-  // Finds out what this process is to be; with --workers it becomes several (WorkerProcesses::start). Call it
-  // before any thread is started. Errors: options that can't be meant; a launcher that has started several
-  // processes, none of which would know of the others.
+  // Determines this process's rank; with --workers it forks (WorkerProcesses::start). Call it before starting
+  // any thread. Errors: contradictory options; a launcher that started several processes which could not
+  // connect.
   static Outcome<Ranks> start(const RankOptions& options);
 
-  // Whether this process was started by another of this program, which says for it what went wrong.
+  // Whether this process was forked by rank 0, which reports errors for it.
   bool is_silent() const noexcept { return workers_ && workers_->rank() != 0; }
 
-  // The mesh of all ranks. Once. `settings`: what must be alike on all of them; MeshOptions::settings.
+  // The mesh of all ranks. Once. `settings`: must be the same on all ranks (MeshOptions::settings).
   Outcome<std::unique_ptr<Transport>> connect(const std::string& settings);
 
  private:
@@ -63,7 +63,7 @@ class Ranks {
   std::optional<Launched> launched_;
   std::optional<WorkerProcesses> workers_;
   MeshOptions mesh_;  // with a rendezvous
-  PortRange ports_;   // so, too
+  PortRange ports_;   // likewise
 };
 
 }  // namespace deltawire::cli

@@ -97,21 +97,22 @@ WorkerProcesses::~WorkerProcesses() {
   }
 }
 
-// Every rank listens where the kernel likes; rank 0 hears all ports and tells them to all.
-bool WorkerProcesses::tell_ports(std::vector<std::uint16_t>& ports, std::chrono::milliseconds timeout) const {
-  bool told = true;
+// Every rank listens on a port that the kernel chooses. Rank 0 collects all ports and sends them to all.
+bool WorkerProcesses::exchange_ports(std::vector<std::uint16_t>& ports,
+                                     std::chrono::milliseconds timeout) const {
+  bool done = true;
   if (rank_ == 0) {
-    for (std::size_t i = 0; i < ports_from_.size() && told; ++i) {
-      told = receive_port(ports_from_[i], ports[i + 1], timeout);
+    for (std::size_t i = 0; i < ports_from_.size() && done; ++i) {
+      done = receive_port(ports_from_[i], ports[i + 1], timeout);
     }
     for (const int pipe : ports_to_) {
-      for (const std::uint16_t port : ports) told = told && send_port(pipe, port);
+      for (const std::uint16_t port : ports) done = done && send_port(pipe, port);
     }
   } else {
-    told = send_port(ports_to_.front(), ports[static_cast<std::size_t>(rank_)]);
-    for (std::uint16_t& port : ports) told = told && receive_port(ports_from_.front(), port, timeout);
+    done = send_port(ports_to_.front(), ports[static_cast<std::size_t>(rank_)]);
+    for (std::uint16_t& port : ports) done = done && receive_port(ports_from_.front(), port, timeout);
   }
-  return told;
+  return done;
 }
 
 Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::string& settings,
@@ -125,7 +126,7 @@ Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::string& 
   if (!listener) return failed(listener.error().message);
   std::vector<std::uint16_t> ports(static_cast<std::size_t>(count_));
   ports[static_cast<std::size_t>(rank_)] = (*listener)->endpoint().port;
-  if (!tell_ports(ports, timeout)) {
+  if (!exchange_ports(ports, timeout)) {
     return failed("a worker ended before training began; run with --workers 1 to see why");
   }
   MeshOptions mesh;

@@ -1,4 +1,4 @@
-// Ranks as processes on this machine, which the command starts.
+// Ranks as processes on this machine, forked by the command.
 #pragma once
 
 #include <chrono>
@@ -15,25 +15,25 @@
 
 namespace deltawire::cli {
 
-// The processes that this one has started; none in those.
+// The processes that this one has forked; none in these themselves.
 class WorkerProcesses {
  public:
-  // Becomes `count` processes, of which this one is rank 0. The others return from here, too, and end with
-  // _exit(). They die with this process. Call it before any thread is started.
+  // Forks into `count` processes, of which this one is rank 0. The others return from here too, must end with
+  // _exit(), and die with this process. Call it before starting any thread.
   static Outcome<WorkerProcesses> start(int count);
   WorkerProcesses(WorkerProcesses&& other) noexcept;
   WorkerProcesses& operator=(WorkerProcesses&&) = delete;
-  ~WorkerProcesses();  // waits for them a second, then ends them: one may be frozen
+  ~WorkerProcesses();  // waits a second for them, then kills them, as one may hang
 
   int rank() const noexcept { return rank_; }
 
-  // The mesh of all ranks. Once. `settings` as in MeshOptions.
+  // The mesh of all ranks. Once. `settings`: MeshOptions::settings.
   Outcome<std::unique_ptr<Transport>> connect(const std::string& settings, std::chrono::milliseconds timeout);
 
  private:
   explicit WorkerProcesses(int count) : count_(count) {}
 
-  bool tell_ports(std::vector<std::uint16_t>& ports, std::chrono::milliseconds timeout) const;
+  bool exchange_ports(std::vector<std::uint16_t>& ports, std::chrono::milliseconds timeout) const;
 
   int count_ = 1;
   int rank_ = 0;

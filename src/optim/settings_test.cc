@@ -31,6 +31,22 @@ TEST(OptimizerSettings, DefaultsArePyTorchs) {
   EXPECT_EQ(canonical("adamw"), "adamw:lr=0.001,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.01");
 }
 
+// What a caller doesn't set, without a spec, is 0 but for the rate: no momentum, no decay, no epsilon.
+TEST(OptimizerSettings, FieldsThatNobodySetAreZero) {
+  const auto of = [](OptimizerKind kind) {
+    OptimizerSettings settings;
+    settings.kind = kind;
+    EXPECT_TRUE(check_settings(settings));
+    return optimizer_spec(settings);
+  };
+  EXPECT_EQ(optimizer_spec({}), "sgd:lr=0.001,weight_decay=0");
+  EXPECT_EQ(of(OptimizerKind::kMomentum), "momentum:lr=0.001,momentum=0,dampening=0,weight_decay=0");
+  EXPECT_EQ(of(OptimizerKind::kAdaGrad),
+            "adagrad:lr=0.001,lr_decay=0,eps=0,initial_accumulator=0,weight_decay=0");
+  EXPECT_EQ(of(OptimizerKind::kRmsProp), "rmsprop:lr=0.001,alpha=0,eps=0,weight_decay=0");
+  EXPECT_EQ(of(OptimizerKind::kAdamW), "adamw:lr=0.001,beta1=0,beta2=0,eps=0,weight_decay=0");
+}
+
 TEST(OptimizerSettings, CanonicalSpecsReadBackAsTheSameSettings) {
   for (const char* spec :
        {"sgd:lr=0.1", "momentum:dampening=-0.25,lr=3e-7", "nesterov:momentum=0.3333333333333333",

@@ -90,7 +90,6 @@ class ChannelImpl final : public Channel {
             options_.revert == Revert::kFold,
             workers_.get()};
   }
-  Sizes sizes_of(const Named& part, std::uint64_t step) const noexcept { return encoder_.sizes(part, step); }
   MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
   bool may_need(std::span<const Named> parts, std::uint64_t step) const;
@@ -136,7 +135,7 @@ MessageBounds ChannelImpl::bounds_of(std::span<const Named> parts, std::uint64_t
   MessageBounds bounds;
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = sizes_of(part, step);
+    const Sizes sizes = encoder_.sizes(part, step);
     bounds.payload_bytes += sizes.payload_bytes;
     bounds.chunks += sizes.chunks;
     bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
@@ -181,7 +180,7 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
   last_step_.reserve(step_parts_.size() + bounds.parts);  // commit can't
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = sizes_of(part, step);
+    const Sizes sizes = encoder_.sizes(part, step);
     PartJob& job = jobs_.emplace_back();
     job.part = &part;
     job.slot = message.slot(at, sizes);

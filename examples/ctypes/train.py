@@ -23,7 +23,7 @@ class Error(c.Structure):
     _fields_ = [
         ("code", c.c_int32),
         ("suspect", c.c_int32),
-        ("standing_step", c.c_uint64),
+        ("last_committed_step", c.c_uint64),
         ("message", c.c_char * 1008),
     ]
 
@@ -87,7 +87,7 @@ class Report(c.Structure):
         ("raw_bytes", c.c_uint64),
         ("element_count", c.c_uint64),
         ("digest", c.c_uint64),
-        ("standing_step", c.c_uint64),
+        ("last_committed_step", c.c_uint64),
         ("finite", c.c_int32),
         ("reserved_flag", c.c_int32),
         ("reserved", c.c_uint64 * 4),

@@ -68,9 +68,10 @@ enum {
 #define DELTAWIRE_NO_STEP UINT64_MAX
 
 typedef struct deltawire_error {
-  int32_t code;           /* 0 after a call that went well */
-  int32_t suspect;        /* the rank that caused it, or DELTAWIRE_NO_SUSPECT */
-  uint64_t standing_step; /* where an exchange failed: the last step that counts, or DELTAWIRE_NO_STEP */
+  int32_t code;    /* 0 after a call that went well */
+  int32_t suspect; /* the rank that caused it, or DELTAWIRE_NO_SUSPECT */
+  uint64_t
+      last_committed_step; /* where an exchange failed: the last step that counts, or DELTAWIRE_NO_STEP */
   char message[1008]; /* one line of UTF-8: what was wrong, where, and what to do. Cut where it is longer */
 } deltawire_error;
 
@@ -307,17 +308,17 @@ typedef struct deltawire_report {
   uint64_t bytes_sent; /* messages, every copy counted */
   uint64_t raw_bytes;  /* of the same messages as bare float32 */
   uint64_t element_count;
-  uint64_t digest;        /* of the step's means so far; after the last bucket equal on all ranks */
-  uint64_t standing_step; /* the last step that counts, or DELTAWIRE_NO_STEP */
-  int32_t finite;         /* 0: with pass_not_finite, a rank's values were not finite; drop the step */
+  uint64_t digest;              /* of the step's means so far; after the last bucket equal on all ranks */
+  uint64_t last_committed_step; /* the last step that counts, or DELTAWIRE_NO_STEP */
+  int32_t finite;               /* 0: with pass_not_finite, a rank's values were not finite; drop the step */
   int32_t reserved_flag;
   uint64_t reserved[4];
 } deltawire_report;
 
 /* Replaces the float32 tensors by their means over all ranks, bit-equal everywhere. timeout_ms: 1 to
  * 86,400,000, from when the bucket is begun. `report` may be NULL. On an error the values are untouched,
- * every rank fails, and the session is good for _save, _load and _close alone; error->standing_step is the
- * last step that counts. */
+ * every rank fails, and the session is good for _save, _load and _close alone; error->last_committed_step is
+ * the last step that counts. */
 DELTAWIRE_API int32_t deltawire_session_all_reduce(deltawire_session* session,
                                                    const deltawire_tensor* tensors, uint32_t tensor_count,
                                                    const deltawire_step* step, int64_t timeout_ms,

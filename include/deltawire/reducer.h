@@ -58,7 +58,7 @@ struct Report {
   std::uint64_t raw_bytes = 0;   // of the same messages bare: an element's bytes each, keys or not
   std::uint64_t element_count = 0;
   std::uint64_t digest = 0;  // of the step's means so far; after the last bucket equal on all ranks
-  std::uint64_t standing_step = kNoStep;  // the last step that counts on every rank, perhaps this one
+  std::uint64_t last_committed_step = kNoStep;  // the last step that counts on every rank, perhaps this one
 
   // Whether the step's means so far are; looked for with NonFinite::kPass alone. Equal on all ranks. When it
   // is false after the last bucket, the means are handed over all the same, NaN where a rank's values were
@@ -139,12 +139,12 @@ struct SavedRanks {
 //
 // Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank
 // and on every other that lives, the transport aborted (so every rank fails, by the deadline at the latest,
-// and names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is
-// the last step that counts, the same on every rank that lives; docs/design/commit.md has the rule and its limits. A
-// step whose finish returned its Report counts, and a failure after that is an error of the next one. The
-// reducer may continue with a new transport. With Revert::kExact the residuals then have the input of no bucket
-// of the step: give all of them again. With kFold they have that of every bucket that was begun, and of no
-// other: give none of those again.
+// and names the suspect), and the tensors of buckets not yet finished are untouched.
+// Error::last_committed_step is the last step that counts, the same on every rank that lives;
+// docs/design/commit.md has the rule and its limits. A step whose finish returned its Report counts, and a
+// failure after that is an error of the next one. The reducer may continue with a new transport. With
+// Revert::kExact the residuals then have the input of no bucket of the step: give all of them again. With
+// kFold they have that of every bucket that was begun, and of no other: give none of those again.
 class DELTAWIRE_API Reducer {
  public:
   virtual ~Reducer() = default;

@@ -53,9 +53,9 @@ struct Error {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string message;       // one printable line: what was wrong, where, and what to do
   int suspect = kNoSuspect;  // the rank that caused it, where one is known
-  // Where an exchange failed: the last step that counts, for every rank that lives (docs/design/commit.md); kNoStep
-  // where none does yet, and for errors of other calls.
-  std::uint64_t standing_step = kNoStep;
+  // Where an exchange failed: the last step that counts, for every rank that lives (docs/design/commit.md);
+  // kNoStep where none does yet, and for errors of other calls.
+  std::uint64_t last_committed_step = kNoStep;
 };
 
 // Text from outside (another rank, the operating system, a file's name) as it may stand in a message: one

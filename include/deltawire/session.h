@@ -77,7 +77,7 @@ class DELTAWIRE_API Session {
   // exception calls this before close(): else the others read that this rank left in good order.
   void abort(std::string_view reason, int suspect = kNoSuspect);
 
-  // Transport::failure; of a closed session at once, what it was then. standing_step is set.
+  // Transport::failure; of a closed session at once, what it was then. last_committed_step is set.
   std::optional<Error> failure(std::chrono::milliseconds wait = {}) const;
 
   // Takes no more buckets, waits up to `wait` for buckets in flight, aborts what is left of them, on every
@@ -89,7 +89,7 @@ class DELTAWIRE_API Session {
   std::string spec() const;        // canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)"
   Memory memory() const noexcept;  // the reducer's
   Traffic traffic() const;         // the transport's, of a closed session its last
-  Standing standing() const;       // so, too; Transport::standing
+  LastCommit last_commit() const;  // likewise; Transport::last_commit
 
  private:
   struct DELTAWIRE_HIDDEN Parts;

@@ -35,10 +35,10 @@ struct Ballot {
   bool operator==(const Ballot&) const = default;
 };
 
-// Which step counts (docs/design/commit.md).
-struct Standing {
+// The last step that counts (docs/design/commit.md).
+struct LastCommit {
   std::uint64_t step = kNoStep;  // the last one that every rank voted for alike; kNoStep before the first
-  std::vector<int> unheard;      // after a failure: ranks that have not said that they stand there, too
+  std::vector<int> unheard;      // after a failure: ranks that have not confirmed it
 };
 
 // Bytes that crossed this rank's links since the start, message headers and control messages included.
@@ -97,39 +97,38 @@ class DELTAWIRE_API Transport {
   // deadline alone.
   virtual void set_arrival_timeout(std::chrono::milliseconds timeout) = 0;
 
-  // From here on these ranks may be lost, and the others continue: a failure that one of them causes (its end,
-  // its abort, bytes that break the rules, a deadline that blames it) only ends the operations with that rank,
-  // whose waits return the error. Only the other ranks, the *required* ones, decide a loss; each broadcasts it,
-  // to the lost rank, too, on which every wait then fails. Messages of a lost rank are ignored. Other waits
-  // start over at the loss, for as long as the rank's longest wait before. There are no votes any more
-  // (kState). All ranks name the same ones, before their first operation; a loss before that on some rank ends
-  // the transport.
-  // REQUIRES: 0 <= rank < world_size, for each.
+  // From here on these ranks may depart, and the others continue: a failure that one of them causes (its end,
+  // its abort, bytes that break the rules, a deadline that blames it) only ends the operations with that
+  // rank, whose waits return the error. Only the other ranks, the *required* ones, decide a drop; each
+  // broadcasts it, to the dropped rank, too, on which every wait then fails. Messages of a dropped rank are
+  // ignored. Other waits start over at the drop, for as long as the rank's longest wait before. There are no
+  // votes any more (kState). All ranks name the same ones, before their first operation; a drop before that
+  // on some rank ends the transport. REQUIRES: 0 <= rank < world_size, for each.
   virtual void set_optional(std::span<const int> ranks) = 0;
 
-  // Why an optional rank was lost; nothing for one that was not.
-  virtual std::optional<Error> loss_of(int rank) const = 0;
+  // Why an optional rank was dropped; nothing for one that was not.
+  virtual std::optional<Error> departure_of(int rank) const = 0;
 
-  // Drops an optional rank, on all ranks, e.g. after a malformed message. If it is not optional, or this rank is
-  // optional itself, this is abort(error).
-  virtual void lose(int rank, const Error& error) noexcept = 0;
+  // Drops an optional rank, on all ranks, e.g. after a malformed message. If it is not optional, or this rank
+  // is optional itself, this is abort(error).
+  virtual void drop(int rank, const Error& error) noexcept = 0;
 
-  // This rank begins a bucket of this step. It answers the others' questions whether it has arrived. The first
-  // call, and any that does not continue with the next step, is compared: ranks that are at another step fail
-  // with kMismatch.
+  // This rank begins a bucket of this step. It answers the others' questions whether it has arrived. The
+  // first call, and any that does not continue with the next step, is compared: ranks that are at another
+  // step fail with kMismatch.
   virtual void arrive(std::uint64_t step) = 0;
 
   // Votes for a step, and waits for everybody's ballots: all of them, in rank order, there until this rank's
   // next vote. If they are equal, the step is committed. If the mesh fails meanwhile, the surviving ranks
-  // agree on whether it is (docs/design/commit.md): these ballots, if so; else the error, whose standing_step is
-  // the step before. One vote at a time. Passing the deadline is kTimeout as in
+  // agree on whether it is (docs/design/commit.md): these ballots, if so; else the error, whose
+  // last_committed_step is the step before. One vote at a time. Passing the deadline is kTimeout as in
   // wait(); settling may take 3 s more. std::bad_alloc: the step does not count.
   virtual Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
 
-  // After a failure it waits until the surviving ranks have said where they stand, which takes milliseconds, and
-  // up to 3 s for those that don't answer. The result is then final, unless a vote of this rank is still
+  // After a failure it waits until the surviving ranks have said where they stand, which takes milliseconds,
+  // and up to 3 s for those that don't answer. The result is then final, unless a vote of this rank is still
   // waiting, except for `unheard`, which shrinks as ranks answer later.
-  virtual Standing standing() const = 0;
+  virtual LastCommit last_commit() const = 0;
 
   // Fails every wait of every rank with `error`; error.suspect kNoSuspect means this rank itself.
   // The first call (here or on another rank) wins; later ones change nothing.

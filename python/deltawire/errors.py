@@ -13,7 +13,7 @@ class DeltawireError(RuntimeError):
     Attributes:
         code: the core's name of the error, e.g. "PeerLost", "Timeout", "Corrupt".
         suspect: the rank that caused it, or None if unknown.
-        standing_step: if an exchange failed, the number of the last committed step, the same on
+        last_committed_step: if an exchange failed, the last committed step, the same on
             every surviving rank; None if there is none yet, and for other errors.
     """
 
@@ -22,15 +22,20 @@ class DeltawireError(RuntimeError):
         message: str,
         code: str,
         suspect: int | None = None,
-        standing_step: int | None = None,
+        last_committed_step: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.suspect = suspect
-        self.standing_step = standing_step
+        self.last_committed_step = last_committed_step
+
+    def __getattr__(self, name: str) -> object:
+        if name == "standing_step":
+            raise AttributeError("standing_step is called last_committed_step")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __reduce__(self):
-        return type(self), (str(self), self.code, self.suspect, self.standing_step)
+        return type(self), (str(self), self.code, self.suspect, self.last_committed_step)
 
 
 class InvalidArgumentError(DeltawireError, ValueError):
@@ -53,7 +58,7 @@ def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
     text = str(error)
     for general in _LET_PASS:
         text = text.replace(general, "")
-    return type(error)(f"{text}; {advice}", error.code, error.suspect, error.standing_step)
+    return type(error)(f"{text}; {advice}", error.code, error.suspect, error.last_committed_step)
 
 
 def check_state_given(state: object, several: bool = False) -> None:
@@ -79,7 +84,7 @@ _BY_CODE = {
 
 
 def make_error(
-    code: str, message: str, suspect: int | None = None, standing_step: int | None = None
+    code: str, message: str, suspect: int | None = None, last_committed_step: int | None = None
 ) -> DeltawireError:
     """The exception for an error code (also called by the core)."""
-    return _BY_CODE.get(code, DeltawireError)(message, code, suspect, standing_step)
+    return _BY_CODE.get(code, DeltawireError)(message, code, suspect, last_committed_step)

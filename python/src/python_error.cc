@@ -21,10 +21,10 @@ nb::object text_of(const std::string& message) {
 nb::object make_exception(const Error& error) {
   nb::object suspect = nb::none();
   if (error.suspect != kNoSuspect) suspect = nb::int_(error.suspect);
-  nb::object standing_step = nb::none();
-  if (error.standing_step != kNoStep) standing_step = nb::int_(error.standing_step);
+  nb::object last_committed_step = nb::none();
+  if (error.last_committed_step != kNoStep) last_committed_step = nb::int_(error.last_committed_step);
   return nb::module_::import_("deltawire.errors")
-      .attr("make_error")(error_code_name(error.code), text_of(error.message), suspect, standing_step);
+      .attr("make_error")(error_code_name(error.code), text_of(error.message), suspect, last_committed_step);
 }
 
 void raise(const Error& error) {

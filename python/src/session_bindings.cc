@@ -191,10 +191,10 @@ void bind_reports(nb::module_& module) {
       .def_ro("element_count", &Report::element_count)
       .def_ro("digest", &Report::digest, "Of the step's means so far; equal on all ranks.")
       .def_prop_ro(
-          "standing_step",
+          "last_committed_step",
           [](const Report& self) -> std::optional<std::uint64_t> {
-            if (self.standing_step == kNoStep) return std::nullopt;
-            return self.standing_step;
+            if (self.last_committed_step == kNoStep) return std::nullopt;
+            return self.last_committed_step;
           },
           "The last step that counts on every rank, perhaps this one; None before the first.")
       .def_ro("finite", &Report::finite,

@@ -95,7 +95,7 @@ deltawire_report report_of(const deltawire::Report& report) {
   out.raw_bytes = report.raw_bytes;
   out.element_count = report.element_count;
   out.digest = report.digest;
-  out.standing_step = report.standing_step;
+  out.last_committed_step = report.last_committed_step;
   out.finite = report.finite ? 1 : 0;
   return out;
 }

@@ -38,10 +38,10 @@ std::string_view cut(std::string_view text, std::size_t room) noexcept {
 }  // namespace
 
 std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view message, int suspect,
-                    std::uint64_t standing_step) noexcept {
+                    std::uint64_t last_committed_step) noexcept {
   const auto number = static_cast<std::int32_t>(code);
   if (into == nullptr) return number;
-  *into = {.code = number, .suspect = suspect, .standing_step = standing_step, .message = {}};
+  *into = {.code = number, .suspect = suspect, .last_committed_step = last_committed_step, .message = {}};
   const std::string_view text = cut(message, sizeof into->message - 1);
   std::memcpy(into->message, text.data(), text.size());
   return number;
@@ -51,7 +51,7 @@ std::int32_t report_success(deltawire_error* into) noexcept {
   if (into != nullptr) {
     into->code = DELTAWIRE_OK;
     into->suspect = kNoSuspect;
-    into->standing_step = kNoStep;
+    into->last_committed_step = kNoStep;
     into->message[0] = '\0';
   }
   return DELTAWIRE_OK;

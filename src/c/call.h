@@ -14,7 +14,7 @@ namespace deltawire::c {
 
 // Writes the error, if the caller wants it; its number. Allocates nothing.
 std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view message, int suspect = kNoSuspect,
-                    std::uint64_t standing_step = kNoStep) noexcept;
+                    std::uint64_t last_committed_step = kNoStep) noexcept;
 std::int32_t report_success(deltawire_error* into) noexcept;
 
 // Runs the body of an entry, which returns a Status.
@@ -24,7 +24,7 @@ std::int32_t call(deltawire_error* error, const Body& body) noexcept {
     const Status done = body();
     if (done) return report_success(error);
     const Error& why = done.error();
-    return report(error, why.code, why.message, why.suspect, why.standing_step);
+    return report(error, why.code, why.message, why.suspect, why.last_committed_step);
   } catch (const std::bad_alloc&) {
     return report(error, ErrorCode::kNoMemory, "out of memory");
   } catch (const std::exception& failure) {

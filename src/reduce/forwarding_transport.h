@@ -34,13 +34,13 @@ class ForwardingTransport : public Transport {
     inner_.set_arrival_timeout(timeout);
   }
   void set_optional(std::span<const int> ranks) override { inner_.set_optional(ranks); }
-  std::optional<Error> loss_of(int rank) const override { return inner_.loss_of(rank); }
-  void lose(int rank, const Error& error) noexcept override { inner_.lose(rank, error); }
+  std::optional<Error> departure_of(int rank) const override { return inner_.departure_of(rank); }
+  void drop(int rank, const Error& error) noexcept override { inner_.drop(rank, error); }
   void arrive(std::uint64_t step) override { inner_.arrive(step); }
   Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override {
     return inner_.vote(ballot, deadline);
   }
-  Standing standing() const override { return inner_.standing(); }
+  LastCommit last_commit() const override { return inner_.last_commit(); }
   void abort(const Error& error) noexcept override { inner_.abort(error); }
   std::optional<Error> failure(std::chrono::milliseconds wait) const override { return inner_.failure(wait); }
   Traffic traffic() const noexcept override { return inner_.traffic(); }

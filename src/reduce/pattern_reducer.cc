@@ -193,11 +193,11 @@ Result<Report> PatternReducer::finish() {
     // All that is needed after the vote: by then the others commit.
     finished_.reserve(finished_.size() + 1);
     spare_.reserve(spare_.size() + finished_.size() + 1);
-    bucket.report().standing_step = bucket.transport().standing().step;
+    bucket.report().last_committed_step = bucket.transport().last_commit().step;
     return last ? vote_and_collect(bucket) : Status{};
   });
   if (!ended) return give_up(bucket.transport(), std::move(ended.error()));
-  if (last) bucket.report().standing_step = bucket.step().number;
+  if (last) bucket.report().last_committed_step = bucket.step().number;
   bucket.publish();
   bucket.give_back();
   const Report report = bucket.report();

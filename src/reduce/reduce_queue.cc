@@ -197,7 +197,7 @@ Result<Report> ReduceQueue::failure() const noexcept {
   try {
     return tl::unexpected<Error>(*error_);
   } catch (const std::bad_alloc&) {
-    return tl::unexpected<Error>(Error{error_->code, {}, error_->suspect, error_->standing_step});
+    return tl::unexpected<Error>(Error{error_->code, {}, error_->suspect, error_->last_committed_step});
   }
 }
 

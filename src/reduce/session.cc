@@ -45,7 +45,7 @@ struct Session::Parts {
   std::mutex mutex;    // guards the transport; what is kept of it is written once, before it goes
   std::shared_ptr<Transport> transport;
   Traffic last_traffic;
-  Standing last_standing;
+  LastCommit last_commit;
   std::optional<Error> last_failure;
   const int rank;
   ReduceQueue queue;  // last: it uses reducer and transport
@@ -71,10 +71,10 @@ void Session::Parts::close(std::chrono::milliseconds wait) {
   queue.stop();
   std::shared_ptr<Transport> ended = open_transport();  // outlives the lock: its goodbye takes a while
   if (!ended) return;
-  const Standing standing = ended->standing();
+  const LastCommit commit = ended->last_commit();
   const std::lock_guard lock(mutex);
   last_traffic = ended->traffic();
-  last_standing = standing;
+  last_commit = commit;
   last_failure = ended->failure({});
   transport.reset();
 }
@@ -206,10 +206,10 @@ Traffic Session::traffic() const {
   return parts_->transport ? parts_->transport->traffic() : parts_->last_traffic;
 }
 
-Standing Session::standing() const {
+LastCommit Session::last_commit() const {
   if (parts_->forked()) return {};
-  if (const auto transport = parts_->open_transport()) return transport->standing();
-  return parts_->last_standing;
+  if (const auto transport = parts_->open_transport()) return transport->last_commit();
+  return parts_->last_commit;
 }
 
 }  // namespace deltawire

@@ -76,11 +76,11 @@ TEST(Session, SeveralBucketsOfASeriesOfSteps) {
       const auto last = session.all_reduce(std::span(&named, 1), {step, 1, true}, seconds(20));
       ASSERT_TRUE(last) << last.error().message;
       EXPECT_TRUE(first.get_future().get());
-      EXPECT_EQ(last->standing_step, step);
+      EXPECT_EQ(last->last_committed_step, step);
       EXPECT_EQ(early.values, std::vector<float>(kCount, 1.0F));
       EXPECT_EQ(late.values, std::vector<float>(kCount, 4.0F));
     }
-    EXPECT_EQ(session.standing().step, 2u);
+    EXPECT_EQ(session.last_commit().step, 2u);
     EXPECT_EQ(session.spec(), "direct(3lc:s=1,mode=auto,runs=on)");
   });
 }
@@ -271,7 +271,7 @@ TEST(Session, AClosedOneKeepsWhatItHas) {
     session.close();
     EXPECT_TRUE(session.closed());
     EXPECT_GT(session.traffic().bytes_sent, 1000u);
-    EXPECT_EQ(session.standing().step, 0u);
+    EXPECT_EQ(session.last_commit().step, 0u);
     session.abort("nobody hears this");
     const auto after = session.save();
     ASSERT_TRUE(after);
@@ -377,7 +377,7 @@ TEST(Session, AForkedChildIsRefused) {
     const auto refused = reduce(session, tensor, 1);
     const bool right = !refused && refused.error().code == ErrorCode::kState && !session.save() &&
                        !session.load({}) && !session.mask_sent({}) &&
-                       session.failure()->code == ErrorCode::kState && session.standing().step == kNoStep;
+                       session.failure()->code == ErrorCode::kState && session.last_commit().step == kNoStep;
     session.abort("not from here");
     session.close();
     sessions.clear();

@@ -65,13 +65,13 @@ Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadli
 }
 
 void say_which_step_stands(Error& error, const Transport& transport) {
-  const Standing standing = transport.standing();
-  error.standing_step = standing.step;
-  error.message += standing.step == kNoStep
+  const LastCommit commit = transport.last_commit();
+  error.last_committed_step = commit.step;
+  error.message += commit.step == kNoStep
                        ? "; no step of this session counts"
-                       : "; step " + std::to_string(standing.step) + " counts on every rank that lives";
-  if (!standing.unheard.empty()) {
-    error.message += ", but perhaps not on " + list(standing.unheard) + ", which could not be asked";
+                       : "; step " + std::to_string(commit.step) + " counts on every rank that lives";
+  if (!commit.unheard.empty()) {
+    error.message += ", but perhaps not on " + list(commit.unheard) + ", which could not be asked";
   }
 }
 

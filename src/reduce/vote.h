@@ -19,7 +19,7 @@ inline constexpr Tag tag_of(const Step& step, std::uint16_t stage) noexcept {
 // the message lists all of them.
 Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline);
 
-// Completes the error of a failed step: its standing_step, and the same in words.
+// Completes the error of a failed step: its last_committed_step, and the same in words.
 void say_which_step_stands(Error& error, const Transport& transport);
 
 }  // namespace deltawire

@@ -8,7 +8,7 @@ namespace deltawire {
 // The transport says of an operation with a worker, or this server of its push, what went wrong: where the
 // worker alone is lost it is dropped, and all is well.
 Status Server::dropped_or(std::size_t worker, const Error& error) {
-  const std::optional<Error> loss = transport_.loss_of(rank_of(worker));
+  const std::optional<Error> loss = transport_.departure_of(rank_of(worker));
   if (!loss) return tl::unexpected<Error>(error);
   if (!is_dropped_[worker]) drop(worker, *loss);
   return check_workers();

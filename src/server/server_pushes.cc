@@ -59,7 +59,7 @@ Status Server::refuse(std::size_t worker, const Error& error) {
   const int rank = rank_of(worker);
   const Error named{error.code, "a push of rank " + std::to_string(rank) + ": " + error.message, rank};
   const bool is_its_fault = error.code != ErrorCode::kNoMemory;
-  if (is_its_fault && options_.on_worker_loss == WorkerLoss::kDrop) transport_.lose(rank, named);
+  if (is_its_fault && options_.on_worker_loss == WorkerLoss::kDrop) transport_.drop(rank, named);
   return dropped_or(worker, named);
 }
 

@@ -37,8 +37,8 @@ void expect_departed(Ranks& ranks, std::initializer_list<int> on, int departed, 
     }
     const std::vector<std::byte> bytes(10);
     EXPECT_FALSE(self.wait(send_bytes(self, departed, 1, bytes), soon()));
-    ASSERT_TRUE(self.loss_of(departed));
-    EXPECT_TRUE(says(*self.loss_of(departed), why));
+    ASSERT_TRUE(self.departure_of(departed));
+    EXPECT_TRUE(says(*self.departure_of(departed), why));
   }
 }
 
@@ -67,8 +67,8 @@ TEST_P(Departures, AnAbortOfAnOptionalRankEndsThatRankAlone) {
   Ranks ranks = connect(GetParam());
   ranks[3]->abort({ErrorCode::kNotFinite, "a gradient is NaN", kNoSuspect});
   expect_departed(ranks, {0, 1, 2}, 3, "a gradient is NaN");
-  EXPECT_EQ(ranks[0]->loss_of(3)->suspect, 3);
-  EXPECT_FALSE(ranks[0]->loss_of(2));
+  EXPECT_EQ(ranks[0]->departure_of(3)->suspect, 3);
+  EXPECT_FALSE(ranks[0]->departure_of(2));
   expect_to_go_on(ranks, {0, 1, 2});
   EXPECT_EQ(receive(*ranks[3], 0).error().code, ErrorCode::kNotFinite);
 }
@@ -86,7 +86,7 @@ TEST_P(Departures, ARequiredRankEndsAll) {
 
 TEST_P(Departures, WhomARequiredRankDropsDepartsEverywhereAndIsTold) {
   Ranks ranks = connect(GetParam());
-  ranks[0]->lose(3, {ErrorCode::kCorrupt, "its bytes make no sense", 3});
+  ranks[0]->drop(3, {ErrorCode::kCorrupt, "its bytes make no sense", 3});
   expect_departed(ranks, {0, 1, 2}, 3, "its bytes make no sense");
   expect_dropped(*ranks[3], "its bytes make no sense");
   expect_to_go_on(ranks, {0, 1, 2});
@@ -94,7 +94,7 @@ TEST_P(Departures, WhomARequiredRankDropsDepartsEverywhereAndIsTold) {
 
 TEST_P(Departures, AnOptionalRankDropsNobodyButItself) {
   Ranks ranks = connect(GetParam());
-  ranks[2]->lose(3, {ErrorCode::kCorrupt, "I say so", 3});
+  ranks[2]->drop(3, {ErrorCode::kCorrupt, "I say so", 3});
   expect_departed(ranks, {0, 1, 3}, 2, "I say so");
   expect_to_go_on(ranks, {0, 1, 3});
 }
@@ -161,7 +161,7 @@ double cpu_seconds() {
 TEST_P(Departures, NothingSpinsAfterIt) {
   Ranks ranks = connect(GetParam());
   send_and_forget(*ranks[3], 0, 1, std::vector<std::byte>(std::size_t{70} << 20));  // unclaimed
-  ranks[0]->lose(3, {ErrorCode::kCorrupt, "enough", 3});
+  ranks[0]->drop(3, {ErrorCode::kCorrupt, "enough", 3});
   expect_dropped(*ranks[3], "enough");
   const double before = cpu_seconds();
   std::this_thread::sleep_for(1s);

@@ -23,14 +23,14 @@ TEST_P(Votes, AlikeMakeAStepCount) {
   Ranks ranks = connect_ranks(GetParam(), 4);
   run_ranks(4, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
-    EXPECT_EQ(self.standing().step, kNoStep);
+    EXPECT_EQ(self.last_commit().step, kNoStep);
     for (std::uint64_t step = 7; step < 57; ++step) {
       self.arrive(step);
       const Ballot ballot{step, 1000 + step};
       const auto ballots = self.vote(ballot, soon());
       ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
       EXPECT_TRUE(std::ranges::equal(*ballots, std::vector<Ballot>(4, ballot)));
-      EXPECT_EQ(self.standing().step, step);
+      EXPECT_EQ(self.last_commit().step, step);
     }
   });
 }
@@ -44,7 +44,7 @@ TEST_P(Votes, UnlikeAreToldToEverybody) {
     const auto ballots = self.vote({5, digest}, soon());
     ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
     EXPECT_TRUE(std::ranges::equal(*ballots, std::vector<Ballot>{{5, 0}, {5, 1}, {5, 2}}));
-    EXPECT_EQ(self.standing().step, 4u);  // step 5 does not count
+    EXPECT_EQ(self.last_commit().step, 4u);  // step 5 does not count
   });
 }
 
@@ -56,14 +56,14 @@ TEST_P(Votes, AFailureBeforeOneOfThemRevertsTheStep) {
     ASSERT_TRUE(self.vote({4, 1}, soon()).has_value());
     if (rank == 2) {
       self.abort({ErrorCode::kNotFinite, "element 7 is NaN", kNoSuspect});
-      EXPECT_EQ(self.standing().step, 4u);
+      EXPECT_EQ(self.last_commit().step, 4u);
     }
     const auto ballots = self.vote({5, 1}, soon());
     ASSERT_FALSE(ballots.has_value());
     EXPECT_EQ(ballots.error().code, ErrorCode::kNotFinite);
     EXPECT_EQ(ballots.error().suspect, 2);
-    EXPECT_EQ(ballots.error().standing_step, 4u);
-    EXPECT_TRUE(self.standing().unheard.empty());
+    EXPECT_EQ(ballots.error().last_committed_step, 4u);
+    EXPECT_TRUE(self.last_commit().unheard.empty());
   });
 }
 
@@ -85,7 +85,7 @@ TEST_P(Votes, ThatNeverComeTimeOutAndNameTheRank) {
     EXPECT_EQ(ballots.error().code, ErrorCode::kTimeout);
     EXPECT_EQ(ballots.error().suspect, 2) << ballots.error().message;
     EXPECT_TRUE(has(ballots.error(), "the vote of rank 2")) << ballots.error().message;
-    EXPECT_EQ(ballots.error().standing_step, kNoStep);
+    EXPECT_EQ(ballots.error().last_committed_step, kNoStep);
   });
 }
 
@@ -137,13 +137,13 @@ TEST_P(Votes, AJumpOfOneRankAloneIsNoticedAtOnce) {
       const std::uint64_t next = rank == jumper ? 5 : 12;
       self.arrive(next);
       const auto ballots = self.vote({next, 1}, soon());
-      EXPECT_EQ(self.standing().step, 11u);
+      EXPECT_EQ(self.last_commit().step, 11u);
       if (ballots) {  // they were faster than the news: and differ
         EXPECT_FALSE(ballots->front() == ballots->back());
       } else {
         EXPECT_EQ(ballots.error().code, ErrorCode::kMismatch) << ballots.error().message;
         EXPECT_TRUE(has(ballots.error(), "step 5")) << ballots.error().message;
-        EXPECT_EQ(ballots.error().standing_step, 11u);
+        EXPECT_EQ(ballots.error().last_committed_step, 11u);
       }
     });
   }
@@ -301,7 +301,7 @@ TEST(ControlMessages, WhoHasNotSaidWhereItStandsIsUnheard) {
     EXPECT_TRUE(peer.say(bytes));
     std::vector<std::byte> got(1);
     EXPECT_FALSE(peer.rank->wait(peer.rank->post_recv(1, 1, got), soon()));
-    return peer.rank->standing().unheard;
+    return peer.rank->last_commit().unheard;
   };
   for (const auto& messages : silent_or_elsewhere) EXPECT_EQ(unheard_after(messages), std::vector<int>{1});
   for (const auto& messages : heard) EXPECT_EQ(unheard_after(messages), std::vector<int>{});

@@ -30,7 +30,7 @@ static void test_long_texts(void) {
   spec[sizeof spec - 1] = '\0';
   EXPECT_ERROR(DELTAWIRE_UNKNOWN_CODEC, "xxx", error, deltawire_codec_open(spec, &codec, &error));
   EXPECT(memchr(error.message, '\0', sizeof error.message) != NULL);
-  EXPECT(error.suspect == DELTAWIRE_NO_SUSPECT && error.standing_step == DELTAWIRE_NO_STEP);
+  EXPECT(error.suspect == DELTAWIRE_NO_SUSPECT && error.last_committed_step == DELTAWIRE_NO_STEP);
 }
 
 static void test_round_trip(const deltawire_codec* codec) {

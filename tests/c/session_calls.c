@@ -157,7 +157,7 @@ static void test_steps(deltawire_session* session) {
   deltawire_step second = kStep;
   fill(values, kCount);
   EXPECT_OK(error, deltawire_session_all_reduce(session, &tensor, 1, &kStep, 20000, &report, &error));
-  EXPECT(report.element_count == kCount && report.standing_step == 0 && report.finite == 1);
+  EXPECT(report.element_count == kCount && report.last_committed_step == 0 && report.finite == 1);
   EXPECT(values[0] == 0.01F && values[1] == -0.02F);
   EXPECT_OK(error, deltawire_session_save(session, &state, &error));
   EXPECT(deltawire_bytes_count(state) > 0);
@@ -171,7 +171,7 @@ static void test_steps(deltawire_session* session) {
   second.number = 1;
   EXPECT_ERROR(DELTAWIRE_ABORTED, "enough", error,
                deltawire_session_all_reduce(session, &tensor, 1, &second, 20000, NULL, &error));
-  EXPECT(error.standing_step == 0);
+  EXPECT(error.last_committed_step == 0);
 }
 
 void test_sessions(void) {

@@ -58,16 +58,16 @@ class ScriptedTransport final : public Transport {
   void wake() noexcept override {}
   void set_arrival_timeout(std::chrono::milliseconds) override {}
   void set_optional(std::span<const int>) override {}
-  std::optional<Error> loss_of(int rank) const override {
+  std::optional<Error> departure_of(int rank) const override {
     const auto found = lost_.find(rank);
     return found == lost_.end() ? std::nullopt : std::optional<Error>(found->second);
   }
-  void lose(int rank, const Error& error) noexcept override { lost_.emplace(rank, error); }
+  void drop(int rank, const Error& error) noexcept override { lost_.emplace(rank, error); }
   void arrive(std::uint64_t) override {}
   Result<std::span<const Ballot>> vote(const Ballot&, Deadline) override {
     return fail(ErrorCode::kState, "nobody votes here");
   }
-  Standing standing() const override { return {}; }
+  LastCommit last_commit() const override { return {}; }
   void abort(const Error&) noexcept override {}
   std::optional<Error> failure(std::chrono::milliseconds) const override { return std::nullopt; }
   Traffic traffic() const noexcept override { return {}; }

@@ -93,7 +93,7 @@ void expect_agreement(RankProcesses& ranks, int victim) {
     first = false;
     EXPECT_EQ(record.steps_done, steps) << "torn: rank " << rank << " stands elsewhere";
     const std::uint64_t stands = steps == 0 ? kNoStep : steps - 1;
-    EXPECT_EQ(record.standing_step, stands) << "rank " << rank << ": " << record.message.data();
+    EXPECT_EQ(record.last_committed_step, stands) << "rank " << rank << ": " << record.message.data();
   }
 }
 
@@ -150,7 +150,7 @@ TEST(Survivors, AgreeWhenTwoDieAtOnce) {
       EXPECT_GE(ranks.record(rank).suspect, 2) << ranks.record(rank).message.data();
     }
     EXPECT_EQ(ranks.record(0).steps_done, ranks.record(1).steps_done) << "torn in trial " << trial;
-    EXPECT_EQ(ranks.record(0).standing_step, ranks.record(1).standing_step);
+    EXPECT_EQ(ranks.record(0).last_committed_step, ranks.record(1).last_committed_step);
   }
 }
 
@@ -172,7 +172,7 @@ TEST(Survivors, AreJoinedByAFrozenRankThatWakesUp) {
     ASSERT_TRUE(ranks.wait_exit(1, std::chrono::seconds(40)));
     for (const int rank : {1, 2, 3}) {
       EXPECT_EQ(ranks.record(rank).steps_done, ranks.record(0).steps_done) << "torn: rank " << rank;
-      EXPECT_EQ(ranks.record(rank).standing_step, ranks.record(0).standing_step);
+      EXPECT_EQ(ranks.record(rank).last_committed_step, ranks.record(0).last_committed_step);
     }
   }
 }

@@ -23,7 +23,7 @@ void RankContext::record(const Error& error) const {
   mine.failed_at_ms = now_ms();
   mine.code = static_cast<int>(error.code);
   mine.suspect = error.suspect;
-  mine.standing_step = error.standing_step;
+  mine.last_committed_step = error.last_committed_step;
   std::strncpy(mine.message.data(), error.message.c_str(), mine.message.size() - 1);
   mine.failed = 1;
 }

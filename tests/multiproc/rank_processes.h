@@ -26,7 +26,7 @@ struct RankRecord {
   std::atomic<int> failed;
   std::atomic<int> code;
   std::atomic<int> suspect;
-  std::atomic<std::uint64_t> standing_step;
+  std::atomic<std::uint64_t> last_committed_step;
   std::atomic<std::int64_t> failed_at_ms;  // on the steady clock, which all processes of a machine share
   std::array<char, 512> message;
 };

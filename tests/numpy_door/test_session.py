@@ -393,3 +393,10 @@ def test_the_example(address: str) -> None:
     assert [found[1] for found in said] == ["0", "1"]
     assert said[0][4] == said[1][4] and float(said[0][2]) < 0.02
     assert float(said[0][3]) > 15
+
+
+def test_the_old_name_of_an_errors_attribute_names_the_new_one():
+    error = deltawire.errors.make_error("Timeout", "too late", 1, 7)
+    assert error.last_committed_step == 7 and not hasattr(error, "anything_else")
+    with pytest.raises(AttributeError, match="standing_step is called last_committed_step"):
+        _ = error.standing_step

@@ -92,7 +92,7 @@ def train_until_it_fails(rank, world_size, report, plan):
         "code": last.code,
         "suspect": last.suspect,
         "last": str(last),
-        "stands": last.standing_step,
+        "stands": last.last_committed_step,
         "close_s": time.monotonic() - began,
     }
 

@@ -124,4 +124,4 @@ def test_a_state_that_one_rank_alone_loads_is_noticed_at_once():
         assert seconds < 30, "it took the timeout, not the step numbers"
         assert error.code == "Mismatch"
         assert "step 1" in str(error) and "step 4" in str(error)
-        assert error.standing_step == 3
+        assert error.last_committed_step == 3

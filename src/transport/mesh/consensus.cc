@@ -19,7 +19,7 @@ Consensus::Consensus(Peers& peers, Waiters& waiters, Driver& driver)
 
 Error Consensus::failure() const {
   Error told = *failure_;
-  told.standing_step = standing_step_;
+  told.last_committed_step = last_committed_step_;
   return told;
 }
 
@@ -115,7 +115,7 @@ void Consensus::heed_agreement() noexcept {
     if (missing >= 0) vote_->peer = missing;
     return;
   }
-  if (agreement.outcome() == Agreement::Outcome::kUnanimous) standing_step_ = ballot_.step;
+  if (agreement.outcome() == Agreement::Outcome::kUnanimous) last_committed_step_ = ballot_.step;
   vote_->finish(0);
   driver_.tell();
 }
@@ -171,19 +171,19 @@ std::optional<Error> Consensus::await_end(Lock& lock, std::chrono::milliseconds 
   const Peer* gone = left();
   if (gone == nullptr) return std::nullopt;
   return Error{ErrorCode::kPeerLost, rank_name(gone->rank) + " left in good order", gone->rank,
-               standing_step_};
+               last_committed_step_};
 }
 
-Standing Consensus::await_standing(Lock& lock) const {
-  if (!failure_) return {standing_step_, {}};
+LastCommit Consensus::await_last_commit(Lock& lock) const {
+  if (!failure_) return {last_committed_step_, {}};
   // The I/O thread sees to it that this comes, but where it has no memory to.
   ended_.wait_for(lock, 2 * AgreementProtocol::kSettleTime, [this] { return protocol_.has_concluded(); });
-  Standing standing{standing_step_, {}};
+  LastCommit commit{last_committed_step_, {}};
   const RankSet unheard = protocol_.state().unheard();
   for (int rank = 0; rank < peers_.world_size(); ++rank) {
-    if (unheard.has(rank)) standing.unheard.push_back(rank);
+    if (unheard.has(rank)) commit.unheard.push_back(rank);
   }
-  return standing;
+  return commit;
 }
 
 }  // namespace deltawire

@@ -1,4 +1,5 @@
-// What holds for all ranks: which steps count, and the failure that has ended the mesh (docs/design/commit.md).
+// What holds for all ranks: which steps count, and the failure that has ended the mesh
+// (docs/design/commit.md).
 //
 // The first error wins. Every rank learns it, every wait ends with it, and no stream of data moves any more.
 // Thread rule: every member is called under the mesh's lock.
@@ -79,7 +80,7 @@ class Consensus {
   // Until the mesh fails or a peer leaves in good order, for `time` at most: what of it has happened.
   std::optional<Error> await_end(Lock& lock, std::chrono::milliseconds time) const;
   // After a failure, when the others have said where they stand.
-  Standing await_standing(Lock& lock) const;
+  LastCommit await_last_commit(Lock& lock) const;
 
  private:
   template <class Act>
@@ -100,7 +101,7 @@ class Consensus {
   Operation* vote_ = nullptr;              // the open one
   Ballot ballot_;                          // of this rank, cast last
   std::vector<Ballot> ballots_;            // everybody's, by rank, in the last vote
-  std::uint64_t standing_step_ = kNoStep;
+  std::uint64_t last_committed_step_ = kNoStep;
 };
 
 }  // namespace deltawire

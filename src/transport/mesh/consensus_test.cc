@@ -26,9 +26,9 @@ class Agreed : public ::testing::Test {
     return consensus_.close(lock, waiter_);
   }
   void receive(int rank, const AgreementMessage& message) { consensus_.receive(peers_[rank], message); }
-  Standing standing() {
+  LastCommit last_commit() {
     Consensus::Lock lock(mutex_);
-    return consensus_.await_standing(lock);
+    return consensus_.await_last_commit(lock);
   }
 
   std::mutex mutex_;
@@ -62,7 +62,7 @@ TEST_F(Agreed, AVoteThatAllCastAlikeCounts) {
   EXPECT_TRUE(std::ranges::equal(*ballots, std::vector<Ballot>(3, kBallot)));
   EXPECT_FALSE(consensus_.is_voting());
   EXPECT_EQ(consensus_.decided(), 1u);
-  EXPECT_EQ(standing().step, 4u);
+  EXPECT_EQ(last_commit().step, 4u);
 }
 
 TEST_F(Agreed, VotesThatDifferAreAllThere) {
@@ -73,7 +73,7 @@ TEST_F(Agreed, VotesThatDifferAreAllThere) {
   const auto ballots = close();
   ASSERT_TRUE(ballots);
   EXPECT_TRUE(std::ranges::equal(*ballots, std::vector<Ballot>{kBallot, {4, 18}, kBallot}));
-  EXPECT_EQ(standing().step, kNoStep);
+  EXPECT_EQ(last_commit().step, kNoStep);
 }
 
 TEST_F(Agreed, AVoteOutOfTurnIsItsSendersFault) {
@@ -155,7 +155,7 @@ TEST_F(Agreed, AnOpenVoteIsSettledByTheFirstVerdict) {
     Waiter waiter{.operation = &vote, .deadline = kNever};
     Consensus::Lock lock(rank.mutex);
     EXPECT_EQ(rank.consensus.close(lock, waiter).has_value(), decided == 1);
-    EXPECT_EQ(rank.consensus.failure().standing_step, decided == 1 ? 4u : kNoStep);
+    EXPECT_EQ(rank.consensus.failure().last_committed_step, decided == 1 ? 4u : kNoStep);
   }
 }
 
@@ -168,7 +168,7 @@ TEST_F(Agreed, WhoSaysNothingIsGivenUpAndUnheard) {
   EXPECT_LE(by, Clock::now() + 3s);
   consensus_.give_up_waiting();
   EXPECT_EQ(consensus_.settle_by(), kNever) << "nobody is waited for any more";
-  EXPECT_EQ(standing().unheard, std::vector{2});
+  EXPECT_EQ(last_commit().unheard, std::vector{2});
 }
 
 TEST_F(Agreed, WhoIsGoneIsNotWaitedFor) {
@@ -177,7 +177,7 @@ TEST_F(Agreed, WhoIsGoneIsNotWaitedFor) {
   EXPECT_NE(consensus_.settle_by(), kNever);
   consensus_.on_left(1, 0);
   EXPECT_EQ(consensus_.settle_by(), kNever);
-  EXPECT_EQ(standing().unheard, std::vector{2});
+  EXPECT_EQ(last_commit().unheard, std::vector{2});
 }
 
 TEST_F(Agreed, ARankThatLeavesEndsNothingButIsTold) {

@@ -180,13 +180,13 @@ void Engine::set_optional(std::span<const int> ranks) {
   parts_.membership.set_optional(ranks);
 }
 
-std::optional<Error> Engine::loss_of(int rank) const {
+std::optional<Error> Engine::departure_of(int rank) const {
   if (in_forked_child() || rank == parts_.peers.self()) return std::nullopt;
   const Lock lock(mutex_);
   return parts_.peers[rank].departure;
 }
 
-void Engine::lose(int rank, const Error& error) noexcept {
+void Engine::drop(int rank, const Error& error) noexcept {
   if (in_forked_child()) return;
   {
     const Lock lock(mutex_);
@@ -233,10 +233,10 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   return failed(lock);
 }
 
-Standing Engine::standing() const {
+LastCommit Engine::last_commit() const {
   if (in_forked_child()) return {};
   Lock lock(mutex_);
-  return parts_.consensus.await_standing(lock);
+  return parts_.consensus.await_last_commit(lock);
 }
 
 void Engine::abort(const Error& error) noexcept {

@@ -50,11 +50,11 @@ class Engine final : public Transport {
   void wake() noexcept override;
   void set_arrival_timeout(std::chrono::milliseconds timeout) override;
   void set_optional(std::span<const int> ranks) override;
-  std::optional<Error> loss_of(int rank) const override;
-  void lose(int rank, const Error& error) noexcept override;
+  std::optional<Error> departure_of(int rank) const override;
+  void drop(int rank, const Error& error) noexcept override;
   void arrive(std::uint64_t step) override;
   Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override;
-  Standing standing() const override;
+  LastCommit last_commit() const override;
   void abort(const Error& error) noexcept override;
   std::optional<Error> failure(std::chrono::milliseconds wait) const override;
   Traffic traffic() const noexcept override;

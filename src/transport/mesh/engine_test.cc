@@ -221,8 +221,8 @@ TEST_F(Engine, ARankThatWasFrozenBeforeItsVoteHearsTheOthersBeforeItCounts) {
   const auto ballots = self_->vote(kBallot, in(120s));
   ASSERT_FALSE(ballots) << "it counts what the other one has reverted";
   EXPECT_EQ(ballots.error().suspect, 0);
-  EXPECT_EQ(self_->standing().step, kNoStep);
-  EXPECT_EQ(self_->standing().unheard, std::vector<int>{}) << "the other one has said where it stands";
+  EXPECT_EQ(self_->last_commit().step, kNoStep);
+  EXPECT_EQ(self_->last_commit().unheard, std::vector<int>{}) << "the other one has said where it stands";
   self_.reset();  // before what its links use
 }
 

@@ -30,7 +30,7 @@ class AbortsOnError(ClosesAtEnd):
             f"this {self._name} is closed; make a new one to go on"
             + (f" (it ended with: {error})" if error else ""),
             error.suspect if error else None,
-            error.standing_step if error else None,
+            error.last_committed_step if error else None,
         )
 
     @contextlib.contextmanager

@@ -69,7 +69,7 @@ def among(ranks: list[int], error: DeltawireError) -> DeltawireError:
     suspect = None if error.suspect is None else ranks[error.suspect]
     if found := _REPORTED.match(text):
         suspect = int(found[1])
-    return type(error)(text, error.code, suspect, error.standing_step)
+    return type(error)(text, error.code, suspect, error.last_committed_step)
 
 
 def _globally(text: str, ranks: list[int]) -> str:

@@ -53,7 +53,7 @@ def expect_one(root: Path, *words: str) -> None:
 
 
 def test_no_row_lets_the_library_see_an_application(house: Path) -> None:
-    page = house / "docs" / "architecture.md"
+    page = house / "docs" / "design" / "architecture.md"
     row = "| `server` | `src/server` | `server.h` `snapshot.h` | "
     text = page.read_text()
     assert row in text

@@ -2,8 +2,8 @@
 
     python -m lab.demo.readme [out/demo/results.json]
 
-Replaces all that stands between README's `demo` markers, and the plot that it shows. Refuses what
-is no whole demo: rows that are missing or failed, or replicas that differ.
+Replaces the text between README's `demo` markers, and the plot that README shows. Refuses an
+incomplete demo: rows that are missing or failed, or replicas that differ.
 """
 
 import json
@@ -34,7 +34,7 @@ class NoDemo(Exception):
 
 
 def block(results: dict) -> str:
-    """README's paragraphs and table, from what results.json holds.
+    """README's paragraphs and table, from the content of results.json.
 
     Raises:
         NoDemo: rows are missing, failed, or ended with replicas that differ.
@@ -90,7 +90,7 @@ def _settings(settings: dict) -> str:
 
 
 def _cells(rows: list[dict]) -> list[list[str]]:
-    """Of all lines of the table; the spread stands in brackets where there is one."""
+    """The cells of the table, line by line; a spread stands in parentheses."""
     lines = [list(_HEADS), ["---"] * len(_HEADS)]
     for row in rows:
         low_high, fast_slow = "", ""
@@ -116,7 +116,7 @@ def _cells(rows: list[dict]) -> list[list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status."""
+    """Returns the exit status."""
     if len(arguments) > 1 or any(text.startswith("-") for text in arguments):
         print(__doc__, file=sys.stderr)
         return 2

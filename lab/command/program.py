@@ -56,8 +56,8 @@ def measure_and_show(
     show: Callable[[list], str],
     *failures: type[Exception],
 ) -> int:
-    """As `exit_status`, for hours of work: `measure` appends what it has found to a list, which is
-    shown in the end, also after a failure, SIGTERM or Ctrl-C."""
+    """Like `exit_status`, for hours of work: `measure` appends its results to a list, which is
+    shown at the end, even after a failure, SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found: list = []
     status = exit_status(

@@ -1,5 +1,5 @@
-"""The images of each step: shuffled by counter, so that any rank knows any step's batch without
-state.
+"""The images of each step. A counter shuffles them, so that any rank can compute any step's batch
+without state.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from lab.data.images import ImageSet
 
 
 def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
-    """A permutation of `count` that depends on (seed, epoch) only."""
+    """A permutation of `count` that depends only on (seed, epoch)."""
     random = np.random.Philox(key=[seed, epoch])
     return np.argsort(random.random_raw(count), kind="stable")
 
@@ -17,8 +17,8 @@ def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
 class Batches:
     """A rank's part of every step's batch.
 
-    All ranks together take `world_size * batch` images a step, in the epoch's order; what is left
-    at an epoch's end is less than one step's worth and is skipped. The ranks' parts don't overlap.
+    All ranks together take `world_size * batch` images a step, in the epoch's order; images that
+    are too few for another step at the end of an epoch are skipped. The ranks' parts don't overlap.
 
     Thread rule: one thread.
     """

@@ -13,7 +13,7 @@ _RECORD = 1 + 3 * 32 * 32
 
 
 def load_cifar10(folder: Path) -> ImageSet:
-    """All data_batch_N.bin that the folder has, in order, and test_batch.bin (each may end in .xz).
+    """All data_batch_N.bin in the folder, in order, and test_batch.bin (each may end in .xz).
 
     Raises:
         DataError: a file is missing or damaged.
@@ -33,10 +33,12 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     DataError."""
     content = np.frombuffer(read_packed(path), np.uint8)
     if content.size == 0 or content.size % _RECORD:
-        raise DataError(f"{path}: {content.size:,} bytes are no CIFAR-10 records; get it again")
+        raise DataError(f"{path}: {content.size:,} bytes are not CIFAR-10 records; get it again")
     records = content.reshape(-1, _RECORD)
     if records[:, 0].max() >= CLASS_COUNT:
-        raise DataError(f"{path}: label {records[:, 0].max()} where 0 ... 9 are due; get it again")
+        raise DataError(
+            f"{path}: label {records[:, 0].max()} where 0 ... 9 are valid; get it again"
+        )
     return records[:, 1:].reshape(-1, *_SHAPE), records[:, 0]
 
 

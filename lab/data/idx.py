@@ -17,12 +17,12 @@ DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 IMAGE_SIDE = 28
 
 _UNSIGNED_BYTE = 8
-_MAX_ELEMENTS = 1 << 30  # a few damaged bytes must not make us ask for all memory
+_MAX_ELEMENTS = 1 << 30  # a few damaged bytes must not make us allocate all memory
 
 
 def load_image_set(directory: Path) -> ImageSet:
-    """Reads train-images-idx3-ubyte, train-labels-idx1-ubyte and their t10k twins (each may end in
-    .gz).
+    """Reads train-images-idx3-ubyte, train-labels-idx1-ubyte and their t10k counterparts (each may
+    end in .gz).
 
     Raises:
         DataError: a file is missing, damaged, or not of 28x28 images in 10 classes.

@@ -1,4 +1,4 @@
-"""Sets of small images with labels, whatever file they came from, and where data lies."""
+"""Sets of small labelled images, from whatever file, and the folder of all data sets."""
 
 import dataclasses
 import lzma
@@ -30,7 +30,7 @@ class ImageSet:
 
 
 def data_folder() -> Path:
-    """What DELTAWIRE_DATA names. Raises DataError without it."""
+    """The folder named by DELTAWIRE_DATA. Raises DataError if it is not set."""
     folder = os.environ.get("DELTAWIRE_DATA", "")
     if not folder:
         raise DataError(
@@ -41,8 +41,7 @@ def data_folder() -> Path:
 
 
 def read_packed(path: Path) -> bytes:
-    """A file's content, or that of the same file with .xz behind its name, unpacked. Raises
-    DataError."""
+    """The content of a file, or of the same file compressed as .xz. Raises DataError."""
     packed = path.with_name(path.name + ".xz")
     try:
         if packed.is_file():

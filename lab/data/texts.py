@@ -17,8 +17,8 @@ def read_characters(folder: Path) -> tuple[np.ndarray, int]:
 
 def read_words(folder: Path, vocabulary: int) -> np.ndarray:
     """Numbers, below `vocabulary`, of the words of wikitext-2/wiki.valid.tokens, line ends
-    included: the most frequent words in the order of the alphabet, then all others as one. Raises
-    DataError."""
+    included: the most frequent words in alphabetical order, then one number for all others.
+    Raises DataError."""
     text = _text(folder / "wikitext-2" / "wiki.valid.tokens")
     words = np.array(text.replace("\n", " <eos> ").split())
     known, numbers, counts = np.unique(words, return_inverse=True, return_counts=True)

@@ -8,12 +8,12 @@ from lab.demo.arguments import parse
 
 
 def _terminate(number: int, frame: object) -> None:
-    """As an exception, so that workers and namespaces are cleaned up."""
+    """Raises an exception, so that workers and namespaces are cleaned up."""
     raise SystemExit(128 + number)
 
 
 def main() -> int:
-    """The demo; gives the exit status."""
+    """Runs the demo and returns its exit status."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
         request = parse(sys.argv[1:])

@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: list[str]) -> Request:
-    """Exits with status 2 and one line where the arguments can't be meant."""
+    """Exits with status 2 and one line if the arguments are invalid."""
     parser = _make_parser()
     given = parser.parse_args(arguments)
     try:
@@ -102,32 +102,32 @@ def _make_parser() -> argparse.ArgumentParser:
         type=float,
         default=60.0,
         metavar="S",
-        help="seconds after which a step that hangs is an error (default 60)",
+        help="seconds after which a hanging step is an error (default 60)",
     )
     return parser
 
 
 def _add_link(parser: argparse.ArgumentParser) -> None:
-    """Methods, and what they run over."""
+    """Options for the methods and the link."""
     add = parser.add_argument
     known = ", ".join(methods.names()).replace("%", "%%")
     add("--methods", nargs="+", default=methods.names(), metavar="METHOD", help=f"default: {known}")
     add(
         "--link",
         default="100mbit",
-        help="of each rank and direction: 100mbit (default), 2.5gbit, 500kbit ..., or none",
+        help="rate per rank and direction: 100mbit (default), 2.5gbit, 500kbit ..., or none",
     )
     add(
         "--namespaces",
         action="store_true",
-        help="every row over real links between network namespaces (needs root and iproute2); "
+        help="run every row over real links between network namespaces (needs root and iproute2); "
         "without it the link is a token bucket in the transport, and plain DDP's row is modelled",
     )
     add("--ranks", type=int, default=4, metavar="N", help="worker processes (default 4)")
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
-    """What is equal for all rows, but for momentum and rate of late ones."""
+    """Options that hold for all rows, except that late ones have their own momentum and rate."""
     add = parser.add_argument
     add(
         "--network",
@@ -135,10 +135,14 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         default="lenet5",
         help="lenet5 (default) on an MNIST-style set, or resnet20 (269,722 parameters) on CIFAR-10",
     )
-    add("--steps", type=int, default=220, metavar="N", help="of each row (default 220)")
-    add("--batch", type=int, default=64, metavar="N", help="images a step and rank (default 64)")
+    add("--steps", type=int, default=220, metavar="N", help="steps of each row (default 220)")
+    add("--batch", type=int, default=64, metavar="N", help="images per step and rank (default 64)")
     add(
-        "--seed", type=int, default=1, metavar="N", help="of parameters and image order (default 1)"
+        "--seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="seed of parameters and image order (default 1)",
     )
     add(
         "--repeats",
@@ -154,7 +158,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add(
         "--same-optimizer",
         action="store_true",
-        help="this momentum and rate for every row; without it a row whose codec sends most of a "
+        help="this momentum and rate for every row; by default a row whose codec sends most of a "
         "gradient later (sbc, topk, onebit ...) has no momentum and a higher rate, because it "
         "diverges with momentum",
     )
@@ -176,7 +180,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Ranges. Each message says the value, what is allowed and why."""
+    """Checks ranges. Each message names the value, what is allowed and why."""
     if not 2 <= given.ranks <= 64:
         parser.error(
             f"--ranks {given.ranks}: must be 2 ... 64; one rank alone has nobody to exchange with"

@@ -28,7 +28,7 @@ class _CannotStart(Exception):
 
 
 def run(request: Request, command: str) -> int:
-    """The whole demo; gives the exit status."""
+    """Runs the whole demo and returns its exit status."""
     settings = request.settings
     trainings: dict[str, list[dict]] = {method.name: [] for method in request.methods}
     load_before = os.getloadavg()[0]
@@ -68,7 +68,7 @@ def run(request: Request, command: str) -> int:
 
 
 def _check_before_start(request: Request) -> None:
-    """What would spoil the demo only after minutes of training."""
+    """Finds what would otherwise spoil the demo only after minutes of training."""
     images = request.settings.workload.load_images(request.data)
     taken = request.settings.ranks * request.settings.batch
     if taken > len(images.train_labels):
@@ -88,8 +88,8 @@ def _check_before_start(request: Request) -> None:
 
 
 def _train(request: Request, trainings: dict[str, list[dict]]) -> None:
-    """Appends to its method's list each training as soon as it is done: all rows with the first
-    seed, then all with the next, so that hours on a machine that changes are shared fairly.
+    """Appends each training to its method's list as soon as it is done: all rows with the first
+    seed, then all with the next, so that a machine whose speed changes treats all rows alike.
     """
     settings = request.settings
     with contextlib.ExitStack() as stack:
@@ -112,7 +112,7 @@ def _train(request: Request, trainings: dict[str, list[dict]]) -> None:
 
 
 def _status(rows: list[dict]) -> int:
-    """0, or 1 with a line for each row that is not as it must be."""
+    """0, or 1 with a line for each row that failed or whose ranks differ."""
     status = 0
     for row in rows:
         if row["failed"] is not None:

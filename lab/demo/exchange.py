@@ -1,7 +1,7 @@
-"""The ways that a row exchanges what training changes, behind one face: DDP's own all-reduce,
-deltawire's hook on gradients, and weight updates after local steps.
+"""The ways in which a row exchanges gradients or weights, behind one interface: DDP's own
+all-reduce, deltawire's hook on gradients, and weight updates after local steps.
 
-Each has `model` (what to call with a batch), `take_step` (in the place of optimizer.step),
+Each has `model` (what to call with a batch), `take_step` (instead of optimizer.step),
 `finish` (after the last step), `last_record` (of the latest exchange), `bytes_sent`, `error_text`
 and `close`.
 """
@@ -17,7 +17,7 @@ from lab.ranks.links import BURST_BYTES, ring_bytes
 
 
 def _shaped_link(settings: Settings):
-    """What the transport's link is made to look like; None where it is real or bare."""
+    """How the transport shapes its link; None if the link is real or not limited."""
     import deltawire  # here: plain DDP runs without the compiled extension
 
     if settings.bytes_per_second is None or settings.namespaces:
@@ -26,14 +26,14 @@ def _shaped_link(settings: Settings):
 
 
 class _Exchange:
-    """What holds where gradients are exchanged amid backward."""
+    """What exchanges of gradients during the backward pass have in common."""
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model = model
         self._optimizer = optimizer
 
     def take_step(self) -> None:
-        """The optimizer's; the gradients are exchanged already."""
+        """Takes the optimizer's step; the gradients have already been exchanged."""
         self._optimizer.step()
 
     def finish(self) -> None:
@@ -45,7 +45,8 @@ class _Exchange:
 
 
 class _DeltawireExchange(_Exchange):
-    """What hook and LocalSteps share. Bytes are the transport's, headers and votes included."""
+    """What the hook and LocalSteps have in common. Bytes are the transport's, with headers and
+    votes."""
 
     def __init__(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, session: object
@@ -59,7 +60,7 @@ class _DeltawireExchange(_Exchange):
         return self._session.step_records[-1]
 
     def bytes_sent(self) -> float:
-        """By this rank since the start."""
+        """Sent by this rank since the start."""
         return self._session.metrics()["traffic_bytes_sent"] - self._bytes_at_start
 
     def error_text(self, cause: Exception) -> str:
@@ -120,11 +121,11 @@ class LocalStepsExchange(_DeltawireExchange):
         super().__init__(network, optimizer, trainer)
 
     def take_step(self) -> None:
-        """The optimizer's, and after the last of a round the exchange."""
+        """Takes the optimizer's step, and after the last of a round exchanges."""
         self._session.step()
 
     def finish(self) -> None:
-        """Exchanges what a last, shorter round has changed."""
+        """Exchanges the changes of a last, shorter round."""
         self._session.exchange()
 
 
@@ -147,7 +148,7 @@ class PlainExchange(_Exchange):
         model.register_comm_hook(None, self._link.native_hook)
 
     def take_step(self) -> None:
-        """The optimizer's, which is counted."""
+        """Takes the optimizer's step and counts it."""
         super().take_step()
         self._steps += 1
 
@@ -161,7 +162,7 @@ class PlainExchange(_Exchange):
         }
 
     def bytes_sent(self) -> float:
-        """By this rank since the start, calculated."""
+        """Sent by this rank since the start, calculated."""
         return self._steps * self._bytes_a_step
 
     def close(self) -> None:

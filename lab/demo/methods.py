@@ -1,15 +1,15 @@
-"""The rows of the demo. A new row is one line in `METHODS`."""
+"""The rows of the demo. To add a row, add a line to `METHODS`."""
 
 import dataclasses
 
 
 class UnknownMethod(Exception):
-    """A method that is neither in the table nor a codec's spec: one line."""
+    """A method that is neither in the table nor a codec's spec; one line says so."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """One way to exchange what training changes.
+    """One way to exchange gradients or weights.
 
     Attributes:
         name: on the command line and in results.json.
@@ -18,8 +18,8 @@ class Method:
         pattern: "direct", "ring" or "gather": how often a rank sends each value.
         local_steps: 0 exchanges gradients, in DDP's hook, in every step; n >= 1 exchanges weight
             updates after n optimizer steps of each rank, by deltawire.torch.LocalSteps.
-        late: most of a gradient arrives in later steps, which an optimizer's momentum multiplies:
-            the row trains without it (see Settings.of_row).
+        late: most of a gradient arrives in later steps, where an optimizer's momentum multiplies
+            it: the row trains without momentum (see Settings.of_row).
     """
 
     name: str
@@ -56,7 +56,7 @@ _MOST_LOCAL_STEPS = 10_000
 
 
 def names() -> list[str]:
-    """Of all rows, in the table's order."""
+    """The names of all rows, in the table's order."""
     return [method.name for method in METHODS]
 
 

@@ -1,4 +1,4 @@
-"""DDP's own all-reduce over a link that is modelled: its sockets can't be slowed from inside.
+"""DDP's own all-reduce over a modelled link: deltawire can't slow down gloo's sockets.
 
 (No `from __future__ import annotations` here: DDP inspects the hook's signature and refuses
 annotations that are strings.)"""
@@ -17,8 +17,9 @@ class ModelledLink:
     """A communication hook that runs the native all-reduce and completes it no earlier than the
     link would.
 
-    Buckets share the link in order: one starts when it is ready and the one before is over, and
-    takes ring_bytes / bytes_per_second seconds at least. Without a rate it only measures.
+    Buckets share the link in order: each starts once it is ready and the one before has finished,
+    and takes ring_bytes / bytes_per_second seconds at least. Without a rate it only measures the
+    time.
 
     Thread rule: DDP calls `native_hook` from the thread of backward; `take_exchange_ms` and `close`
     belong to the training loop."""
@@ -75,11 +76,11 @@ class ModelledLink:
             complete.set_result(error)
 
     def take_exchange_ms(self) -> float:
-        """Milliseconds that a bucket was on its way since the last call."""
+        """Milliseconds since the last call during which a bucket was in flight."""
         taken, self._busy_seconds = self._busy_seconds, 0.0
         return 1e3 * taken
 
     def close(self) -> None:
-        """Ends the thread, once what is under way is complete."""
+        """Ends the thread once all exchanges are complete."""
         self._queue.put(None)
         self._thread.join()

@@ -23,7 +23,7 @@ from lab.ranks.links import BURST_BYTES
 def write_results(
     rows: list[dict], request: Request, command: str, warnings: list[str], load_before: float
 ) -> Path:
-    """Writes all files into request.out; gives the report's path."""
+    """Writes all files into request.out and returns the report's path."""
     results = {
         "command": command,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -45,7 +45,7 @@ def write_results(
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes beside, then renames: whoever reads sees the old file or the new one."""
+    """Writes a temporary file and renames it: a reader sees the old file or the new one."""
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -58,7 +58,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def machine() -> dict:
-    """What the times depend on."""
+    """The hardware and the load, on which times depend."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": _processor(),
@@ -70,7 +70,7 @@ def machine() -> dict:
 
 
 def versions() -> dict:
-    """Of everything that computes."""
+    """The versions of everything that computes."""
     found = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -85,7 +85,7 @@ def versions() -> dict:
 
 
 def _commit() -> str:
-    """Of the checkout, as `git describe` says it; "unknown" outside one."""
+    """The checkout's commit from `git describe`; "unknown" outside a checkout."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(
@@ -107,7 +107,7 @@ def _processor() -> str:
 
 
 def in_words(request: Request) -> dict:
-    """Every setting, equal for all rows."""
+    """Every setting that all rows share, as results.json has it."""
     settings = request.settings
     shaping = "none: the bare loopback"
     if settings.namespaces:

@@ -1,4 +1,4 @@
-"""What the user sees while the demo works: bars on a terminal, a line now and then elsewhere."""
+"""Progress of the demo: bars on a terminal, a line now and then elsewhere."""
 
 import sys
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class BarProgress:
-    """Bars for all trainings and for the one under way, with accuracy, ms per step, time to go."""
+    """Bars for all trainings and for the current one, with accuracy, ms per step and time left."""
 
     def __init__(self, steps: int, count: int) -> None:
         self._steps = steps

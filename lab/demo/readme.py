@@ -196,7 +196,7 @@ def _cells(rows: list[dict]) -> list[list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status."""
+    """Returns the exit status."""
     if len(arguments) > 1 or any(text.startswith("-") for text in arguments):
         print(__doc__, file=sys.stderr)
         return 2

@@ -69,8 +69,8 @@ def render_report(results: dict, plots: dict[str, str]) -> str:
 
 
 def headline(rows: list[dict]) -> str:
-    """In a sentence the row that sends least among those that are as accurate as fp32, as far as
-    the seeds can tell: medians of n trainings may be _SEEDS_APART / sqrt(n) apart."""
+    """One sentence about the row that sends least among those that are as accurate as fp32, as far
+    as the seeds can tell: medians of n trainings may be _SEEDS_APART / sqrt(n) apart."""
     base = next((row for row in rows if row["method"] == "fp32" and row["failed"] is None), None)
     others = [
         row

@@ -35,7 +35,7 @@ def make_repeat(seed: int, reports: list[dict]) -> dict:
 
 
 def failed_repeat(seed: int, error: str) -> dict:
-    """A training of which there is nothing but the reason."""
+    """A training that failed, with nothing but the reason."""
     numbers = dict.fromkeys((*_NUMBERS, "bit_equal"))
     return {"seed": seed, **numbers, "failed": error, "curve": []}
 
@@ -80,7 +80,7 @@ def copies_sent(world_size: int, pattern: str) -> float:
 
 
 def add_ratios(rows: list[dict]) -> None:
-    """Fills what compares a row with another one, where that one is there."""
+    """Fills in the ratios of a row to fp32 and to plain DDP, if those rows exist."""
     times = {row["method"]: row["ms_per_step"] for row in rows}
     sent = {row["method"]: row["wire_mb_per_rank"] for row in rows}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What all rows of a demo share."""
+"""The settings that all rows of a demo share."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ SCHEDULE = f"constant for the first {_CONSTANT_SHARE:.0%} of the steps, then lin
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The same for every row; sent to the workers as a dict.
+    """The same for every row; the workers get a copy with each row's seed.
 
     Attributes:
         network: a name in WORKLOADS.
@@ -25,7 +25,7 @@ class Settings:
         seed: of initial parameters and the order of images, in a row's first training.
         repeats: trainings of each row; each takes the next seed.
         lr, momentum: of SGD; lr at the first step.
-        same_optimizer: for rows whose codec doesn't go with momentum, too (see `of_row`).
+        same_optimizer: whether rows whose codec diverges with momentum have it too (see `of_row`).
         clip: the mean gradient's norm is at most this; 0 is any. It hardly touches fp32, but keeps
             very sparse methods, which send rare and large values, from diverging.
         link: as on the command line.
@@ -62,8 +62,8 @@ class Settings:
         return [self.seed + repeat for repeat in range(self.repeats)]
 
     def of_row(self, method: Method) -> "Settings":
-        """For one row: where its codec sends most of a gradient later, SGD has no momentum and a
-        higher rate, without which the row diverges (docs/results/training.md)."""
+        """The settings of one row. If its codec sends most of a gradient in later steps, SGD has no
+        momentum and a higher rate; otherwise the row would diverge (docs/results/training.md)."""
         if not method.late or self.same_optimizer:
             return self
         from deltawire.late_codecs import rate_times  # here: plain DDP alone does without
@@ -71,12 +71,12 @@ class Settings:
         return dataclasses.replace(self, lr=self.lr * rate_times(self.momentum), momentum=0.0)
 
     def learning_rate(self, step: int) -> float:
-        """Of a step; see SCHEDULE."""
+        """The rate of a step; see SCHEDULE."""
         left = (self.steps - step) / self.steps
         return self.lr * min(1.0, left / (1.0 - _CONSTANT_SHARE))
 
     def is_point(self, start: int, end: int) -> bool:
-        """Whether accuracy is taken after step `end`, when the exchange before was after `start`.
+        """Whether accuracy is measured after step `end`, if the exchange before was after `start`.
 
         About POINTS times in all, and after the last step.
         """

@@ -21,7 +21,7 @@ def _number(form: str, key: str, detail: bool = False) -> Callable[[dict], str]:
 
 
 def megabytes(row: dict) -> str:
-    """What a rank sent, in three digits: it goes from thousandths to thousands."""
+    """What a rank sent, with three digits: the numbers range from thousandths to thousands."""
     value = row["wire_mb_per_rank"]
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 

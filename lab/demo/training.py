@@ -1,4 +1,4 @@
-"""One row of the demo on one rank: the same network, trained with one method."""
+"""One row of the demo on one rank: the network, trained with one method."""
 
 import dataclasses
 import hashlib
@@ -28,11 +28,11 @@ class RowFailed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a worker has for a training.
+    """What a worker needs for a training.
 
     Attributes:
         settings: with this training's seed.
-        interface: the address that this rank is reached at.
+        interface: the address at which the other ranks reach this one.
     """
 
     settings: Settings
@@ -42,11 +42,11 @@ class Resources:
 
 
 def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) -> dict:
-    """Trains; gives this rank's report for `lab.demo.results`. Every rank calls it at the same
+    """Trains, and returns this rank's report for `lab.demo.results`. All ranks call it at the same
     time.
 
     Args:
-        tell: takes news ("step" and "point" events) while it works.
+        tell: called with news ("step" and "point" events) during the training.
 
     Raises:
         RowFailed: with the reason in one line.
@@ -73,7 +73,7 @@ def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) 
 
 
 class _Training:
-    """The training loop with its clock, which stands still during evaluation."""
+    """The training loop and its clock, which stops during evaluation."""
 
     def __init__(self, resources: Resources, network, optimizer, exchange, tell) -> None:
         self._resources = resources
@@ -88,7 +88,8 @@ class _Training:
         self._last_news = 0.0
 
     def run(self, steps_per_exchange: int) -> None:
-        """All steps. Within a round of local steps the ranks differ: nothing is measured there."""
+        """Runs all steps. Within a round of local steps the ranks differ, so nothing is measured
+        there."""
         self._take_point(0)
         steps = self._resources.settings.steps
         start = 0
@@ -125,7 +126,8 @@ class _Training:
         self._exchange.take_step()
 
     def _take_point(self, finished_steps: int) -> None:
-        """Accuracy so far: on all test images after the last step, on the first of them before."""
+        """Measures accuracy: after the last step on all test images, before it on the first of
+        them."""
         is_last = finished_steps == self._resources.settings.steps
         bytes_sent = self._exchange.bytes_sent()
         accuracy = self._resources.evaluator.accuracy(

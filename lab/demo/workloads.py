@@ -1,5 +1,5 @@
-"""What the demo trains: networks and their images, by name. PyTorch is imported when a network is
-made: a command line does without."""
+"""What the demo trains: networks and their images, by name. PyTorch is imported only when a network
+is made, so that parsing a command line is fast."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,9 +22,9 @@ class Workload:
         words: in reports.
         parameters: of the network.
         learning_rate: tuned for fp32, with the demo's other settings.
-        make_network: with the same initial parameters for the same seed, whatever ran before.
+        make_network: makes it with initial parameters that depend only on the seed.
         load_images: of a folder; raises DataError.
-        default_data: the folder where nobody names one; raises DataError where there is none.
+        default_data: the folder if none is given; raises DataError if there is none.
     """
 
     label: str

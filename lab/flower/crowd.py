@@ -62,7 +62,7 @@ def part(pair, chosen):
 
 
 def weights_of(record) -> dict:
-    """As arrays that may be changed."""
+    """Copies as arrays that may be changed."""
     return {name: array.numpy().copy() for name, array in record.items()}
 
 
@@ -159,7 +159,7 @@ def server_app(given: argparse.Namespace, watch: Watch) -> ServerApp:
 
 
 def test_on(given: argparse.Namespace, watch: Watch | None):
-    """The server's test; `watch` sees it where nobody else shows it."""
+    """The server's test; `watch` is called with it in a plain run."""
 
     def test(number, arrays):
         inputs, labels = part(images(given)["test"], slice(None))

@@ -1,4 +1,4 @@
-"""What a hostile client of Flower's does to its reply, outside of deltawire's mod."""
+"""What a hostile Flower client does to its reply, outside deltawire's mod."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,32 +12,32 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def header(reply: Message, **fields) -> None:
-    """Changes what the reply says of itself."""
+    """Changes fields of the reply's header."""
     said = records.fields_of(reply.content) | fields
     reply.content[records.HEADER] = ConfigRecord({"header": json.dumps(said)})
 
 
 def frame(reply: Message, data: bytes) -> None:
-    """Other bytes in the place of the frame."""
+    """Replaces the frame by other bytes."""
     (name,) = reply.content.array_records
     reply.content[name] = ArrayRecord({records.FRAME: records.bytes_array(data)})
 
 
 def values(reply: Message, shapes: Shapes, value: float, codec: str = "fp32") -> None:
-    """A whole frame of `value`s by a codec; the header goes on to name the client's own."""
+    """A whole frame of `value`s by a codec; the header still names the client's own codec."""
     arrays = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
     channel = deltawire.Channel(codec, rank=0, world_size=65_535)
     frame(reply, channel.encode(arrays, step=records.fields_of(reply.content)["round"]))
 
 
 def named(reply: Message, shapes: Shapes, value: float = 0.0) -> None:
-    """A frame of `value`s by fp32, and the header says so: nothing is amiss but the values."""
+    """A frame of `value`s by fp32, with a header that says so: only the values are wrong."""
     values(reply, shapes, value)
     header(reply, spec="fp32")
 
 
 def grown(reply: Message, shapes: Shapes) -> None:
-    """A frame of tensors that have a dimension more."""
+    """A frame of tensors with one more dimension."""
     named(reply, {name: (*shape, 2) for name, shape in shapes.items()})
 
 

@@ -4,8 +4,8 @@
 
 A SuperLink and two SuperNodes on this machine run examples/flower. When the second node has got
 its second training message it is killed (SIGKILL, its children too), and started again at once:
-Flower takes it for a new node. What is printed: what each side logs of it, with the seconds since
-the kill.
+Flower takes it for a new node. It prints what each side logs about it, with the seconds since the
+kill.
 """
 
 import argparse
@@ -33,11 +33,11 @@ TELLING = re.compile(
 
 
 class LabError(Exception):
-    """What did not come about: one line."""
+    """A stage that was not reached in time; one line says which."""
 
 
-class Crew:
-    """Processes of Flower's with their logs, all in one folder."""
+class Processes:
+    """Flower's processes and their logs, all in one folder."""
 
     def __init__(self, folder: Path):
         self.folder, self._processes, self._read = folder, {}, {}
@@ -53,7 +53,7 @@ class Crew:
         }
 
     def start(self, name: str, *command: str) -> None:
-        """A process of its own group; its log is NAME.log, and is appended to."""
+        """Starts a process in a group of its own, which appends to NAME.log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 command,
@@ -65,13 +65,13 @@ class Crew:
             )
 
     def text(self, name: str) -> str:
-        """Its log so far, without colours."""
+        """A process's log so far, without colours."""
         file = self.folder / f"{name}.log"
         text = file.read_text(errors="replace") if file.exists() else ""
         return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
     def news(self) -> list[tuple[str, str]]:
-        """(name, line) of what has come to the logs."""
+        """(name, line) of each new line in the logs."""
         found = []
         for name in self._processes:
             lines = self.text(name).splitlines()
@@ -97,14 +97,14 @@ class Crew:
 
 
 def free_port() -> int:
-    """One that nobody listens at."""
+    """A port that nobody listens at."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
 def until(happened, seconds: float, what: str) -> None:
-    """Waits. Raises LabError with `what` has not come."""
+    """Waits until `happened()`. Raises LabError with `what` after so many seconds."""
     end = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > end:
@@ -113,14 +113,14 @@ def until(happened, seconds: float, what: str) -> None:
 
 
 def listening(port: int) -> bool:
-    """Whether somebody does."""
+    """Whether anybody listens at the port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def start_node(crew: Crew, name: str, partition: int, link: int) -> None:
+def start_node(processes: Processes, name: str, partition: int, link: int) -> None:
     """A SuperNode without TLS."""
-    crew.start(
+    processes.start(
         name,
         "flower-supernode",
         "--insecure",
@@ -131,43 +131,45 @@ def start_node(crew: Crew, name: str, partition: int, link: int) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """The run, the kill, and what was logged."""
-    crew = Crew(given.out or Path(tempfile.mkdtemp()))
-    (crew.folder / "home").mkdir(parents=True, exist_ok=True)
+    processes = Processes(given.out or Path(tempfile.mkdtemp()))
+    (processes.folder / "home").mkdir(parents=True, exist_ok=True)
     link = free_port()
-    (crew.folder / "home" / "config.toml").write_text(
+    (processes.folder / "home" / "config.toml").write_text(
         f'[superlink.here]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
     )
-    print(f"logs: {crew.folder}", flush=True)
+    print(f"logs: {processes.folder}", flush=True)
     try:
-        crew.start(
+        processes.start(
             "link",
             *("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(link)),
             "--disable-runtime-dependency-installation",
         )
         until(lambda: listening(link), given.limit, "the SuperLink does not listen")
-        start_node(crew, "node0", 0, link)
-        start_node(crew, "node1", 1, link)
+        start_node(processes, "node0", 0, link)
+        start_node(processes, "node1", 1, link)
         rounds = f"num-server-rounds={given.rounds} nodes=2"
-        crew.start("run", "flwr", "run", str(APP), "here", "--stream", "--run-config", rounds)
+        processes.start("run", "flwr", "run", str(APP), "here", "--stream", "--run-config", rounds)
         until(
-            lambda: len(GOT_TRAINING.findall(crew.text("node1"))) >= 2 or crew.ended("run"),
+            lambda: (
+                len(GOT_TRAINING.findall(processes.text("node1"))) >= 2 or processes.ended("run")
+            ),
             given.limit,
             "node1 got no second training message",
         )
-        crew.news()
-        crew.kill("node1")
+        processes.news()
+        processes.kill("node1")
         began = time.monotonic()
         print("  0.0 s  node1 is killed, and started again as node1b", flush=True)
-        start_node(crew, "node1b", 1, link)
-        _follow(crew, began, given.limit)
+        start_node(processes, "node1b", 1, link)
+        _follow(processes, began, given.limit)
     finally:
-        crew.stop()
+        processes.stop()
 
 
-def _follow(crew: Crew, began: float, limit: float) -> None:
+def _follow(processes: Processes, began: float, limit: float) -> None:
     while time.monotonic() < began + limit:
-        over = crew.ended("run")
-        for name, line in crew.news():
+        over = processes.ended("run")
+        for name, line in processes.news():
             if TELLING.search(line) and "uvicorn" not in line:
                 print(f"{time.monotonic() - began:5.1f} s  {name}: {line}", flush=True)
         if over:

@@ -1,4 +1,4 @@
-"""MNIST's files for Flower's PyTorch quickstart, and a count of what its messages carry."""
+"""MNIST's files for Flower's PyTorch quickstart, and a count of the bytes in its messages."""
 
 import os
 
@@ -53,7 +53,7 @@ def load_centralized_dataset():
 
 
 def counted(grid):
-    """The same grid; it prints the bytes of arrays in its messages, in both directions."""
+    """The same grid, which now prints the bytes of arrays in its messages, in both directions."""
     send, total = grid.send_and_receive, {"down": 0, "up": 0}
 
     def counting(messages, **settings):

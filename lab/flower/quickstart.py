@@ -1,12 +1,12 @@
-"""Flower's PyTorch quickstart on MNIST, as it is and with deltawire's two lines.
+"""Flower's PyTorch quickstart on MNIST, unchanged and with deltawire's two lines.
 
     DELTAWIRE_DATA=... python -m lab.flower.quickstart --app .../examples/quickstart-pytorch
 
-The app comes from Flower's repository, of which a copy must be here. It is copied twice. In both
+The app comes from a local copy of Flower's repository. It is copied twice. In both
 copies the images are MNIST's instead of CIFAR-10's (lab/flower/mnist.py; the network is the
 quickstart's), and the bytes of arrays are counted on the server, below whatever else is there. The
-second copy has our lines. Both run in Flower's simulation engine; what is printed: the diff of the
-copies, and a table of bytes and of accuracy on MNIST's test images.
+second copy has our lines. Both run in Flower's simulation engine. It prints the diff of the copies,
+and a table of bytes and of accuracy on MNIST's test images.
 """
 
 import argparse
@@ -42,14 +42,14 @@ _FOREIGN = re.compile(
 
 
 class QuickstartError(Exception):
-    """An app that isn't the quickstart, or a run that failed: one line."""
+    """An app that isn't the quickstart, or a run that failed; one line says why."""
 
 
 def replaced(text: str, old: str, new: str, where: str) -> str:
     """`text` with the one `old` replaced. Raises QuickstartError where it isn't there once."""
     if text.count(old) != 1:
         raise QuickstartError(
-            f"{where}: has {old.strip()!r} {text.count(old)} times where once is due; the "
+            f"{where}: has {old.strip()!r} {text.count(old)} times, not once; the "
             "quickstart has changed: mend OURS in lab/flower/quickstart.py"
         )
     return text.replace(old, new)

@@ -1,4 +1,4 @@
-"""What codecs do to models after the same number of steps: loss and accuracy on held-out data.
+"""The effect of codecs on models after equal steps: loss and accuracy on held-out data.
 
     DELTAWIRE_DATA=... python -m lab.probes.equal_steps lstm --seeds 1 2 3
     DELTAWIRE_DATA=... python -m lab.probes.equal_steps transformer --methods plain 3lc int8
@@ -6,7 +6,7 @@
 Ranks are processes of this machine that train with DDP, each on its own batches, which are the same
 for every method. "plain" is DDP's own exchange, anything else a spec of deltawire's. LeNet5 and
 ResNet-20 train with SGD and momentum 0.9, the LSTM and the transformer with Adam. Accuracy is the
-share of held-out images, or of next words or characters, that the model's first guess gets right.
+share of held-out images, or of next words or characters, that the model predicts correctly.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _OPTIMIZERS = {"lstm": "adam", "transformer": "adam"}  # others: sgd
 
 @dataclasses.dataclass
 class Row:
-    """What a method came to with one seed. Loss and accuracy are NaN where it diverged."""
+    """The result of a method with one seed. Loss and accuracy are NaN where it diverged."""
 
     method: str
     seed: int
@@ -61,7 +61,7 @@ def held_out(training: Training) -> tuple[float, float]:
 
 
 def train(name: str, method: str, seed: int, given: argparse.Namespace) -> Row:
-    """On this rank, together with the others."""
+    """Trains on this rank; a collective."""
     training = make_training(name, given.size, seed * given.ranks + dist.get_rank())
     optimizer = make_optimizer(training, _OPTIMIZERS.get(name, "sgd"))
     model = DistributedDataParallel(training.network)

@@ -3,10 +3,10 @@
     python -m lab.probes.link_pacing --link 10mbit [--turns 5] [--patterns direct ring]
 
 Four ranks in network namespaces, behind links of that rate (`tbf`; needs root), exchange LeNet-5's
-431,080 values as bfloat16, without computing: with `link=` at the line's rate, which lets no more
-leave than the line takes, and without, where TCP finds out by losing packets. Both take turns in
-the same processes. Segments are those of a rank's namespace; what was sent again says what it
-lost. The bound is the values' bytes by the rate.
+431,080 values as bfloat16, without computing: with `link=` at the line's rate, which sends no
+faster than the line, and without, where TCP finds the rate by losing packets. Both alternate in the
+same processes. "Sent again" is the share of a rank's TCP segments that were retransmitted. The
+bound is the bytes of the values divided by the rate.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from lab.ranks.rank import Line, Place
 
 RANKS = 4
 SIZES = {"conv1": 520, "conv2": 25_050, "fc1": 400_500, "fc2": 5_010}  # LeNet-5's layers
-_PORT = 29_600  # of the first session; namespaces have nobody else
+_PORT = 29_600  # of the first session; nobody else is in the namespaces
 _PAUSE_SECONDS = 0.15  # between exchanges, as long as a network computes: queues are empty then
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all ranks do alike."""
+    """What every rank gets."""
 
     turns: int
     patterns: list[str]
@@ -85,7 +85,7 @@ def exchange(place: Place, line: Line, job: Job) -> None:
 
 
 def _timed(session: deltawire.Session, gradients: dict) -> tuple[float, int, int]:
-    """(seconds, segments sent, sent again) of one exchange, which all ranks begin together."""
+    """(seconds, segments sent, sent again) of one exchange, which all ranks start together."""
     time.sleep(_PAUSE_SECONDS)
     copies = {name: gradient.copy() for name, gradient in gradients.items()}
     session.all_reduce({"barrier": np.zeros(1, np.float32)})

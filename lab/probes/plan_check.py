@@ -1,12 +1,12 @@
-"""Prediction beside measurement: what `deltawire plan` says of the demo's rows, and what they took.
+"""Prediction and measurement: what `deltawire plan` predicts for the demo's rows, and their times.
 
     python -m lab.traces lenet5 --optimizers sgd --record 5,30,60 --out out/traces
     python -m lab.demo --link 30mbit --out out/demo30
     python -m lab.probes.plan_check out/demo30/results.json --input out/traces/lenet5-sgd
 
-The planner is told what it would be told before a training: the gradients, the link, how many cores
-a rank has, how long computing takes (the row's own compute_ms) and when each bucket is ready, which
-is measured here, in one process. Rows that the planner has no model for are left out: local steps
+The planner gets what it would get before a training: the gradients, the link, the cores of a rank,
+how long computing takes (the row's own compute_ms) and when each bucket is ready, which is measured
+here, in one process. Rows that the planner has no model for are left out: local steps
 (@10) and powersgd.
 """
 
@@ -45,7 +45,7 @@ def workload_of(settings: dict) -> Workload:
 
 
 def readiness(network: torch.nn.Module, batch: tuple) -> dict[str, float]:
-    """Parameter name -> when its gradient is made, as a share of forward and backward; medians."""
+    """Parameter name -> when its gradient is ready, as a share of forward and backward; medians."""
     torch.set_num_threads(1)
     images, labels = batch
     made: dict[str, list[float]] = {name: [] for name, _ in network.named_parameters()}
@@ -65,7 +65,7 @@ def readiness(network: torch.nn.Module, batch: tuple) -> dict[str, float]:
 
 
 class Planner:
-    """Asks the program, with figures that are measured once."""
+    """Runs `deltawire plan` with figures that are measured once."""
 
     def __init__(self, program: Path, trace: Path, specs: list[str]) -> None:
         self._program = program

@@ -1,9 +1,9 @@
-"""What a codec does to training, without a network: all ranks take turns in one process.
+"""What a codec does to training: all ranks are simulated in a single process, without a network.
 
 Each rank's gradient of each tensor goes through the codec alone (the pattern `gather`): with
 --residual what was lost is added to the rank's next gradient. The mean of what was decoded is the
-gradient of one SGD with momentum. Two figures for each codec: test accuracy after the last step,
-and bits an element (file headers included).
+gradient of one SGD with momentum. It prints two figures for each codec: test accuracy after the
+last step, and bits per element (file headers included).
 
 usage: python -m lab.probes.single_process fp32 fastsgd fastsgd:keep=10% --residual --lr 0.06
 """
@@ -20,13 +20,13 @@ from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.evaluate import Evaluator
 from lab.models.lenet import make_lenet
-from lab.ranks.simulated import Turns, add_options
+from lab.ranks.simulated import SimulatedRanks, add_options
 
 MIN_ELEMENTS = 256
 
 
 class Coder:
-    """One rank's way through the codec, with its residuals."""
+    """One rank's codec, with its residuals."""
 
     def __init__(self, spec: str, with_residual: bool) -> None:
         self._spec = spec
@@ -52,10 +52,10 @@ def train(spec: str, images: ImageSet, given: argparse.Namespace) -> tuple[float
     network = make_lenet(given.seed)
     optimizer = torch.optim.SGD(network.parameters(), lr=given.lr, momentum=given.momentum)
     coders = [Coder(spec, given.residual) for _ in range(given.ranks)]
-    turns = Turns(network, images, given)
+    simulated = SimulatedRanks(network, images, given)
     for step in range(given.steps):
         means = [np.zeros(p.shape, np.float32) for p in network.parameters()]
-        for coder, gradients in zip(coders, turns.gradients(step), strict=True):
+        for coder, gradients in zip(coders, simulated.gradients(step), strict=True):
             for index, gradient in enumerate(gradients):
                 if not gradient.isfinite().all():
                     return float("nan"), coder.bits / coder.elements

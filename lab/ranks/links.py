@@ -1,4 +1,4 @@
-"""What the demo's link looks like, as text ("100mbit") and as numbers."""
+"""The rate of a link, as text ("100mbit") and as a number."""
 
 import dataclasses
 import re
@@ -11,7 +11,7 @@ _PATTERN = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Bytes a second for each direction of a rank; None is the loopback as it is."""
+    """Bytes a second for each direction of a rank; None is the loopback without a limit."""
 
     text: str
     bytes_per_second: float | None

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from lab.ranks.links import BURST_BYTES
 
-_QUEUE = "100ms"  # what tbf lets wait before it drops: about a slow switch's buffer
+_QUEUE = (
+    "100ms"  # how long tbf lets packets wait before it drops them; about a slow switch's buffer
+)
 _NETWORK = "10.71.0"
 _CLONE_NEWNET = 0x40000000  # of sched.h
 
@@ -25,8 +27,8 @@ class NamespaceError(Exception):
 
 class Namespaces:
     """A star of `ranks` namespaces. Use as a context manager: they are removed whatever happens.
-    SIGTERM and SIGHUP, which would end the program at once, are as Ctrl-C meanwhile: an exception.
-    (For SIGKILL there is no help: `ip netns list` shows what it has left.)
+    SIGTERM and SIGHUP, which would end the program at once, raise an exception meanwhile, as Ctrl-C
+    does. (Nothing helps against SIGKILL: `ip netns list` shows what it has left.)
 
     Attributes:
         interface: the name of every rank's interface inside its namespace.
@@ -54,23 +56,23 @@ class Namespaces:
         self.remove()
 
     def address(self, rank: int) -> str:
-        """The rank's address, which all others reach."""
+        """The address at which the others reach the rank."""
         return f"{_NETWORK}.{rank + 1}"
 
     def command_prefix(self, rank: int) -> list[str]:
-        """What to write before a command to run it in the rank's namespace."""
+        """Goes before a command to run it in the rank's namespace."""
         return ["ip", "netns", "exec", self._names[rank]]
 
     def name(self, rank: int) -> str:
-        """Of the rank's namespace, as `ip netns` takes it."""
+        """The name of the rank's namespace, for `ip netns`."""
         return self._names[rank]
 
     def enter(self, rank: int) -> None:
-        """`enter_namespace` with the rank's."""
+        """Calls `enter_namespace` for the rank's namespace."""
         enter_namespace(self.name(rank))
 
     def change_rate(self, bytes_per_second: float) -> None:
-        """Of all links, while they are in use."""
+        """Changes the rate of all links, while they are in use."""
         self._bits_per_second = round(8 * bytes_per_second)
         for rank, name in enumerate(self._names):
             self._slow_down(name, self.interface)

@@ -1,4 +1,4 @@
-"""Training without a network: one process in which all ranks take turns, and its options."""
+"""Simulated ranks: all ranks train one after another in a single process, without a network."""
 
 import argparse
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from lab.data.images import DataError, ImageSet
 
 
 def add_options(parser: argparse.ArgumentParser, batch: int) -> None:
-    """Of the training, with their defaults."""
+    """Adds the options of the training, with their defaults."""
     parser.add_argument("--steps", type=int, default=220, help="default 220")
     parser.add_argument("--ranks", type=int, default=4, help="default 4")
     parser.add_argument("--batch", type=int, default=batch, help="images a step and rank")
@@ -23,11 +23,11 @@ def add_options(parser: argparse.ArgumentParser, batch: int) -> None:
     parser.add_argument("--data", type=Path, default=DEBIAN_FASHION_MNIST, help="four idx files")
 
 
-class Turns:
-    """The batches of all ranks, and their gradients of one network.
+class SimulatedRanks:
+    """Ranks that share one network in one process; each has its own batches.
 
     Raises:
-        DataError: the images are fewer than one step takes.
+        DataError: there are too few images for one step.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Turns:
             raise DataError(f"{given.data}: {cause}") from cause
 
     def gradients(self, step: int) -> Iterator[list[torch.Tensor]]:
-        """Of every parameter, rank after rank."""
+        """The gradients of all parameters, rank after rank."""
         for batches in self._batches:
             self._network.zero_grad()
             pixels, labels = batches.at(step)

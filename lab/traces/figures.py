@@ -1,4 +1,4 @@
-"""What 3lc, sbc and gcomp make of recorded gradients, beside the figures of their papers.
+"""The bits of 3lc, sbc and gcomp for recorded gradients, compared with their papers.
 
     python -m lab.traces lenet5 --record 1-200 --out out/traces
     python -m lab.traces.figures out/traces/lenet5-sgd [MORE TRACES]
@@ -48,7 +48,7 @@ _HEADS = ("file header", "frame headers", "segment table")
 
 @functools.cache
 def head_bits(shape: tuple[int, ...], spec: str) -> int:
-    """What lies around the payload of a .dw file of that shape: the same whatever the values."""
+    """The bits around the payload of a .dw file of that shape, which don't depend on the values."""
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     with tempfile.NamedTemporaryFile(suffix=".dw") as file:
         Path(file.name).write_bytes(deltawire.encode(values, spec))
@@ -126,7 +126,7 @@ def position_bits(trace: deltawire.Trace, share: float) -> tuple[float, ...] | N
 
 
 def entropy_bits(counts: collections.Counter) -> float:
-    """Of what was counted, in bits, corrected for the bias of small counts."""
+    """The entropy of what was counted, in bits, corrected for the bias of small counts."""
     total = counts.total()
     shares = np.array(list(counts.values())) / total
     return float(-(shares * np.log2(shares)).sum()) + (len(counts) - 1) / (2 * total * math.log(2))
@@ -177,8 +177,8 @@ def exponent_bits(trace: deltawire.Trace) -> tuple[float, float] | None:
 
 
 def huffman_bits(counts: collections.Counter) -> int:
-    """Of all that was counted, in the best code of whole bits for each: every join of the two
-    rarest trees puts a bit before what is in them. One symbol alone takes none."""
+    """The bits of all that was counted in the best code of whole bits: each merge of the two rarest
+    trees adds a bit to every symbol in them. A single symbol takes none."""
     trees = list(counts.values())
     heapq.heapify(trees)
     bits = 0

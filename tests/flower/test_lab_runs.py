@@ -132,12 +132,16 @@ def test_a_small_crowd_with_every_fault(tmp_path):
         assert words in text
 
 
-def test_what_a_crew_starts_it_ends(tmp_path):
-    crew = killed.Crew(tmp_path)
-    crew.start("sleeper", sys.executable, "-c", "print('Receiving: train', flush=True); input()")
-    killed.until(lambda: crew.text("sleeper") or crew.ended("sleeper"), 60, "it said nothing")
-    assert ("sleeper", "Receiving: train") in crew.news() and not crew.news()
-    crew.stop()
-    assert crew.ended("sleeper")
+def test_what_is_started_is_ended(tmp_path):
+    processes = killed.Processes(tmp_path)
+    processes.start(
+        "sleeper", sys.executable, "-c", "print('Receiving: train', flush=True); input()"
+    )
+    killed.until(
+        lambda: processes.text("sleeper") or processes.ended("sleeper"), 60, "it said nothing"
+    )
+    assert ("sleeper", "Receiving: train") in processes.news() and not processes.news()
+    processes.stop()
+    assert processes.ended("sleeper")
     with pytest.raises(killed.LabError, match="never within 0 s"):
         killed.until(lambda: False, 0, "never")

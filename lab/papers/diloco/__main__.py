@@ -1,4 +1,4 @@
-"""DiLoCo beside data-parallel training at equal tokens: loss against bytes and seconds.
+"""DiLoCo compared with data-parallel training at equal tokens: loss against bytes and seconds.
 
     DELTAWIRE_DATA=... python -m lab.papers.diloco [--steps 300] [--every 20] [--link 100mbit]
 
@@ -11,10 +11,10 @@ every method. The methods:
 - "delayed": with the exchange during the next local steps; "in 2 fragments": of half the layers.
 
 The loss is the mean over fixed batches of the last tenth of the text, which no rank trains on, of
-the weights that all ranks have in common at the end. Bytes are what a rank's links sent in the
-mean, headers included; seconds are rank 0's for all steps, over links shaped by deltawire itself (a
+the weights that all ranks have in common at the end. Bytes are the mean of what a rank sent,
+headers included; seconds are rank 0's for all steps, over links shaped by deltawire itself (a
 token bucket for each rank in both directions), and "waited" is the part in which its training
-stood still for an exchange (known for local steps alone).
+waited for an exchange (known only for local steps).
 """
 
 import argparse

@@ -47,7 +47,7 @@ METHODS = (
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Of all methods alike."""
+    """What all methods share."""
 
     ranks: int
     steps: int
@@ -60,14 +60,14 @@ class Settings:
 
     @property
     def shape(self) -> deltawire.LinkShape | None:
-        """What the sessions take."""
+        """The shape that sessions give to their links."""
         rate = self.link.bytes_per_second
         return None if rate is None else deltawire.LinkShape(rate)
 
 
 @dataclasses.dataclass
 class Row:
-    """What a method did on one rank: validation loss, megabytes sent, seconds, of these waiting,
+    """A method's figures on one rank: held-out loss, megabytes sent, seconds, seconds of waiting,
     and the share of the exchanges' time that was hidden."""
 
     method: str
@@ -80,7 +80,7 @@ class Row:
 
 
 def batch_of(text: torch.Tensor, chance: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Characters, and those that follow each."""
+    """Characters, and the one that follows each of them."""
     starts = chance.integers(0, len(text) - _LENGTH - 1, _BATCH)
     chosen = torch.stack([text[start : start + _LENGTH + 1] for start in starts])
     return chosen[:, :-1], chosen[:, 1:]
@@ -93,14 +93,14 @@ def loss_of(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) ->
 
 @torch.no_grad()
 def held_out_loss(model: torch.nn.Module, text: torch.Tensor) -> float:
-    """Over the same batches each time."""
+    """Over the same batches for every model."""
     chance = np.random.default_rng(0)
     losses = [loss_of(model, batch_of(text, chance)).item() for _ in range(_HELD_OUT_BATCHES)]
     return sum(losses) / len(losses)
 
 
 def train(method: Method, settings: Settings, text: torch.Tensor, kinds: int) -> Row:
-    """On this rank, together with the others."""
+    """Trains on this rank; a collective."""
     torch.manual_seed(settings.seed)
     model = CharacterTransformer(kinds, settings.width, settings.layers, _LENGTH)
     cut = len(text) * 9 // 10

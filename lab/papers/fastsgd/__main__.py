@@ -7,9 +7,9 @@ Rows are drawn in the shape of KDD12 (`deltawire generate kdd12`). Every worker 
 `deltawire train linear` in a network namespace of its own, behind a link of the given rate in both
 directions (`tbf`; needs root). Adam, L2, minibatches of 10 % of the rows, 70 % of which train, as
 in the paper's section 4.1. "plain" sends pairs of key and value as they are; convergence is also
-measured of weights at owners, without loss. What has been measured
-is kept in OUT/trainings.json, and not measured again; OUT/report.md has the tables, beside the
-paper's figures, OUT/*.svg the figures. All workers share this machine's cores.
+measured of weights at owners, without loss. Measured trainings are kept
+in OUT/trainings.json and not measured again; OUT/report.md has the tables with the paper's numbers,
+OUT/*.svg the figures. All workers share this machine's cores.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def _link(text: str) -> str:
 
 
 class Results:
-    """What has been measured, in a file."""
+    """The measured trainings, in a file."""
 
     def __init__(self, given: argparse.Namespace, data: Data) -> None:
         self._path = given.out / "trainings.json"
@@ -82,7 +82,7 @@ class Results:
         self._kept = kept
 
     def of(self, training: Training) -> dict:
-        """A training's figures; it is run where they aren't known."""
+        """A training's figures; it runs only if they aren't known."""
         settings = dataclasses.asdict(training)
         key = self._key(settings, self._shared)
         if key not in self._known:
@@ -104,7 +104,7 @@ def _words(training: Training) -> str:
 
 
 def measure(given: argparse.Namespace, page: list[str]) -> None:
-    """Runs all parts over all links; what is done is on the page, and in files."""
+    """Runs all parts over all links; adds what is done to the page, and writes files."""
     scale = f"{given.rows:,} rows, {given.features:,} features, lr {given.lr:g}, L2 {given.l2:g}"
     page += [f"# FastSGD's tables again: {scale}, {os.cpu_count()} cores", ""]
     data = Data(given.out, given.rows, given.seed)

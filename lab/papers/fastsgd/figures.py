@@ -1,4 +1,4 @@
-"""Lines and bars as SVG text, in the style of the demo's."""
+"""Lines and bars as SVG text."""
 
 import matplotlib.pyplot as plt
 

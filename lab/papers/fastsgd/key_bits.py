@@ -1,4 +1,4 @@
-"""How many bits keys take in real sparse gradients: beside tables 5 and 6 of the FastSGD paper.
+"""Bits per key in real sparse gradients, compared with tables 5 and 6 of the FastSGD paper.
 
     python -m lab.papers.fastsgd.key_bits 20news.libsvm.xz [--batch 10%] [--ranks 1] [--epochs 5]
 
@@ -34,7 +34,7 @@ EPSILON = 1e-8
 
 @dataclasses.dataclass
 class KeyBits:
-    """Bits that a codec spends on keys."""
+    """The bits that a codec spends on keys."""
 
     spec: str
     binary: str
@@ -42,7 +42,7 @@ class KeyBits:
     keys: int = 0
 
     def add(self, gradient: np.ndarray) -> int:
-        """Counts those of one gradient; returns how many keys it has."""
+        """Adds one gradient's bits; returns how many keys it has."""
         data = deltawire.encode(gradient, self.spec, min_elements=0)
         keys = int(np.count_nonzero(deltawire.decode(data)))
         command = [self.binary, "inspect", "--json", "-"]
@@ -53,7 +53,7 @@ class KeyBits:
         return keys
 
     def each(self) -> float:
-        """Bits a key; NaN where there was none."""
+        """Bits per key; NaN if there was none."""
         return self.bits / self.keys if self.keys else math.nan
 
 
@@ -70,7 +70,7 @@ def gradient_of(rows: SparseRows, chosen: np.ndarray, weights: np.ndarray) -> np
 
 
 class Adam:
-    """Equations 5 and 6 of the paper; no correction of the bias, as there."""
+    """Equations 5 and 6 of the paper, like it without bias correction."""
 
     def __init__(self, features: int, rate: float) -> None:
         self.weights = np.zeros(features)
@@ -102,7 +102,7 @@ def gradients(rows: SparseRows, given: argparse.Namespace) -> Iterator[np.ndarra
 
 @dataclasses.dataclass
 class Measured:
-    """What all gradients of a run came to."""
+    """The sums over all gradients of a run."""
 
     fastsgd: dict[int, KeyBits]
     auto: KeyBits

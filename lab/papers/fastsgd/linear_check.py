@@ -1,19 +1,19 @@
-"""`deltawire train linear` as it comes beside scikit-learn's solvers: the same objective and rows.
+"""`deltawire train linear` compared with scikit-learn's solvers: the same objective and rows.
 
     pip install scikit-learn
     DELTAWIRE_DATA=data python -m lab.papers.fastsgd.linear_check a9a w8a
     DELTAWIRE_DATA=data python -m lab.papers.fastsgd.linear_check --codec all a9a w8a rcv1_small
 
-Both minimize the mean loss of a row plus L2 / 2 times the sum of squares of the weights, the
-bias's among them: scikit-learn is given a feature that every row has. deltawire is given the loss
-and L2 and nothing else, but for what SLOW has: optimizer, rate, steps and when to stop are its own.
-"says" is how far it says it may be. scikit-learn reads the files by its own parser. A set is a file
-of $DELTAWIRE_DATA/libsvm, `NAME.xz` or `NAME.train.libsvm.xz`; of 20news-bydate, whose rows are
-scaled to length 1, one label stands against the rest. The objective of the weights that deltawire
-wrote is computed here, from the formula, and so is that of scikit-learn's.
+Both minimize the mean loss of a row plus L2 / 2 times the sum of squares of the weights, the bias's
+among them: scikit-learn is given a feature that every row has. deltawire gets only the loss and L2,
+and what SLOW has; it chooses optimizer, rate, steps and when to stop. "says" is its own bound of
+how far it is off. scikit-learn reads the files by its own parser. A set is a file of
+$DELTAWIRE_DATA/libsvm, `NAME.xz` or `NAME.train.libsvm.xz`; of 20news-bydate, whose rows are scaled
+to length 1, one label stands against the rest. The objective of the weights that deltawire wrote is
+computed here, from the formula, and so is that of scikit-learn's.
 
 With --codec (`all`, or a spec, several times) there is another table: two workers train with each
-codec, and what comes out stands beside plain pairs. scikit-learn is then needed for 20news-bydate
+codec, compared with plain pairs. scikit-learn is then needed for 20news-bydate
 alone.
 
 With --speed there are rows a second: of one worker's steps, and of SGDClassifier, which steps after
@@ -55,7 +55,7 @@ SLOW = {
 
 
 class CheckFailed(Exception):
-    """One line that says why there is no table."""
+    """Why there is no table, in one line."""
 
 
 def find_set(name: str) -> Path:
@@ -80,7 +80,7 @@ def mean_loss(loss: str, margins: np.ndarray, labels: np.ndarray) -> float:
 
 
 def objective(loss: str, rows: object, labels: np.ndarray, weights: np.ndarray) -> float:
-    """What both minimize."""
+    """The objective that both minimize."""
     return mean_loss(loss, rows @ weights, labels) + L2 / 2 * float(weights @ weights)
 
 
@@ -183,7 +183,7 @@ def check(name: str, path: Path, options: argparse.Namespace) -> bool:
 
 
 def speed_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
-    """Prints rows a second; the exit status."""
+    """Prints rows per second; returns the exit status."""
     from sklearn.linear_model import SGDClassifier
 
     print(
@@ -213,7 +213,7 @@ def speed_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
 
 
 def solver_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
-    """Prints deltawire beside scikit-learn; the exit status."""
+    """Prints the comparison with scikit-learn; returns the exit status."""
     print(
         "| data | loss | scikit-learn | deltawire | off by | says | data epochs | seconds |\n"
         "|---|---|---|---|---|---|---|---|"
@@ -223,7 +223,7 @@ def solver_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
 
 
 def codec_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
-    """Prints the codecs beside each other; the exit status."""
+    """Prints the comparison of codecs; returns the exit status."""
     codecs = list(linear_codecs.CODECS) if options.codec == ["all"] else options.codec
     print("\n".join(linear_codecs.head()))
     for name, path in paths.items():

@@ -2,10 +2,10 @@
 
     python -m lab.papers.fastsgd.owner_load rcv1.libsvm.xz [--ranks 4 8 16] [--batch 0.1]
 
-`direct` gives each key of a tensor an owner. For a rank's rows of one batch, drawn by chance, the
-table has the pairs of the owner that has most over the mean of all, and the mean of log2 of the
+`direct` gives each key of a tensor an owner. For a rank's rows of one batch, drawn at random, the
+table has the pairs of the largest owner over the mean of all, and the mean of log2 of the
 distance between neighbouring keys of an owner, which is about what a key costs; for three ways to
-choose owners: ranges of keys, a hash of each key, and the deal that `direct` makes
+choose owners: ranges of keys, a hash of each key, and the key partition of `direct`
 (docs/reference/format.md, "Parts").
 """
 
@@ -23,7 +23,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def dealt(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each key the hand that it goes to, and its place there."""
+    """For each key its owner in `direct`'s key partition, and its place there."""
     deals = keys // ranks
     mixed = (deals.astype(np.uint64) * np.uint64(GOLDEN)) >> np.uint64(32)
     begin = ((mixed * np.uint64(ranks)) >> np.uint64(32)).astype(np.int64)
@@ -31,14 +31,14 @@ def dealt(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hashed(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each key an owner by its hash, among whose keys it stays what it is."""
+    """For each key an owner by its hash; the key stays what it is."""
     mixed = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return ((mixed >> np.uint64(32)) % np.uint64(ranks)).astype(np.int64), keys
 
 
 def ranges(keys: np.ndarray, ranks: int, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each key the range that it lies in."""
+    """For each key the range that it lies in."""
     return keys * ranks // features, keys
 
 
@@ -51,7 +51,7 @@ def load(owners: np.ndarray, places: np.ndarray, ranks: int) -> tuple[float, flo
 
 
 def batch_keys(rows: SparseRows, count: int, seed: int) -> np.ndarray:
-    """The keys of `count` rows drawn by chance, each once, in order."""
+    """The keys of `count` rows drawn at random, each once, in order."""
     chosen = np.random.default_rng(seed).permutation(rows.count)[:count]
     return np.unique(
         np.concatenate([rows.columns[rows.begin[i] : rows.begin[i + 1]] for i in chosen])

@@ -1,4 +1,4 @@
-"""What is run again, part by part: each gives lines of Markdown and figures."""
+"""The paper's parts, run again: each gives lines of Markdown and figures."""
 
 import argparse
 import dataclasses
@@ -22,7 +22,7 @@ _UNCOMPRESSED = ("owners(fp32 back fp32)", "owners(zstd back zstd)")
 
 @dataclasses.dataclass
 class Study:
-    """What the parts work with.
+    """What the parts need.
 
     Attributes:
         result: the figures of a training, which is run unless it has been.
@@ -35,7 +35,7 @@ class Study:
     result: Callable[[Training], dict]
 
     def run(self, codec: str, loss: str, **changes: object) -> dict:
-        """The figures of a training at the usual settings, but for changes."""
+        """The figures of a training with the usual settings and some changes."""
         usual = Training(
             codec=codec,
             workers=self.given.workers[0],
@@ -252,7 +252,7 @@ def convergence(study: Study) -> Part:
 
 
 def _beside(report: dict, fastsgd: dict, loss: float) -> tuple[str, str, str]:
-    """Seconds and bytes to a loss, and the seconds in FastSGD's; "-" where it isn't reached."""
+    """Seconds and bytes to a loss, and the seconds over FastSGD's; "-" if it isn't reached."""
     ours, theirs = reached(report, loss), reached(fastsgd, loss)
     if ours is None:
         return "-", "-", "-"

@@ -28,7 +28,7 @@ class TrainingFailed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is measured at once; the settings that make one training another.
+    """The settings in which one training differs from another.
 
     Attributes:
         codec: a codec, or `owners(CODEC back CODEC)`, where weights live at owners.
@@ -45,7 +45,7 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Rows shaped like KDD12's, in files that are made when they are first wanted."""
+    """Rows shaped like KDD12's, in files that are written when first needed."""
 
     folder: Path
     rows: int

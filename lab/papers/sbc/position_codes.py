@@ -1,12 +1,12 @@
-"""How many bits the positions of real gradients' largest elements take, in both codes.
+"""Bits per position of the largest elements of real gradients, in both codes.
 
     python -m lab.papers.sbc.position_codes [--share 0.01] [--ranks 4] [--no-feedback]
 
 One process trains LeNet5 on Fashion-MNIST with topk and error feedback, every rank with a residual
 of its own (--no-feedback: with whole gradients). At some of the steps the positions of the largest
 tensor's elements are coded with positions=golomb and positions=auto. Bits a position are those of
-the chunk, heads included, without values and the file's header. Beside them stands what equation 5
-of the paper of sbc expects for random positions. Runs are deterministic.
+the chunk, heads included, without values and the file's header. They are compared with the
+expectation of equation 5 of SBC's paper for random positions. Runs are deterministic.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from lab.command.program import main_of, make_parser
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.lenet import make_lenet
-from lab.ranks.simulated import Turns, add_options
+from lab.ranks.simulated import SimulatedRanks, add_options
 
 MARKS = (50, 100, 150, 200)
 LEAST_ELEMENTS = 256  # smaller tensors are not compressed
@@ -29,14 +29,14 @@ CODES = ("golomb", "auto")
 
 
 def expected_bits(share: float) -> float:
-    """Of one random position in the paper's code."""
+    """The bits of one random position in the paper's code."""
     golden = math.log((math.sqrt(5) - 1) / 2)
     b = 1 + math.floor(math.log2(golden / math.log(1 - share)))
     return b + 1 / (1 - (1 - share) ** 2**b)
 
 
 def position_bits(values: np.ndarray, share: float, code: str) -> float:
-    """Of one position, as topk sends it."""
+    """The bits of one position, as topk sends it."""
     spec = f"topk:k={share},values=int8,positions={code}"
     file = deltawire.encode(values, spec)
     header = len(deltawire.encode(np.zeros_like(values), spec)) - 3  # of an empty chunk
@@ -51,18 +51,18 @@ def sent_of(values: torch.Tensor, share: float) -> torch.Tensor:
 
 
 def measure(images: ImageSet, given: argparse.Namespace) -> list[tuple[int, list[float]]]:
-    """Trains; gives the marked steps' bits a position, by code, as the mean over ranks."""
+    """Trains; returns the marked steps' bits per position, by code, as the mean over ranks."""
     network = make_lenet(given.seed)
     parameters = list(network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=given.lr, momentum=given.momentum)
-    turns = Turns(network, images, given)
+    simulated = SimulatedRanks(network, images, given)
     residuals = [[torch.zeros_like(p) for p in parameters] for _ in range(given.ranks)]
     largest = max(range(len(parameters)), key=lambda i: parameters[i].numel())
     rows = []
     for step in range(given.steps):
         sums = [torch.zeros_like(p) for p in parameters]
         bits = []
-        for residual, gradients in zip(residuals, turns.gradients(step), strict=True):
+        for residual, gradients in zip(residuals, simulated.gradients(step), strict=True):
             for i, gradient in enumerate(gradients):
                 x = gradient + residual[i] if given.feedback else gradient
                 if i == largest and step in MARKS:

@@ -1,4 +1,4 @@
-"""3LC's tables 1 and 2 with servers and workers of our own, over real slow links.
+"""3LC's tables 1 and 2 with our servers and workers, over real slow links.
 
     python -m lab.papers.threelc                    4 and 8 workers, 1 and 2 servers: half an hour
     python -m lab.papers.threelc --clusters 4:1 --links 100mbit --seconds 5

@@ -16,7 +16,7 @@ _SILENCE_SECONDS = 900.0  # more than any row, and than all ranks' imports, take
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """How many there are of each kind."""
+    """The number of ranks of each kind."""
 
     workers: int
     servers: int
@@ -26,7 +26,7 @@ class Cluster:
 
 
 def run_cluster(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> list[dict]:
-    """The rows, measured. Those of one link stand together.
+    """Measures the rows, of which those of one link stand together.
 
     Raises:
         RanksFailed: a rank ended early, or was silent.

@@ -43,7 +43,7 @@ class Job:
 
 
 class Rank:
-    """All that this rank does. Every method is a collective."""
+    """The work of this rank. Every method is a collective."""
 
     def __init__(self, place: Place, line: Line, job: Job) -> None:
         self._place, self._line, self._job = place, line, job
@@ -143,7 +143,7 @@ class Rank:
         return found
 
     def _steps(self, step: Callable[[int], bool], metrics: Callable[[], dict] = dict) -> dict:
-        """Times steps; how many depends on how long the slowest rank took for the last before."""
+        """Times steps; their number depends on the slowest rank's last step of the warm-up."""
         for number in range(self._job.warm_up):
             began = time.perf_counter()
             step(number)

@@ -1,1 +1,1 @@
-"""Steps over slow links, beside the ceiling: steps without any exchange."""
+"""Steps over slow links, compared with the ceiling: steps without any exchange."""

@@ -1,14 +1,15 @@
-"""Steps over slow links beside the ceiling: how fast they would be if communication took no time.
+"""Steps over slow links, and their ceiling: how fast they would be if communication took no time.
 
     python -m lab.probes.ceilings                                   all networks and links: hours
     python -m lab.probes.ceilings --networks lenet5 --links 100mbit --seconds 20
 
 Every rank lives in a network namespace of its own, behind a link of the given rate in both
 directions (`tbf`; needs root). The contestants take turns of a few steps in the same processes, so
-that what disturbs one disturbs all. "compute" exchanges nothing; plain DDP's time by its time is
-the ceiling, the most that any compression could gain; a method's "share" is compute's time by its
-own: 100 % reaches the ceiling. What "auto" predicts stands beside its own measurement, without
-the optimizer. Bytes are what a rank's interface sent in a step, headers included.
+that a disturbance hits all of them. "compute" exchanges nothing; plain DDP's time divided by its
+time is the ceiling, the most that any compression could gain; a method's "share" is compute's time
+divided by its own: 100 % reaches the ceiling. The prediction of "auto" is compared with its own
+measurement, without the optimizer. Bytes are what a rank's interface sent in a step, headers
+included.
 
 Methods: "barrier" is compute and an all-reduce of one value, so that a step waits for the slowest
 rank, as with any exchange; "plain-again" is plain DDP once more, to see what chance does;

@@ -1,4 +1,4 @@
-"""The ways to exchange gradients that take turns: none at all, PyTorch's own, deltawire's.
+"""The ways to exchange gradients: none at all, PyTorch's own, deltawire's.
 
 A name is "compute" (no exchange), "barrier" (an all-reduce of one value a step: what waiting for
 the slowest rank costs), "plain" (DDP), "plain-again" (the same, to see what chance does),
@@ -25,7 +25,7 @@ _WARM_UP_OF_POWERSGD = 2  # steps with DDP's own exchange, the fewest that it ta
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError, one line, for what is no contestant."""
+    """Raises ValueError with one line if there is no such contestant."""
     if name in (BARRIER, PLAIN, AGAIN, FP16, AUTO):
         return
     if name.startswith(POWERSGD):
@@ -43,10 +43,10 @@ def check_name(name: str) -> None:
 
 
 class Contestant:
-    """One way to exchange, with a network and an optimizer of its own.
+    """One way to exchange, with its own network and optimizer.
 
-    Making one is a collective but for "compute" and "barrier": all ranks make the same ones in the
-    same order.
+    Making one is a collective, except "compute" and "barrier": all ranks make the same ones in
+    the same order.
     """
 
     def __init__(self, name: str, training: Training, interface: str) -> None:
@@ -87,11 +87,12 @@ class Contestant:
             self.close = self.hook.close
 
     def warm_up_steps(self, least: int) -> int:
-        """That it needs before it is what it will be."""
+        """The number of steps that it needs until its choice stands."""
         return max(least, _STEPS_OF_AUTO) if self.name == AUTO else least
 
     def take_step(self) -> float:
-        """A whole step: forward, backward with the exchange, the optimizer's; its seconds."""
+        """Takes a whole step (forward, backward with the exchange, optimizer) and returns its
+        seconds."""
         started = time.perf_counter()
         self._optimizer.zero_grad()
         self._training.loss_at(self._step, self._model).backward()

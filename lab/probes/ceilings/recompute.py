@@ -1,4 +1,4 @@
-"""What "auto" would predict from a table of `lab.probes.ceilings`, beside what it measured.
+"""What "auto" would predict from a table of `lab.probes.ceilings`, and what it measured.
 
     python -m lab.probes.ceilings.recompute docs/results/speed.md
 
@@ -62,7 +62,7 @@ def recomputed(page: str, figures: CodecFigures) -> list[tuple[str, str, float, 
 
 
 def bf16_here() -> CodecFigures:
-    """What the table's `auto` chose everywhere, as fast as it is on this machine."""
+    """bf16, which the table's `auto` chose everywhere, at its speed on this machine."""
     drawn = np.random.default_rng(1).standard_normal(81_920, np.float32)
     own = measure(["bf16"], {"drawn": drawn}, 256)[0][0]
     keys = ("spec", "pattern", "tier", "bits_per_value", "encode", "decode")

@@ -53,7 +53,7 @@ class Race:
         return made
 
     def run(self) -> None:
-        """Warms up, then turns until every contestant has its steps or has used its time."""
+        """Warms up, then takes turns until every contestant has its steps or has used its time."""
         turns = {each: self._warm_up(each) for each in self._contestants}
         running = list(self._contestants)
         while running:
@@ -71,7 +71,7 @@ class Race:
             each.close()
 
     def _warm_up(self, contestant: Contestant) -> int:
-        """How many steps its turns have, the same on all ranks."""
+        """Returns how many steps its turns have, the same on all ranks."""
         for step in range(contestant.warm_up_steps(self._job.warm_up)):
             seconds = contestant.take_step()
             self._tell("warm-up", contestant.name, step + 1)
@@ -88,7 +88,7 @@ class Race:
         self._tell("turn", contestant.name, len(contestant.step_ms))
 
     def _bytes_sent(self) -> int:
-        """By this rank so far."""
+        """Bytes that this rank has sent so far."""
         return interface_bytes(self._place.interface)[0]
 
     def _tell(self, event: str, method: str, steps: int = 0) -> None:
@@ -96,7 +96,7 @@ class Race:
             self._line.send({"event": event, "method": method, "steps": steps})
 
     def _is_done(self, contestant: Contestant) -> bool:
-        """As rank 0 sees it."""
+        """Whether it is done, by rank 0's clock."""
         count, spent = len(contestant.step_ms), sum(contestant.step_ms) / 1e3
         done = torch.tensor(int(count >= self._job.steps or spent >= self._job.seconds))
         dist.broadcast(done, src=0)

@@ -31,18 +31,18 @@ _SILENCE_SECONDS = 120.0  # until an attempt's next message
 
 
 class SoakFailed(Exception):
-    """One line: what is not as promised."""
+    """What is not as promised, in one line."""
 
 
 @dataclasses.dataclass
 class Outcome:
-    """Of a run.
+    """What happened in a run.
 
     Attributes:
         log: digests of the weights, by step, equal on all ranks.
         fired: faults, by kind.
         codes: the errors that ranks saw, by code.
-        attempts: how often the ranks met.
+        attempts: how often the ranks formed a group.
         compared: how often the weights of all ranks that lived were compared.
         repeated: steps that were done again, because of a checkpoint or because they failed.
     """
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def chosen_faults(plan: Plan, rate: float, kinds: list[str]) -> tuple[Fault, ...]:
-    """At each step with a chance of `rate`, by the plan's seed alone."""
+    """At each step with a probability of `rate`; they depend only on the plan's seed."""
     chance = random.Random(f"{plan.seed} faults")
     faults = []
     for step in range(plan.steps):
@@ -77,7 +77,7 @@ class Soak:
         self._outcome = Outcome()
 
     def run(self) -> Outcome:
-        """To the last step. Raises SoakFailed."""
+        """Trains to the last step. Raises SoakFailed."""
         began = time.monotonic()
         with self._launcher:
             self._launcher.start(self._plan)
@@ -92,7 +92,7 @@ class Soak:
         return self._outcome
 
     def _attempt(self, start: int | None, reports: dict[int, Report]) -> int | None:
-        """One meeting of all ranks; where the next one begins. Fills `reports`."""
+        """One attempt of all ranks; returns where the next one begins. Fills `reports`."""
         self._outcome.attempts += 1
         self._launcher.send(Order(self._outcome.attempts, start, frozenset(self._fired)))
         reports.clear()
@@ -110,10 +110,10 @@ class Soak:
         return last
 
     def _reports(self) -> dict[int, Report]:
-        """Of all ranks that live to make one."""
+        """The reports of all ranks that survive."""
         waiting, reports, frozen = set(range(self._plan.ranks)), {}, set()
         while waiting:
-            if waiting == frozen:  # all others have given them up
+            if waiting == frozen:  # all others have dropped them
                 for rank in frozen:
                     self._launcher.signal(rank, signal.SIGCONT)
                 frozen = set()
@@ -140,7 +140,7 @@ class Soak:
         return reports
 
     def _check(self, reports: dict[int, Report]) -> None:
-        """That all ranks stand alike, and stood so on the way."""
+        """Checks that all ranks are at the same step with the same weights."""
         seen = {(report.step, report.digest) for report in reports.values()}
         if len(seen) != 1:
             places = {rank: (report.step, report.digest) for rank, report in reports.items()}
@@ -166,7 +166,7 @@ class Soak:
 
 
 def soaked(plan: Plan) -> Outcome:
-    """A run in a folder of its own, which is gone after it."""
+    """Runs the plan in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="deltawire-soak-") as folder:
         return Soak(dataclasses.replace(plan, folder=Path(folder))).run()
 
@@ -184,7 +184,7 @@ def compared(plan: Plan, rate: float, kinds: list[str]) -> tuple[Outcome, Outcom
 
 
 def line(plan: Plan, plain: Outcome, disturbed: Outcome) -> str:
-    """Of the table."""
+    """A line of the table."""
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(disturbed.fired.items()))
     return (
         f"| `{plan.spec}` | {plan.steps:,} | {faults or 'none'} | {disturbed.repeated:,} "
@@ -219,7 +219,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace) -> None:
-    """The table, line by line."""
+    """Prints the table, line by line."""
     print(HEAD, flush=True)
     for spec in given.specs:
         plan = Plan(

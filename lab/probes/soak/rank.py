@@ -19,16 +19,16 @@ from torch.nn.parallel import DistributedDataParallel
 from lab.models.lenet import LeNet5
 from lab.ranks.rank import Line, Place, process_group
 
-# How a rank fails, and what the others have of it.
+# How a rank fails, and what that does.
 KINDS = {
     "kill": "SIGKILL: its process, its weights and its residuals are gone",
     "cut": "one of its connections is shut down, both ways",
-    "garble": "bytes that nobody has asked for go into one of its connections",
-    "raise": "an exception of its own code leaves it without the step",
-    "freeze": "SIGSTOP, until the others have given it up",
+    "garble": "unsolicited bytes go into one of its connections",
+    "raise": "an exception of its own code aborts the step",
+    "freeze": "SIGSTOP, until the others have dropped it",
 }
 MOMENTS = ("before", "amid", "after")  # the backward pass; after: when the step is done
-LOGGED = 50  # after so many steps each the weights' digest is told
+LOGGED = 50  # steps between two digests of the weights
 _GROUP_SECONDS = 60.0
 _BUCKET_CAP_MB = 0.1  # several buckets
 _HIDDEN = 32  # LeNet5's own is 500
@@ -46,7 +46,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What all ranks of a run have alike. `folder` is for checkpoints and where ranks meet."""
+    """What all ranks of a run share. `folder` holds checkpoints and the files for rendezvous."""
 
     spec: str
     steps: int
@@ -81,7 +81,7 @@ class Report:
 
 
 class _OwnException(Exception):
-    """What a user's code raises."""
+    """An exception from the user's code."""
 
 
 def run_rank(place: Place, line: Line, plan: Plan) -> None:
@@ -93,7 +93,7 @@ def run_rank(place: Place, line: Line, plan: Plan) -> None:
 
 
 class _Life:
-    """From one death of the rank to the next. All that an attempt leaves is its state."""
+    """A rank's process; only the state is kept from one attempt to the next."""
 
     def __init__(self, place: Place, line: Line, plan: Plan) -> None:
         self._place, self._line, self._plan = place, line, plan
@@ -127,7 +127,8 @@ class _Life:
         return Report(trained.step, trained.digest(), str(failed or ""), code if failed else "")
 
     def _save(self, state: dict) -> None:
-        """Whole or not at all; the last three stay, for a rank may die before its own."""
+        """Writes it whole or not at all. The last three are kept, as a rank may die before writing
+        its own."""
         step, every = state["step"], self._plan.checkpoint_every
         file = checkpoint(self._plan.folder, self._place.rank, step)
         torch.save(state, file.with_suffix(".part"))
@@ -168,7 +169,8 @@ class _Training:
             self.hook.load_state_dict(state["hook"])
 
     def loss(self, rank: int) -> torch.Tensor:
-        """Of images of noise whose labels a linear teacher gives, each step's and rank's own."""
+        """The loss on random images labelled by a linear teacher; each step and rank has its
+        own."""
         place = self._plan.seed * 1_000_003 + self.step * self._plan.ranks + rank
         generator = torch.Generator().manual_seed(place)
         images = torch.randn(self._plan.batch, 1, 28, 28, generator=generator)
@@ -177,19 +179,20 @@ class _Training:
         return cross_entropy(self._model(images), labels)
 
     def descend(self) -> None:
-        """The step counts."""
+        """Takes the optimizer's step and counts it."""
         self._optimizer.step()
         self.step += 1
 
     def digest(self) -> str:
-        """Of every bit of every weight."""
+        """A digest of every bit of every weight."""
         text = hashlib.sha256()
         for parameter in self.network.parameters():
             text.update(parameter.detach().numpy().tobytes())
         return text.hexdigest()[:16]
 
     def state(self) -> dict:
-        """All that the next attempt needs. After a failure, as before the step that failed."""
+        """All that the next attempt needs. After a failure it is the state before the failed
+        step."""
         hook = self.hook.state_dict()
         return {
             "step": self.step,
@@ -200,7 +203,7 @@ class _Training:
 
 
 class _Faults:
-    """Does steps, and at some of them this rank's faults."""
+    """Takes steps, and injects this rank's faults."""
 
     def __init__(
         self, plan: Plan, rank: int, fired: frozenset[int], trained: _Training, line: Line
@@ -222,7 +225,7 @@ class _Faults:
         handle = None
         if moment == "before":
             self._fire(index, fault)
-        elif moment == "amid":  # when this comes, the linear layers' gradients are on their way
+        elif moment == "amid":  # at that point the linear layers' gradients are in flight
             handle = trained.network.conv2.weight.register_hook(
                 lambda gradient: self._fire(index, fault)
             )
@@ -268,6 +271,6 @@ def _own_sockets() -> set[int]:
                 one.getpeername()
                 if one.family in (socket.AF_INET, socket.AF_INET6):
                     found.add(int(name))
-        except OSError:  # gone meanwhile, or it listens
+        except OSError:  # closed meanwhile, or listening
             continue
     return found

@@ -2,8 +2,9 @@
 """Checks the rules of the house that a compiler does not: which layer may include which, how long
 files and functions may be, how large classes, what kernels may lean on, and names that say nothing.
 
-The rules of the layers stand in docs/design/architecture.md, in the table between the `layers` markers. A
-file of more than 400 lines is a question, which is printed; one of more than 800 is wrong.
+The rules of the layers stand in docs/design/architecture.md, in the table between the `layers`
+markers. A file of more than 400 lines is a question, which is printed; one of more than 800 is
+wrong.
 
 usage: scripts/check_layers.py [ROOT] [--figures]     exit status 1 if anything is wrong
        --figures: the largest classes, and files and lines by folder

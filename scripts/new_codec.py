@@ -2,8 +2,8 @@
 """Makes the folder of a new codec that works at once: the upper half of each value, to be edited.
 
 It writes src/codecs/NAME/ from scripts/codec_template/, with the next free id, a row in
-src/codecs/registry.cc and a line in CHANGELOG.md. docs/design/adding-a-codec.md says what each file is for
-and what remains to be done.
+src/codecs/registry.cc and a line in CHANGELOG.md. docs/design/adding-a-codec.md says what each file
+is for and what remains to be done.
 
 usage: scripts/new_codec.py NAME [--root TREE]     exit status 2 for a name that won't do
 """

@@ -52,8 +52,8 @@ def register(
         spec: a codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy that
             chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
-            all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training"); for
-            dense gradients on the CPU, without optimizer= and link=.
+            all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
+            for dense gradients on the CPU, without optimizer= and link=.
         optimizer: the model's optimizer (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
@@ -71,7 +71,8 @@ def register(
             environment's DELTAWIRE_TOKEN, else random bytes from rank 0, sent through the process
             group.
         link: limits this rank's traffic by a token bucket: to the rate of a thin line, so that no
-            packets are lost in its queue (docs/results/ceilings.md), or to a lower one as an experiment.
+            packets are lost in its queue (docs/results/speed.md), or to a lower one as an
+            experiment.
         revert: what happens to the gradients of a failed step. "exact": the step never happened;
             compute its gradients again (costs a second buffer of the residuals' size). "fold": its
             gradients are kept in the residuals, which `state_dict` includes, and sent later;

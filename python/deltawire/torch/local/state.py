@@ -94,7 +94,8 @@ def _by_rank(state: dict) -> dict:
 @torch.no_grad()
 def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
     """The state with which the rank at `place` continues, without residuals: its movement since the
-    last round is the mean of the old ranks' over its share of the line (docs/guides/checkpoints.md).
+    last round is the mean of the old ranks' over its share of the line
+    (docs/guides/checkpoints.md).
 
     Args:
         flats: the states of all ranks that saved, in order.

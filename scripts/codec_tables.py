@@ -88,7 +88,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
         ("id", "codec", "scalars", "error feedback", "NaN and Inf", "`chunk_elements`"),
         lambda c: (
             c.codec_id(),
-            c.page("docs/", c.name),
+            c.page("docs/reference/", c.name),
             c.short.get("scalars", ""),
             c.feedback(),
             c.nan(),

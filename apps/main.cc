@@ -21,21 +21,21 @@ constexpr const char* kAbout =
 
 constexpr const char* kFooter =
     "Examples:\n"
-    "  deltawire codecs                                      which codecs there are\n"
+    "  deltawire codecs                                      list the codecs\n"
     "  deltawire encode int8 gradient.npy gradient.dw        compress an array\n"
-    "  deltawire inspect gradient.dw                         see where the bits went\n"
-    "  deltawire decode gradient.dw restored.npy             get it back\n"
-    "  deltawire diff gradient.npy restored.npy              how far the two are apart\n"
-    "  deltawire compare --input gradient.npy                every method's bytes, errors and speed\n"
-    "  deltawire plan --input trace/ --link 100mbit          what is worth it on a link, or nothing\n"
-    "  deltawire trace info trace/                           what was recorded in training\n"
-    "  deltawire train linear --data a9a --model a9a.npz     a linear model of sparse rows\n"
-    "  deltawire predict --model a9a.npz --data a9a.t        what it says of others\n"
-    "  deltawire generate kdd12 --scale 0.01 clicks.zst      rows shaped like a published set\n"
+    "  deltawire inspect gradient.dw                         show what is in it\n"
+    "  deltawire decode gradient.dw restored.npy             decompress it\n"
+    "  deltawire diff gradient.npy restored.npy              compare the two\n"
+    "  deltawire compare --input gradient.npy                compare bytes, errors and speed of all methods\n"
+    "  deltawire plan --input trace/ --link 100mbit          which codec pays on a link, if any\n"
+    "  deltawire trace info trace/                           summarize recorded gradients\n"
+    "  deltawire train linear --data a9a --model a9a.npz     train a linear model on sparse rows\n"
+    "  deltawire predict --model a9a.npz --data a9a.t        predict with it\n"
+    "  deltawire generate kdd12 --scale 0.01 clicks.zst      generate rows shaped like a published set\n"
     "\n"
-    "'deltawire COMMAND --help' explains a command.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n"
-    "('diff' has its own: 0 equal, 1 different, 2 trouble.)\n";
+    "Run 'deltawire COMMAND --help' for help on a command.\n"
+    "Exit status: 0 success, 1 failure, 2 wrong usage; one line on standard error says why.\n"
+    "('diff' has its own: 0 equal, 1 different, 2 error.)\n";
 
 // What the parser found wrong, with the command whose help tells more.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {

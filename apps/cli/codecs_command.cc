@@ -96,9 +96,9 @@ Outcome<void> list_codecs(bool json) {
     print_text(*info);
     std::cout << "\n";
   }
-  std::cout
-      << "A spec is a name, or name:parameter=value,parameter=value; what is left out has its default.\n"
-      << "Kernels run for: " << *target << ". DELTAWIRE_FORCE_TARGET chooses among";
+  std::cout << "A spec is a name, or name:parameter=value,parameter=value; omitted parameters have their "
+               "defaults.\n"
+            << "Kernels run for: " << *target << ". DELTAWIRE_FORCE_TARGET chooses among";
   for (const KernelTarget& each : kernel_targets()) {
     std::cout << " " << each.name << (each.runs_here ? "" : " (not on this CPU)");
   }

@@ -108,24 +108,24 @@ Outcome<void> compare(const CompareOptions& options) {
 }
 
 std::string compare_footer() {
-  return "INPUT is a trace's folder (docs/guides/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
-         "standard input, or synthetic:NAME, of 2^20 values from a fixed seed "
-         "(synthetic:NAME:n=65536,seed=7\n"
-         "for others), where NAME is one of\n" +
+  return "INPUT is a trace folder (docs/guides/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
+         "standard input, or synthetic:NAME, of 2^20 values from a fixed seed\n"
+         "(synthetic:NAME:n=65536,seed=7 for others), where NAME is one of\n" +
          synthetic_names() +
-         "\nCODECS are specs, rules as one word in quotes, or all: every codec and its examples.\n\n"
-         "bits/value   of the whole message as it would travel: frames, checksums, the codec's numbers\n"
+         "\nCODECS are specs, rules (quoted, as one word), or all: every codec and its examples.\n"
+         "\n"
+         "bits/value   size of the whole message, with frames, checksums and the codec's scalars\n"
          "x smaller    than float32; tensors recorded as pairs count with all their elements\n"
          "rel. L2      ||decoded - input|| / ||input|| of one message, without error feedback\n"
          "cosine       of the angle between decoded and input; max error: the largest |decoded - input|\n"
-         "bias         mean(decoded - input) / mean|input|; of methods that draw lots the mean of 8 streams\n"
-         "after 20     relative L2 of the sum of what came out of 20 steps, against the sum of what went "
-         "in,\n"
-         "             through a channel with error feedback: what it brings back. The input 20 times, or a\n"
-         "             trace's steps in turn\n"
-         "GB/s         of float32 values by processor time, one thread, frames and checksums included; xC:\n"
-         "             the ratio to copies of the same values in turn with it. Of the first step; medians\n\n"
-         "Rows that a method refuses say why. Ctrl-C keeps what is done.\n\n"
+         "bias         mean(decoded - input) / mean|input|; for stochastic methods, the mean of 8 streams\n"
+         "after 20     relative L2 of the sum of the outputs of 20 steps, against the sum of the inputs,\n"
+         "             with error feedback. The 20 steps are the input repeated, or a trace's steps in turn\n"
+         "GB/s         of float32 values per processor time, on one thread, with frames and checksums;\n"
+         "             xC: relative to copying the same values. Of the first step; medians\n"
+         "\n"
+         "If a method refuses an input, its row says why. Ctrl-C keeps the rows measured so far.\n"
+         "\n"
          "Examples:\n"
          "  deltawire compare --input synthetic:heavy-tail --sort relative_l2\n"
          "  deltawire compare --input trace/ --codecs 3lc:s=1.75 sbc:p=1% 'conv*: 3lc, rest bf16'\n"
@@ -139,35 +139,36 @@ void add_compare_command(CLI::App& app, Command& chosen) {
   CLI::App* command =
       app.add_subcommand("compare", "Compare methods: bytes, errors and speed on your gradients");
   const auto options = std::make_shared<CompareOptions>();
-  command->add_option("--input", options->inputs, "What to encode; may be given several times")
+  command->add_option("--input", options->inputs, "Gradients to encode; may be given several times")
       ->required()
       ->type_name("INPUT")
       ->expected(1)
       ->take_all();
-  command->add_option("--codecs", options->codecs, "The methods: all, or specs with spaces between")
+  command->add_option("--codecs", options->codecs, "The methods: all, or specs separated by spaces")
       ->type_name("CODECS")
       ->capture_default_str();
   std::vector<std::string> keys;
   for (const Column& column : columns()) keys.emplace_back(column.key);
   command
-      ->add_option("--sort", options->sort, "Best first by a figure, named as in JSON: bits_per_value, ...")
+      ->add_option("--sort", options->sort,
+                   "Sort by a figure, best first; names as in JSON: bits_per_value, ...")
       ->check(CLI::IsMember(keys).description(""))
       ->type_name("FIGURE");
-  command->add_option("--seconds", options->seconds, "Of timing, for each method and input")
+  command->add_option("--seconds", options->seconds, "Seconds of timing for each method and input")
       ->check(CLI::Range(0.0, 3600.0))
       ->type_name("S")
       ->capture_default_str();
-  command->add_flag("--quick", options->quick, "Rough times, 2 streams, and 2^16 synthetic values");
+  command->add_flag("--quick", options->quick, "Quick, rough timing; 2 streams; 2^16 synthetic values");
   command
       ->add_option("--min-elements", options->min_elements,
-                   "Tensors of fewer values travel as float32, as in training")
+                   "Send tensors with fewer values as float32, as in training")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--markdown", options->markdown, "Print the table as Markdown");
   command->add_option("--json", options->json, "Write all figures to FILE; - prints them")->type_name("FILE");
-  command->add_option("--csv", options->csv, "The same as a table with commas")->type_name("FILE");
-  command->add_option("--plot", options->plot, "Draw bits against error: an SVG file")->type_name("FILE");
+  command->add_option("--csv", options->csv, "Write all figures to FILE as CSV")->type_name("FILE");
+  command->add_option("--plot", options->plot, "Plot error against bits to FILE, as SVG")->type_name("FILE");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(compare_footer());
   command->callback([&chosen, options] { chosen = [options] { return compare(*options); }; });

@@ -88,14 +88,14 @@ Outcome<void> decode(const DecodeOptions& options) {
 void add_decode_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("decode", "Decode a .dw file to a .npy file, or a .dwz to a .npz");
   const auto options = std::make_shared<DecodeOptions>();
-  command->add_option("IN", options->input, "What 'deltawire encode' wrote; - for standard input")
-      ->required();
+  command->add_option("IN", options->input, "A file of 'deltawire encode'; - for standard input")->required();
   command->add_option("OUT", options->output, "The file to write; - for standard output")->required();
   command->add_flag("--force", options->force, "Replace OUT if it exists");
   command->footer(
-      "Verifies every checksum; writes OUT whole or not at all, of the type that was\n"
-      "encoded: float32, float16, or bfloat16 as ml_dtypes saves it (dtype '<V2', to be\n"
-      "read with array.view(ml_dtypes.bfloat16)).\n\n"
+      "Verifies every checksum. Writes OUT completely or not at all, in the type that was\n"
+      "encoded: float32, float16, or bfloat16 as ml_dtypes saves it (dtype '<V2'; read it with\n"
+      "array.view(ml_dtypes.bfloat16)).\n"
+      "\n"
       "Examples:\n"
       "  deltawire decode gradient.dw gradient.npy\n"
       "  deltawire decode model.dwz model.npz\n"

@@ -241,16 +241,16 @@ Outcome<void> run(const DiffOptions& options) {
 }  // namespace
 
 void add_diff_command(CLI::App& app, Command& chosen) {
-  CLI::App* command = app.add_subcommand("diff", "Show how far two files' arrays are apart");
+  CLI::App* command = app.add_subcommand("diff", "Show the differences between the arrays of two files");
   const auto options = std::make_shared<DiffOptions>();
   command->add_option("A", options->a, "A .npy, .npz, .dw or .dwz file; - for standard input")->required();
-  command->add_option("B", options->b, "Another, to be compared with A")->required();
+  command->add_option("B", options->b, "The file to compare with A")->required();
   CLI::Option* json = command->add_flag("--json", options->json, "Print JSON for programs");
-  command->add_flag("--quiet", options->quiet, "Print nothing: the exit status tells")->excludes(json);
+  command->add_flag("--quiet", options->quiet, "Print nothing; only set the exit status")->excludes(json);
   command->footer(
-      "Errors are those of B against A, computed in float64; NaN equals NaN. Archives' arrays\n"
+      "Errors are those of B relative to A, computed in float64. NaN equals NaN. Arrays of archives\n"
       "are compared by name.\n"
-      "Exit status: 0 all values are equal, 1 some differ (or shapes, or names), 2 trouble.\n\n"
+      "Exit status: 0 all values equal, 1 values, shapes or names differ, 2 error.\n\n"
       "Examples:\n"
       "  deltawire diff gradient.npy gradient.dw\n"
       "  deltawire diff before.npz after.npz --json | jq '.arrays[] | {name, relative_l2}'\n"

@@ -235,25 +235,26 @@ void add_encode_command(CLI::App& app, Command& chosen) {
   command->add_option("OUT", options->output, "The file to write; - for standard output")->required();
   command
       ->add_option("--min-elements", options->policy.min_elements,
-                   "Arrays (and last parts) of fewer values are kept as they are; 0 encodes all")
+                   "Store arrays (and last parts) with fewer values as they are; 0 encodes all")
       ->check(CLI::NonNegativeNumber)  // CLI11 2.1 would take -1 for 2^64 - 1
       ->capture_default_str()
       ->type_name("N");
   command
       ->add_option("--part-elements", options->part_elements,
-                   "Longer arrays are cut into parts of so many values, each coded alone")
+                   "Cut longer arrays into parts of N values, each encoded alone")
       ->check(CLI::Range(std::uint64_t{1}, (std::uint64_t{1} << 32) - 1))
       ->capture_default_str()
       ->type_name("N");
   command->add_flag("--force", options->force, "Replace OUT if it exists");
   command->footer(
-      "Takes float32, float16 and bfloat16, and float64 where every value is a float32;\n"
-      "either byte order, C or Fortran order. Memory is that of a part, however long the\n"
-      "array. Writes OUT whole or not at all, and prints how much smaller it is.\n"
-      "A file is one message: what codecs for training leave out of it (3lc, topk, onebit, ...),\n"
-      "no later one brings. zstd loses nothing, bf16 and int8 little. What a lossy codec lost is\n"
-      "printed: ||decoded - values|| / ||values||, and the cosine between both.\n"
-      "A .npz becomes a .dwz: a zip archive with a .dw file for each array.\n\n"
+      "Takes float32, float16 and bfloat16, and float64 if every value is exactly a float32;\n"
+      "either byte order, C or Fortran order. Needs memory for one part, however long the array.\n"
+      "Writes OUT completely or not at all, and prints how much smaller it is.\n"
+      "A file is one message: what codecs for training (3lc, topk, onebit, ...) leave out is not\n"
+      "sent later. zstd is lossless; bf16 and int8 lose little. For a lossy codec, prints the error\n"
+      "||decoded - values|| / ||values||, and the cosine between decoded and values.\n"
+      "A .npz becomes a .dwz: a zip archive with a .dw file for each array.\n"
+      "\n"
       "Examples:\n"
       "  deltawire encode int8 gradient.npy gradient.dw\n"
       "  deltawire encode bf16 weights.npy weights.dw --force\n"

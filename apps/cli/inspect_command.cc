@@ -186,13 +186,13 @@ Outcome<void> inspect(const std::string& path, bool json) {
 
 void add_inspect_command(CLI::App& app, Command& chosen) {
   CLI::App* command =
-      app.add_subcommand("inspect", "Show what is in a .dw or .dwz file and where its bits go");
+      app.add_subcommand("inspect", "Show the contents of a .dw or .dwz file and how its bits are used");
   const auto path = std::make_shared<std::string>();
   const auto json = std::make_shared<bool>(false);
   command->add_option("FILE", *path, "A .dw or .dwz file; - for standard input")->required();
   command->add_flag("--json", *json, "Print JSON for programs");
   command->footer(
-      "Verifies every checksum. The sections' bits add up to the whole file.\n\n"
+      "Verifies every checksum. The bits of all sections add up to the file's size.\n\n"
       "Examples:\n"
       "  deltawire inspect gradient.dw\n"
       "  deltawire inspect gradient.dw --json | jq .times_smaller\n"

@@ -246,36 +246,33 @@ Outcome<void> plan(PlanCommandOptions options) {
 }
 
 std::string plan_footer() {
-  return "Answers before any training: which codec, how much faster, or not to compress. It measures codecs "
-         "on\n"
-         "your gradients, on this machine, and replays the exchange on the link that you name. Nothing is "
-         "sent.\n\n"
-         "INPUT is a trace's folder (docs/guides/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
-         "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names. Without it, "
-         "--parameters\n"
-         "takes normal values, so that nothing has to be recorded; 10m is 10,000,000. How many bits your "
-         "gradients\n"
-         "take only they can tell: 3lc sends fewer than normal values say, gcomp too.\n"
-         "CODECS are specs, rules as one word in quotes, either in a pattern, or all; if you name none, "
-         "some\n"
-         "that trained as well as float32 in docs/results/training.md. How much training bears no plan can say: name\n"
-         "what you would accept. Standard error names each as its turn comes.\n"
-         "LINK is a rate, and the latency one way: 100mbit, 100mbit,20ms; down/up: 100mbit/20mbit; a range:\n"
-         "10mbit..10gbit,1ms.\n\n"
-         "loses        lossless: nothing. near-lossless: a relative L2 error of 1/256 at most, or what\n"
-         "             gcomp cuts because the optimizer can't see it. lossy: more; error feedback sends it "
-         "later\n"
-         "enc, dec ns  nanoseconds a value, one thread, frames and checksums included\n"
+  return "Chooses before training: which codec, how much faster, or not to compress. Measures codecs on\n"
+         "your gradients, on this machine, and simulates the exchange on the given link. Nothing is sent.\n"
+         "\n"
+         "INPUT is a trace folder (docs/guides/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
+         "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names. Without it,\n"
+         "--parameters uses normally distributed values, so that nothing has to be recorded; 10m is\n"
+         "10,000,000. Real gradients may take fewer bits: 3lc and gcomp do.\n"
+         "CODECS are specs, rules (quoted, as one word), either of them in a pattern, or all. The default\n"
+         "is a choice that trained as well as float32 in docs/results/training.md. No plan can know how much error\n"
+         "your training tolerates: name the codecs that you would accept. Standard error shows the one\n"
+         "being measured.\n"
+         "LINK is a rate, with optional latency one way: 100mbit, 100mbit,20ms; down/up: 100mbit/20mbit;\n"
+         "or a range: 10mbit..10gbit,1ms.\n"
+         "\n"
+         "loses        lossless: nothing. near-lossless: a relative L2 error of at most 1/256, or what\n"
+         "             gcomp drops because the optimizer cannot see it. lossy: more; error feedback sends\n"
+         "             it later\n"
+         "enc, dec ns  nanoseconds per value, on one thread, with frames and checksums\n"
          "ms a step    predicted; at least --compute-ms. wire ms: the busier direction of the link.\n"
-         "             coding ms: of a rank's processor\n"
-         "x plain      plain's step by this one's; plain is the native ring all-reduce of float32\n"
-         "pays below   the bandwidth from which on the codec saves less than --least-gain; never: it does so "
-         "on\n"
-         "             slow links, too; always: on none\n"
-         "*            what is chosen: the shortest step that --tier allows; of steps within 5 % the one "
-         "that\n"
-         "             loses least, then the one of fewest bytes. Where it saves less than --least-gain: "
-         "plain\n\n"
+         "             coding ms: processor time of a rank\n"
+         "x plain      the step of plain divided by this one; plain is the native ring all-reduce of\n"
+         "             float32\n"
+         "pays below   the bandwidth above which the codec saves less than --least-gain; never: it saves\n"
+         "             less on slow links too; always: on no link\n"
+         "*            the choice: the shortest step that --tier allows; among steps within 5 % the least\n"
+         "             lossy, then the one with the fewest bytes. Plain if it saves less than --least-gain\n"
+         "\n"
          "Examples:\n"
          "  deltawire plan --input trace/ --ranks 4 --link 100mbit --compute-ms 28\n"
          "  deltawire plan --parameters 10m --ranks 8 --link 50mbit,1ms --compute-ms 300\n"
@@ -288,29 +285,29 @@ void add_place(CLI::App* command, PlanCommandOptions& options) {
   command->add_option("--ranks", options.ranks, "4; 4,8,64; or 4..1024, doubling")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--link", options.link, "Each rank's: 100mbit, 100mbit,20ms, 10mbit..10gbit")
+  command->add_option("--link", options.link, "The link of each rank: 100mbit, 100mbit,20ms, 10mbit..10gbit")
       ->required()
       ->type_name("LINK");
   command
       ->add_option("--compute-ms", options.compute_ms,
-                   "Forward and backward, which hide what they overlap with")
+                   "Forward and backward; communication that overlaps with them is hidden")
       ->check(CLI::Range(0.0, 1e9).description(""))
       ->type_name("MS")
       ->capture_default_str();
   command
       ->add_option("--ready-ms", options.ready_ms,
-                   "When each of DDP's buckets is ready, from the step's start: 12,26")
+                   "When each bucket of DDP is ready, from the start of the step: 12,26")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1e9).description(""))
       ->type_name("MS,MS");
-  command->add_option("--bucket-mb", options.bucket_mb, "DDP's bucket_cap_mb; the first bucket is of 1")
+  command->add_option("--bucket-mb", options.bucket_mb, "DDP's bucket_cap_mb; the first bucket has 1")
       ->check(CLI::Range(0.001, 1e6).description(""))
       ->type_name("MB")
       ->capture_default_str();
-  command->add_option("--cores", options.cores, "That a rank has for itself; default: all of this machine's")
+  command->add_option("--cores", options.cores, "Cores of a rank; default: all of this machine")
       ->check(CLI::Range(0.01, 4096.0).description(""))
       ->type_name("N");
-  command->add_option("--threads", options.threads, "That code")
+  command->add_option("--threads", options.threads, "Threads that encode and decode")
       ->check(CLI::Range(1, 64).description(""))
       ->type_name("N")
       ->capture_default_str();
@@ -318,7 +315,7 @@ void add_place(CLI::App* command, PlanCommandOptions& options) {
 
 void add_outputs(CLI::App* command, PlanCommandOptions& options) {
   command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
-  command->add_option("--plot", options.plot, "Draw the step against ranks or bandwidth: an SVG file")
+  command->add_option("--plot", options.plot, "Plot the step time against ranks or bandwidth to FILE, as SVG")
       ->type_name("FILE");
   command->add_flag("--force", options.force, "Replace files that exist");
 }
@@ -326,35 +323,38 @@ void add_outputs(CLI::App* command, PlanCommandOptions& options) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, Command& chosen) {
-  CLI::App* command = app.add_subcommand("plan", "Plan: which codec for a link and ranks, or none");
+  CLI::App* command =
+      app.add_subcommand("plan", "Plan which codec to use for a link and a number of ranks, or none");
   const auto options = std::make_shared<PlanCommandOptions>();
   command->add_option("--input", options->input, "The model's gradients")->type_name("INPUT");
-  command->add_option("--parameters", options->parameters, "The model's size; --input is then only like it")
+  command
+      ->add_option("--parameters", options->parameters,
+                   "Size of the model; --input then only has similar values")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40).description(""))
       ->type_name("N");
-  command->add_option("--figures", options->figures, "Figures of an earlier plan's --json, not measured anew")
+  command->add_option("--figures", options->figures, "Reuse the figures of an earlier plan's --json")
       ->type_name("FILE");
-  command->add_option("--codecs", options->codecs, "What to choose from: all, or specs with spaces between")
+  command->add_option("--codecs", options->codecs, "Codecs to choose from: all, or specs separated by spaces")
       ->type_name("CODECS")
       ->capture_default_str();
-  command->add_option("--tier", options->tier, "What may be lost")
+  command->add_option("--tier", options->tier, "How much may be lost")
       ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}))
       ->type_name("")
       ->capture_default_str();
-  command->add_option("--least-gain", options->least_gain, "Percent of a step that must be saved")
+  command->add_option("--least-gain", options->least_gain, "Percent of a step that a codec must save")
       ->check(CLI::Range(0.0, 99.0).description(""))
       ->type_name("P")
       ->capture_default_str();
   add_place(command, *options);
-  command->add_option("--seconds", options->seconds, "Of timing, for each codec")
+  command->add_option("--seconds", options->seconds, "Seconds of timing for each codec")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S")
       ->capture_default_str();
-  command->add_flag("--quick", options->quick, "Rough times, and 2^16 synthetic values");
+  command->add_flag("--quick", options->quick, "Quick, rough timing; 2^16 synthetic values");
   command
       ->add_option("--min-elements", options->min_elements,
-                   "Tensors of fewer values travel as float32, as in training")
+                   "Send tensors with fewer values as float32, as in training")
       ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("N")
       ->capture_default_str();

@@ -198,31 +198,31 @@ void add_info_command(CLI::App& trace, Command& chosen) {
 }
 
 void add_replay_command(CLI::App& trace, Command& chosen) {
-  CLI::App* command = trace.add_subcommand("replay", "Send a trace's steps in turn, with error feedback");
+  CLI::App* command =
+      trace.add_subcommand("replay", "Replay a trace's steps through a codec with error feedback");
   const auto options = std::make_shared<ReplayOptions>();
   command->add_option("FOLDER", options->folder, "The trace")->required();
-  command->add_option("--codec", options->codec, "Codec and parameters, or rules as one word in quotes")
+  command->add_option("--codec", options->codec, "Codec and parameters, or rules (quoted, as one word)")
       ->required()
       ->type_name("SPEC");
-  command->add_option("--ranks", options->ranks, "Ranks that send these gradients; the mean comes out")
+  command
+      ->add_option("--ranks", options->ranks, "Ranks that all send these gradients; the output is their mean")
       ->check(CLI::Range(1, 1024))
       ->type_name("N")
       ->capture_default_str();
   command
       ->add_option("--min-elements", options->min_elements,
-                   "Tensors of fewer values travel as float32, as in training")
+                   "Send tensors with fewer values as float32, as in training")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print JSON for programs");
   command->footer(
-      "Of each step: the bytes of a rank's message; relative L2 of what came out against the step's "
-      "gradients;\n"
-      "the same of the sums of all steps so far, which is what error feedback keeps small; and the norm of "
-      "what\n"
-      "waits in the residual, relative to the gradients'. All ranks send the same gradients: a trace has "
-      "one\n"
-      "rank's. They differ where a codec draws lots.\n\n"
+      "For each step: the bytes of a rank's message; the relative L2 error of the output against the\n"
+      "step's gradients; the same for the sums over all steps so far, which error feedback keeps small;\n"
+      "and the norm of the residual, relative to the gradients'. All ranks send the same gradients, as a\n"
+      "trace has those of one rank. They differ only with stochastic codecs.\n"
+      "\n"
       "Examples:\n"
       "  deltawire trace replay trace/ --codec 3lc:s=1.75\n"
       "  deltawire trace replay trace/ --codec 'conv*: 3lc, rest bf16' --json | jq '.steps[].bytes'\n");
@@ -232,15 +232,16 @@ void add_replay_command(CLI::App& trace, Command& chosen) {
 }  // namespace
 
 void add_trace_command(CLI::App& app, Command& chosen) {
-  CLI::App* command = app.add_subcommand("trace", "Look into recorded gradients, or send them");
+  CLI::App* command = app.add_subcommand("trace", "Inspect or replay recorded gradients");
   command->require_subcommand(1);
   command->footer(
-      "A trace is a folder with gradients of a training run (docs/guides/traces.md); 'deltawire compare' takes one, "
-      "too.\n\n"
+      "A trace is a folder with gradients of a training run (docs/guides/traces.md). 'deltawire compare' takes\n"
+      "one too.\n"
+      "\n"
       "Examples:\n"
       "  deltawire trace info trace/\n"
       "  deltawire trace replay trace/ --codec 3lc\n"
-      "'deltawire trace info --help' and 'deltawire trace replay --help' explain them.\n");
+      "Run 'deltawire trace info --help' or 'deltawire trace replay --help' for more.\n");
   add_info_command(*command, chosen);
   add_replay_command(*command, chosen);
 }

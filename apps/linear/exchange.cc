@@ -58,9 +58,9 @@ Result<std::string> canonical(std::string_view codec, bool CodecInfo::* refused,
 
 }  // namespace
 
-Status Exchange::check_feedback(const std::string& spec) {
+Status check_feedback(const std::string& spec) {
   if (spec == kPlainPairs) return fail(ErrorCode::kInvalidArgument, "plain pairs leave nothing out");
-  if (names_owners(spec)) return check_spec(spec);
+  if (names_owners(spec)) return check_exchange_spec(spec);
   const auto codec = gathered_codec(spec);
   if (!codec) return forward_error(codec);
   if (codec->empty()) {
@@ -78,17 +78,17 @@ Status Exchange::check_feedback(const std::string& spec) {
 
 Status Exchange::keep_losses() {
   if (Status usable = check_feedback(spec()); !usable) return usable;
-  keeps_losses_ = true;
+  feedback_.emplace();
   if (owners_) return {};
   const auto codec = gathered_codec(spec());
   if (!codec) return forward_error(codec);
   auto coder = make_channel(*codec, without_residual(channel_seed(seed_, 0)));
   if (!coder) return forward_error(coder);
-  coder_ = *std::move(coder);
+  feedback_->coder = *std::move(coder);
   return {};
 }
 
-Status Exchange::check_spec(const std::string& spec) {
+Status check_exchange_spec(const std::string& spec) {
   if (names_owners(spec)) {
     const auto parsed = parse_owner_spec(spec);
     return parsed ? Status() : forward_error(parsed);
@@ -157,7 +157,7 @@ Status Exchange::check_size(const Pairs& gradient) {
 }
 
 Result<Report> Exchange::average(Pairs& gradient) {
-  if (keeps_losses_) residual_.add_at(gradient.keys, gradient.values);
+  if (feedback_) feedback_->residual.add_at(gradient.keys, gradient.values);
   if (Status small = check_size(gradient); !small) return forward_error(small);
   if (world_ == 1) {
     ++step_;
@@ -172,7 +172,7 @@ Result<Report> Exchange::average(Pairs& gradient) {
   const bool as_pairs = takes_pairs(gradient.dimension);
   ++step_;
   if (as_pairs) return average_pairs(gradient, step);
-  if (keeps_losses_) {
+  if (feedback_) {
     return fail(ErrorCode::kInvalidArgument,
                 "the codec takes no pairs of the gradient, so that nothing can wait for it");
   }
@@ -197,7 +197,7 @@ Result<Report> Exchange::average_pairs(Pairs& gradient, const Step& step) {
                                 .count = gradient.keys.size(),
                                 .keys = gradient.keys.data(),
                                 .dimension = gradient.dimension}};
-  if (keeps_losses_) {
+  if (feedback_) {
     if (Status noted = note_losses(tensor, step.number); !noted) return forward_error(noted);
   }
   Pairs mean;
@@ -214,20 +214,22 @@ Status Exchange::note_losses(const Named& sent, std::uint64_t step) {
                      .rank = static_cast<std::uint16_t>(rank_),
                      .world = static_cast<std::uint16_t>(world_),
                      .stage = 0};
-  const auto pieces = coder_->encode(std::span(&sent, 1), id);
+  const auto pieces = feedback_->coder->encode(std::span(&sent, 1), id);
   if (!pieces) return forward_error(pieces);
-  Status done = coder_->decode_pairs(*pieces, std::span(&sent, 1), id, 1.0F, std::span(&sent_, 1));
-  coder_->commit();
+  Status done =
+      feedback_->coder->decode_pairs(*pieces, std::span(&sent, 1), id, 1.0F, std::span(&feedback_->sent, 1));
+  feedback_->coder->commit();
   if (!done) return done;
   const std::span keys(sent.tensor.keys, sent.tensor.count);
   const auto* values = static_cast<const float*>(sent.tensor.values);
   const FloatEnvironment environment;
   std::vector<float> left(values, values + keys.size());
+  const Pairs& decoded = feedback_->sent;
   std::size_t next = 0;
-  for (std::size_t i = 0; i < keys.size() && next < sent_.keys.size(); ++i) {
-    if (sent_.keys[next] == keys[i]) left[i] -= sent_.values[next++];
+  for (std::size_t i = 0; i < keys.size() && next < decoded.keys.size(); ++i) {
+    if (decoded.keys[next] == keys[i]) left[i] -= decoded.values[next++];
   }
-  residual_.put(keys, left);
+  feedback_->residual.put(keys, left);
   return {};
 }
 

@@ -37,6 +37,14 @@ Result<OwnerSpec> parse_owner_spec(std::string_view spec);
 // The name of the gradient tensor, for the rules of codecs.
 inline constexpr std::string_view kGradientName = "weights";
 
+// kInvalidArgument for specs that Exchange::open() would refuse.
+Status check_exchange_spec(const std::string& spec);
+
+// Whether Exchange::keep_losses() works with a spec, which is not empty. kInvalidArgument for one that is
+// lossless, takes no pairs, has error feedback itself, or encodes the mean of pairs again (`direct`), which
+// leaves errors that no rank owns.
+Status check_feedback(const std::string& spec);
+
 class Exchange {
  public:
   // `spec` is that of a reducer, kPlainPairs, or an OwnerSpec's text. `timeout` limits each wait for other
@@ -53,13 +61,8 @@ class Exchange {
   // refuses.
   Status keep_losses();
 
-  // Whether keep_losses() works with a spec, which is not empty. kInvalidArgument for one that is lossless,
-  // takes no pairs, has error feedback itself, or encodes the mean of pairs again (`direct`), which leaves
-  // errors that no rank owns.
-  static Status check_feedback(const std::string& spec);
-
   // The residual of this rank; null without keep_losses().
-  PairResidual* residual() noexcept { return keeps_losses_ ? &residual_ : nullptr; }
+  PairResidual* residual() noexcept { return feedback_ ? &feedback_->residual : nullptr; }
 
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
@@ -68,9 +71,6 @@ class Exchange {
 
   // Set if weights live at owners (OwnedWeights). average() must not be called then.
   const std::optional<OwnerSpec>& owners() const noexcept { return owners_; }
-
-  // kInvalidArgument for specs that open() would refuse.
-  static Status check_spec(const std::string& spec);
 
   // Replaces the gradient with the mean over ranks, sent as pairs of key and value if the codec takes them,
   // else as a dense tensor. With one rank nothing is sent or encoded. Keys grow strictly, before and after.
@@ -103,7 +103,7 @@ class Exchange {
   Result<std::vector<std::byte>> save() { return session_->save(); }
   Status load(Bytes state, std::uint64_t steps) {
     step_ = steps;
-    residual_.clear();
+    if (feedback_) feedback_->residual.clear();
     return session_->load(state);
   }
   std::uint64_t steps() const noexcept { return step_; }
@@ -115,6 +115,13 @@ class Exchange {
 
  private:
   Exchange() = default;
+
+  struct Feedback {
+    PairResidual residual;
+    std::unique_ptr<Channel>
+        coder;  // encodes messages a second time, to find what they leave out; none with owners
+    Pairs sent;
+  };
 
   Result<Report> average_pairs(Pairs& gradient, const Step& step);
   Status note_losses(const Named& sent, std::uint64_t step);
@@ -132,10 +139,7 @@ class Exchange {
   bool refuses_large_ = false;
   std::uint64_t next_tag_ = 0;  // of all_to_all()
   std::vector<float> dense_;
-  bool keeps_losses_ = false;
-  PairResidual residual_;
-  std::unique_ptr<Channel> coder_;  // encodes messages a second time, to find what they leave out
-  Pairs sent_;
+  std::optional<Feedback> feedback_;  // with keep_losses()
 };
 
 }  // namespace deltawire::linear

@@ -198,12 +198,12 @@ INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackOf, ::testing::Values("fastsgd:tau=96",
 TEST(Feedback, IsRefusedWhereNothingCanWait) {
   for (const char* spec : {"plain", "direct(fastsgd)", "gather(3lc)", "gather(fastsgd:residual=on)",
                            "gather(bf16)", "owners(3lc)", "ring(bf16)"}) {
-    const Status usable = Exchange::check_feedback(spec);
+    const Status usable = check_feedback(spec);
     ASSERT_FALSE(usable) << spec;
     EXPECT_EQ(usable.error().code, ErrorCode::kInvalidArgument) << spec;
   }
   for (const char* spec : {"gather(fastsgd:tau=96)", "fastsgd", "owners(fastsgd)", "gather(logquant)"}) {
-    EXPECT_TRUE(Exchange::check_feedback(spec)) << spec;
+    EXPECT_TRUE(check_feedback(spec)) << spec;
   }
 }
 

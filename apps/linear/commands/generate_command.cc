@@ -127,14 +127,11 @@ std::string generate_footer() {
   }
   return text +
          "\n"
-         "Rows have the form that 'train linear' reads. How often a feature is met follows Zipf's law. "
-         "Labels "
-         "are\n"
-         "1 and -1, by weights drawn from a normal distribution: --weights keeps them, as a model that "
-         "'predict'\n"
-         "reads. OUT is packed as its ending says (.gz .xz .bz2 .zst); - is standard output. The same "
-         "arguments\n"
-         "give the same rows.\n\n"
+         "Rows have the format that 'train linear' reads. Frequencies of features follow Zipf's law.\n"
+         "Labels are 1 and -1, from weights with a normal distribution: --weights writes them as a model\n"
+         "for 'predict'. OUT is compressed as its name says (.gz .xz .bz2 .zst). The same arguments give\n"
+         "the same rows.\n"
+         "\n"
          "Examples:\n"
          "  deltawire generate kdd12 --scale 0.01 clicks.libsvm.zst\n"
          "  deltawire generate url --rows 100000 --features 20000 rows.libsvm --weights planted.npz\n"
@@ -144,33 +141,36 @@ std::string generate_footer() {
 }  // namespace
 
 void add_generate_command(CLI::App& app, Command& chosen) {
-  CLI::App* command = app.add_subcommand("generate", "Draw data shaped like published sets of sparse rows");
+  CLI::App* command =
+      app.add_subcommand("generate", "Generate data shaped like published sets of sparse rows");
   const auto options = std::make_shared<GenerateOptions>();
   std::vector<std::string> names;
   for (const linear::DataShape& shape : linear::all_shapes()) names.emplace_back(shape.name);
-  command->add_option("NAME", options->name, "The set")
+  command->add_option("NAME", options->name, "The set to imitate")
       ->required()
       ->check(CLI::IsMember(names))
       ->type_name("NAME");
-  command->add_option("OUT", options->output, "Where the rows go")->required()->type_name("FILE");
-  command->add_option("--scale", options->scale, "Share of the set's rows, and of its features")
+  command->add_option("OUT", options->output, "The file to write; - for standard output")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--scale", options->scale, "Proportion of the set's rows and features")
       ->check(CLI::Range(1e-9, 100.0).description(""))
       ->type_name("S")
       ->capture_default_str();
-  command->add_option("--rows", options->rows, "So many rows, whatever the scale")
+  command->add_option("--rows", options->rows, "Number of rows, instead of by scale")
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("N");
-  command->add_option("--features", options->settings.features, "So many features, whatever the scale")
+  command->add_option("--features", options->settings.features, "Number of features, instead of by scale")
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("N");
-  command->add_option("--noise", options->settings.noise, "Share of the labels that are drawn by lot")
+  command->add_option("--noise", options->settings.noise, "Proportion of random labels")
       ->check(CLI::Range(0.0, 1.0).description(""))
       ->type_name("P")
       ->capture_default_str();
-  command->add_option("--seed", options->settings.seed, "Of rows, labels and weights")
+  command->add_option("--seed", options->settings.seed, "Seed of rows, labels and weights")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--weights", options->weights, "Write the planted weights: an .npz, as a model")
+  command->add_option("--weights", options->weights, "Write the planted weights to FILE, as a model (.npz)")
       ->type_name("FILE");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(generate_footer());

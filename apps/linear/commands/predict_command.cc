@@ -79,22 +79,22 @@ Outcome<void> predict(const PredictOptions& options) {
 
 void add_predict_command(CLI::App& app, Command& chosen) {
   CLI::App* command =
-      app.add_subcommand("predict", "Predict with a model of 'train linear', a line for each row");
+      app.add_subcommand("predict", "Predict with a model of 'train linear': one line per row");
   const auto options = std::make_shared<PredictOptions>();
-  command->add_option("--model", options->model, "What 'deltawire train linear --model' wrote")
+  command->add_option("--model", options->model, "A model of 'deltawire train linear --model'")
       ->required()
       ->type_name("FILE");
   command->add_option("--data", options->data, "Rows, as for 'train linear'; - is standard input")
       ->required()
       ->type_name("FILE");
   command->add_flag("--merge-duplicates", options->merge_duplicates,
-                    "Sort a row's features, add up those of one index; else an error");
-  command->add_flag("--margins", options->margins, "The weighted sum, also of logistic models");
+                    "Sort a row's features and add those with the same index; else an error");
+  command->add_flag("--margins", options->margins, "Print weighted sums for logistic models too");
   command->footer(
-      "Prints a number for each row, in the data's order: logistic models the probability of the positive\n"
-      "label, all others the weighted sum w.x, whose sign is an SVM's answer. A row's label is read, and "
-      "not\n"
-      "looked at.\n\n"
+      "Prints a number for each row, in the order of the data: for logistic models the probability of the\n"
+      "positive label, else the weighted sum w.x, whose sign is an SVM's answer. Labels in the rows are\n"
+      "ignored.\n"
+      "\n"
       "Examples:\n"
       "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n"
       "  xz -dc test.xz | deltawire predict --model svm.npz --data - > margins.txt\n");

@@ -61,19 +61,21 @@ void add_rank_options(CLI::App* command, RankOptions& options) {
       ->capture_default_str();
   command
       ->add_option("--rendezvous", options.rendezvous,
-                   "Rank 0's address: every rank is started by you, or by srun, and meets the others there")
+                   "Rank 0's address, where all ranks connect; you, or srun, start each rank")
       ->type_name("HOST:PORT");
-  command->add_option("--rank", options.rank, "Which rank this is, from 0; under srun or mpirun theirs")
+  command->add_option("--rank", options.rank, "Rank of this process, from 0; default: set by srun or mpirun")
       ->type_name("N");
-  command->add_option("--world", options.world, "How many ranks there are; under srun or mpirun theirs")
+  command->add_option("--world", options.world, "Number of ranks; default: set by srun or mpirun")
       ->type_name("N");
-  command->add_option("--token-file", options.token_file, "The job's secret: 32 bytes that all ranks have")
+  command
+      ->add_option("--token-file", options.token_file,
+                   "File of the job's secret: 32 bytes, the same on all ranks")
       ->type_name("FILE");
   command
       ->add_option("--listen", options.listen,
-                   "Address or interface of this rank, if not the one towards the rendezvous")
+                   "Address or interface of this rank; default: the one that faces the rendezvous")
       ->type_name("ADDRESS");
-  command->add_option("--ports", options.ports, "Ports that ranks but rank 0 may listen on, for firewalls")
+  command->add_option("--ports", options.ports, "Ports that ranks other than 0 may listen on, for firewalls")
       ->type_name("A-B");
   command->add_option("--timeout", options.timeout_seconds, "Seconds to wait for other ranks")
       ->check(CLI::Range(0.1, 86400.0).description(""))

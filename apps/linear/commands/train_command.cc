@@ -92,7 +92,7 @@ Outcome<void> complete(TrainCommandOptions& options) {
   if (options.average_power && !options.average) return misused("--average-power: --no-average keeps none");
   if (options.average_power) options.train.average_power = options.average_power;
   if (!options.average) options.train.average_power.reset();
-  if (const Status usable = linear::Exchange::check_spec(options.codec); !usable)
+  if (const Status usable = linear::check_exchange_spec(options.codec); !usable)
     return misused("--codec: " + usable.error().message);
   if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
   options.train.stop = options.stop / 100;
@@ -215,44 +215,31 @@ Outcome<void> train(TrainCommandOptions& options) {
 }
 
 std::string train_footer() {
-  return "Trains on rows of libsvm text, \"LABEL INDEX:VALUE INDEX:VALUE ...\", plain or packed (.gz .xz "
-         ".bz2 "
-         ".zst). It\n"
-         "minimizes the mean loss of a row plus L2 / 2 times the sum of squares of the weights, in "
-         "minibatches, "
-         "and\n"
-         "ends when that is within --stop percent of its minimum; how far it is, it says in any case. "
-         "Without\n"
-         "--test 30 % of the rows are held out.\n\n"
-         "LOSS is logistic, squared (linear regression), hinge (SVM) or squared-hinge. Labels are 0 and 1, "
-         "or -1\n"
-         "and 1; any number for squared; with --positive LABEL that label against the rest.\n"
-         "FILE may be a pattern: 'part-*.libsvm', part-%04d.libsvm.gz; - is standard input. With as many "
-         "files "
-         "as\n"
-         "workers each worker reads its files; fewer are cut: plain ones by bytes, packed ones are unpacked "
-         "by "
-         "all.\n"
-         "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
-         "(fastsgd,\n"
-         "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
-         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all. "
-         "One\n"
-         "worker sends nothing, and takes its gradient as it is.\n"
-         "--exchange gather sends a rank's pairs to all others; direct deals keys to owners, which send the "
-         "mean\n"
-         "of all ranks back, compressed once: fewer bytes where ranks are many and share keys. auto counts "
-         "the\n"
-         "keys of the first batch, and takes direct where it sends less than 0.8 of gather's bytes.\n"
-         "owners keeps weights and the optimizer's state once in the cluster, 1/N on each rank; a rank pulls "
-         "the\n"
-         "weights that its batch needs.\n\n"
-         "On a cluster each rank is started by srun or mpirun, which say its number, or by you. Ranks meet "
-         "at "
-         "rank 0's\n"
-         "address, --rendezvous; over MPI without one, where the program was built with it "
-         "(-DDELTAWIRE_CLI_MPI=ON).\n"
-         "--grid tries rates from 0.001 to 1 (sgd: 0.01 to 10), each with decays 0, 0.1 and 1.\n\n"
+  return "Trains on rows of libsvm text, \"LABEL INDEX:VALUE INDEX:VALUE ...\", plain or compressed (.gz\n"
+         ".xz .bz2 .zst). Minimizes the mean loss per row plus L2 / 2 times the sum of squares of the\n"
+         "weights, in minibatches, until the objective is within --stop percent of its minimum. Prints how\n"
+         "far it is in any case. Without --test, 30 % of the rows are held out.\n"
+         "\n"
+         "LOSS is logistic, squared (linear regression), hinge (SVM) or squared-hinge. Labels are 0 and 1,\n"
+         "or -1 and 1; any number for squared; with --positive LABEL that label against all others.\n"
+         "FILE may be a pattern: 'part-*.libsvm', part-%04d.libsvm.gz; - is standard input. With at least\n"
+         "as many files as workers, each worker reads its own files. Fewer files are divided: plain ones\n"
+         "by bytes; compressed ones are decompressed by all workers.\n"
+         "CODEC is the codec of gradients, any of 'deltawire codecs'. Codecs for pairs of key and value\n"
+         "(fastsgd, logquant, sketchml) send what a batch touches, others the whole gradient. direct(fp32)\n"
+         "does not compress; plain, which is not a codec, sends uncompressed pairs of 8 bytes to all\n"
+         "workers. One worker sends nothing and uses its gradient as it is.\n"
+         "--exchange gather sends a rank's pairs to all others; direct sends each key to its owner, and\n"
+         "owners send the mean back, compressed once: fewer bytes with many ranks that share keys. auto\n"
+         "counts the keys of the first batch, and takes direct if it sends less than 0.8 of gather's\n"
+         "bytes. owners keeps weights and the optimizer's state once in the cluster, 1/N on each rank; a\n"
+         "rank pulls the weights that its batch needs.\n"
+         "\n"
+         "On a cluster you, srun or mpirun start each rank; srun and mpirun set its number. Ranks connect\n"
+         "through rank 0's address, --rendezvous, or over MPI without one, if the program was built with\n"
+         "it (-DDELTAWIRE_CLI_MPI=ON).\n"
+         "--grid tries rates from 0.001 to 1 (sgd: 0.01 to 10), each with decays 0, 0.1 and 1.\n"
+         "\n"
          "Examples:\n"
          "  deltawire train linear --data a9a --model a9a.npz\n"
          "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
@@ -269,20 +256,21 @@ std::string train_footer() {
 
 void add_data(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--data", options.data.data, "Rows to train on")->required()->type_name("FILE");
-  command->add_option("--test", options.data.tests, "Rows to judge by, in the place of held-out ones")
+  command->add_option("--test", options.data.tests, "Rows to evaluate with, instead of held-out ones")
       ->type_name("FILE");
-  command->add_option("--held-out", options.held_out, "Percent of the rows, where there is no --test")
+  command->add_option("--held-out", options.held_out, "Percent of rows to hold out without --test")
       ->check(CLI::Range(0.0, 99.0).description(""))
       ->type_name("P")
       ->capture_default_str();
   command->add_flag("--merge-duplicates", options.data.parse.merge_duplicates,
-                    "Sort a row's features, add up those of one index; else an error");
-  command->add_option("--positive", options.data.parse.positive, "This label against all others")
+                    "Sort a row's features and add those with the same index; else an error");
+  command->add_option("--positive", options.data.parse.positive, "Train this label against all others")
       ->type_name("LABEL");
   command->add_option("--hash-bits", options.data.parse.hash_bits, "Hash indices to 2^B features")
       ->check(CLI::Range(1, 31).description(""))
       ->type_name("B");
-  command->add_option("--memory", options.memory_mb, "MiB of rows a worker keeps; more wait in a file")
+  command
+      ->add_option("--memory", options.memory_mb, "MiB of rows in a worker's memory; the rest go to a file")
       ->check(CLI::Range(0.0, 1e9).description(""))
       ->type_name("MB")
       ->capture_default_str();
@@ -299,12 +287,12 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
       ->type_name("SPEC")
       ->capture_default_str();
   command
-      ->add_option("--lr", options.learning_rate, "Learning rate; else adagrad has 0.7, adam 0.05, sgd 0.1")
+      ->add_option("--lr", options.learning_rate, "Learning rate; default: adagrad 0.7, adam 0.05, sgd 0.1")
       ->check(CLI::Range(0.0, 1e9).description(""))
       ->type_name("X");
   command
       ->add_option("--decay", options.rate_decay,
-                   "Data epoch e, from 0, has lr / (1 + e X); else adagrad has 0.1, adam 0.2, sgd 0.01")
+                   "Use lr / (1 + e X) in data epoch e, from 0; default: adagrad 0.1, adam 0.2, sgd 0.01")
       ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("X");
   add_grid_options(command, options.grid);
@@ -313,16 +301,20 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
       ->type_name("X")
       ->capture_default_str();
   command->add_flag("--average,!--no-average", options.average,
-                    "Judge, and write, the average of each weight over all steps, or the last weights");
-  command->add_option("--average-power", options.average_power, "Step t counts t^P in the average; else t^3")
+                    "Evaluate and write averages of weights over all steps, or the last weights");
+  command
+      ->add_option("--average-power", options.average_power,
+                   "Weight of step t in the average is t^P; default: t^3")
       ->check(CLI::Range(0.0, 16.0).description(""))
       ->type_name("P");
-  command->add_flag("--bias,!--no-bias", options.train.bias, "A weight that every row has, or none");
-  command->add_option("--batch", options.train.batch, "Rows a step, of all workers; up to 1: a share of them")
+  command->add_flag("--bias,!--no-bias", options.train.bias, "Train a bias, or none");
+  command
+      ->add_option("--batch", options.train.batch,
+                   "Rows per step, of all workers; up to 1: a proportion of all rows")
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--epochs", options.train.epochs, "Passes over the data, at most")
+  command->add_option("--epochs", options.train.epochs, "Maximum number of passes over the data")
       ->check(CLI::Range(1, 1000000).description(""))
       ->type_name("N")
       ->capture_default_str();
@@ -332,32 +324,33 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
       ->check(CLI::Range(0.0, 100.0).description(""))
       ->type_name("P")
       ->capture_default_str();
-  command->add_option("--seed", options.train.seed, "Of the split and the shuffle")
+  command->add_option("--seed", options.train.seed, "Seed of the split and the shuffle")
       ->type_name("N")
       ->capture_default_str();
 }
 
 void add_ranks(CLI::App* command, TrainCommandOptions& options) {
-  command->add_option("--codec", options.codec, "What gradients travel by")
+  command->add_option("--codec", options.codec, "Codec of gradients")
       ->type_name("CODEC")
       ->capture_default_str();
   add_exchange_option(command, options.exchange);
   add_rank_options(command, options.ranks);
-  command->add_option("--model", options.model, "Write the model: an .npz for NumPy and 'predict'")
+  command->add_option("--model", options.model, "Write the model to FILE (.npz), for NumPy and 'predict'")
       ->type_name("FILE");
   command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
-  command->add_option("--report", options.report, "Write a page of figures, HTML")->type_name("FILE");
+  command->add_option("--report", options.report, "Write an HTML report to FILE")->type_name("FILE");
   command->add_flag("--force", options.force, "Replace files that exist");
 }
 
 }  // namespace
 
 void add_train_command(CLI::App& app, Command& chosen) {
-  CLI::App* train_app = app.add_subcommand("train", "Train a linear model on sparse data, on many workers");
+  CLI::App* train_app =
+      app.add_subcommand("train", "Train a linear model on sparse data with several workers");
   train_app->require_subcommand(1);
   train_app->footer(
       "Example:\n  deltawire train linear --data a9a --model a9a.npz\n\n"
-      "'deltawire train linear --help' explains it.\n");
+      "Run 'deltawire train linear --help' for more.\n");
   CLI::App* command = train_app->add_subcommand("linear", "Logistic and linear regression, SVM; with L2");
   const auto options = std::make_shared<TrainCommandOptions>();
   add_data(command, *options);

@@ -32,7 +32,7 @@ Outcome<void> check_pattern(const ExchangeOption& option, const std::string& cod
     return misused("--weights-codec goes with --exchange owners");
   }
   if (option.pattern == kOwners && !names_pattern(codec)) {
-    const Status usable = linear::Exchange::check_spec(exchange_spec(option, codec));
+    const Status usable = linear::check_exchange_spec(exchange_spec(option, codec));
     return usable ? Outcome<void>() : misused("--exchange owners: " + usable.error().message);
   }
   if (option.pattern == kAuto || !names_pattern(codec)) return {};
@@ -93,22 +93,22 @@ std::string difference(const std::string& saved, const std::string& own) {
 void add_exchange_option(CLI::App* command, ExchangeOption& option) {
   command
       ->add_option("--exchange", option.pattern,
-                   "gather: pairs go to all; direct: to owners, who send means; owners: who step and "
-                   "send weights; auto: of the first two, by the first batch")
+                   "gather: pairs to all; direct: to owners, who send means back; owners: to owners, who "
+                   "step and send weights; auto: gather or direct, by the first batch")
       ->check(CLI::IsMember({kAuto, "gather", "direct", kOwners}))
       ->type_name("")
       ->capture_default_str();
   command
-      ->add_option("--weights-codec", option.weights, "What weights travel back by, with --exchange owners")
+      ->add_option("--weights-codec", option.weights,
+                   "Codec of the weights that owners send back, with --exchange owners")
       ->type_name("CODEC")
       ->capture_default_str();
-  command->add_flag("--feedback", option.feedback,
-                    "Send later what the codec leaves out of pairs (not in FastSGD's paper)");
+  command->add_flag("--feedback", option.feedback, "Error feedback for pairs (not in FastSGD's paper)");
 }
 
 Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
   if (auto fits = check_pattern(option, codec); !fits || !option.feedback) return fits;
-  const Status usable = linear::Exchange::check_feedback(exchange_spec(option, codec));
+  const Status usable = linear::check_feedback(exchange_spec(option, codec));
   return usable ? Outcome<void>() : misused("--feedback: " + usable.error().message);
 }
 
@@ -162,10 +162,11 @@ void add_grid_options(CLI::App* command, GridOptions& options) {
   CLI::Option* grid =
       command
           ->add_flag("--grid", options.wanted,
-                     "Try learning rates and decays on a sample of the rows, train with the best")
+                     "Try learning rates and decays on a sample of the rows; train with the best")
           ->excludes("--lr")
           ->excludes("--decay");
-  command->add_option("--grid-sample", options.sample_percent, "Percent of the rows, at least 1,000 of them")
+  command
+      ->add_option("--grid-sample", options.sample_percent, "Percent of rows for --grid, at least 1,000 rows")
       ->check(CLI::Range(0.0, 100.0).description(""))
       ->needs(grid)
       ->type_name("P")
@@ -231,13 +232,13 @@ std::string interrupted_line(const CheckpointOptions& options) {
 
 void add_checkpoint_options(CLI::App* command, CheckpointOptions& options) {
   CLI::Option* folder =
-      command->add_option("--checkpoint", options.folder, "Keep what is needed to go on in this folder")
+      command->add_option("--checkpoint", options.folder, "Write checkpoints to this folder")
           ->type_name("DIR");
-  command->add_option("--every", options.every, "Steps from one checkpoint to the next; else a data epoch's")
+  command->add_option("--every", options.every, "Steps between checkpoints; default: one data epoch")
       ->check(CLI::PositiveNumber.description(""))
       ->needs(folder)
       ->type_name("N");
-  command->add_flag("--resume", options.resume, "Go on from the newest checkpoint that all workers have")
+  command->add_flag("--resume", options.resume, "Resume from the newest checkpoint that all workers have")
       ->needs(folder);
 }
 

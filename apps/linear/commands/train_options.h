@@ -30,7 +30,7 @@ struct ExchangeOption {
 void add_exchange_option(CLI::App* command, ExchangeOption& option);
 
 // Refuses a pattern beside a codec that names one, as direct(fp32) does; codecs that owners do not support;
-// and --feedback without residuals to keep (Exchange::check_feedback).
+// and --feedback without residuals to keep (check_feedback).
 Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec);
 
 // The spec for Exchange::open; empty if settle_exchange has to choose it by the data.

@@ -82,7 +82,7 @@ class Explorer {
   Id number(const Agreement& state, int r) {
     std::uint64_t hash = (state.decided() * 8 + static_cast<std::uint64_t>(state.outcome())) * 4 +
                          (state.failed() ? 2 : 0) + (state.failed() && state.settled() ? 1 : 0);
-    for (int i = 0; i < limits_.world; ++i) hash = hash * 2 + (state.has_voted(i) ? 1 : 0);
+    for (int i = 0; i < limits_.world; ++i) hash = hash * 2 + (state.ballot().has_vote_of(i) ? 1 : 0);
     const auto unheard = static_cast<std::uint64_t>(state.unheard().bytes()[0]);
     return states_.id_of(state, (hash * 256 + unheard) * kWorldMost + static_cast<std::uint64_t>(r));
   }
@@ -250,7 +250,8 @@ class Explorer {
     const bool counts = own.may_count() && has_looked;
     if (counts) push(after(world, r, [](Agreement& s) { s.count(); }));
     const bool disagrees = own.outcome() == Agreement::Outcome::kSplit;
-    const bool waits_in_vain = open && own.first_missing() >= 0 && world.left[World::at(own.first_missing())];
+    const bool waits_in_vain =
+        open && own.ballot().first_missing() >= 0 && world.left[World::at(own.ballot().first_missing())];
     if (!own.failed() && (disagrees || waits_in_vain || (limits_.may_abort && r == 0))) {
       push(after(world, r, [&](Agreement& s) { s.fail(RankSet(limits_.world)); }));
     }

@@ -78,7 +78,7 @@ void Consensus::cast(const Ballot& ballot, Operation& vote) {
 }
 
 bool Consensus::misses_vote_of(int rank) const noexcept {
-  return vote_ != nullptr && !vote_->done && !protocol_.state().has_voted(rank);
+  return vote_ != nullptr && !vote_->done && !protocol_.state().ballot().has_vote_of(rank);
 }
 
 void Consensus::count() {
@@ -96,7 +96,7 @@ std::optional<std::span<const Ballot>> Consensus::close(Lock& lock, Waiter& wait
     case Agreement::Outcome::kUnanimous: std::ranges::fill(ballots_, ballot_); return ballots_;
     case Agreement::Outcome::kSplit:
       for (std::size_t i = 0; i < ballots_.size(); ++i) {
-        ballots_[i] = agreement.ballot_of(static_cast<int>(i));
+        ballots_[i] = agreement.ballot().of(static_cast<int>(i));
       }
       return ballots_;
     case Agreement::Outcome::kNone:
@@ -111,7 +111,7 @@ void Consensus::heed_agreement() noexcept {
   if (vote_ == nullptr || vote_->done) return;
   const Agreement& agreement = protocol_.state();
   if (agreement.outcome() == Agreement::Outcome::kOpen) {
-    const int missing = agreement.first_missing();
+    const int missing = agreement.ballot().first_missing();
     if (missing >= 0) vote_->peer = missing;
     return;
   }

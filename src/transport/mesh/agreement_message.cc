@@ -1,0 +1,29 @@
+#include "transport/mesh/agreement_message.h"
+
+namespace deltawire {
+
+void Knowledge::add(int voter, const Ballot& cast) noexcept {
+  Knowledge one{decided, RankSet(voters), cast};
+  one.voters.add(voter);
+  merge(one);
+}
+
+// Whoever knows of more decided ballots knows more: votes on an older ballot say nothing any more.
+void Knowledge::merge(const Knowledge& other) noexcept {
+  if (other.decided < decided) return;
+  if (other.decided > decided) {
+    *this = other;
+    return;
+  }
+  if (other.voters.count() > 0) {
+    split = split || (voters.count() > 0 && ballot != other.ballot);
+    ballot = other.ballot;
+    voters.add(other.voters);
+  }
+}
+
+std::uint64_t Knowledge::verdict(int world_size) const noexcept {
+  return !split && voters.count() == world_size ? decided + 1 : decided;
+}
+
+}  // namespace deltawire

@@ -44,7 +44,8 @@ class FixedCodec : public Codec {
   virtual Result<Scalars> encode_codes(const PartSource& part, const Exec& exec,
                                        std::byte* payload) const = 0;
 
-  // Finds what no encoder writes. REQUIRES of both: as many bytes as `count` elements have.
+  // Finds what no encoder writes, scalars included. REQUIRES, here and below: as many bytes as `count`
+  // elements have.
   virtual Status check_codes(const PartView& in, std::uint64_t count) const = 0;
 
   // Makes the same check.

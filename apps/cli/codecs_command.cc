@@ -1,4 +1,5 @@
-// deltawire codecs: the registered codecs as text, as JSON, and as the Markdown table of docs/reference/compare.md.
+// deltawire codecs: the registered codecs as text, as JSON, and as the Markdown table of
+// docs/reference/compare.md.
 #include <cstddef>
 #include <cstdint>
 #include <iostream>

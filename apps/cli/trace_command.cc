@@ -235,7 +235,8 @@ void add_trace_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("trace", "Inspect or replay recorded gradients");
   command->require_subcommand(1);
   command->footer(
-      "A trace is a folder with gradients of a training run (docs/guides/traces.md). 'deltawire compare' takes\n"
+      "A trace is a folder with gradients of a training run (docs/guides/traces.md). 'deltawire compare' "
+      "takes\n"
       "one too.\n"
       "\n"
       "Examples:\n"

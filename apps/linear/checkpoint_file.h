@@ -1,6 +1,6 @@
 // The file of a rank's checkpoint: a head, arrays one after another, and a checksum of all.
-// docs/guides/sparse-linear.md describes the format. Numbers are in the machine's byte order; a machine with the
-// other one does not recognize the file.
+// docs/guides/sparse-linear.md describes the format. Numbers are in the machine's byte order; a machine with
+// the other one does not recognize the file.
 //
 // Errors of all members: kIo; kCorrupt for a file that is no checkpoint, or was truncated or changed;
 // kUnsupportedVersion. Messages have the path. Thread rule: one thread at a time.

@@ -22,7 +22,8 @@ namespace deltawire {
 // What becomes of a step that did not reach every rank. Each is one rule for all parts of a channel, whatever
 // their codecs, raw ones included.
 enum class Revert : std::uint8_t {
-  // The step never happened: all residuals are what they were before it, bit for bit, and the caller gives its
+  // The step never happened: all residuals are what they were before it, bit for bit, and the caller gives
+  // its
   // input again. Costs a second buffer of the residuals' size; nothing where a codec keeps none.
   kExact,
   // The step's input is kept and sent later: never give it again. A part's residual becomes x = residual +
@@ -183,9 +184,9 @@ class DELTAWIRE_API Channel {
   // The residual of a part; empty where there is none. Valid until the next call.
   virtual std::span<const float> residual(std::string_view name, std::uint64_t first) const = 0;
 
-  // All residuals as bytes (docs/reference/format.md, "Channel state"), and back. kState while a transaction is open;
-  // load replaces everything or, on error (kTruncated, kCorrupt, kUnsupportedVersion, kMismatch for another
-  // codec's state), nothing.
+  // All residuals as bytes (docs/reference/format.md, "Channel state"), and back. kState while a transaction
+  // is open; load replaces everything or, on error (kTruncated, kCorrupt, kUnsupportedVersion, kMismatch for
+  // another codec's state), nothing.
   virtual Result<std::vector<std::byte>> save() const = 0;
   virtual Status load(Bytes state) = 0;
 

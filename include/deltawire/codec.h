@@ -43,9 +43,9 @@ struct CodecInfo {
   std::string_view source;   // paper, section, equation
   std::span<const ParameterInfo> parameters = {};
   std::span<const std::string_view> examples =
-      {};                                      // specs besides the bare name, one for each choice that changes
-                                               // what is coded: every test of all codecs runs over them
-  std::string_view default_pattern;            // the reducer used when a spec names none: "direct"
+      {};                            // specs besides the bare name, one for each choice that changes
+                                     // what is coded: every test of all codecs runs over them
+  std::string_view default_pattern;  // the reducer used when a spec names none: "direct"
   std::span<const DType> dtypes = kAllDTypes;  // of the tensors that it takes; 16 bits are widened to fp32 in
                                                // scratch before it sees them, residuals are always fp32
   bool lossless = false;                       // decode gives the input's bits back
@@ -164,10 +164,11 @@ class DELTAWIRE_API Codec {
   virtual std::string spec() const = 0;
 
   // An upper bound of the factor by which each coding multiplies a part that is coded repeatedly, with new
-  // input added each time, as on the hops of a ring. It bounds the largest magnitude, or, for codecs that round
-  // by chance, the root of the expected mean square. What error feedback adds in the long run is included, for
-  // input that does not grow from step to step; rounding to a nearby value is not. It follows from the
-  // parameters alone: 1 for most codecs, infinite where a value of any size may become one of another.
+  // input added each time, as on the hops of a ring. It bounds the largest magnitude, or, for codecs that
+  // round by chance, the root of the expected mean square. What error feedback adds in the long run is
+  // included, for input that does not grow from step to step; rounding to a nearby value is not. It follows
+  // from the parameters alone: 1 for most codecs, infinite where a value of any size may become one of
+  // another.
   virtual double gain() const noexcept { return 1; }
 
   // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values

@@ -1,4 +1,5 @@
-// .dw files: one tensor, encoded, with its spec, dtype and shape in words (docs/reference/format.md, "Files").
+// .dw files: one tensor, encoded, with its spec, dtype and shape in words (docs/reference/format.md,
+// "Files").
 #pragma once
 
 #include <cstddef>

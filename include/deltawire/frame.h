@@ -1,4 +1,5 @@
-// The frame: the self-describing, checksummed unit of the wire. docs/reference/format.md is its specification.
+// The frame: the self-describing, checksummed unit of the wire. docs/reference/format.md is its
+// specification.
 //
 //   header | segments, each with its chunks' lengths and checksums | payload
 //
@@ -18,7 +19,8 @@
 namespace deltawire {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
-// Frozen, both: docs/reference/format.md says what that means. A frame has the oldest that can say what it says.
+// Frozen, both: docs/reference/format.md says what that means. A frame has the oldest that can say what it
+// says.
 inline constexpr std::uint8_t kFrameVersion = 1;
 inline constexpr std::uint8_t kNewestFrameVersion = 2;  // runs of whole parts, values in 16 bits
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
@@ -104,8 +106,8 @@ class DELTAWIRE_API FrameReader {
   // The same without reading the payload: appends where each chunk ends in the segment, and its checksum.
   // Don't trust a chunk before check_chunks() has verified it.
   UncheckedSegment next_unchecked(std::vector<std::uint32_t>& ends, std::vector<std::uint32_t>& sums);
-  // Verifies the checksums of chunks that fill `payload`; `first` is the first one's number in the frame. All of
-  // `workers` share long ones. Errors: kCorrupt. Any thread may call it.
+  // Verifies the checksums of chunks that fill `payload`; `first` is the first one's number in the frame. All
+  // of `workers` share long ones. Errors: kCorrupt. Any thread may call it.
   static Status check_chunks(Bytes payload, std::span<const std::uint32_t> ends,
                              std::span<const std::uint32_t> sums, std::uint32_t first,
                              Workers* workers = nullptr);

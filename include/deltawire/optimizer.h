@@ -6,8 +6,8 @@
 // replicas that apply the same mean stay bit-equal.
 //
 // Source: X. Li et al., "Near-Lossless Gradient Compression for Data-Parallel Distributed DNN Training"
-// (GComp), SoCC 2024, section 5.1, table 2, appendix A; departures in docs/reference/errata.md. The names next to
-// the settings are the paper's: eta, lambda, mu, tau, alpha, beta, epsilon, lambda_lr.
+// (GComp), SoCC 2024, section 5.1, table 2, appendix A; departures in docs/reference/errata.md. The names
+// next to the settings are the paper's: eta, lambda, mu, tau, alpha, beta, epsilon, lambda_lr.
 #pragma once
 
 #include <cstddef>
@@ -147,9 +147,9 @@ class DELTAWIRE_API Optimizer {
   // The first moment, to be masked after a sparse exchange (Channel::mask_sent); empty where there is none.
   std::span<float> momentum(std::string_view tensor);
 
-  // All moments and step counts as bytes (docs/reference/format.md, "Optimizer state"), and back. The settings are not
-  // in them. load replaces everything or, on error (kTruncated, kCorrupt, kUnsupportedVersion, kMismatch for
-  // another kind's state), nothing.
+  // All moments and step counts as bytes (docs/reference/format.md, "Optimizer state"), and back. The
+  // settings are not in them. load replaces everything or, on error (kTruncated, kCorrupt,
+  // kUnsupportedVersion, kMismatch for another kind's state), nothing.
   std::vector<std::byte> save() const;
   Status load(Bytes state);
 

@@ -2,8 +2,8 @@
 // whether any is. It computes from figures that somebody has measured: no clock, no file, no socket, no
 // randomness, so the same figures give the same answer everywhere.
 //
-// The model, its assumptions and how far it is off: docs/guides/planner.md. Units are seconds, bytes, and values
-// (elements of a tensor).
+// The model, its assumptions and how far it is off: docs/guides/planner.md. Units are seconds, bytes, and
+// values (elements of a tensor).
 //
 // Thread rule: all functions are pure; any thread may call any of them.
 #pragma once
@@ -127,8 +127,8 @@ DELTAWIRE_API Result<Prediction> predict_by_bucket(const Workload& workload, con
 // after the other.
 DELTAWIRE_API Result<Prediction> predict_plain(const Workload& workload, const Site& site);
 
-// The bandwidth up to which a codec pays, that is, saves `least_gain` of plain's step: the site stays the same,
-// the link's two rates are multiplied.
+// The bandwidth up to which a codec pays, that is, saves `least_gain` of plain's step: the site stays the
+// same, the link's two rates are multiplied.
 struct BreakEven {
   enum class Kind : std::uint8_t {
     kNever,   // not on the slowest link, where nothing but bytes counts
@@ -168,9 +168,9 @@ struct Plan {
   std::string reason;                 // in one line: what, why, and what it saves
 };
 
-// The codec with the shortest step among those that the tier allows. Among codecs that pay and whose steps are
-// within 5 % of it, which predictions can't distinguish, the one that loses least, then the one that sends
-// least. None if the fastest saves less than least_gain.
+// The codec with the shortest step among those that the tier allows. Among codecs that pay and whose steps
+// are within 5 % of it, which predictions can't distinguish, the one that loses least, then the one that
+// sends least. None if the fastest saves less than least_gain.
 DELTAWIRE_API Result<Plan> make_plan(const Workload& workload, const Site& site,
                                      const std::vector<CodecFigures>& codecs,
                                      const PlanOptions& options = {});

@@ -41,8 +41,8 @@ enum class WorkerLoss : std::uint8_t {
 struct ServerOptions {
   int servers = 1;  // 1 ... world size - 1; ranks 0 ... servers - 1
   // Workers that no step waits for: of N + backup of them, a part proceeds with the first N pushes, and any
-  // others that have arrived by then (section 2.1; J. Chen et al., "Revisiting Distributed Synchronous SGD", 2016).
-  // 0 ... workers - 1.
+  // others that have arrived by then (section 2.1; J. Chen et al., "Revisiting Distributed Synchronous SGD",
+  // 2016). 0 ... workers - 1.
   int backup = 0;
   // Stale-synchronous (section 2.1; Q. Ho et al., "More Effective Distributed ML via a Stale Synchronous
   // Parallel Parameter Server", NIPS 2013): how many steps a worker may be ahead of the slowest. 0: all in
@@ -127,8 +127,8 @@ class DELTAWIRE_API ParameterServer {
   virtual std::uint64_t steps() const noexcept = 0;
 
   // All that this server must have to go on: its parts as workers and as the optimizer have them, the
-  // optimizer's state and rate, what waits in the pull's residual (docs/reference/format.md, "Parameter server").
-  // Between steps. kState after an error.
+  // optimizer's state and rate, what waits in the pull's residual (docs/reference/format.md, "Parameter
+  // server"). Between steps. kState after an error.
   virtual Result<std::vector<std::byte>> save() const = 0;
 
   // Goes on from a saved state, before the first step: workers open at its step. All servers must load one of

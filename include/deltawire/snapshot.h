@@ -29,11 +29,11 @@ struct SnapshotPlace {
   int kept = 2;          // how many of the newest are kept, 1 or more
 };
 
-// Writes a state to a temporary file, flushes it to the disk, moves it into place and flushes the folder: after
-// this, and after a crash at any moment of it, the folder has this snapshot whole, or the earlier ones. Then
-// removes the oldest beyond `kept`, and the remains of an unfinished one. Errors: kIo, with the file and the
-// cause (after a full disk nothing is left of it, the earlier ones remain, and the caller may continue and try
-// again later), kLimit (settings), kInvalidArgument.
+// Writes a state to a temporary file, flushes it to the disk, moves it into place and flushes the folder:
+// after this, and after a crash at any moment of it, the folder has this snapshot whole, or the earlier ones.
+// Then removes the oldest beyond `kept`, and the remains of an unfinished one. Errors: kIo, with the file and
+// the cause (after a full disk nothing is left of it, the earlier ones remain, and the caller may continue
+// and try again later), kLimit (settings), kInvalidArgument.
 DELTAWIRE_API Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes state);
 
 // The steps of this rank's snapshots that are whole, ascending; their checksums are compared, so it reads

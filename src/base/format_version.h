@@ -1,5 +1,5 @@
-// Versions of formats (docs/reference/format.md, "What may never change"): each magic number has one of its own beside
-// it.
+// Versions of formats (docs/reference/format.md, "What may never change"): each magic number has one of its
+// own beside it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// docs/reference/format.md, section 3: segments without chunks. Where they may stand, which codecs may send them, what
-// they stand for; each rule is broken behind good checksums. The frame's own rules for them are in
+// docs/reference/format.md, section 3: segments without chunks. Where they may stand, which codecs may send
+// them, what they stand for; each rule is broken behind good checksums. The frame's own rules for them are in
 // wire/frame_rules_test.cc.
 #include <bit>
 #include <cmath>

@@ -1,5 +1,5 @@
-// docs/reference/format.md, section 7, rule by rule, behind good checksums; and what the residuals of a state are kept
-// under.
+// docs/reference/format.md, section 7, rule by rule, behind good checksums; and what the residuals of a state
+// are kept under.
 #include <bit>
 #include <functional>
 #include <optional>

@@ -1,5 +1,5 @@
-// docs/reference/format.md, section 6, rule by rule: each is broken behind a good checksum, with the error that the
-// page names; and next to each limit stands what is still allowed.
+// docs/reference/format.md, section 6, rule by rule: each is broken behind a good checksum, with the error
+// that the page names; and next to each limit stands what is still allowed.
 #include <array>
 #include <functional>
 #include <optional>

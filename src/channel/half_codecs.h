@@ -1,4 +1,5 @@
-// The codecs that hold the values of a 16-bit tensor in its own 16 bits (docs/reference/format.md, section 10).
+// The codecs that hold the values of a 16-bit tensor in its own 16 bits (docs/reference/format.md, section
+// 10).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// docs/reference/format.md, section 3, "A message" and "Order of errors": each rule is broken behind good checksums, so
-// that the rule itself has to refuse; and where an encoder must close a frame.
+// docs/reference/format.md, section 3, "A message" and "Order of errors": each rule is broken behind good
+// checksums, so that the rule itself has to refuse; and where an encoder must close a frame.
 #include <optional>
 #include <string>
 #include <vector>

@@ -31,12 +31,12 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
     entries_.emplace(Key{name_hash(part), part.first, made->name}, std::move(made));
   }
   if (entry->elements != count) {
-    return fail(ErrorCode::kMismatch, "part '" + entry->name + "' at element " +
-                                          std::to_string(entry->first) + " has " + std::to_string(count) +
-                                          " elements, but its residual has " +
-                                          std::to_string(entry->elements) +
-                                          "; names must keep their shapes, and a state of another number "
-                                          "of ranks is loaded with those of all (docs/guides/checkpoints.md)");
+    return fail(ErrorCode::kMismatch,
+                "part '" + entry->name + "' at element " + std::to_string(entry->first) + " has " +
+                    std::to_string(count) + " elements, but its residual has " +
+                    std::to_string(entry->elements) +
+                    "; names must keep their shapes, and a state of another number "
+                    "of ranks is loaded with those of all (docs/guides/checkpoints.md)");
   }
   return entry;
 }

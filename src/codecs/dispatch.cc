@@ -23,8 +23,8 @@ auto targets_of_this_cpu() noexcept {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") != 0 &&
                       __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
                       __builtin_cpu_supports("avx512vl") != 0;
-  const bool vbmi = avx512 && __builtin_cpu_supports("avx512vbmi") != 0 &&
-                    __builtin_cpu_supports("avx512vbmi2") != 0;
+  const bool vbmi =
+      avx512 && __builtin_cpu_supports("avx512vbmi") != 0 && __builtin_cpu_supports("avx512vbmi2") != 0;
   return std::to_array<KernelTarget>(
       {{"reference", true}, {"avx2", avx2}, {"avx512", avx512}, {"avx512vbmi", vbmi}});
 #elif defined(__aarch64__)

@@ -68,16 +68,13 @@ bool own_kernels(TargetId target) noexcept {
   extern const Kernels kKernels;            \
   }
 #define DELTAWIRE_LIST_KERNELS(name, id) {TargetId::id, &name::kKernels},
-#define DELTAWIRE_EACH_TARGET(use, a, b, c, d, e, ...) \
-  DELTAWIRE_TARGET_##a(use)                            \
-  DELTAWIRE_TARGET_##b(use)                            \
-  DELTAWIRE_TARGET_##c(use)                            \
-  DELTAWIRE_TARGET_##d(use)                            \
-  DELTAWIRE_TARGET_##e(use)
-#define DELTAWIRE_KERNELS(...)                                                                      \
-  DELTAWIRE_EACH_TARGET(DELTAWIRE_DECLARE_KERNELS, __VA_ARGS__, none, none, none, none, none)       \
-  const Kernels& kernels_for(TargetId target) noexcept {                                            \
-    static constexpr KernelTable<Kernels> kTable = {                                                \
-        DELTAWIRE_EACH_TARGET(DELTAWIRE_LIST_KERNELS, __VA_ARGS__, none, none, none, none, none)};  \
-    return kTable[target];                                                                          \
+#define DELTAWIRE_EACH_TARGET(use, a, b, c, d, e, ...)                                                    \
+  DELTAWIRE_TARGET_##a(use) DELTAWIRE_TARGET_##b(use) DELTAWIRE_TARGET_##c(use) DELTAWIRE_TARGET_##d(use) \
+      DELTAWIRE_TARGET_##e(use)
+#define DELTAWIRE_KERNELS(...)                                                                     \
+  DELTAWIRE_EACH_TARGET(DELTAWIRE_DECLARE_KERNELS, __VA_ARGS__, none, none, none, none, none)      \
+  const Kernels& kernels_for(TargetId target) noexcept {                                           \
+    static constexpr KernelTable<Kernels> kTable = {                                               \
+        DELTAWIRE_EACH_TARGET(DELTAWIRE_LIST_KERNELS, __VA_ARGS__, none, none, none, none, none)}; \
+    return kTable[target];                                                                         \
   }

@@ -37,9 +37,9 @@
 
 namespace deltawire {
 
-#define DELTAWIRE_DECLARE(folder)         \
-  namespace folder {                      \
-  Registration registration() noexcept;   \
+#define DELTAWIRE_DECLARE(folder)       \
+  namespace folder {                    \
+  Registration registration() noexcept; \
   }
 DELTAWIRE_CODECS(DELTAWIRE_DECLARE)
 #undef DELTAWIRE_DECLARE

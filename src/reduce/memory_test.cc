@@ -155,8 +155,8 @@ const std::vector<std::size_t> kDdp{1, 6, 6, 6};
 const std::vector<std::size_t> kOne{1, 1, 1};
 const std::vector<std::size_t> kMany{24, 24, 24};
 
-// docs/design/memory.md has the formulas. A step of six buckets has at most four in flight. How many of `direct`'s
-// pieces there are at one time depends on who is ahead: what it mostly holds says nothing.
+// docs/design/memory.md has the formulas. A step of six buckets has at most four in flight. How many of
+// `direct`'s pieces there are at one time depends on who is ahead: what it mostly holds says nothing.
 INSTANTIATE_TEST_SUITE_P(
     Specs, Memories,
     ::testing::Values(Case{"direct(fp32)", 2, kDdp, 1.5}, Case{"direct(fp32)", 2, kOne, 1.5},

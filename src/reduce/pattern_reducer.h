@@ -16,9 +16,10 @@
 namespace deltawire {
 
 struct PatternInfo {
-  std::string_view name;         // in specs
-  std::string_view state_magic;  // 8 bytes at the head of a saved state (docs/reference/format.md, "Channel state")
-  bool key_value;                // takes tensors in this form, where the codec does
+  std::string_view name;  // in specs
+  std::string_view
+      state_magic;  // 8 bytes at the head of a saved state (docs/reference/format.md, "Channel state")
+  bool key_value;   // takes tensors in this form, where the codec does
 };
 
 // One or two, all of one codec, and the meter that counts for them.

@@ -1,5 +1,6 @@
-// docs/reference/format.md, section 3, rule by rule: each is broken behind a good checksum, so that the rule itself has
-// to refuse, with the error that the page names; and next to each limit stands what is still allowed.
+// docs/reference/format.md, section 3, rule by rule: each is broken behind a good checksum, so that the rule
+// itself has to refuse, with the error that the page names; and next to each limit stands what is still
+// allowed.
 #include <bit>
 #include <functional>
 #include <limits>

@@ -77,8 +77,8 @@ inline void repair_crc(Frame& frame) {
                                                         crc32c(all.first(kCrcAt))));
 }
 
-// As docs/reference/format.md draws it, without the library's builder: the bytes behind offset 28 as they stand here,
-// and a payload of so many zeros, one chunk after another.
+// As docs/reference/format.md draws it, without the library's builder: the bytes behind offset 28 as they
+// stand here, and a payload of so many zeros, one chunk after another.
 struct HandMade {
   unsigned version = 1;
   unsigned flags = 0;

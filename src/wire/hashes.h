@@ -1,4 +1,5 @@
-// The two hashes by which sender and receiver know that they mean the same thing (docs/reference/format.md, "Hashes").
+// The two hashes by which sender and receiver know that they mean the same thing (docs/reference/format.md,
+// "Hashes").
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Traces: recorded gradients in a folder, listed in its trace.json. docs/guides/traces.md is the specification.
+// Traces: recorded gradients in a folder, listed in its trace.json. docs/guides/traces.md is the
+// specification.
 #pragma once
 
 #include <cstddef>

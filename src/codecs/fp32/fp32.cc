@@ -64,9 +64,8 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float scal
   for (std::uint64_t i = 0; i < count; ++i) slot[i] += scale * value_at(payload, i);
 }
 
-constexpr ElementKernels<> kKernels = {.encode = encode,
-                                       .decode_overwrite = decode_overwrite,
-                                       .decode_accumulate = decode_accumulate};
+constexpr ElementKernels<> kKernels = {
+    .encode = encode, .decode_overwrite = decode_overwrite, .decode_accumulate = decode_accumulate};
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId) {
   return std::make_unique<const ElementwiseCodec<>>(kInfo, kKernels, Field{"fp32 values", 32});

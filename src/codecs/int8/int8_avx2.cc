@@ -1,8 +1,9 @@
+#include "codecs/int8/int8_avx2.h"
+
 #include <cstdint>
 
 #include <immintrin.h>
 
-#include "codecs/int8/int8_avx2.h"
 #include "codecs/int8/int8_encode_ops.h"
 #include "codecs/kernels/addends_avx2.h"
 

@@ -18,9 +18,7 @@ struct Lanes {
   [[gnu::always_inline]] static Floats load(const Addends& x, std::uint64_t i) noexcept {
     return four_of<kAdds>(x, i);
   }
-  [[gnu::always_inline]] static void store(float* to, Floats floats) noexcept {
-    vst1q_f32(to, floats);
-  }
+  [[gnu::always_inline]] static void store(float* to, Floats floats) noexcept { vst1q_f32(to, floats); }
   [[gnu::always_inline]] static Floats all(float value) noexcept { return vdupq_n_f32(value); }
 
   [[gnu::always_inline]] static Codes nearest(Floats x, Floats inverse) noexcept {

@@ -67,8 +67,8 @@ class FactorStore {
   void commit() noexcept;
   void revert() noexcept;
 
-  // All matrices as bytes (docs/reference/format.md, "Channel state"), which end with their checksum. REQUIRES: no open
-  // step.
+  // All matrices as bytes (docs/reference/format.md, "Channel state"), which end with their checksum.
+  // REQUIRES: no open step.
   std::vector<std::byte> save() const;
   // Replaces everything by what `state` begins with, and tells how long that was, or on error (kTruncated,
   // kCorrupt, kUnsupportedVersion, kMismatch for another rank) nothing.

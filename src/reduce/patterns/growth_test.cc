@@ -1,5 +1,6 @@
 // What codecs make of noise that stays as it is, step after step: nothing that grows without end in any
-// pattern that takes them. The lines that this prints are in docs/reference/algorithms.md ("What a codec amplifies").
+// pattern that takes them. The lines that this prints are in docs/reference/algorithms.md ("What a codec
+// amplifies").
 #include <algorithm>
 #include <cctype>
 #include <cmath>

@@ -13,8 +13,8 @@
 namespace deltawire::key_deal_test {
 namespace {
 
-// Pinned: docs/reference/format.md states the rule, and other builds must deal alike. Worked out by the page's words in
-// Python.
+// Pinned: docs/reference/format.md states the rule, and other builds must deal alike. Worked out by the
+// page's words in Python.
 TEST(KeyDeal, GoldenHands) {
   const KeyDeal deal(20, 3);
   std::vector<std::uint32_t> hands;

@@ -8,21 +8,22 @@
 
 namespace deltawire {
 
-// Tensors below this many elements have one owner; docs/reference/format.md, "Parts", states it: it is on the wire.
+// Tensors below this many elements have one owner; docs/reference/format.md, "Parts", states it: it is on the
+// wire.
 inline constexpr std::uint64_t kWholeTensorElements = 16384;
 
 // Cuts fall on multiples of this (a row of 3LC), so that a cut costs no padding.
 inline constexpr std::uint64_t kCutElements = 320;
 
-// No part has more elements, nor has a message of `gather`; docs/reference/format.md states it. So every codec's part
-// fits into a frame, and its message into the transport's limit: 60 MiB of fp32, which the early store takes,
-// too. A multiple of all codecs' chunks, of rows and of kRingMessageElements.
+// No part has more elements, nor has a message of `gather`; docs/reference/format.md states it. So every
+// codec's part fits into a frame, and its message into the transport's limit: 60 MiB of fp32, which the early
+// store takes, too. A multiple of all codecs' chunks, of rows and of kRingMessageElements.
 inline constexpr std::uint64_t kMostElements = std::uint64_t{64} * 245760;
 
 // A dense part of `direct` has no more, nor has a message of them, a piece of an owner's share;
-// docs/reference/format.md states it: statistics belong to parts. Small enough that pieces on their way overlap on slow
-// lines and take little memory (fp32: 320 KiB), large enough that what a message costs is nothing beside it.
-// A multiple of rows, of 3LC's chunks (40,960) and of GComp's blocks (16,384).
+// docs/reference/format.md states it: statistics belong to parts. Small enough that pieces on their way
+// overlap on slow lines and take little memory (fp32: 320 KiB), large enough that what a message costs is
+// nothing beside it. A multiple of rows, of 3LC's chunks (40,960) and of GComp's blocks (16,384).
 inline constexpr std::uint64_t kPieceElements = 81920;
 
 // Of a part, and of a message.

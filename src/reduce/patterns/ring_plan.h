@@ -10,8 +10,8 @@
 
 namespace deltawire {
 
-// A part never has more elements; docs/reference/format.md, "Parts", states it: statistics belong to parts. A multiple
-// of 3LC's rows (320) and chunks (40,960) and of GComp's blocks (16,384).
+// A part never has more elements; docs/reference/format.md, "Parts", states it: statistics belong to parts. A
+// multiple of 3LC's rows (320) and chunks (40,960) and of GComp's blocks (16,384).
 inline constexpr std::uint64_t kRingMessageElements = 245760;
 
 // The parts that travel as one message, in staging memory.

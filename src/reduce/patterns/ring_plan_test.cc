@@ -1,6 +1,6 @@
-// docs/reference/format.md, "Parts" and "Buckets and stages", for the ring: what is cut where, which parts travel as
-// one message, and the order in which messages come. Numbers, not the plan's own constants: other builds must
-// cut alike.
+// docs/reference/format.md, "Parts" and "Buckets and stages", for the ring: what is cut where, which parts
+// travel as one message, and the order in which messages come. Numbers, not the plan's own constants: other
+// builds must cut alike.
 #include "reduce/patterns/ring_plan.h"
 
 #include <string>

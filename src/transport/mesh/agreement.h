@@ -1,7 +1,7 @@
 // What the ranks of a mesh agree on: which steps count. A state machine without clocks and without I/O, so
-// that a test can drive it through every order of messages and crashes. docs/design/commit.md has the protocol and
-// why it is right. What throws std::bad_alloc leaves it unusable, but a copy can be tried first; receive() of
-// a Vote needs no memory.
+// that a test can drive it through every order of messages and crashes. docs/design/commit.md has the
+// protocol and why it is right. What throws std::bad_alloc leaves it unusable, but a copy can be tried first;
+// receive() of a Vote needs no memory.
 //
 // As long as nothing fails, a ballot counts when every rank has cast it alike. When the mesh fails, the ranks
 // that live settle whether the ballot that was open counts: alike, or for none of them. Then each says where

@@ -21,8 +21,8 @@ constexpr int kKeepIntervalSeconds = 5;
 constexpr int kKeepProbes = 3;
 constexpr unsigned kUnacknowledgedMs = 30000;
 
-// The kernel doubles it, for its own records. docs/design/patterns.md, "How bytes move", has the figures; less
-// than the loopback's longest packet (64 KiB) waits for timers.
+// The kernel doubles it, for its own records. docs/design/patterns.md, "How bytes move", has the figures;
+// less than the loopback's longest packet (64 KiB) waits for timers.
 constexpr int kLocalSendBytes = 384 << 10;
 
 // Of a rank that has finished connecting and then failed, what it said in between may come first.

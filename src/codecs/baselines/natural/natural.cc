@@ -33,8 +33,7 @@ class Natural final : public FixedCodec {
   double gain() const noexcept override { return std::sqrt(9.0 / 8); }
 
  private:
-  Result<Scalars> encode_codes(const PartSource& part, const Exec& exec,
-                               std::byte* payload) const override {
+  Result<Scalars> encode_codes(const PartSource& part, const Exec& exec, std::byte* payload) const override {
     const auto [first, second] = two_passes(part);
     const std::uint32_t largest = kernels_.sum_up(first);
     if (largest >= kInfinityBits) return not_finite();

@@ -1,5 +1,6 @@
 // The kernels of natural. REQUIRES of all: buffers of `count` values, a chunk of `count` exponents and then
-// their signs, 8 in a byte, and the thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
+// their signs, 8 in a byte, and the thread in a FloatEnvironment. No kernel allocates, locks or keeps
+// anything.
 #pragma once
 
 #include <cstddef>

@@ -183,8 +183,7 @@ TEST(SketchmlValues, AFewDifferentOnesAreExactWithoutCollisions) {
 TEST(SketchmlValues, Limits) {
   EXPECT_EQ(round_trip("sketchml", {kMax, -kMax}), (Floats{kMax, -kMax}));
   EXPECT_EQ(round_trip("sketchml", {0x1p-149F, -0x1p-149F}), (Floats{0x1p-149F, -0x1p-149F}));
-  EXPECT_EQ(round_trip("sketchml:rows=4,cols=1,q=2", {kMax, 0x1p-149F}),
-            (Floats{kMax / 2, kMax / 2}))
+  EXPECT_EQ(round_trip("sketchml:rows=4,cols=1,q=2", {kMax, 0x1p-149F}), (Floats{kMax / 2, kMax / 2}))
       << "one bucket from end to end";
 }
 

@@ -16,17 +16,13 @@ MAX_MEMBERS = 40
 MAX_FILES = 2
 # Classes that were larger before there was a rule: (members, files). These numbers may only fall.
 EXCEPTIONS: dict[str, tuple[int, int]] = {
-    "Engine": (151, 6),
     "BucketExchange": (63, 2),
     "Server": (62, 6),
-    "AutoHook": (55, 1),
     "Worker": (52, 4),
     "PatternReducer": (51, 2),
-    "Agreement": (51, 2),
     "ChannelImpl": (51, 1),
-    "Trainer": (49, 5),
+    "Trainer": (32, 3),
     "DirectExchange": (44, 1),
-    "Exchange": (43, 2),
     "PacketPort": (33, 3),
     "FactorStore": (20, 3),
     "Optimizer": (15, 3),

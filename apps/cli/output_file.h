@@ -15,9 +15,9 @@ namespace deltawire::cli {
 // the program. One at a time.
 class OutputFile {
  public:
-  // "-" is standard output. Fails, before any work is done, if `path` exists (unless `force`), is not a regular
-  // file, or its folder is not writable; and, even with `force`, if it is one of the `inputs` ("-" is standard
-  // input), under whatever name or link.
+  // "-" is standard output. Fails, before any work is done, if `path` exists (unless `force`), is not a
+  // regular file, or its folder is not writable; and, even with `force`, if it is one of the `inputs` ("-" is
+  // standard input), under whatever name or link.
   static Outcome<OutputFile> create(const std::string& path, bool force,
                                     const std::vector<std::string>& inputs = {});
 

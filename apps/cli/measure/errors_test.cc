@@ -1,10 +1,10 @@
+#include "cli/measure/errors.h"
+
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "cli/measure/errors.h"
 
 namespace deltawire::cli {
 namespace {

@@ -7,7 +7,7 @@
 namespace deltawire::cli {
 namespace {
 
-constexpr std::string_view kRawCodec = "fp32";  // what codes the segments that a policy leaves alone
+constexpr std::string_view kRawCodec = "fp32";  // the codec of segments that the policy does not encode
 
 void add_bits(std::vector<Section>& sections, std::string_view name, std::uint64_t bits) {
   const auto same_name = [&](const Section& section) { return section.name == name; };

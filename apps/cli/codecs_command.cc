@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// With every default. REQUIRES: kernel_target_in_use() is no error.
+// The codec with all defaults. REQUIRES: kernel_target_in_use() is no error.
 std::unique_ptr<const Codec> default_codec(const CodecInfo& info) {
   return std::move(*make_codec(info.name));
 }
@@ -107,7 +107,7 @@ Outcome<void> list_codecs(bool json) {
   return {};
 }
 
-// So different from each other that a size which follows the values gives itself away.
+// Inputs so different that a size that depends on the values shows.
 constexpr std::string_view kProbes[] = {"synthetic:normal", "synthetic:heavy-tail", "synthetic:uniform"};
 
 std::optional<std::uint64_t> payload_bytes(const Codec& codec, const std::vector<float>& values) {
@@ -139,7 +139,7 @@ std::string bits_text(const CodecInfo& info) {
   return rounded(bits) + " (" + rounded(32 / bits) + " times smaller)";
 }
 
-// "yes", or "with `spec`" of the first example that has what the codec by default has not.
+// "yes", or "with `spec`" of the first example that has the property, if the codec by default does not.
 std::string yes_or_with(const CodecInfo& info, bool CodecInfo::* property, const std::string& no) {
   if (info.*property) return "yes";
   for (const std::string_view example : info.examples) {
@@ -163,7 +163,7 @@ std::string forms_text(const CodecInfo& info) {
   return text;
 }
 
-// A cell may hold no bar.
+// Cells of a table must not contain bars.
 std::string cell(std::string_view text) {
   std::string escaped;
   for (const char character : text) {

@@ -1,5 +1,4 @@
-// The sub-commands: each adds itself to the parser and, when the user chose it, leaves in `chosen` what to
-// run.
+// The sub-commands: each adds itself to the parser and, if the user chooses it, sets `chosen` to what to run.
 #pragma once
 
 #include <functional>

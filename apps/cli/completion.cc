@@ -34,7 +34,7 @@ Words codec_names() {
   return names;
 }
 
-// What a positional or a value can be; empty: a file, or anything.
+// The choices for a positional or a value; empty: a file, or anything.
 Words choices_of(const OptionFacts& option) {
   if (!option.choices.empty()) return option.choices;
   const std::string& value = option.positional ? option.names.front() : option.value;
@@ -62,7 +62,7 @@ void visit_all(const CommandFacts& command, const Visit& visit) {
   for (const CommandFacts& below : command.commands) visit_all(below, visit);
 }
 
-// A word that is a command goes down a path; what may follow there is listed by the path.
+// Words that are commands make a path; completions are listed by path.
 std::string bash_script(const CommandFacts& program) {
   std::string paths;
   std::string cases;
@@ -169,7 +169,7 @@ std::string fish_quoted(const std::string& text) {
   return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
 }
 
-// True where the commands so far are the path, and none of its own follows.
+// True if the commands so far are this path and no sub-command follows.
 std::string fish_condition(const CommandFacts& command) {
   std::string text;
   for (const std::string& name : command.path) {

@@ -1,4 +1,4 @@
-// deltawire diff A B: how far two files' arrays are apart.
+// deltawire diff A B: the differences between the arrays of two files.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As cmp and diff have them: 1 is an answer, no failure.
+// As in cmp and diff: 1 is an answer, not a failure.
 constexpr int kDifferent = 1;
 constexpr int kTrouble = 2;
 
@@ -97,7 +97,7 @@ std::string number(double value) {
   return text;
 }
 
-// Where a row-major index lies: "[3, 17]".
+// The position of a row-major index: "[3, 17]".
 std::string place_text(std::uint64_t index, const std::vector<std::uint64_t>& shape) {
   std::vector<std::uint64_t> place(shape.size());
   for (std::size_t i = shape.size(); i-- > 0;) {
@@ -191,7 +191,7 @@ Json to_json(const Compared& compared) {
   return array;
 }
 
-// In a's order, then what only b has.
+// In the order of a, then those only in b.
 std::vector<std::string> names_of(const ArrayFile& a, const ArrayFile& b) {
   std::vector<std::string> names;
   for (const auto& member : a.members()) names.push_back(member.name);

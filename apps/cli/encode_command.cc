@@ -34,7 +34,7 @@ struct EncodeOptions {
   bool force = false;
 };
 
-// What codecs take: 16 bits stay 16, float64 must be float32 in truth.
+// The types that codecs take: 16-bit types stay, float64 values must be exact float32.
 DType coded_type(ValueType type) {
   if (type == ValueType::kF16) return DType::kF16;
   return type == ValueType::kBF16 ? DType::kBF16 : DType::kF32;
@@ -66,7 +66,7 @@ Outcome<void> read_values(ArrayReader& array, const std::string& name, std::uint
   return {};
 }
 
-// The values of an array as the file has them, decoded again part by part, beside those that went in.
+// Compares the values of an array with those in the file, decoded part by part.
 class Echo {
  public:
   // What was written of the array so far is its header. `name` is the array's, for errors.
@@ -179,8 +179,8 @@ class Encoding {
   FileSize size_;
 };
 
-// What the file's values have lost. A relative error that no series of messages makes up for is most of a
-// model: a warning on standard error, so that it is seen where standard output is a file.
+// Reports the loss. A large relative error gets a warning, since no later message makes up for it, on
+// standard error, so that it is seen even if standard output is a file.
 void report_loss(const std::string& spec, const std::string& output_path, const Difference& difference) {
   if (difference.count() == 0) return;
   const double relative = difference.relative_l2();

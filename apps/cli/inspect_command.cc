@@ -1,4 +1,4 @@
-// deltawire inspect FILE: what is in a .dw file, and where its bits go.
+// deltawire inspect FILE: the contents of a .dw file and the use of its bits.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>

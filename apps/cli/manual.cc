@@ -9,7 +9,7 @@
 namespace deltawire::cli {
 namespace {
 
-// As it may stand in a page: a line that begins with a dot would be a request.
+// Escapes text for the page: a line that begins with a dot would be a request.
 std::string text_of(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -16,7 +16,7 @@
 namespace deltawire::cli {
 namespace {
 
-// Of a user who has enough, of limits, and of a file that was cut short while it was mapped.
+// Signals of the user, of resource limits, and of a file that was truncated while mapped.
 constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ, SIGBUS};
 
 // The unfinished file, where a signal handler can read it: a handler may use neither locks nor allocation.
@@ -71,7 +71,7 @@ bool status_of(const std::string& path, int descriptor_of_dash, struct stat& inf
   return path == "-" ? fstat(descriptor_of_dash, &info) == 0 : stat(path.c_str(), &info) == 0;
 }
 
-// Links of both kinds lead to one file.
+// Hard and symbolic links are seen through.
 Outcome<void> check_inputs(const std::string& path, const std::vector<std::string>& inputs) {
   struct stat output{};
   if (!status_of(path, STDOUT_FILENO, output) || !S_ISREG(output.st_mode)) return {};
@@ -141,7 +141,7 @@ Outcome<void> OutputFile::flush() {
 
 Outcome<void> OutputFile::commit() {
   if (!file_) return {};
-  if (auto place = check_place(path_, force_); !place) return place;  // somebody may have been quicker
+  if (auto place = check_place(path_, force_); !place) return place;  // it may have been created meanwhile
   const SignalPause pause;
   const Status done = file_->put_in_place();
   if (file_->unfinished().empty()) g_unfinished[0] = '\0';

@@ -1,4 +1,4 @@
-// deltawire plan: which codec, how much faster, or that none is worth it.
+// deltawire plan: which codec to use, how much faster it is, or that none pays.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -24,7 +24,8 @@ struct PlanCommandOptions {
   std::string input;
   std::string figures;
   std::uint64_t parameters = 0;
-  // What trained as well as float32 in docs/results/training.md: who asks for others names them.
+  // Those that trained as well as float32 in docs/results/training.md, "What trains"; others have to be
+  // named.
   std::vector<std::string> codecs{
       "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
   std::string ranks = "4";
@@ -52,7 +53,7 @@ struct PlanCommandOptions {
   }
 };
 
-// A model of which only the size is known: tensors of 2^20 values at most, as layers are.
+// A model with only its size known: tensors of at most 2^20 values, like layers.
 std::vector<PlanTensor> model_of_size(std::uint64_t parameters) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
   std::vector<PlanTensor> tensors;
@@ -160,7 +161,7 @@ Outcome<SitePlan> plan_at(const PlanReport& report, const std::vector<CodecFigur
   return SitePlan{site, std::move(*plan)};
 }
 
-// The figure's plans: those of the report where they go along one axis, or else a sweep of the link.
+// The plans to plot: those of the report if they vary along one axis, else a sweep of the link.
 Outcome<std::string> draw(const PlanReport& report, const std::vector<CodecFigures>& codecs) {
   const std::vector<SitePlan>& plans = report.plans;
   const auto same = [&](auto member) {
@@ -207,7 +208,7 @@ Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<Co
   return {};
 }
 
-// What can be found wrong without measuring anything.
+// Checks that need no measurement.
 Outcome<void> check_request(const PlanCommandOptions& options) {
   if (options.input.empty() && options.figures.empty()) {
     return misused(

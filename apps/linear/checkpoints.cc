@@ -25,7 +25,7 @@ constexpr std::size_t kStepDigits = 12;        // so that names are in the order
 constexpr std::size_t kUnfinishedLetters = 7;  // NewFile's: ".XXXXXX"
 constexpr std::size_t kLookedAt = 4;           // the newest of a rank; it keeps two
 
-// Takes `word` and then a number off the front.
+// Removes `word` and a number from the front.
 template <class Number>
 bool take_number(std::string_view& text, std::string_view word, Number& number) {
   if (!text.starts_with(word)) return false;
@@ -72,7 +72,7 @@ Result<std::vector<Checkpoints::Found>> Checkpoints::find() const {
 }
 
 Status Checkpoints::prepare() {
-  // Ranks of one machine make one folder, whoever comes first.
+  // Ranks on one machine share the folder; the first one creates it.
   if (!settings_.resume && mkdir(settings_.folder.c_str(), 0777) != 0 && errno != EEXIST) {
     return io_error(settings_.folder + ": cannot be made");
   }
@@ -97,7 +97,7 @@ Status Checkpoints::prepare() {
     }
   }
   if (settings_.resume && !any) return none();
-  // Found out before the work, and not after so many steps.
+  // Checked before the training instead of after many steps.
   const auto trial = NewFile::create(path_of(0));
   return trial ? Status() : forward_error(trial);
 }
@@ -158,7 +158,7 @@ Result<CheckpointReader> Checkpoints::newest(Exchange& exchange, std::uint32_t d
   if (!steps) return forward_error(steps);
   for (CheckpointReader& reader : readers) {
     const auto ranks_with =
-        std::ranges::count(*steps, static_cast<double>(reader.head().step));  // of each one at most
+        std::ranges::count(*steps, static_cast<double>(reader.head().step));  // each rank has one at most
     if (ranks_with != world_) continue;
     previous_ = reader.head().step;
     return std::move(reader);
@@ -181,8 +181,8 @@ Status Checkpoints::keep(CheckpointWriter& writer, std::uint64_t step) {
   if (Status done = writer.finish(); !done) return done;
   const auto all = find();
   if (!all) return forward_error(all);
-  // No rank is more than one checkpoint ahead: to take the steps of the next, it needs all others, who go on
-  // when they have saved this one.
+  // No rank is more than one checkpoint ahead: the steps of the next one need all ranks, which go on only
+  // after saving this one.
   for (const Found& found : *all) {
     if (found.rank != rank_ || found.world != world_ || found.unfinished) continue;
     if (found.step == step || found.step == previous_) continue;

@@ -64,7 +64,7 @@ double best_constant(Loss loss, const LabelSums& labels) noexcept {
   const double mean = labels.rows > 0 ? labels.sum / labels.rows : 0;
   switch (loss) {
     case Loss::kLogistic: {
-      // One more row of each label: with one label alone it would be infinite.
+      // One extra row of each label, since with a single label it would be infinite.
       return std::log((labels.positive + 1) / (labels.rows - labels.positive + 1));
     }
     case Loss::kHinge: return mean >= 0 ? 1 : -1;

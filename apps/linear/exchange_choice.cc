@@ -24,7 +24,7 @@ std::uint64_t mix(std::uint64_t key) noexcept {
   return key ^ (key >> 32);
 }
 
-// Of all ranks.
+// Over all ranks.
 struct Totals {
   double rows = 0;
   std::uint64_t dimension = 0;
@@ -44,7 +44,7 @@ Result<Totals> totals_of(const TrainSettings& settings, const BlockStore& data, 
   return totals;
 }
 
-// The keys of this rank's rows of the first batch, each once.
+// The distinct keys of this rank's rows in the first batch.
 Result<std::vector<std::uint32_t>> first_keys(const TrainSettings& settings, double share, BlockStore& data,
                                               int rank) {
   EpochRows rows(data, settings.seed + 0x10001 * static_cast<std::uint64_t>(rank), 0);

@@ -31,23 +31,24 @@ constexpr std::array kShapes{
     DataShape{"webspam", 350'000, 16'609'143, 3727.7, 0.8, false, true, 0.61, {}},
 };
 
-// Streams of random numbers; those of rows follow, one a row.
+// Streams of random numbers; each row has one of those that follow.
 enum Stream : std::uint64_t { kWeights, kPlaces, kFirstRow };
 
 constexpr double kTrialFeatures = 1e6;
-constexpr std::uint64_t kFirstTrialRow = std::uint64_t{1} << 62;  // far behind the rows that are written
+constexpr std::uint64_t kFirstTrialRow = std::uint64_t{1} << 62;  // far beyond the rows that are written
 constexpr int kValueDigits = 4;
 
 double uniform_of(std::uint64_t random) noexcept {
   return (static_cast<double>(random >> 11) + 0.5) * 0x1p-53;
 }
 
-// Box and Muller's.
+// A normal random number, by Box and Muller.
 double normal_of(std::uint64_t a, std::uint64_t b) noexcept {
   return std::sqrt(-2 * std::log(uniform_of(a))) * std::cos(2 * std::numbers::pi * uniform_of(b));
 }
 
-// A permutation of [0, count): four Feistel rounds on the numbers of as many bits, again until one is below.
+// A permutation of [0, count): four Feistel rounds on numbers of that many bits, repeated until the result is
+// below `count`.
 std::uint64_t shuffled(std::uint64_t number, std::uint64_t count, const CounterRng& random) noexcept {
   const int half = std::max(1, (static_cast<int>(std::bit_width(count - 1)) + 1) / 2);
   const std::uint64_t mask = (std::uint64_t{1} << half) - 1;
@@ -85,7 +86,7 @@ RowGenerator::RowGenerator(const DataShape& shape, const GenerateSettings& setti
     : shape_(shape), settings_(settings) {
   const Field all{"all", shape.features};
   const std::span<const Field> fields = shape.fields.empty() ? std::span(&all, 1) : shape.fields;
-  // Fields shrink together; those of few values keep them as long as there is room.
+  // Fields shrink in proportion, but small fields keep their values while there is room.
   std::vector<std::uint64_t> counts;
   const double scale = static_cast<double>(settings.features) / static_cast<double>(shape.features);
   const std::uint64_t least = settings.features / (8 * fields.size());
@@ -121,7 +122,7 @@ float RowGenerator::weight_of(std::uint64_t index) const noexcept {
   return static_cast<float>(normal_of(random.at(2 * index), random.at(2 * index + 1)));
 }
 
-// The inverse of the distribution that has Zipf's density between whole numbers, too.
+// The inverse of a continuous distribution with Zipf's density.
 std::uint32_t RowGenerator::draw_index(const Range& range, std::uint64_t random) const noexcept {
   const double at = std::pow(1 + uniform_of(random) * range.reach, 1 / (1 - kSkew));
   std::uint64_t place = std::min(static_cast<std::uint64_t>(at) - 1, range.features - 1);
@@ -131,7 +132,7 @@ std::uint32_t RowGenerator::draw_index(const Range& range, std::uint64_t random)
 
 void RowGenerator::draw(std::uint64_t row) {
   CounterRng random(settings_.seed, kFirstRow + row);
-  random.next();  // 0 and 1 are the label's
+  random.next();  // numbers 0 and 1 belong to the label
   random.next();
   features_.clear();
   if (ranges_.size() > 1) {
@@ -140,7 +141,7 @@ void RowGenerator::draw(std::uint64_t row) {
   }
   const double a = normal_of(random.next(), random.next());
   const double wanted = shape_.features_a_row * std::exp(shape_.spread * (a - shape_.spread / 2));
-  // Many of all features would take long to meet.
+  // Drawing most of the features would take long.
   const auto count = static_cast<std::size_t>(
       std::clamp(std::round(wanted), 1.0, std::max(1.0, static_cast<double>(settings_.features) / 8)));
   while (features_.size() < count) {
@@ -154,7 +155,7 @@ void RowGenerator::draw(std::uint64_t row) {
   if (shape_.unit_length) scale_to_length(row);
 }
 
-// Counts of which many are 1 and a few large (P(count >= c) = 1 / c), scaled, and rounded as they are
+// Values are counts, mostly 1 and a few large (P(count >= c) = 1 / c), scaled, and rounded when they are
 // written.
 void RowGenerator::scale_to_length(std::uint64_t row) {
   const CounterRng random(settings_.seed ^ 0x5ca1e, kFirstRow + row);

@@ -28,7 +28,7 @@ void add_row(const RowBlock& from, std::size_t row, RowBlock& to) {
   to.ends.push_back(static_cast<std::uint32_t>(to.keys.size()));
 }
 
-// Each row with the probability `share`, those held out as well.
+// Samples each row with probability `share`, held-out ones too.
 Result<BlockStore> sample_of(BlockStore& data, double share, std::uint64_t memory_bytes, std::uint64_t seed) {
   BlockStore sample(memory_bytes);
   RowBlock blocks[2];
@@ -52,11 +52,11 @@ Result<BlockStore> sample_of(BlockStore& data, double share, std::uint64_t memor
   return sample;
 }
 
-// Trains with one pair, and judges it.
+// Trains with one pair and evaluates it.
 Result<GridPoint> try_pair(const TrainSettings& settings, const GridSettings& grid, BlockStore& rows,
                            Exchange& exchange) {
   GridPoint point{settings.optimizer.learning_rate, settings.rate_decay, kNone, 0};
-  // Such as a rate that with this L2 would turn weights round: no other pair suffers from it.
+  // For instance a rate too large for this L2. Other pairs may still work.
   if (!LazyOptimizer::make(settings.optimizer, 0)) return point;
   const auto count = [&point](const EpochReport& report) { point.epochs = report.epoch; };
   exchange.refuse_large(true);
@@ -71,7 +71,7 @@ Result<GridPoint> try_pair(const TrainSettings& settings, const GridSettings& gr
   return point;
 }
 
-// Data that make no training may make one where there are more of them.
+// A sample may fail to train where all the data would not.
 tl::unexpected<Error> of_sample(Error error) {
   if (error.code == ErrorCode::kInvalidArgument) {
     error.message += "; it may be the grid's sample alone: take a larger one (--grid-sample)";

@@ -59,7 +59,7 @@ Status LazyOptimizer::set_learning_rate(double rate) {
   return {};
 }
 
-// Whether missed steps leave this weight as it is, whatever their number.
+// Whether missed steps do not change this weight, however many they are.
 bool LazyOptimizer::at_rest(std::uint32_t key, std::span<const float> weights) const noexcept {
   return weights[key] == 0 && (first_.empty() || (first_[key] == 0 && second_[key] == 0));
 }
@@ -98,7 +98,7 @@ void LazyOptimizer::bring_up(std::span<const std::uint32_t> keys, std::span<floa
   replay(weights);
 }
 
-// The missed steps of `behind_`, one after another, each with the weights that it is missed by.
+// Takes the missed steps of the weights in `behind_`, in order, each for the weights that missed it.
 void LazyOptimizer::replay(std::span<float> weights) {
   if (behind_.empty()) return;
   const auto now = static_cast<std::uint32_t>(rates_.size());
@@ -114,7 +114,7 @@ void LazyOptimizer::replay(std::span<float> weights) {
   for (const std::uint32_t key : behind_) done_[key] = now;
 }
 
-// What step t has made of these weights.
+// Adds these weights after step t.
 void LazyOptimizer::add_to_average(std::uint64_t t, std::span<const std::uint32_t> keys,
                                    std::span<const float> weights) {
   if (!average_) return;
@@ -124,7 +124,7 @@ void LazyOptimizer::add_to_average(std::uint64_t t, std::span<const std::uint32_
 
 void LazyOptimizer::bring_up_all(std::span<float> weights) {
   if (done_.empty()) return;
-  // Some at a time: the list of those behind stays short.
+  // In portions, to keep the list of weights behind short.
   constexpr std::size_t kAtOnce = 1 << 16;
   std::vector<std::uint32_t> keys;
   for (std::size_t begin = 0; begin < weights.size(); begin += kAtOnce) {

@@ -26,18 +26,18 @@ constexpr std::array<std::uint64_t, 9> kWholePowersOfTen{1,      10,      100,  
                                                          100000, 1000000, 10000000, 100000000};
 
 // Up to eight digits at once: bytes of a word become pairs, fours and eights of digits (D. Lemire, "Number
-// parsing at a gigabyte per second", Software: Practice and Experience 2021, section 5). How many there were.
-// REQUIRES: 8 bytes at `at`.
+// parsing at a gigabyte per second", Software: Practice and Experience 2021, section 5). Returns
+// their number. REQUIRES: 8 bytes at `at`.
 std::ptrdiff_t take_up_to_eight(const char* at, std::uint64_t& number) noexcept {
   static_assert(std::endian::native == std::endian::little);
   std::uint64_t word = 0;
   std::memcpy(&word, at, sizeof word);
   word ^= 0x3030303030303030;
-  // The lowest byte above 9 has its highest bit set here; what a carry does above it doesn't matter.
+  // The lowest byte above 9 has its highest bit set here; carries into higher bytes do not matter.
   const std::uint64_t others = (word | (word + 0x7676767676767676)) & 0x8080808080808080;
   const int count = others == 0 ? 8 : std::countr_zero(others) / 8;
   if (count == 0) return 0;
-  word <<= 8 * (8 - count);  // zeros in front
+  word <<= 8 * (8 - count);  // leading zeros
   word = (10 * word + (word >> 8)) & 0x00FF00FF00FF00FF;
   word = (100 * word + (word >> 16)) & 0x0000FFFF0000FFFF;
   word = (10000 * word + (word >> 32)) & 0x00000000FFFFFFFF;
@@ -45,7 +45,7 @@ std::ptrdiff_t take_up_to_eight(const char* at, std::uint64_t& number) noexcept 
   return count;
 }
 
-// The digits at `at`, added behind those of `number`; how many there were.
+// Appends the digits at `at` to those of `number`; returns how many there were.
 std::ptrdiff_t take_digits(const char*& at, const char* end, std::uint64_t& number) noexcept {
   const char* const first = at;
   if (end - at >= 8) {
@@ -74,7 +74,7 @@ bool is_small(const char* at, const char* end) noexcept {
   return exponent + (first < point ? point - first : point - first + 1) <= 0;
 }
 
-// Any number, by the standard library.
+// Parses any number with the standard library.
 Scan scan_slowly(const char*& at, const char* end, float& value) noexcept {
   const char* first = at;
   if (first < end && *first == '+') {
@@ -105,7 +105,7 @@ bool rounds_once_more(double value) noexcept {
 // The usual number has at most 15 digits and no exponent: then digits and power of ten are exact in float64,
 // and their quotient is rounded once (Clinger, "How to read floating point numbers accurately", PLDI 1990).
 Scan scan_float(const char*& at, const char* end, float& value) noexcept {
-  // Data of categories have a 1 for every value.
+  // Categorical data have only ones.
   if (end - at >= 2 && is_digit(*at) && (at[1] == ' ' || at[1] == '\t')) {
     value = static_cast<float>(*at++ - '0');
     return Scan::kNumber;
@@ -141,7 +141,7 @@ Scan scan_float(const char*& at, const char* end, float& value) noexcept {
 Scan scan_index(const char*& at, const char* end, std::uint64_t& value) noexcept {
   const char* here = at;
   std::uint64_t number = 0;
-  // 19 digits fit in any case; more are zeros in front, or too large.
+  // 19 digits always fit; more are leading zeros, or too large.
   while (here < end && *here == '0') ++here;
   const char* const first = here;
   if (take_digits(here, end, number) > 19 || number > kIndexMax) return Scan::kNotFinite;

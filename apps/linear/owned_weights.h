@@ -2,11 +2,9 @@
 // state, and steps them. Other ranks have a view of a weight, pulled when a batch needs it.
 //
 //   pull   a rank requests the keys of its batch from their owners (KeyRequests). Owners bring these weights
-//   up to
-//          date and send them back, encoded for those keys.
+//          up to date and send them back, encoded for those keys.
 //   push   a rank sends each owner its gradient at the requested keys, in their order: values without keys.
-//   Owners
-//          add the gradients of all ranks, in rank order, and step.
+//          Owners add the gradients of all ranks, in rank order, and step.
 //
 // Sending changed weights to all ranks instead would not work: with L2, and with Adam, every weight changes
 // in every step, so that a list of stepped keys does not bring a view up to date. And a batch has fewer keys

@@ -23,12 +23,12 @@ Status broken(const std::string& reason) {
   return fail(ErrorCode::kIo, "cannot be unpacked: " + reason + "; copy the file again");
 }
 
-// A descriptor's bytes in blocks; it need not be one that can seek.
+// Reads a descriptor in blocks, without seeking.
 class PackedInput {
  public:
   explicit PackedInput(Descriptor file) : file_(std::move(file)), block_(kPackedBlockBytes) {}
 
-  // Reads until the first `count` bytes are there, which next() will give again; fewer where the file ends.
+  // Returns the first `count` bytes, or fewer at the end of the file. next() returns them again.
   Result<std::string_view> peek(std::size_t count) {
     while (filled_ < count && !ended_) {
       if (Status read = fill(); !read) return forward_error(read);
@@ -46,7 +46,7 @@ class PackedInput {
     return std::span(block_).first(count);
   }
 
-  // Bytes that next() has given.
+  // Bytes returned by next().
   std::uint64_t taken() const noexcept { return taken_; }
 
  private:
@@ -98,7 +98,7 @@ class GzipText final : public TextSource {
   }
 
  private:
-  // Unpacks what fits of the bytes at hand, up to a member's end.
+  // Unpacks as many of the available bytes as fit, up to the end of a member.
   Result<std::size_t> unpack(std::span<char> out) {
     const auto room = static_cast<uInt>(std::min(out.size(), kPackedBlockBytes));
     stream_.next_out = reinterpret_cast<Bytef*>(out.data());
@@ -108,7 +108,7 @@ class GzipText final : public TextSource {
     if (status == Z_MEM_ERROR) throw std::bad_alloc();
     if (status != Z_OK && status != Z_STREAM_END) return forward_error(refused());
     if (status == Z_STREAM_END) {
-      // zlib has compared the CRC-32 and the length. What follows has to be another member.
+      // zlib has verified the CRC-32 and the length. Only another member may follow.
       inflateReset(&stream_);
       between_members_ = true;
       ++members_;
@@ -175,7 +175,7 @@ class ArchiveText final : public TextSource {
     return static_cast<la_ssize_t>(block->size());
   }
 
-  // libarchive leaves alone what follows a bzip2 stream and is none.
+  // libarchive ignores other bytes after a bzip2 stream.
   Status check_end() {
     const auto used = static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), -1));
     const auto rest = input_.next();

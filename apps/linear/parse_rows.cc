@@ -16,7 +16,7 @@ bool is_blank(char c) noexcept {
   return c == ' ' || c == '\t';
 }
 
-// Where a word ends: at a blank, at a comment, or with the line.
+// The end of a word: a blank, a comment, or the end of the line.
 bool is_behind_word(const char* at, const char* end) noexcept {
   return at == end || is_blank(*at) || *at == '#';
 }
@@ -25,7 +25,7 @@ void skip_blanks(const char*& at, const char* end) noexcept {
   while (at < end && is_blank(*at)) ++at;
 }
 
-// The word at `at` as a message may show it.
+// The word at `at`, printable for a message.
 std::string word_at(const char* at, const char* end) {
   const char* last = std::find_if(at, end, is_blank);
   return "\"" + printable_line(std::string_view(at, static_cast<std::size_t>(last - at)), 40) + "\"";
@@ -76,7 +76,7 @@ Status RowParser::parse(std::string_view text, Place& place, RowSink& sink) {
 }
 
 Status RowParser::parse_line(const char* at, const char* end) {
-  // A feature takes three bytes at least, and a blank between two.
+  // A feature takes at least three bytes and a blank.
   const std::size_t most = static_cast<std::size_t>(end - at) / 4 + 1;
   if (keys_.size() < most) {
     keys_.resize(most);
@@ -116,7 +116,7 @@ void RowParser::append_feature(std::uint32_t key, float value) noexcept {
   ++count_;
 }
 
-// A feature that needs nothing said and nothing done; false leaves all as it was.
+// Fast path: parses an ordinary feature. False if it is not one; then nothing has changed.
 bool RowParser::take_usual_feature(const char*& at, const char* end) {
   const char* here = at;
   std::uint64_t index = 0;
@@ -154,7 +154,7 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
   const std::uint32_t key =
       options_.hash_bits > 0 ? hashed_key(index, options_.hash_bits) : static_cast<std::uint32_t>(index);
   if (count_ > 0 && key <= keys_[count_ - 1]) {
-    // Hashing disorders every row, and may lay two of its indices together.
+    // Hashes are not in order, and may collide.
     if (options_.hash_bits == 0 && !options_.merge_duplicates) {
       return wrong(word,
                    "index " + std::to_string(index) +
@@ -167,7 +167,7 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
   return {};
 }
 
-// Sorts the row and adds up features of one key, where that is asked for.
+// Sorts the row, and adds features with the same key if asked to.
 Status RowParser::close_row(const char* end) {
   if (sorted_) return {};
   disordered_.clear();

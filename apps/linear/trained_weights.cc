@@ -153,8 +153,8 @@ class PulledWeights final : public TrainedWeights {
     return {};
   }
 
-  // The results of keys_, which is empty afterwards; in as many turns on all ranks, each with a list of its
-  // own.
+  // Pulls the results of keys_ and empties it, in the same number of turns on all ranks, each with its own
+  // list.
   Status pull_results(KeyLists lists, StepCost& cost) {
     for (std::uint64_t first = 0; first < weights_.size(); first += kKeysAtOnce) {
       pulled_.clear();

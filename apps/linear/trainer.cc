@@ -178,7 +178,7 @@ Status Trainer::step(Order& order) {
   };
   std::uint64_t of_all = 0;
   for (const std::uint64_t rows : rows_of_rank_) of_all += rows_of(rows);
-  // The exchange makes the mean over ranks, whatever number of rows each had.
+  // The exchange averages over ranks, however many rows each had.
   const double scale =
       static_cast<double>(exchange_.world()) / static_cast<double>(std::max<std::uint64_t>(1, of_all));
   EpochReport& report = progress_.report;

@@ -43,7 +43,7 @@ Outcome<std::unique_ptr<ArchiveReader>> ArchiveReader::open(InputFile& input) {
   if (zip == nullptr) throw std::bad_alloc();
   const Result<Place> place = input.read()->settle();
   if (!place) return failed(input.name() + ": " + place.error().message);
-  // The directory at a zip's end is what tells its members: libarchive goes there in what it can seek.
+  // The directory at the end of a zip lists its members; libarchive reads it only from a seekable input.
   if (lseek(place->descriptor, static_cast<off_t>(place->offset), SEEK_SET) < 0 ||
       archive_read_support_format_zip_seekable(zip) != ARCHIVE_OK ||
       archive_read_open_fd(zip, place->descriptor, kArchiveBlockBytes) != ARCHIVE_OK) {
@@ -93,7 +93,7 @@ struct ArchiveWriter::State {
     return state->written ? static_cast<la_ssize_t>(count) : -1;
   }
 
-  // What the output said, where it was the output.
+  // The error of the output, if it had one.
   Outcome<void> check(bool went_well) const {
     if (went_well) return {};
     if (!written) return written;
@@ -108,7 +108,7 @@ struct ArchiveWriter::State {
 ArchiveWriter::ArchiveWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ArchiveWriter::ArchiveWriter(ArchiveWriter&&) noexcept = default;
 
-// Without finish nothing more is written: the output is to be thrown away.
+// Without finish() nothing more is written, since the output is discarded.
 ArchiveWriter::~ArchiveWriter() {
   if (state_) archive_write_fail(state_->zip.get());
 }

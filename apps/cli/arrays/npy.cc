@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxDimensions = 8;                      // of a .dw fil
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 32;  // a tensor has fewer
 constexpr std::uint64_t kHeaderMultiple = 64;  // numpy.save pads so that the values are aligned
 
-// What the values of an array have to be, in NumPy's words.
+// A required type of values, with NumPy's names.
 struct TraceType {
   const char* descr;
   const char* big_endian;
@@ -71,7 +71,7 @@ class HeaderSource {
  private:
   static tl::unexpected<Failure> ends() { return failed("ends within the .npy header; copy the file again"); }
 
-  // So many bytes, or fewer at the end. A length is only a claim: memory grows as bytes come.
+  // Reads `wanted` bytes, or fewer at the end. The length may be false, so memory grows only with bytes read.
   Outcome<std::vector<std::byte>> take(std::uint64_t wanted) {
     constexpr std::uint64_t kStepBytes = std::uint64_t{1} << 16;
     std::vector<std::byte> bytes;
@@ -90,7 +90,7 @@ class HeaderSource {
   ByteSource& source_;
 };
 
-// "float64" for "<f8"; what stands there where NumPy's name isn't so regular.
+// "float64" for "<f8"; the quoted descr if it has no such name.
 std::string numpy_name(const std::string& descr) {
   if (descr.empty()) return "a structured dtype";
   std::string quoted = "'" + descr + "'";
@@ -139,7 +139,7 @@ Outcome<void> check_layout(const NpyHeader& header, const TraceType& type) {
   return {};
 }
 
-// Nothing where the type isn't one that streams read.
+// Nothing if it is not a type that can be streamed.
 std::optional<NpyInfo> info_of_type(const std::string& descr) {
   struct Known {
     const char* descr;

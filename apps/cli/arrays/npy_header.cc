@@ -7,8 +7,7 @@ namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n\f\v";
 
-// Reads literals one after another; every member returns false, without a guess, where the text is another
-// one.
+// Reads literals one after another. Every member returns false if the text is something else.
 class Reader {
  public:
   explicit Reader(std::string_view text) : rest_(text) {}

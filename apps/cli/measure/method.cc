@@ -26,7 +26,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
-// Messages that each stand for their input alone.
+// Messages without error feedback.
 class Alone {
  public:
   static Result<Alone> make(const Method& method, const MeasureOptions& options) {
@@ -36,7 +36,7 @@ class Alone {
     return Alone(std::move(*channel), options.streams);
   }
 
-  // Encodes a step with every stream, and adds what became of it.
+  // Encodes a step with every stream and adds the errors.
   Status add(const InputStep& step) {
     Parts parts(step, *channel_, step.step);
     if (Status coded = code(parts, step, 0); !coded) return coded;
@@ -47,7 +47,7 @@ class Alone {
       if (Status coded = code(parts, step, 1); !coded) return coded;
       if (!same_as(first, parts)) streams = streams_wanted_;
     }
-    // What draws nothing is encoded alike by everybody: the two messages were a check, and count once.
+    // A method without random numbers gives the same message with every stream, and counts once.
     ErrorSums sums;
     double bytes = 0;
     for (int stream = 0; stream < streams; ++stream) {
@@ -82,7 +82,7 @@ class Alone {
   Alone(std::unique_ptr<Channel> channel, int streams)
       : channel_(std::move(channel)), streams_wanted_(streams) {}
 
-  // A rank's random numbers are another's for nobody: its number makes the stream.
+  // Each rank has its own stream of random numbers.
   Status code(Parts& parts, const InputStep& step, int rank) {
     const MessageId id{.step = step.step,
                        .rank = static_cast<std::uint16_t>(rank),
@@ -145,7 +145,7 @@ Status measure_alone(const Method& method, const Input& input, const MeasureOpti
   return {};
 }
 
-// The input's steps in turn, and again from the first, until there were twenty.
+// Sends twenty steps: the input's steps, repeated.
 Status measure_feedback(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
   auto replay = Replay::make(method.canonical, options.policy, 1);
   if (!replay) return forward_error(replay);
@@ -155,7 +155,7 @@ Status measure_feedback(const Method& method, const Input& input, const MeasureO
     if (interrupted()) return {};
     const std::size_t turn = static_cast<std::size_t>(i) / input.steps.size();
     const InputStep& step = input.steps[static_cast<std::size_t>(i) % input.steps.size()];
-    // No number comes twice, and so no random number.
+    // Step numbers, and so random numbers, never repeat.
     const auto taken = replay->take(step, step.step + turn * input.steps.back().step);
     if (!taken) {
       return fail(taken.error().code, "in step " + std::to_string(i + 1) + " of " +

@@ -33,7 +33,7 @@ constexpr Column kColumns[] = {
     {"copy_gb_s", "", &Row::copy_gb_s, Best::kHigh},
 };
 
-// How far from the best a row is: smaller is better, and nothing is worst.
+// The sort key of a row: smaller is better; unknown is worst.
 double rank_of(const Row& row, const Column& column) {
   const double value = row.*column.value;
   if (std::isnan(value)) return std::numeric_limits<double>::infinity();
@@ -55,7 +55,7 @@ std::string cell_of(const Row& row, const Column& column) {
   return text;
 }
 
-// A share in percent, which is 0 or 100 only where it is.
+// A percentage that shows 0 or 100 only if it is exactly that.
 std::string percent(std::uint64_t part, std::uint64_t whole) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", 100 * static_cast<double>(part) / static_cast<double>(whole));

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMostPart = 81920;     // of `direct`: docs/reference/format.md, "Parts"
-constexpr std::size_t kSmallMessage = 1024;  // values; what it takes is mostly what any message takes
+constexpr std::size_t kSmallMessage = 1024;  // values; its time is mostly the overhead of a message
 
 Outcome<Candidate> candidate_of(const std::string& text) {
   const auto reducer = make_reducer(text);
@@ -49,7 +49,7 @@ InputStep small_step(const InputStep& step) {
   return made;
 }
 
-// Seconds of a whole step at so many GB/s of float32.
+// Seconds for a whole step at `gb_s` GB/s of float32.
 double seconds_at(double gb_s, const InputStep& step) {
   return 4e-9 * static_cast<double>(step.values()) / gb_s;
 }
@@ -80,7 +80,7 @@ Status add_times(const Candidate& candidate, const InputStep& step, const Row& r
   return {};
 }
 
-// What the codecs promise, and else what they did.
+// By what the codecs guarantee, else by what was measured.
 Status add_tier(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
   const auto channel = make_channel(candidate.codecs.canonical);
   if (!channel) return forward_error(channel);
@@ -93,7 +93,7 @@ Status add_tier(const Candidate& candidate, const InputStep& step, const Row& ro
     lossless = lossless && info.lossless;
     shares_parts = shares_parts && info.name == "gcomp";
   }
-  // What it cuts the optimizer can't see: near-lossless, whatever the values' own error.
+  // The optimizer cannot see what it drops: near-lossless, whatever the error of the values.
   const bool unseen =
       (*channel)->any(&CodecInfo::significance) && candidate.codecs.canonical.starts_with("gcomp:cut=auto");
   figures.tier = tier_of(lossless, unseen ? std::min(row.relative_l2, kNearLosslessError) : row.relative_l2);
@@ -131,7 +131,7 @@ class Fields {
   std::string place_;
 };
 
-// What the library knows and refuses can't be planned with; names that it doesn't know may be anybody's.
+// Specs that the library knows and refuses are errors; unknown names may belong to other codecs.
 Outcome<void> check_pair(const CodecFigures& figures, const std::string& place) {
   const std::size_t open = figures.spec.find('(');
   const bool has_pattern = open != std::string::npos && figures.spec.ends_with(')');

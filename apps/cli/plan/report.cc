@@ -86,7 +86,7 @@ Cells row_of(const PlanRow& row, const Site& site) {
           break_even_name(row.break_even)};
 }
 
-// What the tier forbids and would be faster than what is chosen by more than predictions are off.
+// A codec that the tier forbids and that would be faster by more than the error of predictions.
 std::string not_allowed_text(const Plan& plan) {
   constexpr double kClearly = 0.95;
   const double chosen =
@@ -121,7 +121,7 @@ std::string one_plan(const SitePlan& at) {
          table_of(lines, 4) + "\n" + plan.reason + "\n" + not_allowed_text(plan);
 }
 
-// The chosen codec, or what would come closest.
+// The chosen codec, or the best one.
 Cells choice_of(const SitePlan& at) {
   const Plan& plan = at.plan;
   Cells cells{grouped(static_cast<std::uint64_t>(at.site.ranks)), link_name(at.site.link),

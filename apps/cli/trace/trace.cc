@@ -28,7 +28,7 @@ tl::unexpected<Failure> bad_field(const std::string& place, std::string_view wha
   return failed(place + " " + std::string(what));
 }
 
-// nullptr where there is none, and where null stands.
+// nullptr if it is missing or null.
 const TraceJson* member(const TraceJson& object, const char* field) {
   const auto found = object.find(field);
   return found == object.end() || found->is_null() ? nullptr : &*found;
@@ -85,7 +85,8 @@ Outcome<void> take_shape(const TraceJson& object, const std::string& place, Trac
     if (!extent.is_number_unsigned())
       return bad_field(field_of(place, "shape"), "must be whole numbers from 0 on");
     const auto size = extent.get<std::uint64_t>();
-    // A 0 does not excuse the others, or the order would decide. Both factors are below 2^32.
+    // Checks the other extents even after a 0, so that the order does not matter. Both factors are below
+    // 2^32.
     const std::uint64_t factor = size == 0 ? 1 : size;
     if (factor >= kTraceElements || product * factor >= kTraceElements) {
       return bad_field(field_of(place, "shape"), "has 2^32 elements or more");

@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* kContents = "trace.json";
 
-// The bytes of a file below the folder: links lead out of it neither, and only regular files are read, since
-// others may never end.
+// Reads a file inside the folder. Links must not lead out of it, and only regular files are read, as others
+// may never end.
 Outcome<std::vector<std::byte>> read_below(const std::string& folder, const std::string& path) {
   const std::filesystem::path whole = std::filesystem::path(folder) / path;
   std::error_code error;

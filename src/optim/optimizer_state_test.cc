@@ -81,6 +81,7 @@ TEST(OptimizerState, ClaimsBeyondTheBytesAreErrors) {
     const Status loaded = optimizer.load(changed);
     return loaded ? ErrorCode{} : loaded.error().code;
   };
+  EXPECT_EQ(code_with(0, 0, false), ErrorCode::kCorrupt);  // another magic
   EXPECT_EQ(code_with(8, 0, false), ErrorCode::kUnsupportedVersion);
   EXPECT_EQ(code_with(8, 2, false), ErrorCode::kUnsupportedVersion);
   EXPECT_EQ(code_with(16, 3, false), ErrorCode::kTruncated);                      // entries

@@ -17,7 +17,7 @@ class Stopped(Exception):
 
 
 class Shell:
-    """Runs commands, each in a process group of its own."""
+    """Runs commands, each in a session of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,6 +74,8 @@ class Shell:
 
 
 def _kill(process: subprocess.Popen) -> None:
+    """Kills all of a session: ninja gives each compiler a process group of its own."""
+    subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

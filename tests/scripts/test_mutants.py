@@ -17,6 +17,7 @@ sys.path.insert(0, str(SCRIPTS))
 import layer_tests  # noqa: E402
 import mutant_rules  # noqa: E402
 import mutants  # noqa: E402
+import tree_copy  # noqa: E402
 
 
 def made(path: str, text: str) -> dict[int, set[str]]:
@@ -331,6 +332,14 @@ def test_a_layer_that_the_machine_lacks_something_for(
     (tree / "src" / "toy" / "toy_neon.cc").write_text("int x = 1;\n")
     assert mutants.main(["--root", str(tree), "--layer", "neon"]) == 2, "nothing ran"
     assert "neon: SKIPPED, 1 mutants: no build/aarch64-sysroot" in capsys.readouterr().out
+
+
+def test_a_command_that_takes_too_long_ends_with_all_its_groups(tmp_path: Path) -> None:
+    sleep = f"sleep {200_000 + os.getpid()}"
+    shell = tree_copy.Shell()
+    assert shell.run(f"set -m; {sleep} & wait", tmp_path, 1)[0] is None
+    found = subprocess.run(["pgrep", "-f", f"^{sleep}$"], capture_output=True, check=False)
+    assert found.returncode != 0
 
 
 def test_wrong_usage(tree: Path, capsys: pytest.CaptureFixture) -> None:

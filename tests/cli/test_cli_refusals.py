@@ -268,12 +268,13 @@ def test_another_file_type(tmp_path: Path) -> None:
 
 
 def test_newer_formats(tmp_path: Path, good: bytes) -> None:
-    for at in (8, header_bytes(good) + 4):  # the version of the file, and of its frame
+    # The version of the file, of which one is read, and of its frame.
+    for at, newest, read in ((8, 1, "format 1;"), (header_bytes(good) + 4, 2, "format 1 to 2;")):
         data = bytearray(good)
-        data[at] = 2
-        assert_decode_refused(tmp_path, bytes(data), ["format 2", "format 1", "newer"])
+        data[at] = newest + 1
+        assert_decode_refused(tmp_path, bytes(data), [f"format {newest + 1}", read, "newer"])
         data[at] = 0
-        assert_decode_refused(tmp_path, bytes(data), ["format 0", "format 1", "that wrote it"])
+        assert_decode_refused(tmp_path, bytes(data), ["format 0", read, "that wrote it"])
 
 
 def file_header(

@@ -87,6 +87,6 @@ def test_the_packages_description_stands_alone():
 def test_classifiers_name_the_pythons_that_wheels_were_tried_with():
     project = (ROOT / "pyproject.toml").read_text()
     named = set(re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project))
-    tried = (ROOT / "docs" / "start" / "installing.md").read_text()
+    tried = " ".join((ROOT / "docs" / "start" / "installing.md").read_text().split())
     assert named == {"3.10", "3.11", "3.12", "3.13"}
     assert all(re.search(rf"(Python )?{re.escape(version)} on ", tried) for version in named)

@@ -26,7 +26,6 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-
 AUTO_DECIDES = 70  # steps, by which "auto" has measured and chosen
 
 

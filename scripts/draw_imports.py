@@ -10,6 +10,7 @@ usage: scripts/draw_imports.py FOLDER...
 
 import argparse
 import ast
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -235,4 +236,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may leave early
     sys.exit(main(sys.argv[1:]))

@@ -30,10 +30,10 @@ std::vector<std::string> all_specs() {
   return specs;
 }
 
-// Of many chunks, of one, raw and empty; slots of the same names.
+// Of many chunks, of one, raw (some next to each other) and empty; slots of the same names.
 struct Tensors {
   Tensors() {
-    for (const std::size_t count : {300001U, 5U, 70000U, 0U, 41000U}) {
+    for (const std::size_t count : {300001U, 5U, 70000U, 0U, 41000U, 7U, 3U}) {
       names.push_back("w" + std::to_string(names.size()));
       values.push_back(numbers(count, names.size()));
     }

@@ -182,6 +182,37 @@ TEST_P(HalfTensors, WhatWaitsIsNotRounded) {
   for (std::uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(sums[i], 100.0F + waiting[i]);
 }
 
+// In more chunks than the part's codec has, and in several frames.
+TEST_P(HalfTensors, MayBeLong) {
+  constexpr std::uint64_t kLong = 600'001;
+  Halves halves = halves_of(drawn(kLong), GetParam());
+  const Halves sent = halves;
+  const Named part{"w", {halves.data(), kLong, GetParam()}, 0};
+  for (const std::string spec : {"gcomp:cut=0", "zstd", "fp32"}) {
+    SCOPED_TRACE(spec);
+    const auto sender = channel(spec, Revert::kExact);
+    const auto message = encoded(*sender, part);
+    EXPECT_LE(message.size(), 2 * kLong + 2 * kHeads);
+    halves.assign(kLong, 0);
+    ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+    EXPECT_TRUE(halves == sent);
+    halves = sent;
+  }
+}
+
+// What a sparse codec leaves out is not sent, whatever it takes: its receivers, and momentum, go by that.
+TEST_P(HalfTensors, StaySparse) {
+  Halves halves = halves_of(drawn(kCount), GetParam());
+  const Named part{"w", {halves.data(), kCount, GetParam()}, 0};
+  const auto sender = make_channel("topk:k=90%,values=fp32", {.policy = {0}, .error_feedback = false});
+  ASSERT_TRUE(sender) << sender.error().message;
+  const auto message = encoded(**sender, part);
+  EXPECT_GT(message.size(), 3 * kCount);
+  halves.assign(kCount, 0);
+  ASSERT_TRUE((*sender)->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+  EXPECT_EQ(std::ranges::count(halves, 0), kCount / 10);
+}
+
 TEST_P(HalfTensors, KeepTheirCodecWhereItTakesLess) {
   Halves halves(kCount, 0x3C00);
   const Named part{"w", {halves.data(), kCount, GetParam()}, 0};

@@ -21,16 +21,19 @@ using namespace testing;
 
 constexpr std::uint8_t kTwo = kNewestFrameVersion;
 
-// Raw parts of float32 and of bfloat16, one without elements among them, and one that is coded.
+// Raw parts of float32 and of bfloat16, one without elements among them, and two that are coded.
 struct Mixed {
   std::vector<Named> named() {
     return {{"a", {a.data(), a.size(), DType::kF32}, 0},  {"none", {nullptr, 0, DType::kF32}, 0},
             {"b", {b.data(), b.size(), DType::kF32}, 0},  {"c", {c.data(), c.size(), DType::kBF16}, 0},
-            {"d", {d.data(), d.size(), DType::kBF16}, 0}, {"w", {w.data(), w.size(), DType::kF32}, 0}};
+            {"d", {d.data(), d.size(), DType::kBF16}, 0}, {"e", {e.data(), e.size(), DType::kF32}, 0},
+            {"h", {h.data(), h.size(), DType::kBF16}, 0}, {"f", {f.data(), f.size(), DType::kBF16}, 0},
+            {"w", {w.data(), w.size(), DType::kF32}, 0}};
   }
 
-  std::vector<float> a = std::vector<float>(3), b = std::vector<float>(2);
+  std::vector<float> a = std::vector<float>(3), b = std::vector<float>(2), e = std::vector<float>(1);
   std::vector<std::uint16_t> c = std::vector<std::uint16_t>(4), d = std::vector<std::uint16_t>(5);
+  std::vector<std::uint16_t> h = std::vector<std::uint16_t>(2), f = std::vector<std::uint16_t>(30);
   std::vector<float> w = std::vector<float>(20);
 };
 
@@ -41,7 +44,10 @@ constexpr Piece run(std::uint32_t part, std::uint32_t parts, std::uint32_t count
 TEST(PackedParts, RulesOfTheirSegments) {
   const Piece floats = run(0, 2, 5, kFp32);
   const Piece halves = run(3, 2, 9, kBf16);
-  const Piece coded{5, kInt8, 0, 20};
+  const Piece one = run(5, 1, 1, kFp32);
+  const Piece small = run(6, 1, 2, kBf16);
+  const Piece long_halves{7, kBf16, 0, 30};
+  const Piece coded{8, kInt8, 0, 20};
   struct Rule {
     std::string name;
     std::vector<Piece> pieces;
@@ -49,36 +55,71 @@ TEST(PackedParts, RulesOfTheirSegments) {
     std::uint8_t version = kTwo;
   };
   const std::vector<Rule> rules{
-      {"two runs", {floats, halves, coded}, std::nullopt},
-      {"a frame for each", {floats, in_new_frame(halves), in_new_frame(coded)}, std::nullopt},
-      {"one run, all as float32", {run(0, 4, 14, kFp32), coded}, std::nullopt},
-      {"a run and single parts", {floats, run(3, 1, 4, kBf16), run(4, 1, 5, kFp32), coded}, std::nullopt},
+      {"two runs", {floats, halves, one, small, long_halves, coded}, std::nullopt},
+      {"a frame for each",
+       {floats, in_new_frame(halves), one, small, in_new_frame(long_halves), coded},
+       std::nullopt},
+      {"one run, all as float32", {run(0, 6, 17, kFp32), {7, kInt8, 0, 30}, coded}, std::nullopt},
+      {"a run and single parts",
+       {floats, run(3, 1, 4, kBf16), run(4, 1, 5, kFp32), one, small, long_halves, coded},
+       std::nullopt},
       {"as in version 1",
-       {run(0, 1, 3, kFp32), run(2, 1, 2, kFp32), run(3, 1, 4, kFp32), run(4, 1, 5, kFp32), coded},
+       {run(0, 1, 3, kFp32),
+        run(2, 1, 2, kFp32),
+        run(3, 1, 4, kFp32),
+        run(4, 1, 5, kFp32),
+        one,
+        run(6, 1, 2, kFp32),
+        {7, kInt8, 0, 30},
+        coded},
        std::nullopt,
        1},
       {"16 bits in version 1",
-       {run(0, 1, 3, kFp32), run(2, 1, 2, kFp32), run(3, 1, 4, kBf16), run(4, 1, 5, kFp32), coded},
+       {run(0, 1, 3, kFp32),
+        run(2, 1, 2, kFp32),
+        run(3, 1, 4, kBf16),
+        run(4, 1, 5, kFp32),
+        one,
+        run(6, 1, 2, kFp32),
+        {7, kInt8, 0, 30},
+        coded},
        ErrorCode::kCorrupt,
        1},
-      {"float32 tensors as bf16", {run(0, 2, 5, kBf16), halves, coded}, ErrorCode::kCorrupt},
-      {"one float32 tensor as bf16", {floats, halves, {5, kBf16, 0, 20}}, ErrorCode::kCorrupt},
-      {"bfloat16 tensors as fp16", {floats, run(3, 2, 9, kFp16), coded}, ErrorCode::kCorrupt},
-      {"both dtypes as bf16", {run(0, 4, 14, kBf16), coded}, ErrorCode::kCorrupt},
-      {"a run that ends in bf16", {run(0, 1, 3, kFp32), run(2, 3, 11, kBf16), coded}, ErrorCode::kCorrupt},
-      {"a run of a codec that is due to none", {run(0, 2, 5, kInt8), halves, coded}, ErrorCode::kCorrupt},
-      {"a part that is not raw", {floats, run(3, 3, 29, kFp32)}, ErrorCode::kCorrupt},
-      {"parts beyond the last", {floats, run(3, 4, 30, kFp32)}, ErrorCode::kCorrupt},
-      {"a part more", {run(0, 3, 5, kFp32), halves, coded}, ErrorCode::kCorrupt},
-      {"a part less", {floats, run(3, 1, 9, kBf16), coded}, ErrorCode::kCorrupt},
-      {"an element more", {run(0, 2, 6, kFp32), halves, coded}, ErrorCode::kCorrupt},
-      {"an element less", {run(0, 2, 4, kFp32), halves, coded}, ErrorCode::kCorrupt},
-      {"the empty part's number",
-       {run(0, 1, 3, kFp32), run(1, 2, 6, kFp32), run(4, 1, 5, kFp32), coded},
+      {"float32 tensors as bf16",
+       {run(0, 2, 5, kBf16), halves, one, small, long_halves, coded},
        ErrorCode::kCorrupt},
-      {"a run twice", {floats, floats, halves, coded}, ErrorCode::kCorrupt},
-      {"no first run", {halves, coded}, ErrorCode::kCorrupt},
-      {"no last part", {floats, halves}, ErrorCode::kTruncated},
+      {"one float32 tensor as bf16",
+       {floats, halves, one, small, long_halves, {8, kBf16, 0, 20}},
+       ErrorCode::kCorrupt},
+      {"bfloat16 tensors as fp16",
+       {floats, run(3, 2, 9, kFp16), one, small, long_halves, coded},
+       ErrorCode::kCorrupt},
+      {"a run that begins in bf16",
+       {floats, run(3, 3, 10, kBf16), small, long_halves, coded},
+       ErrorCode::kCorrupt},
+      {"a run that ends in bf16",
+       {run(0, 1, 3, kFp32), run(2, 3, 11, kBf16), one, small, long_halves, coded},
+       ErrorCode::kCorrupt},
+      {"a run of a codec that is due to none",
+       {run(0, 2, 5, kInt8), halves, one, small, long_halves, coded},
+       ErrorCode::kCorrupt},
+      {"a float32 part that is not raw",
+       {floats, halves, one, small, run(7, 2, 50, kFp32)},
+       ErrorCode::kCorrupt},
+      {"a bfloat16 part that is not raw",
+       {floats, halves, one, run(6, 2, 32, kBf16), coded},
+       ErrorCode::kCorrupt},
+      {"parts beyond the last", {floats, halves, one, run(6, 4, 60, kFp32)}, ErrorCode::kCorrupt},
+      {"a part more", {run(0, 3, 5, kFp32), halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
+      {"a part less", {floats, run(3, 1, 9, kBf16), one, small, long_halves, coded}, ErrorCode::kCorrupt},
+      {"an element more", {run(0, 2, 6, kFp32), halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
+      {"an element less", {run(0, 2, 4, kFp32), halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
+      {"the empty part's number",
+       {run(0, 1, 3, kFp32), run(1, 2, 6, kFp32), run(4, 1, 5, kFp32), one, small, long_halves, coded},
+       ErrorCode::kCorrupt},
+      {"a run twice", {floats, floats, halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
+      {"no first run", {halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
+      {"no last part", {floats, halves, one, small, long_halves}, ErrorCode::kTruncated},
   };
   for (const Rule& rule : rules) {
     SCOPED_TRACE(rule.name);
@@ -92,9 +133,23 @@ TEST(PackedParts, RulesOfTheirSegments) {
   }
 }
 
-TEST(PackedParts, ABeginInTheMiddleOfAPartIsNoRun) {
+// Each bit of it, and of the bytes before it.
+TEST(PackedParts, EveryFlippedBitOfARunIsRefused) {
   Mixed mixed;
-  const auto parts = mixed.named();
+  const std::vector<Named> all = mixed.named();
+  const std::span parts = std::span(all).first(3);
+  const auto good = message_of(header_of(parts), {run(0, 2, 5, kFp32)});
+  const auto receiver = make_channel("int8", {kPolicy, Revert::kFold});
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    auto message = good;
+    message[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    EXPECT_FALSE((*receiver)->decode(message, parts, kId, Into::kOverwrite, 1.0F)) << bit;
+    std::vector<Pairs> means(parts.size());
+    EXPECT_FALSE((*receiver)->decode_pairs(message, parts, kId, 1.0F, means)) << bit;
+  }
+}
+
+TEST(PackedParts, ABeginInTheMiddleOfAPartIsNoRun) {
   // Of a coded part a chunk is missing when the run comes.
   std::vector<float> large(70000), small(3);
   const std::vector<Named> cut{{"w", {large.data(), large.size(), DType::kF32}, 0},
@@ -282,7 +337,7 @@ TEST(PackedParts, AreScaledAndAddedUpLikeOthers) {
   const auto parts = mixed.named();
   const auto sender = make_channel("fp32", {kPolicy, Revert::kExact});
   const auto message = encoded(**sender, parts);
-  EXPECT_EQ(segments_of(message).size(), 3U);
+  EXPECT_EQ(segments_of(message).size(), 6U);
   std::vector<Pairs> means(parts.size());
   const Status listed = (*sender)->decode_pairs(message, parts, kId, 0.5F, means);
   ASSERT_TRUE(listed) << listed.error().message;

@@ -61,7 +61,7 @@ def was_killed_in_epoch_4(command: list[object]) -> bool:
 
 
 def test_a_killed_training_chooses_again_and_goes_on(data: Path, tmp_path: Path) -> None:
-    settings = ["--data", data, "--epochs", 40, "--stop", 0, "--grid", "--workers", 2]
+    settings = ["--data", data, "--epochs", 12, "--stop", 0, "--grid", "--workers", 2]
     whole = train(*settings)
     for attempt in range(10):  # the grid's trainings have as many epochs, so this one must end soon
         kept = ["--checkpoint", tmp_path / f"kept-{attempt}", "--every", 3]

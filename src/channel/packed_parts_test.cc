@@ -41,37 +41,39 @@ constexpr Piece run(std::uint32_t part, std::uint32_t parts, std::uint32_t count
   return {.part = part, .codec = codec, .count = count, .parts = parts};
 }
 
-TEST(PackedParts, RulesOfTheirSegments) {
-  const Piece floats = run(0, 2, 5, kFp32);
-  const Piece halves = run(3, 2, 9, kBf16);
-  const Piece one = run(5, 1, 1, kFp32);
-  const Piece small = run(6, 1, 2, kBf16);
-  const Piece long_halves{7, kBf16, 0, 30};
-  const Piece coded{8, kInt8, 0, 20};
-  struct Rule {
-    std::string name;
-    std::vector<Piece> pieces;
-    std::optional<ErrorCode> error;
-    std::uint8_t version = kTwo;
-  };
-  const std::vector<Rule> rules{
-      {"two runs", {floats, halves, one, small, long_halves, coded}, std::nullopt},
+constexpr Piece kFloats = run(0, 2, 5, kFp32);
+constexpr Piece kHalves = run(3, 2, 9, kBf16);
+constexpr Piece kOne = run(5, 1, 1, kFp32);
+constexpr Piece kTwoHalves = run(6, 1, 2, kBf16);
+constexpr Piece kLongHalves{7, kBf16, 0, 30};
+constexpr Piece kCoded{8, kInt8, 0, 20};
+
+struct Rule {
+  std::string name;
+  std::vector<Piece> pieces;
+  std::optional<ErrorCode> error;
+  std::uint8_t version = kTwo;
+};
+
+std::vector<Rule> good_messages() {
+  return {
+      {"two runs", {kFloats, kHalves, kOne, kTwoHalves, kLongHalves, kCoded}, std::nullopt},
       {"a frame for each",
-       {floats, in_new_frame(halves), one, small, in_new_frame(long_halves), coded},
+       {kFloats, in_new_frame(kHalves), kOne, kTwoHalves, in_new_frame(kLongHalves), kCoded},
        std::nullopt},
-      {"one run, all as float32", {run(0, 6, 17, kFp32), {7, kInt8, 0, 30}, coded}, std::nullopt},
+      {"one run, all as float32", {run(0, 6, 17, kFp32), {7, kInt8, 0, 30}, kCoded}, std::nullopt},
       {"a run and single parts",
-       {floats, run(3, 1, 4, kBf16), run(4, 1, 5, kFp32), one, small, long_halves, coded},
+       {kFloats, run(3, 1, 4, kBf16), run(4, 1, 5, kFp32), kOne, kTwoHalves, kLongHalves, kCoded},
        std::nullopt},
       {"as in version 1",
        {run(0, 1, 3, kFp32),
         run(2, 1, 2, kFp32),
         run(3, 1, 4, kFp32),
         run(4, 1, 5, kFp32),
-        one,
+        kOne,
         run(6, 1, 2, kFp32),
         {7, kInt8, 0, 30},
-        coded},
+        kCoded},
        std::nullopt,
        1},
       {"16 bits in version 1",
@@ -79,48 +81,71 @@ TEST(PackedParts, RulesOfTheirSegments) {
         run(2, 1, 2, kFp32),
         run(3, 1, 4, kBf16),
         run(4, 1, 5, kFp32),
-        one,
+        kOne,
         run(6, 1, 2, kFp32),
         {7, kInt8, 0, 30},
-        coded},
+        kCoded},
        ErrorCode::kCorrupt,
        1},
+  };
+}
+
+std::vector<Rule> wrong_codecs() {
+  return {
       {"float32 tensors as bf16",
-       {run(0, 2, 5, kBf16), halves, one, small, long_halves, coded},
+       {run(0, 2, 5, kBf16), kHalves, kOne, kTwoHalves, kLongHalves, kCoded},
        ErrorCode::kCorrupt},
       {"one float32 tensor as bf16",
-       {floats, halves, one, small, long_halves, {8, kBf16, 0, 20}},
+       {kFloats, kHalves, kOne, kTwoHalves, kLongHalves, {8, kBf16, 0, 20}},
        ErrorCode::kCorrupt},
       {"bfloat16 tensors as fp16",
-       {floats, run(3, 2, 9, kFp16), one, small, long_halves, coded},
+       {kFloats, run(3, 2, 9, kFp16), kOne, kTwoHalves, kLongHalves, kCoded},
        ErrorCode::kCorrupt},
       {"a run that begins in bf16",
-       {floats, run(3, 3, 10, kBf16), small, long_halves, coded},
+       {kFloats, run(3, 3, 10, kBf16), kTwoHalves, kLongHalves, kCoded},
        ErrorCode::kCorrupt},
       {"a run that ends in bf16",
-       {run(0, 1, 3, kFp32), run(2, 3, 11, kBf16), one, small, long_halves, coded},
+       {run(0, 1, 3, kFp32), run(2, 3, 11, kBf16), kOne, kTwoHalves, kLongHalves, kCoded},
        ErrorCode::kCorrupt},
       {"a run of a codec that is due to none",
-       {run(0, 2, 5, kInt8), halves, one, small, long_halves, coded},
+       {run(0, 2, 5, kInt8), kHalves, kOne, kTwoHalves, kLongHalves, kCoded},
        ErrorCode::kCorrupt},
+  };
+}
+
+std::vector<Rule> wrong_parts() {
+  return {
       {"a float32 part that is not raw",
-       {floats, halves, one, small, run(7, 2, 50, kFp32)},
+       {kFloats, kHalves, kOne, kTwoHalves, run(7, 2, 50, kFp32)},
        ErrorCode::kCorrupt},
       {"a bfloat16 part that is not raw",
-       {floats, halves, one, run(6, 2, 32, kBf16), coded},
+       {kFloats, kHalves, kOne, run(6, 2, 32, kBf16), kCoded},
        ErrorCode::kCorrupt},
-      {"parts beyond the last", {floats, halves, one, run(6, 4, 60, kFp32)}, ErrorCode::kCorrupt},
-      {"a part more", {run(0, 3, 5, kFp32), halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
-      {"a part less", {floats, run(3, 1, 9, kBf16), one, small, long_halves, coded}, ErrorCode::kCorrupt},
-      {"an element more", {run(0, 2, 6, kFp32), halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
-      {"an element less", {run(0, 2, 4, kFp32), halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
+      {"parts beyond the last", {kFloats, kHalves, kOne, run(6, 4, 60, kFp32)}, ErrorCode::kCorrupt},
+      {"a part more",
+       {run(0, 3, 5, kFp32), kHalves, kOne, kTwoHalves, kLongHalves, kCoded},
+       ErrorCode::kCorrupt},
+      {"a part less",
+       {kFloats, run(3, 1, 9, kBf16), kOne, kTwoHalves, kLongHalves, kCoded},
+       ErrorCode::kCorrupt},
+      {"an element more",
+       {run(0, 2, 6, kFp32), kHalves, kOne, kTwoHalves, kLongHalves, kCoded},
+       ErrorCode::kCorrupt},
+      {"an element less",
+       {run(0, 2, 4, kFp32), kHalves, kOne, kTwoHalves, kLongHalves, kCoded},
+       ErrorCode::kCorrupt},
       {"the empty part's number",
-       {run(0, 1, 3, kFp32), run(1, 2, 6, kFp32), run(4, 1, 5, kFp32), one, small, long_halves, coded},
+       {run(0, 1, 3, kFp32), run(1, 2, 6, kFp32), run(4, 1, 5, kFp32), kOne, kTwoHalves, kLongHalves, kCoded},
        ErrorCode::kCorrupt},
-      {"a run twice", {floats, floats, halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
-      {"no first run", {halves, one, small, long_halves, coded}, ErrorCode::kCorrupt},
-      {"no last part", {floats, halves, one, small, long_halves}, ErrorCode::kTruncated},
+      {"a run twice",
+       {kFloats, kFloats, kHalves, kOne, kTwoHalves, kLongHalves, kCoded},
+       ErrorCode::kCorrupt},
+      {"no first run", {kHalves, kOne, kTwoHalves, kLongHalves, kCoded}, ErrorCode::kCorrupt},
+      {"no last part", {kFloats, kHalves, kOne, kTwoHalves, kLongHalves}, ErrorCode::kTruncated},
   };
+}
+
+void expect_rules(const std::vector<Rule>& rules) {
   for (const Rule& rule : rules) {
     SCOPED_TRACE(rule.name);
     Mixed mixed;
@@ -131,6 +156,12 @@ TEST(PackedParts, RulesOfTheirSegments) {
     std::vector<Pairs> means(parts.size());
     expect_code((*receiver)->decode_pairs(message, parts, kId, 1.0F, means), rule.error);
   }
+}
+
+TEST(PackedParts, RulesOfTheirSegments) {
+  expect_rules(good_messages());
+  expect_rules(wrong_codecs());
+  expect_rules(wrong_parts());
 }
 
 // Each bit of it, and of the bytes before it.

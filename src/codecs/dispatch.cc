@@ -18,8 +18,8 @@ const Result<TargetId>& decided_target() {
 // In the order of TargetId. The features are those that src/codecs/CMakeLists.txt compiles the kernels for.
 auto targets_of_this_cpu() noexcept {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
-                    __builtin_cpu_supports("bmi2") != 0;
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0 &&
+                    __builtin_cpu_supports("bmi") != 0 && __builtin_cpu_supports("bmi2") != 0;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") != 0 &&
                       __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
                       __builtin_cpu_supports("avx512vl") != 0;

@@ -176,7 +176,9 @@ TEST(Dispatch, ATargetIsOfTheBuildAndOfTheCpu) {
   constexpr std::string_view kNames[] = {"reference", "avx2", "avx512", "avx512vbmi"};
   ASSERT_EQ(targets.size(), std::size(kNames));
   for (std::size_t i = 0; i < targets.size(); ++i) EXPECT_EQ(targets[i].name, kNames[i]);
-  EXPECT_EQ(targets[1].runs_here, __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi2") != 0);
+  EXPECT_EQ(targets[1].runs_here, __builtin_cpu_supports("avx2") != 0 &&
+                                      __builtin_cpu_supports("f16c") != 0 &&
+                                      __builtin_cpu_supports("bmi2") != 0);
   EXPECT_NE(bf16::kernels_for(TargetId{1}).encode, bf16::kernels_for(TargetId::kReference).encode);
 #elif defined(__aarch64__)
   ASSERT_EQ(targets.size(), 2U);

@@ -38,7 +38,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
+DELTAWIRE_KERNELS(reference, avx2)
 
 Registration registration() noexcept {
   return {&kInfo, make, own_kernels<kernels_for>};

@@ -6,7 +6,7 @@
 Runs build/release/bench/coding (`make bench` builds it), which verifies each row before it is
 measured, and leaves in the folder coding.json (for scripts/bench_compare.py), coding.md and
 coding.png. The whole takes about ten minutes; --quick leaves out the 25 million values. --trace
-measures with recorded gradients (docs/guides/traces.md) in place of made-up ones.
+measures with recorded gradients (docs/reference/traces.md) in place of made-up ones.
 """
 
 import argparse

@@ -250,7 +250,7 @@ std::string plan_footer() {
   return "Chooses before training: which codec, how much faster, or not to compress. Measures codecs on\n"
          "your gradients, on this machine, and simulates the exchange on the given link. Nothing is sent.\n"
          "\n"
-         "INPUT is a trace folder (docs/guides/traces.md), a .npy file of float32, a .dw file, - for a .npy "
+         "INPUT is a trace folder (docs/reference/traces.md), a .npy file of float32, a .dw file, - for a .npy "
          "on\n"
          "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names. Without it,\n"
          "--parameters uses normally distributed values, so that nothing has to be recorded; 10m is\n"

@@ -1,4 +1,4 @@
-// deltawire trace info FOLDER, deltawire trace replay FOLDER: recorded gradients (docs/guides/traces.md).
+// deltawire trace info FOLDER, deltawire trace replay FOLDER: recorded gradients (docs/reference/traces.md).
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -235,7 +235,7 @@ void add_trace_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("trace", "Inspect or replay recorded gradients");
   command->require_subcommand(1);
   command->footer(
-      "A trace is a folder with gradients of a training run (docs/guides/traces.md). 'deltawire compare' "
+      "A trace is a folder with gradients of a training run (docs/reference/traces.md). 'deltawire compare' "
       "takes\n"
       "one too.\n"
       "\n"

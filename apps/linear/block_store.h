@@ -2,7 +2,7 @@
 //
 // The file can also serve as a cache, so that the next training need not parse the rows again. It stores
 // numbers in the machine's byte order, and a machine with the other one does not recognize it.
-// docs/guides/sparse-linear.md describes the format.
+// apps/linear/README.md describes the format.
 #pragma once
 
 #include <cstddef>

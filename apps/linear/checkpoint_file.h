@@ -1,5 +1,5 @@
 // The file of a rank's checkpoint: a head, arrays one after another, and a checksum of all.
-// docs/guides/sparse-linear.md describes the format. Numbers are in the machine's byte order; a machine with
+// apps/linear/README.md describes the format. Numbers are in the machine's byte order; a machine with
 // the other one does not recognize the file.
 //
 // Errors of all members: kIo; kCorrupt for a file that is no checkpoint, or was truncated or changed;

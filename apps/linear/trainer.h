@@ -22,7 +22,7 @@
 namespace deltawire::linear {
 
 // The default rates of an optimizer: within 1 % of the minimum of most objectives with L2 1e-4 and features
-// around 1 (docs/guides/sparse-linear.md has the figures).
+// around 1 (apps/linear/README.md has the figures).
 struct Rates {
   double learning_rate = 0;
   double decay = 0;  // TrainSettings::rate_decay

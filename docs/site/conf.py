@@ -31,6 +31,7 @@ include_patterns = [
     "docs/*.md",
     "docs/**/*.md",
     "examples/README.md",
+    "apps/linear/README.md",
     "src/codecs/**/spec.md",
     "tests/traces/README.md",
 ]

@@ -1,1 +1,1 @@
-"""Recordings of real gradients: small programs that train and record (docs/guides/traces.md)."""
+"""Recordings of real gradients: small programs that train and record (docs/reference/traces.md)."""

@@ -3,7 +3,7 @@
     python -m lab.traces all --size small --out tests/traces     the pack of tests/traces
     python -m lab.traces lenet5 --record 1-200 --out out/traces  every step of one training
 
-Each training leaves a trace (docs/guides/traces.md) in OUT/NAME-OPTIMIZER. All but lenet5, whose
+Each training leaves a trace (docs/reference/traces.md) in OUT/NAME-OPTIMIZER. All but lenet5, whose
 images come from Debian's package dataset-fashion-mnist, read the folder that DELTAWIRE_DATA names.
 One thread; the same command gives the same bytes on the same machine and version of PyTorch.
 """

@@ -1,4 +1,4 @@
-"""The arrays of a trace (docs/guides/traces.md): .npy files, or .dw files that lost nothing."""
+"""The arrays of a trace (docs/reference/traces.md): .npy files, or .dw files that lost nothing."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Reading traces: folders of recorded gradients (docs/guides/traces.md)."""
+"""Reading traces: folders of recorded gradients (docs/reference/traces.md)."""
 
 import dataclasses
 import json
@@ -139,7 +139,7 @@ class Trace:
 
 
 def read_trace(folder: str | os.PathLike) -> Trace:
-    """Opens a trace (docs/guides/traces.md); checks trace.json now, arrays as they are read::
+    """Opens a trace (docs/reference/traces.md); checks trace.json now, arrays as they are read::
 
         for step in deltawire.read_trace("trace/"):
             for gradient in step.gradients: ...
@@ -169,7 +169,7 @@ def read_trace(folder: str | os.PathLike) -> Trace:
 
 
 class _PageError(ValueError):
-    """A rule of docs/guides/traces.md that a trace.json breaks."""
+    """A rule of docs/reference/traces.md that a trace.json breaks."""
 
 
 def _no_name_twice(members: list[tuple[str, object]]) -> dict:

@@ -1,4 +1,4 @@
-"""What `deltawire train linear` says when something fails; sparse-linear.md has the table.
+"""What `deltawire train linear` says when something fails; apps/linear/README.md has the table.
 Bad rows and bad options are in test_train.py, checkpoints in test_train_resume.py."""
 
 import json

@@ -1,4 +1,4 @@
-"""Small traces, as docs/guides/traces.md says."""
+"""Small traces, as docs/reference/traces.md says."""
 
 import json
 from pathlib import Path

@@ -26,8 +26,9 @@ class Block:
 
 
 def users_pages() -> list[Path]:
-    """README, docs/ and the list of examples."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples/README.md"]
+    """README, docs/, and the pages of examples and of sparse linear models."""
+    more = [ROOT / "examples/README.md", ROOT / "apps/linear/README.md"]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *more]
 
 
 def all_pages() -> list[Path]:

@@ -99,7 +99,7 @@ def _run_python(blocks, folder, pipe):
     os.chdir(folder)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
     for block in blocks:
-        if block.page != "docs/guides/traces.md" or "trace(model" in block.text:
+        if block.page != "docs/reference/traces.md" or "trace(model" in block.text:
             place = {}
             exec(_PRELUDE, place)
         exec(compile(block.text, block.place, "exec"), place)

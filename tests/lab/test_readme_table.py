@@ -91,7 +91,7 @@ def test_the_rows_have_the_optimizers_that_the_demo_gives_them():
     assert [own_optimizer(row, settings) for row in methods.METHODS if row.late] == [
         ", momentum 0, rate x 5"
     ]
-    for page in ("results/training.md", "start/choose-a-codec.md", "guides/reading-the-report.md"):
+    for page in ("results/training.md", "start/choose-a-codec.md"):
         text = " ".join((readme.REPOSITORY / "docs" / page).read_text().split())
         assert re.search("momentum 0,? (and|rate x) (5|five)", text), page
     for codec in late_codecs._LATE:

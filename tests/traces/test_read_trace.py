@@ -1,4 +1,4 @@
-"""Traces as docs/guides/traces.md has them: what is written comes back to the bit."""
+"""Traces as docs/reference/traces.md has them: what is written comes back to the bit."""
 
 import errno
 import os

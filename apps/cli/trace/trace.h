@@ -1,4 +1,4 @@
-// Traces: recorded gradients in a folder, listed in its trace.json. docs/guides/traces.md is the
+// Traces: recorded gradients in a folder, listed in its trace.json. docs/reference/traces.md is the
 // specification.
 #pragma once
 

@@ -112,7 +112,7 @@ Outcome<Gradient> read_gradient(const Trace& trace, const TraceTensor& tensor, c
 Outcome<Trace> open_trace(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
-    return failed(folder + ": is no folder; a trace is one, with a trace.json in it (docs/guides/traces.md)");
+    return failed(folder + ": is no folder; a trace is one, with a trace.json in it (docs/reference/traces.md)");
   }
   if (!std::filesystem::exists(std::filesystem::path(folder) / kContents, error)) {
     return failed(folder + ": has no trace.json; it is no trace, or its recording was broken off");

@@ -1,5 +1,5 @@
 """trace(): records the gradients of a training run in a folder, for `deltawire.read_trace` and the
-command-line tools (docs/guides/traces.md)."""
+command-line tools (docs/reference/traces.md)."""
 
 import logging
 import math

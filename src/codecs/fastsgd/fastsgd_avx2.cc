@@ -1,13 +1,14 @@
-// Encoding for AVX2.
+// Kernels for AVX2.
+#include "codecs/fastsgd/fastsgd_avx2.h"
+
 #include <cstddef>
 #include <cstdint>
 
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "codecs/fastsgd/fastsgd_encode_ops.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/fastsgd/fastsgd_streams_avx2.h"
+#include "codecs/fastsgd/fastsgd_vectors_ops.h"
 #include "codecs/kernels/compaction_avx2.h"
 #include "codecs/kernels/logarithm.h"
 
@@ -17,10 +18,6 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 namespace {
 
 constexpr std::uint32_t kLanes = 8;
-
-__m256i all_of(std::uint32_t value) noexcept {
-  return _mm256_set1_epi32(static_cast<int>(value));
-}
 
 // All bits of the lanes below `count`.
 __m256i first_lanes(std::uint32_t count) noexcept {
@@ -218,6 +215,14 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
     range.highest = high[i] > range.highest ? high[i] : range.highest;
   }
   return range;
+}
+
+void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale) {
+  fill_values(values, rules, head, scale);
+}
+
+void read_values(ValueStream& values, std::uint32_t count, float* out) {
+  read_one_by_one(values, count, out);
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "codecs/codec_testing.h"
 #include "codecs/gcomp/gcomp_ops.h"
-#include "codecs/gcomp/gcomp_testing.h"
 
 namespace deltawire::gcomp_bytes_test {
 namespace {
@@ -22,14 +22,22 @@ using testing::one_chunk;
 using testing::to_ints;
 using Ints = std::vector<int>;
 
+// Encodes `values` with `significance`, one number for each of them, or none at all.
+testing::Encoded encode_significant(const Codec& codec, const std::vector<float>& values,
+                                    const std::vector<float>& significance) {
+  TensorView part{values.data(), values.size(), DType::kF32};
+  part.significance = significance.empty() ? nullptr : significance.data();
+  return *testing::encode_view(codec, part);
+}
+
 Ints coded(std::string_view spec, const std::vector<float>& values,
            const std::vector<float>& significance = {}) {
-  return to_ints(testing::encode_significant(*codec_of(spec), values, significance).payload);
+  return to_ints(encode_significant(*codec_of(spec), values, significance).payload);
 }
 
 std::uint64_t coded_bytes(std::string_view spec, const std::vector<float>& values,
                           const std::vector<float>& significance = {}) {
-  return testing::encode_significant(*codec_of(spec), values, significance).payload.size();
+  return encode_significant(*codec_of(spec), values, significance).payload.size();
 }
 
 std::vector<float> random_patterns(std::size_t count, std::uint64_t seed) {
@@ -624,7 +632,7 @@ TEST(GcompRefusals, FlippedBitsAndCutsOfLargeParts) {
   for (std::size_t i = 32768; i < 65536; ++i) values[i] = 0;
   const auto codec = codec_of("gcomp");
   for (const auto& weights : {std::vector<float>{}, significance}) {
-    const auto part = testing::encode_significant(*codec, values, weights);
+    const auto part = encode_significant(*codec, values, weights);
     for (int round = 0; round < 400; ++round) {
       testing::Encoded broken = part;
       // Most of them where table, index and lanes are.

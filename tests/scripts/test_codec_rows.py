@@ -20,6 +20,15 @@ def compiled_again() -> list[str]:
     return listed[1].split()
 
 
+def test_what_is_compiled_again_with_vbmi_asks_for_it() -> None:
+    asking = {
+        path.parent.name
+        for path in CODECS.rglob("*_avx512.*")
+        if "__AVX512VBMI" in path.read_text()
+    }
+    assert sorted(asking) == sorted(compiled_again())
+
+
 def test_targets_are_those_that_have_files() -> None:
     for folder in {path.parent for path in CODECS.rglob("*_ref.cc")}:
         names = {path.stem.rpartition("_")[2] for path in folder.glob("*_*.cc")}

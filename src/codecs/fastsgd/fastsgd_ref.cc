@@ -210,12 +210,7 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarg
   if (head.pairs == 0) return Fault::kNone;
   const ChunkStreams streams = streams_of(chunk, head, rules.flag_bits);
   if (streams.are_cut) return Fault::kTruncated;
-  switch (target.sink) {
-    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, streams, target);
-    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, streams, target);
-    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, streams, target);
-    default: return read_pairs<Sink::kNothing>(head, rules, streams, target);
-  }
+  return for_sink(target.sink, [&]<Sink kSink>() { return read_pairs<kSink>(head, rules, streams, target); });
 }
 
 }  // namespace
@@ -251,12 +246,7 @@ Fault place(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& pa
 }  // namespace
 
 Fault place_values(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
-  switch (target.sink) {
-    case Sink::kDense: return place<Sink::kDense>(chunk, rules, target);
-    case Sink::kDenseAdd: return place<Sink::kDenseAdd>(chunk, rules, target);
-    case Sink::kPairs: return place<Sink::kPairs>(chunk, rules, target);
-    default: return place<Sink::kNothing>(chunk, rules, target);
-  }
+  return for_sink(target.sink, [&]<Sink kSink>() { return place<kSink>(chunk, rules, target); });
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

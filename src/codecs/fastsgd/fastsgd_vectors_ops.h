@@ -342,12 +342,7 @@ bool decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarge
 }
 
 bool decode_chunk_for(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
-  switch (target.sink) {
-    case Sink::kDense: return decode_chunk<Sink::kDense>(chunk, rules, target);
-    case Sink::kDenseAdd: return decode_chunk<Sink::kDenseAdd>(chunk, rules, target);
-    case Sink::kPairs: return decode_chunk<Sink::kPairs>(chunk, rules, target);
-    default: return decode_chunk<Sink::kNothing>(chunk, rules, target);
-  }
+  return for_sink(target.sink, [&]<Sink kSink>() { return decode_chunk<kSink>(chunk, rules, target); });
 }
 
 Decoded decode_in_tiles(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
@@ -410,12 +405,7 @@ bool place_tiles(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarge
 }
 
 bool place_tiles_for(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
-  switch (target.sink) {
-    case Sink::kDense: return place_tiles<Sink::kDense>(chunk, rules, target);
-    case Sink::kDenseAdd: return place_tiles<Sink::kDenseAdd>(chunk, rules, target);
-    case Sink::kPairs: return place_tiles<Sink::kPairs>(chunk, rules, target);
-    default: return place_tiles<Sink::kNothing>(chunk, rules, target);
-  }
+  return for_sink(target.sink, [&]<Sink kSink>() { return place_tiles<kSink>(chunk, rules, target); });
 }
 
 Fault place_in_tiles(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {

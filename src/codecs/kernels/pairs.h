@@ -28,6 +28,17 @@ struct PairTarget {
   std::uint64_t least_key = 0;  // the next key must be at least this
 };
 
+// Calls `call` with the sink as its template's argument.
+template <class Call>
+[[gnu::always_inline]] inline auto for_sink(Sink sink, const Call& call) noexcept {
+  switch (sink) {
+    case Sink::kDense: return call.template operator()<Sink::kDense>();
+    case Sink::kDenseAdd: return call.template operator()<Sink::kDenseAdd>();
+    case Sink::kPairs: return call.template operator()<Sink::kPairs>();
+    default: return call.template operator()<Sink::kNothing>();
+  }
+}
+
 // Hands out the next pair. REQUIRES: key < target.dimension; of kPairs, pairs < capacity.
 template <Sink kSink>
 [[gnu::always_inline]] inline void put_pair(std::uint64_t key, float value, PairTarget& target) noexcept {

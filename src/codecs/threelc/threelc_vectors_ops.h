@@ -284,6 +284,16 @@ enum class Into : std::uint8_t { kSlot, kPastCaches, kSum };
   return target.streamed && lines ? Into::kPastCaches : Into::kSlot;
 }
 
+// Calls `call` with how values get to the slot as its template's argument.
+template <class Call>
+[[gnu::always_inline]] inline auto for_into(const DecodeTarget& target, const Call& call) noexcept {
+  switch (into_of(target)) {
+    case Into::kPastCaches: return call.template operator()<Into::kPastCaches>();
+    case Into::kSum: return call.template operator()<Into::kSum>();
+    default: return call.template operator()<Into::kSlot>();
+  }
+}
+
 // Whether so few digits aren't 0 that they are better looked for one by one.
 [[gnu::always_inline]] inline bool sparse(std::uint32_t nonzeros, std::uint32_t count) noexcept {
   return nonzeros <= count / 64;

@@ -116,14 +116,14 @@ std::uint32_t value_bytes(const Head& head) noexcept {
   return (head.pairs * (head.code_bits + 1) + 7) / 8;
 }
 
-// By which kernels such chunks are coded.
+// The kernels that code such chunks.
 struct PositionKeys {
   const Kernels& kernels;
   const sparse::Kernels& positions;
 };
 
-// Bytes that the chunks of up to `pairs` pairs can take in addition to their values; more than there can be
-// where such a part has no form. REQUIRES: pairs <= elements, elements > 0.
+// The most bytes that chunks of up to `pairs` pairs take in addition to their values. A part too large for
+// this form gets a bound that no buffer has. REQUIRES: pairs <= elements, elements > 0.
 std::uint64_t position_bytes_bound(std::uint64_t pairs, std::uint64_t elements) noexcept {
   if (elements > sparse::kMaxElements) return std::numeric_limits<std::uint64_t>::max();
   if (pairs == 0) return kLeastBytes;
@@ -141,7 +141,7 @@ std::uint32_t write_position_chunk(const PositionKeys& form, const ChunkPairs& c
   return static_cast<std::uint32_t>(end - out.data());
 }
 
-// What can be said of a chunk without a look at its keys.
+// What a chunk says before its keys are decoded.
 struct PositionChunk {
   Head head;  // its pairs, base and code bits
   ChunkBytes positions;
@@ -166,7 +166,7 @@ Fault read_position_chunk(const ChunkBytes& chunk, bool is_first, bool is_last,
   return Fault::kNone;
 }
 
-// Keys of a chunk, on their way to their values.
+// A chunk's keys, decoded before its values.
 using Keys = std::array<std::uint32_t, kChunkPairs>;
 
 Status decode_position_chunk(const PositionKeys& form, const PositionChunk& read, std::size_t number,
@@ -325,7 +325,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
     return ceil_div(std::min(few, many), 8);
   }
 
-  // The sum in float32, as it goes on the wire and everything is computed from.
+  // The sum in float32: it is sent, and everything is computed from it.
   static Result<float> rounded_sum(double sum) {
     if (!std::isfinite(sum)) return not_finite();
     const auto rounded = static_cast<float>(sum);

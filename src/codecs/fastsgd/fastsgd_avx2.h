@@ -15,15 +15,15 @@
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
-// Keys out of flags and gaps, in three steps: flags become masks; masks say where gaps lie in the stream,
-// which none waits for that follows; and gaps are added up.
+// Keys are read in three steps: flags become masks; masks say where each gap lies, so that no gap waits for
+// the one before it; and gaps are added up.
 namespace {
 
-constexpr std::uint32_t kGaps = 16;        // that are looked at together, and their flags
-constexpr std::uint64_t kFlagsBytes = 16;  // that are read at a time
-constexpr std::uint64_t kPeekBytes = 9;    // of gaps
+constexpr std::uint32_t kGaps = 16;        // handled together, with their flags
+constexpr std::uint64_t kFlagsBytes = 16;  // read at a time
+constexpr std::uint64_t kPeekBytes = 9;    // read for a gap
 
-// Where 16 flags lie in their bytes, two of which have all of one.
+// Where 16 flags lie in their bytes; each lies within two.
 struct FlagPlaces {
   alignas(32) std::uint8_t bytes[32] = {};
   alignas(32) std::uint16_t factors[16] = {};  // bring the flag to the top of the 16 bits
@@ -125,8 +125,8 @@ void look_up(const GapStream& stream, const std::byte* flags, std::uint32_t coun
   }
 }
 
-// Takes the gaps of `count` masks out of the stream, as many as a word has together; returns the position
-// behind them. `kIsSplit`: they may be more than the 57 bits that a load has for sure.
+// Reads the gaps of `count` masks, a word of them at a time; returns the position behind them. `kIsSplit`: a
+// word of them may exceed the 57 bits that one load is sure to hold.
 template <bool kIsSplit, class Number>
 [[gnu::always_inline]] inline std::uint64_t take(const std::byte* from, std::uint64_t position,
                                                  std::uint32_t count, Gaps<Number>& tile) noexcept {
@@ -144,7 +144,7 @@ template <bool kIsSplit, class Number>
   return position;
 }
 
-// What is wrong with flags, or not, and what the gaps have in common.
+// Whether any flag is wrong, and the union of the gaps' bits.
 struct Findings {
   __m256i wrong = _mm256_setzero_si256();
   __m256i all = _mm256_setzero_si256();
@@ -216,7 +216,7 @@ void read(KeyRun& run) noexcept {
   const std::byte* from = readable_flags.of(flags.at + flags.position / 8, end,
                                             std::uint64_t{run.count} * kFlagBits / 8 + kFlagsBytes);
   look_up<kFlagBits>(stream, from, run.count, tile);
-  // Behind the last flag, nothing is taken and nothing is wrong.
+  // Behind the last flag nothing is read, and nothing is wrong.
   std::memset(tile.masks + run.count, 0, kGaps * sizeof(Number));
   const std::uint32_t whole = (run.count + kGaps - 1) / kGaps * kGaps;
   for (std::uint32_t i = run.count; i < whole; ++i) tile.least[i] = 0;
@@ -270,7 +270,7 @@ Fault place_values(const KeyedValues& chunk, const DecodeRules& rules, DecodeTar
   return place_in_tiles(chunk, rules, target);
 }
 
-// Values by a look into their table each.
+// Reading values, which are looked up one by one.
 
 // The numbers of a tile, with room for a whole vector behind the last.
 struct Numbers {
@@ -338,25 +338,24 @@ struct Numbers {
   }
 };
 
-// Looks up one by one: that takes less time than vectors that gather.
+// Looks values up one by one, which takes less time than gather instructions.
 [[gnu::always_inline]] inline void read_one_by_one(ValueStream& values, std::uint32_t count,
                                                    float* out) noexcept {
   const unsigned bits = values.code_bits + 1;
   Numbers numbers;
   numbers.read(values.stream, bits, count);
-  // Behind the last number its like, which changes no extent.
+  // The rest of the vector repeats the last number, so that the range of codes stays the same.
   for (std::uint32_t i = 0; i < Numbers::kLanes; ++i) numbers.at[count + i] = numbers.at[count - 1];
   numbers.find_extent(count, values);
   put_values(*values.tables, numbers.at, count, out);
   values.stream.position += std::uint64_t{count} * bits;
 }
 
-// Writing. Values: eight of a width are as many bytes, so that none waits for where the one before ended.
-// Gaps: flags and masks of sixteen at a time; of four the bits are taken out by their masks at once, and
-// appended.
+// Writing. Eight values of n bits fill n bytes, so that no value waits for where the one before ended. Flags
+// and masks are made for sixteen gaps at a time; one instruction packs the bits of a word of gaps.
 namespace {
 
-constexpr std::uint32_t kValues = 8;  // that are written together
+constexpr std::uint32_t kValues = 8;  // written together
 
 // Eight numbers of code_bits + 1 bits each, still in 16 bits.
 __m128i numbers_of(const ChunkPairs& chunk, std::uint32_t at, unsigned code_bits) noexcept {
@@ -450,8 +449,8 @@ __m256i short_gaps(const std::uint32_t* keys) noexcept {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(gaps_behind(keys), gaps_behind(keys + 8)), 0xD8);
 }
 
-// Flags and masks of gaps. `least`: the smallest gap that needs a flag or one above it; no gap is as large as
-// that of a flag that none needs.
+// Flags and masks of gaps. `least`: the smallest gap that needs a flag or one above it; for a flag that no
+// gap needs, larger than any gap.
 template <unsigned kFlagBits>
 struct FlagFinder {
   static constexpr unsigned kHigher = (1U << kFlagBits) - 1;

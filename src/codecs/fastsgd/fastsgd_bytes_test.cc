@@ -474,8 +474,8 @@ TEST(FastsgdBytes, TheSumOfManyIsTheSpecs) {
   }
 }
 
-// The guess hangs on a sample; the code that is found does not.
-// All are wanted, and one of them is below every code: the code is that of the smallest that has one.
+// The guess depends on a sample; the code that is found does not.
+// All values are wanted, but one is below every code: the smallest value that has a code decides.
 TEST(FastsgdBytes, TheCodeForAllIsThatOfTheSmallestSent) {
   const std::vector<double> powers{1, 2, 4, 8};
   const fastsgd::CodeScale scale{2, powers.data()};

@@ -237,7 +237,7 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
     quantize_eight(quantizer, pairs.values + i, codes_of_pairs + i, extent);
   }
   if (i < pairs.pairs) {
-    // Behind the last value its like, which changes no extent.
+    // The rest of the vector repeats the last value, so that the range of codes stays the same.
     float last[kTogether];
     for (std::uint32_t k = 0; k < kTogether; ++k) {
       last[k] = pairs.values[i + k < pairs.pairs ? i + k : pairs.pairs - 1];
@@ -589,7 +589,7 @@ void read_keys(KeyRun& run) {
   for_flag_bits(run.gaps->flag_bits, [&]<unsigned kFlagBits>() { read<kFlagBits>(run); });
 }
 
-// Values by a look into their table each. Eight numbers of a width are as many bytes.
+// Values are looked up one by one. Eight numbers of n bits fill n bytes.
 namespace {
 
 constexpr std::uint64_t kValuePeekBytes = 16;

@@ -1,5 +1,5 @@
-// The table of kernels, and those that every target compiles from here: the sum and the threshold, which look
-// at all values, and a chunk's head.
+// The table of kernels, and those that every target compiles from here: sums and counts over all values, and
+// a chunk's head.
 #include <cstddef>
 #include <cstdint>
 
@@ -22,8 +22,8 @@ constexpr unsigned kMantissaBits = 23;
 constexpr unsigned kMantissaBitsOfDouble = 52;
 constexpr std::uint64_t kInfinityBitsOfDouble = 0x7FF0000000000000;
 
-// What a block's magnitudes are counted in: of the largest, 2^e <= m < 2^(e + 1), they are whole numbers of
-// 2^(e - 29). Two factors make one of a magnitude, as one alone may be beyond float32.
+// The unit in which a block's magnitudes are counted: 2^(e - 29), where the largest magnitude m has
+// 2^e <= m < 2^(e + 1). A magnitude is multiplied by two factors, as one alone may be beyond float32.
 struct Unit {
   static constexpr std::uint32_t kBits = 29;  // of the largest, behind its first
   static constexpr std::uint32_t kBias = 127;
@@ -51,8 +51,8 @@ struct Unit {
   }
 };
 
-// Extremes of magnitudes, as signed numbers, which every instruction set compares. The least is found less
-// one, where 0 becomes the largest number.
+// Extremes of magnitudes, as signed numbers, which every instruction set compares. One is subtracted before
+// the least is sought, so that 0 becomes the largest number.
 struct Extremes {
   std::int32_t largest = 0;
   std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);

@@ -1,6 +1,5 @@
-// What vector kernels share. They encode 64 values at a time, and decode pairs in tiles, without a check for
-// each. What is odd is seen when a chunk is done, and left to the reference, from the chunk's beginning: it
-// finds what is wrong.
+// What vector kernels share. They encode 64 values at a time, and decode pairs in tiles, without checking
+// each pair. A chunk that turns out to be invalid is decoded again by the reference, which finds the fault.
 #pragma once
 
 #include <cstddef>
@@ -87,7 +86,7 @@ template <class Vectors>
                                    : collect_chunk<false, false, Vectors>(input, at, cut, staging);
 }
 
-// Codes that are guessed: what is done one by one.
+// Guessed codes: the doubtful ones are decided one by one.
 
 // Some values whose codes are guessed.
 template <unsigned kLanes>
@@ -97,7 +96,7 @@ struct Guesses {
   alignas(32) std::int32_t near[kLanes];  // the whole number nearest to the logarithm
 };
 
-// Compares those of the mask with their thresholds, which decide.
+// Decides the codes in the mask by comparing with their thresholds.
 template <unsigned kLanes>
 [[gnu::always_inline]] inline void decide(const Codebook& book, std::uint32_t mask,
                                           Guesses<kLanes>& guesses) noexcept {
@@ -168,8 +167,8 @@ class WordAppender {
 
 // Keys.
 
-// What must be readable of a stream and what is behind it: copied to where it is, with zeros behind it, if it
-// lies too near to the chunk's end.
+// Bytes of a stream that a kernel reads at once: in place, or in a copy padded with zeros where they would
+// reach past the chunk's end.
 template <std::uint64_t kBytes>
 struct Readable {
   std::byte copy[kBytes];
@@ -195,13 +194,13 @@ struct Readable {
   }
 }
 
-// Keys in a row: nothing is written of gaps of 0.
+// Consecutive keys: gaps of 0 take no bits.
 [[gnu::always_inline]] inline void follow_on(KeyRun& run) noexcept {
   for (std::uint32_t i = 0; i < run.count; ++i) run.keys[i] = static_cast<std::uint32_t>(run.key + 1 + i);
   run.key += run.count;
 }
 
-// What a chunk's numbers stand for, as a table.
+// The table of a chunk's values.
 
 // Values of the codes from the chunk's base on, as far as they are allowed, and behind them the same with the
 // other sign: a number is a code below its sign.
@@ -221,8 +220,8 @@ struct Readable {
   }
 }
 
-// What `count` numbers stand for, and one behind them. Two make a word: a store for each would take as long
-// as all the rest.
+// The values of `count` numbers, and of one behind them. Two make a word: one store each would take as long
+// as everything else.
 [[gnu::always_inline]] inline void put_values(const ValueTables& tables, const std::uint16_t* numbers,
                                               std::uint32_t count, float* out) noexcept {
   for (std::uint32_t i = 0; i < count; i += 2) {
@@ -251,7 +250,7 @@ struct ChunkReader {
 
   Head head{};
   std::uint64_t key = 0;     // the first of the next tile
-  std::uint64_t behind = 0;  // where in the target the pairs go: so many are before them
+  std::uint64_t behind = 0;  // pairs in the target before this chunk's
   std::uint32_t done = 0;
   GapStream gaps;
   ValueStream values{};
@@ -262,7 +261,7 @@ struct ChunkReader {
   ChunkReader(const ChunkBytes& chunk, const Head& head_of_chunk, const DecodeRules& rules) noexcept
       : head(head_of_chunk), key(head.first_key), gaps{streams_of(chunk, head, rules.flag_bits)} {}
 
-  // Whether the chunk is one for vectors, and can be read.
+  // Whether vectors can decode the chunk.
   bool open(const DecodeRules& rules, const DecodeTarget& target) noexcept {
     behind = target.pairs;
     if (gaps.streams.are_cut || key < target.least_key || key >= target.dimension) return false;
@@ -275,13 +274,13 @@ struct ChunkReader {
     return true;
   }
 
-  // Decodes the next tile; false if a key is outside the tensor, or that is seen in the next.
+  // Decodes the next tile; false if a key lies outside the tensor, be it the first of the tile after.
   bool next(DecodeTarget& target) noexcept {
     Tile& tile = tiles[now];
     const std::uint32_t left = head.pairs - done;
     tile.pairs = left < kTile ? left : kTile;
-    // One key more than pairs are read, the first of the next tile. Where there is one they all go where they
-    // belong.
+    // One key more than the tile's pairs is read, the first of the next tile. Before the last tile, pairs are
+    // written straight to their place.
     const bool is_direct = kSink == Sink::kPairs && left > kTile;
     std::uint32_t* const keys = is_direct ? target.keys + behind + done : tile.keys;
     float* const places = is_direct ? target.values + behind + done : tile.values;
@@ -314,7 +313,7 @@ struct ChunkReader {
     }
   }
 
-  // Whether all was as it must be.
+  // Whether the chunk was valid.
   bool close(DecodeTarget& target) noexcept {
     if constexpr (kScattered) put(tiles[1 - now], target);
     const bool good_values = values.lowest == 0 && values.highest < values.allowed &&
@@ -353,7 +352,7 @@ Decoded decode_in_tiles(const ChunkRow& row, const DecodeRules& rules, DecodeTar
     const ChunkBytes& chunk = row.at[decoded.chunks];
     const DecodeTarget before = target;
     if (decode_chunk_for(chunk, rules, target)) continue;
-    // Something is wrong, or the chunk is none for vectors: in that case nothing has been written.
+    // The chunk is invalid, or not one for vectors; then nothing has been written.
     target = before;
     decoded.fault = kernels_for(TargetId::kReference).decode({&chunk, 1}, rules, target).fault;
     if (decoded.fault != Fault::kNone) break;

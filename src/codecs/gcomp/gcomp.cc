@@ -216,7 +216,7 @@ Values block_of(const Values& chunk, std::uint32_t block) noexcept {
   return values;
 }
 
-// What stands before the blocks of a chunk.
+// The bytes before a chunk's blocks.
 struct Prologue {
   std::byte bytes[kMaxHeadBytes];
   std::uint32_t size = 0;
@@ -230,7 +230,7 @@ void write_prologue(const TableChoice& choice, const Rule& rule, Prologue& prolo
   prologue.size = 1 + write_table(choice, whole, prologue.bytes + 1);
 }
 
-// Everything that coding the blocks of a chunk needs.
+// What coding the blocks of a chunk needs.
 struct Coder {
   const Kernels& kernels;
   const Values& chunk;
@@ -271,7 +271,7 @@ void write_coded(const std::byte* block, std::uint32_t stream_bytes, std::uint32
   copy_cached(to, block, bytes - kCodedHeadBytes);
 }
 
-// A block on its way to its place in a chunk.
+// A coded block, before it is written to its place in the chunk.
 struct Block {
   EncodedBlock coded;
   const std::byte* place = nullptr;  // where its stream and lanes are
@@ -307,7 +307,7 @@ std::uint32_t sum_of(const Block& block, const std::byte* out) noexcept {
   return crc32c({block.place, block.bytes - kCodedHeadBytes}, crc32c({out, kCodedHeadBytes}));
 }
 
-// A chunk of one block: written whole as what is smallest.
+// A chunk of one block, written in the smallest mode.
 std::uint32_t write_single(const Coder& coder, std::byte* out) noexcept {
   const std::uint32_t count = coder.chunk.count;
   std::byte* const block = codes_place(coder.exec);
@@ -327,9 +327,9 @@ std::uint32_t write_single(const Coder& coder, std::byte* out) noexcept {
   return coder.prologue.size + bytes;
 }
 
-// What becomes of a chunk whose blocks, written behind `prologue`, are all zeros or stored, and which needs
-// no table therefore: all zeros are one byte, stored blocks alone are stored values, and of a mixture the
-// index stays, behind the shortest table that there is. Returns the chunk's bytes.
+// Rewrites a chunk whose blocks, written behind `prologue`, are all zeros or stored, so that it needs no
+// table: only zeros become one byte, only stored blocks become stored values, and a mixture keeps its index
+// behind the shortest valid table. Returns the chunk's bytes.
 std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uint32_t stored, std::byte* out,
                          std::uint32_t bytes) noexcept {
   const std::uint32_t blocks = block_count(count);
@@ -353,14 +353,14 @@ std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uin
   return 1 + count * kValueBytes;
 }
 
-// Where a block is coded that belongs at `at`: right there, if kernels have the room that they need, unless
-// it must go past the caches.
+// Where a block that belongs at `at` is coded: in place, if kernels have room there and the bytes need not go
+// past the caches.
 std::byte* place_of(const Coder& coder, std::byte* at, const std::byte* end) noexcept {
   const bool has_room = static_cast<std::size_t>(end - at) >= kCodedHeadBytes + kBlockRoom;
   return has_room && !coder.chunk.streamed ? at + kCodedHeadBytes : codes_place(coder.exec);
 }
 
-// The blocks of a chunk, side by side.
+// The blocks of a chunk.
 struct BlockRow {
   Block at[kMaxBlocks];
   std::uint32_t count = 0;
@@ -469,7 +469,7 @@ Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeT
   return Fault::kNone;
 }
 
-// Codes and mantissas share a block's stream, and what is what can't be told without decoding it.
+// Codes and mantissas share a block's stream; only decoding could tell them apart.
 void describe_block(const ChunkBytes& block, std::uint32_t count, bool whole,
                     std::vector<Section>& sections) {
   add_section(sections, "heads", 8);
@@ -579,8 +579,7 @@ class Gcomp final : public Codec {
     const float* significance = part.view.significance;
     float* const residual = residual_in_place(part);
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
-    // What is short is in the cache when the frame sums it, too, which then needn't add the chunk's number to
-    // a sum.
+    // A short part is still in the cache when the frame sums it.
     const bool sums = !out.chunk_sums.empty() && part.count > kBlockElements;
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {

@@ -239,7 +239,7 @@ bool sampled(std::size_t i, std::size_t count) {
   return line == ((std::size_t{group} << p) + (std::uint64_t{hash} << p >> 32));
 }
 
-// Of a block that nothing can be gained from, kernels write more than its values before that is known.
+// For an incompressible block, kernels write more than its values before they know.
 TEST(GcompBytes, BlocksAreCodedWithinThePayload) {
   // Promising by its sample alone.
   std::vector<float> values = random_patterns(2 * 32768, 5);
@@ -379,7 +379,7 @@ Ints joined(std::initializer_list<Ints> pieces) {
   return all;
 }
 
-// Of exponent 127 and zeros, one bit each: zero is 0, exponent 127 is 1. In whole chunks, and in cut ones.
+// Exponent 127 and zeros, one bit each: zero is 0, exponent 127 is 1. In whole chunks, and in cut ones.
 const Ints kTable = {0x10, 0, 1, 1, 127, 1};
 const Ints kCutTable = {0x10, 1, 1, 127, 1};
 // A coded block with this stream and these lanes.
@@ -426,7 +426,7 @@ TEST(GcompRefusals, OwnTable) {
   EXPECT_EQ(table({0x10, 0, 1, 1, 127, 1}), kAccepted);
   EXPECT_EQ(table({0x11, 0, 0}), kAccepted);                                // escape and zero, no exponents
   EXPECT_EQ(table({0x10, 1, 0}), kAccepted);                                // zero and tiny
-  EXPECT_EQ(table({0x10, 0x11, 0}), ErrorCode::kCorrupt);                   // something beside tiny
+  EXPECT_EQ(table({0x10, 0x11, 0}), ErrorCode::kCorrupt);                   // something besides tiny
   EXPECT_EQ(table({0x10, 0, 1, 1, 255, 1}), kAccepted);                     // NaN and Inf
   EXPECT_EQ(table({0x10, 0, 1, 1, 0, 1}), ErrorCode::kCorrupt);             // exponent 0 isn't in a window
   EXPECT_EQ(table({0x11, 0, 1, 0, 127}), ErrorCode::kCorrupt);              // a window of none
@@ -506,8 +506,8 @@ TEST(GcompRefusals, Block) {
   const auto coded = [&](const Ints& stream, const Ints& lane) { return block(block_with(stream, lane)); };
   EXPECT_EQ(coded({0, 0, 0}, {1, 0, 2, 0}), kAccepted);
   EXPECT_EQ(coded({0, 0}, {1, 0, 2, 0}), ErrorCode::kTruncated);         // 2 bytes of a mantissa
-  EXPECT_EQ(coded({9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);     // a byte that nobody reads
-  EXPECT_EQ(coded({9, 9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);  // a word that nobody reads
+  EXPECT_EQ(coded({9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);     // an unread byte
+  EXPECT_EQ(coded({9, 9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);  // an unread word
   EXPECT_EQ(coded({0, 0, 0}, {1, 0, 0, 0}), ErrorCode::kCorrupt);        // a lane of 0 bits
   EXPECT_EQ(coded({0, 0, 0}, {0xFF, 0xFF, 0, 0}), ErrorCode::kCorrupt);  // 15 bits
   EXPECT_EQ(coded({0, 0, 0}, {0, 0, 0, 0}), ErrorCode::kCorrupt);        // no end bit at all
@@ -565,7 +565,7 @@ TEST(GcompRefusals, Escapes) {
   EXPECT_EQ(escaped({1, 2, 3, 255}), kAccepted);
   EXPECT_EQ(escaped({1, 2, 3, 0}), kAccepted);             // a subnormal
   EXPECT_EQ(escaped({0, 0, 0x80, 0}), kAccepted);          // -0
-  EXPECT_EQ(escaped({0, 0, 0, 0}), ErrorCode::kCorrupt);   // +0 has a symbol of its own
+  EXPECT_EQ(escaped({0, 0, 0, 0}), ErrorCode::kCorrupt);   // +0 has its own symbol
   EXPECT_EQ(escaped({2, 3, 126}), ErrorCode::kTruncated);  // 2 bytes of a mantissa
   EXPECT_EQ(escaped({2, 3, 127}), ErrorCode::kTruncated);  // what is missing comes first
   EXPECT_EQ(escaped({}), ErrorCode::kTruncated);           // no exponent

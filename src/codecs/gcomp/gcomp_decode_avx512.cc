@@ -14,7 +14,7 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
-// Signs and mantissas, and how values are handed over.
+// Signs and mantissas, and writing values.
 
 template <Deliver kDeliver>
 [[gnu::always_inline]] inline void deliver(__m512i bits, __mmask16 present, __m512 scale,
@@ -41,7 +41,7 @@ struct Mantissas {
   __m512i filled;
 };
 
-// False if a lane has no end bit. Where nothing is cut there are none.
+// False if a lane has no end bit. Chunks in which nothing is cut have no such lanes.
 inline bool open_mantissas(const std::byte* states, bool whole, Mantissas& mantissas) noexcept {
   alignas(64) std::uint32_t lanes[kMaxMantissaLanes] = {};
   alignas(64) std::uint32_t filled[kMaxMantissaLanes] = {};
@@ -70,7 +70,7 @@ inline bool open_mantissas(const std::byte* states, bool whole, Mantissas& manti
   return _mm512_sllv_epi32(all, _mm512_sub_epi32(word_bits, width));
 }
 
-// The same where all that isn't zero has 3 bytes.
+// The same where every value but zeros has 3 bytes.
 [[gnu::always_inline]] inline __m512i take_mantissas(__mmask16 some, const std::byte*& at) noexcept {
   at -= popcount(some) * kSignMantissaBytes;
   return _mm512_maskz_expand_epi32(some, three_bytes_to_upper(_mm512_loadu_si512(at)));
@@ -331,8 +331,7 @@ struct Look {
   return look;
 }
 
-// The lanes of a block, 32 in each vector: of a lane the next 16 bits, and as many as `held` of those above
-// them.
+// The lanes of a block, 32 in each vector: the next 16 bits of each lane, and the `held` bits above them.
 struct Lanes {
   [[gnu::always_inline]] static Look look_of(const DecodeTable& table) noexcept { return load_look(table); }
 
@@ -531,7 +530,7 @@ Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Targe
   Stream stream{body.at, body.at + body.stream_bytes};
   Lanes opened;
   if (!open(stream.at, kWhole, opened)) return Fault::kLaneState;
-  Lanes lanes = opened;  // whose address nobody has: it stays in registers, which values written can't change
+  Lanes lanes = opened;  // its address never escapes, so it stays in registers
   const auto look = Lanes::look_of(table);
   const __m512 scale = _mm512_set1_ps(target.scale);
   StreamEnd end;

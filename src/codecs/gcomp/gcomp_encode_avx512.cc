@@ -174,7 +174,7 @@ template <bool kResidual>
   return _mm512_castps_si512(_mm512_add_ps(in, _mm512_maskz_loadu_ps(present, values.residual + at)));
 }
 
-// 32 values from `at` on. kTail: as far as there are so many.
+// 32 values from `at` on. kTail: there may be fewer.
 template <bool kResidual, bool kTail>
 [[gnu::always_inline]] inline Pair pair_of(const Values& values, std::uint32_t at) noexcept {
   Pair pair;

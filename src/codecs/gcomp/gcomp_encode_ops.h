@@ -13,7 +13,7 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 inline constexpr std::uint32_t kLineElements = 16;  // a cache line of float32
 
-// Exponent of a significance above `exponent`, plus 1: of an infinite one as far as can be, of NaN below all.
+// How far a significance's exponent lies above `exponent`, plus 1: kFarDistance for infinity, 0 for NaN.
 [[gnu::always_inline]] inline std::int32_t distance_of(std::uint32_t exponent, float significance) noexcept {
   const std::uint32_t magnitude = bit_cast<std::uint32_t>(significance) & kMagnitudeMask;
   if (magnitude >= kExponentMask) return magnitude == kExponentMask ? kFarDistance : 0;

@@ -16,7 +16,7 @@ struct PairInput {
 
 enum class Sink : std::uint8_t { kNothing, kDense, kDenseAdd, kPairs };
 
-// Where decoded pairs go, and how far the part has come.
+// Where decoded pairs go, and how much of the part is decoded.
 struct PairTarget {
   Sink sink = Sink::kNothing;
   float scale = 1;
@@ -39,7 +39,7 @@ template <class Call>
   }
 }
 
-// Hands out the next pair. REQUIRES: key < target.dimension; of kPairs, pairs < capacity.
+// Puts the next pair into the target. REQUIRES: key < target.dimension; of kPairs, pairs < capacity.
 template <Sink kSink>
 [[gnu::always_inline]] inline void put_pair(std::uint64_t key, float value, PairTarget& target) noexcept {
   if constexpr (kSink == Sink::kDense) target.values[key] = value;

@@ -127,7 +127,7 @@ class Onebit final : public FixedCodec {
 
 // Means of columns: a chunk of means, then the bits.
 
-// Of a column with fewer values the means would take more than a bit a value.
+// In a column with fewer values, means would take more than a bit per value.
 constexpr std::uint64_t kLeastRows = 64;
 constexpr std::uint64_t kCountBytes = 4;
 
@@ -150,7 +150,7 @@ class OnebitColumns final : public Codec {
   std::string spec() const override { return "onebit:means=column"; }
 
  private:
-  // For any shape of so many elements.
+  // For any shape with this many elements.
   Sizes do_sizes(const TensorView& part) const noexcept override {
     if (part.count == 0) return {};
     const std::uint64_t columns = most_columns(part.count);

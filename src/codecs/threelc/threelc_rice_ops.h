@@ -126,7 +126,7 @@ struct Place {
   return low_bits(load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8, stream.bits - bit) == 0;
 }
 
-// The next bits of the stream, inverted: the ones before a code's zero are then zeros to count.
+// The next bits of the stream, inverted, so that the ones before a code's zero become zeros to count.
 class Window {
  public:
   [[gnu::always_inline]] Window(const Stream& stream, std::uint32_t bit) noexcept

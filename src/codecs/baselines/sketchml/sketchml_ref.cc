@@ -220,7 +220,7 @@ std::uint64_t write(const Rules& rules, const Staging& chunk, const Buckets* of_
 
 // Decoding a chunk of hostile bytes.
 
-// A group's keys and its table, wherever the reading of its keys has come to.
+// A group's keys and its table, and how far its keys have been read.
 struct List {
   const std::byte* flags = nullptr;
   const std::byte* gaps = nullptr;
@@ -280,7 +280,7 @@ struct Bytes {
   const std::byte* at;
   std::uint64_t left;
 
-  // The next so many; null where there are fewer.
+  // The next `bytes`; null if fewer are left.
   const std::byte* take(std::uint64_t bytes) noexcept {
     if (bytes > left) return nullptr;
     const std::byte* const taken = at;

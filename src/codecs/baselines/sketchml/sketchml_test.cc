@@ -61,7 +61,7 @@ struct Sign {
   }
 };
 
-// The cell's column, of so many.
+// The cell's column, one of `columns`.
 std::uint32_t column_of(std::uint32_t seed, std::uint32_t key, int row, std::uint32_t columns) {
   const std::uint64_t number = std::uint64_t{key} * 4 + static_cast<std::uint64_t>(row);
   const std::uint64_t drawn = mix(mix(seed + kGolden) + kGolden * (number + 1)) >> 32;

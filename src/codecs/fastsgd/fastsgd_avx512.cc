@@ -24,7 +24,7 @@ __m512i lane_numbers() noexcept {
   return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 
-// Whether none of a row is dropped.
+// Whether every value of a row is sent.
 bool are_all_sent(const float* values, std::uint32_t count, std::uint32_t cut) noexcept {
   const __m512i least = _mm512_set1_epi32(static_cast<int>(cut));
   for (std::uint32_t i = 0; i < count; i += kGroup) {
@@ -134,7 +134,7 @@ Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, 
                                    : collect_chunk<false, false>(input, at, cut, staging);
 }
 
-// A code is a logarithm, rounded up. A polynomial's is good enough for all values but the few next to a
+// A code is a logarithm, rounded up. A polynomial is exact enough for all values but the few close to a
 // threshold, which are compared with it.
 namespace {
 
@@ -234,7 +234,7 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
   for (; i + kLanes <= pairs.pairs; i += kLanes) {
     sixteen(i, 0xFFFF);
     if (i >= ahead) continue;
-    // The next chunk's pairs come while this one's are worked on.
+    // Fetch the next chunk's pairs while this one's are coded.
     prefetch_far(input.in + pairs.next + i);
     prefetch_far(input.keys + pairs.next + i);
   }
@@ -278,7 +278,7 @@ struct Planes {
   }
 };
 
-// Takes 64 numbers of a width out of as many times 8 bytes.
+// Cuts 64 numbers of one width, at most 8 bits, out of 64 bytes.
 struct Cutter {
   __m512i places;  // each eight bytes have eight numbers
   __m512i shifts;
@@ -302,7 +302,7 @@ struct Cutter {
 
 // Stores the values of 64 numbers.
 void store_values(const Planes& planes, __m512i numbers, float* out) noexcept {
-  // Bytes of values come together in lanes of 16, which then lie behind each other.
+  // Interleaving the bytes of values works in lanes of 16, so the lanes are put in order first.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m512i number = _mm512_permutexvar_epi32(order, numbers);
   __m512i bytes[4];

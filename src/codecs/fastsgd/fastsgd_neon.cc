@@ -175,7 +175,7 @@ struct Quantizer {
       const float32x4_t exact = vmulq_f32(vsubq_f32(log_of_sum, log2_of(magnitudes[v])), codes_per_octave);
       near[v] = vcvtnq_s32_f32(exact);
       const float32x4_t distance = vsubq_f32(exact, vcvtq_f32_s32(near[v]));
-      // Those above the next whole number go up.
+      // Those above the nearest whole number go up.
       codes[v] = vsubq_u32(vreinterpretq_u32_s32(near[v]), vcgtzq_f32(distance));
       close[v] = vcaleq_f32(distance, doubtful);
     }
@@ -248,8 +248,8 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
   return {vminvq_u16(extent.lowest), vmaxvq_u16(extent.highest)};
 }
 
-// Values and flags of one width, sixteen bytes of them in a vector, are merged in pairs until words are full.
-// Gaps, whose widths differ, are brought together in twos or fours and appended.
+// Values and flags have one width: vectors of them are merged in pairs until words are full. Gaps differ in
+// width: they are joined in twos or fours and appended.
 namespace {
 
 constexpr std::uint32_t kValues = 8;  // that are written together
@@ -261,7 +261,7 @@ constexpr std::uint32_t kGaps = 16;   // that are looked at together
   return vmlsq_u32(words, vshrq_n_u32(words, 16), vdupq_n_u32((1U << 16) - (1U << bits)));
 }
 
-// The same of words, 2^32 - 2^bits fitting one.
+// The same for words: 2^32 - 2^bits fits into one.
 [[gnu::always_inline]] inline uint64x2_t merged_words(uint32x4_t numbers, unsigned bits) noexcept {
   const uint64x2_t both = vreinterpretq_u64_u32(numbers);
   return vmlsl_u32(both, vshrn_n_u64(both, 32), vdup_n_u32(0U - (1U << bits)));
@@ -290,7 +290,8 @@ class GapWriter {
     lengths_ = vld1q_u8(lengths);
   }
 
-  // Appends sixteen gaps behind keys, of which `count` are there; those behind are 0. Returns their flags.
+  // Appends the sixteen gaps between keys, of which the first `count` count; the others are 0. Returns their
+  // flags.
   template <bool kInFours>
   [[gnu::always_inline]] std::uint64_t put(const std::uint32_t* keys, std::uint32_t count,
                                            WordAppender& out) const noexcept {
@@ -423,8 +424,8 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
                        [&]<unsigned kFlagBits>() { return write_for<kFlagBits>(chunk, key_bits, out); });
 }
 
-// Keys out of flags and gaps, in three steps: flags become lengths; lengths say where gaps lie in the stream,
-// two in what is loaded at a time; and gaps, less the bits that aren't theirs, are added up.
+// Keys are read in three steps: flags become lengths; lengths say where each gap lies, two gaps to a load;
+// and gaps, cleared of the bits behind them, are added up.
 namespace {
 
 constexpr std::uint64_t kFlagsBytes = 16;  // that are read at a time
@@ -439,7 +440,7 @@ struct Lengths {
   alignas(16) std::uint8_t least[kTile];
 };
 
-// Where 16 flags lie in their bytes, two of which have all of one, and how far up.
+// Where 16 flags lie in their bytes, each within two, and at which bit.
 struct FlagPlaces {
   alignas(16) std::uint8_t bytes[2][kGaps] = {};
   alignas(16) std::int16_t down[2][kGaps / 2] = {};
@@ -485,13 +486,13 @@ template <unsigned kFlagBits>
     vst1q_u8(lengths.of + i, vqtbl1q_u8(of, flag));
     vst1q_u8(lengths.least + i, vqtbl1q_u8(least, flag));
   }
-  // Behind the last flag, nothing is taken and nothing is wrong.
+  // Behind the last flag nothing is read, and nothing is wrong.
   const std::uint32_t whole = (count + kGaps - 1) / kGaps * kGaps;
   std::memset(lengths.of + count, 0, whole - count);
   std::memset(lengths.least + count, kNothing, whole - count);
 }
 
-// Takes gaps out of the stream, below bits of those that follow; returns the position behind them.
+// Reads gaps, with bits of the following ones above them; returns the position behind them.
 [[gnu::always_inline]] inline std::uint64_t take(const std::byte* from, std::uint64_t position,
                                                  std::uint32_t count, const Lengths& lengths,
                                                  std::uint32_t* gaps) noexcept {
@@ -517,7 +518,7 @@ template <unsigned kFlagBits>
   words[3] = vreinterpretq_s32_u32(vmovl_high_u16(high));
 }
 
-// Keys of gaps, whose higher bits are dropped.
+// Turns gaps, cleared of higher bits, into keys.
 [[gnu::always_inline]] inline void add_up(const Lengths& lengths, const std::uint32_t* gaps,
                                           std::uint32_t count, std::uint32_t key, GapStream& stream,
                                           std::uint32_t* keys) noexcept {

@@ -171,7 +171,7 @@ void find_places(const DigitMaps& maps, std::uint32_t begin, std::uint32_t end, 
 // Values of digits.
 namespace {
 
-// What values become, on their way to a slot.
+// The values of digits.
 struct Output {
   explicit Output(float value) noexcept
       : plus(_mm512_set1_ps(value)),
@@ -223,7 +223,7 @@ template <Into kInto>
   }
 }
 
-// Full rows of packed bytes. Returns the largest of them.
+// Unpacks full rows. Returns the largest packed byte.
 template <Into kInto>
 std::uint32_t unpack_into(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) noexcept {
   const Output output(target.value);
@@ -320,8 +320,7 @@ std::uint32_t zero_runs(const std::byte* packed, std::uint32_t bytes, std::byte*
 
 #else
 
-// 64 packed bytes at a time: codes are made in place of the zero bytes, and what is left over is squeezed
-// out.
+// 64 packed bytes at a time: codes replace zero bytes in place, and the bytes left over are squeezed out.
 
 namespace {
 

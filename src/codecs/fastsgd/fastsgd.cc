@@ -10,16 +10,17 @@
 #include <limits>
 #include <new>
 
+#include "base/bit_functions.h"
 #include "base/checked.h"
 #include "base/float_environment.h"
-#include "codecs/fastsgd/fastsgd_faults.h"
+#include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/fastsgd/fastsgd_positions.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
 #include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
+#include "codecs/sparse/sparse_part.h"
 
 namespace deltawire::fastsgd {
 
@@ -62,6 +63,152 @@ constexpr CodecInfo info_with(bool error_feedback) {
 
 constexpr CodecInfo kInfo = info_with(false);
 constexpr CodecInfo kInfoWithResidual = info_with(true);
+
+std::string_view fault_text(Fault fault) noexcept {
+  switch (fault) {
+    case Fault::kNone: return "no fault";
+    case Fault::kTruncated: return "the bytes end before the chunk does";
+    case Fault::kTrailingBytes: return "bytes follow a chunk without pairs";
+    case Fault::kPairCount: return "a number of pairs that this chunk can't have";
+    case Fault::kHead: return "more code bits or key bits than there are";
+    case Fault::kCode: return "a code beyond the threshold";
+    case Fault::kCodeRange: return "the codes don't fill the range that the head states";
+    case Fault::kFlag: return "a length flag that isn't the smallest";
+    case Fault::kKeyBits: return "no gap is as long as the head states";
+    case Fault::kKey: return "a key that is out of order or outside the tensor";
+    case Fault::kPadding: return "bits follow the last code or the last key";
+    case Fault::kNoRoom: return "more pairs than the slot has room for: give it room for its dimension";
+  }
+  return "unknown fault";
+}
+
+// The fault of chunk number `chunk` as an error; a Status without one for kNone.
+Status fault_status(Fault fault, std::uint64_t chunk) {
+  return deltawire::fault_status("fastsgd", chunk, fault, fault_text(fault));
+}
+
+// What a chunk's bits are spent on.
+struct ChunkSections {
+  std::uint64_t head = 0;
+  std::uint64_t values = 0;
+  std::uint64_t keys = 0;
+};
+
+// REQUIRES: a decoder has accepted the chunk.
+ChunkSections chunk_sections(const ChunkBytes& chunk) noexcept {
+  Head head;
+  reference::read_head(chunk, true, true, head);
+  if (head.pairs == 0) return {.head = kEmptyHeadBytes * 8, .values = 0, .keys = 0};
+  const std::uint64_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
+  return {.head = kHeadBytes * 8,
+          .values = value_bytes * 8,
+          .keys = (chunk.bytes - kHeadBytes - value_bytes) * 8};
+}
+
+// Chunks whose keys are coded as the sparse codecs code positions (spec.md, section 3.1): keys=auto, which is
+// not the paper's.
+
+constexpr std::uint32_t kCodeBytes = 2;  // the base, and the bits of the rest
+constexpr std::uint32_t kLeastBytes = kCodeBytes + sparse::kEmptyHeadBytes;
+static_assert(kChunkPairs == sparse::kChunkPositions);
+
+std::uint32_t value_bytes(const Head& head) noexcept {
+  return (head.pairs * (head.code_bits + 1) + 7) / 8;
+}
+
+// The kernels that code such chunks.
+struct PositionKeys {
+  const Kernels& kernels;
+  const sparse::Kernels& positions;
+};
+
+// The most bytes that chunks of up to `pairs` pairs take in addition to their values. A part too large for
+// this form gets a bound that no buffer has. REQUIRES: pairs <= elements, elements > 0.
+std::uint64_t position_bytes_bound(std::uint64_t pairs, std::uint64_t elements) noexcept {
+  if (elements > sparse::kMaxElements) return std::numeric_limits<std::uint64_t>::max();
+  if (pairs == 0) return kLeastBytes;
+  return sparse::positions_bound(pairs, elements) + kCodeBytes * ceil_div(pairs, kChunkPairs);
+}
+
+// Writes a chunk; returns its bytes. REQUIRES: the room that position_bytes_bound() and the values ask for.
+std::uint32_t write_position_chunk(const PositionKeys& form, const ChunkPairs& chunk, MutBytes out) {
+  const unsigned code_bits = bit_width(chunk.range.highest - chunk.range.lowest);
+  store_le(out.data(), static_cast<std::uint16_t>(chunk.range.lowest | code_bits << kMaxCodeBits));
+  const std::uint32_t head =
+      kCodeBytes + sparse::write_positions(form.positions, sparse::PositionCode::kShorter,
+                                           {chunk.keys, chunk.pairs}, out.subspan(kCodeBytes));
+  const std::byte* const end = form.kernels.write_values(chunk, code_bits, out.data() + head);
+  return static_cast<std::uint32_t>(end - out.data());
+}
+
+// What a chunk says before its keys are decoded.
+struct PositionChunk {
+  Head head;  // its pairs, base and code bits
+  ChunkBytes positions;
+  BitWindow values;
+};
+
+Fault read_position_chunk(const ChunkBytes& chunk, bool is_first, bool is_last,
+                          PositionChunk& read) noexcept {
+  if (chunk.bytes < kLeastBytes) return Fault::kTruncated;
+  Head& head = read.head;
+  head.pairs = load_le<std::uint16_t>(chunk.at + kCodeBytes + 1);  // behind the code of the positions
+  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
+  if (head.pairs == 0 && !is_first) return Fault::kPairCount;
+  const std::uint32_t codes = load_le<std::uint16_t>(chunk.at);
+  head.base = codes & kMaxCode;
+  head.code_bits = codes >> kMaxCodeBits;
+  if (head.code_bits > kMaxCodeBits || (head.pairs == 0 && codes != 0)) return Fault::kHead;
+  const std::uint32_t values = value_bytes(head);
+  if (values > chunk.bytes - kLeastBytes) return Fault::kTruncated;
+  read.positions = {chunk.at + kCodeBytes, chunk.bytes - kCodeBytes - values};
+  read.values = {chunk.at + chunk.bytes - values, values};
+  return Fault::kNone;
+}
+
+// A chunk's keys, decoded before its values.
+using Keys = std::array<std::uint32_t, kChunkPairs>;
+
+Status decode_position_chunk(const PositionKeys& form, const PositionChunk& read, std::size_t number,
+                             const DecodeRules& rules, DecodeTarget& target, Keys& keys) {
+  const sparse::ChunkContent content = form.positions.decode_chunk(
+      read.positions, target.least_key, {.count = target.dimension, .positions = keys.data()});
+  if (content.fault != sparse::Fault::kNone) {
+    return deltawire::fault_status("fastsgd", number, content.fault, sparse::fault_text(content.fault));
+  }
+  if (target.sink == Sink::kPairs && read.head.pairs > target.capacity - target.pairs) {
+    return fault_status(Fault::kNoRoom, number);
+  }
+  target.least_key = content.next;
+  if (read.head.pairs == 0) return {};
+  return fault_status(form.kernels.place_values({keys.data(), read.head, read.values}, rules, target),
+                      number);
+}
+
+// Decodes all chunks of a part, whose heads have been looked at.
+Status decode_position_chunks(const PositionKeys& form, const PartView& in, const DecodeRules& rules,
+                              DecodeTarget& target) {
+  if (auto ok = sparse::check_count("fastsgd", target.dimension); !ok) return ok;
+  Keys keys;
+  for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+    PositionChunk read;
+    const Fault fault = read_position_chunk(chunk_of(in, i), i == 0, i + 1 == in.chunk_ends.size(), read);
+    if (fault != Fault::kNone) return fault_status(fault, i);
+    if (auto ok = decode_position_chunk(form, read, i, rules, target, keys); !ok) return ok;
+  }
+  return {};
+}
+
+// REQUIRES: a decoder has accepted the chunk.
+ChunkSections position_sections(const PositionKeys& form, const ChunkBytes& chunk) {
+  PositionChunk read;
+  read_position_chunk(chunk, true, true, read);
+  const sparse::ChunkContent content =
+      form.positions.decode_chunk(read.positions, 0, {.count = sparse::kMaxElements});
+  return {.head = std::uint64_t{kCodeBytes + content.head_bytes} * 8,
+          .values = std::uint64_t{value_bytes(read.head)} * 8,
+          .keys = std::uint64_t{read.positions.bytes - content.head_bytes} * 8};
+}
 
 constexpr std::uint32_t kAutoTau = 0;
 
@@ -178,7 +325,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
     return ceil_div(std::min(few, many), 8);
   }
 
-  // The sum in float32, as it goes on the wire and everything is computed from.
+  // The sum in float32: it is sent, and everything is computed from it.
   static Result<float> rounded_sum(double sum) {
     if (!std::isfinite(sum)) return not_finite();
     const auto rounded = static_cast<float>(sum);

@@ -37,7 +37,7 @@ inline constexpr std::uint32_t kSumBlock = 65536;  // elements
 }
 
 // Finds the code of a magnitude: start[bits >> kStartShift] is the smallest L that a magnitude in this range
-// can have, from where a search goes on upwards. Only ranges between the last value and the first are filled.
+// can have, where the search begins. Only ranges between the last value and the first are filled.
 inline constexpr unsigned kStartShift = 18;
 inline constexpr std::uint32_t kStarts = (kInfinityBits >> kStartShift) + 1;
 
@@ -47,7 +47,7 @@ struct Codebook {
   std::uint32_t last = 0;                 // the threshold: smaller magnitudes than its value are dropped
 };
 
-// What kernels may write behind the last of some numbers, so that a vector is stored whole.
+// How many numbers kernels may write behind the last one, so that whole vectors are stored.
 inline constexpr std::uint32_t kVectorSlack = 16;
 
 // Room for the pairs of one chunk on their way to the bytes; arrays of kChunkPairs and kVectorSlack.
@@ -58,7 +58,8 @@ struct Staging {
 };
 inline constexpr std::uint16_t kSignBit = 0x8000;
 
-// The pairs of a chunk that are sent: in their Staging, or in the input itself, where all in a row are sent.
+// The pairs of a chunk that are sent: in their Staging, or in the input itself if none between them is
+// dropped.
 struct Collected {
   const std::uint32_t* keys = nullptr;
   const float* values = nullptr;
@@ -110,12 +111,12 @@ struct GapLengths {
   }
 };
 
-// What a decoder found wrong with a chunk.
+// What is wrong with a chunk.
 enum class Fault : std::uint8_t {
   kNone,
   kTruncated,      // the bytes end before the chunk does
   kTrailingBytes,  // bytes after the last key
-  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or none beside others
+  kPairCount,      // more than kChunkPairs, too few before the last chunk, or none in one of several
   kHead,           // a reserved bit, or more code or key bits than there can be
   kCode,           // a code beyond the threshold, or of value 0
   kCodeRange,      // the smallest code isn't the base, or the largest doesn't need the bits
@@ -326,7 +327,7 @@ void read_values(ValueStream& values, std::uint32_t count, float* out);
 
 }  // namespace DELTAWIRE_TARGET
 
-// Bits from the lowest on. A store always takes 8 bytes, so that no branch hangs on how full the word is:
+// Bits from the lowest on. A store always takes 8 bytes, so that no branch depends on how full the word is:
 // past the end there must be room for kStoreSlack bytes, which sizes() asks for.
 class Appender {
  public:

@@ -1,209 +1,252 @@
-// The table of kernels, and those that every target compiles from here: the sum and the threshold, which look
-// at all values, and a chunk's head.
+// Reference kernels: pairs to a chunk's three streams of bits and back. The sums are in fastsgd_sums_ref.cc.
 #include <cstddef>
 #include <cstdint>
 
 #include "base/bit_functions.h"
+#include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/kernels/magnitude.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
+// Encoding: which values are sent, their codes, and the streams.
+
 namespace {
 
-template <bool kResidual>
-float value_of(const PairInput& input, std::uint64_t i) noexcept {
-  if constexpr (kResidual) return input.in[i] + input.residual[i];
-  return input.in[i];
+constexpr std::uint32_t kGroup = 32;  // values that are looked at together: most groups have nothing to send
+
+// Stages what a group of `count` values from `at` on has to send, behind `pairs` others.
+template <bool kResidual, bool kKeys>
+std::uint32_t collect_group(const PairInput& input, std::uint64_t at, std::uint32_t count, std::uint32_t cut,
+                            const Staging& staging, std::uint32_t pairs) noexcept {
+  float values[kGroup];
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    float x = input.in[at + i];
+    if constexpr (kResidual) x += input.residual[at + i];
+    if constexpr (kResidual) input.left[at + i] = x;
+    values[i] = x;
+    const auto bits = static_cast<std::int32_t>(bit_cast<std::uint32_t>(x) & kMagnitudeMask);
+    kept |= bits >= static_cast<std::int32_t>(cut) ? 1U : 0U;
+  }
+  if (kept == 0) return pairs;
+  for (std::uint32_t i = 0; i < count; ++i) {  // without a branch: written always, counted if kept
+    staging.keys[pairs] = kKeys ? input.keys[at + i] : static_cast<std::uint32_t>(at + i);
+    staging.values[pairs] = values[i];
+    pairs += (bit_cast<std::uint32_t>(values[i]) & kMagnitudeMask) >= cut ? 1U : 0U;
+  }
+  return pairs;
 }
 
-constexpr unsigned kMantissaBits = 23;
-constexpr unsigned kMantissaBitsOfDouble = 52;
-constexpr std::uint64_t kInfinityBitsOfDouble = 0x7FF0000000000000;
-
-// What a block's magnitudes are counted in: of the largest, 2^e <= m < 2^(e + 1), they are whole numbers of
-// 2^(e - 29). Two factors make one of a magnitude, as one alone may be beyond float32.
-struct Unit {
-  static constexpr std::uint32_t kBits = 29;  // of the largest, behind its first
-  static constexpr std::uint32_t kBias = 127;
-  static constexpr std::uint32_t kLargestExponent = 254;  // biased, as it stands in a float
-  static constexpr std::uint32_t kBiasOfDouble = 1023;
-
-  float first;
-  float second;
-  double value;
-
-  explicit Unit(std::uint32_t largest) noexcept {
-    // Biased. That of subnormals is 0, not 1 as spec.md has it: they are whole numbers of either unit.
-    const std::uint32_t exponent = largest >> kMantissaBits;
-    const std::uint32_t all = kBias + kBits + kBias - exponent;  // of the product of both, biased
-    const std::uint32_t one = all < kLargestExponent ? all : kLargestExponent;
-    first = bit_cast<float>(one << kMantissaBits);
-    second = bit_cast<float>((all - one + kBias) << kMantissaBits);
-    value =
-        bit_cast<double>((std::uint64_t{kBiasOfDouble} + exponent - kBias - kBits) << kMantissaBitsOfDouble);
+template <bool kResidual, bool kKeys>
+Collected collect_chunk(const PairInput& input, std::uint64_t& at, std::uint32_t cut,
+                        const Staging& staging) noexcept {
+  std::uint32_t pairs = 0;
+  while (at < input.count && pairs < kChunkPairs) {
+    const std::uint64_t left = input.count - at;
+    const std::uint32_t room = kChunkPairs - pairs;
+    std::uint32_t count = left < kGroup ? static_cast<std::uint32_t>(left) : kGroup;
+    count = room < count ? room : count;
+    pairs = count == kGroup ? collect_group<kResidual, kKeys>(input, at, kGroup, cut, staging, pairs)
+                            : collect_group<kResidual, kKeys>(input, at, count, cut, staging, pairs);
+    at += count;
   }
-
-  std::uint32_t count(float x) const noexcept {
-    const float magnitude = bit_cast<float>(magnitude_bits(x));
-    return static_cast<std::uint32_t>(static_cast<std::int32_t>(magnitude * first * second));
-  }
-};
-
-// Extremes of magnitudes, as signed numbers, which every instruction set compares. The least is found less
-// one, where 0 becomes the largest number.
-struct Extremes {
-  std::int32_t largest = 0;
-  std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);
-};
-
-template <bool kPairs>
-Extremes extremes_of(const PairInput& input, std::uint64_t from, std::uint64_t end) noexcept {
-  Extremes found;
-  if constexpr (!kPairs) {
-    const float* const residual = input.residual != nullptr ? input.residual + from : nullptr;
-    found.largest = static_cast<std::int32_t>(largest_magnitude(input.in + from, residual, end - from));
-    return found;
-  }
-  for (std::uint64_t i = from; i < end; ++i) {
-    const std::uint32_t bits = magnitude_bits(input.in[i]);
-    const auto magnitude = static_cast<std::int32_t>(bits);
-    const auto but_one = static_cast<std::int32_t>((bits - 1) & kMagnitudeMask);
-    found.largest = magnitude > found.largest ? magnitude : found.largest;
-    found.least_but_one = but_one < found.least_but_one ? but_one : found.least_but_one;
-  }
-  return found;
-}
-
-template <bool kResidual>
-double sum_of_block(const PairInput& input, std::uint64_t from, std::uint64_t end,
-                    std::uint32_t largest) noexcept {
-  if (largest >= kInfinityBits) return bit_cast<double>(kInfinityBitsOfDouble);
-  const Unit unit(largest);
-  std::uint64_t units = 0;
-  // Four of less than 2^30 have room in 32 bits: a vector's lanes are widened once.
-  const std::uint64_t quarter = (end - from) / 4;
-  for (std::uint64_t i = from; i < from + quarter; ++i) {
-    std::uint32_t four = 0;
-    for (std::uint32_t j = 0; j < 4; ++j) four += unit.count(value_of<kResidual>(input, i + j * quarter));
-    units += four;
-  }
-  for (std::uint64_t i = from + 4 * quarter; i < end; ++i) units += unit.count(value_of<kResidual>(input, i));
-  return static_cast<double>(units) * unit.value;
-}
-
-// Behind the last pair from `first` on whose key is in the same block.
-std::uint64_t end_of_block(const PairInput& input, std::uint64_t first) noexcept {
-  constexpr std::uint64_t kTogether = 32;
-  const std::uint32_t block = input.keys[first] / kSumBlock;
-  std::uint64_t end = first + 1;
-  while (end + kTogether <= input.count && input.keys[end + kTogether - 1] / kSumBlock == block) {
-    end += kTogether;
-  }
-  while (end < input.count && input.keys[end] / kSumBlock == block) ++end;
-  return end;
-}
-
-template <bool kResidual, bool kPairs>
-Totals sum_values(const PairInput& input) noexcept {
-  double total = 0;
-  std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);
-  for (std::uint64_t from = 0, end = 0; from < input.count; from = end) {
-    const std::uint64_t left = input.count - from;
-    end = kPairs ? end_of_block(input, from) : from + (left < kSumBlock ? left : kSumBlock);
-    const Extremes found = extremes_of<kPairs>(input, from, end);
-    total += sum_of_block<kResidual>(input, from, end, static_cast<std::uint32_t>(found.largest));
-    least_but_one = found.least_but_one < least_but_one ? found.least_but_one : least_but_one;
-  }
-  return {total, kPairs ? static_cast<std::uint32_t>(least_but_one) + 1 : 0};
-}
-
-Totals sum(const PairInput& input) {
-  if (input.keys != nullptr) return sum_values<false, true>(input);
-  return input.residual != nullptr ? sum_values<true, false>(input) : sum_values<false, false>(input);
-}
-
-template <bool kResidual>
-std::uint32_t smallest_value(const PairInput& input, std::int32_t least) noexcept {
-  auto found = static_cast<std::int32_t>(kInfinityBits);
-  for (std::uint64_t i = 0; i < input.count; ++i) {
-    const auto bits = static_cast<std::int32_t>(magnitude_bits(value_of<kResidual>(input, i)));
-    const std::int32_t allowed = bits >= least ? bits : static_cast<std::int32_t>(kInfinityBits);
-    found = allowed < found ? allowed : found;
-  }
-  return static_cast<std::uint32_t>(found);
-}
-
-std::uint32_t smallest(const PairInput& input, std::uint32_t least) {
-  const auto bits = static_cast<std::int32_t>(least);
-  return input.residual != nullptr ? smallest_value<true>(input, bits) : smallest_value<false>(input, bits);
-}
-
-// Magnitudes as signed numbers keep their order, and every instruction set compares signed numbers.
-template <bool kResidual>
-Counts count_values(const PairInput& input, std::int32_t low, std::int32_t high) noexcept {
-  Counts counts{};
-  for (std::uint64_t block = 0; block < input.count; block += kSumBlock) {
-    const std::uint64_t left = input.count - block;
-    const std::uint64_t end = block + (left < kSumBlock ? left : kSumBlock);
-    std::int32_t at_least_low = 0;
-    std::int32_t at_least_high = 0;
-    for (std::uint64_t i = block; i < end; ++i) {
-      const auto bits = static_cast<std::int32_t>(magnitude_bits(value_of<kResidual>(input, i)));
-      at_least_low += bits >= low ? 1 : 0;
-      at_least_high += bits >= high ? 1 : 0;
-    }
-    counts.low += static_cast<std::uint64_t>(at_least_low);
-    counts.high += static_cast<std::uint64_t>(at_least_high);
-  }
-  return counts;
-}
-
-Counts count_at_least(const PairInput& input, std::uint32_t low, std::uint32_t high) {
-  const auto first = static_cast<std::int32_t>(low);
-  const auto second = static_cast<std::int32_t>(high);
-  return input.residual != nullptr ? count_values<true>(input, first, second)
-                                   : count_values<false>(input, first, second);
+  return {staging.keys, staging.values, pairs, at};
 }
 
 }  // namespace
 
-// A chunk's bytes: its head, then the streams.
-std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out) {
-  store_le(out, static_cast<std::uint16_t>(chunk.pairs));
-  if (chunk.pairs == 0) return kEmptyHeadBytes;
-  // An or of all gaps has the bits that the longest has.
-  std::uint32_t gaps = 0;
-  for (std::uint32_t i = 1; i < chunk.pairs; ++i) gaps |= chunk.gap_at(i);
-  const auto key_bits = bit_width(gaps);
-  const auto code_bits = bit_width(chunk.range.highest - chunk.range.lowest);
-  store_le(out + 2, static_cast<std::uint16_t>(chunk.range.lowest | code_bits << kMaxCodeBits));
-  out[4] = static_cast<std::byte>(key_bits);
-  store_le(out + 5, chunk.keys[0]);
-  std::byte* end = write_values(chunk, code_bits, out + kHeadBytes);
-  if (key_bits > 0) end = write_gaps(chunk, key_bits, flag_bits, end);
-  return static_cast<std::uint32_t>(end - out);
+Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+  if (input.keys != nullptr) return collect_chunk<false, true>(input, at, cut, staging);
+  return input.residual != nullptr ? collect_chunk<true, false>(input, at, cut, staging)
+                                   : collect_chunk<false, false>(input, at, cut, staging);
 }
 
-Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head) {
-  if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
-  head.pairs = load_le<std::uint16_t>(chunk.at);
-  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
-  if (head.pairs == 0) {
-    if (!is_first) return Fault::kPairCount;
-    return chunk.bytes > kEmptyHeadBytes ? Fault::kTrailingBytes : Fault::kNone;
+CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
+                   std::uint16_t* codes) {
+  CodeRange range{kMaxCode, 0};
+  for (std::uint32_t i = 0; i < pairs.pairs; ++i) {
+    const auto value = bit_cast<std::uint32_t>(pairs.values[i]);
+    const std::uint32_t bits = value & kMagnitudeMask;
+    const std::uint32_t sign = value & ~kMagnitudeMask;
+    std::uint32_t code = book.starts[bits >> kStartShift];
+    code += book.values[code] > bits ? 1 : 0;  // up to b = 1.03 that is all, and no branch to guess
+    while (book.values[code] > bits) ++code;
+    codes[i] = static_cast<std::uint16_t>(code | sign >> 16);
+    range.lowest = code < range.lowest ? code : range.lowest;
+    range.highest = code > range.highest ? code : range.highest;
+    if (input.residual != nullptr) {
+      input.left[pairs.keys[i]] = bit_cast<float>(value) - bit_cast<float>(book.values[code] | sign);
+    }
   }
-  if (chunk.bytes < kHeadBytes) return Fault::kTruncated;
-  const std::uint32_t codes = load_le<std::uint16_t>(chunk.at + 2);
-  head.base = codes & kMaxCode;
-  head.code_bits = codes >> kMaxCodeBits;
-  head.key_bits = static_cast<unsigned>(chunk.at[4]);
-  head.first_key = load_le<std::uint32_t>(chunk.at + 5);
-  return head.code_bits > kMaxCodeBits || head.key_bits > kMaxKeyBits ? Fault::kHead : Fault::kNone;
+  return range;
 }
 
-extern constexpr Kernels kKernels = {sum,         smallest,   count_at_least, collect,     quantize,
-                                     write_chunk, decode_row, write_values,   place_values};
+std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* out) {
+  Appender bits(out);
+  for (std::uint32_t i = 0; i < chunk.pairs; ++i) {
+    const std::uint32_t code = (chunk.codes[i] & ~std::uint32_t{kSignBit}) - chunk.range.lowest;
+    const std::uint32_t sign = (chunk.codes[i] & kSignBit) != 0 ? 1 : 0;
+    bits.put(code | sign << code_bits, code_bits + 1);
+  }
+  return bits.finish();
+}
+
+std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out) {
+  const GapLengths lengths(key_bits, flag_bits);
+  Appender flags(out);
+  for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
+    flags.put(lengths.flag_of[bit_width(chunk.gap_at(i))], flag_bits);
+  }
+  Appender gaps(flags.finish());
+  for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
+    const std::uint32_t gap = chunk.gap_at(i);
+    gaps.put(gap, lengths.of_flag[lengths.flag_of[bit_width(gap)]]);
+  }
+  return gaps.finish();
+}
+
+// Decoding a chunk of hostile bytes, and the values of keys that have been decoded before.
+
+namespace {
+
+// Reads values, scaled and with their signs, and keeps what shows whether their codes are as the head states.
+class CodeReader {
+ public:
+  CodeReader(const DecodeRules& rules, const Head& head, float scale, const BitWindow& values) noexcept
+      : codes_(values), code_bits_(head.code_bits) {
+    const std::uint32_t codes = std::uint32_t{1} << head.code_bits;
+    for (; allowed_ < codes && head.base + allowed_ <= rules.last_code; ++allowed_) {
+      const float value = code_value(rules.sum, rules.powers, head.base + allowed_);
+      if (bit_cast<std::uint32_t>(value) == 0) break;
+      of_code_[allowed_] = value * scale;
+    }
+  }
+
+  // False if the next code isn't allowed.
+  [[gnu::always_inline]] bool next(float& value) noexcept {
+    const std::uint64_t word = codes_.peek();
+    const auto code = static_cast<std::uint32_t>(word & ((1U << code_bits_) - 1));
+    if (code >= allowed_) return false;
+    codes_.position += code_bits_ + 1;
+    lowest_ = code < lowest_ ? code : lowest_;
+    highest_ = code > highest_ ? code : highest_;
+    const auto sign = static_cast<std::uint32_t>(word >> code_bits_ & 1) << 31;
+    value = bit_cast<float>(bit_cast<std::uint32_t>(of_code_[code]) ^ sign);
+    return true;
+  }
+
+  // Whether the codes that were read begin at the base, and the largest needs all bits.
+  [[gnu::always_inline]] bool fill_range() const noexcept {
+    return lowest_ == 0 && bit_width(highest_) == code_bits_;
+  }
+
+  [[gnu::always_inline]] bool at_clean_end() const noexcept { return codes_.at_clean_end(); }
+
+ private:
+  float of_code_[kCodes];
+  std::uint32_t allowed_ = 0;
+  BitWindow codes_;
+  unsigned code_bits_;
+  std::uint32_t lowest_ = kMaxCode;
+  std::uint32_t highest_ = 0;
+};
+
+// Reads the flag and the gap of the next key.
+struct GapReader {
+  BitWindow flags;
+  BitWindow gaps;
+  unsigned flag_bits;
+  std::uint32_t all_gaps = 0;
+
+  Fault next(const GapLengths& lengths, std::uint64_t& gap) noexcept {
+    const auto flag = static_cast<std::uint32_t>(flags.peek() & ((1U << flag_bits) - 1));
+    flags.position += flag_bits;
+    const unsigned length = lengths.of_flag[flag];
+    gap = gaps.peek() & ((std::uint64_t{1} << length) - 1);
+    gaps.position += length;
+    if (gaps.exhausted()) return Fault::kTruncated;
+    if (gap < lengths.least[flag]) return Fault::kFlag;
+    all_gaps |= static_cast<std::uint32_t>(gap);
+    return Fault::kNone;
+  }
+
+  bool at_clean_end() const noexcept { return flags.at_clean_end() && gaps.at_clean_end(); }
+};
+
+template <Sink kSink>
+Fault read_pairs(const Head& head, const DecodeRules& rules, const ChunkStreams& streams,
+                 DecodeTarget& part) noexcept {
+  if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return Fault::kNoRoom;
+  DecodeTarget target = part;  // a copy that no store can alias
+  const GapLengths lengths(head.key_bits, rules.flag_bits);
+  CodeReader values(rules, head, target.scale, streams.values);
+  GapReader gaps{streams.flags, streams.gaps, rules.flag_bits};
+  std::uint64_t key = head.first_key;
+  if (key < target.least_key) return Fault::kKey;
+  for (std::uint32_t i = 0; i < head.pairs; ++i) {
+    if (i > 0) {
+      std::uint64_t gap = 0;
+      const Fault fault = head.key_bits > 0 ? gaps.next(lengths, gap) : Fault::kNone;
+      if (fault != Fault::kNone) return fault;
+      key += gap + 1;
+    }
+    if (key >= target.dimension) return Fault::kKey;
+    float value = 0;
+    if (!values.next(value)) return Fault::kCode;
+    put_pair<kSink>(key, value, target);
+  }
+  part.pairs = target.pairs;
+  part.least_key = key + 1;
+  if (!values.fill_range()) return Fault::kCodeRange;
+  if (bit_width(gaps.all_gaps) != head.key_bits) return Fault::kKeyBits;
+  return values.at_clean_end() && gaps.at_clean_end() ? Fault::kNone : Fault::kPadding;
+}
+
+Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
+  Head head{};
+  const Fault wrong_head = read_head(chunk, target.least_key == 0, target.is_last, head);
+  if (wrong_head != Fault::kNone) return wrong_head;
+  if (head.pairs == 0) return Fault::kNone;
+  const ChunkStreams streams = streams_of(chunk, head, rules.flag_bits);
+  if (streams.are_cut) return Fault::kTruncated;
+  return for_sink(target.sink, [&]<Sink kSink>() { return read_pairs<kSink>(head, rules, streams, target); });
+}
+
+}  // namespace
+
+Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
+  const bool ends_part = target.is_last;
+  Decoded decoded{};
+  for (; decoded.chunks < row.chunks; ++decoded.chunks) {
+    target.is_last = ends_part && decoded.chunks + 1 == row.chunks;
+    decoded.fault = decode_chunk(row.at[decoded.chunks], rules, target);
+    if (decoded.fault != Fault::kNone) break;
+  }
+  target.is_last = ends_part;
+  return decoded;
+}
+
+namespace {
+
+template <Sink kSink>
+Fault place(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& part) noexcept {
+  DecodeTarget target = part;  // a copy that no store can alias
+  CodeReader values(rules, chunk.head, target.scale, chunk.values);
+  for (std::uint32_t i = 0; i < chunk.head.pairs; ++i) {
+    float value = 0;
+    if (!values.next(value)) return Fault::kCode;
+    put_pair<kSink>(chunk.keys[i], value, target);
+  }
+  part.pairs = target.pairs;
+  if (!values.fill_range()) return Fault::kCodeRange;
+  return values.at_clean_end() ? Fault::kNone : Fault::kPadding;
+}
+
+}  // namespace
+
+Fault place_values(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
+  return for_sink(target.sink, [&]<Sink kSink>() { return place<kSink>(chunk, rules, target); });
+}
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

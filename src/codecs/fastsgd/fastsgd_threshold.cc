@@ -27,11 +27,11 @@ std::uint32_t code_below(const CodeScale& scale, std::uint32_t bits, std::uint32
   return low;
 }
 
-// The same for a share of a sample. Halving the codes and counting takes less time than sorting.
+// Guesses the code for a share from a sample. Bisecting the codes and counting takes less time than sorting.
 std::uint32_t guess(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
                     std::uint64_t wanted, std::uint32_t last, std::span<float> sample) {
-  // A small sample is enough for a small part: a guess that is off by one costs a look at all values, which
-  // is as cheap.
+  // A small sample is enough for a small part: a guess that is off by one costs one more pass over the
+  // values, which is as cheap.
   constexpr std::uint64_t kFew = 512;
   const std::uint64_t numbers_taken =
       std::min<std::uint64_t>(std::max<std::uint64_t>(input.count / 64, kFew), sample.size());

@@ -27,8 +27,8 @@ std::uint32_t last_code(const CodeScale& scale, std::uint32_t limit) noexcept;
 std::uint32_t code_for_share(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
                              std::uint64_t wanted, std::uint32_t last, std::span<float> sample);
 
-// The same where all are wanted that the code `last` reaches. `least`: the smallest magnitude above 0, or 0
-// where it isn't known.
+// The smallest code that still sends every value that `last` would send. `least`: the smallest magnitude
+// above 0, or 0 where it isn't known.
 std::uint32_t code_for_all(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
                            std::uint32_t last, std::uint32_t least);
 

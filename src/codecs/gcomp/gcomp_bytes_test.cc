@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "codecs/codec_testing.h"
 #include "codecs/gcomp/gcomp_ops.h"
-#include "codecs/gcomp/gcomp_testing.h"
 
 namespace deltawire::gcomp_bytes_test {
 namespace {
@@ -22,14 +22,22 @@ using testing::one_chunk;
 using testing::to_ints;
 using Ints = std::vector<int>;
 
+// Encodes `values` with `significance`, one number for each of them, or none at all.
+testing::Encoded encode_significant(const Codec& codec, const std::vector<float>& values,
+                                    const std::vector<float>& significance) {
+  TensorView part{values.data(), values.size(), DType::kF32};
+  part.significance = significance.empty() ? nullptr : significance.data();
+  return *testing::encode_view(codec, part);
+}
+
 Ints coded(std::string_view spec, const std::vector<float>& values,
            const std::vector<float>& significance = {}) {
-  return to_ints(testing::encode_significant(*codec_of(spec), values, significance).payload);
+  return to_ints(encode_significant(*codec_of(spec), values, significance).payload);
 }
 
 std::uint64_t coded_bytes(std::string_view spec, const std::vector<float>& values,
                           const std::vector<float>& significance = {}) {
-  return testing::encode_significant(*codec_of(spec), values, significance).payload.size();
+  return encode_significant(*codec_of(spec), values, significance).payload.size();
 }
 
 std::vector<float> random_patterns(std::size_t count, std::uint64_t seed) {
@@ -231,7 +239,7 @@ bool sampled(std::size_t i, std::size_t count) {
   return line == ((std::size_t{group} << p) + (std::uint64_t{hash} << p >> 32));
 }
 
-// Of a block that nothing can be gained from, kernels write more than its values before that is known.
+// For an incompressible block, kernels write more than its values before they know.
 TEST(GcompBytes, BlocksAreCodedWithinThePayload) {
   // Promising by its sample alone.
   std::vector<float> values = random_patterns(2 * 32768, 5);
@@ -371,7 +379,7 @@ Ints joined(std::initializer_list<Ints> pieces) {
   return all;
 }
 
-// Of exponent 127 and zeros, one bit each: zero is 0, exponent 127 is 1. In whole chunks, and in cut ones.
+// Exponent 127 and zeros, one bit each: zero is 0, exponent 127 is 1. In whole chunks, and in cut ones.
 const Ints kTable = {0x10, 0, 1, 1, 127, 1};
 const Ints kCutTable = {0x10, 1, 1, 127, 1};
 // A coded block with this stream and these lanes.
@@ -418,7 +426,7 @@ TEST(GcompRefusals, OwnTable) {
   EXPECT_EQ(table({0x10, 0, 1, 1, 127, 1}), kAccepted);
   EXPECT_EQ(table({0x11, 0, 0}), kAccepted);                                // escape and zero, no exponents
   EXPECT_EQ(table({0x10, 1, 0}), kAccepted);                                // zero and tiny
-  EXPECT_EQ(table({0x10, 0x11, 0}), ErrorCode::kCorrupt);                   // something beside tiny
+  EXPECT_EQ(table({0x10, 0x11, 0}), ErrorCode::kCorrupt);                   // something besides tiny
   EXPECT_EQ(table({0x10, 0, 1, 1, 255, 1}), kAccepted);                     // NaN and Inf
   EXPECT_EQ(table({0x10, 0, 1, 1, 0, 1}), ErrorCode::kCorrupt);             // exponent 0 isn't in a window
   EXPECT_EQ(table({0x11, 0, 1, 0, 127}), ErrorCode::kCorrupt);              // a window of none
@@ -498,8 +506,8 @@ TEST(GcompRefusals, Block) {
   const auto coded = [&](const Ints& stream, const Ints& lane) { return block(block_with(stream, lane)); };
   EXPECT_EQ(coded({0, 0, 0}, {1, 0, 2, 0}), kAccepted);
   EXPECT_EQ(coded({0, 0}, {1, 0, 2, 0}), ErrorCode::kTruncated);         // 2 bytes of a mantissa
-  EXPECT_EQ(coded({9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);     // a byte that nobody reads
-  EXPECT_EQ(coded({9, 9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);  // a word that nobody reads
+  EXPECT_EQ(coded({9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);     // an unread byte
+  EXPECT_EQ(coded({9, 9, 0, 0, 0}, {1, 0, 2, 0}), ErrorCode::kCorrupt);  // an unread word
   EXPECT_EQ(coded({0, 0, 0}, {1, 0, 0, 0}), ErrorCode::kCorrupt);        // a lane of 0 bits
   EXPECT_EQ(coded({0, 0, 0}, {0xFF, 0xFF, 0, 0}), ErrorCode::kCorrupt);  // 15 bits
   EXPECT_EQ(coded({0, 0, 0}, {0, 0, 0, 0}), ErrorCode::kCorrupt);        // no end bit at all
@@ -557,7 +565,7 @@ TEST(GcompRefusals, Escapes) {
   EXPECT_EQ(escaped({1, 2, 3, 255}), kAccepted);
   EXPECT_EQ(escaped({1, 2, 3, 0}), kAccepted);             // a subnormal
   EXPECT_EQ(escaped({0, 0, 0x80, 0}), kAccepted);          // -0
-  EXPECT_EQ(escaped({0, 0, 0, 0}), ErrorCode::kCorrupt);   // +0 has a symbol of its own
+  EXPECT_EQ(escaped({0, 0, 0, 0}), ErrorCode::kCorrupt);   // +0 has its own symbol
   EXPECT_EQ(escaped({2, 3, 126}), ErrorCode::kTruncated);  // 2 bytes of a mantissa
   EXPECT_EQ(escaped({2, 3, 127}), ErrorCode::kTruncated);  // what is missing comes first
   EXPECT_EQ(escaped({}), ErrorCode::kTruncated);           // no exponent
@@ -624,7 +632,7 @@ TEST(GcompRefusals, FlippedBitsAndCutsOfLargeParts) {
   for (std::size_t i = 32768; i < 65536; ++i) values[i] = 0;
   const auto codec = codec_of("gcomp");
   for (const auto& weights : {std::vector<float>{}, significance}) {
-    const auto part = testing::encode_significant(*codec, values, weights);
+    const auto part = encode_significant(*codec, values, weights);
     for (int round = 0; round < 400; ++round) {
       testing::Encoded broken = part;
       // Most of them where table, index and lanes are.

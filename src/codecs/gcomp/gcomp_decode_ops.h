@@ -18,7 +18,7 @@ struct Stream {
 
 inline constexpr std::uint32_t kVectorBytes = 64;  // a load may reach this far past what it takes
 
-// Room for the last bytes of a stream, with zeros below them: so that a stretch need not ask before each
+// Room for the last bytes of a stream, with zeros below them, so that a stretch needs no check before each
 // word.
 struct StreamEnd {
   std::byte bytes[2 * kStretchBytes + kVectorBytes];
@@ -42,8 +42,8 @@ struct StreamEnd {
   return true;
 }
 
-// Whether an escape may stand for `exponent`: for one that has no code of its own and, where there is no
-// such thing as a tiny value, isn't 0.
+// Whether an escape may stand for `exponent`: for one without a code, and for 0 only where tiny values are
+// kept.
 [[gnu::always_inline]] inline bool may_escape(const DecodeTable& table, std::uint32_t exponent) noexcept {
   if (exponent == 0 && !table.whole) return false;
   return (table.coded[exponent / 64] >> (exponent % 64) & 1) == 0;
@@ -52,8 +52,8 @@ struct StreamEnd {
 // What becomes of decoded values; kStream: written past the caches.
 enum class Deliver : std::uint8_t { kOverwrite, kStream, kScale, kAccumulate };
 
-// Calls `call` with what the target asks for as its template's argument. Vectors of so many bytes can be
-// written past the caches where the slot is aligned to them; of 0 bytes none can.
+// Calls `call` with what the target asks for as its template's argument. Vectors of kVector bytes
+// can be written past the caches if the slot is aligned to them; with 0, none can.
 template <std::uintptr_t kVector, class Call>
 [[gnu::always_inline]] inline auto for_target(const Target& target, const Call& call) noexcept {
   if (target.accumulate) return call.template operator()<Deliver::kAccumulate>();

@@ -121,7 +121,7 @@ void read_mantissas(const Stretch& stretch, Lanes& lanes, const std::byte*& at,
   at = from;
 }
 
-// Whether no tiny value is +0, which has a code of its own.
+// Whether no tiny value is +0, which has its own code.
 bool take_mantissas(const Stretch& stretch, const std::byte*& at, std::uint32_t* bits) noexcept {
   const std::byte* from = at;
   std::uint32_t wrong = 0;

@@ -15,9 +15,9 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
-// What 32 values become: gcomp_encode_ops.h for AVX-512. What is known of a value fits into 16 bits, so the
-// rules look at 32 values at once, in words: of a pair of vectors, the low half of double word i belongs to
-// value i, the high half to value 16 + i.
+// Classifies 32 values: gcomp_encode_ops.h for AVX-512. Exponent and level fit into 16 bits, so the rules
+// handle 32 values at once, in words: the low half of double word i belongs to value i, the high half to
+// value 16 + i.
 
 // Exponents stay where they are in the upper half of a float.
 constexpr unsigned kExponentShift = kMantissaBits - 16;
@@ -85,7 +85,7 @@ class Classifier32 {
     units_ = _mm512_load_si512(units);
   }
 
-  // Words, as level_word() has them. Of no use where all are 0, and then it does nothing.
+  // Words, as level_word() makes them; not computed where all are 0.
   // `significance` may be null unless it decides: of the first sixteen, and of the others.
   [[gnu::always_inline]] __m512i levels(const Pair& pair,
                                         const float* const (&significance)[2]) const noexcept {
@@ -150,8 +150,8 @@ class Classifier32 {
     return _mm512_or_si512(of(significance[0]), _mm512_slli_epi32(of(significance[1]), 16));
   }
 
-  // To nearest, ties to even; a carry goes into the exponent. +0 for what isn't normal. Of `level` only the
-  // index of the cut is looked at.
+  // To nearest, ties to even; a carry goes into the exponent. +0 for values that aren't normal. Only the
+  // index of the cut in `level` matters.
   [[gnu::always_inline]] __m512i rounded(__m512i bits, __m512i level, __mmask16 normal) const noexcept {
     const __m512i low = _mm512_permutexvar_epi32(level, lows_);
     const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_permutexvar_epi32(level, units_));
@@ -174,7 +174,7 @@ template <bool kResidual>
   return _mm512_castps_si512(_mm512_add_ps(in, _mm512_maskz_loadu_ps(present, values.residual + at)));
 }
 
-// 32 values from `at` on. kTail: as far as there are so many.
+// 32 values from `at` on. kTail: there may be fewer.
 template <bool kResidual, bool kTail>
 [[gnu::always_inline]] inline Pair pair_of(const Values& values, std::uint32_t at) noexcept {
   Pair pair;
@@ -209,7 +209,7 @@ struct Counts {
   alignas(64) std::uint16_t of[kTables][kUsed];
 };
 
-// The lines of two groups. What isn't there of them is not read.
+// The lines of two groups; what lies outside the chunk is not read.
 template <Keep kKeep, bool kResidual>
 struct TwoLines {
   [[gnu::always_inline]] TwoLines(const Values& chunk, std::uint32_t group, unsigned share) noexcept {
@@ -343,10 +343,9 @@ class Codes {
   __m512i tiny_;
 };
 
-// A block on its way out. Lanes as in the reference, in words: the 16 bits of a lane that leave next, and as
-// many as `held` of those that come after them, highest first. Of mantissas there are those alone. No
-// function that isn't inlined gets its address: so it stays in registers, which bytes that are written can't
-// change.
+// The state of a block's encoder. Lanes as in the reference, in words: the 16 bits of a lane that leave next,
+// and the `held` bits that follow them, highest first; mantissas have only the latter. Its address is passed
+// only to inlined functions, so that it stays in registers.
 struct Writer {
   __m512i leaving[2];
   __m512i codes[2];
@@ -437,13 +436,13 @@ struct Coder {
 };
 
 [[gnu::always_inline]] inline void fetch(const float* values) noexcept {
-  // Those of the next block, wherever they lie: fetching faults nowhere. They go no further than the second
-  // cache, as it is long until they are needed.
+  // The next block's, even past the end: a prefetch never faults. Only into the second cache, as they are
+  // needed much later.
   _mm_prefetch(reinterpret_cast<const char*>(values) + kBlockElements * sizeof(float), _MM_HINT_T1);
   _mm_prefetch(reinterpret_cast<const char*>(values) - kAhead * sizeof(float), _MM_HINT_T0);
 }
 
-// What will be needed of 32 values from `at` on, in the next block and soon in this one.
+// Prefetches 32 values from `at` on, of the next block and further on in this one.
 template <Keep kKeep, bool kResidual>
 [[gnu::always_inline]] inline void fetch_early(const Values& block, std::uint32_t at) noexcept {
 #pragma GCC unroll 2
@@ -476,14 +475,14 @@ template <bool kWhole>
       append_mantissas(upper, values.some[i], writer);  // what is absent is +0
     } else {
       const __m512i widths = _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 0, 0, 0, 0, 0, 0, 0);
-      // Only 4 bits are looked at.
+      // Only 4 bits matter.
       const __m512i thirds = i == 0 ? entries : _mm512_srli_epi32(entries, 16);
       push_mantissas(upper, _mm512_permutexvar_epi32(thirds, widths), writer);
     }
   }
 }
 
-// Step by step for all values of the stretch: what one waits for is done for the others meanwhile.
+// Each step is done for all values of the stretch, so that latencies overlap.
 template <Keep kKeep, bool kWhole, bool kResidual, bool kTail>
 [[gnu::always_inline]] inline void push_stretch(const Coder<kKeep, kWhole>& coder, std::uint32_t begin,
                                                 Writer& writer) noexcept {

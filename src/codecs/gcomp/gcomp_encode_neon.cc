@@ -73,7 +73,7 @@ class Classifier16 {
       const uint8x16_t level = levels(values.exponents, significance);
       values.levels = vbicq_u8(vandq_u8(level, cuttable), flushed);
       values.some = vmvnq_u8(flushed);
-      // Of what is flushed all bits are cut.
+      // Flushed values lose all bits.
       const uint8x16_t cut = vmulq_u8(values.levels, vdupq_n_u8(kCutBitsPerLevel));
       round(bits, vbslq_u8(flushed, vdupq_n_u8(32), cut), values.kept);
       values.exponents = exponents_of(values.kept);
@@ -92,7 +92,7 @@ class Classifier16 {
     return vqtbl2q_u8(of_distance_, vminq_u8(distance, vdupq_n_u8(kFarDistance)));
   }
 
-  // Of an infinite significance as far as can be, of NaN none.
+  // An infinite significance is as far as can be, NaN has no distance.
   [[gnu::always_inline]] static uint8x16_t of_special(const Words& numbers) noexcept {
     Words infinite;
 #pragma GCC unroll 4
@@ -161,7 +161,7 @@ void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
         input_of<kResidual>(chunk, begin, bits);
         const float* const significance = kKeep == Keep::kSignificance ? chunk.significance + begin : nullptr;
         const Classified16 values = classify(bits, significance);
-        // Exponents below levels; their order is nobody's.
+        // Exponents below levels, in any order.
         Indices index;
         vst1q_u16(index.of, vreinterpretq_u16_u8(vzip1q_u8(values.exponents, values.levels)));
         vst1q_u16(index.of + kLineElements / 2,

@@ -1,5 +1,5 @@
-// What a value becomes, one at a time: the rules of spec.md, 6.1 to 6.3, as the reference has them. And how
-// encoders for 64 lanes go over a block, and how a histogram is taken, whatever a target's vectors.
+// The rules of spec.md, 6.1 to 6.3, for single values, as the reference applies them; and, for every target's
+// vectors, how encoders for 64 lanes go over a block and how a histogram is taken.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 inline constexpr std::uint32_t kLineElements = 16;  // a cache line of float32
 
-// Exponent of a significance above `exponent`, plus 1: of an infinite one as far as can be, of NaN below all.
+// How far a significance's exponent lies above `exponent`, plus 1: kFarDistance for infinity, 0 for NaN.
 [[gnu::always_inline]] inline std::int32_t distance_of(std::uint32_t exponent, float significance) noexcept {
   const std::uint32_t magnitude = bit_cast<std::uint32_t>(significance) & kMagnitudeMask;
   if (magnitude >= kExponentMask) return magnitude == kExponentMask ? kFarDistance : 0;
   return static_cast<std::int32_t>(magnitude >> kMantissaBits) - static_cast<std::int32_t>(exponent) + 1;
 }
 
-// What becomes of one value.
+// How one value is coded.
 struct Classified {
   std::uint32_t level = 0;
   std::uint32_t kept = 0;  // its bits as a decoder will see them
 };
 
-// Sorts values by a rule. A copy of the rule's numbers, which no store through another pointer can change: so
-// they stay in registers.
+// Classifies values by a rule. It copies the rule's numbers, which no store through another pointer can
+// change, so that they stay in registers.
 template <Keep kKeep>
 class Classifier {
  public:
@@ -52,7 +52,7 @@ class Classifier {
       const std::uint32_t low = ~(0xFFFFFFFFU << cut);
       // To nearest, ties to even; a carry goes into the exponent.
       const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
-      // Without branches: zeros come in no order that a processor could predict.
+      // Without branches: where zeros stand is unpredictable.
       const std::uint32_t normal = 0U - (exponent != 0 ? 1U : 0U);
       return {level & normal, rounded & normal};
     }
@@ -97,7 +97,7 @@ class Classifier {
   return ((group << share) + sampled_line(group, share)) * kLineElements;
 }
 
-// Sampled lines lie too far apart for the processor to see them coming.
+// Sampled lines lie too far apart for the processor's own prefetching.
 inline constexpr std::uint32_t kGroupsAhead = 32;
 
 [[gnu::always_inline]] inline void fetch_sampled(const Values& chunk, std::uint32_t group,

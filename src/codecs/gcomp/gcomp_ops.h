@@ -39,8 +39,8 @@ inline constexpr std::uint32_t kMantissaMask = 0x007FFFFF;
 inline constexpr unsigned kMantissaBits = 23;
 inline constexpr std::uint32_t kHighestCut = 253;  // exponents above are kept whole: no carry makes an Inf
 
-// What is counted: 256 * level + exponent. Of exponent 0 there are two: +0, and the rest, which is kept whole
-// or not at all.
+// The symbols that are counted: 256 * level + exponent. Exponent 0 has two: +0, and the other values, which
+// are kept whole or not at all.
 inline constexpr std::uint32_t kCounts = kLevels * 256;
 inline constexpr std::uint32_t kZeroCount = 0;
 inline constexpr std::uint32_t kTinyCount = 256;
@@ -80,7 +80,7 @@ enum class BlockMode : std::uint8_t { kStored = 0, kZeros = 1, kCoded = 2 };
 }
 
 // log2 of the share of a chunk that is counted: all of a short one, one element in 16 of a long one, and at
-// least so many.
+// least kLeastSample.
 inline constexpr std::uint32_t kLeastSample = 1024;
 inline constexpr unsigned kMaxSampleShare = 4;
 inline constexpr std::uint32_t kMostSample = kChunkElements >> kMaxSampleShare;
@@ -141,8 +141,8 @@ struct Values {
 }
 
 // For each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits
-// of sign and mantissa behind it, in threes. A slot without a code has that of a lower level of its exponent,
-// which cuts less, or else the escape's.
+// of sign and mantissa behind it, in threes. A slot without a code uses the code of a lower level of its
+// exponent, which cuts less, or else the escape's.
 struct EncodeTable {
   alignas(64) std::uint16_t entry[kSlots];
   std::uint32_t base = 0;    // exponent of row 0
@@ -179,7 +179,7 @@ struct EncodedBlock {
   bool zeros = false;  // every value that a decoder will see is +0
 };
 
-// What a decoder found wrong.
+// What is wrong with a chunk.
 enum class Fault : std::uint8_t {
   kNone,
   kTruncated,      // the bytes end before the chunk does
@@ -238,7 +238,7 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// Decoding, which has files of its own.
+// Decoding, in separate files.
 namespace DELTAWIRE_TARGET {
 Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target);
 void decode_stored(const std::byte* payload, const Target& target);

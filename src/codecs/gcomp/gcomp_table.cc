@@ -8,11 +8,11 @@ namespace deltawire::gcomp {
 namespace {
 
 constexpr std::uint32_t kMaxSymbols = 1U << kMaxCodeBits;
-constexpr std::uint32_t kShareForOwnCode = 2048;  // a symbol seen less often than this has no code of its own
+constexpr std::uint32_t kShareForOwnCode = 2048;  // a symbol seen less often than this share has no code
 constexpr std::uint32_t kExponentBits = 8;        // behind an escape
 constexpr std::uint32_t kEscapedBits = kExponentBits + kSignMantissaBits;
 
-// A weight and a slot in one number: from rare to frequent, and of equally frequent ones the highest slot
+// A weight and a slot in one number: sorts from rare to frequent; among equally frequent slots the highest
 // counts as the rarest.
 std::uint64_t sort_key(const SlotWeight& entry) noexcept {
   return std::uint64_t{entry.weight} << 32 | (kSlots - entry.slot);
@@ -28,7 +28,7 @@ std::uint32_t merge_packages(std::span<const SlotWeight> leaves, const std::uint
   std::uint32_t leaf = 0;
   std::uint32_t package = 0;
   std::uint32_t at = 0;
-  // Without branches: which of the two comes next is anybody's guess.
+  // Without branches: which of the two comes next is unpredictable.
   while (leaf < leaf_count && package < packages) {
     const std::uint32_t packed = before[2 * package] + before[2 * package + 1];
     const std::uint32_t weight = leaves[leaf].weight;
@@ -95,7 +95,7 @@ void collect(const Histogram& histogram, Seen& seen) noexcept {
   seen.total += std::uint64_t{seen.slots[kZeroSlot]} + seen.slots[kTinySlot];
 }
 
-// What is rare joins the next lower level of its exponent, from the highest level on, and at the lowest one
+// A rare symbol joins the next lower level of its exponent, from the highest level down, and at the lowest
 // the escape.
 void join_rare(Seen& seen) noexcept {
   for (std::uint32_t slot = kSlots; slot-- > 0;) {
@@ -144,7 +144,7 @@ struct Counted {
   std::uint32_t count = 0;
 };
 
-// What there is of the normal numbers of a chunk with one level: what is never cut has level 0.
+// The counts of normal numbers in a chunk with one level; values that are never cut have level 0.
 struct AllCounted {
   Counted of[2 * 256];
   std::uint32_t size = 0;
@@ -165,7 +165,7 @@ struct AllCounted {
   }
 };
 
-// Bits of what was counted with a static table.
+// Bits that the counted values take with a static table.
 std::uint64_t static_bits(const Histogram& histogram, const AllCounted& counted,
                           const CodeLengths& lengths) noexcept {
   const std::uint32_t escaped = lengths.bits[kEscapeSlot] + kEscapedBits;
@@ -239,7 +239,7 @@ void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& cho
   try_static_tables(histogram, rule.whole() ? 0 : rule.level, table_bits + bits, choice);
 }
 
-// Tables as bytes, and as encoders and decoders look codes up.
+// Tables as bytes, and as lookup tables for encoders and decoders.
 namespace {
 
 constexpr std::uint32_t kCompleteCode = 1U << kMaxCodeBits;  // sum of 2^(kMaxCodeBits - length)
@@ -278,7 +278,7 @@ std::uint32_t write_window(const CodeLengths& lengths, std::uint32_t level, std:
   return at;
 }
 
-// Lengths by exponent, as they are read: only then it is known which exponent is the lowest.
+// Lengths by exponent, as they are read: the lowest exponent is known only at the end.
 struct ReadLengths {
   std::uint8_t escape = 0;
   std::uint8_t zero = 0;
@@ -288,7 +288,7 @@ struct ReadLengths {
   std::uint32_t highest = 0;
 };
 
-// Reads a table's bytes one after another; what it gives past the end is 0, and `truncated` then set.
+// Reads a table's bytes one by one; past the end it returns 0 and sets `truncated`.
 class TableReader {
  public:
   explicit TableReader(const TableBytes& in) noexcept : in_(in) {}
@@ -378,7 +378,7 @@ Fault read_own_table(TableReader& reader, bool whole, CodeLengths& lengths) noex
 // ones. Returns the sum of 2^(kMaxCodeBits - length), kCompleteCode for a complete code.
 std::uint32_t first_codes(const CodeLengths& lengths, std::uint32_t (&first)[kMaxCodeBits + 1]) noexcept {
   std::uint32_t with_length[kMaxCodeBits + 1] = {};
-  // What has no code isn't counted: most have none, and each count waits for the one before it.
+  // Slots without a code are skipped: most have none, and each count waits for the one before it.
   for (const std::uint8_t bits : lengths.bits) {
     if (bits != 0) ++with_length[bits];
   }
@@ -458,7 +458,8 @@ void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
   table.row[0] = kZeroSlot;
   table.levels[0] = static_cast<std::uint8_t>(kSlots - kRows);
   table.escape = table.entry[kEscapeSlot];
-  // What has no code has that of the level below; and at the lowest, or as tiny, the escape's.
+  // A slot without a code uses that of the level below; at the lowest level, or for tiny values, the
+  // escape's.
   const auto fill = [&table](std::uint32_t slot, std::uint16_t with) {
     table.entry[slot] = table.entry[slot] != 0 ? table.entry[slot] : with;
   };

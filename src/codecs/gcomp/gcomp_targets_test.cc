@@ -9,8 +9,8 @@
 
 #include "base/little_endian.h"
 #include "base/random.h"
+#include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
-#include "codecs/gcomp/gcomp_testing.h"
 #include "codecs/target_testing.h"
 
 namespace deltawire::gcomp_targets_test {

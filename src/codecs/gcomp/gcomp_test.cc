@@ -12,7 +12,7 @@
 #include "base/crc32c.h"
 #include "base/property_testing.h"
 #include "base/random.h"
-#include "codecs/gcomp/gcomp_testing.h"
+#include "codecs/codec_testing.h"
 #include "deltawire/workers.h"
 
 namespace deltawire::gcomp_test {
@@ -22,7 +22,6 @@ using testing::bits_of;
 using testing::codec_of;
 using testing::Encoded;
 using testing::same_bits;
-using testing::significant_round_trip;
 
 // Rounding moves a value by half of the lowest bit that it keeps, the largest ones are kept whole; what lies
 // below the normal numbers is flushed.
@@ -47,6 +46,16 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 float from_bits(std::uint32_t bits) {
   return std::bit_cast<float>(bits);
+}
+
+// `significance`: one number for each value, or none at all.
+std::vector<float> significant_round_trip(std::string_view spec, const std::vector<float>& values,
+                                          const std::vector<float>& significance) {
+  const auto codec = codec_of(spec);
+  TensorView part{values.data(), values.size(), DType::kF32};
+  part.significance = significance.empty() ? nullptr : significance.data();
+  const Encoded encoded = *testing::encode_view(*codec, part);
+  return *testing::decode(*codec, encoded.view(), values.size());
 }
 
 std::vector<float> round_trip(std::string_view spec, const std::vector<float>& values) {

@@ -16,7 +16,7 @@ struct PairInput {
 
 enum class Sink : std::uint8_t { kNothing, kDense, kDenseAdd, kPairs };
 
-// Where decoded pairs go, and how far the part has come.
+// Where decoded pairs go, and how much of the part is decoded.
 struct PairTarget {
   Sink sink = Sink::kNothing;
   float scale = 1;
@@ -28,7 +28,18 @@ struct PairTarget {
   std::uint64_t least_key = 0;  // the next key must be at least this
 };
 
-// Hands out the next pair. REQUIRES: key < target.dimension; of kPairs, pairs < capacity.
+// Calls `call` with the sink as its template's argument.
+template <class Call>
+[[gnu::always_inline]] inline auto for_sink(Sink sink, const Call& call) noexcept {
+  switch (sink) {
+    case Sink::kDense: return call.template operator()<Sink::kDense>();
+    case Sink::kDenseAdd: return call.template operator()<Sink::kDenseAdd>();
+    case Sink::kPairs: return call.template operator()<Sink::kPairs>();
+    default: return call.template operator()<Sink::kNothing>();
+  }
+}
+
+// Puts the next pair into the target. REQUIRES: key < target.dimension; of kPairs, pairs < capacity.
 template <Sink kSink>
 [[gnu::always_inline]] inline void put_pair(std::uint64_t key, float value, PairTarget& target) noexcept {
   if constexpr (kSink == Sink::kDense) target.values[key] = value;

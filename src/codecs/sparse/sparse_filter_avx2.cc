@@ -69,7 +69,7 @@ struct Lanes {
     _mm256_maskstore_ps(to, first_lanes(count), _mm256_castsi256_ps(x));
   }
 
-  // Of each sign the other's numbers are negative, and so below all.
+  // For each sign the other's numbers are negative, and so below every bound.
   unsigned positive(Bits x) const noexcept { return mask_of(_mm256_cmpgt_epi32(x, below[0])); }
   unsigned negative(Bits x) const noexcept {
     return mask_of(_mm256_cmpgt_epi32(_mm256_xor_si256(x, all_of(kSignBit)), below[1]));

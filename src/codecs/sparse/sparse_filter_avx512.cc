@@ -89,7 +89,7 @@ void drop_smaller(Candidates& list, const Threshold& threshold) {
     __mmask16 chosen = _mm512_mask_cmpgt_epi32_mask(lanes, magnitudes, least);
     std::uint32_t equal = _mm512_mask_cmpeq_epi32_mask(lanes, magnitudes, least);
     if (equal != 0 && ties > 0) {
-      // The lowest of them, as many as there may still be.
+      // The first `ties` of them.
       if (ties < kLanes) equal = _pdep_u32((1U << ties) - 1, equal);
       ties -= popcount(equal);
       chosen = static_cast<__mmask16>(chosen | equal);

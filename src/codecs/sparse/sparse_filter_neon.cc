@@ -31,7 +31,7 @@ void append(const std::uint32_t* bits, std::uint32_t count, std::uint64_t at, co
   }
 }
 
-// Of each sign the other's numbers are negative, and so below all.
+// For each sign the other's numbers are negative, and so below every bound.
 bool any_above(const int32x4_t (&x)[kVectors], const Block& block) noexcept {
   const int32x4_t positive = vdupq_n_s32(static_cast<std::int32_t>(block.below[0]));
   const int32x4_t negative = vdupq_n_s32(static_cast<std::int32_t>(block.below[1]));

@@ -27,7 +27,7 @@ constexpr unsigned kMostWaiting = 16;  // upper halves: one for each halving of 
 struct PlaceCode {
   std::uint64_t places;  // at least 1, at most 2^32
   unsigned bits;
-  std::uint64_t shorter;  // so many places have codes of `bits` bits
+  std::uint64_t shorter;  // places with codes of `bits` bits
   std::uint64_t turn;     // the first of these places
 };
 

@@ -292,10 +292,6 @@ void decode_values(const std::byte* codes, std::uint64_t count, const ValueCode&
 void subtract_elements(float* left, const Elements& sent);
 void scatter(const Elements& elements, const ScatterTarget& target);
 
-// Fills in `head`, and in `content` the positions, the head's bytes and next = begin.
-Fault read_head(const ChunkBytes& chunk, std::uint64_t begin, std::uint64_t count, Head& head,
-                ChunkContent& content);
-
 }  // namespace DELTAWIRE_TARGET
 
 }  // namespace deltawire::sparse

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kGroup = 64;
 
-// Where x goes beside the candidates.
+// Where x is stored as well.
 enum class Left { kNowhere, kStored, kStreamed };
 
 // Lanes, a target's vectors: kCount elements in one of type Bits; load<kResidual>(input, at), the bits of x,

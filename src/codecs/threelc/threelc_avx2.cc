@@ -279,19 +279,11 @@ void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
 }  // namespace
 
 std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) {
-  switch (into_of(target)) {
-    case Into::kPastCaches: return unpack_into<Into::kPastCaches>(packed, rows, target);
-    case Into::kSum: return unpack_into<Into::kSum>(packed, rows, target);
-    default: return unpack_into<Into::kSlot>(packed, rows, target);
-  }
+  return for_into(target, [&]<Into kInto>() { return unpack_into<kInto>(packed, rows, target); });
 }
 
 void put_digits(const DigitMaps& maps, const DecodeTarget& target) {
-  switch (into_of(target)) {
-    case Into::kPastCaches: return put_maps<Into::kPastCaches>(maps, target);
-    case Into::kSum: return put_maps<Into::kSum>(maps, target);
-    default: return put_maps<Into::kSlot>(maps, target);
-  }
+  for_into(target, [&]<Into kInto>() { put_maps<kInto>(maps, target); });
 }
 
 bool expand_runs(const ChunkBytes& codes, std::byte* packed, std::uint32_t bytes) {

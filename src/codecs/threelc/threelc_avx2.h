@@ -65,7 +65,7 @@ MapWord load_word(const DigitMaps& maps, std::uint32_t at) noexcept {
 
 constexpr unsigned kMostPut = 56;  // bits, in a BitWriter at once
 
-// Puts two codes, together if they are so short. REQUIRES: each has at most kMostPut bits.
+// Puts two codes, together if they fit. REQUIRES: each has at most kMostPut bits.
 [[gnu::always_inline]] inline void put_two(BitWriter& bits, const std::uint64_t* values,
                                            const std::uint64_t* lengths) noexcept {
   const std::uint64_t both = lengths[0] + lengths[1];
@@ -78,7 +78,7 @@ constexpr unsigned kMostPut = 56;  // bits, in a BitWriter at once
 }
 
 // The codes of eight places, two in each 64-bit lane, then four in a word. False, and nothing put, if they
-// aren't so short. REQUIRES: parameter <= kMostOfEight.
+// don't fit. REQUIRES: parameter <= kMostOfEight.
 constexpr unsigned kMostOfEight = 7;  // so that a code that is no escape has at most 32 bits
 
 [[gnu::always_inline]] inline bool put_eight(BitWriter& bits, const std::uint32_t* places,
@@ -115,7 +115,7 @@ constexpr unsigned kMostOfEight = 7;  // so that a code that is no escape has at
 
 constexpr unsigned kLeastOfFew = 4;  // parameter for fewer than four digits in a word of 64
 
-// Takes and gives back `bits` by value, which keeps them in registers.
+// Passes `bits` by value, which keeps them in registers.
 BitWriter put_gaps(BitWriter bits, const DigitMaps& maps, std::uint32_t count, unsigned parameter) noexcept {
   Places places;
   places.at[0] = 0;
@@ -193,8 +193,8 @@ class WordStore {
 
 constexpr std::uint64_t kEven = 0x5555555555555555;
 
-// Parameter 0: the code is a 1 for each 0, and a 0 and the sign for each other digit. So 32 digits at once
-// are spread to two bits each, of which the zeros' second ones are left out.
+// Parameter 0: a digit 0 is coded as a 1, any other as a 0 and its sign. So 32 digits at once are spread to
+// two bits each, and the second bits of zeros are left out.
 class DigitCoder {
  public:
   // `digits`: of the word's, those to be put.
@@ -213,8 +213,8 @@ class DigitCoder {
 };
 
 // Parameter 1: a 1 for each two zeros of a run; for each other digit a 0, whether a zero without a partner is
-// before it, and the sign. What stands for nothing by itself, the first zeros of two and those without a
-// partner, is left out; the rest are spread to three bits each.
+// before it, and the sign. Zeros that have no code of their own, the first of each two and those without a
+// partner, are left out; the other digits are spread to three bits each.
 class PairCoder {
  public:
   [[gnu::always_inline]] void put(const MapWord& word, unsigned digits, WordStore& store) noexcept {
@@ -253,7 +253,7 @@ class PairCoder {
   std::uint64_t single_ = 0;  // 1: the zero before the word has no partner yet
 };
 
-// Puts whole words of the maps. False where a gap is an escape: then what was put is worth nothing.
+// Puts whole words of the maps. False if a gap is an escape: then the output is useless.
 template <unsigned kParameter, class Coder>
 bool put_words(const DigitMaps& maps, std::uint32_t used, WordStore& out) noexcept {
   WordStore store = out;
@@ -292,10 +292,10 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
 // Reading Rice codes.
 namespace {
 
-// Which bits of a word are signs, where codes are of one bit, 1 for a zero, or of two, 0 and a sign. A 0
-// makes a sign of the bit after it unless it is one itself, as a backslash escapes the character after it:
-// Langdale and Lemire, "Parsing gigabytes of JSON per second" (VLDB Journal 2019), section 3.1.1. `carry`:
-// whether the first bit is a sign; then, of the next word.
+// Which bits of a word are signs, where a code is one bit, 1 for a zero, or two, 0 and a sign. A 0 makes the
+// bit after it a sign unless it is one itself, as a backslash escapes the character after it: Langdale and
+// Lemire, "Parsing gigabytes of JSON per second" (VLDB Journal 2019), section 3.1.1. `carry`: whether the
+// first bit is a sign; then, of the next word.
 [[gnu::always_inline]] inline std::uint64_t find_signs(std::uint64_t bits, std::uint64_t& carry) noexcept {
   const std::uint64_t zeros = ~bits & ~carry;
   const std::uint64_t after_zero = zeros << 1 | carry;
@@ -393,8 +393,8 @@ bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target) {
   return scatter_rice_into(rice, target);
 }
 
-// What mode a chunk has, and whether all of it is there. Vector kernels know chunks without a fault; all else
-// is left to the reference, which says what is wrong.
+// Decodes by the chunk's mode if all of it is there. Invalid chunks are left to the reference, which says
+// what is wrong.
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target) {
   if (chunk.bytes == 0 || target.zeros_only) return decode_as_reference(chunk, target);
   switch (static_cast<std::uint8_t>(chunk.at[0])) {

@@ -1,6 +1,6 @@
-// Rice codes by words of 64 bits, for vector kernels. Chunks of short gaps are read to maps by whole words of
-// the stream, others code by code; it gives up where anything is wrong with a chunk: the reference's decoder
-// then says what.
+// Rice codes by words of 64 bits, for vector kernels. Chunks of short gaps are read into maps by whole words
+// of the stream, others code by code. An invalid chunk is left to the reference's decoder, which says what is
+// wrong.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace deltawire::threelc {
 template <unsigned kLength>
 class LongRuns {
  public:
-  // Whether such a run ends in this word. Half of it lies in one of the two words that it may lie in: only
-  // where there is as much are they looked at together.
+  // Whether such a run ends in this word. It lies in at most two words, and half of it in one of them: both
+  // are examined together only where one of them holds that much.
   [[gnu::always_inline]] bool end_in(std::uint64_t ones) noexcept {
     static_assert(kLength <= 64);
     unsigned length = 1;
@@ -49,7 +49,7 @@ class LongRuns {
 // Elements whose places are found at once, a multiple of 64.
 inline constexpr std::uint32_t kPlacesBlock = 2048;
 
-// Where digits stand that aren't 0: twice the position after them, and the sign. The first is the last of the
+// Where nonzero digits stand: twice the position after each, and the sign. The first entry is the last of the
 // block before.
 struct Places {
   std::uint32_t at[1 + kPlacesBlock + 16];  // and what a vector may write behind the last
@@ -60,7 +60,7 @@ struct Places {
 // the maps' words are 0.
 [[gnu::always_inline]] inline void find_few_places(const DigitMaps& maps, std::uint32_t begin,
                                                    std::uint32_t end, Places& places) noexcept {
-  constexpr std::uint64_t kLast = std::uint64_t{1} << 63;  // so that there is a bit to be found
+  constexpr std::uint64_t kLast = std::uint64_t{1} << 63;  // so that a set bit exists
   std::uint32_t* to = places.at + 1;
   for (std::uint32_t at = begin; at < end; at += 64) {
     auto nonzero = load_le<std::uint64_t>(maps.nonzero + at / 8);
@@ -99,7 +99,7 @@ struct Stream {
   unsigned parameter;
 };
 
-// False where the header is wrong, or the code longer than what an encoder would take it for.
+// False if the header is wrong, or the code longer than the form that an encoder would have preferred.
 [[gnu::always_inline]] inline bool open(const ChunkBytes& rice, std::uint32_t count,
                                         Stream& stream) noexcept {
   if (rice.bytes < kRiceHeaderBytes || rice.bytes > kMostPackedBytes) return false;
@@ -126,7 +126,7 @@ struct Place {
   return low_bits(load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8, stream.bits - bit) == 0;
 }
 
-// The next bits of the stream, inverted: the ones before a code's zero are then zeros to count.
+// The next bits of the stream, inverted, so that the ones before a code's zero become zeros to count.
 class Window {
  public:
   [[gnu::always_inline]] Window(const Stream& stream, std::uint32_t bit) noexcept
@@ -188,8 +188,8 @@ template <class Sink>
   return code.valid && sink.add(code.gap, code.negative);
 }
 
-// Gives sink.add(gap, negative) the rest of the digits. False if it does, if codes aren't valid, or don't end
-// where the stream does. Most codes are so short that two are read after one look at memory.
+// Passes the remaining digits to sink.add(gap, negative). False if that returns false, if codes aren't valid,
+// or don't end where the stream does. Most codes are so short that one load serves two.
 template <class Sink>
 [[gnu::always_inline]] inline bool read_rest(const Stream& stream, const Place& place, Sink& sink) noexcept {
   Window window(stream, place.bit);
@@ -203,8 +203,8 @@ template <class Sink>
   return ends_cleanly(stream, window.bit());
 }
 
-// Sets digits of maps that are 0 from `next` on, without a branch where words end: it would be mispredicted
-// too often.
+// Sets digits in maps that are 0 from `next` on, without a branch where words end, which would often be
+// mispredicted.
 class MapSink {
  public:
   [[gnu::always_inline]] MapSink(const DigitMaps& maps, std::uint32_t next, std::uint32_t count) noexcept
@@ -299,7 +299,7 @@ class ByteReader {
   // The position after the last element that was read.
   [[gnu::always_inline]] std::uint32_t next() const noexcept { return word_ * kWord + filled_; }
 
-  // Writes all that was read to the maps; returns how many digits that aren't 0 there were.
+  // Writes all digits read to the maps; returns how many are nonzero.
   [[gnu::always_inline]] std::uint32_t finish() noexcept {
     flush();
     std::memset(digits_ + filled_, 0, kWord);
@@ -341,7 +341,7 @@ class ByteReader {
   alignas(64) std::uint8_t digits_[kFlushed + kMostOfWord + kWord];
 };
 
-// The position after the last digit that isn't 0 in [begin, end), or `begin`.
+// The position after the last nonzero digit in [begin, end), or `begin`.
 [[gnu::always_inline]] inline std::uint32_t after_last(const DigitMaps& maps, std::uint32_t begin,
                                                        std::uint32_t end) noexcept {
   while (end > begin) {
@@ -353,7 +353,8 @@ class ByteReader {
   return begin;
 }
 
-// Bits that may hold the end of the last code, where that is not sought: a word and what pads the last byte.
+// Bits at the end that are not read by words, as they may hold the end of the last code: a word and the
+// padding of the last byte.
 inline constexpr std::uint32_t kLastBits = kWord + 8;
 
 // Reads words, up to where single codes must be looked at: an escape, or the last of all. Leaves the place
@@ -398,7 +399,7 @@ template <class Sink>
   return true;
 }
 
-// Not inlined, so that each reader's loop has the registers for itself.
+// Not inlined, so that each reader's loop has all registers.
 template <class Reader>
 [[gnu::noinline]] bool read_by(const Stream& stream, std::uint32_t count, const DigitMaps& maps) noexcept {
   Place place{};

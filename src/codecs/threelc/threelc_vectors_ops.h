@@ -1,6 +1,6 @@
-// What vector kernels share: chunks by rows, where what quantizes a full row of 320 elements also serves the
-// last one; zero runs, written and expanded; and the decoder around them, which gives up where anything is
-// wrong with a chunk: the reference's then says what.
+// What vector kernels share: quantizing by rows, where the code for a full row of 320 elements also does the
+// last one; writing and expanding zero runs; and the decoder around them, which leaves an invalid chunk to
+// the reference: that says what is wrong.
 #pragma once
 
 #include <cstddef>
@@ -81,7 +81,7 @@ struct ZeroCounter {
   }
 }
 
-// The last row of a chunk, of fewer than 320 elements, by what does a full one.
+// Quantizes the last row of a chunk, of fewer than 320 elements, as a full one.
 template <class QuantizeRow>
 [[gnu::always_inline]] inline std::uint64_t quantize_last_row(const QuantizeInput& input, std::byte* packed,
                                                               RowDigits& digits,
@@ -125,9 +125,8 @@ template <class QuantizeRow>
   return {nonzeros, zeros.bytes, zeros.runs};
 }
 
-// Kernels::quantize by Row::quantize<adds, keeps>(input, packed, digits), which does a full row, with a
-// residual to add or without, keeps the new one or doesn't, and returns which of the row's bytes are zero
-// bytes.
+// Kernels::quantize by Row::quantize<adds, keeps>(input, packed, digits), which quantizes a full row: `adds`
+// a residual, `keeps` the new one; it returns which of the row's bytes are zero bytes.
 template <class Row>
 [[gnu::always_inline]] inline Quantized quantize_by(const QuantizeInput& input, std::byte* packed,
                                                     const DigitMaps& maps) noexcept {
@@ -174,8 +173,8 @@ template <class Block>
 
 // Kernels::zero_runs.
 //
-// Block, here and below: kBytes, at most 64; load(from); copies of one byte, all(byte); and of a block:
-// store(to), equal(byte) and at_least(byte), which say for which bytes that is so.
+// Block, here and below: kBytes, at most 64; load(from); all(byte), copies of one byte; store(to);
+// equal(byte) and at_least(byte), a bit for each byte for which that holds.
 template <class Block>
 [[gnu::always_inline]] inline std::uint32_t zero_runs_by(const std::byte* packed, std::uint32_t bytes,
                                                          std::byte* out) noexcept {
@@ -284,7 +283,17 @@ enum class Into : std::uint8_t { kSlot, kPastCaches, kSum };
   return target.streamed && lines ? Into::kPastCaches : Into::kSlot;
 }
 
-// Whether so few digits aren't 0 that they are better looked for one by one.
+// Calls `call` with how values get to the slot as its template's argument.
+template <class Call>
+[[gnu::always_inline]] inline auto for_into(const DecodeTarget& target, const Call& call) noexcept {
+  switch (into_of(target)) {
+    case Into::kPastCaches: return call.template operator()<Into::kPastCaches>();
+    case Into::kSum: return call.template operator()<Into::kSum>();
+    default: return call.template operator()<Into::kSlot>();
+  }
+}
+
+// Whether so few digits are nonzero that finding them one by one is faster.
 [[gnu::always_inline]] inline bool sparse(std::uint32_t nonzeros, std::uint32_t count) noexcept {
   return nonzeros <= count / 64;
 }
@@ -374,7 +383,7 @@ bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
                                                 const DecodeTarget& target) noexcept {
   const ChunkBytes rice = {chunk.at + 1, chunk.bytes - 1};
   if (rice.bytes < kRiceHeaderBytes) return Fault::kTruncated;
-  // Past the caches each line is written but once.
+  // Past the caches each line may be written only once.
   if (sparse(load_le<std::uint16_t>(rice.at + 1), target.count) && into_of(target) != Into::kPastCaches) {
     return scatter_rice(rice, target) ? Fault::kNone : decode_as_reference(chunk, target);
   }

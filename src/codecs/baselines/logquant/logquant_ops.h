@@ -143,12 +143,4 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// What kernels are made of, in files of their own.
-namespace DELTAWIRE_TARGET {
-
-Fault read_head(const ChunkBytes& chunk, bool is_last, unsigned bits, Head& head);
-Fault decode_chunk(const ChunkBytes& chunk, const Head& head, const Grid& grid, PairTarget& target);
-
-}  // namespace DELTAWIRE_TARGET
-
 }  // namespace deltawire::logquant

@@ -141,12 +141,4 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// What kernels are made of, in files of their own.
-namespace DELTAWIRE_TARGET {
-
-void fill_buckets(const Rules& rules, const Staging& chunk, Buckets* of_sign);
-Fault decode_chunk(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& target);
-
-}  // namespace DELTAWIRE_TARGET
-
 }  // namespace deltawire::sketchml

@@ -1,7 +1,8 @@
-// Reference kernels: the pairs of a chunk, and its bytes. Reading is in sketchml_decode_ref.cc.
+// Reference kernels.
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/baselines/sketchml/sketchml_ops.h"
@@ -10,6 +11,73 @@
 namespace deltawire::sketchml::DELTAWIRE_TARGET {
 
 namespace {
+
+// Encoding. Quantiles of a chunk's values, and the bucket of each (section 3.2 of the paper).
+
+// One pass of a radix sort by the 8 bits from `shift` on.
+void sort_by_byte(const std::uint32_t* from, std::uint32_t count, unsigned shift,
+                  std::uint32_t* to) noexcept {
+  std::uint32_t place[257] = {};
+  for (std::uint32_t i = 0; i < count; ++i) ++place[(from[i] >> shift & 255) + 1];
+  for (std::uint32_t byte = 0; byte < 256; ++byte) place[byte + 1] += place[byte];
+  for (std::uint32_t i = 0; i < count; ++i) to[place[from[i] >> shift & 255]++] = from[i];
+}
+
+// The magnitudes of one sign, ascending, into chunk.sorted; returns how many there are.
+std::uint32_t sort_magnitudes(const Staging& chunk, std::uint32_t sign) noexcept {
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < chunk.pairs; ++i) {
+    chunk.sorted[count] = magnitude_bits(chunk.values[i]);
+    count += bit_cast<std::uint32_t>(chunk.values[i]) >> 31 == sign ? 1U : 0U;
+  }
+  for (unsigned shift = 0; shift < 32; shift += 16) {
+    sort_by_byte(chunk.sorted, count, shift, chunk.spare);
+    sort_by_byte(chunk.spare, count, shift + 8, chunk.sorted);
+  }
+  return count;
+}
+
+// Buckets that begin at the quantiles, those that begin alike being one.
+void split(const std::uint32_t* sorted, std::uint32_t count, std::uint32_t most, Buckets& buckets) noexcept {
+  buckets.count = 0;
+  if (count == 0) return;
+  const std::uint32_t wanted = count < most ? count : most;
+  for (std::uint32_t i = 0; i < wanted; ++i) {
+    const std::uint32_t lower = sorted[std::uint64_t{i} * count / wanted];
+    if (buckets.count == 0 || lower > buckets.lower[buckets.count - 1])
+      buckets.lower[buckets.count++] = lower;
+  }
+  for (std::uint32_t i = 0; i < buckets.count; ++i) {
+    const std::uint32_t upper = i + 1 < buckets.count ? buckets.lower[i + 1] : sorted[count - 1];
+    const auto low = static_cast<double>(bit_cast<float>(buckets.lower[i]));
+    const auto high = static_cast<double>(bit_cast<float>(upper));
+    buckets.mean[i] = static_cast<float>((low + high) / 2);
+  }
+}
+
+// The last bucket that doesn't begin above the magnitude.
+std::uint32_t bucket_of(const Buckets& buckets, std::uint32_t magnitude) noexcept {
+  std::uint32_t low = 0;
+  for (std::uint32_t high = buckets.count - 1; low < high;) {
+    const std::uint32_t middle = (low + high + 1) / 2;
+    if (buckets.lower[middle] <= magnitude) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+void fill_buckets(const Rules& rules, const Staging& chunk, Buckets* of_sign) {
+  for (std::uint32_t sign = 0; sign < kSigns; ++sign) {
+    split(chunk.sorted, sort_magnitudes(chunk, sign), rules.buckets, of_sign[sign]);
+  }
+  for (std::uint32_t i = 0; i < chunk.pairs; ++i) {
+    const Buckets& buckets = of_sign[bit_cast<std::uint32_t>(chunk.values[i]) >> 31];
+    chunk.buckets[i] = static_cast<std::uint8_t>(bucket_of(buckets, magnitude_bits(chunk.values[i])));
+  }
+}
 
 std::uint32_t largest(const PairInput& input) {
   return largest_magnitude(input.in, input.residual, input.count);
@@ -148,6 +216,217 @@ std::uint64_t write(const Rules& rules, const Staging& chunk, const Buckets* of_
     }
   }
   return static_cast<std::uint64_t>(at - out);
+}
+
+// Decoding a chunk of hostile bytes.
+
+// A group's keys and its table, and how far its keys have been read.
+struct List {
+  const std::byte* flags = nullptr;
+  const std::byte* gaps = nullptr;
+  std::uint32_t keys = 0;
+  std::uint32_t read = 0;
+  std::uint64_t key = 0;    // the last that was read
+  std::uint64_t least = 0;  // what the next gap is counted from
+  BitWindow cells;
+  std::uint32_t columns = 0;
+  std::uint32_t width = 0;           // buckets
+  const std::byte* means = nullptr;  // of its first bucket
+  std::uint32_t sign = 0;
+
+  unsigned gap_bytes(std::uint32_t i) const noexcept {
+    return (static_cast<unsigned>(flags[i / 4]) >> (i % 4 * kFlagBits) & 3) + 1;
+  }
+
+  // Moves on to the next key. REQUIRES: read < keys.
+  Fault next(std::uint64_t dimension) noexcept {
+    const unsigned bytes = gap_bytes(read);
+    std::uint32_t gap = 0;
+    for (unsigned byte = 0; byte < bytes; ++byte) gap |= static_cast<std::uint32_t>(gaps[byte]) << (8 * byte);
+    if (bytes > 1 && gap >> (8 * (bytes - 1)) == 0) return Fault::kGap;
+    gaps += bytes;
+    ++read;
+    key = least + gap;
+    least = key + 1;
+    return key < dimension ? Fault::kNone : Fault::kKey;
+  }
+
+  std::uint32_t cell(std::uint32_t at) const noexcept {
+    BitWindow window = cells;
+    const unsigned bits = cell_bits(width);
+    window.position = std::uint64_t{at} * bits;
+    return static_cast<std::uint32_t>(window.peek() & ((1U << bits) - 1));
+  }
+
+  // What the table says of the key that was read last, with its sign.
+  float value(const Rules& rules) const noexcept {
+    std::uint32_t found = 0;
+    for (std::uint32_t row = 0; row < rules.rows; ++row) {
+      const std::uint32_t number = cell(cell_of(rules, static_cast<std::uint32_t>(key), row, columns));
+      found = number > found ? number : found;
+    }
+    const auto mean = bit_cast<float>(load_le<std::uint32_t>(means + std::size_t{kMeanBytes} * found));
+    return sign != 0 ? -mean : mean;
+  }
+};
+
+struct Lists {
+  List at[kSigns * kMaxGroups];
+  std::uint32_t count = 0;
+};
+
+// The rest of a chunk's bytes.
+struct Bytes {
+  const std::byte* at;
+  std::uint64_t left;
+
+  // The next `bytes`; null if fewer are left.
+  const std::byte* take(std::uint64_t bytes) noexcept {
+    if (bytes > left) return nullptr;
+    const std::byte* const taken = at;
+    at += bytes;
+    left -= bytes;
+    return taken;
+  }
+};
+
+// Finds where a group's streams lie; `limit` is the most keys that it can have.
+Fault read_group(const Rules& rules, std::uint32_t limit, Bytes& bytes, List& list) noexcept {
+  const std::byte* const head = bytes.take(kGroupHeadBytes);
+  if (head == nullptr) return Fault::kTruncated;
+  list.keys = load_le<std::uint32_t>(head);
+  if (list.keys == 0 || list.keys > limit) return Fault::kGroup;
+  const std::uint32_t flag_bytes = (list.keys * kFlagBits + 7) / 8;
+  list.flags = bytes.take(flag_bytes);
+  if (list.flags == nullptr) return Fault::kTruncated;
+  const BitWindow flags{list.flags, flag_bytes, std::uint64_t{list.keys} * kFlagBits};
+  if (!flags.at_clean_end()) return Fault::kPadding;
+  std::uint64_t gap_bytes = 0;
+  for (std::uint32_t i = 0; i < list.keys; ++i) gap_bytes += list.gap_bytes(i);
+  list.gaps = bytes.take(gap_bytes);
+  if (list.gaps == nullptr) return Fault::kTruncated;
+  list.columns = columns_for(rules, list.keys);
+  const std::uint64_t table_bytes =
+      cell_bytes(std::uint64_t{rules.rows} * list.columns, cell_bits(list.width));
+  list.cells = {bytes.take(table_bytes), table_bytes};
+  return list.cells.at == nullptr ? Fault::kTruncated : Fault::kNone;
+}
+
+// Which cells of a table some key has.
+struct Marks {
+  static constexpr std::uint32_t kWordBits = 64;
+  std::uint64_t words[kMaxRows * kChunkPairs / kWordBits];
+
+  explicit Marks(std::uint32_t cells) noexcept {
+    for (std::uint32_t i = 0; i <= (cells - 1) / kWordBits; ++i) words[i] = 0;
+  }
+
+  void set(std::uint32_t cell) noexcept { words[cell / kWordBits] |= std::uint64_t{1} << cell % kWordBits; }
+  bool has(std::uint32_t cell) const noexcept {
+    return (words[cell / kWordBits] >> cell % kWordBits & 1) != 0;
+  }
+};
+
+// Reads all keys of a copy of the list, and looks at every cell.
+Fault check_list(const Rules& rules, std::uint64_t dimension, List list) noexcept {
+  const std::uint32_t cells = rules.rows * list.columns;
+  Marks marks(cells);
+  while (list.read < list.keys) {
+    if (const Fault fault = list.next(dimension); fault != Fault::kNone) return fault;
+    for (std::uint32_t row = 0; row < rules.rows; ++row) {
+      marks.set(cell_of(rules, static_cast<std::uint32_t>(list.key), row, list.columns));
+    }
+  }
+  for (std::uint32_t cell = 0; cell < cells; ++cell) {
+    const std::uint32_t number = list.cell(cell);
+    if (number >= list.width || (number < list.width - 1 && !marks.has(cell))) return Fault::kCell;
+  }
+  list.cells.position = std::uint64_t{cells} * cell_bits(list.width);
+  return list.cells.at_clean_end() ? Fault::kNone : Fault::kPadding;
+}
+
+Fault check_means(const std::byte* means, std::uint32_t count) noexcept {
+  std::uint32_t before = 1;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto mean = load_le<std::uint32_t>(means + std::size_t{kMeanBytes} * i);
+    if (mean < before || mean >= kInfinityBits) return Fault::kMean;
+    before = mean;
+  }
+  return Fault::kNone;
+}
+
+// Finds and checks all groups of a chunk.
+Fault open_lists(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& target, Lists& lists) noexcept {
+  if (chunk.bytes < kHeadBytes) return Fault::kTruncated;
+  const auto pairs = load_le<std::uint32_t>(chunk.at);
+  const auto first = load_le<std::uint32_t>(chunk.at + 4);
+  const std::uint32_t buckets[kSigns] = {load_le<std::uint16_t>(chunk.at + 8),
+                                         load_le<std::uint16_t>(chunk.at + 10)};
+  const std::uint32_t all = buckets[0] + buckets[1];
+  if (buckets[0] > rules.buckets || buckets[1] > rules.buckets || all > pairs || all == 0)
+    return Fault::kBuckets;
+  Bytes bytes{chunk.at + kHeadBytes, chunk.bytes - kHeadBytes};
+  const std::byte* means = bytes.take(std::uint64_t{all} * kMeanBytes);
+  if (means == nullptr) return Fault::kTruncated;
+  target.mean_bytes += std::uint64_t{all} * kMeanBytes;
+  std::uint32_t keys = 0;
+  for (std::uint32_t sign = 0; sign < kSigns; ++sign) {
+    if (const Fault fault = check_means(means, buckets[sign]); fault != Fault::kNone) return fault;
+    const Grouping grouping(rules, buckets[sign]);
+    for (std::uint32_t i = 0; i < grouping.groups; ++i) {
+      List& list = lists.at[lists.count++];
+      list.sign = sign;
+      list.least = first;
+      list.width = grouping.begin(i + 1) - grouping.begin(i);
+      list.means = means + std::size_t{kMeanBytes} * grouping.begin(i);
+      Fault fault = read_group(rules, pairs - keys, bytes, list);
+      if (fault == Fault::kNone) fault = check_list(rules, target.dimension, list);
+      if (fault != Fault::kNone) return fault;
+      keys += list.keys;
+      target.key_bytes += static_cast<std::uint64_t>(list.cells.at - list.flags);
+      target.table_bytes += list.cells.bytes;
+    }
+    means += std::size_t{kMeanBytes} * buckets[sign];
+  }
+  if (keys != pairs) return Fault::kGroup;
+  return bytes.left > 0 ? Fault::kTrailingBytes : Fault::kNone;
+}
+
+// The list with the smallest next key. REQUIRES: there is a list.
+List& first_of(Lists& lists) noexcept {
+  std::uint32_t best = 0;
+  for (std::uint32_t i = 1; i < lists.count; ++i) best = lists.at[i].key < lists.at[best].key ? i : best;
+  return lists.at[best];
+}
+
+// Hands out the pairs of all lists, ascending.
+template <Sink kSink>
+Fault merge(Lists& lists, const Rules& rules, std::uint32_t first, DecodeTarget& target) noexcept {
+  if (first < target.least_key) return Fault::kKey;
+  for (std::uint32_t i = 0; i < lists.count; ++i) lists.at[i].next(target.dimension);
+  if (first_of(lists).key != first) return Fault::kKey;
+  target.least_key = first;
+  while (lists.count > 0) {
+    List& list = first_of(lists);
+    if (list.key < target.least_key) return Fault::kKey;
+    put_pair<kSink>(list.key, list.value(rules) * target.scale, target);
+    target.least_key = list.key + 1;
+    if (list.read < list.keys) {
+      list.next(target.dimension);
+    } else {
+      list = lists.at[--lists.count];
+    }
+  }
+  return Fault::kNone;
+}
+
+Fault decode_chunk(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& target) {
+  Lists lists;
+  if (const Fault fault = open_lists(chunk, rules, target, lists); fault != Fault::kNone) return fault;
+  const auto pairs = load_le<std::uint32_t>(chunk.at);
+  const auto first = load_le<std::uint32_t>(chunk.at + 4);
+  if (target.sink == Sink::kPairs && pairs > target.capacity - target.pairs) return Fault::kNoRoom;
+  return for_sink(target.sink, [&]<Sink kSink>() { return merge<kSink>(lists, rules, first, target); });
 }
 
 }  // namespace

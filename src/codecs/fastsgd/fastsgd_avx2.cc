@@ -1,13 +1,14 @@
-// Encoding for AVX2.
+// Kernels for AVX2.
+#include "codecs/fastsgd/fastsgd_avx2.h"
+
 #include <cstddef>
 #include <cstdint>
 
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "codecs/fastsgd/fastsgd_encode_ops.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/fastsgd/fastsgd_streams_avx2.h"
+#include "codecs/fastsgd/fastsgd_vectors_ops.h"
 #include "codecs/kernels/compaction_avx2.h"
 #include "codecs/kernels/logarithm.h"
 
@@ -18,10 +19,6 @@ namespace {
 
 constexpr std::uint32_t kLanes = 8;
 
-__m256i all_of(std::uint32_t value) noexcept {
-  return _mm256_set1_epi32(static_cast<int>(value));
-}
-
 // All bits of the lanes below `count`.
 __m256i first_lanes(std::uint32_t count) noexcept {
   return _mm256_cmpgt_epi32(all_of(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -31,7 +28,7 @@ __m256i places(std::uint64_t at) noexcept {
   return _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), all_of(static_cast<std::uint32_t>(at)));
 }
 
-// Returns how many of eight pairs are chosen, which are written.
+// Writes the chosen of eight pairs; returns how many they are.
 std::uint32_t put(__m256i keys, __m256i bits, unsigned mask, const PairOutput& out,
                   std::uint32_t behind) noexcept {
   if (mask != 0xFF) {
@@ -125,7 +122,7 @@ Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, 
   return collect_by<Vectors>(input, at, cut, staging);
 }
 
-// A code is a logarithm, rounded up. A polynomial's is good enough for all values but the few next to a
+// A code is a logarithm, rounded up. A polynomial is exact enough for all values but the few close to a
 // threshold, which are compared with it.
 namespace {
 
@@ -166,13 +163,13 @@ struct Quantizer {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(guesses.codes));
   }
 
-  // `lanes`: those that are values at all.
+  // `lanes`: those that hold values.
   __m256i codes_of(__m256i magnitudes, unsigned lanes) const noexcept {
     const __m256 exact = _mm256_mul_ps(_mm256_sub_ps(log_of_sum, log2_of(magnitudes)), codes_per_octave);
     const __m256 near = _mm256_round_ps(exact, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m256 distance = _mm256_sub_ps(exact, near);
     const __m256i whole = _mm256_cvtps_epi32(near);
-    // Those above the next whole number go up.
+    // Those above the nearest whole number go up.
     const __m256 up = _mm256_cmp_ps(distance, _mm256_setzero_ps(), _CMP_GT_OQ);
     const __m256i codes = _mm256_sub_epi32(whole, _mm256_castps_si256(up));
     const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), distance);
@@ -218,6 +215,14 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
     range.highest = high[i] > range.highest ? high[i] : range.highest;
   }
   return range;
+}
+
+void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale) {
+  fill_values(values, rules, head, scale);
+}
+
+void read_values(ValueStream& values, std::uint32_t count, float* out) {
+  read_one_by_one(values, count, out);
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -14,7 +14,7 @@
 
 #include "deltawire/optimizer.h"
 #include "deltawire/server.h"
-#include "server/posted.h"
+#include "server/abandon.h"
 #include "server/served_model.h"
 
 namespace deltawire {

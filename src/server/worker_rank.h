@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "deltawire/server.h"
-#include "server/posted.h"
+#include "server/abandon.h"
 #include "server/served_model.h"
 
 namespace deltawire {

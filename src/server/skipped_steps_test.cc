@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "server/pull_head.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
 

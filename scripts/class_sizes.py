@@ -18,7 +18,6 @@ MAX_FILES = 2
 EXCEPTIONS: dict[str, tuple[int, int]] = {
     "BucketExchange": (63, 2),
     "PatternReducer": (51, 2),
-    "ChannelImpl": (51, 1),
     "Trainer": (32, 3),
     "DirectExchange": (44, 1),
     "PacketPort": (33, 3),

@@ -18,6 +18,7 @@
 #include "channel/payload_maker.h"
 #include "channel/residual_store.h"
 #include "channel/shared_residuals.h"
+#include "channel/step_record.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -27,6 +28,36 @@ constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 32;
 
 constexpr std::uint32_t low_half(std::uint64_t hash) noexcept {
   return static_cast<std::uint32_t>(hash);
+}
+
+Status check_encode(const StepRecord& record, std::span<const Named> parts, const MessageId& id) {
+  if (Status may_open = record.check_may_open(id.step); !may_open) return may_open;
+  if (!std::isfinite(id.scale) || id.scale <= 0.0F) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the scale " + std::to_string(id.scale) + " must be finite and above 0");
+  }
+  for (const Named& part : parts) {
+    if (part.first >= kMaxTensorElements || part.tensor.elements() >= kMaxTensorElements - part.first) {
+      return fail(ErrorCode::kLimit,
+                  "part '" + std::string(part.name) + "' goes beyond element 2^32; split the tensor");
+    }
+  }
+  return {};
+}
+
+// Whether the step needs the message until it ends: a revert folds it, or mask_sent decodes it.
+bool is_needed(const PartCodecs& codecs, const MessageLayout& message, std::uint64_t step, Revert revert) {
+  return std::ranges::any_of(message.parts, [&](const Named& part) {
+    return codecs.of(part, step).info().sparse || (revert == Revert::kFold && !part.is_transient);
+  });
+}
+
+// A residual that is not there yet, and for which there is no memory, stays unmade.
+void keep_part(PartEncoder& encoder, const Named& unsent, const MessageId& id) noexcept {
+  (void)or_no_memory("keeping a part", [&]() -> Status {
+    encoder.keep(unsent, id);
+    return {};
+  });
 }
 
 class ChannelImpl final : public Channel {
@@ -43,8 +74,7 @@ class ChannelImpl final : public Channel {
         workers_(std::move(resources.workers)),
         residuals_(meter_),
         payload_maker_(meter_),
-        messages_(meter_),
-        committed_messages_(meter_),
+        record_(meter_),
         scratch_held_(meter_, MemoryMeter::Use::kMessages),
         encoder_(codecs(), options_, residuals_) {}
 
@@ -53,7 +83,7 @@ class ChannelImpl final : public Channel {
     return codecs().of(part, step);
   }
   PartPlan plan(const Named& part, std::uint64_t step) const override { return encoder_.plan(part, step); }
-  std::span<const PartUse> last_step() const noexcept override { return last_step_; }
+  std::span<const PartUse> last_step() const noexcept override { return record_.uses(); }
   bool any(bool CodecInfo::* property) const noexcept override { return rules_.any(property); }
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().take_pairs(part, step);
@@ -61,7 +91,7 @@ class ChannelImpl final : public Channel {
   std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
   Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id,
                                         std::uint64_t room) override;
-  void release(std::span<const Bytes> pieces) noexcept override { messages_.release(pieces); }
+  void release(std::span<const Bytes> pieces) noexcept override { record_.messages().release(pieces); }
   Status prepare(const MessageLayout& message, std::uint64_t step) override;
   void keep(const MessageLayout& message, const MessageId& id) noexcept override;
   Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
@@ -90,21 +120,16 @@ class ChannelImpl final : public Channel {
             options_.revert == Revert::kFold,
             workers_.get()};
   }
-  MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
-  Status check_encode(std::span<const Named> parts, const MessageId& id) const;
-  bool may_need(std::span<const Named> parts, std::uint64_t step) const;
   void lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
                Message& message);
   void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
-  void keep_part(const Named& unsent, const MessageId& id) noexcept;
-  void close_step() noexcept;
   template <class Fill>
   Status replace_residuals(const Fill& filled_by) {
-    if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before loading");
+    if (Status closed = record_.check_closed("loading"); !closed) return closed;
     ResidualStore loaded(meter_);
     if (Status filled = filled_by(loaded); !filled) return filled;
     residuals_ = std::move(loaded);
-    last_step_.clear();
+    record_.forget_uses();
     return {};
   }
 
@@ -118,57 +143,17 @@ class ChannelImpl final : public Channel {
   std::shared_ptr<Workers> workers_;
   ResidualStore residuals_;
   PayloadMaker payload_maker_;
-  bool step_open_ = false;
-  std::uint64_t step_ = 0;
-  StepMessages messages_;             // of the open step
-  std::vector<SentPart> step_parts_;  // of all its messages: what a fold needs
-  std::vector<PartJob> jobs_;         // of the message that is being encoded
-  StepMessages committed_messages_;   // of the last committed step, sparse codecs only: for mask_sent
-  std::vector<SentPart> committed_parts_;
-  std::vector<PartUse> last_step_;  // of all committed parts, whatever the codec
+  StepRecord record_;
+  std::vector<PartJob> jobs_;  // of the message that is being encoded
   CodingMemory memory_;
   MeteredBytes scratch_held_;
   PartEncoder encoder_;
 };
 
-MessageBounds ChannelImpl::bounds_of(std::span<const Named> parts, std::uint64_t step) const {
-  MessageBounds bounds;
-  for (const Named& part : parts) {
-    if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = encoder_.sizes(part, step);
-    bounds.payload_bytes += sizes.payload_bytes;
-    bounds.chunks += sizes.chunks;
-    bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
-    bounds.elements += part.tensor.elements();
-    bounds.longest = std::max(bounds.longest, part.tensor.elements());
-    ++bounds.parts;
-  }
-  return bounds;
-}
-
 std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint64_t step) const {
-  const MessageBounds bounds = bounds_of(message.parts, step);
+  const MessageBounds bounds = bounds_of(message.parts, step, encoder_);
   if (bounds.parts == 0) return 0;
   return bounds.payload_bytes + bounds.lists().head_bytes;
-}
-
-Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& id) const {
-  if (step_open_ && step_ != id.step) {
-    return fail(ErrorCode::kState, "step " + std::to_string(step_) +
-                                       " is open; commit or revert it before step " +
-                                       std::to_string(id.step));
-  }
-  if (!std::isfinite(id.scale) || id.scale <= 0.0F) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the scale " + std::to_string(id.scale) + " must be finite and above 0");
-  }
-  for (const Named& part : parts) {
-    if (part.first >= kMaxTensorElements || part.tensor.elements() >= kMaxTensorElements - part.first) {
-      return fail(ErrorCode::kLimit,
-                  "part '" + std::string(part.name) + "' goes beyond element 2^32; split the tensor");
-    }
-  }
-  return {};
 }
 
 // All memory that a revert needs is taken here, before a residual changes.
@@ -176,8 +161,7 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
                           Message& message) {
   Sizes at;  // of the next part's slot
   jobs_.reserve(bounds.parts);
-  step_parts_.reserve(step_parts_.size() + bounds.parts);
-  last_step_.reserve(step_parts_.size() + bounds.parts);  // commit can't
+  record_.reserve(bounds.parts);
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = encoder_.sizes(part, step);
@@ -191,34 +175,25 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
   }
 }
 
-// What a revert folds, or mask_sent decodes.
-bool ChannelImpl::may_need(std::span<const Named> parts, std::uint64_t step) const {
-  const bool folds = options_.revert == Revert::kFold;
-  return std::ranges::any_of(parts, [&](const Named& part) {
-    return codec_of(part, step).info().sparse || (folds && !part.is_transient);
-  });
-}
-
 Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id,
                                                    std::uint64_t room) {
-  if (Status legal = check_encode(layout.parts, id); !legal) return forward_error(legal);
-  step_open_ = true;
-  step_ = id.step;
+  if (Status legal = check_encode(record_, layout.parts, id); !legal) return forward_error(legal);
+  record_.open(id.step);
   jobs_.clear();
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
-    const MessageBounds bounds = bounds_of(layout.parts, id.step);
-    Message& message = messages_.add(bounds.lists());
-    message.is_needed = room == 0 || may_need(layout.parts, id.step);
+    const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
+    Message& message = record_.messages().add(bounds.lists());
+    message.is_needed = room == 0 || is_needed(codecs(), layout, id.step, options_.revert);
     payload_maker_.open(message, std::max(bounds.payload_bytes, message.is_needed ? 0 : room));
     lay_out(layout.parts, id.step, bounds, message);
     code_parts(jobs_, encoder_, id, bounds, {workers_.get(), memory_.scratch});
     scratch_held_.set(memory_.scratch.capacity());
-    const std::size_t earlier = step_parts_.size();
-    for (const PartJob& job : jobs_) step_parts_.push_back(job.sent);
+    const std::size_t earlier = record_.parts().size();
+    for (const PartJob& job : jobs_) record_.add(job.sent);
     for (const PartJob& job : jobs_) {
       if (!job.coded) return forward_error(job.coded);
     }
-    const std::span<SentPart> sent = std::span(step_parts_).subspan(earlier);
+    const std::span<SentPart> sent = record_.parts().subspan(earlier);
     payload_maker_.close(message, sent);
     frame_message(sent, {id, low_half(params_hash_), layout.hash}, message);
     message.count();
@@ -231,19 +206,11 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
 // After an error. What was coded is folded back; the rest waits in the residual as it is.
 void ChannelImpl::keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept {
   if (jobs_.empty()) {
-    for (const Named& part : parts) keep_part(part, id);
+    for (const Named& part : parts) keep_part(encoder_, part, id);
   }
   for (const PartJob& job : jobs_) {
-    if (!job.coded) keep_part(*job.part, id);
+    if (!job.coded) keep_part(encoder_, *job.part, id);
   }
-}
-
-// A residual that is not there yet, and for which there is no memory, stays unmade.
-void ChannelImpl::keep_part(const Named& unsent, const MessageId& id) noexcept {
-  (void)or_no_memory("keeping a part", [&]() -> Status {
-    encoder_.keep(unsent, id);
-    return {};
-  });
 }
 
 Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
@@ -259,10 +226,9 @@ Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
 void ChannelImpl::keep(const MessageLayout& message, const MessageId& id) noexcept {
   if (options_.revert != Revert::kFold) return;
   (void)or_no_memory("keeping a message", [&]() -> Status {
-    if (Status legal = check_encode(message.parts, id); !legal) return legal;
-    step_open_ = true;
-    step_ = id.step;
-    for (const Named& part : message.parts) keep_part(part, id);
+    if (Status legal = check_encode(record_, message.parts, id); !legal) return legal;
+    record_.open(id.step);
+    for (const Named& part : message.parts) keep_part(encoder_, part, id);
     return {};
   });
 }
@@ -279,36 +245,17 @@ Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLay
   return decode_message_to_pairs(pieces, due, codecs(), scale, means, memory_);
 }
 
-void ChannelImpl::close_step() noexcept {
-  step_open_ = false;
-  messages_.end_step();
-  step_parts_.clear();
+void ChannelImpl::commit() noexcept {
+  record_.commit(rules_.any(&CodecInfo::sparse), memory_.scratch);  // kept for mask_sent
   payload_maker_.end_step();
   residuals_.forget_step();
 }
 
-void ChannelImpl::commit() noexcept {
-  last_step_.clear();
-  for (const SentPart& part : step_parts_) {
-    PartEncoder::mask(part, memory_.scratch);
-    last_step_.push_back(PartEncoder::use_of(part));
-    PartEncoder::discharge(part);
-  }
-  if (rules_.any(&CodecInfo::sparse)) {
-    committed_messages_.swap(messages_);
-    committed_parts_.swap(step_parts_);
-  }
-  close_step();
-}
-
 Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
   if (!rules_.any(&CodecInfo::sparse)) return {};
-  if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before masking");
-  const std::uint64_t hash = name_hash(Named{name, {}});
-  const auto part = std::ranges::find_if(committed_parts_, [&](const SentPart& candidate) {
-    return candidate.name_hash == hash && candidate.first == first;
-  });
-  if (part == committed_parts_.end()) {
+  if (Status closed = record_.check_closed("masking"); !closed) return closed;
+  const SentPart* part = record_.find(name_hash(Named{name, {}}), first);
+  if (part == nullptr) {
     return fail(ErrorCode::kState,
                 "part '" + std::string(name) + "' was not in the step that was committed last");
   }
@@ -324,10 +271,12 @@ void ChannelImpl::revert() noexcept {
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
-    for (const SentPart& part : step_parts_) PartEncoder::fold(part, memory_.scratch);
+    record_.fold(memory_.scratch);
   }
-  close_step();
-  messages_.end_step();  // after a step of no messages nothing is kept
+  record_.end();
+  record_.messages().end_step();  // after a step of no messages nothing is kept
+  residuals_.forget_step();
+  payload_maker_.end_step();
   payload_maker_.clear();
 }
 
@@ -337,7 +286,7 @@ std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_
 }
 
 Result<std::vector<std::byte>> ChannelImpl::save() const {
-  if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before saving");
+  if (Status closed = record_.check_closed("saving"); !closed) return forward_error(closed);
   return save_residuals(residuals_, state_hash_);
 }
 

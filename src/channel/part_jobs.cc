@@ -1,5 +1,6 @@
 #include "channel/part_jobs.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/no_memory.h"
@@ -28,6 +29,21 @@ class JobsLeft {
 };
 
 }  // namespace
+
+MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const PartEncoder& encoder) {
+  MessageBounds bounds;
+  for (const Named& part : parts) {
+    if (part.tensor.elements() == 0) continue;
+    const Sizes sizes = encoder.sizes(part, step);
+    bounds.payload_bytes += sizes.payload_bytes;
+    bounds.chunks += sizes.chunks;
+    bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
+    bounds.elements += part.tensor.elements();
+    bounds.longest = std::max(bounds.longest, part.tensor.elements());
+    ++bounds.parts;
+  }
+  return bounds;
+}
 
 // One thread goes from front to back, knows the sizes of all parts before its own, and codes each where it
 // will stay. The others come to meet it from the back; what they code is moved afterwards.

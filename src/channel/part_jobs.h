@@ -33,6 +33,8 @@ struct MessageBounds {
   MessageLists lists() const noexcept { return lists_of(payload_bytes, chunks, parts); }
 };
 
+MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const PartEncoder& encoder);
+
 // What coding may use.
 struct CodingRoom {
   Workers* workers = nullptr;

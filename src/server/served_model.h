@@ -1,9 +1,8 @@
-// What servers and workers know alike: the model's tensors by name, its parts, and how messages are named.
+// What servers and workers have in common: the model's tensors by name, its parts, and the names of messages.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,44 +14,19 @@
 
 namespace deltawire {
 
-// Messages of one part have one tag a direction and keep their order; their frames name the step.
+// The messages of one part have one tag for each direction and keep their order; their frames name the step.
 enum class Way : std::uint16_t {
-  kPush = 0,   // frames of gradients; an empty message: the worker closes
-  kPull = 1,   // a PullHead's bytes, then frames of changes; an empty message: the server closes
-  kModel = 2,  // in a frame's stage alone, with a pull's tag: the parameters as they are, fp32
+  kPush = 0,   // frames of gradients; an empty message says that the worker closes
+  kPull = 1,   // a pull's head, then frames of changes; an empty message says that the server closes
+  kModel = 2,  // only as a frame's stage, under a pull's tag: the parameters as they are, in fp32
 };
 
-// What became of a worker's push of a step.
-enum class Verdict : std::uint8_t { kLate = 0, kCounted = 1 };
-
-// A pull begins with a head. Of a change: its Verdict's byte. Of the part as it is after some changes, in
-// their place: 2, how many changes (u16, little-endian), and the verdicts of their steps, a byte each.
-inline constexpr std::size_t kWholeHeadBytes = 3;
-inline constexpr std::size_t kVerdictsMax = 0xFFFF;
-
-struct PullHead {
-  bool is_whole = false;
-  Bytes verdicts;  // one, but for a whole part; a view of the message
-  Bytes body;      // likewise
-
-  std::uint64_t steps() const noexcept { return verdicts.size(); }
-  Verdict verdict(std::uint64_t at) const noexcept {
-    return verdicts[at] == std::byte{0} ? Verdict::kLate : Verdict::kCounted;
-  }
-};
-
-// Errors: kTruncated, kCorrupt for bytes that are neither.
-Result<PullHead> read_pull(Bytes pull);
-std::vector<std::byte> pull_head(Verdict verdict);
-// REQUIRES: 1 ... kVerdictsMax of them.
-std::vector<std::byte> pull_head(const std::deque<Verdict>& verdicts);
-
-// From here on a worker may be lost, where the options say so.
+// Lets the transport survive the loss of a worker, if the options say so.
 void set_optional_workers(const ServerOptions& options, Transport& transport);
 
 class ServedModel {
  public:
-  // Errors: those that make_server and make_worker share.
+  // Errors: those that make_server and make_worker have in common.
   static Result<ServedModel> make(std::span<const Named> model, const ServerOptions& options,
                                   const Transport& transport);
 
@@ -63,7 +37,7 @@ class ServedModel {
   int workers() const noexcept { return world_ - servers_; }
   int servers() const noexcept { return servers_; }
 
-  // The part with these values as its own, as channels know it. The name and dims are this object's.
+  // The part with these values, as channels take it. This object owns its name and dims.
   Named part_of(const ServedPart& part, float* values) const noexcept;
 
   Tag tag(std::size_t part, Way way) const noexcept {
@@ -86,9 +60,10 @@ class ServedModel {
   int servers_ = 0;
 };
 
-// The channel that the model travels in before the first step: float32, nothing kept.
+// The channel for parts as they are: float32, without residuals.
 Result<std::unique_ptr<Channel>> make_model_channel();
 
+// The pieces of a message in one piece of memory.
 std::vector<std::byte> joined(std::span<const Bytes> pieces);
 
 }  // namespace deltawire

@@ -1,45 +1,42 @@
-// One server rank. All its parts make the same step; each goes on by itself as its pushes come: average, step
-// the optimizer, encode the change once, send it to every worker.
+// Each part goes on by itself as its pushes come: average, step the optimizer, encode the change once, send
+// it to every worker.
 #include <algorithm>
+#include <bit>
+#include <string>
 
 #include "server/server_rank.h"
 
 namespace deltawire {
 
 Status Server::prepare(std::span<const Named> model) {
-  auto push = make_channel(options_.push, {.policy = options_.policy});
+  const ServerOptions& options = run_.options;
+  auto push = make_channel(options.push, {.policy = options.policy});
   if (!push) return forward_error(push);
-  auto pull = make_channel(options_.pull, {.policy = options_.policy,
-                                           .revert = Revert::kFold,  // as Worker::push_channel
-                                           .means = true,
-                                           .seed = options_.seed});
+  auto pull = make_channel(options.pull, {.policy = options.policy,
+                                          .revert = Revert::kFold,  // as in WorkerRun::make_push_channel
+                                          .means = true,
+                                          .seed = options.seed});
   if (!pull) return forward_error(pull);
-  push_ = std::move(*push);
-  pull_ = std::move(*pull);
-  counted_.resize(static_cast<std::size_t>(model_.workers()));
-  is_dropped_.resize(counted_.size());
-  for (std::size_t number = 0; number < model_.parts().size(); ++number) {
-    const ServedPart& part = model_.parts()[number];
-    if (part.server != transport_.rank()) continue;
+  auto whole = make_model_channel();
+  if (!whole) return forward_error(whole);
+  run_.push = std::move(*push);
+  run_.pull = std::move(*pull);
+  run_.whole = std::move(*whole);
+  for (std::size_t number = 0; number < run_.model.parts().size(); ++number) {
+    const ServedPart& part = run_.model.parts()[number];
+    if (part.server != run_.transport.rank()) continue;
     const auto* values = static_cast<const float*>(model[part.tensor].tensor.values) + part.first;
-    OwnPart own{.number = number, .key = model_.name(part) + "@" + std::to_string(part.first)};
-    own.view.assign(values, values + part.count);
-    own.master = own.view;
-    own.inboxes.resize(counted_.size());
-    own.outboxes.resize(counted_.size());
-    own_.push_back(std::move(own));
+    parts_.push_back(
+        std::make_unique<PartServer>(run_, number, std::vector<float>(values, values + part.count)));
     served_.push_back(part);
-    gradient_.resize(std::max<std::size_t>(gradient_.size(), part.count));
+    run_.gradient.resize(std::max<std::size_t>(run_.gradient.size(), part.count));
   }
   return {};
 }
 
 std::vector<Handle> Server::posted() const {
   std::vector<Handle> handles;
-  for (const OwnPart& own : own_) {
-    for (const Inbox& inbox : own.inboxes) handles.push_back(inbox.receive);
-    for (const Outbox& outbox : own.outboxes) handles.push_back(outbox.handle);
-  }
+  for (const auto& part : parts_) part->add_posted(handles);
   return handles;
 }
 
@@ -50,10 +47,17 @@ Result<bool> Server::step(Deadline deadline) {
   Result<bool> made = make_step(deadline);
   if (!made) {
     state_ = State::kFailed;
-    pull_->revert();
-    transport_.abort(made.error());
+    run_.pull->revert();
+    run_.transport.abort(made.error());
   }
   return made;
+}
+
+Status Server::open() {
+  for (const auto& part : parts_) {
+    if (Status opened = part->open(); !opened) return opened;
+  }
+  return {};
 }
 
 Result<bool> Server::make_step(Deadline deadline) {
@@ -61,73 +65,173 @@ Result<bool> Server::make_step(Deadline deadline) {
     if (Status opened = open(); !opened) return forward_error(opened);
     state_ = State::kOpen;
   }
-  if (own_.empty()) {  // more servers than parts
+  if (parts_.empty()) {  // more servers than parts
     state_ = State::kClosed;
     return false;
   }
-  for (OwnPart& own : own_) own.is_made = false;
-  for (std::size_t left = own_.size(); left > 0;) {
+  for (std::size_t left = parts_.size(); left > 0;) {
     bool has_moved = false;
-    if (Status sent = send_all(); !sent) return forward_error(sent);
-    for (OwnPart& own : own_) {
-      if (own.is_made) continue;
-      const Result<bool> is_ready = collect(own);
+    if (Status sent = send(); !sent) return forward_error(sent);
+    for (const auto& part : parts_) {
+      if (part->has_changed()) continue;
+      const Result<bool> is_ready = part->collect();
       if (!is_ready) return forward_error(is_ready);
-      if (!*is_ready && !may_come(own)) {
-        if (left == own_.size()) return close(deadline);
+      if (!*is_ready && !part->may_have_enough()) {
+        if (left == parts_.size()) return close(deadline);
         return fail(ErrorCode::kMismatch, "workers have closed in the midst of a step");
       }
       if (!*is_ready) continue;
       has_moved = true;
-      const Result<bool> is_averaged = average(own);
+      const Result<bool> is_averaged = part->average();
       if (!is_averaged) return forward_error(is_averaged);
       if (!*is_averaged) continue;
-      if (Status changed = change(own); !changed) return forward_error(changed);
+      if (Status changed = part->change(); !changed) return forward_error(changed);
       --left;
     }
     if (left == 0 || has_moved) continue;
     if (Status came = wait_for_pushes(deadline); !came) return forward_error(came);
   }
   commit();
-  if (Status gone = wait_for_laggards(deadline, options_.max_lag); !gone) return forward_error(gone);
+  if (Status gone = wait_for_laggards(deadline); !gone) return forward_error(gone);
   return true;
 }
 
 void Server::commit() {
-  pull_->commit();
-  for (OwnPart& own : own_) {
-    // A codec that keeps nothing has sent all that will ever be sent of the change.
-    if (pull_->residual(model_.name(part(own)), part(own).first).empty()) own.master = own.view;
+  run_.pull->commit();
+  for (const auto& part : parts_) part->commit();
+  ++run_.step;
+  ++run_.counts.steps;
+}
+
+Status Server::send() {
+  for (const auto& part : parts_) {
+    if (Status sent = part->send(); !sent) return sent;
   }
-  ++step_;
-  ++counts_.steps;
+  return {};
+}
+
+Status Server::wait_for_pushes(Deadline deadline) {
+  std::vector<Handle> awaited;
+  for (const auto& part : parts_) {
+    if (!part->has_changed()) part->add_receives(awaited);
+    part->add_blocking_sends(awaited);
+  }
+  return run_.transport.wait_any(awaited, deadline);
+}
+
+// Until every worker has taken all but the last max_lag - 1 changes.
+Status Server::wait_for_laggards(Deadline deadline) {
+  for (;;) {
+    if (Status sent = send(); !sent) return sent;
+    std::vector<Handle> awaited;
+    for (const auto& part : parts_) part->add_laggards(run_.options.max_lag, awaited);
+    if (awaited.empty()) return {};
+    if (Status went = run_.transport.wait_any(awaited, deadline); !went) return went;
+  }
 }
 
 // What comes now of a step that none will make is late. Every worker gets the changes that it lacks, and then
 // the end.
 Result<bool> Server::close(Deadline deadline) {
-  is_closing_ = true;
-  for (OwnPart& own : own_) {
-    for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
-      if (!own.inboxes[worker].is_here) continue;
-      ++counts_.late_pushes;
-      post(own, worker);
-    }
-  }
+  run_.is_closing = true;
+  for (const auto& part : parts_) part->discard_pushes();
   for (;;) {
-    if (Status sent = send_all(); !sent) return forward_error(sent);
+    if (Status sent = send(); !sent) return forward_error(sent);
     std::vector<Handle> awaited;
-    for (OwnPart& own : own_) {
-      const Result<bool> enough = collect(own);
+    for (const auto& part : parts_) {
+      const Result<bool> enough = part->collect();
       if (!enough) return forward_error(enough);
-      add_receives(own, awaited);
+      part->add_receives(awaited);
+      part->add_blocking_sends(awaited);
     }
-    add_blocking_sends(awaited);
     if (awaited.empty()) break;
-    if (Status moved = transport_.wait_any(awaited, deadline); !moved) return forward_error(moved);
+    if (Status moved = run_.transport.wait_any(awaited, deadline); !moved) return forward_error(moved);
   }
   state_ = State::kClosed;
   return false;
+}
+
+StateHead Server::head() const {
+  std::vector<Named> parts;
+  for (const auto& part : parts_) parts.push_back(part->named(nullptr));
+  return {StateOf::kServer, parts_.size(), state_hash(*run_.push, *run_.pull, parts), run_.step};
+}
+
+Result<std::vector<std::byte>> Server::save() const {
+  if (state_ == State::kFailed) return fail(ErrorCode::kState, "this parameter server has failed");
+  const Result<std::vector<std::byte>> pull = run_.pull->save();
+  if (!pull) return forward_error(pull);
+  const std::vector<std::byte> optimizer = run_.optimizer.save();
+  StateWriter writer(head());
+  writer.number(std::bit_cast<std::uint64_t>(run_.optimizer.settings().learning_rate));
+  writer.number(pull->size());
+  writer.number(optimizer.size());
+  for (const auto& part : parts_) {
+    writer.number(part->number());
+    writer.number(part->view().size());
+    writer.floats(part->view());
+    writer.floats(part->master());
+  }
+  writer.bytes(*pull);
+  writer.bytes(optimizer);
+  return writer.finish();
+}
+
+namespace {
+
+struct SavedPart {
+  std::vector<float> view;
+  std::vector<float> master;
+};
+
+Result<SavedPart> read_part(StateReader& reader, const PartServer& part) {
+  const Result<std::uint64_t> number = reader.number();
+  if (!number) return forward_error(number);
+  const Result<std::uint64_t> count = reader.number();
+  if (!count) return forward_error(count);
+  if (*number != part.number() || *count != part.view().size()) {
+    return fail(ErrorCode::kCorrupt, "a server's state: a part of another place or count");
+  }
+  Result<std::vector<float>> view = reader.floats(*count);
+  if (!view) return forward_error(view);
+  Result<std::vector<float>> master = reader.floats(*count);
+  if (!master) return forward_error(master);
+  return SavedPart{std::move(*view), std::move(*master)};
+}
+
+}  // namespace
+
+Status Server::load(Bytes state) {
+  if (state_ != State::kNew) return fail(ErrorCode::kState, "load() comes before the first step()");
+  Result<StateReader> reader = StateReader::open(state, head());
+  if (!reader) return forward_error(reader);
+  std::uint64_t numbers[3] = {};  // the learning rate, and the bytes of the pull channel and the optimizer
+  for (std::uint64_t& number : numbers) {
+    const Result<std::uint64_t> read = reader->number();
+    if (!read) return forward_error(read);
+    number = *read;
+  }
+  std::vector<SavedPart> saved;
+  for (const auto& part : parts_) {
+    Result<SavedPart> read = read_part(*reader, *part);
+    if (!read) return forward_error(read);
+    saved.push_back(std::move(*read));
+  }
+  const Result<Bytes> pull = reader->bytes(numbers[1]);
+  if (!pull) return forward_error(pull);
+  const Result<Bytes> moments = reader->bytes(numbers[2]);
+  if (!moments) return forward_error(moments);
+  if (Status whole = reader->end(); !whole) return whole;
+  Optimizer optimizer = run_.optimizer;
+  if (Status had = optimizer.load(*moments); !had) return had;
+  if (Status set = optimizer.set_learning_rate(std::bit_cast<double>(numbers[0])); !set) return set;
+  if (Status had = run_.pull->load(*pull); !had) return had;
+  run_.optimizer = std::move(optimizer);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i]->load(std::move(saved[i].view), std::move(saved[i].master));
+  }
+  run_.step = reader->step();
+  return {};
 }
 
 Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> model, std::string_view optimizer,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/optimizer.h"
+#include "server/pull_head.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
 #include "transport/test_mesh.h"

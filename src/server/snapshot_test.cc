@@ -137,17 +137,33 @@ TEST_F(Snapshots, CutAtAnyByteLeaveTheOneBefore) {
   EXPECT_EQ(*read_snapshot(place_, 10), first_);
 }
 
+// The file with one byte changed, and a checksum that fits.
+std::string changed_at(std::size_t byte, std::string file) {
+  file[byte] = static_cast<char>(file[byte] ^ 4);
+  const Bytes body = std::as_bytes(std::span(file)).first(file.size() - 4);
+  store_le<std::uint32_t>(reinterpret_cast<std::byte*>(file.data()) + body.size(), crc32c(body));
+  return file;
+}
+
 TEST_F(Snapshots, AreReadAsTheirHeadsSayOrNotAtAll) {
   write(20, second_);
   const std::string whole = read_all(path(20));
   const std::size_t head = whole.size() - second_.size() - 4;
   for (std::size_t byte = 0; byte < whole.size() - 4; ++byte) {
-    std::string changed = whole;
-    changed[byte] = static_cast<char>(changed[byte] ^ 4);
-    const Bytes body = std::as_bytes(std::span(changed)).first(changed.size() - 4);
-    store_le<std::uint32_t>(reinterpret_cast<std::byte*>(changed.data()) + body.size(), crc32c(body));
-    put(path(20), changed);
+    put(path(20), changed_at(byte, whole));
     EXPECT_EQ(read_snapshot(place_, 20).has_value(), byte >= head) << "byte " << byte;
+  }
+}
+
+TEST_F(Snapshots, BeginWithTheirMagic) {
+  write(20, second_);
+  const std::string whole = read_all(path(20));
+  for (std::size_t byte = 0; byte < 8; ++byte) {
+    put(path(20), changed_at(byte, whole));
+    const auto state = read_snapshot(place_, 20);
+    ASSERT_FALSE(state) << "byte " << byte;
+    EXPECT_EQ(state.error().code, ErrorCode::kCorrupt) << "byte " << byte;
+    EXPECT_NE(state.error().message.find("wrong magic"), std::string::npos) << state.error().message;
   }
 }
 

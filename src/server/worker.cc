@@ -1,4 +1,3 @@
-// A worker's steps: every tensor is pushed, then pulled.
 #include <algorithm>
 #include <string>
 
@@ -7,18 +6,23 @@
 namespace deltawire {
 
 Status Worker::prepare(std::span<const Named> model) {
-  auto pull = make_channel(options_.pull, {.policy = options_.policy, .means = true});
+  auto pull = make_channel(run_.options.pull, {.policy = run_.options.policy, .means = true});
   if (!pull) return forward_error(pull);
-  pull_ = std::move(*pull);
-  for (const Named& tensor : model) values_.push_back(static_cast<float*>(tensor.tensor.values));
+  auto whole = make_model_channel();
+  if (!whole) return forward_error(whole);
+  run_.pull = std::move(*pull);
+  run_.whole = std::move(*whole);
+  const std::span<const ServedPart> parts = run_.model.parts();
   std::size_t number = 0;
   for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
     first_part_.push_back(number);
-    for (; number < model_.parts().size() && model_.parts()[number].tensor == tensor; ++number) {
-      auto channel = push_channel();
+    auto* values = static_cast<float*>(model[tensor].tensor.values);
+    for (; number < parts.size() && parts[number].tensor == tensor; ++number) {
+      auto channel = run_.make_push_channel();
       if (!channel) return forward_error(channel);
-      parts_.push_back({.number = number, .part = model_.parts()[number], .channel = std::move(*channel)});
-      input_.resize(std::max<std::size_t>(input_.size(), parts_.back().part.count));
+      parts_.push_back(
+          std::make_unique<PartWorker>(run_, number, values + parts[number].first, std::move(*channel)));
+      run_.input.resize(std::max<std::size_t>(run_.input.size(), parts[number].count));
     }
   }
   first_part_.push_back(number);
@@ -30,19 +34,24 @@ Status Worker::check_open(std::size_t tensor) const {
     return fail(ErrorCode::kState, state_ == State::kNew ? "open() comes before all else"
                                                          : "this worker has ended; make another one");
   }
-  if (tensor >= model_.tensor_count()) {
+  if (tensor >= run_.model.tensor_count()) {
     return fail(ErrorCode::kInvalidArgument, "tensor " + std::to_string(tensor) + " of a model of " +
-                                                 std::to_string(model_.tensor_count()));
+                                                 std::to_string(run_.model.tensor_count()));
   }
   return {};
+}
+
+// As check_open(); a model without tensors has none to ask for.
+Status Worker::check_any_open() const {
+  return run_.model.tensor_count() > 0 ? check_open(0) : Status();
 }
 
 // An error of the exchange ends it everywhere.
 Status Worker::settled(Status status) {
   if (!status) {
     state_ = State::kFailed;
-    for (WorkerPart& part : parts_) part.channel->revert();
-    transport_.abort(status.error());
+    for (const auto& part : parts_) part->revert();
+    run_.transport.abort(status.error());
   }
   return status;
 }
@@ -53,19 +62,28 @@ Status Worker::open(Deadline deadline) {
   return settled(fetch(deadline));
 }
 
+Status Worker::fetch(Deadline deadline) {
+  for (const auto& part : parts_) part->post();
+  for (const auto& part : parts_) {
+    if (Status fetched = part->fetch(*parts_.front(), deadline); !fetched) return fetched;
+  }
+  if (!parts_.empty()) run_.step = version_ = parts_.front()->steps();
+  return {};
+}
+
 Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
   if (Status is_open = check_open(tensor); !is_open) return is_open;
-  if (gradient.size() != model_.elements(tensor)) {
+  if (gradient.size() != run_.model.elements(tensor)) {
     return fail(ErrorCode::kInvalidArgument, "a gradient of " + std::to_string(gradient.size()) +
                                                  " elements for a tensor of " +
-                                                 std::to_string(model_.elements(tensor)));
+                                                 std::to_string(run_.model.elements(tensor)));
   }
-  for (WorkerPart& part : parts_of(tensor)) {
-    if (part.pushes > step_) {
+  for (const auto& part : parts_of(tensor)) {
+    if (part->pushes() > run_.step) {
       return fail(ErrorCode::kState,
-                  "tensor '" + model_.name(part.part) + "' was pushed in this step already");
+                  "tensor '" + run_.model.name(part->part()) + "' was pushed in this step already");
     }
-    if (Status pushed = push_part(part, gradient.subspan(part.part.first, part.part.count)); !pushed) {
+    if (Status pushed = part->push(gradient.subspan(part->part().first, part->part().count)); !pushed) {
       return settled(pushed);
     }
   }
@@ -74,43 +92,43 @@ Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
 
 Status Worker::pull(std::size_t tensor, Deadline deadline) {
   if (Status is_open = check_open(tensor); !is_open) return is_open;
-  const std::uint64_t wanted = step_ + 1 - std::min(options_.staleness, step_ + 1);
-  for (WorkerPart& part : parts_of(tensor)) {
-    if (part.pushes <= step_ && !part.is_closed) {
-      return fail(ErrorCode::kState, "tensor '" + model_.name(part.part) + "' was not pushed in this step");
+  const std::uint64_t wanted = run_.step + 1 - std::min(run_.options.staleness, run_.step + 1);
+  for (const auto& part : parts_of(tensor)) {
+    if (part->pushes() <= run_.step && !part->is_closed()) {
+      return fail(ErrorCode::kState,
+                  "tensor '" + run_.model.name(part->part()) + "' was not pushed in this step");
     }
-    if (Status pulled = settled(advance(part, wanted, deadline)); !pulled) return pulled;
+    if (Status pulled = settled(part->advance(wanted, deadline)); !pulled) return pulled;
   }
   return {};
 }
 
 Status Worker::pull(Deadline deadline) {
-  for (std::size_t tensor = 0; tensor < model_.tensor_count(); ++tensor) {
+  for (std::size_t tensor = 0; tensor < run_.model.tensor_count(); ++tensor) {
     if (Status pulled = pull(tensor, deadline); !pulled) return pulled;
   }
-  if (Status is_open = check_open(0); !is_open && model_.tensor_count() > 0) return is_open;
+  if (Status is_open = check_any_open(); !is_open) return is_open;
   return settled(pull_all(deadline));
 }
 
 bool Worker::all_have_come() const {
-  return !parts_.empty() && std::ranges::all_of(parts_, [this](const WorkerPart& part) {
-    return !part.is_closed && transport_.done(part.receive);
-  });
+  return !parts_.empty() &&
+         std::ranges::all_of(parts_, [](const Parts::value_type& part) { return part->has_come(); });
 }
 
 // Brings all parts to the newest version that one of them has, or to the end. A whole part may lead beyond
 // it: then the others follow.
 Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
   std::uint64_t newest = version_;
-  const auto is_behind = [&](const WorkerPart& part) {
-    return has_ended_ ? !part.is_closed : part.steps < newest;
+  const auto is_behind = [&](const Parts::value_type& part) {
+    return run_.has_ended ? !part->is_closed() : part->steps() < newest;
   };
-  for (const WorkerPart& part : parts_) newest = std::max(newest, part.steps);
+  for (const auto& part : parts_) newest = std::max(newest, part->steps());
   while (std::ranges::any_of(parts_, is_behind)) {
-    for (WorkerPart& part : parts_) {
-      if (Status there = advance(part, has_ended_ ? kToTheEnd : newest, deadline); !there)
+    for (const auto& part : parts_) {
+      if (Status there = part->advance(run_.has_ended ? kToTheEnd : newest, deadline); !there)
         return forward_error(there);
-      newest = std::max(newest, part.steps);
+      newest = std::max(newest, part->steps());
     }
   }
   return newest;
@@ -118,34 +136,34 @@ Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
 
 // Takes what has come for all parts, and ends with all of them at one version.
 Status Worker::pull_all(Deadline deadline) {
-  while ((may_be_late() || options_.staleness > 0) && all_have_come()) {
-    for (WorkerPart& part : parts_) {
-      if (Status applied = apply(part, deadline); !applied) return applied;
+  while ((run_.may_be_late() || run_.options.staleness > 0) && all_have_come()) {
+    for (const auto& part : parts_) {
+      if (Status applied = part->apply(deadline); !applied) return applied;
     }
   }
   const auto newest = level_parts(deadline);
   if (!newest) return forward_error(newest);
   version_ = *newest;
   // Where the servers have closed without it, the step is not made.
-  const std::uint64_t made = has_ended_ ? step_ : step_ + 1;
-  if (std::max(made, version_) > step_) ++counts_.steps;
-  if (version_ > step_ + 1) counts_.skipped_steps += version_ - step_ - 1;
-  step_ = std::max(made, version_);
+  const std::uint64_t made = run_.has_ended ? run_.step : run_.step + 1;
+  if (std::max(made, version_) > run_.step) ++run_.counts.steps;
+  if (version_ > run_.step + 1) run_.counts.skipped_steps += version_ - run_.step - 1;
+  run_.step = std::max(made, version_);
   return {};
 }
 
 Status Worker::catch_up(Deadline deadline) {
   if (state_ == State::kNew) return {};
-  if (Status is_open = check_open(0); !is_open && model_.tensor_count() > 0) return is_open;
-  for (WorkerPart& part : parts_) {
-    if (Status level = settled(advance(part, step_, deadline)); !level) return level;
+  if (Status is_open = check_any_open(); !is_open) return is_open;
+  for (const auto& part : parts_) {
+    if (Status level = settled(part->advance(run_.step, deadline)); !level) return level;
   }
-  if (!has_ended_) version_ = std::max(version_, step_);
+  if (!run_.has_ended) version_ = std::max(version_, run_.step);
   return {};
 }
 
 Status Worker::close(Deadline deadline) {
-  if (Status is_open = check_open(0); !is_open && model_.tensor_count() > 0) return is_open;
+  if (Status is_open = check_any_open(); !is_open) return is_open;
   Status left = settled(leave(deadline));
   if (left) state_ = State::kClosed;
   return left;
@@ -153,32 +171,59 @@ Status Worker::close(Deadline deadline) {
 
 Status Worker::leave(Deadline deadline) {
   std::vector<Handle> sends;
-  for (const WorkerPart& part : parts_) {
-    sends.push_back(transport_.post_send(part.part.server, model_.tag(part.number, Way::kPush), {}));
+  for (const auto& part : parts_) {
+    sends.push_back(part->close());
   }
-  for (WorkerPart& part : parts_) {
-    if (Status ended = advance(part, kToTheEnd, deadline); !ended) return ended;
-    version_ = std::max(version_, part.steps);
+  for (const auto& part : parts_) {
+    if (Status ended = part->advance(kToTheEnd, deadline); !ended) return ended;
+    version_ = std::max(version_, part->steps());
   }
-  step_ = std::max(step_, version_);
+  run_.step = std::max(run_.step, version_);
   for (const Handle send : sends) {
-    if (const auto gone = transport_.wait(send, deadline); !gone) return forward_error(gone);
+    if (const auto gone = run_.transport.wait(send, deadline); !gone) return forward_error(gone);
   }
   return {};
 }
 
 Status Worker::add_residual(std::size_t tensor, std::span<float> sum) const {
-  if (tensor >= model_.tensor_count() || sum.size() != model_.elements(tensor)) {
+  if (tensor >= run_.model.tensor_count() || sum.size() != run_.model.elements(tensor)) {
     return fail(ErrorCode::kInvalidArgument, "no such tensor, or one of another count");
   }
-  for (std::size_t at = first_part_[tensor]; at < first_part_[tensor + 1]; ++at) {
-    const WorkerPart& part = parts_[at];
-    const auto add = [&](std::span<const float> waits) {
-      for (std::size_t i = 0; i < waits.size(); ++i) sum[part.part.first + i] += waits[i];
-    };
-    add(part.channel->residual(model_.name(part.part), part.part.first));
-    add(part.held);
+  for (const auto& part : parts_of(tensor)) {
+    part->add_residual(sum.subspan(part->part().first, part->part().count));
   }
+  return {};
+}
+
+StateHead Worker::head() const {
+  if (parts_.empty()) return {StateOf::kWorker, 0, 0, run_.step};
+  std::vector<Named> parts;
+  for (const auto& part : parts_) parts.push_back(part->named(nullptr));
+  return {StateOf::kWorker, parts_.size(), state_hash(parts_.front()->channel(), *run_.pull, parts),
+          run_.step};
+}
+
+Result<std::vector<std::byte>> Worker::save() const {
+  StateWriter writer(head());
+  for (const auto& part : parts_) {
+    if (Status saved = part->save(writer); !saved) return forward_error(saved);
+  }
+  return writer.finish();
+}
+
+Status Worker::load(Bytes state) {
+  if (state_ != State::kNew) return fail(ErrorCode::kState, "load() comes before open()");
+  Result<StateReader> reader = StateReader::open(state, head());
+  if (!reader) return forward_error(reader);
+  std::vector<PartWorker::Saved> saved;
+  for (const auto& part : parts_) {
+    Result<PartWorker::Saved> read = part->read(*reader);
+    if (!read) return forward_error(read);
+    saved.push_back(std::move(*read));
+  }
+  if (Status whole = reader->end(); !whole) return whole;
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i]->load(std::move(saved[i]));
+  run_.step = reader->step();  // open() has the servers'
   return {};
 }
 

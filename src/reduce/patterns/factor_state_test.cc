@@ -99,6 +99,7 @@ TEST(FactorState, LiesAreRefused) {
   const State state = filled().save();
   const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
   constexpr auto kHuge = std::uint64_t{1} << 62;
+  expect_refused(with<std::uint32_t>(state, 0, 0), ErrorCode::kCorrupt, "wrong magic");
   expect_refused(with<std::uint32_t>(state, 8, 0), ErrorCode::kUnsupportedVersion, "format 0");
   expect_refused(with<std::uint32_t>(state, 8, 2), ErrorCode::kUnsupportedVersion, "newer");
   expect_refused(with<std::uint32_t>(state, 12, 3), ErrorCode::kMismatch, "rank=3");

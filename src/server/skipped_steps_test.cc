@@ -1,9 +1,10 @@
-// A worker whose server is played by hand, so that a part's parameters leap ahead of another's.
+// A worker skips steps: some parts get newer parameters than others. The test plays its server.
 #include <deque>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "server/pull_head.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
 
@@ -18,7 +19,7 @@ class PlayedServer {
   PlayedServer(std::span<const Named> model, const ServerOptions& options, Transport& transport)
       : transport_(transport), model_(*ServedModel::make(model, options, transport)) {}
 
-  // The parts as they are after `steps` changes: in the place of `changes` of them, or first of all.
+  // A part as it is after `steps` changes, sent instead of the last `changes` of them; 0: the first message.
   void send_whole(std::size_t number, std::uint64_t steps, std::size_t changes, float value) {
     auto head = changes == 0 ? pull_head(Verdict::kCounted)
                              : pull_head(std::deque<Verdict>(changes, Verdict::kCounted));
@@ -40,9 +41,9 @@ class PlayedServer {
   std::deque<std::vector<std::byte>> sent_;
 };
 
-// The second part leaps from 1 to 5 where the first one waits at 2 for what has not come yet: that one has to
-// follow, or the worker would go on with parts of two versions.
-TEST(Leaps, EndWithAllPartsAtOneVersion) {
+// The second part skips from version 1 to 5 while the first one waits at 2: the first one has to
+// follow, or the worker would continue with parts of two versions.
+TEST(SkippedSteps, EndWithAllPartsAtOneVersion) {
   ServerOptions options;
   options.backup = 1;
   auto mesh = connect_inproc(3);

@@ -1,0 +1,59 @@
+// What a channel's open step has sent, which a revert may fold back, and what its last committed step sent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "channel/message_encoder.h"
+#include "deltawire/channel.h"
+
+namespace deltawire {
+
+class StepRecord {
+ public:
+  explicit StepRecord(const std::shared_ptr<MemoryMeter>& meter)
+      : messages_(meter), committed_messages_(meter) {}
+
+  // kState while a step is open; `before` says what needs it closed, e.g. "saving".
+  Status check_closed(const char* before) const;
+  // kState while another step is open.
+  Status check_may_open(std::uint64_t step) const;
+  void open(std::uint64_t step) noexcept;
+
+  StepMessages& messages() noexcept { return messages_; }
+
+  // Takes the memory for `count` more parts, which add() and commit() then need not.
+  void reserve(std::size_t count);
+  void add(const SentPart& part) { parts_.push_back(part); }
+  // All parts of the open step's messages.
+  std::span<SentPart> parts() noexcept { return parts_; }
+
+  // Its parts count, and the step ends. `keeps`: what it sent can be looked up until the next commit.
+  // `scratch`, here and below, is what the parts were encoded with.
+  void commit(bool keeps, MutBytes scratch) noexcept;
+  // Puts what its parts sent back into their residuals. The step stays open.
+  void fold(MutBytes scratch) noexcept;
+  // Ends the step; its parts neither count nor come back.
+  void end() noexcept;
+
+  // What became of the last committed step's parts, in the order of encoding, whatever their codecs.
+  std::span<const PartUse> uses() const noexcept { return uses_; }
+  void forget_uses() noexcept { uses_.clear(); }
+
+  // That part of the last committed step; null where it had none, or was not kept.
+  const SentPart* find(std::uint64_t name_hash, std::uint64_t first) const noexcept;
+
+ private:
+  bool is_open_ = false;
+  std::uint64_t step_ = 0;
+  StepMessages messages_;
+  std::vector<SentPart> parts_;
+  StepMessages committed_messages_;
+  std::vector<SentPart> committed_parts_;
+  std::vector<PartUse> uses_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,227 @@
+#include "server/part_server.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace deltawire {
+
+Status ServerRun::dropped_or(std::size_t worker, const Error& error) {
+  const std::optional<Error> loss = transport.departure_of(workers.rank_of(worker));
+  if (!loss) return tl::unexpected<Error>(error);
+  if (!workers.is_dropped(worker)) workers.drop(worker, step, *loss);
+  return is_closing ? Status() : workers.check_left();
+}
+
+PartServer::PartServer(ServerRun& run, std::size_t number, std::vector<float> values)
+    : run_(run),
+      number_(number),
+      key_(run.model.name(part()) + "@" + std::to_string(part().first)),
+      view_(std::move(values)),
+      master_(view_),
+      pushes_(run.workers),
+      pulls_(run.workers, view_.size()) {}
+
+void PartServer::load(std::vector<float> view, std::vector<float> master) {
+  view_ = std::move(view);
+  master_ = std::move(master);
+}
+
+Status PartServer::open() {
+  const Result<SharedBytes> view = encode_view(run_.step);
+  if (!view) return forward_error(view);
+  pulls_.begin(run_.step, *view);
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    send(worker, pulls_.pull(worker));
+    post(worker);
+  }
+  return {};
+}
+
+void PartServer::post(std::size_t worker) {
+  // Rules may give a later step another codec.
+  const Named whole = named(view_.data());
+  const std::uint64_t bound = std::max(run_.push->message_bound(std::span(&whole, 1), run_.step),
+                                       run_.push->message_bound(std::span(&whole, 1), run_.step + 1));
+  const MutBytes room = pushes_.room(worker, bound);
+  pushes_.await(worker, run_.transport.post_recv(run_.workers.rank_of(worker),
+                                                 run_.model.tag(number_, Way::kPush), room));
+}
+
+Result<bool> PartServer::collect() {
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    while (pushes_.is_awaited(worker) && run_.transport.done(pushes_.receive(worker))) {
+      if (Status taken = take(worker); !taken) return forward_error(taken);
+    }
+  }
+  return pushes_.has_enough();
+}
+
+Status PartServer::take(std::size_t worker) {
+  const Result<std::uint64_t> bytes = run_.transport.wait(pushes_.take_receive(worker), Clock::now());
+  if (!bytes) return run_.dropped_or(worker, bytes.error());
+  run_.counts.push_bytes += *bytes;
+  const auto step = run_.is_closing ? std::nullopt : std::optional(run_.step);
+  const Result<PushCollector::Arrival> arrival = pushes_.arrive(worker, *bytes, step);
+  if (!arrival) return refuse(worker, arrival.error());
+  if (*arrival == PushCollector::Arrival::kLate) {
+    ++run_.counts.late_pushes;
+    post(worker);
+  }
+  return {};
+}
+
+// A push that servers have no use for ends the run, or its worker's part in it.
+Status PartServer::refuse(std::size_t worker, const Error& error) {
+  const int rank = run_.workers.rank_of(worker);
+  const Error named{error.code, "a push of rank " + std::to_string(rank) + ": " + error.message, rank};
+  const bool is_its_fault = error.code != ErrorCode::kNoMemory;
+  if (is_its_fault && run_.options.on_worker_loss == WorkerLoss::kDrop) run_.transport.drop(rank, named);
+  return run_.dropped_or(worker, named);
+}
+
+Status PartServer::decode(std::size_t worker, Bytes push, Into into, float scale) {
+  const Named mean = named(run_.gradient.data());
+  const MessageId id = run_.model.message(number_, Way::kPush, run_.step, run_.workers.rank_of(worker));
+  return run_.push->decode(push, std::span(&mean, 1), id, into, scale);
+}
+
+Result<bool> PartServer::average() {
+  const auto decode_push = [this](std::size_t worker, Bytes push, Into into, float scale) {
+    return decode(worker, push, into, scale);
+  };
+  while (const std::optional<BadPush> bad = pushes_.average(decode_push)) {
+    if (Status refused = refuse(bad->worker, bad->error); !refused) return forward_error(refused);
+    if (!pushes_.has_enough()) return false;
+  }
+  pushes_.end_step();
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    if (pushes_.has_counted(worker) && !run_.workers.is_dropped(worker)) post(worker);
+  }
+  return true;
+}
+
+Status PartServer::change() {
+  const std::span gradient(run_.gradient.data(), view_.size());
+  if (Status stepped = run_.optimizer.step(key_, master_, gradient); !stepped) return stepped;
+  const Named change = named(gradient.data());
+  // With what waits in the residual this is what the view lacks, now: so no rounding of earlier steps stays.
+  const std::span<const float> residual = run_.pull->residual(change.name, change.first);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] = (master_[i] - view_[i]) - (residual.empty() ? 0.0F : residual[i]);
+  }
+  const MessageId id = run_.model.message(number_, Way::kPull, run_.step, run_.transport.rank());
+  const auto pieces = run_.pull->encode(std::span(&change, 1), id);
+  if (!pieces) return forward_error(pieces);
+  ++run_.counts.encodes;
+  const Named view = named(view_.data());
+  if (Status seen = run_.pull->decode(*pieces, std::span(&view, 1), id, Into::kAccumulate, 1.0F); !seen) {
+    return seen;
+  }
+  pulls_.add(std::make_shared<const std::vector<std::byte>>(joined(*pieces)),
+             [this](std::size_t worker) { return pushes_.has_counted(worker); });
+  return send();
+}
+
+void PartServer::commit() {
+  // A codec that keeps nothing has sent all that will ever be sent of the change.
+  if (run_.pull->residual(run_.model.name(part()), part().first).empty()) master_ = view_;
+}
+
+// The view as one message, which all workers share that need it.
+Result<SharedBytes> PartServer::encode_view(std::uint64_t version) {
+  const Named view = named(view_.data());
+  const auto pieces = run_.whole->encode(
+      std::span(&view, 1), run_.model.message(number_, Way::kModel, version, run_.transport.rank()));
+  if (!pieces) return forward_error(pieces);
+  run_.whole->commit();
+  return std::make_shared<const std::vector<std::byte>>(joined(*pieces));
+}
+
+Status PartServer::send() {
+  forget_dropped();
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    if (run_.workers.is_dropped(worker)) continue;
+    if (Status sent = send_next(worker); !sent) return sent;
+  }
+  pulls_.forget_sent();
+  return {};
+}
+
+Status PartServer::send_next(std::size_t worker) {
+  const bool has_more = pulls_.lacks_any(worker) || (run_.is_closing && !pulls_.is_ended(worker));
+  if (pulls_.is_idle(worker) && !has_more) return {};
+  if (!run_.transport.done(pulls_.send(worker))) return {};
+  if (const auto gone = run_.transport.wait(pulls_.take_send(worker), Clock::now()); !gone) {
+    return run_.dropped_or(worker, gone.error());
+  }
+  pulls_.taken(worker);
+  const Result<const Pull*> pull = pulls_.next(worker, [this] { return encode_view(pulls_.version()); });
+  if (!pull) return forward_error(pull);
+  if (*pull != nullptr) {
+    if ((*pull)->is_whole) ++run_.counts.whole_models;
+    send(worker, **pull);
+  } else if (run_.is_closing && pulls_.end(worker)) {
+    pulls_.sent(worker, run_.transport.post_send(run_.workers.rank_of(worker),
+                                                 run_.model.tag(number_, Way::kPull), {}));
+  }
+  return {};
+}
+
+void PartServer::send(std::size_t worker, const Pull& pull) {
+  const Bytes pieces[] = {Bytes(pull.head), Bytes(*pull.body)};
+  pulls_.sent(worker, run_.transport.post_send(run_.workers.rank_of(worker),
+                                               run_.model.tag(number_, Way::kPull), pieces));
+  run_.counts.pull_bytes += pull.bytes();
+}
+
+// The operations of a worker that was dropped have failed. A push of it that had come whole counts in its
+// step.
+void PartServer::forget_dropped() {
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    if (!run_.workers.is_dropped(worker)) continue;
+    for (const Handle handle : {pushes_.take_receive(worker), pulls_.take_send(worker)}) {
+      (void)run_.transport.wait(handle, Clock::now());
+    }
+    pulls_.drop(worker);
+  }
+}
+
+void PartServer::discard_pushes() {
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    if (!pushes_.discard(worker)) continue;
+    ++run_.counts.late_pushes;
+    if (!run_.workers.is_dropped(worker)) post(worker);
+  }
+}
+
+void PartServer::add_receives(std::vector<Handle>& awaited) const {
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    if (pushes_.is_awaited(worker)) awaited.push_back(pushes_.receive(worker));
+  }
+}
+
+void PartServer::add_blocking_sends(std::vector<Handle>& awaited) const {
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    if (run_.workers.is_dropped(worker) || pulls_.is_idle(worker)) continue;
+    if (pulls_.lacks_any(worker) || run_.is_closing) awaited.push_back(pulls_.send(worker));
+  }
+}
+
+void PartServer::add_laggards(std::uint64_t lag, std::vector<Handle>& awaited) const {
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    if (!run_.workers.is_dropped(worker) && pulls_.is_behind(worker, lag)) {
+      awaited.push_back(pulls_.send(worker));
+    }
+  }
+}
+
+void PartServer::add_posted(std::vector<Handle>& posted) const {
+  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
+    posted.push_back(pushes_.receive(worker));
+    posted.push_back(pulls_.send(worker));
+  }
+}
+
+}  // namespace deltawire

@@ -1,0 +1,200 @@
+#include "server/part_worker.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace deltawire {
+namespace {
+
+// What came from a part's server is not what it should be.
+tl::unexpected<Error> blame(int server, const std::string& what, const Error& error) {
+  return fail(error.code, what + " of rank " + std::to_string(server) + ": " + error.message, server);
+}
+
+}  // namespace
+
+void PartWorker::post() {
+  const Named whole = named(values_);
+  const std::uint64_t change = 1 + run_.pull->message_bound(std::span(&whole, 1), steps_);
+  const std::uint64_t model = kWholeHeadBytes + std::min<std::uint64_t>(kVerdictsMax, run_.options.max_lag) +
+                              run_.whole->message_bound(std::span(&whole, 1), steps_);
+  memory_.resize(std::max<std::size_t>(memory_.size(), std::max(change, model)));
+  receive_ = run_.transport.post_recv(part().server, run_.model.tag(number_, Way::kPull), memory_);
+}
+
+Status PartWorker::fetch(const PartWorker& first, Deadline deadline) {
+  const auto bytes = run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline);
+  if (!bytes) return forward_error(bytes);
+  run_.counts.pull_bytes += *bytes;
+  const Result<PullHead> pull = read_pull(Bytes(memory_).first(*bytes));
+  if (!pull) return blame(part().server, "a pull", pull.error());
+  const Result<FrameReader> frame = FrameReader::open(pull->body);
+  if (!frame) return blame(part().server, "the model", frame.error());
+  const std::uint64_t step = frame->header().message.step;
+  if (&first != this && step != first.steps()) {
+    return fail(ErrorCode::kMismatch,
+                "rank " + std::to_string(part().server) + " serves the model after " + std::to_string(step) +
+                    " steps, rank " + std::to_string(first.part().server) + " after " +
+                    std::to_string(first.steps()) + "; load states of the same step on all servers",
+                part().server);
+  }
+  if (Status fetched = replace(pull->body, step); !fetched) return fetched;
+  steps_ = pushes_ = step;
+  post();
+  return {};
+}
+
+Status PartWorker::replace(Bytes body, std::uint64_t version) {
+  const Named whole = named(values_);
+  const Status fetched = run_.whole->decode(body, std::span(&whole, 1),
+                                            run_.model.message(number_, Way::kModel, version, part().server),
+                                            Into::kOverwrite, 1.0F);
+  if (!fetched) return blame(part().server, "the model", fetched.error());
+  return {};
+}
+
+Status PartWorker::push(std::span<const float> gradient) {
+  const std::span input(run_.input.data(), gradient.size());
+  std::ranges::copy(gradient, input.begin());
+  for (std::size_t i = 0; i < held_.size(); ++i) input[i] += held_[i];
+  held_.clear();
+  pushes_ = run_.step + 1;
+  // The step's change is here already, made without this gradient.
+  const bool is_late = run_.may_be_late() && steps_ == run_.step && run_.transport.done(receive_);
+  if (is_closed_ || is_late || steps_ > run_.step) {
+    held_.assign(input.begin(), input.end());
+    ++run_.counts.late_pushes;
+    return {};
+  }
+  const Named whole = named(input.data());
+  const MessageId id = run_.model.message(number_, Way::kPush, run_.step, run_.transport.rank());
+  const auto pieces = channel_->encode(std::span(&whole, 1), id);
+  if (!pieces) return forward_error(pieces);
+  Unanswered& push = unanswered_.emplace_back();
+  push.step = run_.step;
+  if (run_.options.staleness > 0) {
+    push.copy = joined(*pieces);
+    push.pieces.assign(1, push.copy);
+    channel_->commit();
+  } else {
+    push.pieces.assign(pieces->begin(), pieces->end());
+  }
+  for (const Bytes piece : push.pieces) run_.counts.push_bytes += piece.size();
+  push.send = run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), push.pieces);
+  return {};
+}
+
+Status PartWorker::advance(std::uint64_t steps, Deadline deadline) {
+  while (!is_closed_ && steps_ < steps) {
+    if (Status applied = apply(deadline); !applied) return applied;
+  }
+  return {};
+}
+
+Status PartWorker::apply(Deadline deadline) {
+  const auto bytes = run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline);
+  if (!bytes) return forward_error(bytes);
+  run_.counts.pull_bytes += *bytes;
+  if (*bytes == 0) return end(deadline);
+  const Result<PullHead> pull = read_pull(Bytes(memory_).first(*bytes));
+  if (!pull) return blame(part().server, "a pull", pull.error());
+  if (pull->is_whole) {
+    if (Status replaced = replace(pull->body, steps_ + pull->steps()); !replaced) return replaced;
+    ++run_.counts.whole_models;
+  } else {
+    const Named whole = named(values_);
+    const Status added = run_.pull->decode(pull->body, std::span(&whole, 1),
+                                           run_.model.message(number_, Way::kPull, steps_, part().server),
+                                           Into::kAccumulate, 1.0F);
+    if (!added) return blame(part().server, "a pull", added.error());
+  }
+  for (std::uint64_t at = 0; at < pull->steps(); ++at) {
+    if (Status done = settle(steps_ + at, pull->verdict(at), deadline); !done) return done;
+  }
+  steps_ += pull->steps();
+  post();
+  return {};
+}
+
+// The server has closed: what it has not answered is late.
+Status PartWorker::end(Deadline deadline) {
+  is_closed_ = true;
+  run_.has_ended = true;
+  while (!unanswered_.empty()) {
+    if (Status late = settle(unanswered_.front().step, Verdict::kLate, deadline); !late) return late;
+  }
+  return {};
+}
+
+// The push of this step, if there was one: it counted, or what it had waits for the next.
+Status PartWorker::settle(std::uint64_t step, Verdict verdict, Deadline deadline) {
+  if (unanswered_.empty() || unanswered_.front().step != step) return {};
+  Unanswered& push = unanswered_.front();
+  const auto gone = run_.transport.wait(std::exchange(push.send, Handle::kNone), deadline);
+  if (!gone) return forward_error(gone);
+  if (verdict == Verdict::kLate) {
+    if (Status held = hold(push); !held) return held;
+    ++run_.counts.late_pushes;
+  }
+  channel_->commit();
+  unanswered_.pop_front();
+  return {};
+}
+
+// With what its channel keeps this is what the push was made of.
+Status PartWorker::hold(const Unanswered& push) {
+  held_.resize(part().count);
+  const Named whole = named(held_.data());
+  const MessageId id = run_.model.message(number_, Way::kPush, push.step, run_.transport.rank());
+  return channel_->decode(push.pieces, std::span(&whole, 1), id, Into::kAccumulate, 1.0F);
+}
+
+void PartWorker::add_residual(std::span<float> sum) const {
+  const auto add = [&](std::span<const float> waits) {
+    for (std::size_t i = 0; i < waits.size(); ++i) sum[i] += waits[i];
+  };
+  add(channel_->residual(run_.model.name(part()), part().first));
+  add(held_);
+}
+
+void PartWorker::add_posted(std::vector<Handle>& posted) const {
+  posted.push_back(receive_);
+  for (const Unanswered& push : unanswered_) posted.push_back(push.send);
+}
+
+Status PartWorker::save(StateWriter& writer) const {
+  if (is_under_way()) return fail(ErrorCode::kState, "save() comes after pull() or catch_up()");
+  const Result<std::vector<std::byte>> channel = channel_->save();
+  if (!channel) return forward_error(channel);
+  writer.number(channel->size());
+  writer.number(held_.size());
+  writer.floats(held_);
+  writer.bytes(*channel);
+  return {};
+}
+
+Result<PartWorker::Saved> PartWorker::read(StateReader& reader) const {
+  const Result<std::uint64_t> bytes = reader.number();
+  if (!bytes) return forward_error(bytes);
+  const Result<std::uint64_t> count = reader.number();
+  if (!count) return forward_error(count);
+  if (*count != 0 && *count != part().count) {
+    return fail(ErrorCode::kCorrupt, "a worker's state: a late gradient of another count");
+  }
+  Result<std::vector<float>> held = reader.floats(*count);
+  if (!held) return forward_error(held);
+  const Result<Bytes> residual = reader.bytes(*bytes);
+  if (!residual) return forward_error(residual);
+  auto channel = run_.make_push_channel();
+  if (!channel) return forward_error(channel);
+  if (Status had = (*channel)->load(*residual); !had) return forward_error(had);
+  return Saved{std::move(*channel), std::move(*held)};
+}
+
+void PartWorker::load(Saved saved) {
+  channel_ = std::move(saved.channel);
+  held_ = std::move(saved.held);
+}
+
+}  // namespace deltawire

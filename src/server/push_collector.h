@@ -1,0 +1,83 @@
+// The pushes of one part on a server, collected until a step has enough of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "deltawire/codec.h"
+#include "deltawire/result.h"
+#include "deltawire/transport.h"
+#include "server/worker_group.h"
+
+namespace deltawire {
+
+// A push that could not be decoded.
+struct BadPush {
+  std::size_t worker = 0;
+  Error error;
+};
+
+// One push a worker at a time. It keeps the handles of receives, but makes no call of the transport.
+class PushCollector {
+ public:
+  enum class Arrival : std::uint8_t {
+    kInTime,  // it waits here for its step
+    kLate,    // its step was made without it; its worker keeps the gradient
+    kClosed,  // the worker pushes no more
+  };
+  using Decode = std::function<Status(std::size_t worker, Bytes push, Into into, float scale)>;
+
+  // `workers` must outlive it.
+  explicit PushCollector(const WorkerGroup& workers) : workers_(workers), inboxes_(workers.size()) {}
+
+  // Memory of `bytes` at least for the worker's next push, and the receive that will fill it.
+  MutBytes room(std::size_t worker, std::uint64_t bytes);
+  void await(std::size_t worker, Handle receive) noexcept { inboxes_[worker].receive = receive; }
+
+  // Whether the worker's next push may still come.
+  bool is_awaited(std::size_t worker) const noexcept;
+  Handle receive(std::size_t worker) const noexcept { return inboxes_[worker].receive; }
+  Handle take_receive(std::size_t worker) noexcept {
+    return std::exchange(inboxes_[worker].receive, Handle::kNone);
+  }
+
+  // A push of so many bytes lies in the worker's room. `step` is the one that collects; nullopt when the
+  // server closes, and every push is late. Errors: those of FrameReader::open; kMismatch for a later step.
+  Result<Arrival> arrive(std::size_t worker, std::uint64_t bytes, std::optional<std::uint64_t> step);
+
+  // Whether the step has the pushes that it waits for. Those of dropped workers count in the mean, but the
+  // others are waited for all the same.
+  bool has_enough() const noexcept;
+  // Whether it can still get them.
+  bool may_have_enough() const noexcept;
+
+  // Decodes the pushes in rank order, each times 1 / their number. The first one that fails leaves the step
+  // and is returned; then the mean is not made.
+  std::optional<BadPush> average(const Decode& decode);
+
+  // The pushes that are here have counted; the next step begins.
+  void end_step() noexcept;
+  // Whether the worker's push counted in the last step that ended.
+  bool has_counted(std::size_t worker) const noexcept { return inboxes_[worker].has_counted; }
+  // Takes the worker's push out of the step; false: it had none.
+  bool discard(std::size_t worker) noexcept { return std::exchange(inboxes_[worker].is_here, false); }
+
+ private:
+  struct Inbox {
+    std::vector<std::byte> memory;
+    Handle receive = Handle::kNone;
+    std::uint64_t bytes = 0;
+    bool is_here = false;  // a push of this step, not yet averaged
+    bool is_closed = false;
+    bool has_counted = false;
+  };
+
+  const WorkerGroup& workers_;
+  std::vector<Inbox> inboxes_;  // by worker
+};
+
+}  // namespace deltawire

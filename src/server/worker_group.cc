@@ -1,0 +1,29 @@
+#include "server/worker_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+namespace deltawire {
+
+std::size_t WorkerGroup::needed() const noexcept {
+  return std::min(size() - backup_, left());
+}
+
+void WorkerGroup::drop(std::size_t worker, std::uint64_t step, const Error& why) {
+  is_dropped_[worker] = 1;
+  dropped_.push_back({rank_of(worker), step, why, std::chrono::system_clock::now()});
+}
+
+Status WorkerGroup::check_left() const {
+  if (dropped_.empty() || left() >= min_workers_) return {};
+  const DroppedWorker& last = dropped_.back();
+  const int suspect = last.why.suspect == kNoSuspect ? last.rank : last.why.suspect;
+  return fail(ErrorCode::kPeerLost,
+              std::to_string(left()) + " of " + std::to_string(size()) +
+                  " workers are left, below min_workers=" + std::to_string(min_workers_) +
+                  "; the last that was lost is rank " + std::to_string(last.rank) + ": " + last.why.message,
+              suspect);
+}
+
+}  // namespace deltawire

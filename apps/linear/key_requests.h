@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "linear/exchange.h"
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 
 namespace deltawire::linear {
 

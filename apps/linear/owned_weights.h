@@ -10,7 +10,7 @@
 // in every step, so that a list of stepped keys does not bring a view up to date. And a batch has fewer keys
 // than all ranks together.
 //
-// Keys are partitioned as in `direct` (reduce/patterns/key_deal.h). A weight is computed by the operations
+// Keys are partitioned as in `direct` (reduce/patterns/key_partition.h). A weight is computed by the operations
 // that every rank makes with `gather`, in the same order: with lossless codecs, AdaGrad and Adam give the
 // same bits. A lossy codec for weights rounds the views only; owners keep exact weights, so that errors do
 // not accumulate.
@@ -27,7 +27,7 @@
 #include "linear/exchange.h"
 #include "linear/key_requests.h"
 #include "linear/lazy_optimizer.h"
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 #include "reduce/patterns/merge_pairs.h"
 
 namespace deltawire::linear {

@@ -6,7 +6,7 @@
 
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/direct.h"
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 #include "reduce/patterns/patterns.h"
 
 namespace deltawire {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "reduce/bucket_exchange.h"
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 #include "reduce/patterns/merge_pairs.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/patterns/part_messages.h"

@@ -1,4 +1,4 @@
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "base/property_testing.h"
 #include "base/random.h"
 
-namespace deltawire::key_deal_test {
+namespace deltawire::key_partition_test {
 namespace {
 
 // Pinned: docs/reference/format.md states the rule, and other builds must deal alike. Worked out by the
@@ -175,4 +175,4 @@ TEST(DealtPairs, WhatIsOutOfOrderStaysTogether) {
 }
 
 }  // namespace
-}  // namespace deltawire::key_deal_test
+}  // namespace deltawire::key_partition_test

@@ -1,4 +1,4 @@
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 
 #include <algorithm>
 #include <cstring>

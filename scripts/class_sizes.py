@@ -24,7 +24,6 @@ EXCEPTIONS: dict[str, tuple[int, int]] = {
     "Trainer": (32, 3),
     "DirectExchange": (44, 1),
     "PacketPort": (33, 3),
-    "FactorStore": (20, 3),
     "Optimizer": (15, 3),
 }
 

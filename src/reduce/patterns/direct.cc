@@ -46,8 +46,8 @@ class DirectExchange final : public PartExchange {
   std::vector<OwnedRange> ranges_of(const Named& tensor) const override {
     return direct_parts(tensor, world(), most());
   }
-  KeyDeal deal_of(const Named& tensor) const override {
-    return deltawire::deal_of(tensor.tensor.elements(), world());
+  KeyPartition key_partition_of(const Named& tensor) const override {
+    return deltawire::key_partition_of(tensor.tensor.elements(), world());
   }
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
   bool may_open() const noexcept;

@@ -23,7 +23,7 @@ std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const Dir
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window);
 
-// The parts of a tensor and their owners: dense ones are cut into ranges, keys are dealt.
+// The parts of a tensor and their owners: dense ones are cut into ranges, keys are partitioned by stride.
 std::vector<OwnedRange> direct_parts(const Named& tensor, int world, const MostElements& most);
 
 // What a rank of `direct` is to keep of its saved states: pushes are of all parts, means of the rank's own.

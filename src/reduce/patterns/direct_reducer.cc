@@ -23,7 +23,7 @@ class DirectReducer final : public PatternReducer {
     // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes
     // nothing.
     if (Status masked = mask_ranges(name, momentum); masked) return masked;
-    return mask_dealt(name, momentum);
+    return mask_key_ranges(name, momentum);
   }
 
  private:
@@ -46,14 +46,14 @@ class DirectReducer final : public PatternReducer {
     }
     return {};
   }
-  Status mask_dealt(std::string_view name, std::span<float> momentum) const {
-    const KeyDeal deal = deal_of(momentum.size(), world());
+  Status mask_key_ranges(std::string_view name, std::span<float> momentum) const {
+    const KeyPartition partition = key_partition_of(momentum.size(), world());
     std::vector<float> own;  // of the part, in its order
-    for (const OwnedRange& range : dealt_ranges(name, momentum.size(), world(), most_.pairs)) {
-      const std::uint32_t hand = deal.hand_at(range.first);
-      const auto before = static_cast<std::uint32_t>(range.first - deal.first(hand));
+    for (const OwnedRange& range : owned_key_ranges(name, momentum.size(), world(), most_.pairs)) {
+      const std::uint32_t shard = partition.shard_at(range.first);
+      const auto before = static_cast<std::uint32_t>(range.first - partition.first(shard));
       const auto key = [&](std::size_t i) {
-        return deal.key_at({hand, before + static_cast<std::uint32_t>(i)});
+        return partition.key_at({shard, before + static_cast<std::uint32_t>(i)});
       };
       own.resize(range.count);
       for (std::size_t i = 0; i < own.size(); ++i) own[i] = momentum[key(i)];
@@ -71,7 +71,7 @@ class DirectReducer final : public PatternReducer {
 
 std::vector<OwnedRange> direct_parts(const Named& tensor, int world, const MostElements& most) {
   const std::uint64_t elements = tensor.tensor.elements();
-  return tensor.tensor.has_keys() ? dealt_ranges(tensor.name, elements, world, most.pairs)
+  return tensor.tensor.has_keys() ? owned_key_ranges(tensor.name, elements, world, most.pairs)
                                   : owned_ranges(tensor.name, elements, world, most.dense);
 }
 

@@ -89,8 +89,8 @@ void PartExchange::cut_keyed(std::vector<PartMessages>& lists, bool is_output) {
     KeyedTensor& own = *keyed++;
     own.places.clear();
     if (!is_output) {
-      own.deal = deal_of(tensor);
-      own.pairs.assign(tensor.tensor, own.deal);
+      own.partition = key_partition_of(tensor);
+      own.pairs.assign(tensor.tensor, own.partition);
     }
     for (const OwnedRange& range : ranges_of(tensor)) {
       const auto list = static_cast<std::size_t>(range.owner);
@@ -188,7 +188,7 @@ Progress PartExchange::all_decoded() {
   return Progress::done();
 }
 
-// From the places of the deal to keys, and from hands to one list.
+// From the places of the partition to keys, and from shards to one list.
 void PartExchange::join(KeyedTensor& tensor, Pairs& whole) {
   const Stopwatch timer(report(), Stopwatch::Phase::kDecode);
   streams_.clear();
@@ -196,10 +196,10 @@ void PartExchange::join(KeyedTensor& tensor, Pairs& whole) {
     PartMessage& message = output_[place.list][place.message];
     Pairs& part = message.means[place.part];
     const std::uint64_t first = message.parts[place.part].first;
-    const std::uint32_t hand = tensor.deal.hand_at(first);
-    const auto before = static_cast<std::uint32_t>(first - tensor.deal.first(hand));
-    if (tensor.deal.hands() > 1) {
-      for (std::uint32_t& key : part.keys) key = tensor.deal.key_at({hand, before + key});
+    const std::uint32_t shard = tensor.partition.shard_at(first);
+    const auto before = static_cast<std::uint32_t>(first - tensor.partition.first(shard));
+    if (tensor.partition.shards() > 1) {
+      for (std::uint32_t& key : part.keys) key = tensor.partition.key_at({shard, before + key});
     } else if (before > 0) {
       for (std::uint32_t& key : part.keys) key += before;
     }

@@ -29,10 +29,10 @@ class PartExchange : public BucketExchange {
   // rank forms the mean.
   virtual std::size_t list_count() const = 0;
   virtual std::size_t own_list() const = 0;
-  // The parts of a tensor, in order; of one in key-value form those of its deal.
+  // The parts of a tensor, in order; of one in key-value form those of its partition.
   virtual std::vector<OwnedRange> ranges_of(const Named& tensor) const = 0;
   // How the keys of a tensor in this form go to the ranks.
-  virtual KeyDeal deal_of(const Named& tensor) const { return {tensor.tensor.elements(), 1}; }
+  virtual KeyPartition key_partition_of(const Named& tensor) const { return {tensor.tensor.elements(), 1}; }
 
   void plan(bool cut_already) override;
   const MostElements& most() const noexcept { return most_; }
@@ -72,8 +72,8 @@ class PartExchange : public BucketExchange {
     struct Place {
       std::size_t list, message, part;
     };
-    KeyDeal deal{0, 1};
-    DealtPairs pairs;           // this rank's
+    KeyPartition partition{0, 1};
+    PartitionedPairs pairs;     // this rank's
     std::vector<Place> places;  // where the means of its parts are
   };
 

@@ -16,13 +16,10 @@ MAX_MEMBERS = 40
 MAX_FILES = 2
 # Classes that were larger before there was a rule: (members, files). These numbers may only fall.
 EXCEPTIONS: dict[str, tuple[int, int]] = {
-    "BucketExchange": (63, 2),
     "Server": (62, 6),
     "Worker": (52, 4),
-    "PatternReducer": (51, 2),
     "ChannelImpl": (51, 1),
     "Trainer": (32, 3),
-    "DirectExchange": (44, 1),
     "PacketPort": (33, 3),
     "Optimizer": (15, 3),
 }

@@ -69,10 +69,10 @@ class DirectReducer final : public PatternReducer {
 
 }  // namespace
 
-std::vector<OwnedRange> direct_parts(const Named& tensor, int world, const MostElements& most) {
+TensorParts direct_parts(const Named& tensor, int world, const MostElements& most) {
   const std::uint64_t elements = tensor.tensor.elements();
-  return tensor.tensor.has_keys() ? owned_key_ranges(tensor.name, elements, world, most.pairs)
-                                  : owned_ranges(tensor.name, elements, world, most.dense);
+  if (!tensor.tensor.has_keys()) return {owned_ranges(tensor.name, elements, world, most.dense)};
+  return {owned_key_ranges(tensor.name, elements, world, most.pairs), key_partition_of(elements, world)};
 }
 
 ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,
@@ -91,7 +91,7 @@ ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const 
 
 std::uint64_t pushes_of_part(const Named& tensor, std::uint64_t first, const MostElements& most, int rank,
                              int world) {
-  for (const OwnedRange& range : direct_parts(tensor, world, most)) {
+  for (const OwnedRange& range : direct_parts(tensor, world, most).ranges) {
     if (range.first == first) return range.owner == rank ? 0 : 1;
   }
   return 0;

@@ -13,7 +13,7 @@
 #include "base/float_environment.h"
 #include "base/format_version.h"
 #include "base/little_endian.h"
-#include "reduce/bucket_exchange.h"
+#include "reduce/values.h"
 #include "wire/hashes.h"
 
 namespace deltawire {

@@ -80,6 +80,8 @@ void PartitionedPairs::sort_into_shards() {
 }
 
 void PartitionedPairs::take(const OwnedRange& range, TensorSlot& part) {
+  part.values = nullptr;
+  part.keys = nullptr;
   part.count = 0;
   if (!is_legal_) {
     if (range.first > partition_.first(0)) return;

@@ -65,6 +65,10 @@ TEST_F(Rounds, EachRoundPushesToTheNextRankFirstAndToItselfLast) {
   EXPECT_EQ(rounds.open(), 1u);
   EXPECT_EQ(push_all(rounds), (Pieces{{0, 1}, {1, 1}}));
   EXPECT_FALSE(rounds.may_open(false)) << "there are no more";
+  DirectRounds full(window);
+  full.plan(1, {1, 1, 1});
+  full.open();
+  EXPECT_EQ(push_all(full), (Pieces{{2, 0}, {0, 0}, {1, 0}}));
 }
 
 TEST_F(Rounds, OpenWhileTheWindowHasRoom) {

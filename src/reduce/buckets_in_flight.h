@@ -30,8 +30,8 @@ class BucketsInFlight {
   // REQUIRES: not empty.
   Result<bool> advance();
 
-  // The oldest is finished: it is kept until the step ends, since its sends may be under way. All that is
-  // needed for it and for end_step() is allocated by reserve_finish().
+  // Keeps the oldest until the step ends, since its sends may be under way. reserve_finish() allocates all
+  // that finish_oldest() and end_step() need.
   void reserve_finish();
   void finish_oldest() noexcept;
 

@@ -67,7 +67,7 @@ class PatternReducer : public WakeableReducer {
   virtual ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
                                   const SavedChannels& channels) const = 0;
 
-  // With those of the channels: ends the step of what a pattern keeps beside them.
+  // Called when the channels commit or revert: ends the step of what a pattern keeps besides them.
   virtual void commit_own() noexcept {}
   virtual void revert_own() noexcept {}
 

@@ -16,12 +16,8 @@ MAX_MEMBERS = 40
 MAX_FILES = 2
 # Classes that were larger before there was a rule: (members, files). These numbers may only fall.
 EXCEPTIONS: dict[str, tuple[int, int]] = {
-    "BucketExchange": (63, 2),
-    "PatternReducer": (51, 2),
     "Trainer": (32, 3),
-    "DirectExchange": (44, 1),
     "PacketPort": (33, 3),
-    "FactorStore": (20, 3),
     "Optimizer": (15, 3),
 }
 

@@ -60,7 +60,7 @@ tl::unexpected<Error> bad_request(std::size_t rank) {
 
 }  // namespace
 
-KeyRequests::KeyRequests(const KeyDeal& partition, Exchange& exchange)
+KeyRequests::KeyRequests(const KeyPartition& partition, Exchange& exchange)
     : partition_(partition), exchange_(exchange), asked_of_(world()), asked_by_(world()) {
   const auto owner = static_cast<std::uint32_t>(rank());
   places_ = partition_.first(owner + 1) - partition_.first(owner);
@@ -76,8 +76,8 @@ Status KeyRequests::ask(std::span<const std::uint32_t> keys, std::optional<std::
   const auto begin = Clock::now();
   for (Places& places : asked_of_) places.clear();
   for (const std::uint32_t key : keys) {
-    const KeyDeal::Place place = partition_.place_of(key);
-    asked_of_[place.hand].push_back(place.at);
+    const KeyPartition::Place place = partition_.place_of(key);
+    asked_of_[place.shard].push_back(place.at);
   }
   if (list && *list >= lists_.size()) {
     lists_.resize(*list + 1, {std::vector<Mark>(world()), std::vector<Request>(world())});

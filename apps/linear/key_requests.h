@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "linear/exchange.h"
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 
 namespace deltawire::linear {
 
@@ -42,7 +42,7 @@ class KeyRequests {
   using Places = std::vector<std::uint32_t>;  // positions among an owner's keys, growing
 
   // `exchange` outlives this.
-  KeyRequests(const KeyDeal& partition, Exchange& exchange);
+  KeyRequests(const KeyPartition& partition, Exchange& exchange);
 
   // Collective: tells owners which keys each rank wants. Keys grow strictly. `list`: the small number of a
   // list that owners keep, the same on all ranks. Errors: those of the exchange; kCorrupt for an invalid
@@ -71,7 +71,7 @@ class KeyRequests {
   std::size_t world() const noexcept { return static_cast<std::size_t>(exchange_.world()); }
   std::size_t rank() const noexcept { return static_cast<std::size_t>(exchange_.rank()); }
 
-  KeyDeal partition_;
+  KeyPartition partition_;
   Exchange& exchange_;
   std::uint64_t places_;          // keys of this rank, as an owner
   std::vector<Places> asked_of_;  // by owner

@@ -30,7 +30,7 @@ void on_ranks(int world, const std::function<void(Exchange&)>& work) {
   }
 }
 
-KeyDeal partition_for(const Exchange& exchange) {
+KeyPartition partition_for(const Exchange& exchange) {
   return {kDimension, static_cast<std::uint32_t>(exchange.world())};
 }
 
@@ -52,7 +52,7 @@ std::uint64_t told_bytes(const Exchange& exchange, const StepCost& cost) {
 // Asks, and looks at what this rank is asked for as an owner; the bytes of the request.
 std::uint64_t ask(KeyRequests& requests, Exchange& exchange, std::uint32_t first,
                   std::optional<std::uint32_t> list) {
-  const KeyDeal partition = partition_for(exchange);
+  const KeyPartition partition = partition_for(exchange);
   StepCost cost;
   const auto own = static_cast<std::size_t>(exchange.rank());
   const Status asked = requests.ask(keys_of(own, first), list, cost);
@@ -60,8 +60,8 @@ std::uint64_t ask(KeyRequests& requests, Exchange& exchange, std::uint32_t first
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(exchange.world()); ++rank) {
     KeyRequests::Places expected;
     for (const std::uint32_t key : keys_of(rank, first)) {
-      const KeyDeal::Place place = partition.place_of(key);
-      if (place.hand == own) expected.push_back(place.at);
+      const KeyPartition::Place place = partition.place_of(key);
+      if (place.shard == own) expected.push_back(place.at);
     }
     EXPECT_EQ(requests.asked_by(rank), expected) << "rank " << rank;
   }

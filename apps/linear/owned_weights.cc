@@ -32,7 +32,7 @@ Result<std::unique_ptr<Channel>> open_channel(std::string_view codec, std::uint6
 
 Result<std::unique_ptr<OwnedWeights>> OwnedWeights::make(const OptimizerSettings& settings,
                                                          std::uint64_t dimension, Exchange& exchange) {
-  const KeyDeal partition(dimension, static_cast<std::uint32_t>(exchange.world()));
+  const KeyPartition partition(dimension, static_cast<std::uint32_t>(exchange.world()));
   const auto owner = static_cast<std::uint32_t>(exchange.rank());
   auto optimizer = LazyOptimizer::make(settings, partition.first(owner + 1) - partition.first(owner));
   if (!optimizer) return forward_error(optimizer);
@@ -50,7 +50,7 @@ Result<std::unique_ptr<OwnedWeights>> OwnedWeights::make(const OptimizerSettings
   return owned;
 }
 
-OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal partition, Exchange& exchange)
+OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyPartition partition, Exchange& exchange)
     : optimizer_(std::move(optimizer)),
       partition_(partition),
       exchange_(exchange),
@@ -82,8 +82,8 @@ Result<StepCost> OwnedWeights::pull_values(std::span<const std::uint32_t> keys, 
   const auto scattering = Clock::now();
   std::vector<std::size_t> next(world(), 0);
   for (const std::uint32_t key : keys) {
-    const KeyDeal::Place place = partition_.place_of(key);
-    view[key] = place.hand == rank() ? value_at(place.at, pull) : in_[place.hand][next[place.hand]++];
+    const KeyPartition::Place place = partition_.place_of(key);
+    view[key] = place.shard == rank() ? value_at(place.at, pull) : in_[place.shard][next[place.shard]++];
   }
   cost.decode_seconds += seconds_since(scattering);
   return cost;
@@ -168,7 +168,7 @@ Result<StepCost> OwnedWeights::push(const Pairs& gradient) {
   }
   if (exchange_.residual() != nullptr) exchange_.residual()->add_at(keys_, values);
   for (std::size_t i = 0; i < keys_.size(); ++i) {
-    out_[partition_.place_of(keys_[i]).hand].push_back(values[i]);
+    out_[partition_.place_of(keys_[i]).shard].push_back(values[i]);
   }
   // The mean as `gather` computes it: scale each rank's values, then add them.
   const float scale = 1.0F / static_cast<float>(world());
@@ -202,7 +202,7 @@ void OwnedWeights::keep_losses() {
   std::vector<float> left;
   left.reserve(keys_.size());
   for (const std::uint32_t key : keys_) {
-    const std::size_t owner = partition_.place_of(key).hand;
+    const std::size_t owner = partition_.place_of(key).shard;
     left.push_back(owner == rank() ? 0.0F : left_[owner][next[owner]++]);
   }
   exchange_.residual()->put(keys_, left);

@@ -10,10 +10,10 @@
 // in every step, so that a list of stepped keys does not bring a view up to date. And a batch has fewer keys
 // than all ranks together.
 //
-// Keys are partitioned as in `direct` (reduce/patterns/key_deal.h). A weight is computed by the operations
-// that every rank makes with `gather`, in the same order: with lossless codecs, AdaGrad and Adam give the
-// same bits. A lossy codec for weights rounds the views only; owners keep exact weights, so that errors do
-// not accumulate.
+// Keys are partitioned as in `direct` (reduce/patterns/key_partition.h). A weight is computed by the
+// operations that every rank makes with `gather`, in the same order: with lossless codecs, AdaGrad and Adam
+// give the same bits. A lossy codec for weights rounds the views only; owners keep exact weights, so that
+// errors do not accumulate.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 #include "linear/exchange.h"
 #include "linear/key_requests.h"
 #include "linear/lazy_optimizer.h"
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 #include "reduce/patterns/merge_pairs.h"
 
 namespace deltawire::linear {
@@ -73,7 +73,7 @@ class OwnedWeights {
   Status load(CheckpointReader& in);
 
  private:
-  OwnedWeights(LazyOptimizer optimizer, KeyDeal partition, Exchange& exchange);
+  OwnedWeights(LazyOptimizer optimizer, KeyPartition partition, Exchange& exchange);
 
   // What to pull: weights or results, through which channel, for which list of keys.
   struct Pull {
@@ -94,7 +94,7 @@ class OwnedWeights {
   std::size_t rank() const noexcept { return static_cast<std::size_t>(exchange_.rank()); }
 
   LazyOptimizer optimizer_;
-  KeyDeal partition_;
+  KeyPartition partition_;
   Exchange& exchange_;
   std::unique_ptr<Channel> gradients_;
   std::unique_ptr<Channel> coded_;

@@ -1,16 +1,18 @@
-// The Reducer that every exchange pattern is: buckets in flight, failures, the vote, saved state. A pattern
-// adds its channels and its kind of BucketExchange.
+// The Reducer of all exchange patterns: steps and their failures, the vote, saved state. A pattern adds its
+// channels and its kind of BucketExchange.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "base/memory_meter.h"
 #include "reduce/bucket_exchange.h"
+#include "reduce/buckets_in_flight.h"
 #include "reduce/saved_ranks.h"
+#include "reduce/tensor_check.h"
 #include "reduce/wakeable_reducer.h"
 
 namespace deltawire {
@@ -65,7 +67,7 @@ class PatternReducer : public WakeableReducer {
   virtual ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
                                   const SavedChannels& channels) const = 0;
 
-  // With those of the channels: ends the step of what a pattern keeps beside them.
+  // Called when the channels commit or revert: ends the step of what a pattern keeps besides them.
   virtual void commit_own() noexcept {}
   virtual void revert_own() noexcept {}
 
@@ -78,26 +80,14 @@ class PatternReducer : public WakeableReducer {
   std::uint64_t others() const noexcept { return world_ < 2 ? 0 : static_cast<std::uint64_t>(world_) - 1; }
 
  private:
-  // `known`: a bucket of these tensors has come through.
+  // `known`: a bucket of these tensors was exchanged before.
   Status check(const Bucket& bucket, const Step& step, const Transport& transport, bool known);
-  Status check_tensors(const Bucket& bucket, const Step& step, bool known) const;
-  bool takes_pairs(const Named& tensor, std::uint64_t step) const {
-    return info_.key_value && channel(0).takes_pairs(tensor, step);
-  }
-  // A new one, or one of an earlier step with its memory: that of these tensors, if there is one.
-  std::unique_ptr<BucketExchange> obtain_bucket(std::span<const Named> tensors);
-  // Ends the step: aborts the transport, frees the memory, reverts.
+  PairRules pair_rules() const { return {*this, channel(0), info_.key_value, folds_}; }
+  Status vote_and_drain(BucketExchange& last);
+  void end_step() noexcept;
+  // Ends a step that failed: aborts the transport, frees the memory, reverts.
   tl::unexpected<Error> give_up(Transport& transport, Error error) noexcept;
-  Result<bool> work_on(BucketExchange& oldest);
-  Result<bool> move_one();
-  Status wait_for_any(BucketExchange& oldest);
-  Status vote_and_collect(BucketExchange& last);
-  void revert() noexcept;
-  Result<std::vector<std::byte>> save_all() const;
-  Status load_all(Bytes state);
-  Status load_all_resized(const SavedRanks& saved);
-  // All channels or none.
-  Status load_channels(const std::function<Status(std::size_t)>& load_channel);
+  Status load_one(Bytes state);
   void take_place(int world, int rank) noexcept;
 
   PatternInfo info_;
@@ -105,11 +95,8 @@ class PatternReducer : public WakeableReducer {
   bool folds_;
   std::shared_ptr<MemoryMeter> meter_;
   std::vector<std::unique_ptr<Channel>> channels_;
-  BufferPool pool_;                                        // before the buckets, which use it
-  std::vector<std::unique_ptr<BucketExchange>> buckets_;   // in flight, oldest first
-  std::vector<std::unique_ptr<BucketExchange>> finished_;  // of the open step: their sends may be under way
-  std::vector<std::unique_ptr<BucketExchange>> spare_;
-  std::vector<Handle> awaited_;  // what the buckets in flight wait for, the oldest first
+  BufferPool pool_;  // before the buckets, which use it
+  BucketsInFlight in_flight_;
   std::uint64_t digest_ = 0;
   bool finite_ = true;  // the open step's means so far
   int world_ = 0;

@@ -52,7 +52,7 @@ class ReduceQueue {
   void refuse_more();
 
   // Refuses more, finishes what was submitted (or fails it by its deadline) and joins the thread; from `done`
-  // it doesn't wait. One thread beside that one may call it at a time.
+  // it doesn't wait. At most one other thread may call it at the same time.
   void stop();
 
   bool on_own_thread() const noexcept { return own_id_ == std::this_thread::get_id(); }

@@ -1,6 +1,7 @@
 #include "reduce/reducer_state.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/format_version.h"
@@ -59,6 +60,30 @@ Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, s
   parts.channels.push_back(channel_count == 1 ? rest : rest.first(first_bytes));
   if (channel_count == 2) parts.channels.push_back(rest.subspan(first_bytes));
   return parts;
+}
+
+Result<std::vector<std::vector<std::byte>>> save_channels(
+    std::span<const std::unique_ptr<Channel>> channels) {
+  std::vector<std::vector<std::byte>> states;
+  for (const auto& each : channels) {
+    auto state = each->save();
+    if (!state) return forward_error(state);
+    states.push_back(std::move(*state));
+  }
+  return states;
+}
+
+Status load_channels(std::span<const std::unique_ptr<Channel>> channels,
+                     const std::function<Status(std::size_t)>& load_channel) {
+  const auto before = save_channels(channels);
+  if (!before) return forward_error(before);
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    Status loaded = load_channel(i);
+    if (loaded) continue;
+    for (std::size_t k = 0; k < i; ++k) (void)channels[k]->load((*before)[k]);
+    return loaded;
+  }
+  return {};
 }
 
 }  // namespace deltawire

@@ -22,7 +22,7 @@ from lab.data.sparse_rows import SparseRows, load_sparse_rows
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-def dealt(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+def striped(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
     """For each key its owner in `direct`'s key partition, and its place there."""
     deals = keys // ranks
     mixed = (deals.astype(np.uint64) * np.uint64(GOLDEN)) >> np.uint64(32)
@@ -70,12 +70,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Prints the table."""
     rows = load_sparse_rows(options.data)
-    print("| ranks | rows | pairs | ranges: most, log2 | hash: most, log2 | dealt: most, log2 |")
+    print("| ranks | rows | pairs | ranges: most, log2 | hash: most, log2 | stripes: most, log2 |")
     print("|---|---|---|---|---|---|")
     for ranks in options.ranks:
         count = max(1, int(rows.count * options.batch / ranks))
         keys = batch_keys(rows, count, seed=0)
-        ways = (ranges(keys, ranks, rows.features), hashed(keys, ranks), dealt(keys, ranks))
+        ways = (ranges(keys, ranks, rows.features), hashed(keys, ranks), striped(keys, ranks))
         cells = [f"{most:.2f}, {far:.2f}" for most, far in (load(*way, ranks) for way in ways)]
         print(f"| {ranks} | {count} | {len(keys)} | " + " | ".join(cells) + " |")
 

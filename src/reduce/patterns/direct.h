@@ -8,6 +8,7 @@
 #include "base/buffer_pool.h"
 #include "deltawire/channel.h"
 #include "reduce/pattern_reducer.h"
+#include "reduce/patterns/message_plan.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/patterns/piece_window.h"
 
@@ -23,8 +24,8 @@ std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const Dir
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window);
 
-// The parts of a tensor and their owners: dense ones are cut into ranges, keys are dealt.
-std::vector<OwnedRange> direct_parts(const Named& tensor, int world, const MostElements& most);
+// The parts of a tensor and their owners: dense ones are cut into ranges, keys are partitioned by stride.
+TensorParts direct_parts(const Named& tensor, int world, const MostElements& most);
 
 // What a rank of `direct` is to keep of its saved states: pushes are of all parts, means of the rank's own.
 ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,

@@ -1,4 +1,4 @@
-// Keys that `direct` deals to their owners: everybody sends, and everybody owns, its share of the pairs.
+// Keys that `direct` partitions among their owners: every rank sends and owns its share of the pairs.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -82,7 +82,7 @@ TEST(DirectPairs, LoseWhatTheCodecLosesTwice) {
 }
 
 TEST(DirectPairs, OfOneRankAreNoMatchForADenseTensorOfAnother) {
-  // Cut into ranges as long as what is dealt.
+  // As a dense tensor, it is cut into ranges as long as the shards of its keys.
   constexpr std::uint64_t kAlike = 64000;
   run_ranks(2, {}, [](int rank, Transport& transport) {
     Pairs own{{5}, {1.0F}, kAlike};

@@ -6,7 +6,7 @@
 
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/direct.h"
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 #include "reduce/patterns/patterns.h"
 
 namespace deltawire {
@@ -23,7 +23,7 @@ class DirectReducer final : public PatternReducer {
     // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes
     // nothing.
     if (Status masked = mask_ranges(name, momentum); masked) return masked;
-    return mask_dealt(name, momentum);
+    return mask_key_ranges(name, momentum);
   }
 
  private:
@@ -46,14 +46,14 @@ class DirectReducer final : public PatternReducer {
     }
     return {};
   }
-  Status mask_dealt(std::string_view name, std::span<float> momentum) const {
-    const KeyDeal deal = deal_of(momentum.size(), world());
+  Status mask_key_ranges(std::string_view name, std::span<float> momentum) const {
+    const KeyPartition partition = key_partition_of(momentum.size(), world());
     std::vector<float> own;  // of the part, in its order
-    for (const OwnedRange& range : dealt_ranges(name, momentum.size(), world(), most_.pairs)) {
-      const std::uint32_t hand = deal.hand_at(range.first);
-      const auto before = static_cast<std::uint32_t>(range.first - deal.first(hand));
+    for (const OwnedRange& range : owned_key_ranges(name, momentum.size(), world(), most_.pairs)) {
+      const std::uint32_t shard = partition.shard_at(range.first);
+      const auto before = static_cast<std::uint32_t>(range.first - partition.first(shard));
       const auto key = [&](std::size_t i) {
-        return deal.key_at({hand, before + static_cast<std::uint32_t>(i)});
+        return partition.key_at({shard, before + static_cast<std::uint32_t>(i)});
       };
       own.resize(range.count);
       for (std::size_t i = 0; i < own.size(); ++i) own[i] = momentum[key(i)];
@@ -69,10 +69,10 @@ class DirectReducer final : public PatternReducer {
 
 }  // namespace
 
-std::vector<OwnedRange> direct_parts(const Named& tensor, int world, const MostElements& most) {
+TensorParts direct_parts(const Named& tensor, int world, const MostElements& most) {
   const std::uint64_t elements = tensor.tensor.elements();
-  return tensor.tensor.has_keys() ? dealt_ranges(tensor.name, elements, world, most.pairs)
-                                  : owned_ranges(tensor.name, elements, world, most.dense);
+  if (!tensor.tensor.has_keys()) return {owned_ranges(tensor.name, elements, world, most.dense)};
+  return {owned_key_ranges(tensor.name, elements, world, most.pairs), key_partition_of(elements, world)};
 }
 
 ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,
@@ -91,7 +91,7 @@ ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const 
 
 std::uint64_t pushes_of_part(const Named& tensor, std::uint64_t first, const MostElements& most, int rank,
                              int world) {
-  for (const OwnedRange& range : direct_parts(tensor, world, most)) {
+  for (const OwnedRange& range : direct_parts(tensor, world, most).ranges) {
     if (range.first == first) return range.owner == rank ? 0 : 1;
   }
   return 0;

@@ -26,7 +26,7 @@ class FactorStore {
   };
 
   // The residual, less P Q^T, is what waits: the product is taken off where the next step reads the matrix
-  // anyway, so that a commit changes nothing large, and a folding revert leaves all of M.
+  // anyway, so that a commit changes nothing large, and a folding revert keeps all of M.
   struct Matrix {
     std::string name;
     low_rank::Shape shape;
@@ -70,7 +70,7 @@ class FactorStore {
   // All matrices as bytes (docs/reference/format.md, "Channel state"), which end with their checksum.
   // REQUIRES: no open step.
   std::vector<std::byte> save() const;
-  // Replaces everything by what `state` begins with, and tells how long that was, or on error (kTruncated,
+  // Replaces everything by what `state` begins with, and returns how long that was; on error (kTruncated,
   // kCorrupt, kUnsupportedVersion, kMismatch for another rank) nothing.
   Result<std::uint64_t> load(Bytes state);
   // How long the matrices are that `state` begins with, as its head says. kTruncated, kCorrupt,

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "base/no_memory.h"
+#include "reduce/bucket_messages.h"
 #include "reduce/pattern_reducer.h"
-#include "reduce/patterns/part_exchange.h"
+#include "reduce/patterns/message_plan.h"
+#include "reduce/patterns/part_means.h"
 #include "reduce/patterns/patterns.h"
 
 namespace deltawire {
@@ -27,61 +29,84 @@ std::vector<OwnedRange> gathered_ranges(const Named& tensor, std::uint64_t most_
   return ranges;
 }
 
-class GatherExchange final : public PartExchange {
+class GatherExchange final : public BucketExchange {
  public:
   GatherExchange(BufferPool& pool, Channel& channel, std::uint64_t most_elements)
-      : PartExchange(pool, {most_elements, most_elements}), channel_(channel) {}
+      : channel_(channel),
+        most_elements_(most_elements),
+        messages_(pool, run_),
+        tensors_(pool),
+        means_(run_, tensors_, plan_) {}
 
-  Status start() override;
-  Result<Progress> move() override;
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+            std::uint16_t round) override;
+  Status start(bool is_oldest) override;
+  Result<Progress> move(bool is_oldest) override;
+  void give_back() noexcept override {
+    tensors_.give_back();
+    messages_.give_back();
+  }
+  void drain() noexcept override { messages_.drain(); }
+  BucketRun& run() noexcept override { return run_; }
+  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
-  void plan(bool cut_already) override;
-  std::size_t list_count() const override { return 1; }
-  std::size_t own_list() const override { return 0; }
-  std::vector<OwnedRange> ranges_of(const Named& tensor) const override;
+  // All ranks' messages have the same parts, and every rank sums them up.
+  std::span<const PartMessage> planned() const noexcept { return plan_.list(0); }
   Status post_receives();
   Status add_message(std::span<const Bytes> message) {
-    stage();
-    return add(channel_, message, output(0)[message_], {sender_, sender_, kFirstStage});
+    return means_.add(channel_, message, {0, message_}, {sender_, sender_, kFirstStage});
   }
   Incoming& receive(int peer, std::size_t message) {
-    return incoming(static_cast<std::size_t>(peer) * input(0).size() + message);
+    return messages_.incoming(static_cast<std::size_t>(peer) * planned().size() + message);
   }
 
   Channel& channel_;
+  std::uint64_t most_elements_;
+  BucketRun run_;
+  BucketMessages messages_;
+  BucketTensors tensors_;
+  MessagePlan plan_;
+  PartMeans means_;
   std::vector<std::span<const Bytes>> own_;  // this rank's messages, in pieces
   int sender_ = 0;                           // whose messages are decoded next,
   std::size_t message_ = 0;                  // and which of them
 };
 
-void GatherExchange::plan(bool cut_already) {
-  PartExchange::plan(cut_already);
+void GatherExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+                          std::uint16_t round) {
+  run_.open(step, transport, deadline, round);
+  if (tensors_.assign(bucket)) {
+    plan_.place(tensors_.all());
+  } else {
+    plan_.cut(tensors_.all(), 1, {most_elements_, most_elements_}, [&](const Named& tensor) {
+      return TensorParts{gathered_ranges(tensor, most_elements_), {tensor.tensor.elements(), 1}};
+    });
+  }
+  means_.open(0);
+  messages_.open(planned().size() * static_cast<std::size_t>(run_.world() - 1));
+  run_.report().element_count = tensors_.elements();
+  run_.report().raw_bytes = static_cast<std::uint64_t>(run_.world() - 1) * tensors_.raw_bytes();
   sender_ = 0;
   message_ = 0;
   own_.clear();
-  count_raw_bytes(static_cast<std::uint64_t>(world() - 1) * raw_bytes());
 }
 
-std::vector<OwnedRange> GatherExchange::ranges_of(const Named& tensor) const {
-  return gathered_ranges(tensor, most().dense);
-}
-
-Status GatherExchange::start() {
-  if (report().element_count == 0) {
-    sender_ = world();
+Status GatherExchange::start(bool) {
+  if (run_.report().element_count == 0) {
+    sender_ = run_.world();
     return {};
   }
-  if (Status legal = check_bounds(channel_); !legal) return legal;
+  if (Status legal = plan_.check_bounds(channel_, run_.step().number); !legal) return legal;
   Status started = or_no_memory("posting receives", [&] { return post_receives(); });
-  for (const PartMessage& message : input(0)) {
+  for (const PartMessage& message : planned()) {
     // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
     Status shared = or_no_memory("sending", [&]() -> Status {
-      const auto pieces = encode(channel_, message.layout(), kFirstStage);
+      const auto pieces = run_.encode(channel_, message.layout(), kFirstStage);
       if (!pieces) return forward_error(pieces);
       if (!started) return {};
       own_.push_back(*pieces);
-      send_to_all(kFirstStage, *pieces);
+      messages_.send_to_all(kFirstStage, *pieces);
       return {};
     });
     if (!shared && started) started = std::move(shared);
@@ -90,33 +115,32 @@ Status GatherExchange::start() {
 }
 
 Status GatherExchange::post_receives() {
-  for (int peer = 0; peer < world(); ++peer) {
-    if (peer == rank()) continue;
-    for (std::size_t m = 0; m < input(0).size(); ++m) {
-      post(receive(peer, m), peer, kFirstStage, longest(channel_, input(0)[m]));
+  for (int peer = 0; peer < run_.world(); ++peer) {
+    if (peer == run_.rank()) continue;
+    for (std::size_t m = 0; m < planned().size(); ++m) {
+      messages_.post(receive(peer, m), peer, kFirstStage, planned()[m].longest(channel_, run_.step().number));
     }
   }
   return {};
 }
 
-Result<Progress> GatherExchange::move() {
-  if (sender_ == world()) {
-    if (report().element_count > 0) {
-      for (PartMessage& message : output(0)) sum_up(message);
-    }
-    return all_decoded();
+Result<Progress> GatherExchange::move(bool) {
+  if (sender_ == run_.world()) {
+    for (std::size_t m = 0; m < planned().size(); ++m) means_.sum_up({0, m});
+    means_.join_pairs();
+    return Progress::done();
   }
-  if (sender_ == rank()) {
+  if (sender_ == run_.rank()) {
     if (Status added = add_message(own_[message_]); !added) return forward_error(added);
   } else {
     Incoming& arrival = receive(sender_, message_);
-    if (!arrived(arrival)) return Progress::waits(arrival.handle);
-    const Result<Bytes> message = take(arrival);
+    if (!messages_.arrived(arrival)) return Progress::waits(arrival.handle);
+    const Result<Bytes> message = messages_.take(arrival);
     if (!message) return forward_error(message);
     if (Status added = add_message(std::span(&*message, 1)); !added) return forward_error(added);
     arrival.buffer.reset();
   }
-  if (++message_ == input(0).size()) {
+  if (++message_ == planned().size()) {
     message_ = 0;
     ++sender_;
   }

@@ -10,8 +10,8 @@ namespace {
 constexpr std::uint64_t kWord = 64;
 constexpr std::uint64_t kGroup = kWord * kWord;  // keys that a word of groups_ stands for
 
-// A window has 2^12 to 2^18 keys: 16 KiB, in the first cache, to 1 MiB, and so many pairs as its own costs
-// are nothing beside.
+// A window has 2^12 to 2^18 keys: 16 KiB, in the first cache, to 1 MiB, and enough pairs that its own
+// costs do not count.
 constexpr std::uint64_t kShortest = kGroup;
 constexpr std::uint64_t kLongest = kWord * kGroup;
 constexpr std::uint64_t kPairsOfWindow = 2048;

@@ -22,8 +22,8 @@ inline constexpr std::uint64_t kMostElements = std::uint64_t{64} * 245760;
 
 // A dense part of `direct` has no more, nor has a message of them, a piece of an owner's share;
 // docs/reference/format.md states it: statistics belong to parts. Small enough that pieces on their way
-// overlap on slow lines and take little memory (fp32: 320 KiB), large enough that what a message costs is
-// nothing beside it. A multiple of rows, of 3LC's chunks (40,960) and of GComp's blocks (16,384).
+// overlap on slow lines and take little memory (fp32: 320 KiB), large enough that the cost of a
+// message does not count. A multiple of rows, of 3LC's chunks (40,960) and of GComp's blocks (16,384).
 inline constexpr std::uint64_t kPieceElements = 81920;
 
 // Of a part, and of a message.

@@ -32,8 +32,8 @@ TEST_P(PairsMean, EqualsTheMeanOfTheDenseTensors) {
   const std::string spec = with("fastsgd:b=1.02,tau=2047");
   ReducerOptions options;
   // `direct` has other parts of keys than of dense tensors: only what is not coded is the same bit for bit.
-  const bool is_dealt = std::string(std::get<0>(GetParam())) == "direct";
-  if (is_dealt) options.policy.min_elements = 1000000;
+  const bool are_partitioned = std::string(std::get<0>(GetParam())) == "direct";
+  if (are_partitioned) options.policy.min_elements = 1000000;
   run_ranks(world(), {}, [&](int rank, Transport& transport) {
     const auto reducer = reducer_of(spec, options);
     const auto dense_reducer = reducer_of(spec, options);
@@ -52,7 +52,7 @@ TEST_P(PairsMean, EqualsTheMeanOfTheDenseTensors) {
       // As many elements as the dense tensors have, and as many of them sent, but for how they are cut.
       EXPECT_EQ(report->element_count, 80000U + 50U + 300U);
       EXPECT_NEAR(static_cast<double>(report->raw_bytes), static_cast<double>(expected->raw_bytes),
-                  is_dealt ? 4.0 * 2 * 640 * world() : 0.0);
+                  are_partitioned ? 4.0 * 2 * 640 * world() : 0.0);
       for (std::size_t i = 0; i < kNames.size(); ++i) {
         EXPECT_EQ(updates.means[i].dimension, kDimensions[i]);
         EXPECT_TRUE(dense_of(updates.means[i]) == dense[i]) << kNames[i];
@@ -269,8 +269,8 @@ TEST_P(KeyValue, KeysOutOfOrderAreRefused) {
   }
 }
 
-// Momentum is masked at the places of the keys that were sent, in each part; also where dealt keys and cut
-// ranges of a dense tensor are as many.
+// Momentum is masked at the places of the keys that were sent, in each part; also where a tensor has as
+// many shards of keys as a dense one has ranges.
 TEST_P(KeyValue, MaskMomentum) {
   for (const std::uint32_t dimension : {40000U, 64000U}) {
     run_ranks(2, {}, [&](int, Transport& transport) {

@@ -9,7 +9,7 @@
 
 namespace deltawire {
 
-// Dealt to the ranks by `direct`; raw; whole.
+// Partitioned among the ranks by `direct`; raw; whole.
 inline const std::vector<std::uint64_t> kDimensions{80000, 50, 300};
 inline const std::vector<std::string> kNames{"clicks", "bias", "users"};
 

@@ -13,6 +13,7 @@
 #include "codecs/spec_string.h"
 #include "reduce/patterns/low_rank.h"
 #include "reduce/patterns/owners.h"
+#include "reduce/values.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -36,20 +37,24 @@ low_rank::Shape shape_of(const Named& tensor, std::uint32_t rank) noexcept {
 class PowerSgdExchange final : public BucketExchange {
  public:
   PowerSgdExchange(BufferPool& pool, FactorStore& store, const PowerSgdSettings& settings, Rounds rounds)
-      : BucketExchange(pool),
-        pool_(pool),
+      : pool_(pool),
+        tensors_(pool),
         store_(store),
         settings_(settings),
         first_(std::move(rounds.first)),
         second_(std::move(rounds.second)) {}
 
-  Status start() override;
-  Result<Progress> move() override;
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+            std::uint16_t round) override;
+  Status start(bool is_oldest) override;
+  Result<Progress> move(bool is_oldest) override;
   void more_awaited(std::vector<Handle>& handles) const override;
   void keep_unsent() noexcept override;
   void give_back() noexcept override;
   void drain() noexcept override;
   void restart_clock() noexcept override;
+  BucketRun& run() noexcept override { return run_; }
+  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   enum class Phase : std::uint8_t { kFirst, kFactors, kSecond, kMeans };
@@ -63,7 +68,6 @@ class PowerSgdExchange final : public BucketExchange {
     FactorStore::Matrix* matrix = nullptr;
   };
 
-  void plan(bool cut_already) override;
   void cut();
   const Named& tensor_of(const Compressed& compressed) const noexcept {
     return tensors_.all()[compressed.tensor];
@@ -71,14 +75,16 @@ class PowerSgdExchange final : public BucketExchange {
   Status take_in(Compressed& compressed);
   tl::unexpected<Error> not_finite(const Compressed& compressed, std::span<const float> values) const;
   Status too_large(const Compressed& compressed, std::string_view what) const;
-  void open(BucketExchange& round, std::span<const Named> tensors, std::uint16_t number) const;
-  Result<Progress> move_round(BucketExchange& round, Phase next);
+  void open_round(BucketExchange& round, std::span<const Named> tensors, std::uint16_t number);
+  Result<Progress> move_round(BucketExchange& round, bool is_oldest, Phase next);
   Status form_second(Compressed& compressed);
   Status form_mean(Compressed& compressed);
   void copy_uncompressed();
   void collect_reports();
 
   BufferPool& pool_;
+  BucketRun run_;
+  BucketTensors tensors_;
   FactorStore& store_;
   PowerSgdSettings settings_;
   std::unique_ptr<BucketExchange> first_;
@@ -88,7 +94,6 @@ class PowerSgdExchange final : public BucketExchange {
   std::vector<std::vector<std::uint64_t>> dims_;  // as names_
   std::vector<Named> first_tensors_;              // P's, then the uncompressed
   std::vector<Named> second_tensors_;
-  std::vector<std::uint64_t> staged_at_;   // by tensor of the bucket
   std::vector<std::size_t> uncompressed_;  // tensors of the bucket
   std::uint64_t raw_bytes_sent_ = 0;       // by `direct`, uncompressed
   Phase phase_ = Phase::kFirst;
@@ -96,30 +101,30 @@ class PowerSgdExchange final : public BucketExchange {
   bool is_prepared_ = false;  // the first round, which has what travels as it is
 };
 
-void PowerSgdExchange::plan(bool cut_already) {
+void PowerSgdExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+                            std::uint16_t round) {
+  run_.open(step, transport, deadline, round);
   phase_ = Phase::kFirst;
   next_ = 0;
   is_prepared_ = false;
-  if (!cut_already) cut();
+  if (!tensors_.assign(bucket)) cut();
   for (std::size_t i = 0; i < uncompressed_.size(); ++i) {
     first_tensors_[compressed_.size() + i] = tensors_.all()[uncompressed_[i]];
   }
-  count_raw_bytes(raw_bytes_sent_);
+  run_.report().element_count = tensors_.elements();
+  run_.report().raw_bytes = raw_bytes_sent_;
 }
 
 void PowerSgdExchange::cut() {
   compressed_.clear();
   uncompressed_.clear();
-  staged_at_.clear();
   raw_bytes_sent_ = 0;
-  std::uint64_t elements = 0;
   std::uint64_t first_at = 0;
   std::uint64_t second_at = 0;
   for (const Named& tensor : tensors_.all()) {
     const auto index = static_cast<std::size_t>(&tensor - tensors_.all().data());
-    staged_at_.push_back(elements);
-    elements += tensor.tensor.count;
-    raw_bytes_sent_ += elements_sent_whole(tensor, rank(), world()) * dtype_bytes(tensor.tensor.dtype);
+    raw_bytes_sent_ +=
+        elements_sent_whole(tensor, run_.rank(), run_.world()) * dtype_bytes(tensor.tensor.dtype);
     const low_rank::Shape shape = factors_of(tensor, settings_);
     if (shape.elements() == 0) {
       uncompressed_.push_back(index);
@@ -149,10 +154,10 @@ void PowerSgdExchange::cut() {
   first_tensors_.resize(first_tensors_.size() + uncompressed_.size());
 }
 
-Status PowerSgdExchange::start() {
-  if (!std::isfinite(step().scale) || step().scale <= 0.0F) {
+Status PowerSgdExchange::start(bool is_oldest) {
+  if (!std::isfinite(run_.step().scale) || run_.step().scale <= 0.0F) {
     return fail(ErrorCode::kInvalidArgument,
-                "the scale " + std::to_string(step().scale) + " must be finite and above 0");
+                "the scale " + std::to_string(run_.step().scale) + " must be finite and above 0");
   }
   for (Compressed& compressed : compressed_) {
     const auto matrix = store_.obtain(tensor_of(compressed), compressed.shape);
@@ -163,19 +168,19 @@ Status PowerSgdExchange::start() {
     first_tensors_[i].tensor.values = compressed_[i].matrix->step.p.data();
     second_tensors_[i].tensor.values = compressed_[i].matrix->step.q.data();
   }
-  open(*first_, first_tensors_, kFirstRound);
+  open_round(*first_, first_tensors_, kFirstRound);
   if (Status prepared = first_->prepare(); !prepared) return prepared;
   is_prepared_ = true;
   Status taken;
   {
-    const Stopwatch timer(report(), Stopwatch::Phase::kEncode);
+    const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
     for (Compressed& compressed : compressed_) {
       // After an error the others are taken in all the same: a folding revert keeps a bucket whole.
       Status own = take_in(compressed);
       if (!own && taken) taken = std::move(own);
     }
   }
-  return taken ? first_->start() : taken;
+  return taken ? first_->start(is_oldest) : taken;
 }
 
 // Input that is all zeros is no part of the step, as with a residual's channel: a framework drops the mean of
@@ -197,7 +202,7 @@ Status PowerSgdExchange::take_in(Compressed& compressed) {
     return {};
   }
   const FloatEnvironment environment;
-  if (!store_.take_in(matrix, values, step().scale)) {
+  if (!store_.take_in(matrix, values, run_.step().scale)) {
     if (!settings_.passes_nonfinite) return not_finite(compressed, {values, tensor.count});
     std::ranges::fill(matrix.step.p, std::numeric_limits<float>::quiet_NaN());
     return {};
@@ -230,37 +235,35 @@ Status PowerSgdExchange::too_large(const Compressed& compressed, std::string_vie
                                      number_text(low_rank::kMost) + "; scale the input down");
 }
 
-void PowerSgdExchange::open(BucketExchange& round, std::span<const Named> tensors,
-                            std::uint16_t number) const {
-  round.open(tensors, step(), transport(), deadline(), number);
-  if (goes_first()) round.go_first();
+void PowerSgdExchange::open_round(BucketExchange& round, std::span<const Named> tensors,
+                                  std::uint16_t number) {
+  round.open(tensors, run_.step(), run_.transport(), run_.deadline(), number);
 }
 
-Result<Progress> PowerSgdExchange::move_round(BucketExchange& round, Phase next) {
-  if (goes_first()) round.go_first();
-  Result<Progress> progress = round.move();
+Result<Progress> PowerSgdExchange::move_round(BucketExchange& round, bool is_oldest, Phase next) {
+  Result<Progress> progress = round.move(is_oldest);
   if (!progress || progress->kind != Progress::Kind::kDone) return progress;
   phase_ = next;
   next_ = 0;
   return Progress::moved();
 }
 
-Result<Progress> PowerSgdExchange::move() {
+Result<Progress> PowerSgdExchange::move(bool is_oldest) {
   switch (phase_) {
-    case Phase::kFirst: return move_round(*first_, Phase::kFactors);
+    case Phase::kFirst: return move_round(*first_, is_oldest, Phase::kFactors);
     case Phase::kFactors:
       if (next_ < compressed_.size()) {
         if (Status formed = form_second(compressed_[next_++]); !formed) return forward_error(formed);
         return Progress::moved();
       }
       phase_ = Phase::kSecond;
-      open(*second_, second_tensors_, kSecondRound);
-      if (Status started = second_->start(); !started) return forward_error(started);
+      open_round(*second_, second_tensors_, kSecondRound);
+      if (Status started = second_->start(is_oldest); !started) return forward_error(started);
       return Progress::moved();
-    case Phase::kSecond: return move_round(*second_, Phase::kMeans);
+    case Phase::kSecond: return move_round(*second_, is_oldest, Phase::kMeans);
     case Phase::kMeans: break;
   }
-  if (next_ == 0) take_staging(report().element_count);
+  if (next_ == 0) tensors_.stage();
   if (next_ < compressed_.size()) {
     if (Status formed = form_mean(compressed_[next_++]); !formed) return forward_error(formed);
     return Progress::moved();
@@ -272,16 +275,18 @@ Result<Progress> PowerSgdExchange::move() {
 
 // From the mean of P, the same on all ranks: its orthonormal columns, and this rank's Q.
 Status PowerSgdExchange::form_second(Compressed& compressed) {
-  const Stopwatch timer(report(), Stopwatch::Phase::kEncode);
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
   const FloatEnvironment environment;
   FactorStore::Matrix& matrix = *compressed.matrix;
-  const auto mean = first_->means().subspan(compressed.first_at, compressed.shape.p_elements());
+  const std::span<const float> mean =
+      first_->tensors().means().subspan(compressed.first_at, compressed.shape.p_elements());
   if (!all_finite(mean)) {
     if (Status passes = too_large(compressed, "the matrix times Q"); !passes) return passes;
   } else {
     std::ranges::copy(mean, matrix.step.p.begin());
     const std::uint64_t name = name_hash(tensor_of(compressed));
-    low_rank::orthonormalize(compressed.shape, matrix.step.p.data(), CounterRng(name, step().number).at(0));
+    low_rank::orthonormalize(compressed.shape, matrix.step.p.data(),
+                             CounterRng(name, run_.step().number).at(0));
     if (matrix.takes_part) {
       low_rank::multiply_transposed(compressed.shape, matrix.kept.data(), matrix.step.p.data(),
                                     matrix.step.q.data());
@@ -296,11 +301,12 @@ Status PowerSgdExchange::form_second(Compressed& compressed) {
 }
 
 Status PowerSgdExchange::form_mean(Compressed& compressed) {
-  const Stopwatch timer(report(), Stopwatch::Phase::kDecode);
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   const FloatEnvironment environment;
   FactorStore::Matrix& matrix = *compressed.matrix;
-  const auto q = second_->means().subspan(compressed.second_at, compressed.shape.q_elements());
-  const auto out = staged().subspan(staged_at_[compressed.tensor], compressed.shape.elements());
+  const std::span<const float> q =
+      second_->tensors().means().subspan(compressed.second_at, compressed.shape.q_elements());
+  const auto out = tensors_.mean_of(compressed.tensor);
   if (!low_rank::all_within(q)) {
     if (Status passes = too_large(compressed, "the mean of Q"); !passes) return passes;
     std::ranges::fill(out, std::numeric_limits<float>::quiet_NaN());
@@ -319,21 +325,20 @@ void PowerSgdExchange::copy_uncompressed() {
   for (const Compressed& compressed : compressed_) from += compressed.shape.p_elements();
   for (const std::size_t index : uncompressed_) {
     const std::uint64_t count = tensors_.all()[index].tensor.count;
-    std::ranges::copy(first_->means().subspan(from, count),
-                      staged().begin() + static_cast<std::ptrdiff_t>(staged_at_[index]));
+    std::ranges::copy(first_->tensors().means().subspan(from, count), tensors_.mean_of(index).begin());
     from += count;
   }
 }
 
 void PowerSgdExchange::collect_reports() {
   for (BucketExchange* round : {first_.get(), second_.get()}) {
-    const Report& part = round->report();
-    report().encode_seconds += part.encode_seconds;
-    report().decode_seconds += part.decode_seconds;
-    report().bytes_sent += part.bytes_sent;
-    const std::size_t room = report().spans.capacity() - report().spans.size();
+    const Report& part = round->run().report();
+    run_.report().encode_seconds += part.encode_seconds;
+    run_.report().decode_seconds += part.decode_seconds;
+    run_.report().bytes_sent += part.bytes_sent;
+    const std::size_t room = run_.report().spans.capacity() - run_.report().spans.size();
     const auto spans = std::span(part.spans).first(std::min(room, part.spans.size()));
-    report().spans.insert(report().spans.end(), spans.begin(), spans.end());
+    run_.report().spans.insert(run_.report().spans.end(), spans.begin(), spans.end());
     round->give_back();
   }
 }
@@ -347,7 +352,7 @@ void PowerSgdExchange::keep_unsent() noexcept {
 }
 
 void PowerSgdExchange::give_back() noexcept {
-  BucketExchange::give_back();
+  tensors_.give_back();
   first_->give_back();
   second_->give_back();
 }
@@ -358,7 +363,7 @@ void PowerSgdExchange::drain() noexcept {
 }
 
 void PowerSgdExchange::restart_clock() noexcept {
-  BucketExchange::restart_clock();
+  run_.restart_clock();
   first_->restart_clock();
   second_->restart_clock();
 }

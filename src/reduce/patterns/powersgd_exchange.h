@@ -28,7 +28,7 @@ inline constexpr const char* kFactorNames[] = {"/P", "/Q"};  // behind the tenso
 // What `direct` would send of the tensor, every copy counted.
 std::uint64_t elements_sent_whole(const Named& tensor, int rank, int world);
 
-// Each forms the plain mean of what it is opened with.
+// Each forms the plain mean of the tensors with which it is opened.
 struct Rounds {
   std::unique_ptr<BucketExchange> first;
   std::unique_ptr<BucketExchange> second;

@@ -17,6 +17,7 @@
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "channel/codec_rules.h"
+#include "reduce/bucket_messages.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/ring_plan.h"
@@ -27,13 +28,19 @@ namespace {
 class RingExchange final : public BucketExchange {
  public:
   RingExchange(BufferPool& pool, Channel& scatter, Channel& gather)
-      : BucketExchange(pool),
+      : messages_(pool, run_),
+        tensors_(pool),
         scatter_{.channel = scatter, .slots_from = 0},
         gather_{.channel = gather, .slots_from = 1} {}
 
-  Status start() override;
-  Result<Progress> move() override;
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+            std::uint16_t round) override;
+  Status start(bool is_oldest) override;
+  Result<Progress> move(bool is_oldest) override;
   void give_back() noexcept override;
+  void drain() noexcept override { messages_.drain(); }
+  BucketRun& run() noexcept override { return run_; }
+  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   // One of the two phases: its arrivals come in a fixed order into a few buffers that take turns.
@@ -47,14 +54,14 @@ class RingExchange final : public BucketExchange {
     std::vector<Handle> forwards = {};  // by slot: the send that still reads the buffer
   };
 
-  void plan(bool cut_already) override;
-  int left() const noexcept { return (rank() + world() - 1) % world(); }
-  int right() const noexcept { return (rank() + 1) % world(); }
+  void restart(Phase& phase);
+  int left() const noexcept { return (run_.rank() + run_.world() - 1) % run_.world(); }
+  int right() const noexcept { return (run_.rank() + 1) % run_.world(); }
   std::uint16_t stage_of(const Phase& phase) const noexcept {
     return &phase == &scatter_ ? kFirstStage : kSecondStage;
   }
   Incoming& slot(const Phase& phase, std::size_t stop) {
-    return incoming(phase.slots_from + 2 * (stop % phase.forwards.size()));
+    return messages_.incoming(phase.slots_from + 2 * (stop % phase.forwards.size()));
   }
   void post_receives(Phase& phase);
   Handle awaited_by(Phase& phase);
@@ -64,51 +71,63 @@ class RingExchange final : public BucketExchange {
   Status add_arrival();
   Status apply_arrival();
 
+  BucketRun run_;
+  BucketMessages messages_;
+  BucketTensors tensors_;
   RingPlan plan_;
   Phase scatter_;
   Phase gather_;
 };
 
-void RingExchange::plan(bool cut_already) {
-  const std::span<float> means = take_staging(report().element_count);
-  if (cut_already) {
-    plan_.place(tensors_.all(), means);
+void RingExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+                        std::uint16_t round) {
+  run_.open(step, transport, deadline, round);
+  const bool is_planned = tensors_.assign(bucket);
+  tensors_.stage();
+  if (is_planned) {
+    plan_.place(tensors_.all(), tensors_.means());
   } else {
-    plan_.cut(tensors_.all(), means, rank(), world());
+    plan_.cut(tensors_.all(), tensors_.means(), run_.rank(), run_.world());
   }
+  messages_.open(0);
+  run_.report().element_count = tensors_.elements();
   // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
-  count_raw_bytes(2 * raw_bytes() - plan_.raw_bytes_of(rank()) - plan_.raw_bytes_of(right()));
+  run_.report().raw_bytes =
+      2 * tensors_.raw_bytes() - plan_.raw_bytes_of(run_.rank()) - plan_.raw_bytes_of(right());
   scatter_.stops = plan_.scatter_arrivals();
   gather_.stops = plan_.gather_arrivals();
-  for (Phase* phase : {&scatter_, &gather_}) {
-    phase->posted = 0;
-    phase->taken = 0;
-    phase->longest = 0;
-    for (const RingStop& stop : phase->stops) {
-      const MessageLayout layout = plan_.message(stop).layout();
-      phase->longest = std::max(phase->longest, phase->channel.message_bound(layout, step().number));
-    }
-    // One more than a hop has: the next hop's first message finds its receive posted.
-    phase->forwards.assign(plan_.most_messages() + 1, Handle::kNone);
+  restart(scatter_);
+  restart(gather_);
+}
+
+void RingExchange::restart(Phase& phase) {
+  phase.posted = 0;
+  phase.taken = 0;
+  phase.longest = 0;
+  for (const RingStop& stop : phase.stops) {
+    const MessageLayout layout = plan_.message(stop).layout();
+    phase.longest = std::max(phase.longest, phase.channel.message_bound(layout, run_.step().number));
   }
+  // One more than a hop has: the next hop's first message finds its receive posted.
+  phase.forwards.assign(plan_.most_messages() + 1, Handle::kNone);
 }
 
 // As many as there are free buffers; a buffer is free when its message was decoded and passed on.
 void RingExchange::post_receives(Phase& phase) {
   while (phase.posted < phase.stops.size() && phase.posted < phase.taken + phase.forwards.size()) {
     Handle& forward = phase.forwards[phase.posted % phase.forwards.size()];
-    if (forward != Handle::kNone && !transport().done(forward)) return;
+    if (forward != Handle::kNone && !run_.transport().done(forward)) return;
     forward = Handle::kNone;
-    post(slot(phase, phase.posted), left(), stage_of(phase), phase.longest);
+    messages_.post(slot(phase, phase.posted), left(), stage_of(phase), phase.longest);
     ++phase.posted;
   }
 }
 
 // The caller's values, scaled, to staging memory.
 void RingExchange::load(const RingMessage& message) {
-  const Stopwatch timer(report(), Stopwatch::Phase::kEncode);
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
   const FloatEnvironment environment;
-  const float scale = FloatEnvironment::pinned(world_scale());
+  const float scale = FloatEnvironment::pinned(run_.world_scale());
   for (std::size_t i = 0; i < message.parts.size(); ++i) {
     const TensorView& own = message.own[i];
     auto* staged = static_cast<float*>(message.parts[i].tensor.values);
@@ -122,27 +141,27 @@ void RingExchange::load(const RingMessage& message) {
 }
 
 Status RingExchange::send_sum(const RingMessage& message) {
-  const auto pieces = encode(scatter_.channel, message.layout(), kFirstStage);
+  const auto pieces = run_.encode(scatter_.channel, message.layout(), kFirstStage);
   if (!pieces) return forward_error(pieces);
-  send(right(), kFirstStage, *pieces);
+  messages_.send(right(), kFirstStage, *pieces);
   return {};
 }
 
 Status RingExchange::share_mean(const RingMessage& message) {
-  const auto pieces = encode(gather_.channel, message.layout(), kSecondStage);
+  const auto pieces = run_.encode(gather_.channel, message.layout(), kSecondStage);
   if (!pieces) return forward_error(pieces);
-  if (world() > 1) send(right(), kSecondStage, *pieces);
+  if (run_.world() > 1) messages_.send(right(), kSecondStage, *pieces);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return decode(gather_.channel, *pieces, message.layout(), {rank(), rank(), kSecondStage}, Into::kOverwrite,
-                1.0F);
+  return run_.decode(gather_.channel, *pieces, message.layout(), {run_.rank(), run_.rank(), kSecondStage},
+                     Into::kOverwrite, 1.0F);
 }
 
-Status RingExchange::start() {
+Status RingExchange::start(bool) {
   post_receives(scatter_);
   post_receives(gather_);
   for (const RingMessage& message : plan_.partition(left())) {
     load(message);
-    const Status sent = world() == 1 ? share_mean(message) : send_sum(message);
+    const Status sent = run_.world() == 1 ? share_mean(message) : send_sum(message);
     if (!sent) return sent;
   }
   return {};
@@ -151,11 +170,11 @@ Status RingExchange::start() {
 Status RingExchange::add_arrival() {
   const RingStop stop = scatter_.stops[scatter_.taken];
   const RingMessage& message = plan_.message(stop);
-  const Result<Bytes> bytes = take(slot(scatter_, scatter_.taken));
+  const Result<Bytes> bytes = messages_.take(slot(scatter_, scatter_.taken));
   if (!bytes) return forward_error(bytes);
   load(message);
-  Status added = decode(scatter_.channel, std::span(&*bytes, 1), message.layout(),
-                        {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
+  Status added = run_.decode(scatter_.channel, std::span(&*bytes, 1), message.layout(),
+                             {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
   if (!added) return added;
   slot(scatter_, scatter_.taken).buffer.reset();
   ++scatter_.taken;
@@ -165,14 +184,14 @@ Status RingExchange::add_arrival() {
 // Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
 Status RingExchange::apply_arrival() {
   const RingStop stop = gather_.stops[gather_.taken];
-  const Result<Bytes> bytes = take(slot(gather_, gather_.taken));
+  const Result<Bytes> bytes = messages_.take(slot(gather_, gather_.taken));
   if (!bytes) return forward_error(bytes);
-  Status applied = decode(gather_.channel, std::span(&*bytes, 1), plan_.message(stop).layout(),
-                          {left(), stop.partition, kSecondStage}, Into::kOverwrite, 1.0F);
+  Status applied = run_.decode(gather_.channel, std::span(&*bytes, 1), plan_.message(stop).layout(),
+                               {left(), stop.partition, kSecondStage}, Into::kOverwrite, 1.0F);
   if (!applied) return applied;
   if (!stop.last_hop) {
     gather_.forwards[gather_.taken % gather_.forwards.size()] =
-        send(right(), kSecondStage, std::span(&*bytes, 1));
+        messages_.send(right(), kSecondStage, std::span(&*bytes, 1));
   } else {
     slot(gather_, gather_.taken).buffer.reset();
   }
@@ -186,14 +205,14 @@ Handle RingExchange::awaited_by(Phase& phase) {
   return phase.forwards[phase.posted % phase.forwards.size()];
 }
 
-// The own means leave before anybody else's are passed on: the order that the right neighbour expects.
-Result<Progress> RingExchange::move() {
+// A rank's own means leave before those that it passes on: the order that the right neighbour expects.
+Result<Progress> RingExchange::move(bool) {
   post_receives(scatter_);
   post_receives(gather_);
   const bool scattering = scatter_.taken < scatter_.stops.size();
   Phase& phase = scattering ? scatter_ : gather_;
   if (phase.taken == phase.stops.size()) return Progress::done();
-  const bool has_come = phase.taken < phase.posted && arrived(slot(phase, phase.taken));
+  const bool has_come = phase.taken < phase.posted && messages_.arrived(slot(phase, phase.taken));
   if (!has_come) return Progress::waits(awaited_by(phase));
   const Status status = scattering ? add_arrival() : apply_arrival();
   if (!status) return forward_error(status);
@@ -203,9 +222,10 @@ Result<Progress> RingExchange::move() {
 // Buffers that are still being passed on stay until the step ends.
 void RingExchange::give_back() noexcept {
   for (const Handle forward : gather_.forwards) {
-    if (!transport().done(forward)) return;
+    if (!run_.transport().done(forward)) return;
   }
-  BucketExchange::give_back();
+  tensors_.give_back();
+  messages_.give_back();
 }
 
 class RingReducer final : public PatternReducer {

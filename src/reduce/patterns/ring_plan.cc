@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "reduce/bucket_exchange.h"
 #include "reduce/patterns/owners.h"
+#include "reduce/tensor_parts.h"
 
 namespace deltawire {
 

@@ -1,4 +1,6 @@
 // Saved matrices, and bytes that are none.
+#include "reduce/patterns/factor_store.h"
+
 #include <bit>
 #include <limits>
 #include <string>
@@ -8,9 +10,8 @@
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "reduce/patterns/factor_store.h"
 
-namespace deltawire::factor_state_test {
+namespace deltawire::factor_store_test {
 namespace {
 
 constexpr std::uint32_t kRank = 2;
@@ -139,4 +140,4 @@ TEST(FactorStore, CountsItsMemory) {
 }
 
 }  // namespace
-}  // namespace deltawire::factor_state_test
+}  // namespace deltawire::factor_store_test

@@ -1,4 +1,4 @@
-#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/key_partition.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,55 +20,55 @@ bool are_legal(const TensorSlot& tensor) noexcept {
 
 }  // namespace
 
-KeyDeal deal_of(std::uint64_t count, int world_size) noexcept {
+KeyPartition key_partition_of(std::uint64_t count, int world_size) noexcept {
   return {count, count < kWholeTensorElements ? 1U : static_cast<std::uint32_t>(world_size)};
 }
 
-std::vector<OwnedRange> dealt_ranges(std::string_view name, std::uint64_t count, int world_size,
-                                     std::uint64_t most_elements) {
+std::vector<OwnedRange> owned_key_ranges(std::string_view name, std::uint64_t count, int world_size,
+                                         std::uint64_t most_elements) {
   if (count == 0) return {};
   const auto world = static_cast<std::uint64_t>(world_size);
   const std::uint64_t start = digest64(std::as_bytes(std::span(name)), 0) % world;
-  const KeyDeal deal = deal_of(count, world_size);
+  const KeyPartition partition = key_partition_of(count, world_size);
   std::vector<OwnedRange> ranges;
-  for (std::uint32_t hand = 0; hand < deal.hands(); ++hand) {
-    const std::uint64_t end = deal.first(hand + 1);
-    for (std::uint64_t at = deal.first(hand); at < end; at += most_elements) {
-      ranges.push_back({at, std::min(most_elements, end - at), static_cast<int>((start + hand) % world)});
+  for (std::uint32_t shard = 0; shard < partition.shards(); ++shard) {
+    const std::uint64_t end = partition.first(shard + 1);
+    for (std::uint64_t at = partition.first(shard); at < end; at += most_elements) {
+      ranges.push_back({at, std::min(most_elements, end - at), static_cast<int>((start + shard) % world)});
     }
   }
   return ranges;
 }
 
-void DealtPairs::assign(const TensorSlot& tensor, const KeyDeal& deal) {
-  deal_ = deal;
+void PartitionedPairs::assign(const TensorSlot& tensor, const KeyPartition& partition) {
+  partition_ = partition;
   whole_ = tensor;
   counted_.clear();
   is_legal_ = are_legal(tensor);
-  begins_.assign(deal.hands() + 1, 0);
+  begins_.assign(partition.shards() + 1, 0);
   begins_.back() = tensor.count;
-  if (is_legal_ && deal.hands() > 1) sort_into_hands();
+  if (is_legal_ && partition.shards() > 1) sort_into_shards();
 }
 
-void DealtPairs::sort_into_hands() {
+void PartitionedPairs::sort_into_shards() {
   const std::size_t count = whole_.count;
   const std::size_t width = dtype_bytes(whole_.dtype);
-  hand_of_.resize(count);
+  shard_of_.resize(count);
   places_.resize(count);
   values_.resize(count * width);
   begins_.back() = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t hand = deal_.place_of(whole_.keys[i]).hand;
-    hand_of_[i] = static_cast<std::uint16_t>(hand);
-    ++begins_[hand + 1];
+    const std::uint32_t shard = partition_.place_of(whole_.keys[i]).shard;
+    shard_of_[i] = static_cast<std::uint16_t>(shard);
+    ++begins_[shard + 1];
   }
-  for (std::size_t hand = 1; hand < begins_.size(); ++hand) begins_[hand] += begins_[hand - 1];
+  for (std::size_t shard = 1; shard < begins_.size(); ++shard) begins_[shard] += begins_[shard - 1];
   std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
   const auto* values = static_cast<const std::byte*>(whole_.values);
   const auto sort_values_of = [&](auto bytes) {
     for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t at = next[hand_of_[i]]++;
-      places_[at] = deal_.place_of(whole_.keys[i]).at;
+      const std::size_t at = next[shard_of_[i]]++;
+      places_[at] = partition_.place_of(whole_.keys[i]).at;
       std::memcpy(values_.data() + at * bytes(), values + i * bytes(), bytes());
     }
   };
@@ -79,21 +79,23 @@ void DealtPairs::sort_into_hands() {
   }
 }
 
-void DealtPairs::take(const OwnedRange& range, TensorSlot& part) {
+void PartitionedPairs::take(const OwnedRange& range, TensorSlot& part) {
+  part.values = nullptr;
+  part.keys = nullptr;
   part.count = 0;
   if (!is_legal_) {
-    if (range.first > deal_.first(0)) return;
+    if (range.first > partition_.first(0)) return;
     part.values = whole_.values;
     part.keys = whole_.keys;
     part.count = whole_.count;
     return;
   }
-  const std::uint32_t hand = deal_.hand_at(range.first);
-  const bool sorted = deal_.hands() > 1;
+  const std::uint32_t shard = partition_.shard_at(range.first);
+  const bool sorted = partition_.shards() > 1;
   std::uint32_t* const keys = sorted ? places_.data() : whole_.keys;
   auto* const values = sorted ? values_.data() : static_cast<std::byte*>(whole_.values);
-  const std::uint64_t first = range.first - deal_.first(hand);
-  const std::span own(keys + begins_[hand], begins_[hand + 1] - begins_[hand]);
+  const std::uint64_t first = range.first - partition_.first(shard);
+  const std::span own(keys + begins_[shard], begins_[shard + 1] - begins_[shard]);
   const auto begin = std::ranges::lower_bound(own, first);
   const auto end = std::lower_bound(begin, own.end(), first + range.count);
   part.count = static_cast<std::uint64_t>(end - begin);

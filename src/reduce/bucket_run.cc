@@ -1,0 +1,63 @@
+#include "reduce/bucket_run.h"
+
+#include <string>
+
+#include "reduce/vote.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint16_t kStagesPerRound = 2;
+
+}  // namespace
+
+tl::unexpected<Error> blame(int sender, const Error& error) {
+  return fail(error.code, "from rank " + std::to_string(sender) + ": " + error.message, sender);
+}
+
+void BucketRun::open(const Step& step, Transport& transport, Deadline deadline, std::uint16_t round) {
+  step_ = step;
+  round_ = round;
+  transport_ = &transport;
+  deadline_ = deadline;
+  time_allowed_ = deadline - Clock::now();
+  report_ = Report{};
+  if (step.timed) report_.spans.reserve(Report::kSpansMax);
+}
+
+std::uint16_t BucketRun::stage_in_step(std::uint16_t stage) const noexcept {
+  return static_cast<std::uint16_t>(round_ * kStagesPerRound + stage);
+}
+
+Tag BucketRun::tag(std::uint16_t stage) const noexcept {
+  return tag_of(step_, stage_in_step(stage));
+}
+
+MessageId BucketRun::message_id(int encoder, std::uint16_t stage) const {
+  return {.step = step_.number,
+          .rank = static_cast<std::uint16_t>(encoder),
+          .world = static_cast<std::uint16_t>(world()),
+          .bucket = static_cast<std::uint16_t>(step_.bucket),
+          .stage = stage_in_step(stage),
+          .scale = step_.scale};
+}
+
+Result<std::span<const Bytes>> BucketRun::encode(Channel& channel, const MessageLayout& parts,
+                                                 std::uint16_t stage, std::uint64_t room) {
+  const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
+  auto pieces = channel.encode(parts, message_id(rank(), stage), room);
+  if (!pieces && pieces.error().code == ErrorCode::kNotFinite) {
+    pieces.error().message += "; mend the input, or let such steps pass (nonfinite)";
+  }
+  return pieces;
+}
+
+Status BucketRun::decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
+                         const Source& source, Into into, float scale) {
+  const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
+  const MessageId id = message_id(source.encoder, source.stage);
+  if (Status s = channel.decode(message, parts, id, into, scale); !s) return blame(source.sender, s.error());
+  return {};
+}
+
+}  // namespace deltawire

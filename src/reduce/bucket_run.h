@@ -1,0 +1,91 @@
+// One bucket's way through its step: who exchanges it, by when, under which names its messages travel, and
+// what it has cost so far.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "deltawire/channel.h"
+#include "deltawire/reducer.h"
+#include "deltawire/transport.h"
+
+namespace deltawire {
+
+// The bucket's messages, where there are two kinds (docs/reference/format.md, "Buckets and stages").
+inline constexpr std::uint16_t kFirstStage = 0;
+inline constexpr std::uint16_t kSecondStage = 1;
+
+// Adds the time of its scope to a phase of a report, and a span if the report has room for it.
+class Stopwatch {
+ public:
+  using Phase = PhaseSpan::Phase;
+  Stopwatch(Report& report, Phase phase) : report_(report), phase_(phase), start_(Clock::now()) {}
+  ~Stopwatch() {
+    const Clock::time_point end = Clock::now();
+    total() += std::chrono::duration<double>(end - start_).count();
+    if (report_.spans.size() < report_.spans.capacity()) report_.spans.push_back({phase_, start_, end});
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total() const noexcept {
+    if (phase_ == Phase::kEncode) return report_.encode_seconds;
+    return phase_ == Phase::kExchange ? report_.exchange_seconds : report_.decode_seconds;
+  }
+
+  Report& report_;
+  Phase phase_;
+  Clock::time_point start_;
+};
+
+// Where a message comes from.
+struct Source {
+  int sender = 0;   // who sent the bytes to this rank
+  int encoder = 0;  // who made them
+  std::uint16_t stage = 0;
+};
+
+// The error of a message, blamed on the rank that sent it.
+tl::unexpected<Error> blame(int sender, const Error& error);
+
+class BucketRun {
+ public:
+  // Begins a new bucket. Exchanges of one bucket that follow each other differ in `round`, and so in their
+  // stages.
+  void open(const Step& step, Transport& transport, Deadline deadline, std::uint16_t round);
+
+  const Step& step() const noexcept { return step_; }
+  Transport& transport() const noexcept { return *transport_; }
+  int rank() const noexcept { return transport_->rank(); }
+  int world() const noexcept { return transport_->world_size(); }
+  float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }
+  Report& report() noexcept { return report_; }
+
+  Deadline deadline() const noexcept { return deadline_; }
+  // Gives the bucket its whole time again, from now on.
+  void restart_clock() noexcept { deadline_ = Clock::now() + time_allowed_; }
+
+  Tag tag(std::uint16_t stage) const noexcept;
+  MessageId message_id(int encoder, std::uint16_t stage) const;
+
+  // Channel::encode, timed.
+  Result<std::span<const Bytes>> encode(Channel& channel, const MessageLayout& parts, std::uint16_t stage,
+                                        std::uint64_t room = 0);
+  // Channel::decode, timed; errors blame the sender. The message is one piece that was received, or this
+  // rank's own in the pieces of encode.
+  Status decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
+                const Source& source, Into into, float scale);
+
+ private:
+  std::uint16_t stage_in_step(std::uint16_t stage) const noexcept;
+
+  Step step_;
+  std::uint16_t round_ = 0;
+  Transport* transport_ = nullptr;
+  Deadline deadline_;
+  Clock::duration time_allowed_{};
+  Report report_;
+};
+
+}  // namespace deltawire

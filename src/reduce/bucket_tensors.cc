@@ -1,0 +1,94 @@
+#include "reduce/bucket_tensors.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/float16.h"
+#include "base/float_environment.h"
+#include "codecs/spec_string.h"
+#include "reduce/values.h"
+#include "wire/hashes.h"
+
+namespace deltawire {
+namespace {
+
+Status check_range_of(const Named& tensor, std::span<const float> means) {
+  const std::uint64_t beyond = first_beyond(means, tensor.tensor.dtype);
+  if (beyond == means.size()) return {};
+  return fail(ErrorCode::kRange, "tensor '" + std::string(tensor.name) + "': a mean is " +
+                                     number_text(means[beyond]) + ", beyond the largest " +
+                                     std::string(dtype_name(tensor.tensor.dtype)) +
+                                     "; scale the input down, take a wider dtype, or let such steps pass "
+                                     "(nonfinite)");
+}
+
+}  // namespace
+
+bool BucketTensors::assign(const Bucket& bucket) {
+  pair_targets_ = bucket.pair_means;
+  if (tensors_.assign(bucket.tensors) && !bucket.tensors.empty()) return true;
+  begins_.clear();
+  pair_means_.clear();
+  dense_elements_ = 0;
+  for (const Named& tensor : all()) {
+    begins_.push_back(dense_elements_);
+    if (tensor.tensor.has_keys()) {
+      pair_means_.emplace_back().dimension = tensor.tensor.dimension;
+    } else {
+      dense_elements_ += tensor.tensor.count;
+    }
+  }
+  return false;
+}
+
+std::uint64_t BucketTensors::elements() const noexcept {
+  std::uint64_t elements = 0;
+  for (const Named& tensor : all()) elements += tensor.tensor.elements();
+  return elements;
+}
+
+std::uint64_t BucketTensors::raw_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Named& tensor : all()) bytes += tensor.tensor.elements() * dtype_bytes(tensor.tensor.dtype);
+  return bytes;
+}
+
+std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
+  seed = digest64(std::as_bytes(means()), seed);
+  for (const Pairs& mean : pair_means_) {
+    seed = digest64(std::as_bytes(std::span(mean.keys)), seed);
+    seed = digest64(std::as_bytes(std::span(mean.values)), seed);
+  }
+  return seed;
+}
+
+bool BucketTensors::finite() const {
+  return all_finite(means()) &&
+         std::ranges::all_of(pair_means_, [](const Pairs& mean) { return all_finite(mean.values); });
+}
+
+// Dense tensors first, whatever their order.
+Status BucketTensors::check_range() const {
+  for (std::size_t i = 0; i < all().size(); ++i) {
+    if (all()[i].tensor.has_keys()) continue;
+    if (Status fits = check_range_of(all()[i], mean_of(i)); !fits) return fits;
+  }
+  auto mean = pair_means_.begin();
+  for (const Named& tensor : all()) {
+    if (!tensor.tensor.has_keys()) continue;
+    if (Status fits = check_range_of(tensor, (mean++)->values); !fits) return fits;
+  }
+  return {};
+}
+
+void BucketTensors::publish() {
+  const FloatEnvironment environment;  // which rounding to 16 bits takes
+  for (std::size_t i = 0; i < all().size(); ++i) {
+    const TensorSlot& tensor = all()[i].tensor;
+    if (tensor.count == 0 || tensor.has_keys()) continue;
+    narrow(mean_of(i).data(), tensor.count, tensor.dtype, tensor.values);
+  }
+  std::ranges::move(pair_means_, pair_targets_.begin());
+}
+
+}  // namespace deltawire

@@ -1,0 +1,69 @@
+// The tensors of a bucket, in the caller's memory, and their means: of dense ones in staging memory, of those
+// in key-value form as lists. The caller's memory changes in publish() alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/buffer_pool.h"
+#include "deltawire/reducer.h"
+#include "reduce/own_tensors.h"
+
+namespace deltawire {
+
+class BucketTensors {
+ public:
+  // The pool outlives it.
+  explicit BucketTensors(BufferPool& pool) : pool_(&pool) {}
+
+  // Whether these are the tensors of the last bucket: then assign copies and hashes nothing.
+  bool same(std::span<const Named> tensors) const noexcept { return tensors_.same(tensors); }
+
+  // Takes a bucket. True where it has the tensors of the last one, whose values may lie elsewhere: then what
+  // was planned for them holds.
+  bool assign(const Bucket& bucket);
+
+  std::span<const Named> all() const noexcept { return tensors_.all(); }
+  // In either form.
+  std::uint64_t elements() const noexcept;
+  std::uint64_t raw_bytes() const noexcept;
+
+  // Takes memory for the means of dense tensors, uninitialized.
+  void stage() { staging_ = pool_->take(sizeof(float) * dense_elements_); }
+  // The means of dense tensors, one tensor after another; empty before stage().
+  std::span<float> means() const noexcept { return staging_.floats(); }
+  // The mean of one of them. REQUIRES: stage() was called.
+  std::span<float> mean_of(std::size_t tensor) const noexcept {
+    return means().subspan(begins_[tensor], all()[tensor].tensor.count);
+  }
+  // The means of tensors in key-value form, in their order.
+  std::span<Pairs> pair_means() noexcept { return pair_means_; }
+
+  // Continues the step's digest with the bucket's means.
+  std::uint64_t digest(std::uint64_t seed) const;
+
+  // Whether all means are finite.
+  bool finite() const;
+
+  // kRange names the first mean that its tensor's dtype can't hold. Equal on all ranks.
+  Status check_range() const;
+
+  // Gives the means to the caller, each rounded once to its tensor's dtype. Takes no memory.
+  void publish();
+
+  // Gives the staging memory to the next bucket.
+  void give_back() noexcept { staging_.reset(); }
+
+ private:
+  BufferPool* pool_;
+  OwnTensors tensors_;
+  std::vector<std::uint64_t> begins_;  // by tensor: where the mean of a dense one begins in means()
+  std::uint64_t dense_elements_ = 0;
+  BufferPool::Buffer staging_;
+  std::vector<Pairs> pair_means_;
+  std::span<Pairs> pair_targets_;  // where the caller wants them
+};
+
+}  // namespace deltawire

@@ -1,0 +1,139 @@
+#include "reduce/patterns/part_means.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/float_environment.h"
+
+namespace deltawire {
+namespace {
+
+// Lists of one part that wait to be merged together, at most, whatever the number of ranks.
+constexpr std::size_t kMostAddends = 8;
+
+}  // namespace
+
+void PartMeans::open(std::size_t own_list) {
+  own_list_ = own_list;
+  is_staged_ = false;
+  sums_.resize(plan_.lists());
+  for (std::size_t list = 0; list < sums_.size(); ++list) {
+    const std::span<const PartMessage> messages = plan_.list(list);
+    sums_[list].resize(messages.size());
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      sums_[list][i].means.assign(messages[i].has_keys() ? messages[i].parts.size() : 0, Pairs{});
+      sums_[list][i].addends.clear();
+    }
+  }
+}
+
+// Only when the first message is decoded: a bucket that waits needs no staging memory.
+void PartMeans::stage() {
+  if (is_staged_) return;
+  is_staged_ = true;
+  tensors_.stage();
+  plan_.place_means(tensors_);
+  for (const PartMessage& message : plan_.list(own_list_)) {
+    if (message.has_keys()) continue;
+    for (const Named& part : message.means) {
+      std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
+    }
+  }
+}
+
+Status PartMeans::add(Channel& channel, std::span<const Bytes> bytes, const Place& place,
+                      const Source& source) {
+  stage();
+  const PartMessage& message = plan_.message(place);
+  if (message.has_keys()) return decode_pairs(channel, bytes, place, source, Into::kAccumulate);
+  return run_.decode(channel, bytes, message.mean_layout(), source, Into::kAccumulate, run_.world_scale());
+}
+
+Status PartMeans::replace(Channel& channel, std::span<const Bytes> bytes, const Place& place,
+                          const Source& source) {
+  stage();
+  const PartMessage& message = plan_.message(place);
+  if (message.has_keys()) return decode_pairs(channel, bytes, place, source, Into::kOverwrite);
+  return run_.decode(channel, bytes, message.mean_layout(), source, Into::kOverwrite, 1.0F);
+}
+
+Status PartMeans::decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
+                               const Source& source, Into into) {
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  const bool adds = into == Into::kAccumulate;
+  const PartMessage& message = plan_.message(place);
+  std::vector<Pairs>& lists = adds ? next_addend(sum_of(place)) : sum_of(place).means;
+  lists.resize(message.parts.size());
+  const MessageId id = run_.message_id(source.encoder, source.stage);
+  const Status decoded =
+      channel.decode_pairs(bytes, message.mean_layout(), id, adds ? run_.world_scale() : 1.0F, lists);
+  if (!decoded) return blame(source.sender, decoded.error());
+  return {};
+}
+
+// Where the next rank's lists come. Where there are many already, these are merged first.
+std::vector<Pairs>& PartMeans::next_addend(PairSum& sum) {
+  if (sum.addends.size() == kMostAddends) merge_addends(sum);
+  if (spare_.empty()) return sum.addends.emplace_back();
+  sum.addends.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  return sum.addends.back();
+}
+
+void PartMeans::sum_up(const Place& place) {
+  PairSum& sum = sum_of(place);
+  if (sum.addends.empty()) return;
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  merge_addends(sum);
+}
+
+void PartMeans::merge_addends(PairSum& sum) {
+  const FloatEnvironment environment;
+  for (std::size_t part = 0; part < sum.means.size(); ++part) {
+    streams_.assign(1, sum.means[part]);
+    for (const auto& lists : sum.addends) streams_.emplace_back(lists[part]);
+    merger_.merge(streams_, merged_);
+    std::swap(merged_.keys, sum.means[part].keys);
+    std::swap(merged_.values, sum.means[part].values);
+  }
+  std::ranges::move(sum.addends, std::back_inserter(spare_));
+  sum.addends.clear();
+}
+
+std::vector<Named> PartMeans::pairs_of(const Place& place) {
+  std::vector<Named> parts = plan_.message(place).means;
+  std::vector<Pairs>& means = sum_of(place).means;
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    parts[i].tensor.values = means[i].values.data();
+    parts[i].tensor.keys = means[i].keys.data();
+    parts[i].tensor.count = means[i].keys.size();
+  }
+  return parts;
+}
+
+void PartMeans::join_pairs() {
+  for (std::size_t i = 0; i < plan_.keyed().size(); ++i) join(plan_.keyed()[i], tensors_.pair_means()[i]);
+}
+
+// From the places of shards to keys, and from the lists of parts to one.
+void PartMeans::join(const MessagePlan::KeyedTensor& tensor, Pairs& whole) {
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  streams_.clear();
+  for (const MessagePlan::KeyedPart& at : tensor.parts) {
+    Pairs& part = sum_of(at.place).means[at.part];
+    const std::uint64_t first = plan_.message(at.place).parts[at.part].first;
+    const std::uint32_t shard = tensor.keys.shard_at(first);
+    const auto before = static_cast<std::uint32_t>(first - tensor.keys.first(shard));
+    if (tensor.keys.shards() > 1) {
+      for (std::uint32_t& key : part.keys) key = tensor.keys.key_at({shard, before + key});
+    } else if (before > 0) {
+      for (std::uint32_t& key : part.keys) key += before;
+    }
+    streams_.emplace_back(part);
+  }
+  const FloatEnvironment environment;
+  merger_.merge(streams_, whole);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,69 @@
+// The means of a bucket's parts, formed message by message: dense ones in staging memory, those in key-value
+// form as lists, which are joined to one for each tensor when all have come. For `direct` and `gather`.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "deltawire/channel.h"
+#include "reduce/bucket_run.h"
+#include "reduce/bucket_tensors.h"
+#include "reduce/patterns/merge_pairs.h"
+#include "reduce/patterns/message_plan.h"
+
+namespace deltawire {
+
+class PartMeans {
+ public:
+  using Place = MessagePlan::Place;
+
+  // All three outlive it.
+  PartMeans(BucketRun& run, BucketTensors& tensors, MessagePlan& plan)
+      : run_(run), tensors_(tensors), plan_(plan) {}
+
+  // For a new bucket, whose plan is made. This rank sums up the messages of `own_list`.
+  void open(std::size_t own_list);
+
+  // Decodes a rank's message and adds its values, each divided by the world size.
+  Status add(Channel& channel, std::span<const Bytes> bytes, const Place& place, const Source& source);
+  // Decodes a message of means, which replace what is there.
+  Status replace(Channel& channel, std::span<const Bytes> bytes, const Place& place, const Source& source);
+
+  // After the last rank's add(): lists still have to be merged, dense sums are complete.
+  void sum_up(const Place& place);
+
+  // The parts of a message with their means, to be encoded. REQUIRES: the message is in key-value form.
+  std::vector<Named> pairs_of(const Place& place);
+
+  // After the last message: joins the lists of each tensor.
+  void join_pairs();
+
+ private:
+  // Of one message in key-value form, by part.
+  struct PairSum {
+    std::vector<Pairs> means;
+    std::vector<std::vector<Pairs>> addends;  // by rank, in order: what the means lack yet
+  };
+
+  PairSum& sum_of(const Place& place) { return sums_[place.list][place.message]; }
+  void stage();
+  Status decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
+                      const Source& source, Into into);
+  std::vector<Pairs>& next_addend(PairSum& sum);
+  void merge_addends(PairSum& sum);
+  void join(const MessagePlan::KeyedTensor& tensor, Pairs& whole);
+
+  BucketRun& run_;
+  BucketTensors& tensors_;
+  MessagePlan& plan_;
+  std::size_t own_list_ = 0;
+  bool is_staged_ = false;
+  std::vector<std::vector<PairSum>> sums_;  // as the plan's lists
+  std::vector<std::vector<Pairs>> spare_;   // memory of addends that were merged
+  std::vector<PairStream> streams_;         // what is merged
+  Pairs merged_;
+  PairMerger merger_;
+};
+
+}  // namespace deltawire

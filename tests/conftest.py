@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import signal
 
 import pytest
@@ -11,6 +12,10 @@ _FRESH = {
     signal.SIGHUP: signal.SIG_DFL,
     signal.SIGTERM: signal.SIG_DFL,
 }
+
+# OpenMP's threads spin where they wait for each other, and take the processor from other tests. Set
+# before anybody imports PyTorch.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Importing PyTorch takes seconds, what DDP imports when the first is made some more, and drawing
 # yet another: the fork server does it once for all ranks and demos of all tests. Absent ones it

@@ -12,8 +12,7 @@ from deltawire.base_session import BaseSession
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
-from deltawire.torch.core import interrupt
-from deltawire.torch.core.abort_on_error import typed
+from deltawire.torch.core import abort
 from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.metrics import scalars as flat
 from deltawire.torch.metrics.explanation import Explanation, TensorRow, explanation
@@ -52,7 +51,7 @@ class Participant(ClosesAtEnd, BaseSession):
         self.summary_every = summary_every
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
-            interrupt.watch(self)
+            abort.watch(self)
 
     @property
     def _who(self) -> str:
@@ -70,7 +69,7 @@ class Participant(ClosesAtEnd, BaseSession):
         if not self._session.closed and (cause := exception_under_way()) is not None:
             self._tell(cause)
         self._session.close()
-        interrupt.unwatch(self)
+        abort.unwatch(self)
 
     def leave(self) -> None:
         """At exit: `close` without waiting for any exchange. If an exception has ended the program,
@@ -133,7 +132,7 @@ class Participant(ClosesAtEnd, BaseSession):
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""
-        error = typed(cause, self._number)
+        error = abort.typed(cause, self._number)
         self._history.fail(error)
         self._session.abort(str(error))
 

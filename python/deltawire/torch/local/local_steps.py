@@ -16,7 +16,7 @@ from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
-from deltawire.torch.core.abort_on_error import AbortsOnError
+from deltawire.torch.core.abort import AbortsOnError
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
 from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.local import state as local_state

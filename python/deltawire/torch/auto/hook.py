@@ -19,10 +19,9 @@ from deltawire.torch.auto.explanation import AutoExplanation
 from deltawire.torch.auto.measuring import Measuring
 from deltawire.torch.auto.native import NATIVE, NativeExchange, all_reduce
 from deltawire.torch.core.checkpoint import kept_by
-from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.ddp.hook import Hook, check_failed
 from deltawire.torch.metrics.explanation import TensorRow
-from deltawire.torch.participant import Participant
+from deltawire.torch.participant import DetachedSession, Participant
 
 
 class AutoHook(Participant):

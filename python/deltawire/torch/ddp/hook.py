@@ -14,7 +14,6 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
-from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.significance import SignificanceSource
@@ -24,7 +23,7 @@ from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.staging import Staging
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
-from deltawire.torch.participant import Participant
+from deltawire.torch.participant import DetachedSession, Participant
 
 _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "

@@ -12,8 +12,7 @@ from deltawire.history import History
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.connector import LAST_STEP, Connector
 from deltawire.torch.auto.decision import Decision
-from deltawire.torch.auto.measuring import Measuring
-from deltawire.torch.auto.step_clock import StepClock
+from deltawire.torch.auto.measuring import Measuring, StepClock
 from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.ddp.hook import Hook
 

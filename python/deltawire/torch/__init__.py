@@ -47,7 +47,7 @@ __all__ = [
     "trace",
 ]
 
-# Modules that stood here until 0.1, and what they had for everybody.
+# Modules that were here until 0.1, and the public name that replaces each.
 _ONCE_MODULES = {
     "all_ranks": "AllRanks",
     "auto_explanation": "AutoExplanation",

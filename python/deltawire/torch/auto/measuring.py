@@ -24,11 +24,11 @@ from deltawire.torch.ddp.parameters import DDPParameters
 
 _UNCODED = "fp32"
 PROBE_SPEC = "gather(fp32)"  # everybody sends everything to all: the rate is the slowest rank's
-_FEW = 64  # elements: what takes time is the latency
+_FEW = 64  # elements: such a message takes the latency alone
 _TRIES = 7
 _FIRST = 1 << 14  # elements
 _MOST = 1 << 21
-_LONG_SECONDS = 0.03  # a message that takes so long shows the rate
+_LONG_SECONDS = 0.03  # a message that takes this long shows the rate
 
 
 class Measuring:
@@ -164,7 +164,7 @@ class LinkProbe:
         self._world_size = world_size
         self._timeout_ms = timeout_ms
         self._steps = 0
-        self._slowest = 0.0  # of the exchange before, in the mean over the ranks
+        self._slowest = 0.0  # seconds of the previous exchange, averaged over the ranks
         self._piece = 0
         self._elements, self._took = _FIRST, 0.0
         self._small = 0.0
@@ -176,7 +176,7 @@ class LinkProbe:
         number, self._piece = self._piece, self._piece + 1
         if self._over:
             return
-        # Ranks begin the next exchange at once, and have the mean of what the last one took.
+        # All ranks begin the next exchange at once; it carries what the last one took.
         self._exchange(_FEW)
         if number == 0:
             self._small = statistics.median(self._exchange(_FEW) for _ in range(_TRIES))

@@ -73,7 +73,7 @@ class Hook(Participant):
         """`of_participant`: group and summary_every, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
-        self._source = source  # of what the optimizer can see; None: nothing may be cut by it
+        self._source = source  # computes what the optimizer can see; None: nothing is cut
         self._loss_scale = loss_scale or LossScale(None)
         self._scale = 1.0  # of the step under way
         self._step = 0
@@ -219,7 +219,7 @@ class Hook(Participant):
         """The codec of each tensor in the next step and the bytes it took in the last, as a
         printable table. Call between steps; DeltawireError ("State") within one.
         """
-        tensors = self._parameters.tensors if self._parameters else []  # of a copy: it has none
+        tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
         return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:

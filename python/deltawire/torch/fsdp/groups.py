@@ -90,10 +90,10 @@ class Group:
     def __init__(self, module: torch.nn.Module, name: str, inside) -> None:
         self.module = module
         self.name = name
-        self._kept: torch.Tensor | None = None  # waits because all-reduce is off
+        self._kept: torch.Tensor | None = None  # kept while all-reduce is off
         self._inside = inside
         hook = inside._all_reduce_hook
-        # Of a model that was registered before: what its mesh was then.
+        # A model that was registered before has its original mesh here.
         self._mesh = hook.group._mesh if isinstance(hook, AllReduce) else inside.mesh_info
         _check_mesh(self._mesh, name)
         self.shards: list[Shard] = []
@@ -270,7 +270,7 @@ def find_shards(model: torch.nn.Module, groups: list[Group]) -> None:
     ValueError) for one that was replaced.
     """
     for group in groups:
-        group.module.reshard()  # else the model's parameters may be the gathered ones
+        group.module.reshard()  # otherwise the module may hold its gathered parameters
     names = {id(each): wrappers.plain_name(name) for name, each in model.named_parameters()}
     for group in groups:
         group.find_shards(names)

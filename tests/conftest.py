@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import signal
 
 import pytest
@@ -12,6 +13,10 @@ _FRESH = {
     signal.SIGTERM: signal.SIG_DFL,
 }
 
+# OpenMP's threads spin where they wait for each other, and take the processor from other tests. Set
+# before anybody imports PyTorch.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Importing PyTorch takes seconds, what DDP imports when the first is made some more, and drawing
 # yet another: the fork server does it once for all ranks and demos of all tests. Absent ones it
 # leaves out.
@@ -19,6 +24,7 @@ multiprocessing.set_forkserver_preload(
     [
         "deltawire.torch",
         "torch._dynamo",
+        "torch._functorch.aot_autograd",
         "torch.distributed.fsdp",
         "matplotlib.pyplot",
         "lab.demo.controller",

@@ -5,7 +5,9 @@
 #SBATCH --cpus-per-task=4
 # Slurm: sbatch slurm.sh. One srun task is one rank; slurm.py reads Slurm's variables.
 set -euo pipefail
-MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
+# Without a pipe to head: scontrol, which still writes when head has ended, would fail the script.
+hosts="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"
+MASTER_ADDR="${hosts%%$'\n'*}"
 export MASTER_ADDR MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"
 srun --kill-on-bad-exit=1 "${PYTHON:-python}" slurm.py

@@ -11,18 +11,21 @@ class BitReader:
 
     def __init__(self, data: bytes) -> None:
         """Begin at bit 0."""
-        self._bits = np.unpackbits(np.frombuffer(data, "u1"), bitorder="little").tolist()
+        bits = np.unpackbits(np.frombuffer(data, "u1"), bitorder="little")
+        self._bits = (bits + ord("0")).tobytes().decode()
         self._at = 0
 
     def bit(self) -> int:
         """Take one bit."""
         require(self._at < len(self._bits), "Truncated", "the stream ends inside a code")
         self._at += 1
-        return self._bits[self._at - 1]
+        return int(self._bits[self._at - 1])
 
     def number(self, bits: int) -> int:
         """Take a number, least significant bit first."""
-        return sum(self.bit() << place for place in range(bits))
+        first, self._at = self._at, self._at + bits
+        require(self._at <= len(self._bits), "Truncated", "the stream ends inside a code")
+        return int(self._bits[first : self._at][::-1] or "0", 2)
 
     def rice(self, parameter: int, escape_bits: int) -> int:
         """Take a Rice code: ones, a zero, the low bits; after 24 ones the number itself."""
@@ -40,4 +43,4 @@ class BitReader:
         """Check that only zero bits remain, and less than a byte of them."""
         rest = self._bits[self._at :]
         require(len(rest) < 8, "Corrupt", "a whole byte after the last code")
-        require(not any(rest), "Corrupt", "a set bit after the last code")
+        require("1" not in rest, "Corrupt", "a set bit after the last code")

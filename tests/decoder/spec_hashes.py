@@ -1,5 +1,7 @@
 """Errors and checksums for the decoder written from the documents: CRC-32C and XXH64."""
 
+import functools
+
 KINDS = ("Truncated", "Corrupt", "UnsupportedVersion", "Limit", "Mismatch", "Range")
 
 _MASK32 = 0xFFFFFFFF
@@ -74,6 +76,7 @@ def _stripes(data: bytes, seed: int) -> int:
     return state
 
 
+@functools.cache  # of specs and layouts, which many files of a test have in common
 def xxh64(data: bytes, seed: int = 0) -> int:
     """XXH64 of data."""
     state = _stripes(data, seed) if len(data) >= 32 else (seed + _P5) & _MASK64

@@ -15,8 +15,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from deltawire.torch.auto import chooser, codec_figures
 from deltawire.torch.auto import decision as auto_decision
-from deltawire.torch.auto.measuring import LinkProbe
-from deltawire.torch.auto.step_clock import StepClock, StepTimes
+from deltawire.torch.auto.measuring import LinkProbe, StepClock, StepTimes
 from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import attempted, results
 from test_dtypes import Mixed, bits

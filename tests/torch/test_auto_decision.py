@@ -15,8 +15,8 @@ from deltawire.torch.auto.decision import (
     link_rate,
     steps_of,
 )
-from deltawire.torch.auto.explanation import AutoExplanation
-from deltawire.torch.auto.step_clock import StepClock, StepTimes
+from deltawire.torch.auto.hook import AutoExplanation
+from deltawire.torch.auto.measuring import StepClock, StepTimes
 
 NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
 CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto import measuring as auto_measuring
-from deltawire.torch.auto.measuring import LinkProbe
-from deltawire.torch.auto.step_clock import StepTimes
+from deltawire.torch.auto.measuring import LinkProbe, StepTimes
 from models import Net, backward, wrapped
 from ranks import results
 from test_auto import DECIDED, MEASURE, GivenTimes, slow_link

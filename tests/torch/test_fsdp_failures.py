@@ -8,7 +8,7 @@ import time
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.fsdp import torch_version as fsdp_torch
+from deltawire.torch.fsdp import groups as fsdp_torch
 from ranks import AT_ONCE, attempted, results, started
 from sharded import Uneven, cut, loss_of, mesh_of, needs_fsdp2, one_after_another, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

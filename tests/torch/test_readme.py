@@ -42,7 +42,7 @@ def test_program_runs(name, world, code, tmp_path):
     if "fully_shard" in code and not IS_SUPPORTED:
         pytest.skip("this PyTorch has no set_all_reduce_hook")
     (tmp_path / name).write_text(code)
-    told = run_ranks(name, int(world), tmp_path)
+    told = run_ranks(name, int(world), tmp_path, fresh=code in (ROOT / "README.md").read_text())
     if "hook.rank == 0" in code:  # one rank speaks
         assert "\n".join(told).count("times fewer bytes") == 1
         told = ["\n".join(told)]

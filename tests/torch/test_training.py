@@ -215,7 +215,7 @@ def drop_the_model(rank, world_size, report):
         deltawire.torch.register(model, "fp32")
         train_step(model, rank, 0)
         del model
-    return len(deltawire.torch.core.interrupt._watcher.hooks())
+    return len(deltawire.torch.core.abort._watcher.hooks())
 
 
 def test_models_that_are_dropped_leave_nothing_behind():

@@ -1,13 +1,12 @@
 """Programs of the documentation, in the environment that torchrun would give their ranks.
 
-Rank 0 is a fresh interpreter, as the user's ranks are; the others are forked from one that has
-PyTorch, whose import takes seconds.
+Ranks are forked from a process that has PyTorch, whose import takes seconds. Where `fresh`, rank 0
+is an interpreter of its own, as the user's ranks are.
 """
 
 import multiprocessing
 import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,19 +23,31 @@ def _run_rank(program, folder, settings, arguments):
     runpy.run_path(program, run_name="__main__")
 
 
+def _run_fresh(command, folder, settings):
+    """Becomes a new interpreter."""
+    os.chdir(folder)
+    with open("said-0", "wb") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    os.execve(sys.executable, [sys.executable, *command], os.environ | settings)
+
+
 def run_ranks(
     program: str,
     world: int,
     folder: Path,
     more: dict[str, str] | None = None,
     arguments: tuple[str, ...] = (),
+    fresh: bool = False,
 ):
     """What each rank says, in rank order; all must end well. The program lies in `folder`."""
     with kept_port() as port:
-        return _run_at(port, (program, *arguments), world, folder, more or {})
+        return _run_at(port, (program, *arguments), world, folder, more or {}, fresh)
 
 
-def _run_at(port: int, command: tuple[str, ...], world: int, folder: Path, more: dict[str, str]):
+def _run_at(
+    port: int, command: tuple[str, ...], world: int, folder: Path, more: dict[str, str], fresh: bool
+):
     settings = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -46,32 +57,23 @@ def _run_at(port: int, command: tuple[str, ...], world: int, folder: Path, more:
     } | more
     context = multiprocessing.get_context("forkserver")
     places = [settings | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
-    first = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=folder,
-        env=os.environ | places[0],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    others = [
+    ranks = [
         context.Process(
             target=_run_rank, args=(command[0], folder, place, command[1:]), daemon=True
         )
-        for place in places[1:]
+        for place in places
     ]
+    if fresh:
+        ranks[0] = context.Process(target=_run_fresh, args=(command, folder, places[0]))
     try:
-        for rank in others:
+        for rank in ranks:
             rank.start()
-        texts = [first.communicate(timeout=100)[0]]
-        assert first.returncode == 0, texts[0]
-        for number, rank in enumerate(others, start=1):
-            rank.join(20)
+        texts = []
+        for number, rank in enumerate(ranks):
+            rank.join(20 if texts else 100)
             texts.append((folder / f"said-{number}").read_text())
             assert rank.exitcode == 0, texts[number]
         return texts
     finally:
-        first.kill()
-        first.wait()
-        for rank in others:
+        for rank in ranks:
             rank.kill()

@@ -24,10 +24,10 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 def striped(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
     """For each key its owner in `direct`'s key partition, and its place there."""
-    deals = keys // ranks
-    mixed = (deals.astype(np.uint64) * np.uint64(GOLDEN)) >> np.uint64(32)
+    stripes = keys // ranks
+    mixed = (stripes.astype(np.uint64) * np.uint64(GOLDEN)) >> np.uint64(32)
     begin = ((mixed * np.uint64(ranks)) >> np.uint64(32)).astype(np.int64)
-    return (keys % ranks + begin) % ranks, deals
+    return (keys % ranks + begin) % ranks, stripes
 
 
 def hashed(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:

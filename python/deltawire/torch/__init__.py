@@ -9,8 +9,7 @@ compute its gradients. `trace` records the gradients of any training run.
 """
 
 from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
-from deltawire.torch.auto.explanation import AutoExplanation
-from deltawire.torch.auto.hook import AutoHook
+from deltawire.torch.auto.hook import AutoExplanation, AutoHook
 from deltawire.torch.core.checkpoint import saved_states
 from deltawire.torch.core.momentum_advice import MomentumWarning
 from deltawire.torch.core.process_group import init_process_group
@@ -48,7 +47,7 @@ __all__ = [
     "trace",
 ]
 
-# Modules that stood here until 0.1, and what they had for everybody.
+# Modules that were here until 0.1, and the public name that replaces each.
 _ONCE_MODULES = {
     "all_ranks": "AllRanks",
     "auto_explanation": "AutoExplanation",

@@ -12,13 +12,68 @@ from deltawire.base_session import BaseSession
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
-from deltawire.torch.core import interrupt
-from deltawire.torch.core.abort_on_error import typed
-from deltawire.torch.core.detached_session import DetachedSession
+from deltawire.torch.core import abort
 from deltawire.torch.metrics import scalars as flat
 from deltawire.torch.metrics.explanation import Explanation, TensorRow, explanation
 
 logger = logging.getLogger("deltawire")
+
+
+class DetachedSession:
+    """The session of a copied hook: closed from the start, because connections and threads have one
+    owner, the original. Every use raises an error that says what to do.
+
+    torch lets a DDP model be deep-copied and pickled together with its communication hook, but
+    never calls the copy's hook: the copy would silently exchange plain gradients.
+    """
+
+    closed = True
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+
+    def error(self) -> DeltawireError:
+        """The "State" error that every use raises."""
+        return make_error(
+            "State",
+            "this is a copy of a registered model or of its hook, and has no session: its "
+            "gradients would be exchanged uncompressed; register the copied model again to train "
+            "it (or use it under torch.no_grad())",
+        )
+
+    def submit(self, *_) -> None:
+        """Raises `error()`."""
+        raise self.error()
+
+    def explain(self, *_) -> list:
+        """Raises `error()`."""
+        raise self.error()
+
+    def save(self) -> bytes:
+        """Raises `error()`."""
+        raise self.error()
+
+    def load(self, _) -> None:
+        """Raises `error()`."""
+        raise self.error()
+
+    def load_resized(self, *_) -> None:
+        """Raises `error()`."""
+        raise self.error()
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received: a copy has no links."""
+        return 0, 0
+
+    def memory(self) -> _core.Memory:
+        """All zeros: a copy has no exchange."""
+        return _core.Memory()
+
+    def abort(self, _) -> None:
+        """There is nobody to tell."""
+
+    def close(self) -> None:
+        """Nothing to do: a copy is never open."""
 
 
 class Participant(ClosesAtEnd, BaseSession):
@@ -52,7 +107,7 @@ class Participant(ClosesAtEnd, BaseSession):
         self.summary_every = summary_every
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
-            interrupt.watch(self)
+            abort.watch(self)
 
     @property
     def _who(self) -> str:
@@ -70,7 +125,7 @@ class Participant(ClosesAtEnd, BaseSession):
         if not self._session.closed and (cause := exception_under_way()) is not None:
             self._tell(cause)
         self._session.close()
-        interrupt.unwatch(self)
+        abort.unwatch(self)
 
     def leave(self) -> None:
         """At exit: `close` without waiting for any exchange. If an exception has ended the program,
@@ -133,7 +188,7 @@ class Participant(ClosesAtEnd, BaseSession):
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""
-        error = typed(cause, self._number)
+        error = abort.typed(cause, self._number)
         self._history.fail(error)
         self._session.abort(str(error))
 

@@ -12,8 +12,7 @@ from deltawire.history import History
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.connector import LAST_STEP, Connector
 from deltawire.torch.auto.decision import Decision
-from deltawire.torch.auto.measuring import Measuring
-from deltawire.torch.auto.step_clock import StepClock
+from deltawire.torch.auto.measuring import Measuring, StepClock
 from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.ddp.hook import Hook
 
@@ -21,7 +20,7 @@ logger = logging.getLogger("deltawire")
 
 WARM_UP = 2  # steps after a change: DDP cuts its buckets anew after the first, caches are cold
 MEASURED = 8  # steps that a decision is made from
-WATCHED = 50  # steps between two looks at whether exchanges take what they took
+WATCHED = 50  # steps between two checks that exchanges take as long as before
 MOST_WATCHED = 800  # the distance doubles as long as nothing changes
 
 
@@ -53,7 +52,7 @@ class Chooser:
         self._history = history
         self._clock = StepClock()
         self._watched = WATCHED
-        self._measured_ms: float | None = None  # of steps before the last look at them
+        self._measured_ms: float | None = None  # of the steps before the last check
         self.enter("measuring")
 
     # During a step.

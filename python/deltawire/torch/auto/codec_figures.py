@@ -12,15 +12,15 @@ from deltawire.errors import DeltawireError
 from deltawire.planner import tier_of
 from deltawire.policy import pattern_and_codec
 
-# By tier, those that trained as well as float32 in docs/results/training.md.
+# By tier: the codecs that trained as well as float32 in docs/results/training.md.
 CANDIDATES = {
     "lossless": ("gcomp:lossless=on", "zstd"),
     "near-lossless": ("bf16",),
     "lossy": ("int8", "fp8", "qsgd", "3lc", "terngrad", "natural"),
 }
-# Of gradients of 16 bits, which the native all-reduce sends as they are. A mean of theirs has more
-# bits, so that what is lossless gains only where no mean travels. Their lowest 12 bits are 0 in
-# float32: cut there, gcomp takes 15.
+# For gradients of 16 bits, which the native all-reduce sends as they are. Their mean has more bits,
+# so a lossless codec gains only where no mean travels. As float32 their lowest 12 bits are 0: with
+# cut=12, gcomp takes 15 bits a value.
 OF_16_BITS = {
     **CANDIDATES,
     "lossless": ("gather(zstd)",),
@@ -28,9 +28,9 @@ OF_16_BITS = {
 }
 OF_FLOAT16 = {**OF_16_BITS, "near-lossless": ("gcomp:cut=12", "fp16")}
 OF_SEVERAL = {**CANDIDATES, "near-lossless": OF_16_BITS["near-lossless"]}
-MOST_VALUES = 1 << 19  # of a sample: some milliseconds a round and codec
+MOST_VALUES = 1 << 19  # in a sample: some milliseconds a round and codec
 _PART = 81_920  # of `direct`: docs/reference/format.md, "Parts"
-_SMALL = 1024  # values; what it takes is mostly what any message takes
+_SMALL = 1024  # values: its time is mostly the cost of any message
 _ROUNDS = 8  # with error feedback, whose first messages are smaller than the later ones
 _ALIKE = 4  # rounds without it: messages are alike
 
@@ -91,7 +91,7 @@ class Trials:
         """Does the next round."""
         trial = self._left.pop()
         if self._parts and self._overhead is None:
-            # What a call through Python costs an exchange does not pay.
+            # An exchange doesn't pay for calls through Python.
             self._overhead = _small_seconds("fp32", self._parts)
         if self._parts and trial.refused is None:
             trial.advance()

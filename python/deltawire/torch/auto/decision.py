@@ -20,12 +20,12 @@ from deltawire.torch.auto import mix as auto_mix
 
 PHASES = ("measuring", "trying", "compressing", "native", "leaving")
 LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/guides/planner.md
-DEPARTS = 2.0  # so many times longer or shorter, and the exchange is another
-_NOTICED = 0.1  # share of a step: changes of the exchange below it change nothing
+DEPARTS = 2.0  # times longer or shorter: the exchange has changed
+_NOTICED = 0.1  # share of a step: smaller changes of the exchange don't matter
 _SURE = 2.0  # standard errors
-_BEYOND = 1.25  # times what the ranks measured: how far the native steps may correct the link
+_BEYOND = 1.25  # by which the native steps may correct the measured link
 _BISECTIONS = 20
-_TOLD_BY = 0.01  # share of a step: what no measurement tells apart
+_TOLD_BY = 0.01  # share of a step: below it measurements can't tell two apart
 _TIERS = ("lossless", "near-lossless", "lossy")
 
 
@@ -214,7 +214,7 @@ def link_rate(measured: list[float], native: float, predicted: Callable[[float],
     """
     low, high = min(measured) / _BEYOND, max(measured) * _BEYOND
     if predicted(low) - predicted(high) < _TOLD_BY * native:
-        return min(measured)  # the step does not depend on it: it is hidden, or all latency
+        return min(measured)  # the step doesn't depend on the rate: all hidden, or all latency
     for _ in range(_BISECTIONS):
         middle = (low * high) ** 0.5
         if predicted(middle) > native:
@@ -234,7 +234,7 @@ def _figures(said: list[dict]) -> list[CodecFigures]:
     by_rank = [{figures["spec"]: figures for figures in each["figures"]} for each in said]
     made = []
     for spec in by_rank[0]:
-        if all(spec in each for each in by_rank):  # else a rank's values are none for it
+        if all(spec in each for each in by_rank):  # else it can't encode some rank's values
             made.append(CodecFigures(**_slowest_of_all([each[spec] for each in by_rank])))
     return made
 

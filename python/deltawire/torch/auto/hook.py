@@ -1,11 +1,14 @@
-"""The hook of `register(model, "auto")`. (No `from __future__ import annotations` here: DDP refuses
-annotations that are strings.)"""
+"""The hook of `register(model, "auto")`, and how it explains its choice."""
 
+# Without `from __future__ import annotations`: DDP refuses annotations that are strings.
+
+import dataclasses
 import json
 from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
@@ -15,14 +18,114 @@ from deltawire.history import History
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.chooser import Chooser
 from deltawire.torch.auto.connector import Connector
-from deltawire.torch.auto.explanation import AutoExplanation
+from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.measuring import Measuring
-from deltawire.torch.auto.native import NATIVE, NativeExchange, all_reduce
 from deltawire.torch.core.checkpoint import kept_by
-from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.ddp.hook import Hook, check_failed
-from deltawire.torch.metrics.explanation import TensorRow
-from deltawire.torch.participant import Participant
+from deltawire.torch.metrics.explanation import Explanation, TensorRow
+from deltawire.torch.participant import DetachedSession, Participant
+
+NATIVE = "native"
+_COLUMNS = ("codec", "loses", "bits", "ms a step", "x plain", "pays below")
+
+
+class NativeExchange:
+    """Takes the place of a session while the process group's own all-reduce carries the gradients.
+    It reaches other ranks only through a running measurement."""
+
+    spec = NATIVE
+
+    def __init__(self, measuring: Measuring) -> None:
+        self.closed = False
+        self._measuring = measuring
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received: deltawire sends none."""
+        return 0, 0
+
+    def memory(self) -> _core.Memory:
+        """All zeros: deltawire holds none."""
+        return _core.Memory()
+
+    def abort(self, reason: str) -> None:
+        """Fails a measurement under way on every rank."""
+        self._measuring.abort(reason)
+
+    def close(self) -> None:
+        """Ends the measurement; idempotent."""
+        self.closed = True
+        self._measuring.end()
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoExplanation:
+    """str() of it is the plan's table, followed by the codec of each tensor.
+
+    Attributes:
+        tier: what codecs may lose.
+        phase: see `AutoHook.metrics`.
+        decision: None before the first plan.
+        tensors: None unless a codec is in use.
+    """
+
+    tier: str
+    phase: str
+    decision: Decision | None
+    tensors: Explanation | None
+
+    def to_dict(self) -> dict:
+        """For JSON."""
+        return {
+            "tier": self.tier,
+            "phase": self.phase,
+            "decision": self.decision.as_dict() if self.decision else None,
+            "tensors": self.tensors.to_dict() if self.tensors else None,
+        }
+
+    def __str__(self) -> str:
+        head = f"auto, tier {self.tier}, {self.phase}"
+        if self.decision is None:
+            return f"{head}: no plan was made yet"
+        text = [f"{head}: {self.decision.reason}", "", *self._table(), *self._legend()]
+        if self.tensors is not None:
+            text += ["", str(self.tensors)]
+        return "\n".join(text)
+
+    def _table(self) -> list[str]:
+        bits, plain = f"{self.decision.native_bits:.4g}", f"{self.decision.plain_ms:.2f}"
+        lines = [_COLUMNS, ("native", "nothing", bits, plain, "1.00", "")]
+        for row in self.decision.rows:
+            below = row["gains_below"]
+            lines.append(
+                (
+                    row["codec"] + (" *" if row["codec"] in self._chosen() else ""),
+                    row["tier"],
+                    f"{row['bits_per_value']:.2f}",
+                    f"{row['predicted_ms']:.2f}",
+                    f"{row['times_faster']:.2f}",
+                    "never" if below is None else f"{8e-6 * below:,.4g} Mbit/s",
+                )
+            )
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+
+    def _chosen(self) -> list[str | None]:
+        """The chosen specs: one for all buckets, or one for each."""
+        if not self.decision.by_bucket:
+            return [self.decision.spec]
+        pattern = self.decision.spec.partition("(")[0]
+        return [f"{pattern}({codec})" for codec in self.decision.by_bucket]
+
+    def _legend(self) -> list[str]:
+        rate, latency = self.decision.link
+        return [
+            "",
+            "link, by probes and steps: "
+            f"{8e-6 * rate:,.4g} Mbit/s, {1e3 * latency:.3g} ms one way.",
+            "ms a step: predicted, from its forward pass until the means are in place;",
+            f"measured with the native all-reduce: {self.decision.native_ms:.2f} ms.",
+            *(f"left out: {line}" for line in self.decision.refused),
+        ]
 
 
 class AutoHook(Participant):
@@ -104,7 +207,7 @@ class AutoHook(Participant):
         if hook is not None:
             exchanged = hook.deltawire_hook(state, bucket)
         else:
-            exchanged = all_reduce(self.group, bucket)
+            exchanged = _all_reduce(self.group, bucket)
         return exchanged.then(chooser.over) if timed else exchanged
 
     def _give_up(self, cause: BaseException) -> None:
@@ -232,3 +335,14 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
         raise
     if hook._hook is not None:
         hook._hook.after_forward(ddp_model, inputs, outputs)
+
+
+def _all_reduce(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future:
+    """torch's own hook: the mean, in place. Always returns a Future, of the error if there is one:
+    DDP doesn't survive an exception from a hook."""
+    try:
+        return default_hooks.allreduce_hook(group, bucket)
+    except Exception as cause:
+        failed = torch.futures.Future()
+        failed.set_exception(cause)
+        return failed

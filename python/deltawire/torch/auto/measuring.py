@@ -1,11 +1,15 @@
-"""Measures, before a plan, the link and the codecs on a rank's own gradients."""
+"""A rank's measurements: when its steps end, and, before a plan, the link and the codecs on its own
+gradients."""
 
 import concurrent.futures
+import dataclasses
 import os
 import platform
 import statistics
 import sys
+import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -20,11 +24,11 @@ from deltawire.torch.ddp.parameters import DDPParameters
 
 _UNCODED = "fp32"
 PROBE_SPEC = "gather(fp32)"  # everybody sends everything to all: the rate is the slowest rank's
-_FEW = 64  # elements: what takes time is the latency
+_FEW = 64  # elements: such a message takes the latency alone
 _TRIES = 7
 _FIRST = 1 << 14  # elements
 _MOST = 1 << 21
-_LONG_SECONDS = 0.03  # a message that takes so long shows the rate
+_LONG_SECONDS = 0.03  # a message that takes this long shows the rate
 
 
 class Measuring:
@@ -160,7 +164,7 @@ class LinkProbe:
         self._world_size = world_size
         self._timeout_ms = timeout_ms
         self._steps = 0
-        self._slowest = 0.0  # of the exchange before, in the mean over the ranks
+        self._slowest = 0.0  # seconds of the previous exchange, averaged over the ranks
         self._piece = 0
         self._elements, self._took = _FIRST, 0.0
         self._small = 0.0
@@ -172,7 +176,7 @@ class LinkProbe:
         number, self._piece = self._piece, self._piece + 1
         if self._over:
             return
-        # Ranks begin the next exchange at once, and have the mean of what the last one took.
+        # All ranks begin the next exchange at once; it carries what the last one took.
         self._exchange(_FEW)
         if number == 0:
             self._small = statistics.median(self._exchange(_FEW) for _ in range(_TRIES))
@@ -263,3 +267,81 @@ class Sample:
 def parameter_elements(shape: tuple[int, ...]) -> int:
     """The number of elements of a tensor with that shape."""
     return int(np.prod(shape, dtype=np.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTimes:
+    """One rank's step, in seconds since its forward pass.
+
+    Attributes:
+        ready: for each bucket, in the order of exchange, when its gradients were complete.
+        end: when the means of all buckets were in place.
+        coded: whether they went through deltawire.
+    """
+
+    ready: tuple[float, ...]
+    end: float
+    coded: bool = False
+
+
+class StepClock:
+    """Collects the times of steps.
+
+    Thread rule: `begin`, `ready`, `restart` and `times` belong to the training loop and its
+    backward pass, `over` to any thread.
+
+    Args:
+        now: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._skip = 0
+        self._times: list[StepTimes] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._start: float | None = None
+        self._ready: list[float] = []
+        self._left = 0
+        self._complete = self._coded = False
+
+    def restart(self, skip: int) -> None:
+        """Forgets all steps and skips the next `skip`, while caches and connections are cold."""
+        with self._lock:
+            self._times.clear()
+            self._skip = skip
+            self._forget()
+
+    def begin(self) -> None:
+        """A forward pass begins. With gradient accumulation only the first of a step counts."""
+        with self._lock:
+            if self._start is None:
+                self._start = self._now()
+
+    def ready(self, last: bool, coded: bool = False) -> None:
+        """A bucket is ready for its exchange: `last` of the step; `coded` as in `StepTimes`."""
+        with self._lock:
+            self._ready.append(self._now())
+            self._left += 1
+            self._complete, self._coded = last, coded
+
+    def over(self) -> None:
+        """A bucket's exchange is over."""
+        with self._lock:
+            self._left -= 1
+            if self._left or not self._complete:
+                return
+            start, ready, end, coded = self._start, self._ready, self._now(), self._coded
+            self._forget()
+            if self._skip:
+                self._skip -= 1
+            elif start is not None:
+                made = tuple(moment - start for moment in ready)
+                self._times.append(StepTimes(made, end - start, coded))
+
+    def times(self) -> list[StepTimes]:
+        """The steps since `restart`, oldest first."""
+        with self._lock:
+            return list(self._times)

@@ -9,7 +9,7 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.planner import CodecFigures, Link, Machine, Workload, make_mix
 from deltawire.policy import pattern_and_codec
 
-MOST_NAMES = 500  # in rules: each tensor is compared with all of them
+MOST_NAMES = 500  # rules: each tensor is compared with all of them
 _PATTERNS = ("direct", "ring", "gather")
 _NOT_IN_NAMES = set(" ,()<>=*?")
 
@@ -47,7 +47,7 @@ def choose(
         tier: what codecs may lose.
     """
     workload, ranks, link, machine = site
-    # Without a codec to mix it with fp32 is no choice of buckets.
+    # fp32 is only offered where there is a codec to mix it with.
     patterns = [each for each in _PATTERNS if any(f.pattern == each for f in figures)]
     offered = [*figures, *(_figures_in(pattern, uncoded) for pattern in patterns)]
     mix = make_mix(workload, ranks, link, offered, machine, tier)

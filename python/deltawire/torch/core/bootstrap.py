@@ -191,7 +191,7 @@ class _Roll:
         self._store = None
         with contextlib.suppress(Exception):
             store = dist.distributed_c10d._get_default_store()
-            self._store = store.clone()  # of its own: a wait in the other would keep it
+            self._store = store.clone()  # a wait on the shared one would block it
             self._store.set(f"{self._key}{self.rank}", "here")
 
     def missing(self) -> list[int]:

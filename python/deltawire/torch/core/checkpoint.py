@@ -98,7 +98,7 @@ def saved_states(
     Raises InvalidArgumentError if the checkpoint has nothing under that key, DeltawireError ("Io")
     if it can't be read.
     """
-    import torch.distributed.checkpoint as dcp  # costs a third of what torch itself does
+    import torch.distributed.checkpoint as dcp  # takes a third as long as importing torch itself
 
     reader = checkpoint
     if not isinstance(checkpoint, dcp.StorageReader):

@@ -25,8 +25,8 @@ def watch(canonical_spec: str, parameters: Iterable[torch.nn.Parameter], rank: i
 
 
 def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
-    # One hook for all, which stays: torch calls hooks while it walks over the dict that has them,
-    # and a hook that takes itself out there ends the user's step() with a RuntimeError.
+    # One hook for all, never removed: torch iterates over the dict of hooks while it calls them,
+    # and a hook that removed itself would end the user's step() with a RuntimeError.
     for each in list(_watches):
         if each.is_over(optimizer):
             _watches.remove(each)
@@ -57,7 +57,7 @@ class _Watch:
 
 
 _watches: list[_Watch] = []
-_handles: list = []  # of the hook, once there is one
+_handles: list = []  # the hook's handle, once there is one
 
 
 def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:

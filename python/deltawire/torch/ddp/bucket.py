@@ -95,7 +95,7 @@ class BackwardEnd:
 
     def _raise_failed(self) -> None:
         buckets, self._buckets = self._buckets, []
-        for each in reversed(buckets):  # with the last one the others are mostly over
+        for each in reversed(buckets):  # when it is over, the others mostly are
             if not each.exchanged.done():
                 each.exchanged.wait()  # it ends by the exchange's deadline, and never raises
         for each in buckets:

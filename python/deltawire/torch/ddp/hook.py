@@ -14,7 +14,6 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
-from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.significance import SignificanceSource
@@ -24,7 +23,7 @@ from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.staging import Staging
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
-from deltawire.torch.participant import Participant
+from deltawire.torch.participant import DetachedSession, Participant
 
 _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
@@ -74,7 +73,7 @@ class Hook(Participant):
         """`of_participant`: group and summary_every, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
-        self._source = source  # of what the optimizer can see; None: nothing may be cut by it
+        self._source = source  # computes what the optimizer can see; None: nothing is cut
         self._loss_scale = loss_scale or LossScale(None)
         self._scale = 1.0  # of the step under way
         self._step = 0
@@ -220,7 +219,7 @@ class Hook(Participant):
         """The codec of each tensor in the next step and the bytes it took in the last, as a
         printable table. Call between steps; DeltawireError ("State") within one.
         """
-        tensors = self._parameters.tensors if self._parameters else []  # of a copy: it has none
+        tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
         return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:

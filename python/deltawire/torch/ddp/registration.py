@@ -7,13 +7,12 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import check_sparse
-from deltawire.torch.participant import Participant
+from deltawire.torch.participant import DetachedSession, Participant
 
 
 def register_ddp(

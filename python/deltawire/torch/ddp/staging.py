@@ -16,7 +16,7 @@ from deltawire.errors import make_error
 _POLL_SECONDS = 1e-4
 _JOIN_SECONDS = 10.0
 _GAP = 64  # bytes; buckets begin at multiples
-_BUCKETS = 256  # that room is left for between them
+_BUCKETS = 256  # whose gaps the block has room for
 
 
 class Staging:
@@ -127,7 +127,7 @@ class Staging:
         host = self._block[first:end].view(buffer.dtype)
         before = self._hosts.get(index)
         if before is None or before.data_ptr() != host.data_ptr() or before.shape != host.shape:
-            if len(self._streams) > 1:  # DDP has cut its buckets anew: it may be another device's
+            if len(self._streams) > 1:  # DDP has rebuilt its buckets: it may be on another device
                 for stream in self._streams.values():
                     stream.synchronize()
             self._hosts[index] = host

@@ -2,7 +2,7 @@
 
 torch has a public setter for an all-reduce hook, but on a two-dimensional mesh the hook runs after
 torch's own all-reduce. Everything used here beyond torch's documented interface is in this file:
-`torch_version` reports what a version of torch lacks, and tests fail when one renames it.
+`require_torch` reports what a version of torch lacks, and tests fail when one renames it.
 """
 
 import math
@@ -13,7 +13,18 @@ import torch.distributed as dist
 
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch.core import arguments, wrappers
-from deltawire.torch.fsdp.torch_version import require_torch
+
+GROUP_MEMBERS = (
+    "_all_reduce_hook",
+    "all_reduce_grads",
+    "force_sum_reduction_for_comms",
+    "fsdp_params",
+    "gradient_divide_factor",
+    "mesh_info",
+    "mp_policy",
+    "post_forward_mesh_info",
+)
+PARAMETER_MEMBERS = ("_module_info", "offload_to_cpu", "sharded_param")
 
 _COUNT_UNUSED = "call model.set_reduce_scatter_unused_params(True), which counts the others as zero"
 
@@ -79,10 +90,10 @@ class Group:
     def __init__(self, module: torch.nn.Module, name: str, inside) -> None:
         self.module = module
         self.name = name
-        self._kept: torch.Tensor | None = None  # waits because all-reduce is off
+        self._kept: torch.Tensor | None = None  # kept while all-reduce is off
         self._inside = inside
         hook = inside._all_reduce_hook
-        # Of a model that was registered before: what its mesh was then.
+        # A model that was registered before has its original mesh here.
         self._mesh = hook.group._mesh if isinstance(hook, AllReduce) else inside.mesh_info
         _check_mesh(self._mesh, name)
         self.shards: list[Shard] = []
@@ -259,7 +270,7 @@ def find_shards(model: torch.nn.Module, groups: list[Group]) -> None:
     ValueError) for one that was replaced.
     """
     for group in groups:
-        group.module.reshard()  # else the model's parameters may be the gathered ones
+        group.module.reshard()  # otherwise the module may hold its gathered parameters
     names = {id(each): wrappers.plain_name(name) for name, each in model.named_parameters()}
     for group in groups:
         group.find_shards(names)
@@ -357,3 +368,31 @@ def _check_one_mesh(groups: list[Group]) -> None:
                 f"{group.name} and {first.name} are on different meshes; deltawire exchanges over "
                 "one: give fully_shard the same mesh for all modules of the model",
             )
+
+
+def require_torch(module: torch.nn.Module) -> None:
+    """Raises DeltawireError ("State") if this version of torch lacks something."""
+    missing = ", ".join(dict.fromkeys(_missing_in(module)))
+    if missing:
+        raise make_error(
+            "State",
+            f"PyTorch {torch.__version__} lacks {missing}, which deltawire needs to take over "
+            "fully_shard's all-reduce; use PyTorch 2.13, or DistributedDataParallel",
+        )
+
+
+def _missing_in(module: torch.nn.Module) -> Iterator[str]:
+    def lacks(thing, names) -> Iterator[str]:
+        return (name for name in names if not hasattr(thing, name))
+
+    if missing := [*lacks(module, ("set_all_reduce_hook", "reshard", "_get_fsdp_state"))]:
+        yield from missing
+        return
+    state = module._get_fsdp_state()
+    if missing := [*lacks(state, ("_fsdp_param_groups",))]:
+        yield from missing
+        return
+    for inside in state._fsdp_param_groups:
+        yield from (f"FSDPParamGroup.{name}" for name in lacks(inside, GROUP_MEMBERS))
+        for each in getattr(inside, "fsdp_params", ()):
+            yield from (f"FSDPParam.{name}" for name in lacks(each, PARAMETER_MEMBERS))

@@ -185,7 +185,7 @@ class ShardedHook(Participant):
             self._scale = self._rules.loss_scale.now()
 
     def _raise_at_end(self) -> None:
-        # Each time: the pass may be another than the one that opened the step, which was cut short.
+        # Each time: the pass that opened the step may have been cut short, and this may be another.
         after_backward(self._end_step)
         self._is_open = True
 
@@ -243,7 +243,7 @@ class ShardedHook(Participant):
             return
         self._is_open = False
         try:
-            results = [done.result() for done in self._pending]  # of all, whatever they are
+            results = [done.result() for done in self._pending]  # of all, finite or not
             if self.last_error is None:
                 self._commit(all(results))
         except Exception as cause:
@@ -259,7 +259,7 @@ class ShardedHook(Participant):
             finite = self._agreement.all_finite(self._step, finite)
         flag, tensors = None, []
         if self._rules.loss_scale.nonfinite == "pass":
-            # Rows that are finite are taken back, too, where others of the step aren't.
+            # Finite rows are reverted, too, if others in the step are not finite.
             flag = torch.tensor([0.0 if finite else float("nan")])
             tensors = [(_END_OF_STEP, flag.data_ptr(), (1,))]
         self._submit(tensors, flag, last=True).result()
@@ -322,7 +322,7 @@ class ShardedHook(Participant):
         its rows, (dimension, first, end) by parameter name; the rest is equal on all ranks.
         """
         state = self._state(steps=self._steps_that_count())
-        del state["rank"]  # among the replicas: others have the same
+        del state["rank"]  # among the replicas, which have the same rows
         state["residuals"] = kept_by(self._number, state["residuals"])
         state["ranges"] = kept_by(self._number, self._ranges())
         return state

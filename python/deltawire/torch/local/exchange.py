@@ -49,7 +49,7 @@ class Round:
                 error = with_advice(error, _DIFFERENT_WEIGHTS)
             error = self._history.end(error, report, self._left == 0, also)
             self.error = self.error or error
-        finally:  # without it nobody would ever end the wait
+        finally:  # without it the wait would never end
             if self._left == 0:
                 self._ended = time.monotonic()
                 self._over.set()
@@ -197,7 +197,7 @@ class LocalExchange:
         self._delay = delay
         self._timeout_ms = timeout_ms
         self._under_way: Round | None = None
-        self._failed: DeltawireError | None = None  # the caller was not told yet
+        self._failed: DeltawireError | None = None  # the caller does not know yet
         self._torn = False
 
     def settings(self) -> dict[str, object]:

@@ -16,7 +16,7 @@ from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
-from deltawire.torch.core.abort_on_error import AbortsOnError
+from deltawire.torch.core.abort import AbortsOnError
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
 from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.local import state as local_state
@@ -160,7 +160,7 @@ class LocalSteps(AbortsOnError, Participant):
             arguments.check_optimizer(optimizer, model)
             self.steps = steps
             self._optimizer = optimizer
-            # "fold" would let a failed round's changes count twice: they are in the weights still.
+            # "fold" would count a failed round's changes twice: the weights still have them.
             options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
@@ -183,7 +183,7 @@ class LocalSteps(AbortsOnError, Participant):
         with self._aborting_on_error():
             broadcast_model(model, self.group)
         self._weights.start_from_here()
-        if steps == 1 and self.rank == 0:  # of more, the optimizer's momentum is in the changes
+        if steps == 1 and self.rank == 0:  # more steps: the changes contain its momentum
             kind = type(optimizer).__name__
             momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=3)
 

@@ -14,7 +14,7 @@ import torch
 
 from deltawire.errors import DTypeError, make_error
 
-# From the common weights to the optimizer that steps them.
+# Makes the optimizer that steps the common weights.
 OuterFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 # DiLoCo's own choice, section 3.1 and its table of hyperparameters.

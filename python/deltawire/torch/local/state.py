@@ -41,7 +41,7 @@ def flat_form(state: dict, rank: int) -> dict:
     """
     version = state.get("version") if isinstance(state, dict) else None
     if version == 1:
-        return {**state, "version": VERSION, "origins": {}}  # float32 alone: there were none
+        return {**state, "version": VERSION, "origins": {}}  # only float32, no origins
     if version != VERSION:
         raise make_error(
             "InvalidArgument",

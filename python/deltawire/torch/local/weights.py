@@ -193,7 +193,7 @@ class Weights:
         """Raises InvalidArgumentError for the `state_under_way()` of another model."""
         part = _numbers(self._fragments[fragment])
         self._check_tensors("means", state["means"], part)
-        if state["start"]:  # of a rank that waited for the exchange there is none
+        if state["start"]:  # a rank that waited for the exchange has none
             self._check_tensors("start", state["start"], part)
 
     def _check_tensors(
@@ -272,7 +272,7 @@ def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
     upto = [0, *itertools.accumulate(sizes)]
     fragments, start = [], 0
     for number in range(1, count):
-        # Those that leave a layer at least for each fragment that follows.
+        # Leave at least one layer for each fragment that follows.
         possible = [end for end in ends[: len(ends) - (count - number)] if end > start]
         wanted = upto[-1] * number / count
         end = min(possible, key=lambda end, wanted=wanted: abs(upto[end] - wanted))

@@ -206,7 +206,7 @@ class Recording:
     ) -> Iterator[TracedGradient | None]:
         """Yields one for each parameter, so that they are not in memory all at once."""
         significance = self._significance_of(optimizer)
-        # What a GradScaler gives a fused optimizer, which divides in its kernel.
+        # A GradScaler hands it to a fused optimizer, which divides in its kernel.
         scale = getattr(optimizer, "grad_scale", None)
         for name, parameter in self._parameters.items():
             if parameter.grad is None or id(parameter) not in held:

@@ -5,7 +5,7 @@ import torch
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
-# What a param_group may ask for and servers can't do.
+# What a param_group may ask for, but servers don't support.
 _REFUSED = ("maximize", "amsgrad", "centered")
 
 

@@ -5,8 +5,8 @@ import logging
 from deltawire import _core
 from deltawire.errors import DeltawireError
 from deltawire.leaving import exception_under_way
-from deltawire.torch.core import interrupt
-from deltawire.torch.core.abort_on_error import AbortsOnError, typed
+from deltawire.torch.core import abort
+from deltawire.torch.core.abort import AbortsOnError
 
 logger = logging.getLogger("deltawire")
 
@@ -26,7 +26,7 @@ class ServedRank(AbortsOnError):
         self.rank = rank
         self.last_error: DeltawireError | None = None
         self._link = link
-        interrupt.watch(self)
+        abort.watch(self)
 
     def close(self) -> None:
         """Ends this rank's part."""
@@ -41,7 +41,7 @@ class ServedRank(AbortsOnError):
 
     def _part(self) -> None:
         self._link.close()
-        interrupt.unwatch(self)
+        abort.unwatch(self)
 
     def interrupted(self) -> None:
         """Ends training on every rank after Ctrl-C on this one."""
@@ -59,6 +59,6 @@ class ServedRank(AbortsOnError):
     def _give_up(self, cause: BaseException) -> None:
         if self.last_error is not None:
             return
-        self.last_error = typed(cause, self.rank)
+        self.last_error = abort.typed(cause, self.rank)
         logger.error("rank %d: %s", self.rank, self.last_error)
         self._link.abort(str(self.last_error))

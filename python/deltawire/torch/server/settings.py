@@ -8,9 +8,9 @@ from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import layout_digest
 
-# Of a worker's computing with what travels (`ParameterServer`).
+# What a worker overlaps with its computation (`ParameterServer`).
 OVERLAPS = ("both", "push", "none")
-# What becomes of the run when a worker is lost (`ParameterServer`).
+# What happens when a worker is lost (`ParameterServer`).
 LOSSES = ("end", "drop")
 
 

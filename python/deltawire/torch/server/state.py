@@ -19,7 +19,7 @@ logger = logging.getLogger("deltawire")
 
 _VERSION = 1
 _LENGTH = struct.Struct("<Q")
-# As the core's errors end: the disk, a quota or a limit is full, which somebody can mend meanwhile.
+# How the core's errors end when the disk, a quota or a limit is full, which can be fixed meanwhile.
 _NO_ROOM = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
 Core = _core.ParameterServer | _core.ParameterWorker
@@ -198,7 +198,7 @@ def _common_step(records: list[bootstrap.RegistrationRecord], servers: int) -> i
     if common:
         return max(common)
     for rank, steps in enumerate(found):
-        if any(steps):  # at step 0 some may have stopped before they wrote their first
+        if any(steps):  # at step 0 a server may have stopped before it wrote its first
             other = next(at for at, others in enumerate(found) if not others & steps)
             raise make_error(
                 "Mismatch",

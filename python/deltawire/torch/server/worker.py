@@ -51,10 +51,10 @@ class ServedWorker:
         self._pulls_late = overlap == "both"
         everything = range(len(model.names))
         self._pushed: set[int] = set()
-        self._pending: set[int] = set()  # whose change of the last step was not waited for
-        self._is_midway = False  # the last step waits for its end
-        # Whose layer's forward pass has begun in this step; others are used in another way, and
-        # their changes are waited for with the step.
+        self._pending: set[int] = set()  # parameters whose last change was not waited for
+        self._is_midway = False  # the last step is not over
+        # Parameters whose layer has begun its forward pass in this step. Others are used in another
+        # way: `step` waits for their changes.
         self._reached: set[int] = set()
         self._unreached: set[int] = set() if self._pulls_late else set(everything)
         on_gradient = self._on_gradient if overlap != "none" else None
@@ -189,8 +189,8 @@ class _Call:
     def __init__(self, method: Callable | None, *first) -> None:
         self._method = weakref.WeakMethod(method) if method is not None else None
         self._first = first
-        # Here, not around the method: that imports torch._dynamo, for seconds, which whoever
-        # imports this module may never need.
+        # Here, not as a decorator, which would import torch._dynamo together with this module: that
+        # takes seconds, and not every program needs it.
         self._call = torch.compiler.disable(_call)
 
     def __call__(self, *_arguments, **_options) -> None:

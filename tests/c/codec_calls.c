@@ -85,6 +85,10 @@ static void test_arguments(const deltawire_codec* codec) {
                deltawire_codec_bounds(codec, &tensor, NULL, &chunks, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "chunks", error,
                deltawire_codec_bounds(codec, &tensor, &room, NULL, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "codec", error,
+               deltawire_codec_encode(NULL, &tensor, NULL, 0, &part, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "codec", error,
+               deltawire_codec_decode(NULL, &part, &tensor, DELTAWIRE_OVERWRITE, 1.0F, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "part", error,
                deltawire_codec_encode(codec, &tensor, NULL, 0, NULL, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "part", error,

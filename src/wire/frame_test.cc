@@ -193,7 +193,7 @@ TEST(Frame, AHeadApartFromItsPayloadFollowsTheRules) {
   EXPECT_FALSE(opened(0)) << "no codec has this id";
 }
 
-TEST(Frame, HashesThatNobodySetAreZeros) {
+TEST(Frame, HashesAndNumbersThatNobodySetAreZeros) {
   Frame frame;
   FrameBuilder builder({.message = {.world = 2}}, frame);
   builder.add_bare({.count = 1, .state = SegmentState::kNothing});
@@ -202,6 +202,7 @@ TEST(Frame, HashesThatNobodySetAreZeros) {
   ASSERT_TRUE(reader) << reader.error().message;
   EXPECT_EQ(reader->header().params_hash, 0u);
   EXPECT_EQ(reader->header().layout_hash, 0u);
+  EXPECT_EQ(reader->header().seq, 0u);
 }
 
 TEST(Frame, ChecksumsMayBeKnownAlready) {

@@ -53,6 +53,14 @@ TEST(BitWriter, NothingWrittenTakesNoBytes) {
   EXPECT_FALSE(writer.overflowed());
 }
 
+TEST(BitWriter, FinishingTwicePadsOnce) {
+  std::byte out[4] = {};
+  BitWriter writer(out, sizeof out);
+  writer.put(1, 3);
+  EXPECT_EQ(writer.finish(), 1u);
+  EXPECT_EQ(writer.finish(), 1u);
+}
+
 TEST(BitReader, PastTheEndGivesZeroForGood) {
   const std::vector<std::byte> bytes = bytes_of({0xFF});
   BitReader reader(bytes.data(), bytes.size());

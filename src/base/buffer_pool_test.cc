@@ -67,6 +67,7 @@ TEST_F(BufferPools, SlackIsRoomForMore) {
 }
 
 TEST_F(BufferPools, NothingIsAskedForOrHeldForNoBytes) {
+  EXPECT_TRUE(BufferPool::Buffer().bytes().empty());
   step({1000});
   EXPECT_EQ(pool_.take(0).bytes().data(), nullptr);
   pool_.clear();

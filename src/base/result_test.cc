@@ -1,6 +1,7 @@
 #include "deltawire/result.h"
 
 #include <array>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -84,6 +85,12 @@ TEST(Result, HoldsAValue) {
   const Result<std::string> result = std::string("value");
   ASSERT_TRUE(result);
   EXPECT_EQ(*result, "value");
+}
+
+TEST(Error, NamesNoRankAndNoStepUnlessItIsGivenOne) {
+  const Error error;
+  EXPECT_EQ(error.suspect, -1) << "0 is a rank";
+  EXPECT_EQ(error.last_committed_step, UINT64_MAX) << "0 is a step";
 }
 
 }  // namespace

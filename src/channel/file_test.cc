@@ -1,5 +1,6 @@
 #include "deltawire/file.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -108,6 +109,14 @@ TEST(File, OnlyTheCanonicalSpecIsAccepted) {
   ASSERT_FALSE(decoded);
   EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
   EXPECT_NE(decoded.error().message.find("canonical"), std::string::npos);
+  const auto in_parts = FileReader::open([rest = Bytes(file)](MutBytes wanted) mutable {
+    const std::size_t count = std::min(wanted.size(), rest.size());
+    std::memcpy(wanted.data(), rest.data(), count);
+    rest = rest.subspan(count);
+    return Result<std::size_t>(count);
+  });
+  ASSERT_FALSE(in_parts);
+  EXPECT_NE(in_parts.error().message.find("canonical"), std::string::npos);
 }
 
 TEST(File, ASpecThatIsNoTextIsCorrupt) {

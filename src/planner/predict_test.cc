@@ -87,6 +87,16 @@ TEST(Direct, PiecesOverlap) {
                    4 * piece + 0.1 + 0.1);  // and the vote's
 }
 
+TEST(Direct, SmallerPiecesLeaveRoomForMoreRounds) {
+  // As long on the line; but of full pieces of fp32, three at a time may be on their way.
+  const Workload workload = step_of({bucket_of(18 * kPiece)});
+  Site site = bare_site(2);
+  site.link = {1e6, 1e6, 10};
+  const double full = step(workload, site, free_codec(Pattern::kDirect, 32));
+  site.link = {0.25e6, 0.25e6, 10};
+  EXPECT_LT(step(workload, site, free_codec(Pattern::kDirect, 8)), full - 5);
+}
+
 TEST(Direct, BackwardHidesWhatIsReadyEarly) {
   const double each = 0.128;
   const CodecFigures codec = free_codec(Pattern::kDirect);
@@ -145,6 +155,8 @@ TEST(Machine, FewCoresShareWithTheComputation) {
   const Workload workload = step_of({bucket_of(32000)}, 0.5);
   Site site = bare_site(2);
   EXPECT_DOUBLE_EQ(step(workload, site, slow_codec(Pattern::kDirect)), 0.5);
+  site.machine.cores = 1.5;  // computing takes one of them
+  EXPECT_DOUBLE_EQ(step(workload, site, slow_codec(Pattern::kDirect)), 0.5);
   site.machine.cores = 1;
   EXPECT_DOUBLE_EQ(step(workload, site, slow_codec(Pattern::kDirect)), 0.5 + 0.176);
   // Half a core: half of what the clock shows was this rank's computation, and coding takes twice as long.
@@ -179,6 +191,7 @@ TEST(Refusals, NameWhatIsOutOfItsRange) {
     return made.error().message;
   };
   EXPECT_EQ(refused(workload, bare_site(1), codec), "ranks is 1.000000; it must be 2 to 65,536");
+  EXPECT_NE(refused(workload, bare_site(65537), codec).find("ranks is 65537"), std::string::npos);
   const double bad[] = {0, -1, std::nan(""), std::numeric_limits<double>::infinity()};
   for (const double number : bad) {
     Site site = bare_site(2);

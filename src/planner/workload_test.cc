@@ -41,6 +41,10 @@ TEST(DdpWorkload, LaterBucketsHaveTheirOwnLimit) {
   EXPECT_EQ(names_of(ddp_workload(model, 0)), (Names{{"d"}, {"c", "b", "a"}}));
   EXPECT_EQ(names_of(ddp_workload(model, 0, 2 << 20)), (Names{{"d"}, {"c", "b"}, {"a"}}));
   EXPECT_EQ(names_of(ddp_workload(model, 0, 1)), (Names{{"d"}, {"c"}, {"b"}, {"a"}}));
+  const std::vector<PlanTensor> halves = {{"a", 131072}, {"b", 131072}, {"c", 131072}};
+  EXPECT_EQ(names_of(ddp_workload(halves, 0)), (Names{{"c", "b"}, {"a"}})) << "the first one holds 1 MiB";
+  const std::vector<PlanTensor> single = {{"a", 1}, {"b", 1}, {"c", 1}};
+  EXPECT_EQ(names_of(ddp_workload(single, 0, 5)), (Names{{"c", "b"}, {"a"}})) << "4 bytes are too few";
   EXPECT_TRUE(ddp_workload({}, 1).buckets.empty());
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 using testing::bare_frame;
 using testing::Frame;
+using testing::HandMade;
 using testing::read_all;
 using testing::repair_crc;
 using testing::small_frame;
@@ -180,6 +181,28 @@ TEST(Frame, APayloadMayLieElsewhereThanItsHead) {
   }
   EXPECT_FALSE(FrameReader::open(head_alone, bytes.subspan(head, 8)));
   EXPECT_FALSE(FrameReader::open(head_alone, bytes.subspan(head - 1)));
+}
+
+TEST(Frame, AHeadApartFromItsPayloadFollowsTheRules) {
+  const auto opened = [](unsigned codec) {
+    const HandMade made{.segment = {0, 0, 1, codec, 1, 1, HandMade::kCrc}, .payload = 1};
+    const Frame frame = made.frame({1});
+    return FrameReader::open(Bytes(frame).first(frame.size() - 1), Bytes(frame).last(1)).has_value();
+  };
+  EXPECT_TRUE(opened(1));
+  EXPECT_FALSE(opened(0)) << "no codec has this id";
+}
+
+TEST(Frame, HashesAndNumbersThatNobodySetAreZeros) {
+  Frame frame;
+  FrameBuilder builder({.message = {.world = 2}}, frame);
+  builder.add_bare({.count = 1, .state = SegmentState::kNothing});
+  builder.finish();
+  const Result<FrameReader> reader = FrameReader::open(frame);
+  ASSERT_TRUE(reader) << reader.error().message;
+  EXPECT_EQ(reader->header().params_hash, 0u);
+  EXPECT_EQ(reader->header().layout_hash, 0u);
+  EXPECT_EQ(reader->header().seq, 0u);
 }
 
 TEST(Frame, ChecksumsMayBeKnownAlready) {

@@ -70,6 +70,17 @@ static void test_round_trip(const deltawire_codec* codec) {
   free(part.chunk_ends);
 }
 
+static void test_no_codec(void) {
+  float values[4] = {1, 2, 3, 4};
+  deltawire_part part;
+  deltawire_tensor tensor = tensor_of(NULL, values, 4);
+  memset(&part, 0, sizeof part);
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "codec", error,
+               deltawire_codec_encode(NULL, &tensor, NULL, 0, &part, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "codec", error,
+               deltawire_codec_decode(NULL, &part, &tensor, DELTAWIRE_OVERWRITE, 1.0F, &error));
+}
+
 static void test_arguments(const deltawire_codec* codec) {
   float values[4] = {1, 2, 3, 4};
   uint64_t dims[2] = {2, 2}, room = 0;
@@ -133,6 +144,7 @@ void test_codecs(void) {
   deltawire_codec* codec = NULL;
   test_handles();
   test_long_texts();
+  test_no_codec();
   EXPECT_OK(error, deltawire_codec_open("3lc", &codec, &error));
   EXPECT(strncmp(deltawire_codec_spec(codec), "3lc:s=", 6) == 0);
   test_round_trip(codec);

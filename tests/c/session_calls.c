@@ -64,6 +64,7 @@ static void test_options(const deltawire_session_options* good) {
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "options", error,
                deltawire_session_options_init(NULL, DELTAWIRE_ABI_VERSION, &error));
   bad = *good, bad.world_size = 0, refuse(&bad, "world_size is 0");
+  bad = *good, bad.world_size = 65536, refuse(&bad, "it can be 1 to 65535");
   bad = *good, bad.world_size = INT32_MAX, refuse(&bad, "world_size");
   bad = *good, bad.rank = 1, refuse(&bad, "rank 1 is not in a world of 1");
   bad = *good, bad.rank = -1, refuse(&bad, "rank -1");
@@ -154,7 +155,7 @@ static void test_steps(deltawire_session* session) {
   deltawire_report report;
   deltawire_usage usage;
   deltawire_bytes* state = NULL;
-  deltawire_step second = kStep;
+  deltawire_step next = kStep;
   fill(values, kCount);
   EXPECT_OK(error, deltawire_session_all_reduce(session, &tensor, 1, &kStep, 20000, &report, &error));
   EXPECT(report.element_count == kCount && report.last_committed_step == 0 && report.finite == 1);
@@ -167,11 +168,14 @@ static void test_steps(deltawire_session* session) {
   EXPECT(deltawire_session_load(session, "garbage", 7, &error) != DELTAWIRE_OK);
   EXPECT_OK(error, deltawire_session_usage(session, &usage, &error));
   EXPECT(usage.peak_bytes > 0);
+  next.number = 1;
+  EXPECT_OK(error, deltawire_session_all_reduce(session, &tensor, 1, &next, 20000, &report, &error));
+  EXPECT(report.last_committed_step == 1);
   EXPECT_OK(error, deltawire_session_abort(session, "enough", &error));
-  second.number = 1;
+  next.number = 2;
   EXPECT_ERROR(DELTAWIRE_ABORTED, "enough", error,
-               deltawire_session_all_reduce(session, &tensor, 1, &second, 20000, NULL, &error));
-  EXPECT(error.last_committed_step == 0);
+               deltawire_session_all_reduce(session, &tensor, 1, &next, 20000, NULL, &error));
+  EXPECT(error.last_committed_step == 1);
 }
 
 void test_sessions(void) {

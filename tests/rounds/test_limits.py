@@ -1,6 +1,7 @@
 """No client's reply outweighs the others', and what is kept of a reply is short."""
 
 import dataclasses
+import inspect
 
 import deltawire
 import numpy as np
@@ -123,3 +124,10 @@ def test_what_is_kept_of_a_refused_reply_is_short():
     assert len(server.refused) == 4
     assert all(len(why) < 400 for _, _, why in server.refused)
     assert brief("x" * 1000, 10) == "xxxxxxxxxx... (1,000 characters)" and brief("xy", 2) == "xy"
+
+
+def test_both_ends_leave_the_same_small_arrays_uncompressed():
+    """What nobody set must be alike, or neither end could read the other."""
+    ends = (rounds.Client, rounds.Server, rounds.Intake, rounds.Broadcast)
+    defaults = [inspect.signature(end).parameters["min_elements"].default for end in ends]
+    assert defaults == [256] * 4

@@ -49,3 +49,15 @@ def test_without_tensorboard_the_error_says_what_to_install(monkeypatch, tmp_pat
     monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
     with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
         rounds.TensorBoard(tmp_path)
+
+
+def test_a_tensorboard_that_lacks_something_else_says_what_that_is(monkeypatch, tmp_path):
+    package = tmp_path / "tensorboard"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "summary.py").write_text("import a_module_that_nobody_has\n")
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
+        rounds.TensorBoard(tmp_path / "runs")

@@ -13,16 +13,15 @@ worker.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import deltawire
 
-from lab.command.program import make_parser, measure_and_show
+from lab.command.program import make_parser, measure_and_show, measure_each
 from lab.models.trainings import SIZES, TRAININGS
 from lab.papers.threelc.cluster import Cluster, run_cluster
-from lab.papers.threelc.rows import rows_over, special_rows
+from lab.papers.threelc.rows import Row, rows_over, special_rows
 from lab.papers.threelc.table import table_of
 from lab.ranks.launcher import RanksFailed
 from lab.ranks.links import parse_link
@@ -78,30 +77,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
-def measure(given: argparse.Namespace, found: list[dict]) -> int:
-    """Appends the rows, as clusters are done, and writes them; 1 where a cluster failed."""
-    status = 0
-    for cluster in given.clusters:
-        rows = rows_over(given.links, given.specs)
-        if cluster is given.clusters[0]:
-            rows += special_rows(given.links, given.specs[-1], given.slowness)
-        rows.sort(key=lambda row: given.links.index(row.link))
-        try:
-            found.extend(run_cluster(cluster, rows, given))
-        except RanksFailed as cause:
-            print(f"{cluster}: {cause}", file=sys.stderr)
-            status = 1
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
-    return status
+def rows_of(cluster: Cluster, given: argparse.Namespace) -> list[Row]:
+    """A cluster's rows, those of one link together. The first cluster has the special ones, too."""
+    rows = rows_over(given.links, given.specs)
+    if cluster is given.clusters[0]:
+        rows += special_rows(given.links, given.specs[-1], given.slowness)
+    return sorted(rows, key=lambda row: given.links.index(row.link))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 with all clusters, 1 if some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    return measure_and_show(
-        "lab.papers.threelc", lambda found: measure(given, found), table_of, NamespaceError
-    )
+
+    def measure(found: list[dict]) -> int:
+        def run(cluster: Cluster) -> list[dict]:
+            return run_cluster(cluster, rows_of(cluster, given), given)
+
+        return measure_each(given.clusters, run, found, given.out, RanksFailed)
+
+    return measure_and_show("lab.papers.threelc", measure, table_of, NamespaceError)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ int parse_and_run(int argc, char** argv) {
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
   add_trace_command(app, chosen);
-  add_train_command(app, chosen);
-  add_predict_command(app, chosen);
-  add_generate_command(app, chosen);
+  linear::add_train_command(app, chosen);
+  linear::add_predict_command(app, chosen);
+  linear::add_generate_command(app, chosen);
   add_completion_command(app, chosen);
   add_manual_command(app, chosen);
   try {

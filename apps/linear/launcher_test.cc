@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 std::optional<Launched> found_in(const std::map<std::string, std::string>& variables) {
@@ -48,4 +48,4 @@ TEST(Launcher, WhatIsNoRankIsNone) {
 }
 
 }  // namespace
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

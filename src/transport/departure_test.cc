@@ -1,7 +1,7 @@
 // Optional ranks, between threads: what ends with one of them, and what goes on.
 #include <ctime>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::departure_test {
 namespace {

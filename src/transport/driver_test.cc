@@ -1,7 +1,7 @@
 // Who moves the bytes: threads that wait, or the I/O thread while none does; and several threads at once.
 #include <thread>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::driver_test {
 namespace {

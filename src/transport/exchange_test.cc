@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::exchange_test {
 namespace {

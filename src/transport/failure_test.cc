@@ -1,7 +1,7 @@
 // What goes wrong between ranks as threads, and who is named.
 #include <atomic>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::failure_test {
 namespace {

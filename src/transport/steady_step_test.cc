@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/counted_new.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::steady_step_test {
 namespace {

@@ -2,7 +2,7 @@
 #include "base/counted_new.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/unexpected_messages.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::unexpected_memory_test {
 namespace {

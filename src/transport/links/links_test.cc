@@ -3,7 +3,7 @@
 
 #include "transport/links/shaped_link.h"
 #include "transport/links/socket_link.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::links_test {
 namespace {

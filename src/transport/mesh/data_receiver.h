@@ -7,8 +7,8 @@
 #include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
+#include "transport/mesh/scoped_unlock.h"
 #include "transport/mesh/unexpected_messages.h"
-#include "transport/mesh/unlocker.h"
 
 namespace deltawire {
 

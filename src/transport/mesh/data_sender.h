@@ -4,7 +4,7 @@
 #include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
-#include "transport/mesh/unlocker.h"
+#include "transport/mesh/scoped_unlock.h"
 
 namespace deltawire {
 

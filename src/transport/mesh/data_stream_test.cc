@@ -9,7 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"

@@ -14,7 +14,7 @@
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/make_mesh.h"
 #include "transport/mesh/message_header.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::engine_test {
 namespace {

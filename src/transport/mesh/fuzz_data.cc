@@ -8,7 +8,7 @@
 #include <deque>
 #include <memory>
 
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/fuzz_program.h"
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"

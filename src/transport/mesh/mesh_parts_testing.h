@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/wait_loop.h"
 
 namespace deltawire::test {

@@ -11,7 +11,7 @@
 #include <poll.h>
 
 #include "transport/mesh/control_reader.h"
-#include "transport/mesh/unlocker.h"
+#include "transport/mesh/scoped_unlock.h"
 
 namespace deltawire {
 

@@ -1,5 +1,5 @@
 // Listening: addresses, names, interfaces, ports and ranges of them.
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::listener_test {
 namespace {

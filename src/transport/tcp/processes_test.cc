@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "transport/mesh_testing.h"
 #include "transport/tcp/handshake.h"
-#include "transport/test_mesh.h"
 
 namespace deltawire::test::processes_test {
 namespace {

@@ -3,9 +3,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/mesh_testing.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/handshake.h"
-#include "transport/test_mesh.h"
 
 namespace deltawire::test::rendezvous_test {
 namespace {

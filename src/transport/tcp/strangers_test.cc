@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/mesh_testing.h"
 #include "transport/tcp/handshake_testing.h"
-#include "transport/test_mesh.h"
 
 namespace deltawire::test::strangers_test {
 namespace {

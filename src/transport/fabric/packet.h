@@ -30,12 +30,12 @@ inline constexpr std::size_t kLanes = 2;
 
 struct PacketHeader {
   enum class Kind : std::uint8_t {
-    kHello = 1,    // the first to each peer: who sends, and with which settings
-    kData = 2,     // bytes of the data stream
-    kControl = 3,  // bytes of the control stream
-    kGrant = 4,    // nothing but the two counts
-    kLast = 5,     // the sender's streams end here
-    kTaken = 6,    // the answer to kLast: all before it has arrived
+    kHandshake = 1,  // the first to each peer: who sends, and with which settings
+    kData = 2,       // bytes of the data stream
+    kControl = 3,    // bytes of the control stream
+    kGrant = 4,      // nothing but the two counts
+    kLast = 5,       // the sender's streams end here
+    kTaken = 6,      // the answer to kLast: all before it has arrived
   };
   Kind kind = Kind::kGrant;
   std::uint32_t payload_bytes = 0;

@@ -25,8 +25,8 @@ inline constexpr std::size_t kGrantSlots = 8;
 
 // The slots of a peer, each the memory of one packet on its way: the lanes' windows, then these.
 inline constexpr std::size_t kFirstGrantSlot = kLanes * kWindow;
-inline constexpr std::size_t kHelloSlot = kFirstGrantSlot + kGrantSlots;
-inline constexpr std::size_t kLastSlot = kHelloSlot + 1;
+inline constexpr std::size_t kHandshakeSlot = kFirstGrantSlot + kGrantSlots;
+inline constexpr std::size_t kLastSlot = kHandshakeSlot + 1;
 inline constexpr std::size_t kTakenSlot = kLastSlot + 1;
 inline constexpr std::size_t kSlots = kTakenSlot + 1;
 
@@ -96,11 +96,11 @@ struct PacketPeer {
   std::array<bool, kSlots> slot_used{};
   std::size_t grants_sent = 0;
 
-  std::optional<Arrived> hello;  // kept until it has been judged
-  bool gone = false;             // the way to it is broken
-  int error = 0;                 // the errno of that, if it has one
-  bool last_received = false;    // it sends nothing more
-  bool last_taken = false;       // and it has everything
+  std::optional<Arrived> handshake;  // kept until it has been judged
+  bool gone = false;                 // the way to it is broken
+  int error = 0;                     // the errno of that, if it has one
+  bool last_received = false;        // it sends nothing more
+  bool last_taken = false;           // and it has everything
 };
 
 }  // namespace deltawire

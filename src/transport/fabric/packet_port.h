@@ -73,8 +73,8 @@ class PacketPort final : public LinkHost {
     }
     return true;
   }
-  Status judge_hello(int peer, const std::string& settings, std::uint32_t epoch);
-  Error missing_hellos(std::chrono::milliseconds waited);
+  Status check_handshake(int peer, const std::string& settings, std::uint32_t epoch);
+  Error missing_handshakes(std::chrono::milliseconds waited);
   std::span<std::byte> claim_slot(int peer, std::size_t slot) noexcept;
   void send_notice(int peer, std::size_t slot, Kind kind) noexcept;
   void send_packet(int peer, std::size_t slot, Kind kind, std::size_t payload_bytes) noexcept;
@@ -82,11 +82,11 @@ class PacketPort final : public LinkHost {
   void accept(int peer, const PacketHeader& header, const Room& room) noexcept;
   void accept_stream(int peer, Lane lane, const PacketHeader& header, const Room& room) noexcept;
   void use_front(int peer, Lane lane) noexcept;
-  void lose(int peer, int error) noexcept;
+  void mark_lost(int peer, int error) noexcept;
 
   const int rank_;
   std::mutex mutex_;                 // guards the peers
-  std::condition_variable changed_;  // a hello, an answer or a loss came in
+  std::condition_variable changed_;  // a handshake, an answer or a loss came in
   std::vector<std::unique_ptr<PacketPeer>> peers_;
   std::unique_ptr<Fabric> fabric_;
   bool started_ = false;

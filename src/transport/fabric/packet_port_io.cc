@@ -95,7 +95,7 @@ void PacketPort::send_grants(int rank) noexcept {
 std::span<std::byte> PacketPort::claim_slot(int rank, std::size_t slot) noexcept {
   PacketPeer& peer = at(rank);
   if (peer.slot_used[slot] && !fabric_->finish_send(rank, slot)) {
-    lose(rank, 0);
+    mark_lost(rank, 0);
     return {};
   }
   peer.slot_used[slot] = true;
@@ -117,7 +117,7 @@ void PacketPort::send_packet(int rank, std::size_t slot, Kind kind, std::size_t 
   }
   const std::span<std::byte> packet = peer.slot(slot).first(kPacketHeaderBytes + payload_bytes);
   encode_packet_header(header, packet.first<kPacketHeaderBytes>());
-  if (!fabric_->start_send(rank, slot, packet)) lose(rank, 0);
+  if (!fabric_->start_send(rank, slot, packet)) mark_lost(rank, 0);
 }
 
 PacketPort::Room PacketPort::take_room(int rank) noexcept {
@@ -133,10 +133,10 @@ void PacketPort::arrived(int rank, const Room& room, std::size_t bytes) noexcept
   const Lock lock(mutex_);
   PacketPeer& peer = at(rank);
   const std::optional<PacketHeader> header = decode_packet_header(Bytes(room.bytes).first(bytes));
-  if (!header) return lose(rank, EBADMSG);
+  if (!header) return mark_lost(rank, EBADMSG);
   // Behind the last packet come only answers.
   const bool answer = header->kind == Kind::kGrant || header->kind == Kind::kTaken;
-  if ((peer.last_received && !answer) || !peer.take_grants(*header)) return lose(rank, EBADMSG);
+  if ((peer.last_received && !answer) || !peer.take_grants(*header)) return mark_lost(rank, EBADMSG);
   accept(rank, *header, room);
 }
 
@@ -145,9 +145,9 @@ void PacketPort::accept(int rank, const PacketHeader& header, const Room& room) 
   switch (header.kind) {
     case Kind::kData: return accept_stream(rank, Lane::kData, header, room);
     case Kind::kControl: return accept_stream(rank, Lane::kControl, header, room);
-    case Kind::kHello:
-      if (peer.hello) return lose(rank, EBADMSG);
-      peer.hello = Arrived{room.index, kPacketHeaderBytes, kPacketHeaderBytes + header.payload_bytes};
+    case Kind::kHandshake:
+      if (peer.handshake) return mark_lost(rank, EBADMSG);
+      peer.handshake = Arrived{room.index, kPacketHeaderBytes, kPacketHeaderBytes + header.payload_bytes};
       changed_.notify_all();
       return;
     case Kind::kLast:
@@ -165,7 +165,7 @@ void PacketPort::accept(int rank, const PacketHeader& header, const Room& room) 
 void PacketPort::accept_stream(int rank, Lane lane, const PacketHeader& header, const Room& room) noexcept {
   PacketPeer& peer = at(rank);
   LaneIn& in = peer.in(lane);
-  if (in.full() || header.payload_bytes == 0) return lose(rank, EBADMSG);
+  if (in.full() || header.payload_bytes == 0) return mark_lost(rank, EBADMSG);
   in.arrived[in.received % kWindow] = {room.index, kPacketHeaderBytes,
                                        kPacketHeaderBytes + header.payload_bytes};
   ++in.received;
@@ -178,10 +178,10 @@ void PacketPort::accept_stream(int rank, Lane lane, const PacketHeader& header, 
 
 void PacketPort::lost(int rank, int error) noexcept {
   const Lock lock(mutex_);
-  lose(rank, error);
+  mark_lost(rank, error);
 }
 
-void PacketPort::lose(int rank, int error) noexcept {
+void PacketPort::mark_lost(int rank, int error) noexcept {
   PacketPeer& peer = at(rank);
   if (peer.gone) return;
   peer.gone = true;

@@ -135,8 +135,8 @@ TEST_F(Port, APeerThatBreaksTheRulesIsLost) {
         for (std::uint32_t i = 0; i <= kWindow; ++i) send(Kind::kControl, 10);
       },
       [this] {
-        send(Kind::kHello, 8);
-        send(Kind::kHello, 8);
+        send(Kind::kHandshake, 8);
+        send(Kind::kHandshake, 8);
       },
       [this] {
         send(Kind::kLast, 0);

@@ -59,12 +59,12 @@ StreamStep DataReceiver::claim(Operation& operation, std::uint64_t length) {
                  peer_});
 }
 
-StreamStep DataReceiver::step(Unlocker unlocker) {
+StreamStep DataReceiver::step(ScopedUnlock scoped_unlock) {
   StreamStep step = consume_staged();
   if (step.kind != StreamStep::Kind::kMoved) return step;
   const std::uint64_t clears = clears_;
   const bool big = target_ != Target::kNoMessage && missing() >= stage_.size();
-  step = big ? read_big(unlocker) : read_staged();
+  step = big ? read_big(scoped_unlock) : read_staged();
   if (clears != clears_) return step;
   if (step.kind == StreamStep::Kind::kMoved || step.kind == StreamStep::Kind::kIdle) {
     const StreamStep after = consume_staged();
@@ -169,14 +169,15 @@ StreamStep DataReceiver::read_staged() {
 }
 
 // Receives the rest of a big message. The stage is empty: consume_staged() came before.
-StreamStep DataReceiver::read_big(Unlocker unlocker) {
+StreamStep DataReceiver::read_big(ScopedUnlock scoped_unlock) {
   for (std::size_t budget = kStepBytes; budget > 0 && missing() > 0;) {
     MutBytes into = room();
     into = into.first(std::min(into.size(), budget));
     // An unexpected message may be claimed, and its memory with it, as soon as the lock is free.
-    static_assert(UnexpectedBlock::kBytes < Unlocker::kMuch, "what is not much is received under the lock");
+    static_assert(UnexpectedBlock::kBytes < ScopedUnlock::kMuch,
+                  "what is not much is received under the lock");
     const std::uint64_t clears = clears_;
-    const IoResult result = unlocker.run(into.size(), [&] { return link_->recv(into); });
+    const IoResult result = scoped_unlock.run(into.size(), [&] { return link_->recv(into); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
     if (result.kind != IoResult::Kind::kOk) return from_link(result);
     received_ += result.bytes;

@@ -36,9 +36,9 @@ class DataReceiver {
     return (target_ == Target::kPosted || target_ == Target::kUnexpected) && missing() >= stage_.size();
   }
 
-  // Receives at most about kStepBytes. While `unlocker` has let go of the lock, others may post and clear().
-  // kPaused with a time: until then, or until somebody posts.
-  StreamStep step(Unlocker unlocker = {});
+  // Receives at most about kStepBytes. While `scoped_unlock` has let go of the lock, others may post and
+  // clear(). kPaused with a time: until then, or until somebody posts.
+  StreamStep step(ScopedUnlock scoped_unlock = {});
 
   // Forgets all operations; no posted memory is touched any more.
   void clear() noexcept;
@@ -56,7 +56,7 @@ class DataReceiver {
   StreamStep claim(Operation& operation, std::uint64_t length);
   StreamStep adopt(Operation& operation, UnexpectedMessages::Message& message);
   StreamStep read_staged();
-  StreamStep read_big(Unlocker unlocker);
+  StreamStep read_big(ScopedUnlock scoped_unlock);
   Deadline hold_until();
   MutBytes room();
   void take(Bytes bytes);

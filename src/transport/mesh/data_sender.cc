@@ -4,7 +4,7 @@
 
 namespace deltawire {
 
-StreamStep DataSender::step(Unlocker unlocker) noexcept {
+StreamStep DataSender::step(ScopedUnlock scoped_unlock) noexcept {
   std::size_t budget = kStepBytes;
   while (!queue_.empty()) {
     std::array<iovec, Link::kMaxPieces> pieces;
@@ -12,7 +12,7 @@ StreamStep DataSender::step(Unlocker unlocker) noexcept {
     const ClippedPieces clipped(std::span<const iovec>(pieces).first(count), budget);
     const std::size_t asked = total_bytes(clipped.span());
     const std::uint64_t clears = clears_;
-    const IoResult result = unlocker.run(asked, [&] { return link_->send(clipped.span()); });
+    const IoResult result = scoped_unlock.run(asked, [&] { return link_->send(clipped.span()); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
     switch (result.kind) {
       case IoResult::Kind::kOk: break;

@@ -17,8 +17,9 @@ class DataSender {
   bool empty() const noexcept { return queue_.empty(); }
   std::uint64_t bytes_sent() const noexcept { return sent_; }
 
-  // Sends at most about kStepBytes. While `unlocker` has let go of the lock, others may post and clear().
-  StreamStep step(Unlocker unlocker = {}) noexcept;
+  // Sends at most about kStepBytes. While `scoped_unlock` has let go of the lock, others may post and
+  // clear().
+  StreamStep step(ScopedUnlock scoped_unlock = {}) noexcept;
 
   // Forgets all operations.
   void clear() noexcept {

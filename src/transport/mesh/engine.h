@@ -2,8 +2,8 @@
 //
 // It posts, locks and puts its parts together; each part has a file of its own. Posting threads do what can
 // be done at once. The rest is the driver's. One lock guards everything. It is let go only while the kernel
-// copies much (Unlocker), and no wait returns a failure before such calls are back: so an operation's memory
-// is never touched after wait() has returned.
+// copies much (ScopedUnlock), and no wait returns a failure before such calls are back: so an operation's
+// memory is never touched after wait() has returned.
 #pragma once
 
 #include <cstdint>

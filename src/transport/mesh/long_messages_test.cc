@@ -166,11 +166,11 @@ struct Unlocking {
   ProbingLink link{mutex};
   UnexpectedBlocks blocks;
 
-  Unlocker unlocker() { return {lock, calls}; }
+  ScopedUnlock scoped_unlock() { return {lock, calls}; }
 };
 
-TEST(Unlocker, LetsGoOfTheLockWhereMuchIsCopiedAndTakesItAgain) {
-  for (const std::size_t length : {Unlocker::kMuch - kMessageHeaderBytes - 1, Unlocker::kMuch}) {
+TEST(ScopedUnlock, LetsGoOfTheLockWhereMuchIsCopiedAndTakesItAgain) {
+  for (const std::size_t length : {ScopedUnlock::kMuch - kMessageHeaderBytes - 1, ScopedUnlock::kMuch}) {
     Unlocking self;
     const std::vector<std::byte> bytes(length);
     Operation send;
@@ -178,15 +178,15 @@ TEST(Unlocker, LetsGoOfTheLockWhereMuchIsCopiedAndTakesItAgain) {
     send.length = length;
     DataSender sender(self.link);
     sender.post(send);
-    EXPECT_EQ(sender.step(self.unlocker()).kind, Kind::kIdle);
+    EXPECT_EQ(sender.step(self.scoped_unlock()).kind, Kind::kIdle);
     EXPECT_TRUE(send.done && self.lock.owns_lock());
-    EXPECT_EQ(self.link.free, length < Unlocker::kMuch ? 0 : 1);
+    EXPECT_EQ(self.link.free, length < ScopedUnlock::kMuch ? 0 : 1);
     EXPECT_EQ(self.link.free + self.link.held, 1);
     self.calls.await_none(self.lock);  // returns at once
   }
 }
 
-TEST(Unlocker, WhoMeanwhileClearedASenderFindsItSo) {
+TEST(ScopedUnlock, WhoMeanwhileClearedASenderFindsItSo) {
   Unlocking self;
   const std::vector<std::byte> bytes(kLong);
   Operation send;
@@ -195,12 +195,12 @@ TEST(Unlocker, WhoMeanwhileClearedASenderFindsItSo) {
   DataSender sender(self.link);
   sender.post(send);
   self.link.meanwhile = [&] { sender.clear(); };
-  EXPECT_EQ(sender.step(self.unlocker()).kind, Kind::kIdle);
+  EXPECT_EQ(sender.step(self.scoped_unlock()).kind, Kind::kIdle);
   EXPECT_EQ(self.link.free, 1);
   EXPECT_TRUE(!send.done && sender.empty());
 }
 
-TEST(Unlocker, WhoMeanwhileClearedAReceiverFindsItSo) {
+TEST(ScopedUnlock, WhoMeanwhileClearedAReceiverFindsItSo) {
   Unlocking self;
   const MessageHeaderBytes header = encode_message_header({1, kLong});
   self.link.played.assign(header.begin(), header.end());
@@ -208,18 +208,18 @@ TEST(Unlocker, WhoMeanwhileClearedAReceiverFindsItSo) {
   Receive receive(1, kLong);
   (void)receiver.post(receive.operation);
   self.link.meanwhile = [&] { receiver.clear(); };
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(receiver.step(self.unlocker()).kind, Kind::kIdle);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(receiver.step(self.scoped_unlock()).kind, Kind::kIdle);
   EXPECT_EQ(self.link.free, 1);
   EXPECT_FALSE(receive.operation.done);
 }
 
 // It may be claimed at any time, and its memory with it.
-TEST(Unlocker, AnEarlyMessageIsReceivedUnderTheLock) {
+TEST(ScopedUnlock, AnEarlyMessageIsReceivedUnderTheLock) {
   Unlocking self;
   const MessageHeaderBytes header = encode_message_header({1, kLong});
   self.link.played.assign(header.begin(), header.end());
   DataReceiver receiver(1, self.link, self.blocks, std::chrono::milliseconds(0));
-  for (int i = 0; i < 2; ++i) EXPECT_NE(receiver.step(self.unlocker()).kind, Kind::kFailed);
+  for (int i = 0; i < 2; ++i) EXPECT_NE(receiver.step(self.scoped_unlock()).kind, Kind::kFailed);
   EXPECT_GT(self.link.held, 0);
   EXPECT_EQ(self.link.free, 0);
 }

@@ -76,8 +76,8 @@ struct Peer {
 
   bool wants_receive() const noexcept { return !receive_ended && !receive_paused; }
   bool wants_send() const noexcept { return !send_ended && !sender.empty(); }
-  Unlocker unlocker(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) const noexcept {
-    return stands_alone ? Unlocker(lock, calls) : Unlocker();
+  ScopedUnlock scoped_unlock(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) const noexcept {
+    return stands_alone ? ScopedUnlock(lock, calls) : ScopedUnlock();
   }
   Traffic traffic() const noexcept {
     const Traffic news = control.traffic();

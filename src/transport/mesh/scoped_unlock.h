@@ -25,13 +25,13 @@ class CallsInKernel {
   std::condition_variable none_;
 };
 
-class Unlocker {
+class ScopedUnlock {
  public:
   // Copying less takes about as long as letting go of the lock and taking it again.
   static constexpr std::size_t kMuch = std::size_t{32} << 10;
 
-  Unlocker() = default;  // keeps it
-  Unlocker(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) noexcept
+  ScopedUnlock() = default;  // keeps it
+  ScopedUnlock(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) noexcept
       : lock_(&lock), calls_(&calls) {}
 
   // `call` moves at most so many bytes.

@@ -144,7 +144,7 @@ void Streams::serve_peer(Lock& lock, Peer& peer, std::span<const pollfd> entries
 void Streams::send(Lock& lock, Peer& peer) {
   if (peer.sending) return;  // and goes on with what others post
   peer.sending = true;
-  const StreamStep step = peer.sender.step(peer.unlocker(lock, calls_in_kernel_));
+  const StreamStep step = peer.sender.step(peer.scoped_unlock(lock, calls_in_kernel_));
   peer.sending = false;
   poll_again(peer);
   driver_.tell();
@@ -160,7 +160,7 @@ void Streams::send(Lock& lock, Peer& peer) {
 void Streams::receive(Lock& lock, Peer& peer) {
   if (peer.receiving) return;
   peer.receiving = true;
-  StreamStep step = peer.receiver.step(peer.unlocker(lock, calls_in_kernel_));
+  StreamStep step = peer.receiver.step(peer.scoped_unlock(lock, calls_in_kernel_));
   peer.receiving = false;
   poll_again(peer);
   driver_.tell();

@@ -1,7 +1,7 @@
 // Moves what goes over the two streams to each peer, as far as they take it: what a driver drives.
 //
 // Thread rule: every member is called under the mesh's lock. It is let go only while the kernel copies much
-// (Unlocker).
+// (ScopedUnlock).
 #pragma once
 
 #include <cstddef>

@@ -58,8 +58,9 @@ Outcome<void> read_values(ArrayReader& array, const std::string& name, std::uint
     if (fits < now) {
       char value[32];
       std::snprintf(value, sizeof value, "%.17g", block[fits]);
-      return failed(name + ": element " + std::to_string(first + done + fits) + " is " + value +
-                    ", which is no float32; round them all in Python with array.astype('float32')");
+      return failed(
+          name + ": element " + std::to_string(first + done + fits) + " is " + value +
+          ", which is not exactly a float32; round them all in Python with array.astype('float32')");
     }
     done += now;
   }

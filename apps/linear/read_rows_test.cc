@@ -91,7 +91,7 @@ TEST_F(ReadRows, ErrorsNameFileLineAndColumnInEveryRange) {
   for (const int world : {1, 3}) {
     const auto values = values_of_all({file}, world);
     ASSERT_FALSE(values);
-    EXPECT_EQ(values.error().message, file + ":1001:5: value \"x\" is no number");
+    EXPECT_EQ(values.error().message, file + ":1001:5: value \"x\" is not a number");
   }
 }
 

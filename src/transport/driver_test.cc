@@ -1,4 +1,4 @@
-// Who moves the bytes: threads that wait, or the I/O thread while none does; and several threads at once.
+// Which thread moves the bytes: waiting threads, or the I/O thread if none waits; and several at once.
 #include <thread>
 
 #include "transport/mesh_testing.h"
@@ -98,7 +98,7 @@ TEST_P(Driver, HearsOfAWake) {
   EXPECT_LT(Clock::now() - start, 25s);
 }
 
-// A message that nobody expected, and that is too long for the stream's own patience to end at once.
+// An unexpected message that is so long that it first waits in its stream for a receive.
 TEST_P(Driver, ALongMessageIsTakenWithoutAReceive) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   const auto bytes = pattern(std::size_t{20} << 20, 3);
@@ -106,7 +106,7 @@ TEST_P(Driver, ALongMessageIsTakenWithoutAReceive) {
   expect_message(*ranks[0], 1, 3, bytes.size());
 }
 
-// Who waits looks at what is there before he calls it late: nobody else need have looked since it came.
+// A waiter reads what has arrived before it calls a message late: no other thread may have read it.
 TEST(WhatIsThere, IsNotLate) {
   Ranks ranks = connect_ranks(MeshKind::kInproc, 2);
   const auto bytes = pattern(100, 1);

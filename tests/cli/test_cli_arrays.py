@@ -63,7 +63,7 @@ def test_a_float64_that_is_no_float32_is_named(tmp_path: Path, value: float) -> 
     values = np.zeros((300, 300))
     values[250, 1] = value
     np.save(tmp_path / "in.npy", values)
-    words = ["in.npy", "element 75001", repr(value)[:4], "no float32", ".astype('float32')"]
+    words = ["in.npy", "element 75001", repr(value)[:4], "exactly a float32", ".astype('float32')"]
     assert_refused(FAILURE, words, "encode", "fp32", tmp_path / "in.npy", tmp_path / "out.dw")
 
 
@@ -157,7 +157,7 @@ def test_archives_that_are_refused(tmp_path: Path) -> None:
 
     np.savez(source, good=gradient((300,)), bad=np.arange(300))
     refused("bad.npy", "int64", ".astype('float32')")
-    refused("good.npy", "no .dw file", command=("decode",))
+    refused("good.npy", "is not a .dw file", command=("decode",))
     data = source.read_bytes()
     source.write_bytes(data[: len(data) // 2])
     refused("zip", "copy the file again")
@@ -167,7 +167,7 @@ def test_archives_that_are_refused(tmp_path: Path) -> None:
     refused("zip", "CRC")
     with zipfile.ZipFile(source, "w") as archive:
         archive.writestr("readme.txt", "hello")
-    refused("readme.txt", "no .npy")
+    refused("readme.txt", "neither a .npy")
     with zipfile.ZipFile(source, "w") as archive:
         pass
     refused("zip archive")

@@ -139,7 +139,7 @@ def f4(shape: str) -> str:
     "data,words",
     [
         (b"PK\x03\x04 an .npz", ["zip archive", "copy the file again"]),
-        (b"no magic", ["no .npy file"]),
+        (b"no magic", ["is not a .npy file"]),
         (npy(f4("(1,)"), version=4), ["version 4"]),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", ["4,294,967,295"]),
         (npy(""), ["dictionary"]),
@@ -264,7 +264,7 @@ def test_trailing_bytes_are_detected(tmp_path: Path, good: bytes) -> None:
 
 
 def test_another_file_type(tmp_path: Path) -> None:
-    assert_decode_refused(tmp_path, b"\x93NUMPY" + bytes(1000), ["no .dw file"])
+    assert_decode_refused(tmp_path, b"\x93NUMPY" + bytes(1000), ["is not a .dw file"])
 
 
 def test_newer_formats(tmp_path: Path, good: bytes) -> None:

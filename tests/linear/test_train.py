@@ -218,7 +218,7 @@ def test_one_worker_takes_its_gradient_as_it_is(codec: str, data: Path) -> None:
         ("1 1:1\n1 2:1\n", "all rows have one label"),
         ("1 1:1\n2 2:1\n", "takes labels 0 and 1, or -1 and 1"),
         ("1 1:1\n0 2:1\n-1 2:1\n", "takes labels 0 and 1, or -1 and 1"),
-        ("1 1:1\n0 2:x\n", 'bad:2:5: value "x" is no number'),
+        ("1 1:1\n0 2:x\n", 'bad:2:5: value "x" is not a number'),
         ("1 3:1 2:1\n", "bad:1:7: index 2 is below the one before"),
     ],
 )
@@ -315,5 +315,5 @@ def test_predict_says_what_the_model_has_not_seen(data: Path, tmp_path: Path) ->
 def test_predict_refuses_what_is_no_model(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.npz"
     np.savez(other, x=np.ones(3))
-    assert_refused(FAILURE, ["is no model"], "predict", "--model", other, "--data", data)
+    assert_refused(FAILURE, ["is not a model"], "predict", "--model", other, "--data", data)
     assert_refused(FAILURE, [str(data)], "predict", "--model", data, "--data", data)

@@ -219,9 +219,9 @@ def test_a_second_rank_0_is_told(data: Path, token: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rendezvous", "HERE"], "is no HOST:PORT"),
+        (["--rendezvous", "HERE"], "is not HOST:PORT"),
         (["--rendezvous", "::1:80"], "[fd00::1]:29600"),
-        (["--rendezvous", "a:0"], "is no HOST:PORT"),
+        (["--rendezvous", "a:0"], "is not HOST:PORT"),
         (["--rendezvous", "a:80", "--rank", "2"], "--rank 2 is not in a world of 2"),
         (["--rendezvous", "a:80", "--rank", "-1"], "--rank -1 is not in a world of 2"),
         (["--rendezvous", "a:80", "--ports", "9-8"], "--ports"),

@@ -143,9 +143,9 @@ TEST(TraceReader, StaysInTheFolder) {
 TEST(TraceReader, RefusesWhatIsNoTrace) {
   const TraceFolder folder;
   expect_fault(folder, {folder.path(), "no trace.json"});
-  EXPECT_NE(open_trace("/no/such").error().message.find("/no/such: is no folder"), std::string::npos);
+  EXPECT_NE(open_trace("/no/such").error().message.find("/no/such: is not a folder"), std::string::npos);
   folder.write("trace.json", "");
-  expect_fault(folder, {"trace.json", "no JSON"});
+  expect_fault(folder, {"trace.json", "is not JSON"});
 }
 
 TEST(TraceFacts, CountWhatIsThere) {

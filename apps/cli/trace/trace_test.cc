@@ -63,11 +63,11 @@ TEST_P(TraceFaults, AreRefusedByField) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, TraceFaults,
     ::testing::Values(
-        Fault{"{\n", "[", "no JSON"}, Fault{"\"format\": 1", "\"format\": 2", "format is 2"},
+        Fault{"{\n", "[", "is not JSON"}, Fault{"\"format\": 1", "\"format\": 2", "format is 2"},
         Fault{"\"format\": 1", "\"format\": \"1\"", "format must"},
         Fault{"\"format\": 1,", "", "format must"}, Fault{"\"toy\"", "7", "model must be a text"},
         Fault{"\"SGD, lr=1\"", "[]", "optimizer must be a text"},
-        Fault{"\"python toy.py\"", "\"\xff\"", "no JSON"},
+        Fault{"\"python toy.py\"", "\"\xff\"", "is not JSON"},
         Fault{"\"tensors\": [\n", "\"tenors\": [\n", "tensors must be a list"},
         Fault{"\"w\"", "\"\"", "tensors[0].name"}, Fault{"\"w\"", "\"s\"", "tensors[1].name \"s\""},
         Fault{"\"name\": \"s\", ", "", "tensors[1].name"},

@@ -68,7 +68,7 @@ std::string text_in(const std::vector<std::byte>& npy) {
 }
 
 tl::unexpected<cli::Failure> no_model(const std::string& path) {
-  return cli::failed(cli::input_name(path) + ": is no model of 'deltawire train linear'; train it again");
+  return cli::failed(cli::input_name(path) + ": is not a model of 'deltawire train linear'; train it again");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ cli::Outcome<PortRange> parse_ports(const std::string& text) {
   const auto first = port_in(std::string_view(text).substr(0, dash));
   const auto last = dash == std::string::npos ? first : port_in(std::string_view(text).substr(dash + 1));
   if (!first || !last || *last < *first) {
-    return cli::misused("--ports: \"" + text + "\" is no range of ports, as in 7172-7199");
+    return cli::misused("--ports: \"" + text + "\" is not a range of ports, as in 7172-7199");
   }
   return PortRange{*first, *last};
 }

@@ -34,7 +34,7 @@ class PacketLink final : public Link {
   int send_fd() const noexcept override { return port_->writable_fd(peer_, lane_); }
   IoResult send(std::span<const iovec> pieces) noexcept override { return port_->send(peer_, lane_, pieces); }
   IoResult recv(MutBytes into) noexcept override { return port_->recv(peer_, lane_, into); }
-  // The port delivers what is on its way before it ends.
+  // The port delivers what is in flight before it ends.
   bool delivered() noexcept override { return true; }
 
  private:
@@ -88,7 +88,7 @@ PacketPort::~PacketPort() {
     drained = all_peers([](const PacketPeer& peer) { return peer.drained(); });
   }
   if (fabric_->stop(leave_by, drained)) return;
-  // A frozen peer holds half a packet, and the library will touch the memory for as long: it's given up.
+  // A frozen peer holds half a packet, and until it goes on the library may touch the memory: leak it.
   [[maybe_unused]] const Fabric* fabric = fabric_.release();
   for (auto& peer : peers_) {
     if (!peer) continue;
@@ -139,7 +139,7 @@ Status PacketPort::check_handshake(int rank, const std::string& settings, std::u
     return fail(ErrorCode::kMismatch,
                 "rank " + std::to_string(rank) +
                     " sent a handshake for another world size or version; start all ranks " +
-                    "with the same world size, and install the same deltawire everywhere",
+                    "with the same world size, and install the same version of deltawire everywhere",
                 rank);
   }
   const Bytes text = payload.subspan(kHandshakeFixedBytes);

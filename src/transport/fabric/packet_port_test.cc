@@ -1,4 +1,4 @@
-// What a PacketPort makes of peers that keep to the rules, and of those that don't.
+// PacketPort with peers that follow the protocol, and with peers that don't.
 #include "transport/fabric/packet_port.h"
 
 #include <cstring>
@@ -24,7 +24,7 @@ class Port : public ::testing::Test {
     port_ = std::move(*opened);
   }
   ~Port() override {
-    // So that its end need not wait for answers that don't come.
+    // So that the port's end need not wait for answers that never come.
     switchboard_->put(0, {1, {}});
   }
 

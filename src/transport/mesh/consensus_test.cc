@@ -1,4 +1,4 @@
-// Votes and the mesh's failure, by themselves: what is said to the others, and which waits end.
+// Unit tests of Consensus, votes and the mesh's failure: what is sent to the others, and which waits end.
 #include <algorithm>
 #include <new>
 #include <thread>
@@ -214,7 +214,7 @@ TEST(AgreementProtocol, SendsWhatItSaysBehindTheNewsAndGivesTime) {
   EXPECT_EQ(protocol.state().outcome(), Agreement::Outcome::kReverted);
 }
 
-// What throws in the middle has changed nothing, and nothing is said.
+// A change that throws midway changes nothing, and nothing is sent.
 TEST(AgreementProtocol, DoesNothingByHalf) {
   MemoryLinks links(0, 2);
   Peers peers(0, links.take());

@@ -1,4 +1,4 @@
-// News from other ranks by themselves: each is heeded, in order, and so is its end.
+// Unit tests of ControlReader: each message is handled, in order, and so is the stream's end.
 #include "transport/mesh/control_reader.h"
 
 #include <array>

@@ -1,5 +1,4 @@
-// Data streams by themselves, from hostile peers too: headers, messages, and the operations that they are
-// for.
+// Unit tests of data streams, including hostile peers: headers, messages, and their operations.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -141,7 +140,7 @@ TEST(UnexpectedMessages, HoldsSoManyMessagesAndNotOneMore) {
   EXPECT_TRUE(store.has_room(0));
 }
 
-// What is kept from one message to the next has its bound; what is beyond it goes back.
+// Memory that is kept between messages is bounded; the rest is freed.
 TEST(UnexpectedMessages, KeepsSoMuchMemoryAndNoMore) {
   UnexpectedBlocks blocks;
   UnexpectedMessages store(blocks);

@@ -1,4 +1,4 @@
-// Who drives, by itself: threads that wait and the I/O thread, and the handover between them.
+// Unit tests of Driver: threads that wait, the I/O thread, and the handover between them.
 #include <thread>
 
 #include "transport/mesh/driver.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Nothing to do: it counts who was there to do it.
+// Work that does nothing but count which thread did it.
 class CountedWork final : public Driver::Work {
  public:
   Deadline prepare(std::span<pollfd> entries) noexcept override {

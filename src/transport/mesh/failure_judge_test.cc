@@ -1,4 +1,4 @@
-// Judgement by itself, with a clock of the test's own: who is to blame for a wait that is too long.
+// Unit tests of FailureJudge, with simulated time: which rank is to blame for a wait that is too long.
 #include "transport/mesh/failure_judge.h"
 
 #include <array>
@@ -15,7 +15,7 @@ constexpr Deadline kStart{1h};
 // Rank 0 of three waits for rank 1, from kStart on, for ten seconds.
 class Judged : public ::testing::Test, protected MeshParts {
  protected:
-  // What it says when this much time has passed.
+  // The error after this much time.
   Error time_out_after(Clock::duration time) {
     judge.time_out(wait_, kStart + time);
     EXPECT_TRUE(consensus.failed());
@@ -149,7 +149,7 @@ TEST_F(Judged, AWaitForOneThatHasLeftIsHopeless) {
   EXPECT_TRUE(says(consensus.failure(), "rank 1 left in good order while rank 0 still waits for it"));
 }
 
-// Of several the first counts; but nobody waits for the deadline where an optional rank has left.
+// Among several operations the first counts; but an optional rank that has left ends the wait at once.
 TEST_F(Judged, AnOptionalRankThatHasLeftIsHopelessWhereverItStands) {
   Operation& other = post(2);
   const std::array handles{Handle{receive_.handle}, Handle{other.handle}};
@@ -188,7 +188,7 @@ TEST_F(Judged, AnOptionalRankIsAskedBeforeItDeparts) {
   EXPECT_TRUE(receive_.failed);
 }
 
-// All silent ones depart at once, and those that answer stay.
+// All silent optional ranks depart together, and those that answer stay.
 TEST_F(Judged, WithTheRankThatIsBlamedDepartAllThatAnswerNothing) {
   MeshParts rank(0, 5);
   rank.membership.set_optional(std::array{1, 2, 3});
@@ -208,7 +208,7 @@ TEST_F(Judged, WithTheRankThatIsBlamedDepartAllThatAnswerNothing) {
   listed.waiter.others = {};
 }
 
-// It decides nothing: it waits on, but not for ever.
+// It decides nothing: it continues to wait, but not forever.
 TEST_F(Judged, AnOptionalRankWaitsForOthersToDecide) {
   MeshParts rank(2, 3);
   rank.membership.set_optional(std::array{1, 2});

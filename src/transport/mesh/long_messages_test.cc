@@ -81,8 +81,8 @@ TEST(Patience, EndsAndBeginsAnewWithTheNextReceive) {
   }
 }
 
-// Neither where it costs more than it saves, nor where what somebody waits for may come behind.
-TEST(Patience, IsForLongMessagesThatStandInNobodysWay) {
+// Not where waiting costs more than it saves, nor where an awaited message may be behind.
+TEST(Patience, IsForLongMessagesThatBlockNoOther) {
   PlaybackLink link;
   UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, kForEver);
@@ -98,7 +98,7 @@ TEST(Patience, IsForLongMessagesThatStandInNobodysWay) {
   EXPECT_TRUE(behind.is_whole(std::byte{3}));
 }
 
-// Where reading may be the line itself, who reads late loses time for good.
+// On other links the bytes may only move when they are read, so reading late costs time.
 TEST(Patience, IsForStreamsThatTheKernelReceives) {
   class KernelsLink final : public PlaybackLink {
     bool stands_alone() const noexcept override { return true; }
@@ -115,7 +115,7 @@ TEST(Patience, IsForStreamsThatTheKernelReceives) {
   EXPECT_EQ(step_while_it_moves(hasty.receiver).kind, Kind::kIdle);
 }
 
-// A link that looks, from another thread, whether the lock is free, and then may do as that thread would.
+// A link that checks, from another thread, whether the lock is free, and may then act as that thread.
 class ProbingLink final : public Link {
  public:
   explicit ProbingLink(std::mutex& mutex) : mutex_(&mutex) {}
@@ -169,7 +169,7 @@ struct Unlocking {
   ScopedUnlock scoped_unlock() { return {lock, calls}; }
 };
 
-TEST(ScopedUnlock, LetsGoOfTheLockWhereMuchIsCopiedAndTakesItAgain) {
+TEST(ScopedUnlock, ReleasesTheLockForLongCopiesAndTakesItAgain) {
   for (const std::size_t length : {ScopedUnlock::kMuch - kMessageHeaderBytes - 1, ScopedUnlock::kMuch}) {
     Unlocking self;
     const std::vector<std::byte> bytes(length);
@@ -186,7 +186,7 @@ TEST(ScopedUnlock, LetsGoOfTheLockWhereMuchIsCopiedAndTakesItAgain) {
   }
 }
 
-TEST(ScopedUnlock, WhoMeanwhileClearedASenderFindsItSo) {
+TEST(ScopedUnlock, ASenderThatWasClearedMeanwhileStaysCleared) {
   Unlocking self;
   const std::vector<std::byte> bytes(kLong);
   Operation send;
@@ -200,7 +200,7 @@ TEST(ScopedUnlock, WhoMeanwhileClearedASenderFindsItSo) {
   EXPECT_TRUE(!send.done && sender.empty());
 }
 
-TEST(ScopedUnlock, WhoMeanwhileClearedAReceiverFindsItSo) {
+TEST(ScopedUnlock, AReceiverThatWasClearedMeanwhileStaysCleared) {
   Unlocking self;
   const MessageHeaderBytes header = encode_message_header({1, kLong});
   self.link.played.assign(header.begin(), header.end());
@@ -213,8 +213,8 @@ TEST(ScopedUnlock, WhoMeanwhileClearedAReceiverFindsItSo) {
   EXPECT_FALSE(receive.operation.done);
 }
 
-// It may be claimed at any time, and its memory with it.
-TEST(ScopedUnlock, AnEarlyMessageIsReceivedUnderTheLock) {
+// Another thread may claim it at any time, with its memory.
+TEST(ScopedUnlock, AnUnexpectedMessageIsReceivedUnderTheLock) {
   Unlocking self;
   const MessageHeaderBytes header = encode_message_header({1, kLong});
   self.link.played.assign(header.begin(), header.end());
@@ -224,8 +224,8 @@ TEST(ScopedUnlock, AnEarlyMessageIsReceivedUnderTheLock) {
   EXPECT_EQ(self.link.free, 0);
 }
 
-// What is left of a step's share is not sent by a call of its own.
-TEST(DataSender, AStepEndsWhereLittleOfItsShareIsLeft) {
+// A small rest of a step's budget is not worth another call.
+TEST(DataSender, AStepEndsWhenLittleOfItsBudgetIsLeft) {
   PlaybackLink link;
   link.at_once = kStepBytes - 200;
   const std::vector<std::byte> bytes(2 * kStepBytes);

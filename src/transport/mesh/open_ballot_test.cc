@@ -1,4 +1,4 @@
-// A ballot by itself: votes, in which order ever, and what they say.
+// Unit tests of OpenBallot: votes, in any order, and what they say.
 #include "transport/mesh/open_ballot.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Steps by themselves: what a rank says of its own, and what it makes of others'.
+// Unit tests of StepSequence: what a rank announces about its steps, and how it compares those of others.
 #include "transport/mesh/mesh_parts_testing.h"
 
 namespace deltawire::test::step_sequence_test {
@@ -36,8 +36,9 @@ TEST_F(Steps, ThatBeginElsewhereAreAMismatch) {
   ASSERT_TRUE(mismatch);
   EXPECT_EQ(mismatch->code, ErrorCode::kMismatch);
   EXPECT_EQ(mismatch->suspect, 2);
-  EXPECT_EQ(mismatch->message,
-            "rank 2 goes on at step 9, rank 0 at step 7; load the same checkpoint on every rank, or on none");
+  EXPECT_EQ(
+      mismatch->message,
+      "rank 2 continues at step 9, rank 0 at step 7; load the same checkpoint on every rank, or on none");
 }
 
 TEST_F(Steps, OfAnotherThatArrivedFirstAreComparedWhenThisOneDoes) {

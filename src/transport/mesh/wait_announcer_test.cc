@@ -1,4 +1,4 @@
-// Announcements by themselves: what a rank says of its waits, and what it makes of others'.
+// Unit tests of WaitAnnouncer: what a rank announces about its waits, and how it handles announcements.
 #include "transport/mesh/mesh_parts_testing.h"
 
 namespace deltawire::test::wait_announcer_test {

@@ -1,4 +1,4 @@
-// A wait by itself: the thread that waits is the only one.
+// Unit tests of WaitLoop: the waiting thread is the only one.
 #include "transport/mesh/wait_loop.h"
 
 #include <array>

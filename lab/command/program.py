@@ -1,4 +1,4 @@
-"""A command-line program: how it reads its arguments, and how it ends."""
+"""Command-line programs: arguments, exit status, and long measurements that keep their results."""
 
 import argparse
 import json

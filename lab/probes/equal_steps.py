@@ -32,7 +32,7 @@ from lab.ranks.rank import Line, Place, process_group
 
 _METHODS = (PLAIN, "3lc:s=1.75", "ring(gcomp)", "gather(sbc:p=1%)", "powersgd:rank=4", "int8")
 _SIZE = "large"  # the only size with held-out data
-_GROUP_SECONDS = 1800.0  # rank 0 alone evaluates meanwhile
+_GROUP_SECONDS = 1800.0  # the others wait while rank 0 evaluates
 _OPTIMIZERS = {"lstm": "adam", "transformer": "adam"}  # others: sgd
 
 

@@ -50,7 +50,7 @@ def tiny(image_folder: Path, out: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--ranks", "1"], "nobody to exchange with"),
+        (["--ranks", "1"], "one rank has no other to exchange with"),
         (["--methods", "4lc"], "Known methods: plain, fp32, bf16, gcomp, 3lc:s=1.00"),
         (["--methods", "fp32", "fp32"], "given twice"),
         (["--methods", "3lc:s=9"], "method '3lc:s=9': "),

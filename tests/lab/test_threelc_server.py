@@ -40,8 +40,8 @@ def test_servers_and_workers_over_a_link(namespaces, tmp_path: Path, capfd):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--clusters", "4"], "'4' is no cluster"),
-        (["--clusters", "1:1"], "'1:1' is no cluster"),
+        (["--clusters", "4"], "'4' is not a cluster"),
+        (["--clusters", "1:1"], "'1:1' is not a cluster"),
         (["--links", "none"], "a rate is needed"),
         (["--specs", "nonsense"], "nonsense"),
         (["--slowness", "1"], "--slowness at least 2"),

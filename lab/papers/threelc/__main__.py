@@ -5,11 +5,11 @@
 
 Every rank is a process in a network namespace of its own, behind a link of the given rate in both
 directions (`tbf`; needs root). A row is one way to exchange: the parameter server with a codec in
-both directions, or `direct`, in which the workers alone exchange. "push" and "pull" are the first
-worker's messages of a step; "server" is the busiest server's interface, headers included; of
+both directions, or `direct` between the workers, without servers. "push" and "pull" are the first
+worker's messages per step; "server" is the busiest server's interface, headers included; for
 `direct` it is the first worker's interface. "encodes" counts the changes that all servers compress
-in a step, for all workers together. The first cluster also shows what overlap does, and a slow
-worker.
+in a step, for all workers together. The first cluster also shows the effect of overlap, and of a
+slow worker.
 """
 
 import argparse
@@ -33,7 +33,9 @@ _SPECS = ("fp32", "int8", "3lc:s=1.00", "3lc:s=1.75")
 def _cluster(text: str) -> Cluster:
     workers, _, servers = text.partition(":")
     if not (workers.isdecimal() and servers.isdecimal() and int(workers) > 1 and int(servers) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is no cluster; write workers:servers, e.g. 4:1")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a cluster; write workers:servers, e.g. 4:1"
+        )
     return Cluster(int(workers), int(servers))
 
 
@@ -78,7 +80,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def rows_of(cluster: Cluster, given: argparse.Namespace) -> list[Row]:
-    """A cluster's rows, those of one link together. The first cluster has the special ones, too."""
+    """A cluster's rows, grouped by link. The first cluster also has the special ones."""
     rows = rows_over(given.links, given.specs)
     if cluster is given.clusters[0]:
         rows += special_rows(given.links, given.specs[-1], given.slowness)

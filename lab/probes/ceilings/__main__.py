@@ -12,7 +12,7 @@ measurement, without the optimizer. Bytes are what a rank's interface sent in a 
 included.
 
 Methods: "barrier" is compute and an all-reduce of one value, so that a step waits for the slowest
-rank, as with any exchange; "plain-again" is plain DDP once more, to see what chance does;
+rank, as with any exchange; "plain-again" is plain DDP once more, to show random variation;
 "torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one bucket for all
 gradients: with several it hangs on Gloo); any spec of deltawire's.
 """

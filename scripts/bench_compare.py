@@ -20,7 +20,7 @@ def rows_of(path: Path) -> dict[str, dict]:
     try:
         results = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]
     except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"{path} is no file of results ({error}): make one with --benchmark_out={path}")
+        sys.exit(f"{path} is not a file of results ({error}): make one with --benchmark_out={path}")
     return {row["name"].split("/iterations:")[0]: row for row in results if "xC" in row}
 
 

@@ -226,7 +226,7 @@ def main(arguments: list[str]) -> int:
     status = 0
     for folder in given.folder:
         if not folder.is_dir():
-            parser.error(f"{folder} is no folder")
+            parser.error(f"{folder} is not a folder")
         path = folder.resolve()
         root = next((above for above in path.parents if (above / ".git").exists()), path.parent)
         drawing = draw(path, root, given.tests)

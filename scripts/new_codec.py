@@ -48,7 +48,7 @@ def make(root: Path, name: str) -> list[Path]:
     if not ids:
         raise Refused(f"no codecs in {folder.parent}: --root names the tree")
     if not re.fullmatch(r"[a-z][a-z0-9]*", name) or name in TAKEN:
-        raise Refused(f"{name!r}: a name has small letters and digits, and is no word of C++")
+        raise Refused(f"{name!r}: a name has small letters and digits, and is not a keyword of C++")
     if folder.exists():
         raise Refused(f"{name!r} is there already: {folder}")
     changes, rows = (path.read_text(encoding="utf-8") for path in (changelog, registry))

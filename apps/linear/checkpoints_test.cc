@@ -155,7 +155,7 @@ TEST_F(CheckpointsOf, ATrainingResumesBitForBitFromAnyStep) {
   }
 }
 
-TEST_F(CheckpointsOf, TheLastTwoAreKeptAndWhatWasKilledIsSwept) {
+TEST_F(CheckpointsOf, TheLastTwoAreKeptAndUnfinishedOnesAreRemoved) {
   train_whole();
   EXPECT_EQ(files(), 2U);
   EXPECT_TRUE(fs::exists(path(kEpochs * kBatches)));

@@ -37,11 +37,11 @@ TEST(Launcher, MpirunWithinAJobOfSlurmIsTheNearerOne) {
   EXPECT_EQ(launched->rank, 5);
 }
 
-TEST(Launcher, ABatchScriptIsNoTask) {
+TEST(Launcher, ABatchScriptIsNotATask) {
   EXPECT_FALSE(found_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}).has_value());
 }
 
-TEST(Launcher, WhatIsNoRankIsNone) {
+TEST(Launcher, InvalidRanksAreIgnored) {
   for (const char* rank : {"", "x", "3x", "-1", "8", "99999999999"}) {
     EXPECT_FALSE(found_in({{"PMI_RANK", rank}, {"PMI_SIZE", "8"}}).has_value()) << rank;
   }

@@ -81,7 +81,7 @@ TEST(ParseRows, CommentsMayFollowAWordWithoutABlank) {
   EXPECT_EQ(parsed.sink.training.values, (std::vector<float>{2, 2, 4.5F}));
 }
 
-TEST(ParseRows, AByteOrderMarkInFrontIsNoText) {
+TEST(ParseRows, AByteOrderMarkInFrontIsSkipped) {
   const Parsed parsed = parse("\xEF\xBB\xBF-1 1:2\n1 x\n");
   ASSERT_FALSE(parsed.status);
   EXPECT_EQ(parsed.status.error().message.substr(0, 4), "2:3:");

@@ -95,7 +95,7 @@ TEST_F(ReadRows, ErrorsNameFileLineAndColumnInEveryRange) {
   }
 }
 
-TEST_F(ReadRows, RefusesWhatIsNoData) {
+TEST_F(ReadRows, RefusesFilesThatAreNotData) {
   EXPECT_EQ(values_of_all({path("none")}, 1).error().message,
             path("none") + ": no such file; check the path");
   EXPECT_NE(values_of_all({folder_.path()}, 1).error().message.find("is a folder"), std::string::npos);

@@ -9,7 +9,7 @@ TEST(FormatVersion, TheOneThatIsReadPasses) {
   EXPECT_TRUE(check_format_version("frame", 1, 1).has_value());
 }
 
-TEST(FormatVersion, AnotherIsNamedBesideTheOneThatIsRead) {
+TEST(FormatVersion, AnErrorNamesTheVersionFoundAndTheSupportedOne) {
   const Status older = check_format_version("frame", 0, 1);
   ASSERT_FALSE(older.has_value());
   EXPECT_EQ(older.error().code, ErrorCode::kUnsupportedVersion);

@@ -84,7 +84,7 @@ TEST_P(Departures, ARequiredRankEndsAll) {
   }
 }
 
-TEST_P(Departures, WhomARequiredRankDropsDepartsEverywhereAndIsTold) {
+TEST_P(Departures, ARankDroppedByARequiredOneDepartsEverywhereAndIsTold) {
   Ranks ranks = connect(GetParam());
   ranks[0]->drop(3, {ErrorCode::kCorrupt, "its bytes make no sense", 3});
   expect_departed(ranks, {0, 1, 2}, 3, "its bytes make no sense");

@@ -42,7 +42,7 @@ TEST_P(Driver, BytesMoveWhenNobodyWaitsAnyMore) {
   }
 }
 
-TEST_P(Driver, ServesThoseThatWaitBesideItAndWhatTheyPost) {
+TEST_P(Driver, ServesOtherWaitersAndWhatTheyPost) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   std::vector<std::byte> last(10);
   const Handle longest = ranks[0]->post_recv(2, 99, last);

@@ -19,7 +19,7 @@ bool has(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;
 }
 
-TEST_P(Votes, AlikeMakeAStepCount) {
+TEST_P(Votes, EqualVotesMakeAStepCount) {
   Ranks ranks = connect_ranks(GetParam(), 4);
   run_ranks(4, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
@@ -35,7 +35,7 @@ TEST_P(Votes, AlikeMakeAStepCount) {
   });
 }
 
-TEST_P(Votes, UnlikeAreToldToEverybody) {
+TEST_P(Votes, DifferentVotesAreReportedToAllRanks) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
@@ -149,7 +149,7 @@ TEST_P(Votes, AJumpOfOneRankAloneIsNoticedAtOnce) {
   }
 }
 
-TEST_P(Votes, AJumpOfAllIsNone) {
+TEST_P(Votes, AJumpOfAllRanksIsAllowed) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];

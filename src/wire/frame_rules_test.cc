@@ -20,7 +20,7 @@ using testing::HandMade;
 
 constexpr unsigned kCrc = HandMade::kCrc;
 
-// Of small_frame: its header, two segments of 2 and 1 chunks, 9 bytes of payload.
+// The layout of small_frame: its header, two segments of 2 and 1 chunks, 9 bytes of payload.
 constexpr std::size_t kHeader = 28 + 6;
 constexpr std::size_t kHead = kHeader + (14 + 2 * 5) + (5 + 5);
 constexpr std::size_t kBytes = kHead + 9;

@@ -120,7 +120,7 @@ TEST(Measuring, GCompsCutsAreUnseenWhateverTheirError) {
   EXPECT_LT(measured("gcomp", input).bits_per_value, 16);
 }
 
-TEST(Measuring, WhatACodecRefusesIsSaid) {
+TEST(Measuring, ReportsWhatACodecRefuses) {
   InputTensor bad = tensor_of("weight", 1000);
   bad.values[7] = std::nanf("");
   const auto candidates = candidates_of({"3lc"});

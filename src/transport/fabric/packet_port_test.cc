@@ -79,7 +79,7 @@ TEST_F(Port, AWindowClosesAndOpensAgainByGrants) {
   EXPECT_FALSE(is_writable(Lane::kControl));
 }
 
-TEST_F(Port, UsedPacketsAreGrantedAnew) {
+TEST_F(Port, UsedPacketsAreGrantedAgain) {
   for (std::uint32_t i = 0; i < kWindow; ++i) send(Kind::kData, 100);
   std::size_t received = 0;
   EXPECT_EQ(receive_all(Lane::kData, received).kind, IoResult::Kind::kWouldBlock);

@@ -90,7 +90,7 @@ TEST(Agreement, ThreeRanksOneFreezesOneCrash) {
 }
 
 // Before or after somebody else said that it is absent.
-TEST(Agreement, WhoSaidFarewellWhereThisRankStandsIsNotAmongTheUnheard) {
+TEST(Agreement, RanksThatSaidFarewellAtThisStepAreNotAmongTheUnheard) {
   RankSet left(4);
   left.add(2);
   for (const bool farewell_first : {true, false}) {
@@ -110,7 +110,7 @@ TEST(Agreement, WhoSaidFarewellWhereThisRankStandsIsNotAmongTheUnheard) {
   EXPECT_TRUE(ahead.unheard().has(1)) << "it stands elsewhere";
 }
 
-TEST(Agreement, WhomAnotherHasGivenUpIsNotWaitedFor) {
+TEST(Agreement, RanksThatAnotherHasGivenUpAreNotWaitedFor) {
   RankSet frozen(3);
   frozen.add(0);  // as this rank may be, for the other
   frozen.add(2);

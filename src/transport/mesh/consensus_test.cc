@@ -42,7 +42,7 @@ class Agreed : public ::testing::Test {
   Waiter waiter_{.operation = &vote_, .deadline = kNever};
 };
 
-TEST_F(Agreed, AVoteThatAllCastAlikeCounts) {
+TEST_F(Agreed, AVoteThatAllCastCounts) {
   EXPECT_FALSE(consensus_.is_voting());
   cast();
   EXPECT_TRUE(consensus_.is_voting());
@@ -83,7 +83,7 @@ TEST_F(Agreed, AVoteOutOfTurnIsItsSendersFault) {
   EXPECT_EQ(consensus_.failure().suspect, 1);
 }
 
-TEST_F(Agreed, AFailureIsToldToAllAndTheFirstWins) {
+TEST_F(Agreed, AFailureReachesAllRanksAndTheFirstWins) {
   Operation message;
   peers_[2].sender.post(message);
   consensus_.fail({ErrorCode::kLimit, "too long", 2}, 0);
@@ -123,7 +123,7 @@ TEST_F(Agreed, AFailureNotifiesEveryWaiter) {
   EXPECT_LT(Clock::now() - began, 15s);
 }
 
-TEST_F(Agreed, AFailureWithoutMemoryIsToldLate) {
+TEST_F(Agreed, AFailureWithoutMemoryIsReportedLate) {
   consensus_.fail_without_text(ErrorCode::kNoMemory);
   EXPECT_TRUE(consensus_.failed() && consensus_.is_untold());
   EXPECT_EQ(links_.said_to(1), Said{});
@@ -180,7 +180,7 @@ TEST_F(Agreed, WhoIsGoneIsNotWaitedFor) {
   EXPECT_EQ(last_commit().unheard, std::vector{2});
 }
 
-TEST_F(Agreed, ARankThatLeavesEndsNothingButIsTold) {
+TEST_F(Agreed, ARankThatLeavesEndsNothingButIsReported) {
   const auto end = [this] {
     Consensus::Lock lock(mutex_);
     return consensus_.await_end(lock, 1ms);

@@ -128,7 +128,7 @@ TEST(DataReceiver, AHugeClaimAllocatesNothingMuch) {
   EXPECT_FALSE(store.has_room(UnexpectedMessages::kBytesMax + 1));
 }
 
-TEST(UnexpectedMessages, HoldsSoManyMessagesAndNotOneMore) {
+TEST(UnexpectedMessages, HoldsTheMaximumOfMessagesAndNotOneMore) {
   UnexpectedBlocks blocks;
   UnexpectedMessages store(blocks);
   for (std::size_t i = 0; i < UnexpectedMessages::kMessagesMax; ++i) {

@@ -96,7 +96,7 @@ TEST_F(DriverHandover, AWaiterDrivesAloneAndOneAtATime) {
   EXPECT_TRUE(io_thread_polls(lock));
 }
 
-TEST_F(DriverHandover, WhoDrivesIsToldOfTheEndOfItsOwnWaitAlone) {
+TEST_F(DriverHandover, TheDriverLearnsOfTheEndOfItsOwnWaitAlone) {
   bool ended = false;
   std::thread driving([&] {
     Driver::Lock lock(mutex_);
@@ -120,7 +120,7 @@ TEST_F(DriverHandover, WhoDrivesIsToldOfTheEndOfItsOwnWaitAlone) {
   EXPECT_TRUE(ended);
 }
 
-TEST_F(DriverHandover, AllAreToldWhateverTheyWaitFor) {
+TEST_F(DriverHandover, AllWaitersAreWokenWhateverTheyWaitFor) {
   std::thread driving([&] {
     Driver::Lock lock(mutex_);
     driver_.take_over(waiter_);

@@ -173,7 +173,7 @@ TEST_F(Engine, AnOperationThatFailsIsForgottenOnce) {
 
 // The voting thread drives. Another thread's wait passes its deadline, and that thread reads the missing
 // vote.
-TEST_F(Engine, TheDriverIsToldOfAVoteThatAnotherThreadHasRead) {
+TEST_F(Engine, TheDriverLearnsOfAVoteThatAnotherThreadHasRead) {
   std::atomic<bool> voted{false};
   std::atomic<bool> answered{false};
   links_.control->on_send = [&](std::span<const iovec> pieces) {
@@ -228,7 +228,7 @@ TEST_F(Engine, ARankThatWasFrozenBeforeItsVoteHearsTheOthersBeforeItCounts) {
 }
 
 // Bytes to the peer are lost, and bytes from it may be, too.
-TEST_F(Engine, APeerThatIsOutOfReachIsToldFromOneThatRunsOtherSteps) {
+TEST_F(Engine, APeerOutOfReachIsDistinguishedFromOneThatRunsOtherSteps) {
   for (const bool heard : {true, false}) {
     Alone links;
     std::atomic<std::size_t> sent{0};

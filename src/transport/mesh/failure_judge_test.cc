@@ -28,7 +28,7 @@ class Judged : public ::testing::Test, protected MeshParts {
   Waiter& wait_ = listed_.waiter;
 };
 
-TEST_F(Judged, WhoWaitsForNobodyIsToBlame) {
+TEST_F(Judged, ARankThatWaitsForNoOtherIsToBlame) {
   const Error error = time_out_after(10s);
   EXPECT_EQ(error.code, ErrorCode::kTimeout);
   EXPECT_EQ(error.suspect, 1);
@@ -60,7 +60,7 @@ TEST_F(Judged, SilenceIsSaidAndTheOthersDoNotWaitForIt) {
   EXPECT_EQ(links.said_to(2).back(), ControlMessage(Verdict{0, silent}));
 }
 
-TEST_F(Judged, WhoAnswersIsNotSilent) {
+TEST_F(Judged, ARankThatAnswersIsNotSilent) {
   announcer.ask(wait_, kStart + 5s);
   (void)links.said_to(2);
   hear(1, 6s);
@@ -87,7 +87,7 @@ TEST_F(Judged, AMachineThatAcknowledgesNothingIsOutOfReach) {
       << error.message;
 }
 
-TEST_F(Judged, WhatIsWaitedForIsNamed) {
+TEST_F(Judged, TheAwaitedMessageIsNamed) {
   receive_.kind = Operation::Kind::kSend;
   EXPECT_TRUE(says(time_out_after(10s), "for rank 1 to take a message; "));
 }
@@ -150,7 +150,7 @@ TEST_F(Judged, AWaitForOneThatHasLeftIsHopeless) {
 }
 
 // Among several operations the first counts; but an optional rank that has left ends the wait at once.
-TEST_F(Judged, AnOptionalRankThatHasLeftIsHopelessWhereverItStands) {
+TEST_F(Judged, AnOptionalRankThatHasLeftIsHopelessAtAnyStep) {
   Operation& other = post(2);
   const std::array handles{Handle{receive_.handle}, Handle{other.handle}};
   wait_.others = handles;

@@ -63,7 +63,7 @@ TEST(Patience, ALongMessageWaitsInItsStreamForItsReceive) {
   EXPECT_EQ(blocks.spare(), 0u) << "it never was an unexpected one";
 }
 
-TEST(Patience, EndsAndBeginsAnewWithTheNextReceive) {
+TEST(Patience, StartsAgainWithTheNextReceive) {
   PlaybackLink link;
   UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, std::chrono::milliseconds(20));

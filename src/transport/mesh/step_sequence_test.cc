@@ -17,7 +17,7 @@ class Steps : public ::testing::Test {
   StepSequence steps_{peers_};
 };
 
-TEST_F(Steps, AreSaidWhereTheyBeginAnew) {
+TEST_F(Steps, ARestartOfStepsIsAnnounced) {
   EXPECT_FALSE(steps_.arrive(7));
   EXPECT_EQ(links_.said_to(1), Said{Start{7}});
   EXPECT_FALSE(steps_.arrive(7));
@@ -47,7 +47,7 @@ TEST_F(Steps, OfAnotherThatArrivedFirstAreComparedWhenThisOneDoes) {
 }
 
 // The peer has voted for step 7 and begins anew: so may this rank, next.
-TEST_F(Steps, MayBeginAnewBetweenVoteAndArrival) {
+TEST_F(Steps, MayRestartBetweenVoteAndArrival) {
   EXPECT_FALSE(steps_.arrive(7));
   EXPECT_FALSE(start(1, 7));
   steps_.end_step();
@@ -55,7 +55,7 @@ TEST_F(Steps, MayBeginAnewBetweenVoteAndArrival) {
   EXPECT_FALSE(steps_.arrive(3));
 }
 
-TEST_F(Steps, ThatBeginAnewInTheMiddleOfOneAreAMismatch) {
+TEST_F(Steps, ThatRestartInTheMiddleOfOneAreAMismatch) {
   EXPECT_FALSE(steps_.arrive(7));
   EXPECT_FALSE(start(1, 7));
   EXPECT_FALSE(start(2, 7));

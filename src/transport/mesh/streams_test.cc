@@ -120,7 +120,7 @@ TEST_F(StreamsAlone, AfterAFailureNewsAloneIsPolledFor) {
   EXPECT_EQ(polled(1, Streams::kDataIn), -1);
 }
 
-TEST_F(StreamsAlone, AFailureThatIsUntoldIsToldInTheNextRound) {
+TEST_F(StreamsAlone, AnUnreportedFailureIsReportedInTheNextRound) {
   consensus.fail_without_text(ErrorCode::kNoMemory);
   const Deadline wake_at = prepare();
   EXPECT_LE(wake_at, Clock::now() + AgreementProtocol::kMemoryPause);

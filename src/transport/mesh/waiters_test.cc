@@ -32,7 +32,7 @@ TEST_F(WaitersAlone, AWaitEndsWithItsOperationOrAnyOtherOfIts) {
   EXPECT_TRUE(waiters_.has_ended(one));
 }
 
-TEST_F(WaitersAlone, AWakeEndsOneWaitThatHeedsIt) {
+TEST_F(WaitersAlone, AWakeEndsOneWaitThatAllowsIt) {
   Waiter deaf{.operation = &first_, .deadline = kNever};
   Waiter heeds{.operation = &first_, .deadline = kNever, .heeds_wake = true};
   waiters_.wake();

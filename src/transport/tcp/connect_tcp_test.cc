@@ -30,7 +30,7 @@ std::vector<Outcome> connect_all(Listeners all, const std::function<void(int, Me
   return outcomes;
 }
 
-TEST(ConnectTcp, ARankWithAnotherTokenIsToldSo) {
+TEST(ConnectTcp, ARankWithAnotherTokenGetsAnErrorThatSaysSo) {
   const auto outcomes = connect_all(listen_all(2), [](int rank, MeshOptions& options) {
     options.connect_timeout = 5s;
     if (rank == 1) options.token = token_of(8);

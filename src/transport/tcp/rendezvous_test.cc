@@ -131,7 +131,7 @@ TEST(Rendezvous, AHostMayBeAName) {
   });
 }
 
-TEST(Rendezvous, NobodyThereIsNamed) {
+TEST(Rendezvous, AMissingRank0IsNamed) {
   Endpoint empty;
   {
     auto listener = listen_tcp("127.0.0.1");
@@ -192,7 +192,7 @@ TEST(Rendezvous, OtherSettingsAndWorldsAreNamedByAll) {
   }
 }
 
-TEST(Rendezvous, AListenerOnAllAddressesCanNotBeTold) {
+TEST(Rendezvous, AListenerOnAllAddressesCanNotBeAnnounced) {
   const Process member{.rank = 1, .world_size = 2, .settings = {}};
   const auto outcome = connect_tcp(*listen_tcp("0.0.0.0"), options_of(member, {"127.0.0.1", 9}));
   ASSERT_FALSE(outcome.has_value());
@@ -200,7 +200,7 @@ TEST(Rendezvous, AListenerOnAllAddressesCanNotBeTold) {
   EXPECT_TRUE(has(outcome.error(), "0.0.0.0")) << outcome.error().message;
 }
 
-TEST(Rendezvous, IsNotGivenBesideEndpoints) {
+TEST(Rendezvous, IsRefusedTogetherWithEndpoints) {
   MeshOptions options = mesh_options(0, {{"127.0.0.1", 1}, {"127.0.0.1", 2}});
   options.rendezvous = Endpoint{"127.0.0.1", 1};
   const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options);
@@ -208,7 +208,7 @@ TEST(Rendezvous, IsNotGivenBesideEndpoints) {
   EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(Rendezvous, WhatIsNoAddressIsCorruptAndNamesTheRank) {
+TEST(Rendezvous, InvalidAddressesAreCorruptAndNameTheRank) {
   // Rank 1 knows the token and was started with endpoints: the mesh's bytes follow its handshake.
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
@@ -343,7 +343,7 @@ TEST(Rendezvous, Rank0MayDieAndBeStartedAgainWhileOthersWait) {
   member.join();
 }
 
-TEST(Rendezvous, WhoDiesAndIsNotStartedAgainIsNamed) {
+TEST(Rendezvous, ARankThatDiesAndIsNotStartedAgainIsNamed) {
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
   std::thread host([&] {

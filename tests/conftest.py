@@ -1,4 +1,4 @@
-"""What every Python test stands on."""
+"""Settings of all Python tests."""
 
 import gc
 import multiprocessing
@@ -12,9 +12,8 @@ _FRESH = {
     signal.SIGTERM: signal.SIG_DFL,
 }
 
-# Importing PyTorch takes seconds, what DDP imports when the first is made some more, and drawing
-# yet another: the fork server does it once for all ranks and demos of all tests. Absent ones it
-# leaves out.
+# Importing PyTorch takes seconds; so do the modules that the first DDP imports, and matplotlib. The
+# fork server imports them once for the ranks and demos of all tests; it skips those not installed.
 multiprocessing.set_forkserver_preload(
     [
         "deltawire.torch",
@@ -42,8 +41,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collecting tests makes no garbage, and looking for it takes a third of the time. The tests
-    themselves run with garbage collected, of what they make alone."""
+    """Turns garbage collection off while tests are collected: that makes no garbage, and looking
+    for it would take a third of the time. Tests run with it on, for objects made after that."""
     gc.disable()
     try:
         return (yield)

@@ -9,7 +9,7 @@ owner_load = pytest.importorskip("lab.papers.fastsgd.owner_load")
 
 
 def test_the_deal_is_the_librarys() -> None:
-    """As src/reduce/patterns/key_deal_test.cc has it."""
+    """The same numbers as in src/reduce/patterns/key_deal_test.cc."""
     hands, places = owner_load.dealt(np.arange(20), 3)
     assert hands.tolist() == [0, 1, 2, 1, 2, 0, 0, 1, 2, 2, 0, 1, 1, 2, 0, 0, 1, 2, 2, 0]
     assert places.tolist() == [key // 3 for key in range(20)]

@@ -1,4 +1,4 @@
-"""What the programs of the lab share: long measurements that keep what they have."""
+"""`lab.command.program`: a long measurement keeps its results when it is interrupted or fails."""
 
 import json
 from pathlib import Path

@@ -53,7 +53,7 @@ def test_wrong_words_are_refused_at_once(given: list[str], said: str, capsys, tm
     assert said in capsys.readouterr().err
 
 
-def test_speeds_are_compared_within_a_crew_and_link():
+def test_speeds_are_compared_within_a_cluster_and_link():
     def row(method: str, ms: float, direct: bool = False) -> dict:
         return {
             **{"cluster": "4 workers, 1 server", "link": "1gbit", "method": method, "ms": ms},

@@ -17,7 +17,7 @@ def refused(folder, code: str, said: str = ".") -> None:
     assert str(folder) in str(caught.value)
 
 
-def test_a_folder_without_a_page_is_no_trace(folder, tmp_path):
+def test_a_folder_without_a_page_is_not_a_trace(folder, tmp_path):
     (folder / "trace.json").unlink()
     refused(folder, "Io", "not a trace, or one that was broken off")
     refused(tmp_path / "nothing", "Io")
@@ -88,7 +88,7 @@ def test_a_page_that_breaks_a_rule_is_refused_at_once(folder, name):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "\xff", "[" * 100_000, '{"format": NaN}', '{"format": 1e999}']
 )
-def test_a_page_that_is_no_json_object_is_refused(folder, text):
+def test_a_page_that_is_not_a_json_object_is_refused(folder, text):
     (folder / "trace.json").write_text(text, encoding="latin-1")
     refused(folder, "Corrupt")
 

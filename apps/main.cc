@@ -37,7 +37,7 @@ constexpr const char* kFooter =
     "Exit status: 0 success, 1 failure, 2 wrong usage; one line on standard error says why.\n"
     "('diff' has its own: 0 equal, 1 different, 2 error.)\n";
 
-// What the parser found wrong, with the command whose help tells more.
+// The parser's error message, and the command whose help says more.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::string path;
   const CLI::App* command = &app;
@@ -66,9 +66,9 @@ int parse_and_run(int argc, char** argv) {
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
   add_trace_command(app, chosen);
-  add_train_command(app, chosen);
-  add_predict_command(app, chosen);
-  add_generate_command(app, chosen);
+  linear::add_train_command(app, chosen);
+  linear::add_predict_command(app, chosen);
+  linear::add_generate_command(app, chosen);
   add_completion_command(app, chosen);
   add_manual_command(app, chosen);
   try {

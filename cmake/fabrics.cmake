@@ -1,5 +1,5 @@
-# The optional fabrics: AUTO takes what is installed, ON insists, OFF leaves it out.
-# Sets DELTAWIRE_HAS_GLOO and DELTAWIRE_HAS_MPI. A part of another project leaves them out unless told.
+# The optional fabrics: AUTO builds those whose library is installed, ON requires it, OFF leaves them out.
+# Sets DELTAWIRE_HAS_GLOO and DELTAWIRE_HAS_MPI. As a part of another project the default is OFF.
 if(PROJECT_IS_TOP_LEVEL)
   set(deltawire_fabrics_default AUTO)
 else()
@@ -32,7 +32,7 @@ function(deltawire_fabric name debian_package)
   set(DELTAWIRE_HAS_${name} "${found}" PARENT_SCOPE)
 endfunction()
 
-# Debian's package keeps its configuration where CMake doesn't look by itself.
+# Debian's package has its configuration in a folder that CMake doesn't search.
 deltawire_fabric(GLOO libgloo-dev Gloo CONFIG PATHS /usr/share/cmake/Gloo)
 set(MPI_CXX_SKIP_MPICXX ON)  # the old bindings for C++, which MPI 3 has removed
 deltawire_fabric(MPI "libopenmpi-dev openmpi-bin" MPI COMPONENTS CXX)

@@ -1,5 +1,5 @@
-# `cmake --install`: the headers, the libraries, and what finds them (CMake's package, pkg-config). Everything may be
-# moved together afterwards. Two components: deltawire_runtime, and deltawire_development for compiling against it.
+# `cmake --install`: the headers, the libraries, and the files that find them (CMake's package, pkg-config). All of it can
+# be moved together afterwards. Two components: deltawire_runtime, and deltawire_development for compiling against it.
 include(CMakePackageConfigHelpers)
 set(deltawire_config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/deltawire)
 
@@ -32,7 +32,7 @@ endforeach()
 
 configure_package_config_file(cmake/deltawire-config.cmake.in ${PROJECT_BINARY_DIR}/deltawire-config.cmake
                               INSTALL_DESTINATION ${deltawire_config_folder} NO_SET_AND_CHECK_MACRO)
-# Before 1.0 the next minor version may not fit.
+# Before 1.0 the next minor version may be incompatible.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/deltawire-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/deltawire-config.cmake ${PROJECT_BINARY_DIR}/deltawire-config-version.cmake
               cmake/Findzstd.cmake

@@ -4,24 +4,26 @@
 # with the libraries that users get, and with the sanitized ones. The tests' own code, which is more than half
 # of all, is compiled once, unsanitized. (The presets asan-ubsan and tsan sanitize tests and all.)
 option(DELTAWIRE_SANITIZED_TWIN "Link each test program a second time, with sanitized libraries" OFF)
-# What takes a compiler long and finds little here stays out, in half the time: looking for null pointers and at objects'
-# sizes (AddressSanitizer sees both), at types of objects, at pointers' alignment and overflow. asan-ubsan and fuzz look.
+# Checks that compile slowly and find little here are off, which halves the time: null pointers and objects' sizes
+# (AddressSanitizer finds both), objects' types, pointers' alignment and overflow. asan-ubsan and fuzz have them on.
 set(twin_options -Og -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined
                  -fno-sanitize=null,object-size,vptr,alignment,pointer-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
-                 # A function of more than 300 reads and writes calls what checks them: long kernels, in half the time.
+                 # Functions of more than 300 reads and writes call the checks instead of inlining them: long kernels then
+                 # compile in half the time.
                  $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=300>)
-# Tests run for milliseconds, and there are many: what counts is how long they take to compile.
+# The many tests run for milliseconds each, so they are compiled with options that compile fast.
 set(test_options $<$<CONFIG:Release>:-Og>)
-# Freed memory comes back after 16 MB more, not 256: that many fresh pages take their time, and room. So do stacks that
-# outlive their functions, of thousands of threads: asan-ubsan looks at those.
+# Freed memory is reused after 16 MB instead of 256, since fresh pages cost time and memory. For the same reason the stacks
+# of thousands of threads are not kept for use-after-return checks; asan-ubsan keeps them.
 set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1:quarantine_size_mb=16
                      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
 # How many of CTest's slots a test takes: run_steps.sh has eight a core, since most tests wait. A folder whose tests
 # compute all the time sets more: they begin first, and those that wait fill what is left.
 set(test_slots 1)
-# Where a layer's includes are looked for; apps/ adds itself, so that nothing in src/ can see it.
+# Include folders of the layers. Only apps/ adds apps/, so that nothing in src/ can include its headers.
 set(include_folders ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-# Seconds after which a test program hangs. Many cases in one, on a machine that is busy: they take ten times as long.
+# A test program that runs for more seconds counts as hanging. Some hold many cases, and a busy machine takes ten times as
+# long.
 set(time_limit 1200)
 
 include(${CMAKE_CURRENT_LIST_DIR}/short_build.cmake)
@@ -39,11 +41,11 @@ endfunction()
 
 # deltawire_layer(NAME [OBJECTS] [UNITY_GROUPS] SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...]
 #                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED file...])
-# One static library, or, where nothing but the libraries of libraries.cmake is built of it, bare objects; with OBJECTS these
+# Makes a static library, or objects alone if only the libraries of libraries.cmake use them; with OBJECTS these
 # become part of each library that depends on the layer. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled
 # together. The DEPENDS are the arrows of docs/design/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
-# UNSANITIZED are more of its files, which a twin takes as they are: what only writes text from our own figures, through
-# templates that take a compiler long.
+# UNSANITIZED are more of its files, which a twin uses unsanitized: they only format our own figures as text, through
+# templates that compile slowly.
 function(deltawire_layer name)
   cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO;UNSANITIZED" ${ARGN})
   set(type OBJECT)
@@ -90,8 +92,8 @@ function(deltawire_layer name)
   endif()
 endfunction()
 
-# deltawire_compile_tests(TARGET): how a target is compiled that has tests, or what helps them. Each file of tests has a
-# namespace of its own; what helps several has not, and is compiled alone.
+# deltawire_compile_tests(TARGET): sets how a target with tests or test helpers is compiled. Each test file has its own
+# namespace; helpers of several files have none and are compiled alone.
 function(deltawire_compile_tests target)
   target_compile_options(${target} PRIVATE ${test_options})
   get_target_property(sources ${target} SOURCES)
@@ -137,7 +139,7 @@ endfunction()
 
 # deltawire_test(NAME SOURCES file... LAYERS layer... [LIBRARIES target...] [SHARDS n] [RELEASED_ONLY case...]
 #                [RELEASED_TOO case...] [ARGUMENTS text...])
-# A test program, and the tests that run it: all its cases in one process, or dealt out to SHARDS processes, which suits
+# A test program, and the tests that run it: all its cases in one process, or divided among SHARDS processes, which suits
 # tests that wait. One case alone: NAME --gtest_filter=CASE.
 function(deltawire_test name)
   if(NOT DELTAWIRE_TESTS)
@@ -171,9 +173,9 @@ endfunction()
 # deltawire_run(TEST PROGRAM program [PLAIN] [RELEASED_ONLY case...] [RELEASED_TOO case...] [LAUNCHER text...]
 #               [ARGUMENTS text...] [ENVIRONMENT setting...])
 # Registers TEST, which runs all cases of the program. With a twin (PLAIN: it has none) TEST has the label "twice", which
-# the preset `release` leaves out, and there each case runs once: TEST.sanitized runs the twin, and TEST.released what
-# needs the released libraries. Both lists are patterns of GoogleTest's: RELEASED_ONLY are slow cases that ask what comes
-# out and touch no memory that others don't; RELEASED_TOO are run by both.
+# the preset `release` leaves out; there each case runs once: TEST.sanitized runs the twin, and TEST.released the cases that
+# need the released libraries. Both lists are GoogleTest patterns: RELEASED_ONLY are slow cases that check results and
+# access no memory that others don't; RELEASED_TOO are run by both.
 function(deltawire_run test)
   cmake_parse_arguments(ARG "PLAIN" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
   set(released ${ARG_PROGRAM})  # by its target's name CTest has the emulator run it, where there is one

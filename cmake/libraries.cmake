@@ -1,11 +1,11 @@
-# What users link: of the layers' objects, which are compiled once, a static and a shared library, and the optional
-# fabrics beside them.
+# The libraries that users link: a static and a shared one, both from the layers' objects, which are compiled once, and the
+# optional fabrics.
 #
 #   deltawire::deltawire   the one that BUILD_SHARED_LIBS asks for
 #   deltawire::static, deltawire::shared
-#   deltawire::gloo, deltawire::mpi   beside it, where they are built
+#   deltawire::gloo, deltawire::mpi   to link in addition, if they are built
 #
-# A part of another project has only the library that it asks for.
+# As a part of another project only the library that it asks for is built.
 if(PROJECT_IS_TOP_LEVEL)
   set(DELTAWIRE_LIBRARY_KINDS static shared)
 elseif(BUILD_SHARED_LIBS)
@@ -22,8 +22,9 @@ endif()
 set(deltawire_soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 
 # deltawire_library(NAME LAYERS layer... FUNCTIONS pattern... [C_FUNCTIONS pattern...] [BESIDE library])
-# lib<NAME>.a, and lib<NAME>.so, which shows the functions alone, of the layers and all below them. BESIDE: a static library
-# has the layers alone and needs that one too; a shared one has what it needs of it inside, and shares nothing with it but what the public headers say.
+# lib<NAME>.a and lib<NAME>.so of the layers and all below them; the shared one exports only the functions. BESIDE: the
+# static library holds only the layers and needs that library too; the shared one contains what it needs of it, and uses
+# it through the public headers only.
 function(deltawire_library name)
   cmake_parse_arguments(ARG "" "BESIDE" "LAYERS;FUNCTIONS;C_FUNCTIONS" ${ARGN})
   string(REGEX REPLACE "^deltawire_?" "" component ${name})

@@ -1,7 +1,7 @@
-# Other people's libraries: all that are missing are named at once, with where to get them.
+# Third-party libraries. All that are missing are named at once, with where to get them.
 #
-# DELTAWIRE_STATIC_WHEEL, for wheels that go to other machines: their code, and that of C++'s own library, is linked
-# into what the wheel holds, which then needs nothing but glibc. Debian has them as static libraries.
+# DELTAWIRE_STATIC_WHEEL, for wheels that go to other machines: links them and the C++ standard library statically, so that
+# the wheel needs only glibc. Debian has them as static libraries.
 option(DELTAWIRE_STATIC_WHEEL "Link all libraries but glibc into the wheel" OFF)
 if(DELTAWIRE_STATIC_WHEEL)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
@@ -26,7 +26,7 @@ function(deltawire_require_header header title debian_package)
   endif()
 endfunction()
 
-# A static libarchive does not say what it needs. This is what reading and writing zip archives takes of it.
+# A static libarchive does not name the libraries it needs. Reading and writing zip archives needs these.
 function(deltawire_complete_static_archive)
   foreach(need "nettle nettle-dev" "lzma liblzma-dev" "bz2 libbz2-dev" "zstd libzstd-dev" "z zlib1g-dev")
     separate_arguments(need)
@@ -41,7 +41,7 @@ function(deltawire_complete_static_archive)
   endforeach()
 endfunction()
 
-# Stops where something is missing; called when all has been asked for.
+# Stops if something is missing; called after all requirements were checked.
 function(deltawire_check_requirements)
   get_property(missing GLOBAL PROPERTY deltawire_missing)
   if(NOT missing)

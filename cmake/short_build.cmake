@@ -1,11 +1,11 @@
-# Fewer and larger compilations, where a build from nothing is to be short; the preset `release` asks for it, and a
-# part of another project does it anyway.
+# Fewer and larger compilations, to make a build from nothing short. The preset `release` turns it on; as a part of another
+# project it is always on.
 #
-# The libraries, sanitized twins too, and the tests are compiled sixteen files at once (UNITY_BUILD, in layers.cmake): less
-# than two thirds of the time from nothing, more after an edit. Tests and twins read the standard library's headers precompiled
-# besides, tests GoogleTest's too. The other presets see to it that files include what they use.
-# A compiler cache is quicker still, and can't see into precompiled headers: with one (CMAKE_CXX_COMPILER_LAUNCHER) they
-# stay out.
+# The libraries, sanitized twins too, and the tests are compiled sixteen files at once (UNITY_BUILD, in layers.cmake): a
+# build from nothing takes less than two thirds of the time, a build after an edit takes longer. Tests and twins also use
+# precompiled headers of the standard library, tests of GoogleTest too. The other presets check that files include what they
+# use. A compiler cache is faster still, but can't be combined with precompiled headers: with one
+# (CMAKE_CXX_COMPILER_LAUNCHER) they are off.
 set(short_build_default OFF)
 if(NOT PROJECT_IS_TOP_LEVEL)
   set(short_build_default ON)
@@ -20,7 +20,7 @@ set(standard_headers <algorithm> <array> <atomic> <bit> <chrono> <cmath> <condit
                      <deque> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <span> <string>
                      <thread> <utility> <vector> <tl/expected.hpp>)
 
-# deltawire_precompile(TARGET tests|twins): the target's objects read headers that are precompiled with its kind's options.
+# deltawire_precompile(TARGET tests|twins): the target's objects use headers precompiled with the options of its kind.
 function(deltawire_precompile target kind)
   if(NOT DELTAWIRE_SHORT_BUILD OR CMAKE_CXX_COMPILER_LAUNCHER)
     return()

@@ -3,9 +3,9 @@
 
     scripts/bench_compare.py OLD.json NEW.json [--changed 5] [--match REGEX]
 
-Machines are noisy and differ, so what is compared is each row's xC: its speed as a ratio to a copy
-of the same array in the same run. Rows that changed by less than `--changed` percent are left out.
-Exit status 0 whatever it finds: speed is never a gate.
+Machines are noisy and differ. So it compares each row's xC: its speed as a ratio to the speed of
+copying the same array in the same run. Rows that changed by less than `--changed` percent are left
+out. The exit status is 0 whatever it finds: speed is never a gate.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from pathlib import Path
 
 
 def rows_of(path: Path) -> dict[str, dict]:
-    """The rows of a file of results by their names, without the iterations."""
+    """The rows of a file of results, by name without the count of iterations."""
     try:
         results = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]
     except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"{path} is no file of results ({error}): make one with --benchmark_out={path}")
+        sys.exit(f"{path} is not a file of results ({error}): make one with --benchmark_out={path}")
     return {row["name"].split("/iterations:")[0]: row for row in results if "xC" in row}
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Whether programs that were compiled against the last release's deltawire.h still run.
 
-Compares the header's functions and types with tests/package/deltawire_c_abi.xml. What was added is
-shown, and passes; what was changed or taken away does not. Needs a C compiler and libabigail.
+Compares the header's functions and types with tests/package/deltawire_c_abi.xml. Additions are
+shown, and pass; changes and removals fail. Needs a C compiler and libabigail.
 
-usage: scripts/check_abi.py            exit status 1 if anything is not as it was
+usage: scripts/check_abi.py            exit status 1 if anything was changed or removed
        scripts/check_abi.py --update   writes that file: at a release, or with a new
                                        DELTAWIRE_ABI_VERSION
 """
@@ -18,11 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / "tests" / "package" / "deltawire_c_abi.xml"
 DECLARATION = re.compile(r"^DELTAWIRE_API ([^;{]*?)(\w+)(\([^;]*\));", re.MULTILINE)
-# The numbers in enums are not in it: src/c/call.cc holds them to those of result.h.
+# It does not cover the numbers in enums: src/c/call.cc checks them against those of result.h.
 
 
 def stubs(header: str) -> str:
-    """A library in C with the header's functions, which do nothing: the types are what counts."""
+    """A C library whose functions, the header's, do nothing: only their types are compared."""
     found = DECLARATION.findall(header)
     if not found:
         raise ValueError("no DELTAWIRE_API function in the header")
@@ -34,7 +34,7 @@ def stubs(header: str) -> str:
 
 
 def describe(include: Path, folder: Path, out: Path) -> None:
-    """Writes what the header in include/deltawire promises to `out`, as abidw has it."""
+    """Writes the interface of the header in include/deltawire to `out`, in abidw's format."""
     source, library = folder / "stubs.c", folder / "deltawire_c.so"
     source.write_text(stubs((include / "deltawire" / "deltawire.h").read_text()))
     flags = ("-std=c99", "-g", "-fPIC", "-shared", f"-I{include}")
@@ -48,7 +48,7 @@ def compare(include: Path, baseline: Path) -> int:
     with tempfile.TemporaryDirectory() as folder:
         now = Path(folder) / "now.xml"
         describe(include, Path(folder), now)
-        # Its exit status counts every change that is left.
+        # Its exit status is not 0 for any change that the options don't filter out.
         status = subprocess.run(
             ["abidiff", "--no-added-syms", baseline, now], check=False
         ).returncode

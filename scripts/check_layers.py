@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the rules of the house that a compiler does not: which layer may include which, how long
-files and functions may be, how large classes, what kernels may lean on, and names that say nothing.
+"""Checks the project's rules that a compiler does not: which layer may include which, how long
+files and functions may be, how large classes may be, what kernels may include, and names that say
+nothing.
 
-The rules of the layers stand in docs/design/architecture.md, in the table between the `layers`
-markers. A file of more than 400 lines is a question, which is printed; one of more than 800 is
-wrong.
+The rules of the layers are in docs/design/architecture.md, in the table between the `layers`
+markers. A file of more than 400 lines is printed as a question; one of more than 800 is a
+violation.
 
 usage: scripts/check_layers.py [ROOT] [--figures]     exit status 1 if anything is wrong
        --figures: the largest classes, and files and lines by folder
@@ -28,7 +29,7 @@ MAX_FUNCTION_LINES = 60
 FOLDERS = ("src", "apps", "include", "tests", "bench", "examples", "python", "lab", "scripts")
 CPP = {".h", ".hpp", ".c", ".cc", ".cu"}
 CHECKED = CPP | {".py", ".sh"}
-SHARED_WITH_TESTS = "_testing.h"  # what a layer's own tests are helped by
+SHARED_WITH_TESTS = "_testing.h"  # headers that help a layer's own tests
 SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out"}
 EMPTY_NAMES = {"utils", "util", "common", "misc", "manager", "helper", "helpers"}
 # The targets that kernels may be written for, and the header of their instructions.
@@ -50,7 +51,7 @@ KERNEL_MAY_INCLUDE = {
         "base/random.h",
     ),
 }
-# Folders of src/codecs that are no codec: what several codecs share.
+# Folders of src/codecs that are not codecs, but code that several codecs share.
 SHARED_BY_CODECS = {"kernels", "planes", "sparse"}
 TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
 PUBLIC = "deltawire/"
@@ -64,17 +65,17 @@ class Layer:
     name: str
     folder: str
     headers: frozenset[str]  # its public headers
-    layers: frozenset[str]  # whose inside and public headers it may include
-    contracts: frozenset[str]  # single public headers beyond these
+    layers: frozenset[str]  # it may include their private and public headers
+    contracts: frozenset[str]  # further public headers that it may include
 
     @property
     def whole_row(self) -> bool:
-        """Its row names all that it may include, public headers too."""
+        """Whether its row names all that it may include, public headers too."""
         return self.folder.startswith("src/") or self.of_applications
 
     @property
     def of_applications(self) -> bool:
-        """It is built on the library, which must not know it."""
+        """Whether it is built on the library, which must not include it."""
         return f"{self.folder}/".startswith(f"{APPLICATIONS}/")
 
 
@@ -112,7 +113,7 @@ def read_layers(root: Path) -> dict[str, Layer]:
 
 
 class Checker:
-    """All checks over one tree; what is wrong is collected in `violations`."""
+    """All checks of one tree; collects what it finds in `violations`."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -240,7 +241,7 @@ class Checker:
         )
 
     def _codec_problem(self, path: Path, target: str) -> str | None:
-        """A codec knows no other codec, and nobody but a test knows any."""
+        """What is wrong if a codec includes another one, or anything but a test includes it."""
         parts = Path(target).parts
         if len(parts) < 3 or parts[0] != "codecs":
             return None
@@ -274,7 +275,7 @@ class Checker:
 
 
 def _codec_folder(parts: tuple[str, ...]) -> str:
-    """The codec, of a path from src/codecs/; another name for what lies there itself."""
+    """The codec that a path below src/codecs/ belongs to; another name for files directly there."""
     return parts[parts[0] == "baselines"]
 
 
@@ -283,8 +284,8 @@ def _names(names: frozenset[str] | set[str]) -> str:
 
 
 def python_functions(text: str) -> list[cpp_source.Function]:
-    """All functions of a Python file, as long as they are without their docstrings, which are to
-    say all that a caller needs; nested ones also count to the one around them."""
+    """All functions of a Python file. Their lengths leave out docstrings, which should say all that
+    a caller needs, and include the functions nested in them."""
     return [
         cpp_source.Function(
             node.name, node.lineno, (node.end_lineno or node.lineno) - _doc_lines(node)
@@ -302,7 +303,7 @@ def _doc_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def print_figures(checker: Checker) -> None:
-    """The largest classes, and how many files and lines each folder has."""
+    """Prints the largest classes, and how many files and lines each folder has."""
     print(f"{'members':>8}{'methods':>9}{'fields':>8}{'files':>7}  class")
     sizes = checker.classes.all()
     many = [size for size in sizes if len(size.files) > 2]
@@ -321,7 +322,7 @@ def print_figures(checker: Checker) -> None:
 
 
 def print_folders(what: str, counts: dict[str, int]) -> None:
-    """How many files and lines each folder has, down to the third."""
+    """Prints how many files and lines each folder has, down to the third level."""
     files: Counter[str] = Counter()
     lines: Counter[str] = Counter()
     for name, count in counts.items():

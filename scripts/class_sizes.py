@@ -1,8 +1,8 @@
 """How large classes are: their members, and the files that they live in.
 
-A member is a method or a field, one for each declaration; what is defaulted, deleted, a type or a
-constant is none. In Python the attributes that methods give to `self` are fields. A class of C++
-lives in the file that defines it and in those that include that file and define methods of it.
+Members are methods and fields, one for each declaration; defaulted and deleted functions, types and
+constants don't count. In Python the attributes that methods assign to `self` are fields. A C++
+class lives in the file that defines it and in those that include that file and define its methods.
 """
 
 import ast
@@ -14,7 +14,7 @@ import cpp_source
 
 MAX_MEMBERS = 40
 MAX_FILES = 2
-# Classes that were larger before there was a rule: (members, files). These numbers may only fall.
+# Classes that were larger before the rule existed: (members, files). These numbers may only fall.
 EXCEPTIONS: dict[str, tuple[int, int]] = {
     "Trainer": (32, 3),
     "PacketPort": (33, 3),
@@ -24,7 +24,7 @@ EXCEPTIONS: dict[str, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class ClassSize:
-    """A class: where it is defined, what it has, and all files that it lives in."""
+    """A class: where it is defined, its members, and all files that it lives in."""
 
     name: str
     path: str
@@ -39,7 +39,7 @@ class ClassSize:
         return self.methods + self.fields
 
     def problem(self) -> str:
-        """What is wrong with it; "" where nothing is."""
+        """What is wrong with it; "" if nothing is."""
         members, files = map(max, (MAX_MEMBERS, MAX_FILES), EXCEPTIONS.get(self.name, (0, 0)))
         if self.members > members:
             return (
@@ -60,12 +60,12 @@ class ClassSizes:
     def __init__(self) -> None:
         self._cpp: list[tuple[str, cpp_source.Class]] = []
         self._python: list[ClassSize] = []
-        # Files that define methods, by class.
+        # For each class, the files that define methods of it.
         self._definers: dict[str, set[str]] = defaultdict(set)
         self._included: dict[str, set[str]] = {}
 
     def add_cpp(self, path: str, text: str, source: cpp_source.Source) -> None:
-        """A file of C++, read before."""
+        """Adds the classes of a C++ file that `cpp_source.read` has read."""
         self._cpp += [(path, each) for each in source.classes]
         for function in source.functions:
             scopes = function.name.split("::")[:-1]
@@ -75,7 +75,7 @@ class ClassSizes:
         self._included[path] = {include.target for include in cpp_source.includes(text)}
 
     def add_python(self, path: str, text: str) -> None:
-        """A file of Python."""
+        """Adds the classes of a Python file."""
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ClassDef):
                 self._python.append(_python_class(path, node))
@@ -88,7 +88,7 @@ class ClassSizes:
         )
 
     def stale_exceptions(self) -> list[str]:
-        """What the list of exceptions allows and no class needs any more."""
+        """Entries of the list of exceptions that no class needs any more."""
         sizes = self.all()
         found = []
         for name, (members, files) in EXCEPTIONS.items():
@@ -134,5 +134,5 @@ def _python_class(path: str, node: ast.ClassDef) -> ClassSize:
             and inside.value.id == "self"
         ):
             fields.add(inside.attr)
-    fields -= methods  # what a property's setter is given
+    fields -= methods  # a property with a setter is a method
     return ClassSize(node.name, path, node.lineno, len(methods), len(fields), (path,))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes the tables of codecs in docs/, between <!-- codecs --> and <!-- /codecs -->.
 
-What they say comes from the registry (`deltawire codecs --json`) and from each codec's spec.md: the
-table "in short" behind its first paragraph, and the sections that it has. The table of
-docs/reference/compare.md is what `deltawire codecs --markdown` prints.
+Their contents come from the registry (`deltawire codecs --json`) and from each codec's spec.md: the
+table "in short" after its first paragraph, and the sections that it has. The table of
+docs/reference/compare.md is the output of `deltawire codecs --markdown`.
 
 usage: scripts/codec_tables.py [--check] [--binary BINARY] [--root TREE]
        --check writes nothing; exit status 1 when a table is stale
@@ -25,12 +25,12 @@ OWED = ("does", "loses", "choose it for", "do not choose it for")
 
 
 class DocumentError(Exception):
-    """A page or a spec.md that is not as it must be; the message says where and what."""
+    """A page or a spec.md lacks something; the message says where and what."""
 
 
 @dataclass(frozen=True)
 class Codec:
-    """A codec: what the registry says of it, and its spec.md."""
+    """A codec: the registry's facts about it, and its spec.md."""
 
     facts: dict
     folder: str
@@ -39,11 +39,11 @@ class Codec:
 
     @property
     def name(self) -> str:
-        """In specs, as code."""
+        """Its name in specs, formatted as code."""
         return f"`{self.facts['name']}`"
 
     def link(self, page: str, heading: str, words: str) -> str:
-        """A link from a page to a section of spec.md; nothing where there is none."""
+        """A link from a page to a section of spec.md; "" if there is no such section."""
         if not re.search(rf"^## {re.escape(heading)}$", self.text, re.MULTILINE):
             return ""
         up = "../" * page.count("/")
@@ -55,11 +55,11 @@ class Codec:
         return f"[{words}]({'../' * page.count('/')}src/codecs/{self.folder}/spec.md)"
 
     def codec_id(self) -> str:
-        """Its id; those of baselines are outside what format 1 freezes."""
+        """Its id; format 1 does not freeze the ids of baselines."""
         return f"{self.facts['id']}{' (experimental)' * self.folder.startswith('baselines/')}"
 
     def feedback(self) -> str:
-        """Whether it has error feedback, or with which parameters."""
+        """Whether it has error feedback, or which parameters turn it on."""
         return self.short.get("error feedback", "yes" if self.facts["error_feedback"] else "no")
 
     def nan(self) -> str:
@@ -68,7 +68,7 @@ class Codec:
 
 
 Row = Callable[[Codec], tuple[str, ...]]
-# For each page: the head of its table, and a codec's row, left out where its last cell is empty.
+# For each page: the head of its table, and a codec's row, left out if its last cell is empty.
 TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     "docs/reference/algorithms.md": (
         (
@@ -109,11 +109,11 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     ),
 }
 
-PRINTED = "docs/reference/compare.md"  # its table is the program's own
+PRINTED = "docs/reference/compare.md"  # its table is printed by the program `deltawire`
 
 
 def printed_table(binary: str) -> str:
-    """The table of all codecs, as the program has it."""
+    """The table of all codecs that the program `deltawire` prints."""
     command = [binary, "codecs", "--markdown"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -157,7 +157,7 @@ def table(codecs: list[Codec], head: tuple[str, ...], row: Row) -> str:
 
 
 def pages(root: Path, tables: dict[str, str]) -> dict[Path, tuple[str, str]]:
-    """Each page: as it is, and as it should be."""
+    """For each page, its text as it is and as it should be."""
     found = {}
     for name, new in tables.items():
         text = (root / name).read_text(encoding="utf-8")

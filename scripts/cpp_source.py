@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 
-# A comment, a raw string, a string, or a character. An apostrophe inside a number (1'000) is none.
+# A comment, a raw string, a string, or a character; not the apostrophe inside a number (1'000).
 LITERAL = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'
     r"|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9A-Za-z_])(?:u8|[uUL])?'(?:\\.|[^'\\\n])+'",
@@ -24,8 +24,8 @@ TYPE = re.compile(
 ACCESS = re.compile(r"^(?:(?:public|private|protected)\s*:(?!:)\s*)+")
 CLASS = re.compile(r"^(?:typedef\s+)?(?:class|struct|union)\b")
 ATTRIBUTE = re.compile(r"\[\[[^\]]*\]\]|\b(?:alignas|decltype|noexcept|explicit)\s*\([^()]*\)")
-# No members: types, friends, and what the compiler makes by itself or refuses. A constant is no
-# state, and none either.
+# These are not members: types, friends, defaulted and deleted functions, and constants, which are
+# no state.
 NO_MEMBER = re.compile(
     r"^(?:using|typedef|friend|enum|class|struct|union|static_assert)\b"
     r"|^static constexpr\b[^(]*(?:=|$)"
@@ -38,7 +38,7 @@ MEMBER_INITIALIZER = re.compile(r"\).*(?<!:):(?!:).*[\w>]\s*$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Include:
-    """One #include: its line, its target, and whether it stands in quotes."""
+    """One #include: its line, its target, and whether the target is in quotes."""
 
     line: int
     target: str
@@ -55,7 +55,7 @@ class Function:
 
     @property
     def lines(self) -> int:
-        """How many lines it takes, signature and closing brace included."""
+        """Its number of lines, signature and closing brace included."""
         return self.last - self.first + 1
 
 
@@ -111,7 +111,7 @@ class _Scanner:
         self.head_line = 1
         self.parens = 0
         self.open: list[str] = []  # "scope", "value" or "function", one for each open brace
-        self.around: list[Class | None] = []  # the class that each of them opens
+        self.around: list[Class | None] = []  # the class that each of them opens, if any
         self.inside = 0  # braces open since the current function's own
         self.found = Source()
 
@@ -223,9 +223,9 @@ def _name(head: str) -> str:
 
 
 def read(text: str) -> Source:
-    """All functions with a body, and all classes with one. Members, tests (TEST macros) and lambdas
+    """All functions and classes that have a body. Member functions, tests (TEST macros) and lambdas
     at namespace scope are functions, too.
 
-    Other lambdas and local classes belong to the function that they stand in.
+    Other lambdas and local classes count as part of the function around them.
     """
     return _Scanner(code_only(text)).run()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws, as text, which parts of a folder use which: Python by imports, C and C++ by includes.
 
-A room is what lies directly in the folder: a sub-folder, or a file (`a.h` and `a.cc` are one room).
-An arrow leads from a room to another that it uses. A room without arrows stands on floor 1, any
-other one above the highest room that it uses. Rooms that use each other in a circle share a floor.
+A room is a sub-folder of the folder or a file directly in it (`a.h` and `a.cc` are one room). An
+arrow leads from a room to another that it uses. A room without arrows is on floor 1, any other one
+above the highest room that it uses. Rooms that use each other in a circle share a floor.
 
 usage: scripts/draw_imports.py FOLDER...
 """
@@ -31,10 +31,10 @@ class Drawing:
     """The rooms of a folder.
 
     Attributes:
-        arrows: of each room, those that it uses.
+        arrows: for each room, the rooms that it uses.
         floors: the number of each room's floor, from 1.
         circles: rooms that use each other, each circle sorted.
-        files, lines: of all rooms together.
+        files, lines: the sums over all rooms.
     """
 
     arrows: Arrows
@@ -44,7 +44,7 @@ class Drawing:
     lines: int
 
     def text(self, name: str) -> str:
-        """One line of sums, then each floor from the top with its rooms and their arrows."""
+        """A line of totals, then each floor from the top with its rooms and their arrows."""
         arrows = sum(map(len, self.arrows.values()))
         top = max(self.floors.values(), default=0)
         lines = [
@@ -62,7 +62,7 @@ class Drawing:
 
 
 def draw(folder: Path, root: Path, with_tests: bool = False) -> Drawing:
-    """The drawing of a folder in a repository."""
+    """Makes the drawing of a folder in a repository."""
     files = [path for path in _sources(folder) if with_tests or not _is_test(path)]
     uses = _Uses(root)
     arrows: Arrows = {_room(path, folder): set() for path in files}
@@ -83,7 +83,7 @@ class _Uses:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._homes: dict[str, Path] = {}  # of public headers: their layers' folders
+        self._homes: dict[str, Path] = {}  # for each public header, its layer's folder
         try:
             layers = check_layers.read_layers(root)
         except check_layers.TableError:
@@ -92,7 +92,7 @@ class _Uses:
             self._homes |= {header: root / layer.folder / header for header in layer.headers}
 
     def of(self, path: Path, text: str) -> Iterator[Path]:
-        """Of what lies in the repository."""
+        """The files of the repository that the file at `path` uses."""
         if path.suffix == ".py":
             yield from self._imports(path, ast.parse(text))
         else:
@@ -132,7 +132,7 @@ class _Uses:
                 return
 
     def _names(self, above: Path, parts: list[str], names: list[ast.alias]) -> Iterator[Path]:
-        """Of `from above.parts import names`: modules, or the package that has the names."""
+        """The files that `from above.parts import names` uses: modules, or the names' package."""
         package = above.joinpath(*filter(None, parts))
         for name in names:
             found = _module_file(package / name.name) or _module_file(package)
@@ -211,7 +211,7 @@ def _count(number: int, what: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints a drawing for each folder; exit status 1 where there is a circle in one."""
+    """Prints a drawing of each folder; exit status 1 if one has a circle."""
     parser = argparse.ArgumentParser(
         prog="scripts/draw_imports.py",
         description=__doc__.partition("\n\nusage")[0],
@@ -226,7 +226,7 @@ def main(arguments: list[str]) -> int:
     status = 0
     for folder in given.folder:
         if not folder.is_dir():
-            parser.error(f"{folder} is no folder")
+            parser.error(f"{folder} is not a folder")
         path = folder.resolve()
         root = next((above for above in path.parents if (above / ".git").exists()), path.parent)
         drawing = draw(path, root, given.tests)

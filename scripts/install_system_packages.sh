@@ -3,10 +3,11 @@
 #
 #   scripts/install_system_packages.sh [base] [check] [cross] [bench] [docs] [wheel]     default: base
 #
-# base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. cross: what
-# `make check` builds for aarch64 with, and runs that by. bench: what `make bench` compares with. docs: what
-# `make docs` reads the headers with. wheel: what `make wheels` links statically.
-# What is there already is left alone. Without root nothing is installed: the command is printed and
+# base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. cross: the
+# compiler and emulator with which `make check` builds and runs for aarch64. bench: the libraries that
+# `make bench` compares with. docs: the tool with which `make docs` reads the headers. wheel: the libraries
+# that `make wheels` links statically.
+# Packages already installed are left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
 

@@ -2,8 +2,8 @@
 
 Layers of C++ are rows of the table in docs/design/architecture.md; their tests are the programs
 deltawire_<layer>_test and deltawire_<layer>_memory_test. Python's layers are folders, and so are
-their tests. Kernels for aarch64 are a layer, `neon`, where the machine is another: they are
-compiled for the sysroot of scripts/make_aarch64_sysroot.sh and run by qemu.
+their tests. On another machine than aarch64 the kernels for aarch64 are a layer of their own,
+`neon`: they are compiled for the sysroot of scripts/make_aarch64_sysroot.sh and run by qemu.
 """
 
 import platform
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import check_layers
 
-# By layer: its folders, and its tests'. What lies in several belongs to the first.
+# For each layer, its folders and its tests' folders. A file in several belongs to the first layer.
 PYTHON = {
     "torch": (("python/deltawire/torch",), ("tests/torch",)),
     "rounds": (("python/deltawire/rounds",), ("tests/rounds",)),
@@ -21,11 +21,11 @@ PYTHON = {
     "lab": (("lab",), ("tests/lab",)),
 }
 NEON = "neon"
-# Small layers, whose faults are often reads beyond an end. Tests that count allocations don't run
-# under sanitizers.
+# Small layers whose faults are often reads beyond an end, so their tests run under sanitizers,
+# except those that count allocations, which can't.
 SANITIZED = {"base", "wire", "optim", "planner"}
 CPU_FLAGS = {"avx2": "avx2", "avx512": "avx512bw", "avx512vbmi": "avx512_vbmi2"}
-# No product; and deltawire.flower, whose tests run in an environment of their own.
+# Code that is not the product, and deltawire.flower, whose tests need a separate environment.
 NOT_JUDGED = re.compile(
     r"_(test|testing|decoder)\.\w+$|/fuzz_\w+\.cc$|/counted_new\.|^python/deltawire/flower/"
 )
@@ -33,12 +33,12 @@ SUITE = re.compile(r"^\s*(?:\w*TEST(?:_F|_P)?|RC_GTEST\w*_PROP)\(\s*(\w+)", re.M
 FLAGS = "-O1 -Werror=return-type -D_GLIBCXX_ASSERTIONS"
 WITHOUT = "-DDELTAWIRE_GLOO=OFF -DDELTAWIRE_MPI=OFF"
 CMAKE = f"cmake -S . -B {{build}} -G Ninja -DCMAKE_BUILD_TYPE=None {WITHOUT}"
-MEMORY_KB = 12_000_000  # of a program that a fault makes grow
+MEMORY_KB = 12_000_000  # the limit for a program that a fault makes grow
 PYTEST = "PYTHONPATH=build/release/python .venv/bin/python -m pytest -q -x -p no:cacheprovider"
 
 
 class Layers:
-    """The layers of a tree that can be judged here, and which files are theirs."""
+    """The layers of a tree that can be tested on this machine, and which files are theirs."""
 
     def __init__(self, root: Path):
         rows = check_layers.read_layers(root).values()
@@ -56,7 +56,7 @@ class Layers:
         self._lacking = {target for target, flag in CPU_FLAGS.items() if flag not in words}
 
     def of(self, path: str) -> str | None:
-        """The layer whose tests judge a file; None where none can."""
+        """The layer whose tests judge a file; None if there is none."""
         target = Path(path).stem.rpartition("_")[2]
         if not path.endswith((".h", ".hpp", ".cc", ".py")) or NOT_JUDGED.search(path):
             return None
@@ -73,17 +73,17 @@ class Layers:
 
 @dataclass(frozen=True)
 class Tests:
-    """Shell commands at the root of a copy."""
+    """Shell commands that are run at the root of a copy."""
 
     prepare: str  # once
     build: str  # after each change
     run: str
-    programs: str  # a pattern for what is built
-    grace: float = 20  # seconds, and five times what they take: then they hang
+    programs: str  # a pattern for the programs that are built
+    grace: float = 20  # tests that take 5 times as long and these seconds more hang
 
 
 def tests_of(layer: str, cores: int) -> Tests:
-    """How all tests of a layer run, on so many cores."""
+    """The commands that build and run all tests of a layer on `cores` cores."""
     if layer in PYTHON:
         folder = "build/release"
         prepare = f"cmake --preset release -DDELTAWIRE_BENCH=OFF -DDELTAWIRE_TESTS=OFF {WITHOUT}"
@@ -113,15 +113,15 @@ def tests_of(layer: str, cores: int) -> Tests:
 
 
 def lack(layer: str, root: Path) -> str:
-    """What the machine lacks for a layer's tests; "" where it has all."""
+    """What the machine lacks for a layer's tests; "" if nothing."""
     if layer == NEON and not (root / "build" / "aarch64-sysroot").is_dir():
         return "no build/aarch64-sysroot; scripts/make_aarch64_sysroot.sh makes it"
     return ""
 
 
 def nearest(layer: str, path: str, root: Path, run: str) -> str:
-    """The command that runs a layer's tests, made to run those nearest to a file alone: C++ tests
-    that include its header or have its name, Python tests that import it. "" where none do."""
+    """Changes `run`, the command of a layer's tests, so that only those nearest to a file run: C++
+    tests that include its header or have its name, Python tests that import it. "" if none do."""
     stem = Path(path).stem
     if layer in PYTHON:
         wanted = re.compile(rf"^(?=.*import).*\b{stem}\b", re.MULTILINE)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Unpacks what a program for aarch64 needs beside the cross compiler, Debian's packages for arm64, in
-# build/aarch64-sysroot. Nothing of this system is touched, and no root needed: apt looks at package lists, a state and a
-# cache of its own, in which nothing is installed.
+# Unpacks the libraries that a program for aarch64 needs besides the cross compiler, from Debian's packages for arm64, in
+# build/aarch64-sysroot. It changes nothing of this system and needs no root: apt uses separate package lists, state and
+# cache, and installs nothing.
 #
-#   scripts/make_aarch64_sysroot.sh     does nothing where it is there already; remove the folder to have it anew
+#   scripts/make_aarch64_sysroot.sh     does nothing if the folder exists; remove it to make it again
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +12,7 @@ packages=(libc6-dev libstdc++6 libexpected-dev libxxhash-dev libssl-dev libzstd-
 sysroot=build/aarch64-sysroot
 work="$PWD/build/aarch64-packages"
 
-# What the Debian of the cross compiler has, verified by the keys that this system trusts.
+# Runs apt on the packages of the cross compiler's Debian release, verified by the keys that this system trusts.
 private_apt() {
   apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o APT::Sandbox::User=root \
     -o Dir::State="$work/state" -o Dir::State::Lists="$work/lists" -o Dir::State::status="$work/status" \

@@ -1,8 +1,8 @@
-"""The mutants of a source file: every single-line fault that the rules below make of its text.
+"""The mutants of a source file: every single-line fault that the rules below can make of its text.
 
-The rules know the language only as far as they must. C++ is read as text whose comments, literals
-and preprocessor lines are blanked, in the layout of clang-format, where binary operators stand
-between spaces; the compiler refuses what makes no sense. Python is read through its syntax tree.
+The rules know no more of the language than they need. C++ is read as text whose comments, literals
+and preprocessor lines are blanked, in the layout of clang-format, which puts spaces around binary
+operators; the compiler refuses mutants that make no sense. Python is read through its syntax tree.
 """
 
 import ast
@@ -15,7 +15,7 @@ import cpp_source
 
 @dataclass(frozen=True)
 class Fault:
-    """One line of a file, counted from 1, and what it becomes."""
+    """The number of a line, from 1, and its text with the fault."""
 
     line: int
     rule: str
@@ -23,7 +23,7 @@ class Fault:
     new: str
 
 
-# What operators become, by rule.
+# What each rule replaces operators with.
 BECOMES = {
     "relation": "< <=, <= <, > >=, >= >, == !=, != ==",
     "arithmetic": "+ -, - +, * /, / *, % /, << >>, >> <<, & |, | &, ^ |, "
@@ -49,7 +49,7 @@ STATEMENT = re.compile(
     r"|[\w.>:*()-]+(?:\[[^;=]*\][\w.>-]*)* (?:[-+*/|&^]|<<|>>)?= [^{};]*"  # an assignment
     r"|[\w.>:-]+\([^{};]*\));\s*$"  # a call
 )
-# Lines that hold no behaviour, or none that a test is to see.
+# Lines without behaviour, or whose behaviour no test should check.
 NO_BEHAVIOUR = re.compile(
     r"^\s*(?:using|namespace|template|friend|extern|typedef|class|struct|enum)\b"
     r"|\b(?:reserve|shrink_to_fit|prefetch|__builtin_prefetch|unreachable)\("
@@ -79,7 +79,7 @@ def _blank(match: re.Match) -> str:
 
 def _cpp(text: str) -> Iterator[tuple[int, str, str]]:
     code = STATIC_ASSERT.sub(_blank, cpp_source.code_only(text)).split("\n")
-    before = ";"  # how the code before this line ends
+    before = ";"  # the last character of the code before this line
     for number, (shown, line) in enumerate(zip(code, text.split("\n"), strict=True), 1):
         if NO_BEHAVIOUR.search(shown):
             continue
@@ -95,7 +95,7 @@ def _cpp(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _in_line(shown: str, line: str) -> Iterator[tuple[str, str]]:
-    """What one line of C++ may become; `shown` is the line without comments and literals."""
+    """All faults of one line of C++; `shown` is the line without comments and literals."""
     for match in OPERATOR.finditer(shown):
         beside = line[: match.start()].rstrip()[-1:] + line[match.end() :].lstrip()[:1]
         if match[1] != "+" or '"' not in beside:  # no text is subtracted
@@ -124,7 +124,7 @@ def _in_line(shown: str, line: str) -> Iterator[tuple[str, str]]:
 
 
 def _closing(code: str, begin: int) -> int | None:
-    """Where the parenthesis closes that was opened just before `begin`; None: on a later line."""
+    """Where the parenthesis opened just before `begin` closes; None if on a later line."""
     depth = 1
     for at in range(begin, len(code)):
         depth += {"(": 1, ")": -1}.get(code[at], 0)
@@ -159,12 +159,12 @@ DROPPED = (ast.AugAssign, ast.Return, ast.Break, ast.Continue, ast.Raise)
 
 
 class _Python(ast.NodeVisitor):
-    """Collects (line, rule, new line). Places in the tree are bytes of UTF-8, so lines are too."""
+    """Collects (line, rule, new line). Lines are bytes: the syntax tree's columns count bytes."""
 
     def __init__(self, text: str):
         self.lines = [line.encode() for line in text.split("\n")]
         self.found: list[tuple[int, str, str]] = []
-        self.inside = ""  # the function around, "" outside of all
+        self.inside = ""  # the current function, "" outside of all functions
 
     def replace(self, rule: str, line: int, begin: int, end: int, new: bytes) -> None:
         old = self.lines[line - 1]
@@ -191,7 +191,7 @@ class _Python(ast.NodeVisitor):
             self.replace_node("condition", test, f"(not ({text}))")
 
     def may_drop(self, node: ast.AST) -> bool:
-        """Names that are bound for the first time are kept: any test sees that they are missing."""
+        """Whether to drop a statement; not one that first binds a name: any test sees that."""
         if isinstance(node, ast.Expr):
             return isinstance(node.value, ast.Call | ast.Await)
         if isinstance(node, ast.Assign):
@@ -222,7 +222,7 @@ class _Python(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Not to be seen from outside."""
+        """Leaves assertions as they are: a fault in one can't be seen from outside."""
 
     def visit_Compare(self, node: ast.Compare) -> None:
         operands = [node.left, *node.comparators]
@@ -259,7 +259,7 @@ class _Python(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Places inside a text are wrong before Python 3.12."""
+        """Skips f-strings: before Python 3.12 the columns inside them are wrong."""
 
 
 def _python(text: str) -> Iterable[tuple[int, str, str]]:

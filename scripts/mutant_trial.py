@@ -1,4 +1,4 @@
-"""One mutant at a time in a copy of the tree: planted, built, tested, taken out again."""
+"""Plants one mutant at a time in a copy of the tree, builds, tests, and takes it out again."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from mutant_rules import Fault
 from tree_copy import Shell, refresh, tail
 
 BUILD_SECONDS = 3600
-FIRST_RUN_SECONDS = 1800  # of the tests without a mutant
+FIRST_RUN_SECONDS = 1800  # the time limit of the tests without a mutant
 
 
 class Failed(Exception):
@@ -30,14 +30,14 @@ class Mutant:
     fault: Fault
 
     def diff(self) -> str:
-        """What it changes, as a reader wants it."""
+        """The change as a diff for a reader."""
         old, new = self.fault.old.strip(), self.fault.new.strip()
         return f"{self.path}:{self.fault.line}: {self.fault.rule}\n    - {old}\n    + {new}"
 
 
 @dataclass
 class Result:
-    """What became of a mutant: an entry of the results file."""
+    """The verdict on a mutant: an entry of the results file."""
 
     layer: str
     path: str
@@ -50,7 +50,7 @@ class Result:
     equivalent: str = ""
 
     def key(self) -> tuple[str, str, str, int]:
-        """What it is known by from run to run."""
+        """What identifies it from run to run."""
         return self.path, self.old, self.new, self.line
 
 
@@ -61,11 +61,11 @@ class Trial:
         self._root, self._layer, self._shell, self._jobs = root, layer, shell, jobs
         self._tests = layer_tests.tests_of(layer, max(1, (os.cpu_count() or 1) // jobs))
         self._copies: queue.Queue[Path] = queue.Queue()
-        self._unspoilt: dict[Path, str] = {}  # by copy: what its programs are without a mutant
+        self._unspoilt: dict[Path, str] = {}  # for each copy, its programs' digest without a mutant
         self._limit = 0.0
 
     def prepare(self) -> float:
-        """Makes the copies, and builds and runs their tests; the seconds that the tests take."""
+        """Makes the copies, builds and runs their tests, and returns the seconds the tests took."""
         slowest = 0.0
         for number in range(self._jobs):
             copy = self._root / "build" / "mutants" / f"copy-{number}"
@@ -81,7 +81,7 @@ class Trial:
         return slowest
 
     def judge(self, mutants: list[Mutant]) -> Iterator[Result]:
-        """The results as they come. After Ctrl-C nothing of it runs any more."""
+        """Yields results as they come. After Ctrl-C it leaves no command running."""
         with ThreadPoolExecutor(self._jobs) as pool:
             waiting = [pool.submit(self._try_one, mutant) for mutant in mutants]
             try:
@@ -105,7 +105,7 @@ class Trial:
         return total.hexdigest()
 
     def _try_one(self, mutant: Mutant) -> Result:
-        """Plants a mutant, builds, tests, and takes it out again whatever happens."""
+        """Plants a mutant, builds and tests, and takes the mutant out again whatever happens."""
         copy = self._copies.get()
         start = time.monotonic()
         file = copy / mutant.path

@@ -88,7 +88,7 @@ def generate(
 
 
 def choose(mutants: list[Mutant], count: int | None, seed: int) -> list[Mutant]:
-    """At most `count` of them: at first one of each line, and of a line's rules each alike."""
+    """Draws at most `count` of them: one of each line first; a line's rules are equally likely."""
     if count is None or count >= len(mutants):
         return mutants
     lots = random.Random(seed)
@@ -116,7 +116,7 @@ class Results:
         self.all = {result.key(): result for result in (Result(**entry) for entry in known)}
 
     def add(self, result: Result) -> None:
-        """Keeps one more result, in the file too."""
+        """Adds a result, and writes the file."""
         self.all[result.key()] = result
         entries = [asdict(result) for result in self.all.values()]
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -125,12 +125,12 @@ class Results:
         beside.replace(self._file)
 
     def of(self, mutant: Mutant) -> Result | None:
-        """What became of a mutant before."""
+        """The result that a mutant had in an earlier run, or None."""
         return self.all.get((mutant.path, mutant.fault.old, mutant.fault.new, mutant.fault.line))
 
 
 def run_layer(trial: Trial, mutants: list[Mutant], results: Results, done: list[Result]) -> None:
-    """Judges the mutants of a layer; each result is kept at once."""
+    """Judges the mutants of a layer; writes each result to the file at once."""
     print(f"\n{mutants[0].layer}: {len(mutants)} mutants; first the tests without one", flush=True)
     print(f"{mutants[0].layer}: its tests take {trial.prepare():.1f} s", flush=True)
     for number, result in enumerate(trial.judge(mutants), 1):
@@ -142,7 +142,7 @@ def run_layer(trial: Trial, mutants: list[Mutant], results: Results, done: list[
 
 
 def print_summary(done: list[Result]) -> None:
-    """A row for each layer, and the diff of each mutant that lived."""
+    """Prints a row for each layer, and the diff of each mutant that lived."""
     lived = [result for result in done if result.verdict == "lived" and not result.equivalent]
     for result in lived:
         fault = Fault(result.line, result.rule, result.old, result.new)
@@ -217,7 +217,7 @@ def chosen_mutants(root: Path, chosen: argparse.Namespace) -> dict[str, list[Mut
 
 
 def run(root: Path, chosen: argparse.Namespace, mutants: dict[str, list[Mutant]]) -> list[Result]:
-    """Judges all mutants, layer by layer; what was done until Ctrl-C is returned."""
+    """Judges all mutants, layer by layer; after Ctrl-C, returns the results so far."""
     folder = root / "build" / "mutants"
     folder.mkdir(parents=True, exist_ok=True)
     lock = (folder / "lock").open("w")
@@ -262,7 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # hours of it, while others work
+    os.nice(10)  # it can take hours, on machines where others work
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore SIGINT
         signal.signal(number, signal.default_int_handler)
     sys.exit(main())

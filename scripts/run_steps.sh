@@ -63,7 +63,7 @@ whole_package() {
   DELTAWIRE_WHOLE_PACKAGE=1 .venv/bin/python -m pytest -q --timeout 3600 tests/package/test_part_of_another_project.py
 }
 
-# What users' type checkers see of the package.
+# Checks the package's types as users' type checkers see them.
 types() { .venv/bin/mypy && .venv/bin/pyright; }
 
 fuzz_targets() {

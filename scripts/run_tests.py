@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the tests of the release build, but for those that passed with the same inputs before.
+"""Runs the tests of the release build, except those that passed before with the same inputs.
 
     scripts/run_tests.py cpp|python [--jobs N] [--again]
 
-A C++ test's inputs are its command, the programs, files and folders in it, and its properties;
-those of Python's tests, taken together, are all files of the project and what was built for them.
-For both also the data in DELTAWIRE_DATA, the machine, installed packages and DELTAWIRE_... in the
-environment. What passed is kept in build/release/passed.json; --again runs all.
+A C++ test's inputs are its command, the programs, files and folders in it, and its properties.
+Python's tests share one set of inputs: all files of the project and what was built for them. The
+data in DELTAWIRE_DATA, the machine, installed packages and the environment's DELTAWIRE_... are
+inputs of both. build/release/passed.json keeps what passed; --again runs all tests.
 """
 
 import argparse
@@ -27,7 +27,7 @@ CPU = ("model name", "flags", "Features")
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
-    """Of all parts, each with its length."""
+    """A digest of all parts, each with its length."""
     total = hashlib.sha256()
     for part in parts:
         encoded = part.encode() if isinstance(part, str) else part
@@ -36,13 +36,13 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 
 class Files:
-    """What files hold; each is read once."""
+    """Digests of files' contents; reads each file once."""
 
     def __init__(self) -> None:
         self._known: dict[Path, str] = {}
 
     def holding(self, path: Path) -> str:
-        """Of a file, a link, or all files of a folder; "" where there is nothing."""
+        """The digest of a file, a link, or all files of a folder; "" if `path` does not exist."""
         if path not in self._known:
             self._known[path] = self._read(path)
         return self._known[path]
@@ -58,7 +58,7 @@ class Files:
 
 
 def surroundings() -> list[str]:
-    """What all tests depend on beside files of the project."""
+    """What all tests depend on besides the project's files."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     found = [platform.platform(), sys.version, str(os.cpu_count())]
@@ -78,7 +78,7 @@ def surroundings() -> list[str]:
 
 
 def key_of(entry: dict, around: list[str], files: Files) -> str:
-    """Of a test as ctest describes it."""
+    """The key of the inputs of a C++ test; `entry` is ctest's description of it."""
     properties = [
         p for p in entry["properties"] if p["name"] not in ("COST", "PROCESSORS", "TIMEOUT")
     ]
@@ -90,7 +90,7 @@ def key_of(entry: dict, around: list[str], files: Files) -> str:
 
 
 def project_key(around: list[str], files: Files, root: Path, built: Iterable[Path]) -> str:
-    """Of all files that git knows of or doesn't ignore, and of what was built."""
+    """The key of all files that git tracks or does not ignore, and of what was built."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root,
@@ -102,7 +102,7 @@ def project_key(around: list[str], files: Files, root: Path, built: Iterable[Pat
 
 
 class Passed:
-    """Tests by name, with the key of their inputs when they passed last."""
+    """For each test that passed, by name, the key of its inputs when it last did."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -112,11 +112,11 @@ class Passed:
             self._keys = {}
 
     def has(self, name: str, key: str) -> bool:
-        """Whether it passed with this key."""
+        """Whether the test `name` passed with this key."""
         return self._keys.get(name) == key
 
     def keep(self, keys: dict[str, str], failed: set[str]) -> None:
-        """Those of `keys` that ran, without what failed. The file is there whole or not at all."""
+        """Stores the tests of `keys` that did not fail. The file is replaced as a whole."""
         self._keys |= keys
         self._keys = {name: key for name, key in self._keys.items() if name not in failed}
         part = self._place.with_suffix(".part")
@@ -131,7 +131,7 @@ def not_passed(report: Path) -> set[str]:
 
 
 def run_cpp(jobs: int, passed: Passed, again: bool) -> int:
-    """Exit status: ctest's."""
+    """Runs the C++ tests, and returns ctest's exit status."""
     ctest = ["ctest", "--preset", "release"]
     described = subprocess.run(
         [*ctest, "--show-only=json-v1"], cwd=ROOT, check=True, capture_output=True
@@ -156,7 +156,7 @@ def run_cpp(jobs: int, passed: Passed, again: bool) -> int:
 
 
 def run_python(jobs: int, passed: Passed, again: bool) -> int:
-    """Exit status: pytest's."""
+    """Runs Python's tests, and returns pytest's exit status."""
     built = [BUILD / "deltawire", *(BUILD / "python").rglob("*.so")]
     key = project_key(surroundings(), Files(), ROOT, built)
     if not again and passed.has("python", key):
@@ -164,7 +164,7 @@ def run_python(jobs: int, passed: Passed, again: bool) -> int:
         return 0
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal"]
     command += ["--durations=25", "--durations-min=3"]
-    # Tests start hundreds of interpreters; without bytecode each would compile the package again.
+    # The tests start hundreds of interpreters; without bytecode each would compile the package.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     status = subprocess.run(command, cwd=ROOT, env=environment).returncode
     passed.keep({"python": key}, {"python"} if status else set())
@@ -172,7 +172,7 @@ def run_python(jobs: int, passed: Passed, again: bool) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs as the command line says."""
+    """Runs the tests that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("tests", choices=("cpp", "python"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests at one time")

@@ -1,4 +1,4 @@
-"""Copies of the working tree, and commands that run in them and can all be ended at once."""
+"""Copies the working tree, and runs commands in the copies that can all be ended at once."""
 
 import contextlib
 import filecmp
@@ -13,11 +13,11 @@ TAIL_LINES = 30
 
 
 class Stopped(Exception):
-    """Ctrl-C in the middle of a command."""
+    """A command was ended by Ctrl-C or by `Shell.stop`."""
 
 
 class Shell:
-    """Runs commands, each in a session of its own."""
+    """Runs commands, each in a separate session, so that all its processes can be ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class Shell:
         self._stopping = False
 
     def run(self, command: str, folder: Path, seconds: float) -> tuple[int | None, str]:
-        """The exit status (None: it took longer than `seconds`) and the output."""
+        """Runs a command; returns its exit status, None after `seconds`, and its output."""
         environment = os.environ | {
             "CCACHE_BASEDIR": str(folder),
             "CCACHE_NOHASHDIR": "1",
@@ -74,21 +74,21 @@ class Shell:
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """Kills all of a session: ninja gives each compiler a process group of its own."""
+    """Kills a whole session, not a process group: ninja puts each compiler in its own group."""
     subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What a git command prints; CalledProcessError where it fails."""
+    """What a git command prints; raises CalledProcessError if it fails."""
     done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True)
     return done.stdout.decode(errors="replace")
 
 
 def refresh(root: Path, copy: Path) -> None:
-    """Makes `copy` hold what git knows of the working tree `root`, changed or not. Files that are
-    equal keep their times, so that a second build is short."""
+    """Makes `copy` hold the files of the working tree `root` that git tracks or does not ignore, as
+    they are now. Equal files keep their times, so that a second build is short."""
     copy.mkdir(parents=True, exist_ok=True)
     listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     wanted = {name for name in listed.split("\0") if name and (root / name).is_file()}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Builds the wheels in dist/, as they can be published, and tests each in clean environments.
+"""Builds the wheels in dist/, ready to be published, and tests each in clean environments.
 
-From an sdist, unpacked outside the repository, one wheel for each Python that needs its own, with
-all libraries but glibc inside; auditwheel names the oldest glibc that each runs with. Then
-tests/package/wheel_check.py, with every Python that is here, and with the oldest NumPy that is
-promised and the newest.
+It unpacks an sdist outside the repository and builds one wheel for each Python that needs its own,
+with all libraries but glibc inside; auditwheel names the oldest glibc that each runs with. Then it
+runs tests/package/wheel_check.py with every Python on this machine, each with the oldest NumPy that
+deltawire promises to support and with the newest.
 
 usage: scripts/wheels.py [--pythons PYTHON...] [--out FOLDER]
 """
@@ -24,15 +24,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
 STABLE_ABI_SINCE = (3, 12)
-GLIBC = (2, 34)  # the newest that a wheel may need
+GLIBC = (2, 34)  # a wheel may need this version at most
 OLDEST_NUMPY = "1.26.4"
-OLDEST_NUMPY_UNTIL = (3, 12)  # the newest Python that it has wheels for
-TIMEOUT = 3600  # seconds, of one command: a wheel is compiled in minutes
+OLDEST_NUMPY_UNTIL = (3, 12)  # the newest Python that the oldest NumPy has wheels for
+TIMEOUT = 3600  # seconds for one command: a wheel is compiled in minutes
 
 
 @dataclasses.dataclass
 class Wheel:
-    """A repaired wheel, the seconds that it took, and the environments that it was good in."""
+    """A repaired wheel, the seconds it took, and the environments in which its tests passed."""
 
     path: Path
     seconds: float
@@ -45,7 +45,7 @@ class Wheel:
 
 
 def run(*command: object, cwd: Path | None = None, path: Path | None = None) -> str:
-    """What the command prints, with `path` before PATH; it ends this program where it fails."""
+    """What the command prints, run with `path` before PATH; ends this program if it fails."""
     before = [] if path is None else [str(path)]
     done = subprocess.run(
         [*map(str, command)],
@@ -70,13 +70,13 @@ def version_of(python: str) -> tuple[int, int]:
 
 
 def abi_of(version: tuple[int, int]) -> str:
-    """The tag of the wheel that a Python takes: its own, or that of the stable ABI's first."""
+    """The tag of the wheel that a Python takes: its own, or the stable ABI's first Python's."""
     major, minor = min(version, STABLE_ABI_SINCE)
     return f"cp{major}{minor}"
 
 
 def pythons_here(wanted: list[str]) -> list[str]:
-    """Those that can be run; the others are named."""
+    """Those of the wanted Pythons that can be run; prints the names of the others."""
     here = [python for python in wanted if shutil.which(python)]
     for python in wanted:
         if python not in here:
@@ -90,13 +90,13 @@ def pythons_here(wanted: list[str]) -> list[str]:
 
 
 def make_environment(python: str, folder: Path) -> Path:
-    """A clean environment's Python."""
+    """Makes a clean environment; returns its Python."""
     run(python, "-m", "venv", "--clear", folder)
     return folder / "bin" / "python"
 
 
 def build_sdist(out: Path) -> Path:
-    """The sdist, made anew."""
+    """Builds the sdist; returns its path."""
     run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT)
     (sdist,) = out.glob("deltawire-*.tar.gz")
     return sdist
@@ -127,10 +127,10 @@ def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
 
 
 def check_wheel(wheel: Wheel, python: str, numpy: str, work: Path) -> None:
-    """Installs it in a clean environment, and runs what a user would."""
+    """Installs it in a clean environment, and runs tests/package/wheel_check.py there."""
     tool = make_environment(python, work / "user")
     run(tool, "-m", "pip", "install", "--only-binary", ":all:", wheel.path, numpy)
-    # Copies: neither the repository nor its folders are what is imported.
+    # Runs copies of the tests, so that nothing is imported from the repository.
     check = shutil.copy(ROOT / "tests" / "package" / "wheel_check.py", work)
     example = shutil.copy(ROOT / "examples" / "numpy_two_ranks.py", work)
     said = run(tool, "-I", check, example, cwd=work).strip()
@@ -139,7 +139,7 @@ def check_wheel(wheel: Wheel, python: str, numpy: str, work: Path) -> None:
 
 
 def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
-    """All wheels, by the Pythons that are here."""
+    """Builds a wheel for each of the Pythons that needs its own, and tests it with each."""
     out.mkdir(parents=True, exist_ok=True)
     for old in out.glob("deltawire-*"):
         old.unlink()
@@ -163,7 +163,7 @@ def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
 
 
 def print_table(wheels: list[Wheel]) -> None:
-    """What was built, how large it is, and what it was tested with."""
+    """Prints each wheel with its size and what it was tested with."""
     print(f"\n{'wheel':<72} {'MB':>5} {'seconds':>8}  tested with")
     for wheel in wheels:
         megabytes = wheel.path.stat().st_size / 1e6
@@ -172,7 +172,7 @@ def print_table(wheels: list[Wheel]) -> None:
 
 
 def main() -> None:
-    """Builds, repairs, tests, and says so."""
+    """Builds, repairs and tests the wheels, and prints a table of them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--pythons", nargs="+", default=PYTHONS, help="interpreters; default: %(default)s"

@@ -1,4 +1,4 @@
-"""What every Python test stands on."""
+"""Settings of all Python tests."""
 
 import gc
 import multiprocessing
@@ -13,13 +13,12 @@ _FRESH = {
     signal.SIGTERM: signal.SIG_DFL,
 }
 
-# OpenMP's threads spin where they wait for each other, and take the processor from other tests. Set
-# before anybody imports PyTorch.
+# OpenMP's threads spin while they wait for each other, and take the processor from other tests. It
+# reads this when PyTorch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# Importing PyTorch takes seconds, what DDP imports when the first is made some more, and drawing
-# yet another: the fork server does it once for all ranks and demos of all tests. Absent ones it
-# leaves out.
+# Importing PyTorch takes seconds; so do the modules that the first DDP imports, and matplotlib. The
+# fork server imports them once for the ranks and demos of all tests; it skips those not installed.
 multiprocessing.set_forkserver_preload(
     [
         "deltawire.torch",
@@ -48,8 +47,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collecting tests makes no garbage, and looking for it takes a third of the time. The tests
-    themselves run with garbage collected, of what they make alone."""
+    """Turns garbage collection off while tests are collected: that makes no garbage, and looking
+    for it would take a third of the time. Tests run with it on, for objects made after that."""
     gc.disable()
     try:
         return (yield)

@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The codec with all defaults. REQUIRES: kernel_target_in_use() is no error.
+// The codec with all defaults. REQUIRES: kernel_target_in_use() is not an error.
 std::unique_ptr<const Codec> default_codec(const CodecInfo& info) {
   return std::move(*make_codec(info.name));
 }

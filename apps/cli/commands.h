@@ -1,6 +1,7 @@
 // The sub-commands: each adds itself to the parser and, if the user chooses it, sets `chosen` to what to run.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include <CLI/CLI.hpp>
@@ -21,5 +22,8 @@ void add_manual_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);
+
+// The option --min-elements of the commands that measure codecs: Policy::min_elements.
+void add_min_elements_option(CLI::App& command, std::uint64_t& min_elements);
 
 }  // namespace deltawire::cli

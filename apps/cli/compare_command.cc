@@ -160,12 +160,7 @@ void add_compare_command(CLI::App& app, Command& chosen) {
       ->type_name("S")
       ->capture_default_str();
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2 streams; 2^16 synthetic values");
-  command
-      ->add_option("--min-elements", options->min_elements,
-                   "Send tensors with fewer values as float32, as in training")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N")
-      ->capture_default_str();
+  add_min_elements_option(*command, options->min_elements);
   command->add_flag("--markdown", options->markdown, "Print the table as Markdown");
   command->add_option("--json", options->json, "Write all figures to FILE; - prints them")->type_name("FILE");
   command->add_option("--csv", options->csv, "Write all figures to FILE as CSV")->type_name("FILE");

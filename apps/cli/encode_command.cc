@@ -58,8 +58,9 @@ Outcome<void> read_values(ArrayReader& array, const std::string& name, std::uint
     if (fits < now) {
       char value[32];
       std::snprintf(value, sizeof value, "%.17g", block[fits]);
-      return failed(name + ": element " + std::to_string(first + done + fits) + " is " + value +
-                    ", which is no float32; round them all in Python with array.astype('float32')");
+      return failed(
+          name + ": element " + std::to_string(first + done + fits) + " is " + value +
+          ", which is not exactly a float32; round them all in Python with array.astype('float32')");
     }
     done += now;
   }
@@ -69,7 +70,7 @@ Outcome<void> read_values(ArrayReader& array, const std::string& name, std::uint
 // Compares the values of an array with those in the file, decoded part by part.
 class Echo {
  public:
-  // What was written of the array so far is its header. `name` is the array's, for errors.
+  // `header` is all that has been written of the array so far. `name` is the array's, for errors.
   static Outcome<std::unique_ptr<Echo>> open(Bytes header, const std::string& name) {
     std::unique_ptr<Echo> echo(new Echo(name));
     echo->written_ = {header};
@@ -79,7 +80,7 @@ class Echo {
     return echo;
   }
 
-  // Of the part that was encoded last.
+  // Compares the part that was encoded last; `pieces` are its bytes.
   Outcome<void> add(std::span<const Bytes> pieces, const TensorView& part, Difference& difference) {
     written_.assign(pieces.begin(), pieces.end());
     const std::size_t each = dtype_bytes(part.dtype);

@@ -23,7 +23,7 @@ std::string hex(std::uint32_t number) {
   return text;
 }
 
-// Those that travel: the last is not 0.
+// The scalars that were written: trailing ones that are 0 are left out.
 std::string scalars_text(const Segment& segment) {
   if (segment.scalar2 != 0) return "scalar bits " + hex(segment.scalar) + " " + hex(segment.scalar2);
   return segment.scalar != 0 ? "scalar bits " + hex(segment.scalar) : "no scalar";

@@ -16,7 +16,7 @@ tl::unexpected<Failure> failed_reading(std::string_view path, const Error& error
     case ErrorCode::kTruncated: message += "; the file is incomplete, copy it again"; break;
     case ErrorCode::kCorrupt: message += "; copy the file again or encode it anew"; break;
     case ErrorCode::kMismatch: message += "; encode it anew"; break;
-    case ErrorCode::kUnknownCodec: message += "; a newer deltawire may know it"; break;
+    case ErrorCode::kUnknownCodec: message += "; a newer version of deltawire may know it"; break;
     default: break;
   }
   return failed(std::move(message));

@@ -355,12 +355,7 @@ void add_plan_command(CLI::App& app, Command& chosen) {
       ->type_name("S")
       ->capture_default_str();
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2^16 synthetic values");
-  command
-      ->add_option("--min-elements", options->min_elements,
-                   "Send tensors with fewer values as float32, as in training")
-      ->check(CLI::NonNegativeNumber.description(""))
-      ->type_name("N")
-      ->capture_default_str();
+  add_min_elements_option(*command, options->min_elements);
   add_outputs(command, *options);
   command->footer(plan_footer());
   command->callback([&chosen, options] { chosen = [options] { return plan(*options); }; });

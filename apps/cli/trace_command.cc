@@ -210,12 +210,7 @@ void add_replay_command(CLI::App& trace, Command& chosen) {
       ->check(CLI::Range(1, 1024))
       ->type_name("N")
       ->capture_default_str();
-  command
-      ->add_option("--min-elements", options->min_elements,
-                   "Send tensors with fewer values as float32, as in training")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N")
-      ->capture_default_str();
+  add_min_elements_option(*command, options->min_elements);
   command->add_flag("--json", options->json, "Print JSON for programs");
   command->footer(
       "For each step: the bytes of a rank's message; the relative L2 error of the output against the\n"

@@ -162,9 +162,9 @@ Status BlockStore::read_index(std::uint64_t key, bool& matches) {
   Head head;
   const Result<std::uint64_t> bytes = file_->bytes();
   if (!bytes) return forward_error(bytes);
-  if (*bytes < sizeof head) return damaged("is no cache of rows");
+  if (*bytes < sizeof head) return damaged("is not a cache of rows");
   if (Status read = file_->read(&head, sizeof head, 0); !read) return read;
-  if (head.magic != kMagic) return damaged("is no cache of rows");
+  if (head.magic != kMagic) return damaged("is not a cache of rows");
   if (head.version != kVersion) return {};
   if (head.checksum != checksum_of(head)) return damaged("its head is damaged");
   if (head.key != key) return {};

@@ -73,7 +73,7 @@ Status CheckpointReader::check_bytes() {
   end_ = bytes - sizeof sum;
   CheckpointFront front;
   if (Status got = take(std::as_writable_bytes(std::span(&front, 1))); !got) return got;
-  if (front.magic != CheckpointFront{}.magic) return damaged("is no checkpoint of a training");
+  if (front.magic != CheckpointFront{}.magic) return damaged("is not a checkpoint of a training");
   if (front.version != CheckpointFront{}.version) {
     return fail(ErrorCode::kUnsupportedVersion,
                 path_ + ": was written by another version of deltawire; go on with that one");

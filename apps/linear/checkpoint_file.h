@@ -2,7 +2,7 @@
 // apps/linear/README.md describes the format. Numbers are in the machine's byte order; a machine with
 // the other one does not recognize the file.
 //
-// Errors of all members: kIo; kCorrupt for a file that is no checkpoint, or was truncated or changed;
+// Errors of all members: kIo; kCorrupt for a file that is not a checkpoint, or was truncated or changed;
 // kUnsupportedVersion. Messages have the path. Thread rule: one thread at a time.
 #pragma once
 

@@ -155,7 +155,7 @@ TEST_F(CheckpointsOf, ATrainingResumesBitForBitFromAnyStep) {
   }
 }
 
-TEST_F(CheckpointsOf, TheLastTwoAreKeptAndWhatWasKilledIsSwept) {
+TEST_F(CheckpointsOf, TheLastTwoAreKeptAndUnfinishedOnesAreRemoved) {
   train_whole();
   EXPECT_EQ(files(), 2U);
   EXPECT_TRUE(fs::exists(path(kEpochs * kBatches)));
@@ -245,7 +245,7 @@ TEST_F(CheckpointsOf, OthersAreRefusedByName) {
 
 TEST_F(CheckpointsOf, EarlierTrainingsAreNotOverwrittenUnasked) {
   settings_.resume = true;
-  EXPECT_FALSE(checkpoints().prepare());  // there is no folder
+  EXPECT_FALSE(checkpoints().prepare());  // there is not a folder
   settings_.resume = false;
   ASSERT_TRUE(checkpoints().prepare());
   EXPECT_EQ(files(), 0U);

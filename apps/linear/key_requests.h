@@ -49,7 +49,7 @@ class KeyRequests {
   // request; kLimit for more than kMostElements keys of one owner.
   Status ask(std::span<const std::uint32_t> keys, std::optional<std::uint32_t> list, StepCost& cost);
 
-  // Of the last ask(): what this rank requested from an owner, and what a rank requested from this one.
+  // The last ask()'s requests: those of this rank to an owner, and those of a rank to this one.
   const Places& asked_of(std::size_t owner) const noexcept { return asked_of_[owner]; }
   const Places& asked_by(std::size_t rank) const noexcept { return asked_by_[rank]; }
 

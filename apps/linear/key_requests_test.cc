@@ -43,7 +43,7 @@ std::vector<std::uint32_t> keys_of(std::size_t rank, std::uint32_t first) {
   return keys;
 }
 
-// What a rank's request costs: the bytes of it, without the numbers that all tell all.
+// The bytes of a rank's requests, without the sizes that all ranks send each other.
 std::uint64_t told_bytes(const Exchange& exchange, const StepCost& cost) {
   const auto world = static_cast<std::uint64_t>(exchange.world());
   return cost.bytes_sent - 16 * world * (world - 1);
@@ -83,13 +83,13 @@ TEST(KeyRequests, AListThatHasNotChangedIsNotSentAgain) {
   });
 }
 
-TEST(KeyRequests, AListThatHasChangedIsSentAnew) {
+TEST(KeyRequests, AChangedListIsSentAgain) {
   on_ranks(2, [](Exchange& exchange) {
     KeyRequests requests(partition_for(exchange), exchange);
     const std::uint64_t once = ask(requests, exchange, 0, 0);
     EXPECT_GT(ask(requests, exchange, 1, 0), 500U);
     EXPECT_EQ(ask(requests, exchange, 0, 0), once);
-    // Of no keys there is nothing to send, and nothing is kept.
+    // A request of no keys sends nothing and is not kept.
     EXPECT_EQ(ask(requests, exchange, kDimension, 0), 0U);
     EXPECT_EQ(ask(requests, exchange, 0, 0), once);
     EXPECT_EQ(ask(requests, exchange, 0, 0), 0U);

@@ -16,7 +16,7 @@ namespace deltawire::linear {
 
 class KeySet {
  public:
-  // Of keys below `end`.
+  // An empty set for keys below `end`.
   explicit KeySet(std::uint64_t end = 0) : words_(ceil_div(end, kBits), 0) {}
 
   // False if the key was in the set.

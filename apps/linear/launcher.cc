@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cstring>
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 struct Variables {
@@ -40,4 +40,4 @@ std::optional<Launched> find_launcher(const Environment& environment) {
   return std::nullopt;
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

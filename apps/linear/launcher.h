@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 
 struct Launched {
   std::string by;  // "mpirun", "srun"
@@ -20,4 +20,4 @@ using Environment = std::function<const char*(const char*)>;  // as std::getenv
 // variables that srun sets itself: a batch script of Slurm is not a task of srun.
 std::optional<Launched> find_launcher(const Environment& environment);
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 std::optional<Launched> found_in(const std::map<std::string, std::string>& variables) {
@@ -37,15 +37,15 @@ TEST(Launcher, MpirunWithinAJobOfSlurmIsTheNearerOne) {
   EXPECT_EQ(launched->rank, 5);
 }
 
-TEST(Launcher, ABatchScriptIsNoTask) {
+TEST(Launcher, ABatchScriptIsNotATask) {
   EXPECT_FALSE(found_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}).has_value());
 }
 
-TEST(Launcher, WhatIsNoRankIsNone) {
+TEST(Launcher, InvalidRanksAreIgnored) {
   for (const char* rank : {"", "x", "3x", "-1", "8", "99999999999"}) {
     EXPECT_FALSE(found_in({{"PMI_RANK", rank}, {"PMI_SIZE", "8"}}).has_value()) << rank;
   }
 }
 
 }  // namespace
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

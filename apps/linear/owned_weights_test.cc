@@ -39,7 +39,7 @@ void on_ranks(int world, const std::string& spec, const Rank& work) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-// What a rank's batch of a step has: keys, and a gradient at most of them.
+// A rank's batch in a step: keys, and a gradient at most of them.
 Pairs batch_of(int rank, std::uint64_t step) {
   CounterRng random(100 * step + static_cast<std::uint64_t>(rank), kSeed);
   Pairs batch{.keys = {}, .values = {}, .dimension = kDimension};

@@ -94,7 +94,7 @@ TEST_F(SavedResidual, ThatMakesNoSenseIsRefusedAndChangesNothing) {
   }
 }
 
-// What a rank has in a step: values of very different sizes.
+// A rank's gradient in a step, with values of very different sizes.
 Pairs gradient_of(int rank, std::uint64_t step) {
   CounterRng random(100 * step + static_cast<std::uint64_t>(rank), 3);
   Pairs gradient{.keys = {}, .values = {}, .dimension = kDimension};

@@ -88,7 +88,7 @@ Status RowParser::parse_line(const char* at, const char* end) {
   const Scan scan = scan_float(at, end, label_);
   if (scan == Scan::kNotFinite) return wrong(label, "label " + word_at(label, end) + " is not finite");
   if (scan == Scan::kNoNumber || !is_behind_word(at, end)) {
-    return wrong(label, "label " + word_at(label, end) + " is no number; a row is LABEL INDEX:VALUE ...");
+    return wrong(label, "label " + word_at(label, end) + " is not a number; a row is LABEL INDEX:VALUE ...");
   }
   if (options_.positive) label_ = label_ == *options_.positive ? 1.0F : -1.0F;
   skip_blanks(at, end);
@@ -97,7 +97,7 @@ Status RowParser::parse_line(const char* at, const char* end) {
     std::uint64_t query = 0;
     at += 4;
     if (scan_index(at, end, query) != Scan::kNumber || !is_behind_word(at, end)) {
-      return wrong(word, word_at(word, end) + " is no query number");
+      return wrong(word, word_at(word, end) + " is not a query number");
     }
     skip_blanks(at, end);
   }
@@ -138,7 +138,7 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
   const Scan scan = scan_index(at, end, index);
   if (scan == Scan::kNotFinite) return wrong(word, "index of " + word_at(word, end) + " is beyond 2^63");
   if (scan == Scan::kNoNumber || at == end || *at != ':') {
-    return wrong(word, word_at(word, end) + " is no feature; write INDEX:VALUE, INDEX a whole number");
+    return wrong(word, word_at(word, end) + " is not a feature; write INDEX:VALUE, INDEX a whole number");
   }
   ++at;
   const char* const number = at;
@@ -146,7 +146,7 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
   const Scan scanned = scan_float(at, end, value);
   if (scanned == Scan::kNotFinite) return wrong(number, "value " + word_at(number, end) + " is not finite");
   if (scanned == Scan::kNoNumber || !is_behind_word(at, end)) {
-    return wrong(number, "value " + word_at(number, end) + " is no number");
+    return wrong(number, "value " + word_at(number, end) + " is not a number");
   }
   if (options_.hash_bits == 0 && index > kKeysMax) {
     return wrong(word, "index " + std::to_string(index) + " is beyond 2^32 - 2; hash indices (--hash-bits)");

@@ -48,23 +48,23 @@ TEST(ParseRows, TakesWhatLibsvmTakes) {
 
 TEST(ParseRows, NamesTheLineAndColumnOfWhatIsWrong) {
   const std::map<std::string, std::string> wrong = {
-      {"1 1:1\nx 1:1\n", "2:1: label \"x\" is no number"},
-      {"1,2 1:1\n", "1:1: label \"1,2\" is no number"},
+      {"1 1:1\nx 1:1\n", "2:1: label \"x\" is not a number"},
+      {"1,2 1:1\n", "1:1: label \"1,2\" is not a number"},
       {"nan 1:1\n", "1:1: label \"nan\" is not finite"},
       {"1 1:1 2:inf\n", "1:9: value \"inf\" is not finite"},
       {"1 1:1e39\n", "1:5: value \"1e39\" is not finite"},
-      {"1 1:\n", "1:5: value \"\" is no number"},
-      {"1 1:2x\n", "1:5: value \"2x\" is no number"},
-      {"1 1: 2\n", "1:5: value \"\" is no number"},
-      {"1 a:1\n", "1:3: \"a:1\" is no feature"},
-      {"1 -1:1\n", "1:3: \"-1:1\" is no feature"},
-      {"1 1.5:1\n", "1:3: \"1.5:1\" is no feature"},
-      {"1 5\n", "1:3: \"5\" is no feature"},
+      {"1 1:\n", "1:5: value \"\" is not a number"},
+      {"1 1:2x\n", "1:5: value \"2x\" is not a number"},
+      {"1 1: 2\n", "1:5: value \"\" is not a number"},
+      {"1 a:1\n", "1:3: \"a:1\" is not a feature"},
+      {"1 -1:1\n", "1:3: \"-1:1\" is not a feature"},
+      {"1 1.5:1\n", "1:3: \"1.5:1\" is not a feature"},
+      {"1 5\n", "1:3: \"5\" is not a feature"},
       {"1 9223372036854775809:1\n", "1:3: index of \"9223372036854775809:1\" is beyond 2^63"},
       {"1 4294967295:1\n", "1:3: index 4294967295 is beyond 2^32 - 2; hash indices"},
       {"1 3:1 2:1\n", "1:7: index 2 is below the one before"},
       {"1 3:1 3:1\n", "1:7: index 3 stands twice in its row"},
-      {"1 qid:x 3:1\n", "1:3: \"qid:x\" is no query number"},
+      {"1 qid:x 3:1\n", "1:3: \"qid:x\" is not a query number"},
       {"1 3:1\r 4:1\n", "1:5: value \"1"},
   };
   for (const auto& [text, message] : wrong) {
@@ -81,7 +81,7 @@ TEST(ParseRows, CommentsMayFollowAWordWithoutABlank) {
   EXPECT_EQ(parsed.sink.training.values, (std::vector<float>{2, 2, 4.5F}));
 }
 
-TEST(ParseRows, AByteOrderMarkInFrontIsNoText) {
+TEST(ParseRows, AByteOrderMarkInFrontIsSkipped) {
   const Parsed parsed = parse("\xEF\xBB\xBF-1 1:2\n1 x\n");
   ASSERT_FALSE(parsed.status);
   EXPECT_EQ(parsed.status.error().message.substr(0, 4), "2:3:");

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kDimension = 10;
 
-// What each rank of as many as there are lists gets.
+// The result of each rank; there are as many ranks as lists.
 std::vector<Result<Report>> average_all(std::vector<Pairs>& lists) {
   const auto world = static_cast<int>(lists.size());
   auto transports = connect_inproc(world);

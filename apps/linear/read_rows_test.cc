@@ -91,11 +91,11 @@ TEST_F(ReadRows, ErrorsNameFileLineAndColumnInEveryRange) {
   for (const int world : {1, 3}) {
     const auto values = values_of_all({file}, world);
     ASSERT_FALSE(values);
-    EXPECT_EQ(values.error().message, file + ":1001:5: value \"x\" is no number");
+    EXPECT_EQ(values.error().message, file + ":1001:5: value \"x\" is not a number");
   }
 }
 
-TEST_F(ReadRows, RefusesWhatIsNoData) {
+TEST_F(ReadRows, RefusesFilesThatAreNotData) {
   EXPECT_EQ(values_of_all({path("none")}, 1).error().message,
             path("none") + ": no such file; check the path");
   EXPECT_NE(values_of_all({folder_.path()}, 1).error().message.find("is a folder"), std::string::npos);

@@ -32,7 +32,7 @@ struct EpochReport {
   double evaluation_bytes = 0;  // sent by a rank for this evaluation, on average; not in the other figures
   double plain_ratio = 0;       // 8 bytes for each pair and peer / bytes sent; NaN with one rank
 
-  // Of this data epoch, means over ranks: the five parts of the paper's table 4, and checkpoints.
+  // Times of this data epoch, means over ranks: the five parts of the paper's table 4, and checkpoints.
   double compute_seconds = 0;  // gradients, and reading rows
   double encode_seconds = 0;
   double exchange_seconds = 0;  // sending, and waiting for others

@@ -48,7 +48,7 @@ std::vector<float> recorded(const std::string& path, std::size_t count) {
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   if (bytes.size() < sizeof(float)) {
     throw std::invalid_argument("'" + path +
-                                "' is no input: give normal, laplace, clicks, uniform, layers, zeros, " +
+                                "' is not an input: give normal, laplace, clicks, uniform, layers, zeros, " +
                                 "random, weights, or a file of little-endian float32");
   }
   std::vector<float> values(count);

@@ -3,8 +3,8 @@
     python train.py 0 127.0.0.1:4000 127.0.0.1:4001 &
     python train.py 1 127.0.0.1:4000 127.0.0.1:4001
 
-LIBDELTAWIRE names the shared library where the system's loader does not find it. Any language that
-can call C gets by in the same way; Python itself has the package `deltawire`.
+Set LIBDELTAWIRE to the shared library's path if the system's loader does not find it. Any language
+that can call C can do the same; for Python itself there is the package `deltawire`.
 """
 
 import ctypes as c
@@ -95,7 +95,7 @@ class Report(c.Structure):
 
 
 def call(name, *arguments):
-    """Calls a function of the library; raises its error."""
+    """Calls a function of the library; raises RuntimeError with its message if it fails."""
     error = Error()
     if getattr(LIBRARY, f"deltawire_{name}")(*arguments, c.byref(error)) != 0:
         raise RuntimeError(error.message.decode())
@@ -119,7 +119,7 @@ def differentiate(w, numbers, gradient):
     loss = 0.0
     for _ in range(BATCH):
         x = [numbers.gauss(0, 1) for _ in range(WEIGHTS)]
-        # Of w x against what is to be learned: the weights 1, -1, 1, -1 ...
+        # The error of w x; the weights to be learned are 1, -1, 1, -1 ...
         miss = sum(
             (wi - (1 - 2 * (i % 2))) * xi for i, (wi, xi) in enumerate(zip(w, x, strict=True))
         )
@@ -130,7 +130,7 @@ def differentiate(w, numbers, gradient):
 
 
 def main():
-    """Trains, and prints what came of it."""
+    """Trains, and prints the result."""
     rank, *endpoints = sys.argv[1:]
     session = open_session(int(rank), endpoints)
     numbers = random.Random(int(rank))

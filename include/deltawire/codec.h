@@ -1,8 +1,8 @@
 // Codecs: the lossy or lossless coding of one part (a named tensor, or a slice of it) to bytes.
 //
 // A codec is immutable and stateless: its parameters are fixed when it is made from a spec string, every
-// member is const and may be called from any number of threads. What a step leaves behind (the residual)
-// is the Channel's; the frame around the bytes (header, checksums) is frame.h's.
+// member is const and may be called from any number of threads. The Channel keeps what a step leaves behind
+// (the residual); frame.h defines the frame around the bytes (header, checksums).
 #pragma once
 
 #include <concepts>
@@ -30,7 +30,7 @@ enum class Into : std::uint8_t {
 struct ParameterInfo {
   std::string_view name;
   std::string_view range;          // in words, e.g. "1 <= s < 2"
-  std::string_view default_value;  // as it stands in a canonical spec
+  std::string_view default_value;  // as written in a canonical spec
   std::string_view meaning;
 };
 
@@ -46,23 +46,23 @@ struct CodecInfo {
       {};                            // specs besides the bare name, one for each choice that changes
                                      // what is coded: every test of all codecs runs over them
   std::string_view default_pattern;  // the reducer used when a spec names none: "direct"
-  std::span<const DType> dtypes = kAllDTypes;  // of the tensors that it takes; 16 bits are widened to fp32 in
+  std::span<const DType> dtypes = kAllDTypes;  // that it accepts; 16-bit values are widened to fp32 in
                                                // scratch before it sees them, residuals are always fp32
-  bool lossless = false;                       // decode gives the input's bits back
+  bool lossless = false;                       // decode restores the input's bits
   bool error_feedback = false;                 // a Channel keeps a residual for it from the first step on
-  bool finite_only = false;                    // NaN and Inf are kNotFinite; otherwise they are carried
-  bool sparse = false;        // sends few elements: decode accumulates them only, momentum of what was
-                              // sent can be masked
-  bool key_value = false;     // takes and gives the key-value form
-  bool significance = false;  // reads TensorView::significance and saves more where it is given
-  bool bytes_follow_library = false;  // its bytes are those of the installed version of a library; every
+  bool finite_only = false;                    // NaN and Inf are kNotFinite; otherwise they are sent
+  bool sparse = false;        // sends few elements: decode accumulates only those, and the momentum of sent
+                              // elements can be masked
+  bool key_value = false;     // supports the key-value form, in and out
+  bool significance = false;  // reads TensorView::significance, if given, to save more
+  bool bytes_follow_library = false;  // its bytes depend on the installed version of a library; every
                                       // version decodes them to the same values
   std::uint8_t scalars = 0;           // 0 to 2: numbers for a whole part, sent along with the chunks
-  std::uint64_t chunk_elements = 0;   // a chunk covers this many elements, so a part can be cut between
-                                      // frames at its multiples; 0: chunks follow the data, never cut
+  std::uint64_t chunk_elements = 0;   // elements per chunk, so that a part can be cut between frames at
+                                      // multiples of it; 0: chunks depend on the data, never cut
 };
 
-// Upper bounds for one part, from its count, dtype and dims alone: no header, no input value is read.
+// Upper bounds for one part, from its count, dtype and dims alone, without headers.
 struct Sizes {
   std::uint64_t payload_bytes = 0;
   std::uint32_t chunks = 0;
@@ -74,18 +74,18 @@ struct Sizes {
 struct PartBuffer {
   MutBytes payload;
   std::span<std::uint32_t> chunk_ends;  // chunk i is payload[chunk_ends[i-1], chunk_ends[i])
-  // Where the chunks' checksums go (CRC-32C, as many as chunk_ends), if the codec sums them while they are in
-  // the cache: EncodedPart::has_sums. Empty: not wanted.
+  // Where the chunks' checksums go (CRC-32C, as many as chunk_ends), if the codec computes them while the
+  // chunks are in the cache: EncodedPart::has_sums. Empty: not wanted.
   std::span<std::uint32_t> chunk_sums = {};
 };
 
 inline constexpr std::size_t kScratchAlignment = 16;
 
-// What a call may use besides its arguments. Concurrent calls each need their own scratch, and only one of
-// them may use a set of Workers.
+// What a call may use besides its arguments. Concurrent calls each need their own scratch, and a set of
+// Workers may serve only one of them.
 struct Exec {
-  // Selects the random numbers of a codec that rounds or chooses by chance: value i is a pure function of
-  // (stream, i) (base/random.h), so any thread, device or restart draws the same. Each call needs its own: a
+  // Selects the random numbers of a stochastic codec: number i is a pure function of (stream, i)
+  // (base/random.h), so any thread, device or restart draws the same. Each call needs its own stream: a
   // Channel derives it from seed, step, rank and part. Other codecs ignore it.
   std::uint64_t stream = 0;
   MutBytes scratch = {};       // aligned to kScratchAlignment; content meaningless before and after
@@ -96,9 +96,9 @@ struct Exec {
 struct EncodedPart {
   std::uint64_t payload_bytes = 0;  // == chunk_ends[chunks - 1], or 0 without chunks
   std::uint32_t chunks = 0;
-  std::uint32_t scalar = 0;   // the codec's numbers for the whole part (3LC: bits of m); those that it has
-  std::uint32_t scalar2 = 0;  // not (CodecInfo::scalars) are 0
-  bool has_sums = false;      // those of PartBuffer::chunk_sums are there
+  std::uint32_t scalar = 0;   // the codec's numbers for the whole part (3LC: bits of m); unused ones
+  std::uint32_t scalar2 = 0;  // (CodecInfo::scalars) are 0
+  bool has_sums = false;      // PartBuffer::chunk_sums was filled
 };
 
 // What decode reads: bytes from anywhere, hostile ones included.
@@ -109,15 +109,16 @@ struct PartView {
   std::uint32_t scalar2 = 0;
 };
 
-// A named share of an encoded part, for `deltawire inspect`.
+// How many bits of an encoded part serve a purpose, for `deltawire inspect`.
 struct Section {
   std::string_view name;
   std::uint64_t bits = 0;
 };
 
-// Error feedback of a part: what earlier encodings left of it, and where this one leaves what it doesn't
+// Error feedback of a part: what earlier encodings did not send, and where this one leaves what it doesn't
 // send. Both have a value for each element, or both are empty: no error feedback. They are the same memory,
-// or apart. Apart costs a codec nothing, and saves it from a look at all values before it changes the first.
+// or disjoint. Disjoint memory costs a codec nothing, and spares a finite-only codec from checking all values
+// before it changes the first.
 struct Residual {
   Residual() noexcept = default;
   template <std::convertible_to<std::span<float>> Values>
@@ -130,12 +131,12 @@ struct Residual {
   std::span<float> after;
 };
 
-// A part on its way into a codec: checked, and fp32.
+// The input of do_encode: checked, and fp32.
 struct PartSource {
   const float* in = nullptr;
   const float* residual = nullptr;  // null: no error feedback
-  float* left = nullptr;            // the new residual's place: `residual`, or memory apart from it
-  std::uint64_t count = 0;          // of all
+  float* left = nullptr;            // where the new residual goes: `residual`, or disjoint memory
+  std::uint64_t count = 0;          // of all three
   TensorView view;                  // keys, dims, significance: the rest of what the caller gave
 };
 
@@ -147,8 +148,8 @@ struct PartTarget {
   bool accumulate = false;
 };
 
-// The public calls check what every codec would have to, once, and set the floating-point mode
-// (base/float_environment.h); the private ones below only code.
+// The public calls do the checks that all codecs share, and set the floating-point mode
+// (base/float_environment.h); the private ones below only encode and decode.
 class DELTAWIRE_API Codec {
  public:
   virtual ~Codec() = default;
@@ -158,39 +159,39 @@ class DELTAWIRE_API Codec {
   // As registered, except for flags that parameters change (a residual turned on, a lossless variant).
   const CodecInfo& info() const noexcept { return info_; }
 
-  // Canonical spec: "3lc:s=1.75,mode=auto,runs=on", every parameter but later ones at their default. Codecs
-  // with equal ones give equal bytes for equal input and Exec::stream, on every machine; but for
-  // info().bytes_follow_library, where only the values that bytes are decoded to are the same everywhere.
+  // Canonical spec: "3lc:s=1.75,mode=auto,runs=on", every parameter spelled out, except those that a later
+  // release added and that have their default. Codecs with equal specs give equal bytes for equal input and
+  // Exec::stream, on every machine; with info().bytes_follow_library only the decoded values are the same
+  // everywhere.
   virtual std::string spec() const = 0;
 
-  // An upper bound of the factor by which each coding multiplies a part that is coded repeatedly, with new
-  // input added each time, as on the hops of a ring. It bounds the largest magnitude, or, for codecs that
-  // round by chance, the root of the expected mean square. What error feedback adds in the long run is
-  // included, for input that does not grow from step to step; rounding to a nearby value is not. It follows
-  // from the parameters alone: 1 for most codecs, infinite where a value of any size may become one of
-  // another.
+  // An upper bound of the factor by which each encoding and decoding multiplies a part when this is repeated
+  // with new input added each time, as on the hops of a ring. It bounds the largest magnitude or, for
+  // stochastic codecs, the root of the expected mean square. It includes what error feedback adds in the long
+  // run, if the input does not grow from step to step, but not rounding to a nearby value. It depends on the
+  // parameters alone: 1 for most codecs, infinite if a value's magnitude may change arbitrarily.
   virtual double gain() const noexcept { return 1; }
 
   // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values
-  // nor keys are read. The bounds of a dense part hold for every message of that many elements.
+  // nor keys are read. A dense part's bounds hold for any values.
   Sizes sizes(const TensorView& part) const noexcept;
 
   // Encodes part + residual.before and leaves in residual.after what was not sent (error feedback fused into
   // the encoding). `residual` is empty (no error feedback) or has part.count values; with the key-value form
-  // it must be empty. A part has the same bytes in both forms, and in 16 bits those of its values as float32.
-  // Errors: kUnsupportedDType, kOutputTooSmall (`out` or exec.scratch), kInvalidArgument (a residual of
-  // another count; dims that don't multiply to the elements; scratch that isn't aligned; keys where
-  // info().key_value is false, out of order or out of range), kLimit (chunk ends beyond 32 bits), kNotFinite
-  // (message names the element), kRange; then residual.before is untouched, what lies apart from it and `out`
-  // are unspecified. Allocates nothing on success.
+  // it must be empty. A part has the same bytes in both forms; 16-bit values have the bytes of the same
+  // values in float32. Errors: kUnsupportedDType, kOutputTooSmall (`out` or exec.scratch), kInvalidArgument
+  // (a residual with another count; dims that don't multiply to the elements; scratch that isn't aligned;
+  // keys where info().key_value is false, out of order or out of range), kLimit (chunk ends beyond 32 bits),
+  // kNotFinite (message names the element), kRange; on an error residual.before is untouched, and a disjoint
+  // residual.after and `out` are unspecified. Allocates nothing on success.
   Result<EncodedPart> encode(const TensorView& part, Residual residual, const PartBuffer& out,
                              const Exec& exec) const;
 
   // Decodes into `out`, dense, whose count and dtype are the receiver's expectation. A total function of
-  // `in`: any bytes give a value or kTruncated, kCorrupt. Reads only inside in.payload, writes only inside
+  // `in`: any bytes give values, or kTruncated or kCorrupt. Reads only inside in.payload, writes only inside
   // the slot and exec.scratch, allocates nothing on success; on error the slot is unspecified. Values for a
-  // slot of 16 bits are decoded in fp32, in scratch, and rounded to nearest even. exec.scratch has
-  // decode_scratch(out) bytes; for a slot of float32 that is no more than sizes() says for encoding it.
+  // 16-bit slot are decoded in fp32, in scratch, and rounded to nearest even. exec.scratch has
+  // decode_scratch(out) bytes; for a float32 slot that is no more than sizes() says for encoding it.
   // Errors of the slot: kUnsupportedDType (also: accumulating in 16 bits, which would lose what is added),
   // kInvalidArgument (keys), kOutputTooSmall (scratch), kRange (a finite value beyond what the dtype holds).
   Status decode(const PartView& in, const TensorSlot& out, Into into, float scale,
@@ -221,8 +222,8 @@ class DELTAWIRE_API Codec {
   virtual Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                         const Exec& exec) const = 0;
 
-  // `in` has as many chunks as the part needs (some, where chunks follow the data), their ends grow strictly
-  // and the last is the payload's; scalars that the codec has not, and those of an empty part, are 0.
+  // `in` has as many chunks as the part needs (at least one, if chunks depend on the data), their ends grow
+  // strictly and the last is the payload's; unused scalars, and those of an empty part, are 0.
   virtual Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const = 0;
   virtual Status do_describe(const PartView& in, std::uint64_t count,
                              std::vector<Section>& sections) const = 0;
@@ -251,12 +252,12 @@ struct KernelTarget {
   bool runs_here = false;  // this CPU has it
 };
 
-// Those of this build, the reference first. The span lives as long as the program.
+// The targets of this build, the reference first. The span lives as long as the program.
 DELTAWIRE_API std::span<const KernelTarget> kernel_targets() noexcept;
 
-// The name of the target that make_codec's codecs use, decided at the first call of either in a process: the
-// one that the environment variable DELTAWIRE_FORCE_TARGET names, or else the best that runs here. Errors:
-// kInvalidArgument if it names none that runs here (lists those that do).
+// The name of the target that make_codec's codecs use, decided once per process, at the first call of either:
+// the one that the environment variable DELTAWIRE_FORCE_TARGET names, or else the best that runs here.
+// Errors: kInvalidArgument if the named target does not run here (lists those that do).
 DELTAWIRE_API Result<std::string_view> kernel_target_in_use();
 
 }  // namespace deltawire

@@ -1,5 +1,5 @@
-// How ranks find each other: TCP meshes between processes, in-process meshes between threads, and what a
-// link can be made to look like (a slow line, a broken line).
+// How ranks connect: TCP meshes between processes, in-process meshes between threads, and emulated links
+// (slow ones, broken ones).
 #pragma once
 
 #include <array>
@@ -49,18 +49,18 @@ struct LinkOptions {
 
 using Token = std::array<std::byte, 32>;
 
-// The token of a secret that is text or bytes of any length, the same in every language: 32 bytes are the
-// token, of others it is a hash. kInvalidArgument: fewer than 16 bytes.
+// The token of a secret, which is text or bytes of any length; the same in every language. A secret of 32
+// bytes is the token itself, others are hashed. kInvalidArgument: fewer than 16 bytes.
 DELTAWIRE_API Result<Token> token_of(Bytes secret);
 
 struct Endpoint {
-  std::string host;  // numeric address, IPv4 or IPv6; of a rendezvous also a name
+  std::string host;  // numeric address, IPv4 or IPv6; a rendezvous may have a name
   std::uint16_t port = 0;
 };
 
 // Parses "10.0.0.1:29600", "node1:29600" or "[fd00::1]:29600". kInvalidArgument: anything else, and port 0.
 DELTAWIRE_API Result<Endpoint> parse_endpoint(std::string_view text);
-// As parse_endpoint reads it.
+// The text that parse_endpoint reads.
 DELTAWIRE_API std::string to_string(const Endpoint& endpoint);
 
 // A bound, listening socket: made first, so that its endpoint can be told to the other ranks.
@@ -82,21 +82,22 @@ struct PortRange {
   std::uint16_t last = 0;
 };
 
-// The same on the first port of the range that is free: for ranks behind a firewall, which share one range on
-// a machine. kAddressInUse, naming the range: none is.
+// The same on the first free port of the range: for ranks behind a firewall, which share one range on a
+// machine. kAddressInUse, naming the range: none is free.
 DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports);
 
-// Whether this process may open as many file descriptors (ulimit -n) as rank `rank` of a mesh of `world_size`
-// needs, beyond those that are open now. kSystem, with the numbers and what to do. connect_tcp asks too.
+// Checks that this process may open as many file descriptors (ulimit -n) as rank `rank` of a mesh of
+// `world_size` needs, beyond those that are open now. If not: kSystem, with the numbers and what to do.
+// connect_tcp checks it, too.
 DELTAWIRE_API Status check_descriptors(int rank, int world_size);
 
-// The local address that packets to `host` leave from: the sane default for listen_tcp.
+// The local address that packets to `host` leave from: a good default for listen_tcp.
 DELTAWIRE_API Result<std::string> local_address_towards(const std::string& host);
 
-// The listener of a rank whose mesh has a rendezvous. Rank 0's is there; another's on the address towards it
-// and the first port of `ports` that is free. `interface`, an address, name or network interface of this
-// machine, takes the place of that address and, on rank 0, of the rendezvous' host, but not of its port.
-// Errors: those of both.
+// The listener of a rank whose mesh has a rendezvous. Rank 0 listens on the rendezvous; another rank on the
+// local address towards it and the first free port of `ports`. `interface`, an address, name or network
+// interface of this machine, replaces that address and, on rank 0, the rendezvous' host, but not its port.
+// Errors: those of local_address_towards and listen_tcp.
 DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank,
                                                            PortRange ports = {},
                                                            const std::string& interface = {});
@@ -104,31 +105,31 @@ DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rende
 struct MeshOptions {
   int rank = 0;
   int world_size = 1;
-  std::vector<Endpoint> endpoints;  // of every rank, own included; TCP only
-  // In the place of `endpoints`: where rank 0 listens, whose host may be a name. The others tell rank 0 where
-  // they listen, and it tells all. listen_for makes their listeners. Until all are there, a rank that dies
-  // may be started again, as another process.
+  std::vector<Endpoint> endpoints;  // of every rank, this one included; TCP only
+  // Instead of `endpoints`: where rank 0 listens; the host may be a name. The others tell rank 0 where they
+  // listen, and it tells all. listen_for makes their listeners. Until all ranks have connected, a rank that
+  // dies may be started again, as another process.
   std::optional<Endpoint> rendezvous;
-  Token token{};  // equal on all ranks, never sent; who can't prove to know it is a
-                  // stranger; TCP only. docs/reference/security.md says what it is good for
-  // <= 1024 bytes: what all ranks must have alike, e.g. agreed_settings (deltawire/reducer.h). Compared once
-  // all have come: kMismatch on every rank, with the words that differ; it names a rank of the fewest who
-  // have other settings than most, of two as large groups not the one with the lowest rank.
+  Token token{};  // equal on all ranks, never sent; a peer that can't prove to know it is
+                  // refused; TCP only. docs/reference/security.md says what it protects from
+  // <= 1024 bytes: what must be equal on all ranks, e.g. agreed_settings (deltawire/reducer.h). Compared once
+  // all ranks have connected: kMismatch on every rank, with the words that differ. The suspect is a rank of
+  // the smallest group that differs from the majority; of two equal groups, the one without the lowest rank.
   std::string settings;
-  std::uint32_t epoch = 0;  // Transport::epoch; another rank's other epoch is kMismatch likewise
+  std::uint32_t epoch = 0;  // Transport::epoch; if another rank's differs: kMismatch likewise
   std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
-  std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout: in all, not beyond
-  // Asked a few times a second while the ranks meet, on the calling thread; true ends it with kAborted.
+  std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout: the total, not extra
+  // Called a few times a second while the ranks connect, on the calling thread; true ends it with kAborted.
   std::function<bool()> interrupted;
   LinkOptions link;
 };
 
-// Connects a full mesh; every rank calls it once, and it returns once all ranks have met all. Strangers
-// (wrong token, silence, garbage) are refused and do not disturb the others. Sockets are closed in forked
-// children, so that a child cannot hide the death of its parent. A rank that can't connect tells the others
-// why, and takes up to 2 s longer for it. Errors: kTimeout (names the missing ranks), kMismatch,
-// kUnauthorized, kPeerLost, kInvalidArgument, kSystem (no descriptors left, for one), kAborted (interrupted),
-// each also where another rank found it.
+// Connects a full mesh; every rank calls it once, and it returns once all ranks are connected to all others.
+// Strangers (wrong token, silence, garbage) are refused and do not disturb the ranks. Sockets are closed in
+// forked children, so that a child cannot hide the death of its parent. A rank that can't connect tells the
+// others why, which takes up to 2 s longer. Errors: kTimeout (names the missing ranks), kMismatch,
+// kUnauthorized, kPeerLost, kInvalidArgument, kSystem (e.g. no descriptors left), kAborted (interrupted),
+// each also if another rank found it.
 DELTAWIRE_API Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
                                                              const MeshOptions& options);
 

@@ -5,18 +5,18 @@
  *   sessions   a rank's place in a job over TCP: the mean of named tensors over all ranks
  *
  * Errors: calls that can fail return 0 (DELTAWIRE_OK) or an error's number, and write it with a line of text
- * into the caller's deltawire_error, which may be NULL. No exception leaves a call, nothing is printed.
+ * to the caller's deltawire_error, which may be NULL. No exception leaves a call, nothing is printed.
  *
- * Memory: the caller owns what it passes in. What a call returns is a handle, which its _close or _free
- * releases (NULL does nothing), or belongs to a handle. On an error, the handles that a call would return are
- * NULL.
+ * Memory: the caller owns what it passes in. A call returns either a handle, which its _close or _free
+ * releases (NULL does nothing), or memory that belongs to a handle. On an error, the handles that a call
+ * would return are NULL.
  *
- * Threads: a codec may be used by any number of threads, a session too; a channel and a deltawire_bytes by
- * one at a time. Whoever closes a handle is the last to use it.
+ * Threads: any number of threads may use a codec or a session; one thread at a time a channel or a
+ * deltawire_bytes. No other thread may use a handle while or after it is closed.
  *
  * Versions: structs with the field abi_version are filled with defaults by their _init, which is given the
- * DELTAWIRE_ABI_VERSION that the program was compiled with. Later versions only add: calls, error numbers,
- * fields behind the last ones. What stands in a `reserved` field is 0.
+ * DELTAWIRE_ABI_VERSION that the program was compiled with. Later versions only add calls, error numbers, and
+ * fields after the last ones. `reserved` fields must be 0.
  */
 #ifndef DELTAWIRE_DELTAWIRE_H
 #define DELTAWIRE_DELTAWIRE_H
@@ -31,7 +31,7 @@ extern "C" {
 
 #define DELTAWIRE_ABI_VERSION 1
 
-/* What the library implements: programs compiled for this version or an older one can use it. */
+/* The version that the library implements: programs compiled for it or for an older one can use it. */
 DELTAWIRE_API uint32_t deltawire_abi_version(void);
 
 /* The library's release, e.g. "0.1.0". Static. */
@@ -39,7 +39,7 @@ DELTAWIRE_API const char* deltawire_version(void);
 
 /* ---- errors ---- */
 
-/* deltawire/result.h says what each stands for. */
+/* deltawire/result.h says what each means. */
 enum {
   DELTAWIRE_OK = 0,
   DELTAWIRE_INVALID_ARGUMENT = 1,
@@ -68,14 +68,14 @@ enum {
 #define DELTAWIRE_NO_STEP UINT64_MAX
 
 typedef struct deltawire_error {
-  int32_t code;    /* 0 after a call that went well */
+  int32_t code;    /* 0 after a successful call */
   int32_t suspect; /* the rank that caused it, or DELTAWIRE_NO_SUSPECT */
   uint64_t
       last_committed_step; /* where an exchange failed: the last step that counts, or DELTAWIRE_NO_STEP */
   char message[1008]; /* one line of UTF-8: what was wrong, where, and what to do. Cut where it is longer */
 } deltawire_error;
 
-/* "PeerLost" for 13; "Unknown" for a number that is none. Static. */
+/* "PeerLost" for 13; "Unknown" for an undefined number. Static. */
 DELTAWIRE_API const char* deltawire_error_name(int32_t code);
 
 /* ---- tensors ---- */
@@ -92,14 +92,14 @@ typedef struct deltawire_tensor {
   uint32_t dim_count;   /* 0: one dim of `count` */
   const uint64_t* dims; /* their product is `count` */
   const float*
-      significance; /* what the optimizer can still see of each value (deltawire/tensor.h), or NULL */
+      significance; /* how much of each value the optimizer can still see (deltawire/tensor.h), or NULL */
   uint64_t reserved[3];
 } deltawire_tensor;
 
-/* What decoding does with the values already there. */
+/* Whether decoding replaces the values or adds to them. */
 enum { DELTAWIRE_OVERWRITE = 0, DELTAWIRE_ACCUMULATE = 1 };
 
-/* ---- bytes that a call made ---- */
+/* ---- bytes that a call returned ---- */
 
 typedef struct deltawire_bytes deltawire_bytes;
 DELTAWIRE_API const void* deltawire_bytes_data(const deltawire_bytes* bytes);
@@ -114,11 +114,11 @@ typedef struct deltawire_codec deltawire_codec;
 DELTAWIRE_API int32_t deltawire_codec_open(const char* spec, deltawire_codec** codec, deltawire_error* error);
 DELTAWIRE_API void deltawire_codec_close(deltawire_codec* codec);
 
-/* Canonical; there until the codec is closed. NULL without a codec. */
+/* Canonical; valid until the codec is closed. NULL without a codec. */
 DELTAWIRE_API const char* deltawire_codec_spec(const deltawire_codec* codec);
 
-/* An encoded tensor, in the caller's memory. Chunk i ends at payload[chunk_ends[i]]. All of it travels; there
- * is no checksum: messages of channels have that. */
+/* An encoded tensor, in the caller's memory. Chunk i ends at payload[chunk_ends[i]]. The receiver needs all
+ * fields. There is no checksum; messages of channels have one. */
 typedef struct deltawire_part {
   void* payload;
   uint64_t payload_bytes;
@@ -135,14 +135,14 @@ DELTAWIRE_API int32_t deltawire_codec_bounds(const deltawire_codec* codec, const
                                              deltawire_error* error);
 
 /* Encodes tensor + residual, and leaves in the residual what was not sent; it has tensor->count values, or is
- * NULL: no error feedback. part->payload_bytes and part->chunks say how much room there is, and afterwards
- * what was used. Codecs that draw random numbers draw them of `stream`: give every call another one. On an
- * error the residual is as before. */
+ * NULL: no error feedback. part->payload_bytes and part->chunks are the capacity before the call, and the
+ * space used after it. Stochastic codecs draw their random numbers from `stream`: use another one for every
+ * call. On an error the residual is unchanged. */
 DELTAWIRE_API int32_t deltawire_codec_encode(const deltawire_codec* codec, const deltawire_tensor* tensor,
                                              float* residual, uint64_t stream, deltawire_part* part,
                                              deltawire_error* error);
 
-/* values = scale * decoded, or values += scale * decoded (float32 alone). `part` may hold any bytes. On an
+/* values = scale * decoded, or values += scale * decoded (only float32). `part` may hold any bytes. On an
  * error the values are unspecified. */
 DELTAWIRE_API int32_t deltawire_codec_decode(const deltawire_codec* codec, const deltawire_part* part,
                                              const deltawire_tensor* tensor, int32_t into, float scale,
@@ -154,17 +154,17 @@ typedef struct deltawire_channel deltawire_channel;
 
 typedef struct deltawire_channel_options {
   uint32_t abi_version;
-  int32_t error_feedback; /* 1: residuals; 0: each message stands for its input alone */
-  int32_t fold_revert; /* 0: a reverted step never happened; give its input again. 1: its input waits and is
-                          sent later; never give it again (saves the second buffer of the residuals) */
+  int32_t error_feedback; /* 1: residuals; 0: each message is independent */
+  int32_t fold_revert;    /* 0: a reverted step never happened; give its input again. 1: its input is kept and
+                             sent later; never give it again (saves the second buffer of the residuals) */
   int32_t pass_not_finite; /* 0: NaN and infinities are an error where the codec can't carry them; 1: they
                               arrive as NaN */
-  uint64_t min_elements;   /* smaller tensors travel as float32: 256 */
-  uint64_t seed;           /* of the random numbers of codecs that draw some */
+  uint64_t min_elements;   /* smaller tensors are sent as float32: 256 */
+  uint64_t seed;           /* for codecs that draw random numbers */
   uint64_t reserved[4];
 } deltawire_channel_options;
 
-/* Which message it is; both ends say the same. */
+/* Identifies a message; sender and receiver must give the same. */
 typedef struct deltawire_message {
   uint64_t step;
   uint16_t rank; /* the sender */
@@ -185,7 +185,7 @@ DELTAWIRE_API int32_t deltawire_channel_open(const char* rules, const deltawire_
                                              deltawire_channel** channel, deltawire_error* error);
 DELTAWIRE_API void deltawire_channel_close(deltawire_channel* channel);
 
-/* Canonical; there until the channel is closed. NULL without a channel. */
+/* Canonical; valid until the channel is closed. NULL without a channel. */
 DELTAWIRE_API const char* deltawire_channel_spec(const deltawire_channel* channel);
 
 /* Upper bound for the message of these tensors in this step; values are not read. */
@@ -194,15 +194,15 @@ DELTAWIRE_API int32_t deltawire_channel_bound(const deltawire_channel* channel,
                                               uint64_t step, uint64_t* message_bytes, deltawire_error* error);
 
 /* Writes the message of these tensors, with their residuals, to `out`, which has room for `capacity` bytes:
- * at least what _bound says, else OUTPUT_TOO_SMALL and nothing has happened. Opens the step's transaction,
+ * at least what _bound says, or else OUTPUT_TOO_SMALL, which changes nothing. Opens the step's transaction,
  * which _commit or _revert ends; after any other error it must be reverted. */
 DELTAWIRE_API int32_t deltawire_channel_encode(deltawire_channel* channel, const deltawire_tensor* tensors,
                                                uint32_t tensor_count, const deltawire_message* message,
                                                void* out, uint64_t capacity, uint64_t* message_bytes,
                                                deltawire_error* error);
 
-/* Reads a message that must hold exactly these tensors and be `expected`. `bytes` may be any. On an error the
- * values are unspecified. */
+/* Decodes a message that must hold exactly these tensors and be `expected`. `bytes` may hold anything. On an
+ * error the values are unspecified. */
 DELTAWIRE_API int32_t deltawire_channel_decode(deltawire_channel* channel, const void* bytes,
                                                uint64_t byte_count, const deltawire_tensor* tensors,
                                                uint32_t tensor_count, const deltawire_message* expected,
@@ -211,12 +211,12 @@ DELTAWIRE_API int32_t deltawire_channel_decode(deltawire_channel* channel, const
 DELTAWIRE_API int32_t deltawire_channel_commit(deltawire_channel* channel, deltawire_error* error);
 DELTAWIRE_API int32_t deltawire_channel_revert(deltawire_channel* channel, deltawire_error* error);
 
-/* What waits of a tensor; *count is 0 where there is nothing. Valid until the channel's next call. */
+/* A tensor's residual; *count is 0 if there is none. Valid until the channel's next call. */
 DELTAWIRE_API int32_t deltawire_channel_residual(const deltawire_channel* channel, const char* name,
                                                  const float** values, uint64_t* count,
                                                  deltawire_error* error);
 
-/* All residuals; _load replaces them, or on an error nothing. STATE while a step is open. */
+/* All residuals. _load replaces them; on an error it changes nothing. STATE while a step is open. */
 DELTAWIRE_API int32_t deltawire_channel_save(const deltawire_channel* channel, deltawire_bytes** state,
                                              deltawire_error* error);
 DELTAWIRE_API int32_t deltawire_channel_load(deltawire_channel* channel, const void* state,
@@ -224,16 +224,16 @@ DELTAWIRE_API int32_t deltawire_channel_load(deltawire_channel* channel, const v
 
 /* ---- sessions over TCP: deltawire/session.h, deltawire/connect.h ---- */
 
-/* A listening socket: made first where ports are not known beforehand, so that its endpoint can be told to
- * the other ranks. */
+/* A listening socket: opened first if ports are not known beforehand, so that its endpoint can be told to the
+ * other ranks. */
 typedef struct deltawire_listener deltawire_listener;
 
-/* On `host`, an address, name or network interface of this machine, and the first port from first_port to
- * last_port that is free; 0 and 0: any. ADDRESS_IN_USE: none is. */
+/* Listens on `host`, an address, name or network interface of this machine, and the first free port from
+ * first_port to last_port; 0 and 0: any. ADDRESS_IN_USE: none is free. */
 DELTAWIRE_API int32_t deltawire_listener_open(const char* host, uint16_t first_port, uint16_t last_port,
                                               deltawire_listener** listener, deltawire_error* error);
 
-/* "127.0.0.1:4000", "[::1]:4000"; there until the listener is closed. NULL without a listener. */
+/* "127.0.0.1:4000", "[::1]:4000"; valid until the listener is closed. NULL without a listener. */
 DELTAWIRE_API const char* deltawire_listener_endpoint(const deltawire_listener* listener);
 DELTAWIRE_API void deltawire_listener_close(deltawire_listener* listener);
 
@@ -243,57 +243,57 @@ typedef struct deltawire_session_options {
   int32_t world_size;
   uint32_t epoch;               /* of the job's members, equal on all ranks: 0 */
   const char* const* endpoints; /* of every rank, in order, as _listener_endpoint writes them */
-  const uint8_t* token;         /* 32 bytes, equal on all ranks, secret: who doesn't know it is turned away */
-  const char* settings;         /* more that must be equal on all ranks than spec and options; NULL: none */
-  int64_t connect_timeout_ms;   /* 60,000 */
-  int64_t arrival_timeout_ms;   /* for a rank that answers and has not arrived; at least a step's time: 0 */
-  uint64_t min_elements;        /* smaller tensors travel as float32: 256 */
-  uint64_t seed;                /* of the random numbers of codecs that draw some */
-  int32_t threads;              /* that code a message; 0: those of the process */
-  int32_t fold_revert;     /* of a failed step, as in deltawire_channel_options; 1 is INVALID_ARGUMENT with
-                              `ring`, and with pass_not_finite */
-  int32_t pass_not_finite; /* 1: a step with NaN or infinities arrives as NaN on all ranks */
+  const uint8_t* token;       /* 32 bytes, equal on all ranks, secret: peers that don't know it are refused */
+  const char* settings;       /* what must be equal on all ranks besides spec and options; NULL: nothing */
+  int64_t connect_timeout_ms; /* 60,000 */
+  int64_t arrival_timeout_ms; /* for a rank that is alive but busy; at least a step's time: 0 */
+  uint64_t min_elements;      /* smaller tensors are sent as float32: 256 */
+  uint64_t seed;              /* for codecs that draw random numbers */
+  int32_t threads;            /* that encode and decode; 0: those of the process */
+  int32_t fold_revert;        /* of a failed step, as in deltawire_channel_options; 1 is INVALID_ARGUMENT with
+                                 `ring`, and with pass_not_finite */
+  int32_t pass_not_finite;    /* 1: a step with NaN or infinities arrives as NaN on all ranks */
   int32_t reserved_flag;
   uint64_t reserved[8];
 } deltawire_session_options;
 
-/* As deltawire_channel_options_init. Rank, world size, endpoints and token are yours to fill in. */
+/* As deltawire_channel_options_init. The caller fills in rank, world size, endpoints and token. */
 DELTAWIRE_API int32_t deltawire_session_options_init(deltawire_session_options* options, uint32_t abi_version,
                                                      deltawire_error* error);
 
-/* The token, 32 bytes, of a secret of 16 bytes or more: of DELTAWIRE_TOKEN, as Python's ranks have it. A
- * secret of 32 bytes is the token itself. */
+/* Writes the token (32 bytes) of a secret of 16 bytes or more, as Python's ranks derive it from
+ * DELTAWIRE_TOKEN. A secret of 32 bytes is the token itself. */
 DELTAWIRE_API int32_t deltawire_token_of(const void* secret, uint64_t secret_bytes, uint8_t* token,
                                          deltawire_error* error);
 
 typedef struct deltawire_session deltawire_session;
 
-/* Meets all other ranks; every rank calls it once, with the same spec: "3lc", "ring(bf16)",
- * "direct(conv*: 3lc, rest fp32)". Ranks with another spec, min_elements, fold_revert, pass_not_finite or
- * settings: MISMATCH on all, with the words that differ. `listener` may be NULL: listens on this rank's
- * endpoint. Else it is used up, whatever comes of it, and only _listener_close may still be called with it.
+/* Connects to all other ranks; every rank calls it once, with the same spec: "3lc", "ring(bf16)",
+ * "direct(conv*: 3lc, rest fp32)". If spec, min_elements, fold_revert, pass_not_finite or settings differ
+ * between ranks: MISMATCH on all, with the words that differ. `listener` may be NULL: listens on this rank's
+ * endpoint. Otherwise it is consumed, even on an error, and only _listener_close may still be called with it.
  * What the options point to is copied. */
 DELTAWIRE_API int32_t deltawire_session_open(const char* spec, const deltawire_session_options* options,
                                              deltawire_listener* listener, deltawire_session** session,
                                              deltawire_error* error);
 
-/* The same where only rank 0's address is known beforehand: options->endpoints is NULL, and `rendezvous`
+/* The same if only rank 0's address is known beforehand: options->endpoints is NULL, and `rendezvous` is
  * where rank 0 listens, "10.0.0.1:7171" or "host:7171", the same on all ranks. The others tell it where they
- * listen: without a `listener` on the address towards it and any free port. C++'s and Python's ranks meet
- * there, too. Until all are there, a rank that dies may be started again. */
+ * listen; without a `listener`, on the local address towards it and any free port. Ranks in C++ and Python
+ * can take part, too. Until all ranks have connected, a rank that dies may be started again. */
 DELTAWIRE_API int32_t deltawire_session_meet(const char* spec, const deltawire_session_options* options,
                                              const char* rendezvous, deltawire_listener* listener,
                                              deltawire_session** session, deltawire_error* error);
 
-/* Waits for nothing: what is in flight is aborted, on every rank. */
+/* Does not wait: buckets in flight are aborted, on every rank. */
 DELTAWIRE_API void deltawire_session_close(deltawire_session* session);
 
-/* Canonical; there until the session is closed. NULL without a session. */
+/* Canonical; valid until the session is closed. NULL without a session. */
 DELTAWIRE_API const char* deltawire_session_spec(const deltawire_session* session);
 
-/* Where in training the tensors stand. All ranks go through the same steps and buckets in the same order. */
+/* The tensors' place in training. All ranks go through the same steps and buckets in the same order. */
 typedef struct deltawire_step {
-  uint64_t number; /* grows by one a step */
+  uint64_t number; /* grows by one with each step */
   uint32_t bucket; /* 0 ... 65,535 within the step */
   int32_t last;    /* 1: the step's last bucket, after which the ranks agree that the step counts */
   float scale;     /* the factor by which the values are scaled (a loss scale), equal on all ranks; 1 */
@@ -306,9 +306,9 @@ typedef struct deltawire_report {
   double exchange_seconds; /* waiting for others */
   double decode_seconds;
   uint64_t bytes_sent; /* messages, every copy counted */
-  uint64_t raw_bytes;  /* of the same messages as bare float32 */
+  uint64_t raw_bytes;  /* the same messages as plain float32 */
   uint64_t element_count;
-  uint64_t digest;              /* of the step's means so far; after the last bucket equal on all ranks */
+  uint64_t digest;              /* of the step's means so far; equal on all ranks after the last bucket */
   uint64_t last_committed_step; /* the last step that counts, or DELTAWIRE_NO_STEP */
   int32_t finite;               /* 0: with pass_not_finite, a rank's values were not finite; drop the step */
   int32_t reserved_flag;
@@ -316,9 +316,9 @@ typedef struct deltawire_report {
 } deltawire_report;
 
 /* Replaces the float32 tensors by their means over all ranks, bit-equal everywhere. timeout_ms: 1 to
- * 86,400,000, from when the bucket is begun. `report` may be NULL. On an error the values are untouched,
- * every rank fails, and the session is good for _save, _load and _close alone; error->last_committed_step is
- * the last step that counts. */
+ * 86,400,000, counted from when the bucket is begun. `report` may be NULL. On an error the values are
+ * untouched, every rank fails, and the session can only be saved, loaded and closed;
+ * error->last_committed_step is the last step that counts. */
 DELTAWIRE_API int32_t deltawire_session_all_reduce(deltawire_session* session,
                                                    const deltawire_tensor* tensors, uint32_t tensor_count,
                                                    const deltawire_step* step, int64_t timeout_ms,
@@ -328,17 +328,17 @@ DELTAWIRE_API int32_t deltawire_session_all_reduce(deltawire_session* session,
 typedef struct deltawire_usage {
   uint64_t bytes_sent;     /* over the connections, headers and control messages included */
   uint64_t bytes_received; /* likewise */
-  uint64_t residual_bytes; /* of memory, besides the caller's tensors */
+  uint64_t residual_bytes; /* memory, besides the caller's tensors */
   uint64_t staging_bytes;
   uint64_t message_bytes;
-  uint64_t peak_bytes; /* the most of the last three together, ever */
+  uint64_t peak_bytes; /* the largest sum of the three above so far */
   uint64_t reserved[4];
 } deltawire_usage;
 
 DELTAWIRE_API int32_t deltawire_session_usage(const deltawire_session* session, deltawire_usage* usage,
                                               deltawire_error* error);
 
-/* Residuals, between steps, and back. STATE while a step is open. */
+/* Saves and loads residuals, between steps. STATE while a step is open. */
 DELTAWIRE_API int32_t deltawire_session_save(deltawire_session* session, deltawire_bytes** state,
                                              deltawire_error* error);
 DELTAWIRE_API int32_t deltawire_session_load(deltawire_session* session, const void* state,

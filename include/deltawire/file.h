@@ -1,5 +1,4 @@
-// .dw files: one tensor, encoded, with its spec, dtype and shape in words (docs/reference/format.md,
-// "Files").
+// .dw files: one encoded tensor, with its spec, dtype and shape as text (docs/reference/format.md, "Files").
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@
 
 namespace deltawire {
 
-// A longer tensor is cut into parts of at most this many elements, as in the pattern `gather`.
+// Longer tensors are cut into parts of at most this many elements, as in the pattern `gather`.
 inline constexpr std::uint64_t kFilePartElements = 15'728'640;
 
 struct DELTAWIRE_API FileHeader {
@@ -26,44 +25,46 @@ struct DELTAWIRE_API FileHeader {
   Policy policy;
   DType dtype = DType::kF32;
   std::vector<std::uint64_t> shape;  // row-major; the product is the element count; at most 8 dimensions
-  std::uint64_t part_elements = 0;   // of every part but the last; 0: the tensor is one part
+  std::uint64_t part_elements = 0;   // in every part but the last; 0: the tensor is one part
   std::uint64_t header_bytes = 0;    // where the frames begin
   std::uint64_t count() const noexcept;
 };
 
-// The whole file for `tensor`, cut by kFilePartElements. Errors: those of make_codec and Codec::encode;
-// kInvalidArgument when the shape does not match the count, or the tensor has keys: a file holds dense
-// tensors.
+// The whole file for `tensor`, cut into parts of kFilePartElements. Errors: those of make_codec and
+// Codec::encode; kInvalidArgument if the shape does not match the count, or the tensor has keys: files hold
+// dense tensors only.
 DELTAWIRE_API Result<std::vector<std::byte>> encode_file(const TensorView& tensor,
                                                          std::span<const std::uint64_t> shape,
                                                          std::string_view codec_spec,
                                                          const Policy& policy = {});
 
-// Reads the header alone; never trusts a byte. Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
+// Reads only the header, from any bytes. Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
 DELTAWIRE_API Result<FileHeader> read_file_header(Bytes file);
 
 // Decodes the file into `out`, whose count and dtype must be the header's. Same errors, and those of
 // Channel::decode.
 DELTAWIRE_API Status decode_file(Bytes file, const TensorSlot& out);
 
-// A file part by part, so that a tensor of any size takes the memory of a part. The bytes are encode_file's.
+// Encodes a file part by part, so that a tensor of any size takes the memory of one part. The bytes are the
+// same as encode_file's.
 // Thread rule: one thread at a time.
 class DELTAWIRE_API FileEncoder {
  public:
-  // header.codec_spec may have any form; header.part_elements 0 stands for kFilePartElements; header_bytes is
-  // not read. Errors: those of encode_file but for values.
+  // header.codec_spec need not be canonical; header.part_elements 0 stands for kFilePartElements;
+  // header_bytes is not read. Errors: those of encode_file, except those about values.
   static Result<FileEncoder> make(FileHeader header);
   FileEncoder(FileEncoder&&) noexcept;
   FileEncoder& operator=(FileEncoder&&) noexcept;
   ~FileEncoder();
 
-  Bytes header() const noexcept;  // the file begins with it
+  Bytes header() const noexcept;  // the first bytes of the file
 
-  // Elements of the part that encode takes next; 0: the file is whole.
+  // Elements of the part that encode takes next; 0: the file is complete.
   std::uint64_t due() const noexcept;
 
-  // What follows in the file, in pieces that stay until the next call. Errors: kInvalidArgument for another
-  // count or dtype than is due; those of Codec::encode, after which nothing more can be encoded (kState).
+  // The next bytes of the file, in pieces that are valid until the next call. Errors: kInvalidArgument if
+  // count or dtype is not what is due; those of Codec::encode, after which nothing more can be encoded
+  // (kState).
   Result<std::span<const Bytes>> encode(const TensorView& part);
 
  private:
@@ -72,18 +73,18 @@ class DELTAWIRE_API FileEncoder {
   std::unique_ptr<State> state_;
 };
 
-// Fills the span with the next bytes; fewer are the last ones. Its error becomes that of who calls it.
+// Fills the span with the next bytes; if it gives fewer, the file has ended. Callers pass its error on.
 using ReadBytes = std::function<Result<std::size_t>(MutBytes)>;
 
-// The next frame's bytes, as many as there are of it, put in `frame`; empty: no byte follows.
-// FrameReader::open says whether they make a frame. Memory is taken for bytes that have come, not for claimed
-// ones.
+// Reads the bytes of the next frame, or those of it that there are, into `frame`; empty at the end of the
+// file. FrameReader::open says whether they are a whole frame. Memory grows with the bytes that have been
+// read, not with a claimed size.
 DELTAWIRE_API Status read_frame(const ReadBytes& read, std::vector<std::byte>& frame);
 
-// The header alone from the front of a file; errors as for bytes in memory.
+// Reads only the header, from the front of a file; errors as for bytes in memory.
 DELTAWIRE_API Result<FileHeader> read_file_header(const ReadBytes& read);
 
-// Decodes a file part by part. Takes the memory of a part's message; a file of one part is one.
+// Decodes a file part by part, in the memory of one part's message.
 // Thread rule: one thread at a time.
 class DELTAWIRE_API FileReader {
  public:
@@ -95,8 +96,8 @@ class DELTAWIRE_API FileReader {
   const FileHeader& header() const noexcept;
   std::uint64_t due() const noexcept;  // elements of the part that read decodes next; 0: all were read
 
-  // Decodes the next part into `out`, of due() elements of the header's dtype. After the last part nothing
-  // may follow. Errors: those of decode_file, after which nothing more can be read (kState).
+  // Decodes the next part into `out`, which has due() elements of the header's dtype. Nothing may follow the
+  // last part. Errors: those of decode_file, after which nothing more can be read (kState).
   Status read(const TensorSlot& out);
 
  private:

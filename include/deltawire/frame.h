@@ -3,8 +3,8 @@
 //
 //   header | segments, each with its chunks' lengths and checksums | payload
 //
-// A segment is a run of whole chunks of one part; a chunk is the unit that a codec decodes alone and that
-// has a checksum of its own. A message is one or more frames, one after another.
+// A segment is a run of whole chunks of one part; a chunk is the unit that a codec decodes independently and
+// that has its own checksum. A message is one or more frames, one after another.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 namespace deltawire {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
-// Frozen, both: docs/reference/format.md says what that means. A frame has the oldest that can say what it
-// says.
+// Both are frozen (docs/reference/format.md says what that means). A frame has the lowest version that can
+// express its content.
 inline constexpr std::uint8_t kFrameVersion = 1;
-inline constexpr std::uint8_t kNewestFrameVersion = 2;  // runs of whole parts, values in 16 bits
+inline constexpr std::uint8_t kNewestFrameVersion = 2;  // adds runs of whole parts, and 16-bit values
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
 
 // Upper bounds in bytes: of a header, of a segment without its chunks, and of a chunk's entry.
@@ -51,11 +51,11 @@ struct FrameHeader {
   std::uint32_t seq = 0;          // number of the frame in its message, from 0
 };
 
-// How a segment's values are given. All but kCoded stand for a whole part without a byte of payload.
+// How a segment's values are given. All but kCoded represent a whole part without any payload.
 enum class SegmentState : std::uint8_t {
   kCoded = 0,      // in chunks, by a codec
-  kNothing = 1,    // the sender keeps the part for later: zeros, and nothing to add
-  kNotFinite = 2,  // the part has values that its codec can't carry: NaN, every element
+  kNothing = 1,    // the sender keeps the part for later: every element is zero, nothing is added
+  kNotFinite = 2,  // the part has values that its codec can't carry: every element is NaN
 };
 
 // Elements [begin, begin + count) of a part.
@@ -67,7 +67,7 @@ struct Segment {
   std::uint16_t codec = 0;  // CodecInfo::id; 0 unless coded
   std::uint32_t scalar = 0;
   std::uint32_t scalar2 = 0;
-  std::uint32_t parts = 1;  // whole ones, from `part` on, that it holds as if they were one; version 2
+  std::uint32_t parts = 1;  // how many whole parts, from `part` on, it holds as if they were one; version 2
 };
 
 struct SegmentView {
@@ -75,7 +75,7 @@ struct SegmentView {
   PartView part;  // empty unless coded; chunk_ends last until the next call
 };
 
-// A segment whose chunks nobody has compared with their checksums yet.
+// A segment whose chunks' checksums have not been verified.
 struct UncheckedSegment {
   Segment segment;
   Bytes payload;                  // of all its chunks; empty unless coded
@@ -83,14 +83,14 @@ struct UncheckedSegment {
   std::uint32_t chunks = 0;
 };
 
-// Reads one frame from hostile bytes: every length and checksum is verified before it is used, and nothing
-// that the bytes say sizes an allocation beyond their own number.
+// Reads one frame from hostile bytes: every length and checksum is verified before it is used, and no
+// allocation is larger than the number of bytes that are there.
 class DELTAWIRE_API FrameReader {
  public:
-  // Checks the head (header, segments) of the first frame in `bytes` (which may go on after it).
+  // Checks the head (header, segments) of the first frame in `bytes`; more bytes may follow it.
   // Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
   static Result<FrameReader> open(Bytes bytes);
-  // The same for a frame whose payload, which nothing follows, is not adjacent to its head.
+  // The same for a frame whose payload is not adjacent to its head; nothing may follow the payload.
   static Result<FrameReader> open(Bytes head, Bytes payload);
 
   const FrameHeader& header() const noexcept { return header_; }
@@ -106,8 +106,8 @@ class DELTAWIRE_API FrameReader {
   // The same without reading the payload: appends where each chunk ends in the segment, and its checksum.
   // Don't trust a chunk before check_chunks() has verified it.
   UncheckedSegment next_unchecked(std::vector<std::uint32_t>& ends, std::vector<std::uint32_t>& sums);
-  // Verifies the checksums of chunks that fill `payload`; `first` is the first one's number in the frame. All
-  // of `workers` share long ones. Errors: kCorrupt. Any thread may call it.
+  // Verifies the checksums of chunks that fill `payload`; `first` is the first one's number in the frame.
+  // `workers` divide long payloads among them. Errors: kCorrupt. Any thread may call it.
   static Status check_chunks(Bytes payload, std::span<const std::uint32_t> ends,
                              std::span<const std::uint32_t> sums, std::uint32_t first,
                              Workers* workers = nullptr);

@@ -1,5 +1,5 @@
 // Optimizers: the seven of GComp's table 2, each with a dense step, a step for key-value gradients, and its
-// significance: what of a gradient the coming step can still see.
+// significance: how much of a gradient the coming step can still see.
 //
 // The steps are PyTorch's (torch.optim.SGD, Adagrad, RMSprop, Adam, AdamW), which the table refers to, in
 // float32 with the operations in a fixed order: the same input gives the same bits on every machine, so
@@ -25,7 +25,7 @@
 
 namespace deltawire {
 
-// The numbers are in saved states and pinned.
+// The numbers are pinned: saved states contain them.
 enum class OptimizerKind : std::uint8_t {
   kSgd = 1,
   kMomentum = 2,
@@ -40,8 +40,8 @@ enum class OptimizerKind : std::uint8_t {
 DELTAWIRE_API bool has_first_moment(OptimizerKind kind) noexcept;
 DELTAWIRE_API bool has_second_moment(OptimizerKind kind) noexcept;
 
-// What isn't a parameter of the kind's spec is ignored. g is the gradient, after weight decay where that is
-// added to it.
+// Settings that are not parameters of the kind's spec are ignored. g is the gradient, after weight decay if
+// that is added to it.
 struct OptimizerSettings {
   OptimizerKind kind = OptimizerKind::kSgd;
   double learning_rate = 1e-3;     // eta, >= 0
@@ -58,7 +58,7 @@ struct OptimizerSettings {
   bool operator==(const OptimizerSettings&) const = default;
 };
 
-// Settings from "name" or "name:key=value,key=value"; what isn't given is PyTorch's default (momentum 0.9).
+// Settings from "name" or "name:key=value,key=value"; others have PyTorch's default (momentum 0.9).
 //   sgd       lr=0.001, weight_decay=0
 //   momentum  lr=0.001, momentum=0.9, dampening=0, weight_decay=0
 //   nesterov  lr=0.001, momentum=0.9, weight_decay=0
@@ -73,7 +73,7 @@ DELTAWIRE_API Result<OptimizerSettings> parse_optimizer(std::string_view spec);
 // The canonical spec, every parameter spelled out, e.g. "sgd:lr=0.1,weight_decay=0".
 DELTAWIRE_API std::string optimizer_spec(const OptimizerSettings& settings);
 
-// kInvalidArgument where a setting of the kind is out of range; names it.
+// kInvalidArgument if a setting of the kind is out of range; names it.
 DELTAWIRE_API Status check_settings(const OptimizerSettings& settings);
 
 // The state of one tensor after `steps` steps. Each moment is empty (not there yet, or not of this kind) or
@@ -100,24 +100,24 @@ struct MomentsView {
 // with v^ = v / (1 - beta2^(t-1)). PyTorch's `maximize` and `amsgrad` (give the running maximum as `second`)
 // change none of these.
 //
-// 0, by which nothing may be cut, stands where the metric isn't defined: where the second moment is missing
-// or 0 (before the first step, and for an element whose gradients were all 0: the gradient itself would set
-// the step's size), where eta = 0 or tau = 1 (the gradient isn't seen now, but the moments keep it for
-// later), and where the result isn't finite.
+// It is 0, so that nothing may be cut, where the metric isn't defined: if the second moment is missing or 0
+// (before the first step, and for an element whose gradients were all 0: the gradient itself would set the
+// step's size), if eta = 0 or tau = 1 (the gradient has no effect now, but the moments keep it for later),
+// and if the result isn't finite.
 //
 // Spans hold float32, `out` has the parameters' count and overlaps nothing. Errors: kInvalidArgument for
-// settings out of range, a moment of another count or of another kind of optimizer, or one of Adam's two
+// settings out of range, a moment with another count or of another kind of optimizer, or one of Adam's two
 // moments without the other. Allocates nothing on success. Thread rule: any thread.
 DELTAWIRE_API Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
                                   const MomentsView& moments, std::span<float> out);
 
-// The state of any number of named tensors and the steps on them; the parameters are the caller's.
+// Keeps the state of any number of named tensors and steps them; the caller owns the parameters.
 //
-// A step with key-value gradients is lazy, as torch.optim.SparseAdam's: an element without a key is as it
-// was, moments included. No weight decay shrinks it, no momentum moves it, its moments don't decay; but the
-// tensor's step count t, which Adam's bias corrections and AdaGrad's lr_decay use, grows as in a dense step.
-// With every key present the two steps are equal bit for bit. For SGD and AdaGrad without weight decay an
-// absent key equals a gradient of 0.
+// A step with key-value gradients is lazy, as torch.optim.SparseAdam's: an element without a key stays
+// unchanged, moments included. No weight decay shrinks it, no momentum moves it, its moments don't decay; but
+// the tensor's step count t, which Adam's bias corrections and AdaGrad's lr_decay use, grows as in a dense
+// step. If every key is present, the two kinds of step are equal bit for bit. For SGD and AdaGrad without
+// weight decay an absent key is equivalent to a gradient of 0.
 //
 // Thread rule: one thread at a time.
 class DELTAWIRE_API Optimizer {
@@ -125,11 +125,11 @@ class DELTAWIRE_API Optimizer {
   const OptimizerSettings& settings() const noexcept { return settings_; }
   std::string spec() const { return optimizer_spec(settings_); }
 
-  // For schedules: the rate of the steps to come. kInvalidArgument below 0 or not finite.
+  // For schedules: the rate of later steps. kInvalidArgument if it is below 0 or not finite.
   Status set_learning_rate(double learning_rate);
 
-  // One step of the tensor. Both spans have the tensor's count, the same in every step. Moments appear with
-  // a tensor's first step. Errors: kInvalidArgument (a count that differs); then nothing has changed.
+  // One step of the tensor. Both spans have the tensor's count, the same in every step. A tensor's first step
+  // creates its moments. Errors, which change nothing: kInvalidArgument (a count that differs).
   Status step(std::string_view tensor, std::span<float> parameters, std::span<const float> gradient);
 
   // The same for a key-value gradient: values[i] belongs to parameters[keys[i]]. Errors as above, and
@@ -138,17 +138,17 @@ class DELTAWIRE_API Optimizer {
               std::span<const float> values);
   Status step(std::string_view tensor, std::span<float> parameters, const Pairs& gradient);
 
-  // deltawire::significance with the tensor's moments: of its coming step.
+  // deltawire::significance with the tensor's moments, for its next step.
   Status significance(std::string_view tensor, std::span<const float> parameters, std::span<float> out) const;
 
-  // The tensor's state; of 0 steps and empty where it has had none. Valid until its next step.
+  // The tensor's state; 0 steps and empty moments before its first step. Valid until its next step.
   MomentsView moments(std::string_view tensor) const;
 
-  // The first moment, to be masked after a sparse exchange (Channel::mask_sent); empty where there is none.
+  // The first moment, to be masked after a sparse exchange (Channel::mask_sent); empty if there is none.
   std::span<float> momentum(std::string_view tensor);
 
-  // All moments and step counts as bytes (docs/reference/format.md, "Optimizer state"), and back. The
-  // settings are not in them. load replaces everything or, on error (kTruncated, kCorrupt,
+  // Saves all moments and step counts as bytes (docs/reference/format.md, "Optimizer state"), and loads them.
+  // Settings are not included. load replaces everything or, on error (kTruncated, kCorrupt,
   // kUnsupportedVersion, kMismatch for another kind's state), nothing.
   std::vector<std::byte> save() const;
   Status load(Bytes state);

@@ -19,19 +19,19 @@ namespace deltawire {
 // Why a call failed. The numbers are pinned: they appear in logs, in Python and in the C ABI, and are
 // never reused. docs/reference/format.md says which of them a decoder must give for which defect.
 enum class ErrorCode : std::uint16_t {
-  kInvalidArgument = 1,     // a spec string, parameter, shape or call that can't be meant
-  kUnknownCodec = 2,        // a codec or pattern name that the registry doesn't hold
+  kInvalidArgument = 1,     // an invalid spec string, parameter, shape or call
+  kUnknownCodec = 2,        // a codec or pattern name that is not registered
   kUnsupportedDType = 3,    // a dtype that this codec can't carry
   kNotFinite = 4,           // NaN or Inf where the codec forbids it; the message names the element
   kRange = 5,               // a value outside what the encoding can carry (3LC: m overflows)
   kOutputTooSmall = 6,      // the caller's buffer is below what sizes() asked for
   kTruncated = 7,           // the bytes end before the encoding does
   kCorrupt = 8,             // a checksum or a syntax rule is broken
-  kUnsupportedVersion = 9,  // another version of a format than this build reads
-  kMismatch = 10,           // valid bytes, but of other settings, shapes, step, epoch or rank
+  kUnsupportedVersion = 9,  // a format version that this build does not read
+  kMismatch = 10,           // valid bytes, but for other settings, shapes, step, epoch or rank
   kLimit = 11,              // beyond a stated limit (frame bytes, segments, elements)
   kTimeout = 12,            // the deadline passed; `suspect` is the rank that all the others wait for
-  kPeerLost = 13,           // a connection closed or broke without a farewell
+  kPeerLost = 13,           // a connection closed or broke without a goodbye
   kAborted = 14,            // a rank gave up and said why
   kUnauthorized = 15,       // a wrong token
   kAddressInUse = 16,       // the port is taken
@@ -53,15 +53,15 @@ struct Error {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string message;       // one printable line: what was wrong, where, and what to do
   int suspect = kNoSuspect;  // the rank that caused it, where one is known
-  // Where an exchange failed: the last step that counts, for every rank that lives (docs/design/commit.md);
-  // kNoStep where none does yet, and for errors of other calls.
+  // If an exchange failed: the last step that counts, on every surviving rank (docs/design/commit.md);
+  // kNoStep if none does yet, and for errors of other calls.
   std::uint64_t last_committed_step = kNoStep;
 };
 
-// Text from outside (another rank, the operating system, a file's name) as it may stand in a message: one
-// line of valid UTF-8 with nothing in it that steers a terminal or turns the reading direction. A control
-// character becomes a space, a byte that is no UTF-8 becomes U+FFFD, and what goes beyond `max_bytes` is
-// left out, at the boundary of a character.
+// Makes text from outside (another rank, the operating system, a file name) safe for a message: one line of
+// valid UTF-8 without terminal escapes or changes of the reading direction. A control character becomes a
+// space, an invalid byte becomes U+FFFD, and the text is cut after at most `max_bytes`, at the boundary of a
+// character.
 DELTAWIRE_API std::string printable_line(std::string_view text,
                                          std::size_t max_bytes = std::numeric_limits<std::size_t>::max());
 

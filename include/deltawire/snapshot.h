@@ -1,5 +1,5 @@
-// Snapshots: states of a rank in files of a folder, each there whole or not at all, whenever the machine
-// stops. So a parameter server that was killed can resume from the last one:
+// Snapshots: states of a rank in files of a folder, each complete or absent, whenever the machine stops. So a
+// parameter server that was killed can resume from the last one:
 //
 //   SnapshotPlace place{.folder = "snapshots", .rank = transport.rank(), .settings = "..."};
 //   Result<std::vector<std::uint64_t>> steps = find_snapshots(place);
@@ -24,24 +24,24 @@ namespace deltawire {
 // Thread rule: any thread, but one at a time for a rank's files.
 struct SnapshotPlace {
   std::string folder;    // exists; ranks may share it
-  int rank = 0;          // 0 or more; its files are its own
+  int rank = 0;          // 0 or more; each rank has its own files
   std::string settings;  // at most 65,536 bytes: what must be the same when training resumes
-  int kept = 2;          // how many of the newest are kept, 1 or more
+  int kept = 2;          // how many of the newest snapshots are kept, 1 or more
 };
 
 // Writes a state to a temporary file, flushes it to the disk, moves it into place and flushes the folder:
-// after this, and after a crash at any moment of it, the folder has this snapshot whole, or the earlier ones.
-// Then removes the oldest beyond `kept`, and the remains of an unfinished one. Errors: kIo, with the file and
-// the cause (after a full disk nothing is left of it, the earlier ones remain, and the caller may continue
-// and try again later), kLimit (settings), kInvalidArgument.
+// after a crash at any moment the folder has this snapshot complete, or only the earlier ones. Then removes
+// the oldest beyond `kept`, and the remains of an unfinished one. Errors: kIo, with the file and the cause
+// (if the disk is full, nothing of the snapshot is left, the earlier ones remain, and the caller may try
+// again later), kLimit (settings), kInvalidArgument.
 DELTAWIRE_API Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes state);
 
-// The steps of this rank's snapshots that are whole, ascending; their checksums are compared, so it reads
-// them all. Files that were cut or changed are none. Errors: kIo (no such folder), kMismatch (a whole one was
-// saved with other settings), kUnsupportedVersion.
+// The steps of this rank's intact snapshots, ascending. It reads all files to verify their checksums, and
+// ignores those that were cut or changed. Errors: kIo (no such folder), kMismatch (an intact one was saved
+// with other settings), kUnsupportedVersion.
 DELTAWIRE_API Result<std::vector<std::uint64_t>> find_snapshots(const SnapshotPlace& place);
 
-// The state of one. Errors: as find_snapshots; kTruncated and kCorrupt for one that was cut or changed.
+// The state in a snapshot. Errors: as find_snapshots; kTruncated and kCorrupt if it was cut or changed.
 DELTAWIRE_API Result<std::vector<std::byte>> read_snapshot(const SnapshotPlace& place, std::uint64_t step);
 
 // Removes the snapshots after `step`, before training resumes from it. Errors: kIo.

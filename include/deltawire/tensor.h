@@ -1,6 +1,6 @@
 // Tensors as deltawire sees them: the caller's memory, an element count and a dtype.
 //
-// Ownership: never owned here; the caller keeps the memory alive for the length of the call.
+// Ownership: they own nothing; the caller keeps the memory alive for the length of the call.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,9 @@ DELTAWIRE_API std::string_view dtype_name(DType dtype) noexcept;
 DELTAWIRE_API std::uint64_t dtype_bytes(DType dtype) noexcept;
 
 // Dense (dimension 0): `count` contiguous elements of `dtype`, in the machine's byte order.
-// Key-value form (dimension > 0): a tensor of `dimension` elements of which only the `count` at keys[i] are
-// given, values[i]; all others are zero. Keys grow strictly and are below `dimension`.
-// Value and Key are both const (a view) or both not (a slot).
+// Key-value form (dimension > 0): a tensor of `dimension` elements, of which element keys[i] is values[i],
+// for `count` keys; all others are zero. Keys grow strictly and are below `dimension`. Value and Key are both
+// const (a view) or both mutable (a slot).
 template <class Value, class Key>
 struct BasicTensor {
   Value* values = nullptr;
@@ -38,18 +38,18 @@ struct BasicTensor {
   Key* keys = nullptr;
   std::uint64_t dimension = 0;
 
-  // What the optimizer can still see, one number for each of `values`, dense form only: what an update adds
-  // to is |significance| times as large as the value's unit (GComp, table 2: the numerator of delta, so that
-  // delta = significance / value; optimizer.h computes it). nullptr: not known, nothing may be cut by it.
+  // How much the optimizer can still see, a number for each of `values`, dense form only: the numerator of
+  // GComp's delta (table 2), delta = significance / value, which says how much larger the parameter is than
+  // the update that is added to it; optimizer.h computes it. nullptr: not known, so nothing may be cut by it.
   const float* significance = nullptr;
 
-  // The shape, row-major, in the caller's memory; its product is elements(). Empty: one dim of that many. A
-  // part that was cut out of a tensor has one dim, a part that is a whole tensor has the tensor's.
+  // The shape, row-major, in the caller's memory; its product is elements(). Empty: one dim. A part that was
+  // cut out of a tensor has one dim, a part that is a whole tensor has the tensor's dims.
   std::span<const std::uint64_t> dims = {};
 
   bool has_keys() const noexcept { return dimension != 0; }
 
-  // Elements of the tensor that is meant, in either form.
+  // Elements of the tensor, in either form, zeros included.
   std::uint64_t elements() const noexcept { return has_keys() ? dimension : count; }
 };
 using TensorView = BasicTensor<const void, const std::uint32_t>;
@@ -67,16 +67,16 @@ struct Named {
   TensorSlot tensor;
   std::uint64_t first = 0;
 
-  // For a part, what the whole tensor has; 0: this is the whole.
+  // For a part: the numbers of the whole tensor; 0: this is the whole.
   std::uint64_t elements_of_whole = 0;
   std::uint32_t dims_of_whole = 0;
 
-  std::uint64_t name_hash = 0;  // wire/hashes.h, where somebody keeps it from step to step; 0: to be computed
+  std::uint64_t name_hash = 0;  // wire/hashes.h, if the caller keeps it from step to step; 0: compute it
 
-  // The tensor's own dtype, 16 bits wide, where `tensor` is a float32 sum or mean of such values.
+  // The tensor's own 16-bit dtype, if `tensor` is a float32 sum or mean of such values.
   DType summed_dtype = DType::kF32;
 
-  // It means nothing after its step, as a factor of a matrix: a folding revert drops it.
+  // It has no meaning after its step, e.g. a matrix factor: a folding revert drops it.
   bool is_transient = false;
 
   DType own_dtype() const noexcept { return summed_dtype != DType::kF32 ? summed_dtype : tensor.dtype; }
@@ -88,7 +88,7 @@ struct Named {
   }
 };
 
-// A key-value tensor with memory of its own: keys grow strictly, keys.size() == values.size().
+// A key-value tensor that owns its memory: keys grow strictly, keys.size() == values.size().
 struct Pairs {
   std::vector<std::uint32_t> keys;
   std::vector<float> values;

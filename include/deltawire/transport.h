@@ -27,7 +27,7 @@ using Tag = std::uint64_t;
 // A posted send or receive. 0 is no operation.
 enum class Handle : std::uint64_t { kNone = 0 };
 
-// What a rank says of a step that it has completed: it holds all of the step's results, and these.
+// A rank's vote for a step: it has all of the step's results, and this is their digest.
 struct Ballot {
   std::uint64_t step = 0;
   std::uint64_t digest = 0;  // of the results
@@ -37,7 +37,7 @@ struct Ballot {
 
 // The last step that counts (docs/design/commit.md).
 struct LastCommit {
-  std::uint64_t step = kNoStep;  // the last one that every rank voted for alike; kNoStep before the first
+  std::uint64_t step = kNoStep;  // the last one for which all ballots were equal; kNoStep before the first
   std::vector<int> unheard;      // after a failure: ranks that have not confirmed it
 };
 
@@ -47,13 +47,13 @@ struct Traffic {
   std::uint64_t bytes_received = 0;
 };
 
-// Thread rule: any thread may call any member. Progress is made by the transport itself, so that a posted
-// message moves while the caller computes; nothing spins.
+// Thread rule: any thread may call any member. The transport makes progress on its own, so a posted message
+// is transferred while the caller computes; nothing spins.
 //
 // Failure rule: the first error of any kind (deadline, lost peer, abort here or elsewhere) ends the
 // transport: every wait on every rank fails with that error, which names the suspect where one is known.
-// Once a wait has returned an error, no posted buffer is touched any more. Ranks that set_optional() names
-// are the exception.
+// Once a wait has returned an error, no posted buffer is touched any more. Optional ranks (set_optional) are
+// the exception: their failures end only the operations with them.
 class DELTAWIRE_API Transport {
  public:
   virtual ~Transport() = default;
@@ -61,8 +61,8 @@ class DELTAWIRE_API Transport {
   virtual int rank() const noexcept = 0;
   virtual int world_size() const noexcept = 0;
 
-  // The membership epoch: whoever starts ranks gives each set of members another one. A mesh has one all its
-  // life, compared when its ranks meet; a rank of another set can't come in, and so no message names it.
+  // The membership epoch: a launcher gives each set of ranks another one. Ranks compare it when they connect,
+  // so a rank of another set can't join, and messages don't carry it. It never changes within a mesh.
   virtual std::uint32_t epoch() const noexcept = 0;
 
   // Sends the pieces, in order, as one message. Their memory must stay as it is until wait(handle) returns.
@@ -82,28 +82,28 @@ class DELTAWIRE_API Transport {
   // an operation that was waited for. Never blocks.
   virtual bool done(Handle handle) const noexcept = 0;
 
-  // Waits until at least one of the operations has ended, or somebody calls wake(); forgets none of them.
-  // The first is the one that counts: passing the deadline is kTimeout as in wait(), with the blame for it.
-  // Returns at once when there are none. Errors: those of wait().
+  // Waits until at least one of the operations has ended, or another thread calls wake(); forgets none of
+  // them. Passing the deadline is kTimeout as in wait(); the first operation decides which rank is blamed.
+  // Returns at once if there are none. Errors: those of wait().
   virtual Status wait_any(std::span<const Handle> handles, Deadline deadline) = 0;
 
-  // Ends the wait_any that is running, or else the next one, as soon as it begins. One wake ends one
+  // Ends the running wait_any or, if there is none, the next one as soon as it begins. One wake ends one
   // wait_any.
   virtual void wake() noexcept = 0;
 
-  // How long a wait may last, from its beginning, for a rank that answers and has not arrived where this rank
-  // waits for it: it evaluates, or loads data. A time that ends before the wait's deadline, such as 0, as at
-  // first, changes nothing. Ranks that don't answer, and messages of ranks that have arrived, get the
-  // deadline alone.
+  // How long a wait may last, from its beginning, for a rank that is alive but has not arrived at this step
+  // (it evaluates, or loads data). A time that ends before the wait's deadline, such as 0, the default, has
+  // no effect. For ranks that don't answer, and messages of ranks that have arrived, only the deadline
+  // counts.
   virtual void set_arrival_timeout(std::chrono::milliseconds timeout) = 0;
 
-  // From here on these ranks may depart, and the others continue: a failure that one of them causes (its end,
-  // its abort, bytes that break the rules, a deadline that blames it) only ends the operations with that
-  // rank, whose waits return the error. Only the other ranks, the *required* ones, decide a drop; each
-  // broadcasts it, to the dropped rank, too, on which every wait then fails. Messages of a dropped rank are
-  // ignored. Other waits start over at the drop, for as long as the rank's longest wait before. There are no
-  // votes any more (kState). All ranks name the same ones, before their first operation; a drop before that
-  // on some rank ends the transport. REQUIRES: 0 <= rank < world_size, for each.
+  // Lets these ranks depart while the others continue: a failure that one of them causes (its death, its
+  // abort, malformed bytes, a deadline that blames it) only ends the operations with that rank, whose waits
+  // return the error. Only the other ranks, the *required* ones, decide a drop; each broadcasts it, also to
+  // the dropped rank, on which every wait then fails. Messages of a dropped rank are ignored. Other waits
+  // start over at the drop, for as long as this rank's longest wait so far. Votes are no longer possible
+  // (kState). All ranks must name the same ones, before their first operation; a drop before that on some
+  // rank ends the transport. REQUIRES: 0 <= rank < world_size, for each.
   virtual void set_optional(std::span<const int> ranks) = 0;
 
   // Why an optional rank was dropped; nothing for one that was not.
@@ -113,30 +113,30 @@ class DELTAWIRE_API Transport {
   // is optional itself, this is abort(error).
   virtual void drop(int rank, const Error& error) noexcept = 0;
 
-  // This rank begins a bucket of this step. It answers the others' questions whether it has arrived. The
-  // first call, and any that does not continue with the next step, is compared: ranks that are at another
-  // step fail with kMismatch.
+  // This rank begins a bucket of this step. Other ranks that ask whether it has arrived get this as the
+  // answer. The first call, and any that does not continue with the next step, is compared: ranks that are at
+  // another step fail with kMismatch.
   virtual void arrive(std::uint64_t step) = 0;
 
-  // Votes for a step, and waits for everybody's ballots: all of them, in rank order, there until this rank's
+  // Votes for a step, and waits for all ranks' ballots. Returns them in rank order, valid until this rank's
   // next vote. If they are equal, the step is committed. If the mesh fails meanwhile, the surviving ranks
-  // agree on whether it is (docs/design/commit.md): these ballots, if so; else the error, whose
-  // last_committed_step is the step before. One vote at a time. Passing the deadline is kTimeout as in
-  // wait(); settling may take 3 s more. std::bad_alloc: the step does not count.
+  // agree on whether it is committed (docs/design/commit.md): if so, vote returns the ballots, otherwise the
+  // error, whose last_committed_step is the step before. One vote at a time. Passing the deadline is kTimeout
+  // as in wait(); settling may take 3 s more. std::bad_alloc: the step does not count.
   virtual Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
 
-  // After a failure it waits until the surviving ranks have said where they stand, which takes milliseconds,
-  // and up to 3 s for those that don't answer. The result is then final, unless a vote of this rank is still
-  // waiting, except for `unheard`, which shrinks as ranks answer later.
+  // After a failure it waits until the surviving ranks have reported their last step, which takes
+  // milliseconds, and up to 3 s for those that don't answer. The step is then final, unless a vote of this
+  // rank is still waiting; `unheard` shrinks as ranks answer later.
   virtual LastCommit last_commit() const = 0;
 
   // Fails every wait of every rank with `error`; error.suspect kNoSuspect means this rank itself.
   // The first call (here or on another rank) wins; later ones change nothing.
   virtual void abort(const Error& error) noexcept = 0;
 
-  // Why no wait can succeed any more: the error that has ended the transport. Where none has, but a rank has
-  // left in good order: kPeerLost, with that rank for the suspect. Waits up to `wait` for either; nothing:
-  // all ranks are still there. For a rank whose other connections fail, and that looks for the cause.
+  // Why no wait can succeed any more: the error that has ended the transport or, if a rank has left normally,
+  // kPeerLost with that rank as suspect. Waits up to `wait` for either; empty: all ranks are still there. For
+  // a rank whose other connections (e.g. PyTorch's) fail, and that looks for the cause.
   virtual std::optional<Error> failure(std::chrono::milliseconds wait) const = 0;
 
   virtual Traffic traffic() const noexcept = 0;

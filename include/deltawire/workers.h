@@ -1,4 +1,4 @@
-// Threads that share the work of one call: whoever calls a codec, or owns a channel, may bring some along. No
+// Threads that share the work of one call: callers of a codec, and owners of a channel, may provide some. No
 // byte depends on them.
 #pragma once
 
@@ -14,18 +14,18 @@
 
 namespace deltawire {
 
-// A fixed number of threads that sleep while there is nothing to share.
-// Thread rule: any thread may share; who finds the workers at another's work does its own alone.
+// A fixed number of threads that sleep while there is no work.
+// Thread rule: any thread may call share(); if the workers are busy, it does its work alone.
 class DELTAWIRE_API Workers {
  public:
-  // Those of the process, threads_of_process() of them, made when first asked for and there until it ends;
-  // null where that is 1. A child that was forked has its own. Errors: std::system_error where no thread can
-  // be started, std::bad_alloc.
+  // The process's workers, threads_of_process() threads, created at the first call and kept until the process
+  // ends; null if that is 1. A forked child has its own. Throws std::system_error if no thread can be
+  // started, std::bad_alloc.
   static std::shared_ptr<Workers> of_process();
 
-  // OMP_NUM_THREADS, as PyTorch reads it: torchrun sets it to 1 where several ranks share a machine. Where it
-  // isn't set, the processors that this process may use by the ranks on this machine (LOCAL_WORLD_SIZE). At
-  // most 8: beyond, memory is the limit.
+  // OMP_NUM_THREADS, as PyTorch reads it: torchrun sets it to 1 if several ranks share a machine. If it isn't
+  // set: the processors that this process may use, divided by the ranks on this machine (LOCAL_WORLD_SIZE).
+  // At most 8: beyond that, memory bandwidth is the limit.
   static int threads_of_process();
 
   // The calling thread counts: `threads` - 1 are started. REQUIRES: threads >= 1.
@@ -40,9 +40,9 @@ class DELTAWIRE_API Workers {
   }
 
   // Calls task(0) ... task(count - 1), each once, in any order and from any of the threads; returns when all
-  // have returned. On the workers' threads a task is in a FloatEnvironment, on this one as the caller is.
-  // Without workers (null), or while they are at another's work, all run here in order. Allocates nothing.
-  // REQUIRES: task throws nothing.
+  // have returned. On the workers' threads a task runs in a FloatEnvironment, on this thread in the caller's
+  // floating-point mode. Without workers (null), or while they are busy, all run here, in order. Allocates
+  // nothing. REQUIRES: task throws nothing.
   template <class Task>
   static void share(Workers* workers, std::size_t count, const Task& task) {
     if (count > 1 && threads(workers) > 1) {
@@ -66,12 +66,12 @@ class DELTAWIRE_API Workers {
   void take_tasks(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // there is work, or the end has come
+  std::condition_variable changed_;  // there is work, or the workers are to stop
   std::condition_variable done_;
   Work work_;
-  std::size_t next_ = 0;     // of work_: the first task that nobody has taken
+  std::size_t next_ = 0;     // the first task of work_ that no thread has taken
   std::size_t running_ = 0;  // tasks taken and not yet returned
-  bool shared_ = false;      // somebody's work is under way
+  bool shared_ = false;      // a call of share() is running
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

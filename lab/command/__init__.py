@@ -1,1 +1,1 @@
-"""What every program here shares: options, exit status, paths, tables in Markdown."""
+"""Shared by all programs of the lab: options, exit status, paths."""

@@ -1,10 +1,14 @@
-"""A command-line program: how it reads its arguments, and how it ends."""
+"""Command-line programs: arguments, exit status, and long measurements that keep their results."""
 
 import argparse
+import json
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+Case = TypeVar("Case")
 
 
 def make_parser(program: str, text: str) -> argparse.ArgumentParser:
@@ -68,4 +72,25 @@ def measure_and_show(
     )
     if found:
         print(show(found))
+    return status
+
+
+def measure_each(
+    cases: Iterable[Case],
+    measure: Callable[[Case], list],
+    found: list,
+    out: Path,
+    failure: type[Exception],
+) -> int:
+    """Appends each case's results to `found`, and rewrites `out` after each, so that a long run
+    that is interrupted keeps what it has. Returns 1 if a case raised `failure`, else 0."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    status = 0
+    for case in cases:
+        try:
+            found.extend(measure(case))
+        except failure as cause:
+            print(f"{case}: {cause}", file=sys.stderr)
+            status = 1
+        out.write_text(json.dumps(found, indent=1) + "\n")
     return status

@@ -17,8 +17,8 @@ def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
 class Batches:
     """A rank's part of every step's batch.
 
-    All ranks together take `world_size * batch` images a step, in the epoch's order; images that
-    are too few for another step at the end of an epoch are skipped. The ranks' parts don't overlap.
+    All ranks together take `world_size * batch` images per step, in the epoch's order; a remainder
+    at the end of an epoch that is too small for a step is skipped. The ranks' parts don't overlap.
 
     Thread rule: one thread.
     """

@@ -1,4 +1,4 @@
-"""Sets of small labelled images, from whatever file, and the folder of all data sets."""
+"""Sets of small labelled images, from any file format, and the folder of all data sets."""
 
 import dataclasses
 import lzma

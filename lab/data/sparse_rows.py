@@ -60,7 +60,7 @@ def _parse(text: str, features: int) -> SparseRows:
                 columns.append(int(column) - 1)
                 values.append(float(value))
         except ValueError as cause:
-            raise ValueError(f"line {number} is no row ({cause})") from cause
+            raise ValueError(f"line {number} is not a row ({cause})") from cause
         begin.append(len(columns))
     if not labels:
         raise ValueError("no examples")

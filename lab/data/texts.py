@@ -1,4 +1,4 @@
-"""Texts as numbers of their characters or words; each file plain or compressed as .xz."""
+"""Texts as sequences of character or word numbers; each file plain or compressed as .xz."""
 
 from pathlib import Path
 
@@ -32,4 +32,4 @@ def _text(path: Path) -> str:
     try:
         return read_packed(path).decode("utf-8")
     except UnicodeDecodeError as cause:
-        raise DataError(f"{path}: is no text in UTF-8; get it again") from cause
+        raise DataError(f"{path}: is not UTF-8 text; get it again") from cause

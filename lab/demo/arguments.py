@@ -183,7 +183,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     """Checks ranges. Each message names the value, what is allowed and why."""
     if not 2 <= given.ranks <= 64:
         parser.error(
-            f"--ranks {given.ranks}: must be 2 ... 64; one rank alone has nobody to exchange with"
+            f"--ranks {given.ranks}: must be 2 ... 64; one rank has no other to exchange with"
         )
     for name, low, high in (
         *(("steps", 1, 10**6), ("batch", 1, 10**5)),

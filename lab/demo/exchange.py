@@ -26,7 +26,7 @@ def _shaped_link(settings: Settings):
 
 
 class _Exchange:
-    """What exchanges of gradients during the backward pass have in common."""
+    """The base of exchanges of gradients during the backward pass."""
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model = model
@@ -45,8 +45,8 @@ class _Exchange:
 
 
 class _DeltawireExchange(_Exchange):
-    """What the hook and LocalSteps have in common. Bytes are the transport's, with headers and
-    votes."""
+    """The base of exchanges with the hook and with LocalSteps. Bytes are the transport's, with
+    headers and votes."""
 
     def __init__(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, session: object

@@ -75,7 +75,7 @@ def find(name: str) -> Method:
     spec, at, steps = name.removeprefix(file).partition("@")
     if at and not (steps.isdecimal() and 1 <= int(steps) <= _MOST_LOCAL_STEPS):
         raise UnknownMethod(
-            f"method '{name}': after the @ stands how many local steps one exchange covers, "
+            f"method '{name}': write the number of local steps per exchange after the @, "
             f"1 ... {_MOST_LOCAL_STEPS:,}"
         )
     import deltawire  # here: the table alone is of use without the compiled extension

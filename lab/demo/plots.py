@@ -1,6 +1,6 @@
 """The plots of the report, as SVG text, drawn for the width of a phone.
 
-A curve has a colour, a marker and a number, which stands at its end and in the legend.
+A curve has a colour, a marker and a number, which is shown at its end and in the legend.
 """
 
 import itertools
@@ -21,9 +21,9 @@ _EXCHANGE_PARTS = (
     ("exchange_ms", "waiting for the link", "#d55e00"),
     ("decode_ms", "decoding", "#009e73"),
 )
-_TRAINED_SHARE = 0.25  # of the steps, after which curves are to lie within the axis
+_TRAINED_SHARE = 0.25  # of the steps; the accuracy axis must cover the curves after it
 _NUMBER_GAP = 0.06  # of the axis, between the numbers of curves that end close together
-_NUMBER_ROUNDS = 100  # of moving such numbers apart
+_NUMBER_ROUNDS = 100  # at most, of moving such numbers apart
 
 
 def draw_plots(rows: list[dict]) -> dict[str, str]:

@@ -1,11 +1,11 @@
-"""Writes what `make demo` showed into README.md and docs/results/training.md, so that nobody types
-a figure.
+"""Writes the results of `make demo` into README.md and docs/results/training.md, so that no figure
+is typed by hand.
 
     python -m lab.demo.readme [out/demo/results.json]
 
-Replaces all that stands between these pages' `demo` markers, and README's plot: README gets six
-rows, the other page all rows and columns. Refuses what is no whole demo: rows that are missing or
-failed, or replicas that differ.
+Replaces the text between these pages' `demo` markers, and README's plot: README gets six rows, the
+other page all rows and columns. Refuses an incomplete demo: rows that are missing or failed, or
+replicas that differ.
 """
 
 import json
@@ -44,7 +44,7 @@ _HEADS = (
 
 
 class NoDemo(Exception):
-    """Results that no page must show: one line that says why."""
+    """Results that must not be published; the message is one line that says why."""
 
 
 def short_block(results: dict) -> str:
@@ -106,7 +106,7 @@ def update(root: Path, results: dict) -> None:
 
 
 def _whole(results: dict) -> list[dict]:
-    """The rows of a demo that has them all."""
+    """The rows of a complete demo; raises NoDemo for an incomplete one."""
     rows = results["rows"]
     if [row["method"] for row in rows] != methods.names():
         raise NoDemo(f"its rows are not those of `make demo`: {', '.join(methods.names())}")
@@ -171,7 +171,7 @@ def _smaller(row: dict) -> str:
 
 
 def _accuracy_and_ms(row: dict) -> tuple[str, str]:
-    """With the spread over several seeds in brackets, where there are several."""
+    """Accuracy and milliseconds, with the spread in brackets if there are several seeds."""
     low_high, fast_slow = "", ""
     if len(row["detail"]["repeats"]) > 1:
         low_high, fast_slow = f" ({accuracy_range(row)})", f" ({ms_range(row)})"

@@ -26,8 +26,8 @@ _PLOTS = (
     ),
 )
 
-# Of accuracy. Three seeds of one row lay up to 1.1 points apart, of those that train as fp32 does;
-# the next best row is 2.3 points below fp32 (docs/results/training.md, "Seeds").
+# In points of accuracy. Among rows that train like fp32, three seeds of a row were up to 1.1 points
+# apart; the next best row is 2.3 points below fp32 (docs/results/training.md, "Seeds").
 _SEEDS_APART = 0.015
 
 
@@ -118,7 +118,7 @@ def _table(rows: list[dict]) -> str:
 
 
 def _plot(svg: str, description: str, caption: str) -> str:
-    """The plot as an image of its own, so that the ids of plots can't clash."""
+    """The plot as a separate image, so that the ids of plots can't clash."""
     data = base64.b64encode(svg.encode()).decode()
     return (
         f"<figure><img alt='{escape(description)}' src='data:image/svg+xml;base64,{data}'>"

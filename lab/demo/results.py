@@ -1,4 +1,4 @@
-"""From the reports of ranks to the rows of results.json."""
+"""Makes the rows of results.json from the ranks' reports."""
 
 import statistics
 
@@ -35,13 +35,13 @@ def make_repeat(seed: int, reports: list[dict]) -> dict:
 
 
 def failed_repeat(seed: int, error: str) -> dict:
-    """A training that failed, with nothing but the reason."""
+    """A training that failed: only the reason."""
     numbers = dict.fromkeys((*_NUMBERS, "bit_equal"))
     return {"seed": seed, **numbers, "failed": error, "curve": []}
 
 
 def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
-    """A row from its trainings, one at least; ratios to other rows are left for `add_ratios`."""
+    """A row from its trainings, at least one; `add_ratios` fills in ratios to other rows."""
     row = dict.fromkeys(ROW_KEYS)
     own = settings.of_row(method)
     row.update(method=method.name, steps=settings.steps)
@@ -101,7 +101,7 @@ def all_equal(reports: list[dict], key: str) -> bool:
 
 
 def _curve_of_ranks(points_of_ranks: list[list[dict]]) -> list[dict]:
-    """Accuracy after so many steps, mean seconds of training and megabytes per rank."""
+    """Accuracy by steps, with mean seconds of training and megabytes per rank."""
     return [
         {
             **points[0],

@@ -25,9 +25,9 @@ class Settings:
         seed: of initial parameters and the order of images, in a row's first training.
         repeats: trainings of each row; each takes the next seed.
         lr, momentum: of SGD; lr at the first step.
-        same_optimizer: whether rows whose codec diverges with momentum have it too (see `of_row`).
-        clip: the mean gradient's norm is at most this; 0 is any. It hardly touches fp32, but keeps
-            very sparse methods, which send rare and large values, from diverging.
+        same_optimizer: whether rows whose codec diverges with momentum have it, too (see `of_row`).
+        clip: limit of the mean gradient's norm; 0: none. It hardly affects fp32, but keeps very
+            sparse methods, which send rare and large values, from diverging.
         link: as on the command line.
         bytes_per_second: of the link; None is the bare loopback.
         namespaces: the link is a real one, not shaped in the transport.
@@ -76,9 +76,9 @@ class Settings:
         return self.lr * min(1.0, left / (1.0 - _CONSTANT_SHARE))
 
     def is_point(self, start: int, end: int) -> bool:
-        """Whether accuracy is measured after step `end`, if the exchange before was after `start`.
+        """Whether accuracy is measured after step `end`; the previous exchange was after `start`.
 
-        About POINTS times in all, and after the last step.
+        True about POINTS times in total, and after the last step.
         """
         every = max(1, math.ceil(self.steps / POINTS))
         return start // every < end // every or end == self.steps

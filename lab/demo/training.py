@@ -53,7 +53,7 @@ def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) 
     """
     resources = dataclasses.replace(resources, settings=resources.settings.of_row(method))
     make_network = resources.settings.workload.make_network
-    # On a network of its own: a forward pass moves the statistics of batch normalization.
+    # On a separate network, because a forward pass changes the statistics of batch normalization.
     compute_ms = _measure_compute(resources, make_network(resources.settings.seed))
     network = make_network(resources.settings.seed)
     optimizer = torch.optim.SGD(
@@ -63,7 +63,7 @@ def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) 
     try:
         training = _Training(resources, network, optimizer, exchange, tell)
         training.run(method.steps_per_exchange)
-        dist.barrier()  # the last votes of all ranks are out before bytes are counted
+        dist.barrier()  # all ranks have sent their last votes before bytes are counted
         report = training.report()
     except Exception as cause:
         raise RowFailed(" ".join(exchange.error_text(cause).split())) from cause
@@ -81,7 +81,7 @@ class _Training:
         self._optimizer = optimizer
         self._exchange = exchange
         self._tell = tell
-        self._step_ms: list[float] = []  # a step's; in rounds of several, their mean
+        self._step_ms: list[float] = []  # per step; in rounds of several steps, their mean
         self._part_ms: dict[str, list[float]] = {part: [] for part in _PARTS}
         self._digests = hashlib.sha256()
         self._points: list[dict] = []
@@ -102,7 +102,7 @@ class _Training:
             start = end
 
     def _train_round(self, start: int, end: int) -> None:
-        """Steps up to the next exchange; a last round may be cut short."""
+        """Takes the steps up to the next exchange; the last round may be shorter."""
         started = time.perf_counter()
         for step in range(start, end):
             self._train_step(step)

@@ -7,8 +7,8 @@ from lab.ranks.rank import Line, Place, process_group
 
 
 def run(place: Place, line: Line, settings: Settings) -> None:
-    """Says "ready", and answers each (method, settings with the seed) with "done" and a report or
-    with "failed" and a line. It never returns: the end of the line is its end.
+    """Sends "ready", and answers each (method, settings with the seed) with "done" and a report, or
+    with "failed" and one line. It never returns: the process ends when the launcher's line closes.
     """
     # Here: the controlling process, which imports this file, does without PyTorch.
     from lab.data.batches import Batches

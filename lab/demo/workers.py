@@ -10,7 +10,7 @@ from lab.ranks.launcher import Launcher, RanksFailed
 from lab.ranks.namespaces import Namespaces
 
 _START_SECONDS = 120.0  # importing PyTorch on a busy machine
-_CAUSE_SECONDS = 0.5  # in which a rank that ended, and made others fail, is found
+_CAUSE_SECONDS = 0.5  # to find the rank that ended and so made others fail
 
 
 class Workers:

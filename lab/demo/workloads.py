@@ -1,5 +1,5 @@
-"""What the demo trains: networks and their images, by name. PyTorch is imported only when a network
-is made, so that parsing a command line is fast."""
+"""The demo's networks and their images, by name. PyTorch is only imported when a network is made,
+so that parsing a command line is fast."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""What all figures share: their style, and where their legends go."""
+"""The style of all figures, and the placement of their legends."""

@@ -6,11 +6,12 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
-_TALLER = 0.9  # inches, of height more for a plot with its legend inside
+_TALLER = 0.9  # inches that a plot grows in height for a legend inside
 
 
 def add_legend(figure: plt.Figure) -> None:
-    """In a corner of a slightly taller plot that no curve crosses; else below the plot."""
+    """Places the legend in a corner of a slightly taller plot where no curve crosses it, or else
+    below the plot."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     if labels and not _legend_inside(figure, handles, labels):
         _legend_below(figure, handles, labels)
@@ -38,7 +39,7 @@ def _legend_inside(figure: plt.Figure, handles: list, labels: list[str]) -> bool
 
 
 def _is_crossed(axes: Axes, extent: Bbox) -> bool:
-    """Whether anything that is drawn lies in this part of the figure."""
+    """Whether anything is drawn in this part of the figure."""
     paths = [line.get_transform().transform_path(line.get_path()) for line in axes.lines]
     for band in axes.collections:
         paths += [band.get_transform().transform_path(path) for path in band.get_paths()]
@@ -49,7 +50,7 @@ def _is_crossed(axes: Axes, extent: Bbox) -> bool:
 
 
 def _legend_below(figure: plt.Figure, handles: list, labels: list[str]) -> None:
-    """In as many columns as fit; the figure grows by the legend's height."""
+    """Places the legend below, in as many columns as fit; the figure grows by its height."""
     wrapped = ["\n".join(textwrap.wrap(label, 42)) for label in labels]
     for columns in (3, 2, 1):
         trial = figure.legend(handles, wrapped, loc="lower left", ncols=columns)

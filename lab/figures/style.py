@@ -20,7 +20,7 @@ _COLOURS = (
     "#56b4e9",
     "#8c564b",
 )
-# As many as have no common factor with the colours, so that no two of 90 curves look alike.
+# Their number has no common factor with the colours', so that no two of 90 curves look alike.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 WIDTH = 5.0  # inches: in 320 pixels a letter of 13 points is as high as one of 12 pixels
 PLOT_HEIGHT = 3.7
@@ -48,12 +48,12 @@ STYLE = {
 
 
 def look_of(index: int) -> tuple[str, str]:
-    """Colour and marker of the curve that stands in this place."""
+    """Colour and marker of the curve with this index."""
     return _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
 
 
 def to_svg(figure: plt.Figure) -> str:
-    """The figure as text, and it is closed."""
+    """The figure as text; closes it."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     plt.close(figure)

@@ -2,12 +2,13 @@
 
     DELTAWIRE_DATA=... build/flower-venv/bin/python -m lab.flower.crowd [--clients 200]
 
-MNIST, each client with examples of its own, the network of examples/flower. A dead client raises
-at every message; a slow one takes ten times as long; --hostile makes one client for each kind of
-bad reply (lab/flower/hostile.py). A round closes as Flower says: when all have answered, with a
-reply or an error, or at --timeout seconds, whatever is missing then. A line for each exchange says
-who answered, the bytes, the server's memory (this process: Flower's server, SuperLink and driver;
-clients are others') and the accuracy on MNIST's test images. --plain: the same without deltawire.
+The data are MNIST's, each client has its own examples, and the network is that of examples/flower.
+A dead client raises at every message; a slow one takes ten times as long; --hostile makes one
+client for each kind of bad reply (lab/flower/hostile.py). As usual in Flower, a round closes when
+all have answered, with a reply or an error, or after --timeout seconds. A line for each exchange
+shows the answers, the bytes, the server's memory (this process: Flower's server, SuperLink and
+driver, without clients) and the accuracy on MNIST's test images. --plain: the same without
+deltawire.
 """
 
 import argparse
@@ -47,7 +48,7 @@ _sets: dict = {}
 
 
 def images(given: argparse.Namespace):
-    """(inputs, labels) of training and testing, read once in a process."""
+    """(inputs, labels) of training and testing, read once per process."""
     if not _sets:
         found = load_image_set(given.data)
         _sets["train"] = (found.train_images, found.train_labels)
@@ -67,12 +68,12 @@ def weights_of(record) -> dict:
 
 
 def is_dead(partition: int, given) -> bool:
-    """The first of each ten at 10 %."""
+    """Whether the client is dead; at 10 % the first of every ten is."""
     return given.dead > 0 and partition % round(100 / given.dead) == 0
 
 
 def is_slow(partition: int, given) -> bool:
-    """The second of each ten at 10 %."""
+    """Whether the client is slow; at 10 % the second of every ten is."""
     return given.slow > 0 and partition % round(100 / given.slow) == 1
 
 
@@ -131,7 +132,7 @@ def resident() -> float:
 
 
 def server_app(given: argparse.Namespace, watch: Watch) -> ServerApp:
-    """FedAvg of all clients; tests on the server alone."""
+    """FedAvg of all clients; tests only on the server."""
     app = ServerApp()
 
     @app.main()

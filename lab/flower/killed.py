@@ -2,10 +2,10 @@
 
     build/flower-venv/bin/python -m lab.flower.killed [--rounds 4]
 
-A SuperLink and two SuperNodes on this machine run examples/flower. When the second node has got
-its second training message it is killed (SIGKILL, its children too), and started again at once:
-Flower takes it for a new node. It prints what each side logs about it, with the seconds since the
-kill.
+A SuperLink and two SuperNodes on this machine run examples/flower. When the second node has
+received its second training message, it is killed (SIGKILL, including its children), and started
+again at once: Flower treats it as a new node. The program prints what each side logs about it, with
+the seconds since the kill.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Processes:
         }
 
     def start(self, name: str, *command: str) -> None:
-        """Starts a process in a group of its own, which appends to NAME.log."""
+        """Starts a process in its own process group, which appends to NAME.log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 command,
@@ -80,7 +80,7 @@ class Processes:
         return found
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """The whole group of a process."""
+        """Sends a signal to the whole group of a process."""
         process = self._processes[name]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -91,20 +91,20 @@ class Processes:
         return self._processes[name].poll() is not None
 
     def stop(self) -> None:
-        """Ends all."""
+        """Ends all processes."""
         for name in self._processes:
             self.kill(name)
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
 def until(happened, seconds: float, what: str) -> None:
-    """Waits until `happened()`. Raises LabError with `what` after so many seconds."""
+    """Waits until `happened()` is true. Raises LabError with `what` after `seconds`."""
     end = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > end:
@@ -113,7 +113,7 @@ def until(happened, seconds: float, what: str) -> None:
 
 
 def listening(port: int) -> bool:
-    """Whether anybody listens at the port."""
+    """Whether a process listens at the port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from lab.data.idx import load_image_set
 from lab.data.images import data_folder
 
-_TEST_EVERY = 5  # of a client's examples, one in so many is for testing: the quickstart's 20 %
+_TEST_EVERY = 5  # one in five of a client's examples is for testing: the quickstart's 20 %
 _sets = None
 
 
@@ -36,8 +36,8 @@ def _images():
 
 
 def load_data(partition_id: int, num_partitions: int, batch_size: int):
-    """A client's (train, test) loaders: every `num_partitions`th example, as many as the
-    environment's LAB_EXAMPLES."""
+    """A client's (train, test) loaders: every `num_partitions`th example, up to as many as the
+    environment variable LAB_EXAMPLES says."""
     images, most = _images(), int(os.environ.get("LAB_EXAMPLES", "6000"))
     chosen = range(partition_id, len(images.train_labels), num_partitions)[:most]
     test = list(chosen[::_TEST_EVERY])

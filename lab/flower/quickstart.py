@@ -2,11 +2,11 @@
 
     DELTAWIRE_DATA=... python -m lab.flower.quickstart --app .../examples/quickstart-pytorch
 
-The app comes from a local copy of Flower's repository. It is copied twice. In both
-copies the images are MNIST's instead of CIFAR-10's (lab/flower/mnist.py; the network is the
-quickstart's), and the bytes of arrays are counted on the server, below whatever else is there. The
-second copy has our lines. Both run in Flower's simulation engine. It prints the diff of the copies,
-and a table of bytes and of accuracy on MNIST's test images.
+The app comes from a local copy of Flower's repository, and is copied twice. In both copies the
+images are MNIST's instead of CIFAR-10's (lab/flower/mnist.py; the network is the quickstart's), and
+the server counts the bytes of arrays in its grid. The second copy also has deltawire's lines. Both
+run in Flower's simulation engine. The program prints the diff of the copies, and a table of bytes
+and of accuracy on MNIST's test images.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class QuickstartError(Exception):
 
 
 def replaced(text: str, old: str, new: str, where: str) -> str:
-    """`text` with the one `old` replaced. Raises QuickstartError where it isn't there once."""
+    """`text` with `old` replaced. Raises QuickstartError unless it occurs exactly once."""
     if text.count(old) != 1:
         raise QuickstartError(
             f"{where}: has {old.strip()!r} {text.count(old)} times, not once; the "
@@ -110,13 +110,13 @@ def run_app(app: Path, given: argparse.Namespace) -> dict:
 
 
 def accuracies(text: str) -> list[float]:
-    """Of the server's test after each round, from 0, as Flower's summary prints them."""
+    """The accuracies of the server's test after each round, from 0, out of Flower's summary."""
     section = text.rpartition("ServerApp-side Evaluate Metrics")[2]
     return [float(found) for found in re.findall(r"'accuracy': '?([0-9.e+-]+)", section)]
 
 
 def table_text(plain: dict, ours: dict) -> str:
-    """In Markdown."""
+    """The comparison, in Markdown."""
     lines = [
         "| app | bytes down | bytes up | accuracy after each round |",
         "| --- | --- | --- | --- |",

@@ -1,4 +1,4 @@
-"""Test accuracy: in one process, or shared out over ranks whose replicas are equal."""
+"""Test accuracy, in one process or divided among ranks with equal replicas."""
 
 import torch
 import torch.distributed as dist
@@ -19,9 +19,8 @@ class Evaluator:
         self._world_size = world_size
 
     def accuracy(self, network: torch.nn.Module, image_count: int | None = None) -> float:
-        """The share of the first `image_count` test images (default: all) that is right, 0 ... 1.
-
-        A collective where there are several ranks: all call it together.
+        """The fraction of the first `image_count` test images (default: all) that are classified
+        correctly, 0 ... 1. A collective if there are several ranks.
         """
         count = min(image_count or len(self._labels), len(self._labels))
         start, end = (rank * count // self._world_size for rank in (self._rank, self._rank + 1))

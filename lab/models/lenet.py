@@ -28,7 +28,7 @@ class LeNet5(nn.Module):
 
 
 def make_lenet(seed: int) -> LeNet5:
-    """The same initial parameters for the same seed, whatever ran before."""
+    """The network, with initial parameters that depend only on the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LeNet5()

@@ -1,4 +1,4 @@
-"""The networks of the recordings, beside LeNet5 and ResNet-20: small ones of the usual kinds."""
+"""Small networks of common kinds for recordings, in addition to LeNet5 and ResNet-20."""
 
 import torch
 from torch import nn

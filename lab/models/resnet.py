@@ -50,7 +50,7 @@ class _Block(nn.Module):
 
 
 def make_resnet20(seed: int) -> ResNet20:
-    """The same initial parameters for the same seed, whatever ran before."""
+    """The network, with initial parameters that depend only on the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return ResNet20()

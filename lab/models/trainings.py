@@ -1,4 +1,4 @@
-"""What is trained and recorded: network, data, batches and optimizers, by name and size."""
+"""Trainings by name and size: network, data, batches and optimizers."""
 
 import dataclasses
 import functools
@@ -24,14 +24,14 @@ from lab.models.networks import (
 )
 from lab.models.resnet import ResNet20
 
-SIZES = ("full", "small", "large")  # large: of the usual sizes, for measuring steps
+SIZES = ("full", "small", "large")  # large: with layers of common sizes, for measuring steps
 _COLUMNS = 130_107  # of 20news
 _HELD_OUT_IMAGES = 4000  # of a test set
 _HELD_OUT_PIECE = 500
 _HELD_OUT_SHARE = 10  # of a text, the last tenth
 
 
-# Once a process: some tables make a training for every row. Nothing writes to the images.
+# Loaded once per process: some tables make a training for every row. Nothing writes to the images.
 _image_set = functools.lru_cache(maxsize=1)(load_image_set)
 
 Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]  # the network's arguments, and targets
@@ -42,12 +42,12 @@ class Training:
     """A network and its batches.
 
     Attributes:
-        words: what it is, for the trace.
-        network: freshly made.
+        words: a description, for the trace.
+        network: newly initialized.
         batch_at: the network's arguments and the targets of a step, counted from 0.
         learning_rates: by optimizer, "sgd" and "adam".
         criterion: the loss of outputs, one or more for each target, and targets.
-        held_out: batches that training never sees, the same for every seed; of large ones alone.
+        held_out: batches that training never sees, the same for every seed; only for size "large".
     """
 
     words: str
@@ -65,8 +65,8 @@ class Training:
 
 
 def make_training(name: str, size: str, seed: int) -> Training:
-    """The training of that name, the same for the same size and seed. Raises DataError where its
-    data isn't there, KeyError for another name."""
+    """The training with that name, the same for the same size and seed. Raises DataError if its
+    data is missing, KeyError for an unknown name."""
     torch.manual_seed(seed)
     return TRAININGS[name](size, seed)
 
@@ -88,13 +88,13 @@ def _pieces(arguments: tuple[torch.Tensor, ...], targets: torch.Tensor) -> list[
 
 
 def _split(text: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is trained on, and what is held out."""
+    """The parts of a text to train on, and to hold out."""
     cut = len(text) - len(text) // _HELD_OUT_SHARE
     return text[:cut], text[cut:]
 
 
 def _lines(text: torch.Tensor, length: int) -> list[Batch]:
-    """All of a text in lines, and what follows each place."""
+    """A text in lines, and what follows each position."""
     lines = text[: len(text) // (length + 1) * (length + 1)].view(-1, length + 1)
     return _pieces((lines[:, :-1],), lines[:, 1:])
 

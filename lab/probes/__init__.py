@@ -1,1 +1,1 @@
-"""Measurements of our own: ceilings, pacing, predictions, faults."""
+"""Measurements of the library itself: ceilings, pacing, predictions, faults."""

@@ -28,13 +28,13 @@ from lab.ranks.rank import Line, Place
 
 RANKS = 4
 SIZES = {"conv1": 520, "conv2": 25_050, "fc1": 400_500, "fc2": 5_010}  # LeNet-5's layers
-_PORT = 29_600  # of the first session; nobody else is in the namespaces
-_PAUSE_SECONDS = 0.15  # between exchanges, as long as a network computes: queues are empty then
+_PORT = 29_600  # of the first session; the namespaces have no other programs
+_PAUSE_SECONDS = 0.15  # between exchanges, like a network's computation, so that queues are empty
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What every rank gets."""
+    """The parameters of every rank."""
 
     turns: int
     patterns: list[str]
@@ -66,7 +66,7 @@ def exchange(place: Place, line: Line, job: Job) -> None:
     for turn in range(job.turns + 1):
         for session, rows in zip(sessions, taken, strict=True):
             row = _timed(session, gradients)
-            if turn:  # the first one finds the line's rate
+            if turn:  # the first one is TCP's search for the link's rate
                 rows.append(row)
     for session in sessions:
         session.close()

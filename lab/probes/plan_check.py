@@ -1,13 +1,12 @@
-"""Prediction and measurement: what `deltawire plan` predicts for the demo's rows, and their times.
+"""Compares the predictions of `deltawire plan` for the demo's rows with their measured times.
 
     python -m lab.traces lenet5 --optimizers sgd --record 5,30,60 --out out/traces
     python -m lab.demo --link 30mbit --out out/demo30
     python -m lab.probes.plan_check out/demo30/results.json --input out/traces/lenet5-sgd
 
-The planner gets what it would get before a training: the gradients, the link, the cores of a rank,
-how long computing takes (the row's own compute_ms) and when each bucket is ready, which is measured
-here, in one process. Rows that the planner has no model for are left out: local steps
-(@10) and powersgd.
+The planner gets what is known before a training: the gradients, the link, the cores of a rank, the
+time of computing (the row's own compute_ms) and when each bucket is ready, which is measured here,
+in one process. Rows that the planner has no model for are left out: local steps (@10) and powersgd.
 """
 
 import argparse
@@ -33,7 +32,7 @@ _TURNS = 12
 
 
 class CheckFailed(Exception):
-    """One line that says why there is no table."""
+    """The table can't be made; the message is one line that says why."""
 
 
 def workload_of(settings: dict) -> Workload:
@@ -45,7 +44,8 @@ def workload_of(settings: dict) -> Workload:
 
 
 def readiness(network: torch.nn.Module, batch: tuple) -> dict[str, float]:
-    """Parameter name -> when its gradient is ready, as a share of forward and backward; medians."""
+    """Parameter name -> when its gradient is ready, as a fraction of forward and backward;
+    medians."""
     torch.set_num_threads(1)
     images, labels = batch
     made: dict[str, list[float]] = {name: [] for name, _ in network.named_parameters()}
@@ -78,7 +78,7 @@ class Planner:
         return [bucket["tensors"] for bucket in self._measured["buckets"]]
 
     def plan(self, *place: object) -> dict:
-        """The one plan for a place."""
+        """The plan for one link and number of ranks."""
         figures = json.dumps(self._measured)
         (only,) = self._ask("--figures", "-", *place, given=figures)["plans"]
         return only
@@ -92,7 +92,7 @@ class Planner:
 
 
 def has_model(row: dict) -> bool:
-    """Whether the planner knows what the row does."""
+    """Whether the planner has a model of the row."""
     return not row["failed"] and "@" not in row["method"] and "powersgd" not in row["method"]
 
 

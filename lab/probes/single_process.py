@@ -1,9 +1,9 @@
-"""What a codec does to training: all ranks are simulated in a single process, without a network.
+"""The effect of a codec on training, with all ranks simulated in one process, without a network.
 
-Each rank's gradient of each tensor goes through the codec alone (the pattern `gather`): with
---residual what was lost is added to the rank's next gradient. The mean of what was decoded is the
-gradient of one SGD with momentum. It prints two figures for each codec: test accuracy after the
-last step, and bits per element (file headers included).
+Each rank's gradient of each tensor is encoded and decoded once (the pattern `gather`); with
+--residual the loss is added to the rank's next gradient. The mean of the decoded gradients is used
+by one SGD with momentum. It prints two figures for each codec: test accuracy after the last step,
+and bits per element (file headers included).
 
 usage: python -m lab.probes.single_process fp32 fastsgd fastsgd:keep=10% --residual --lr 0.06
 """
@@ -36,7 +36,7 @@ class Coder:
         self.elements = 0
 
     def through(self, index: int, gradient: np.ndarray) -> np.ndarray:
-        """What the other ranks see of tensor number `index`."""
+        """The gradient of tensor number `index` as the other ranks decode it."""
         sent = gradient + self._residuals.get(index, np.float32(0))
         data = deltawire.encode(sent, self._spec, min_elements=MIN_ELEMENTS)
         seen = deltawire.decode(data)
@@ -48,7 +48,7 @@ class Coder:
 
 
 def train(spec: str, images: ImageSet, given: argparse.Namespace) -> tuple[float, float]:
-    """Test accuracy and bits an element; the accuracy is NaN where training diverged."""
+    """Test accuracy and bits per element; the accuracy is NaN if training diverged."""
     network = make_lenet(given.seed)
     optimizer = torch.optim.SGD(network.parameters(), lr=given.lr, momentum=given.momentum)
     coders = [Coder(spec, given.residual) for _ in range(given.ranks)]
@@ -77,7 +77,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace) -> None:
-    """A line for each codec."""
+    """Prints a line for each codec."""
     images = load_image_set(given.data)
     for spec in given.specs:
         right, bits = train(spec, images, given)

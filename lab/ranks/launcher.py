@@ -1,7 +1,7 @@
 """Starts ranks as processes of this machine, and exchanges messages with them.
 
-A fork server imports PyTorch once for all ranks. Each rank has a session of its own, so that Ctrl-C
-reaches the launcher alone, and a log, whose last line says why the rank ended.
+A fork server imports PyTorch once for all ranks. Each rank has its own session, so that Ctrl-C only
+reaches the launcher, and its own log, whose last line says why the rank ended.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 from lab.ranks.namespaces import Namespaces, enter_namespace
 from lab.ranks.rank import END, Line, Place
 
-PRELOADED = ["deltawire.torch", "torch._dynamo"]  # by the fork server; what is absent is left out
+PRELOADED = ["deltawire.torch", "torch._dynamo"]  # by the fork server, which skips missing modules
 context = multiprocessing.get_context("forkserver")
 _GRACE_SECONDS = 2.0  # for ranks to end by themselves
 
@@ -43,13 +43,13 @@ class Launcher:
     Use it as a context manager: no rank outlives it. Thread rule: one thread.
 
     Args:
-        program: of a rank; called with its Place, its Line and the arguments of `start`. It must
-            be importable, and all that is sent either way must pickle.
+        program: called on each rank with its Place, its Line and the arguments of `start`. It must
+            be importable, and all messages must pickle.
         ranks: how many.
         namespaces: a link for each rank; None for the loopback.
 
     Attributes:
-        namespaces: as given; the rate of their links may be changed meanwhile.
+        namespaces: as given; the rate of their links may be changed while ranks run.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Launcher:
         return bool(self._processes)
 
     def start(self, *arguments: Any) -> None:
-        """Starts all ranks; they meet anew, also after `stop`."""
+        """Starts all ranks, with a new rendezvous; may be called again after `stop`."""
         self._starts += 1
         for rank in range(self._ranks):
             self.start_rank(rank, *arguments)
 
     def start_rank(self, rank: int, *arguments: Any) -> None:
-        """Starts one rank, perhaps in place of one that has ended."""
+        """Starts one rank, e.g. to replace one that has ended."""
         ours, theirs = context.Pipe()
         process = context.Process(
             target=_run,
@@ -95,12 +95,12 @@ class Launcher:
         self._processes[rank], self._lines[rank] = process, ours
 
     def send(self, message: Any) -> None:
-        """To all ranks. Raises RankEnded."""
+        """Sends a message to all ranks. Raises RankEnded."""
         for rank in range(self._ranks):
             self.send_to(rank, message)
 
     def send_to(self, rank: int, message: Any) -> None:
-        """To one rank. Raises RankEnded."""
+        """Sends a message to one rank. Raises RankEnded."""
         try:
             self._lines[rank].send(message)
         except OSError as cause:
@@ -109,11 +109,11 @@ class Launcher:
     def receive(
         self, seconds: float | None = None, among: Collection[int] | None = None
     ) -> tuple[int, Any]:
-        """A rank and its message, the next of any rank or of those `among`.
+        """A rank and its message: the next one of any rank, or of those in `among`.
 
         Raises:
-            RankEnded: one of these ranks has ended and has no message left.
-            RanksFailed: no message came for so many seconds.
+            RankEnded: one of these ranks has ended, and all its messages were received.
+            RanksFailed: no message came for `seconds`.
         """
         ranks = range(self._ranks) if among is None else sorted(among)
         lines = {self._lines[rank]: rank for rank in ranks}
@@ -128,10 +128,10 @@ class Launcher:
             raise self._ended(rank) from cause
 
     def messages(self, seconds: float | None = None) -> Iterator[Any]:
-        """Rank 0's messages until it ends well.
+        """Rank 0's messages until it ends successfully.
 
         Raises:
-            RanksFailed: a rank failed, or no message came for so many seconds.
+            RanksFailed: a rank failed, or no message came for `seconds`.
         """
         waiting = set(range(self._ranks))
         while 0 in waiting:
@@ -150,7 +150,7 @@ class Launcher:
         os.kill(self._processes[rank].pid, number)
 
     def first_end(self, seconds: float) -> str | None:
-        """The exit reason of a rank that ends within so many seconds."""
+        """The exit reason of the first rank that ends within `seconds`; None if none does."""
         sentinels = {process.sentinel: rank for rank, process in self._processes.items()}
         ended = multiprocessing.connection.wait(list(sentinels), seconds)
         return str(self._ended(min(sentinels[each] for each in ended))) if ended else None
@@ -185,7 +185,7 @@ class Launcher:
         return self._folder / f"rank-{rank}.log"
 
     def _ended(self, rank: int) -> RankEnded:
-        """With the exit reason."""
+        """The error for a rank that has ended, with its exit reason."""
         process = self._processes[rank]
         process.join(_GRACE_SECONDS)
         status = process.exitcode
@@ -198,7 +198,7 @@ class Launcher:
 
 
 def _start_fork_server() -> None:
-    """One thread for each library that computes, and Ctrl-C ignored, in it and in all ranks."""
+    """Starts the fork server. It and all ranks ignore Ctrl-C, and compute with one thread."""
     if not PRELOADED or context.get_start_method() != "forkserver":
         return
     context.set_forkserver_preload(PRELOADED)

@@ -43,7 +43,7 @@ def link_in_words(text: str) -> str:
 
 
 def ring_bytes(tensor_bytes: float, world_size: int) -> float:
-    """What a rank sends in a ring all-reduce, and on average in a `direct` one: 2 (N - 1) / N
-    tensors.
+    """The bytes that a rank sends in a ring all-reduce, and on average with `direct`: 2 (N - 1) / N
+    times the tensor's.
     """
     return 2 * (world_size - 1) / world_size * tensor_bytes

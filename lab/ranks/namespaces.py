@@ -1,8 +1,8 @@
 """Real links: a network namespace for each rank, a veth pair to a bridge, and `tbf` in both
 directions.
 
-The bridge lives in a namespace of its own, so that nothing of the host's network is touched. Needs
-root and iproute2 (`ip`, `tc`); Linux only."""
+The bridge is in a separate namespace, so that the host's network is not affected. Needs root and
+iproute2 (`ip`, `tc`); Linux only."""
 
 import ctypes
 import os
@@ -26,9 +26,9 @@ class NamespaceError(Exception):
 
 
 class Namespaces:
-    """A star of `ranks` namespaces. Use as a context manager: they are removed whatever happens.
-    SIGTERM and SIGHUP, which would end the program at once, raise an exception meanwhile, as Ctrl-C
-    does. (Nothing helps against SIGKILL: `ip netns list` shows what it has left.)
+    """A star of `ranks` namespaces. Use as a context manager: they are removed in any case. SIGTERM
+    and SIGHUP, which would end the program at once, raise an exception meanwhile, as Ctrl-C does.
+    (After SIGKILL, `ip netns list` shows the namespaces that are left.)
 
     Attributes:
         interface: the name of every rank's interface inside its namespace.
@@ -40,7 +40,7 @@ class Namespaces:
         self._bits_per_second = None if bytes_per_second is None else round(8 * bytes_per_second)
         self._hub = f"deltawire-{os.getpid()}-hub"
         self._names = [f"deltawire-{os.getpid()}-{rank}" for rank in range(ranks)]
-        self._caught: list[int] = []  # signals that are an exception as long as these are there
+        self._caught: list[int] = []  # signals that raise an exception while the namespaces exist
 
     def __enter__(self) -> "Namespaces":
         _check_rights()
@@ -60,7 +60,7 @@ class Namespaces:
         return f"{_NETWORK}.{rank + 1}"
 
     def command_prefix(self, rank: int) -> list[str]:
-        """Goes before a command to run it in the rank's namespace."""
+        """The words to put before a command to run it in the rank's namespace."""
         return ["ip", "netns", "exec", self._names[rank]]
 
     def name(self, rank: int) -> str:
@@ -80,7 +80,7 @@ class Namespaces:
 
     def remove(self) -> None:
         """Deletes the namespaces; their interfaces go with them."""
-        for number in self._caught:  # no exception in between
+        for number in self._caught:  # no exception may interrupt the removal
             signal.signal(number, signal.SIG_IGN)
         for name in [*self._names, self._hub]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
@@ -90,7 +90,7 @@ class Namespaces:
 
     def _catch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            return  # which alone may
+            return  # only the process that made them may remove them
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, signal.default_int_handler)
@@ -138,7 +138,7 @@ def interface_bytes(interface: str) -> tuple[int, int]:
         if name.strip() == interface:
             numbers = counts.split()
             return int(numbers[8]), int(numbers[0])
-    raise NamespaceError(f"there is no interface {interface}")
+    raise NamespaceError(f"this network namespace has no interface {interface}")
 
 
 def _check_rights() -> None:

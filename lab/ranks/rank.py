@@ -1,6 +1,6 @@
-"""A rank as its own process sees it: its place, the line to its launcher, its process group.
+"""A rank in its own process: its place, the line to its launcher, its process group.
 
-PyTorch is imported in functions: the launcher, which imports this file, does without it.
+PyTorch is imported in functions, because the launcher, which imports this file, doesn't need it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class Place:
     """Where a rank runs.
 
     Attributes:
-        rank, ranks: its number, of how many.
+        rank, ranks: its number, and how many there are.
         store: a file that all ranks share, for PyTorch's rendezvous.
         interface, address: of the link, as PyTorch and as deltawire take it.
         namespace: the network namespace of the link; None for the loopback.
@@ -59,7 +59,7 @@ class Line:
         return self._messages.get()
 
     def send(self, message: Any) -> None:
-        """To the launcher, pickled."""
+        """Sends a message to the launcher, pickled."""
         self._connection.send(message)
 
 

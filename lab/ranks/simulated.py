@@ -43,7 +43,7 @@ class SimulatedRanks:
             raise DataError(f"{given.data}: {cause}") from cause
 
     def gradients(self, step: int) -> Iterator[list[torch.Tensor]]:
-        """The gradients of all parameters, rank after rank."""
+        """The gradients of all parameters, for one rank after the other."""
         for batches in self._batches:
             self._network.zero_grad()
             pixels, labels = batches.at(step)

@@ -3,9 +3,9 @@
     python -m lab.traces all --size small --out tests/traces     the pack of tests/traces
     python -m lab.traces lenet5 --record 1-200 --out out/traces  every step of one training
 
-Each training leaves a trace (docs/reference/traces.md) in OUT/NAME-OPTIMIZER. All but lenet5, whose
+Each training writes a trace (docs/reference/traces.md) to OUT/NAME-OPTIMIZER. All but lenet5, whose
 images come from Debian's package dataset-fashion-mnist, read the folder that DELTAWIRE_DATA names.
-One thread; the same command gives the same bytes on the same machine and version of PyTorch.
+With one thread, the same command gives the same bytes on the same machine and version of PyTorch.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from lab.models.trainings import OPTIMIZERS, SIZES, TRAININGS, make_optimizer, m
 
 
 def record(name: str, optimizer_name: str, settings: argparse.Namespace) -> None:
-    """One training, recorded; prints what came of it. Raises DataError, DeltawireError."""
+    """Records one training, and prints a summary. Raises DataError, DeltawireError."""
     began = time.monotonic()
     training = make_training(name, settings.size, settings.seed)
     optimizer = make_optimizer(training, optimizer_name)
@@ -57,7 +57,7 @@ def record(name: str, optimizer_name: str, settings: argparse.Namespace) -> None
 
 
 def step_numbers(text: str) -> frozenset[int]:
-    """What "5,100-102" names: {5, 100, 101, 102}."""
+    """Parses "5,100-102" as {5, 100, 101, 102}."""
     numbers = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -90,7 +90,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(settings: argparse.Namespace) -> None:
-    """Trains and records everything that was asked for."""
+    """Trains and records everything that was requested."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     print(f"PyTorch {torch.__version__}, {settings.size} size, seed {settings.seed}", flush=True)

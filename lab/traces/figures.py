@@ -3,21 +3,24 @@
     python -m lab.traces lenet5 --record 1-200 --out out/traces
     python -m lab.traces.figures out/traces/lenet5-sgd [MORE TRACES]
 
-Each trace is one rank's gradients of steps in a row, and each tensor of 256 values or more goes
-through the codec in every step, with the residual of the step before (error feedback), as a rank's
-push does. The gradients stay those that were recorded, of a training without compression.
-Bits are those of the payload: heads and tables of the .dw files, which a frame shares among its
-tensors, are left out; `deltawire inspect` says how large they are.
-- 3lc: bits a value, by s, mean of all steps; then the same with mode=paper, which has the paper's
-  two codings alone, of all steps and of their last quarter.
-- sbc: bits a position of tensors with 100 positions a step or more: all that is sent but the heads.
-  Then what eq. 5 of the paper expects; log2 C(n, k) / k, the entropy where all choices of k
-  positions of n are equally likely; and the entropy of the gaps as they are, each tensor's counted
-  over all steps (with Miller's and Madow's correction).
-- gcomp: share of float32, cut by the recorded significance, and by 10 and 100 times as much, as
-  rates a tenth and a hundredth as high would give it; with levels=4, as recorded; and lossless.
-- exponents: bits a value of the exponents alone: their entropy in each tensor, the least that any
-  code of one symbol after another takes (rANS comes near it), and the best Huffman code.
+Each trace has one rank's gradients of consecutive steps. Each tensor of 256 values or more is
+encoded in every step, with the residual of the step before (error feedback), like a rank's push.
+The gradients are always the recorded ones, from a training without compression. Bits are those of
+the payload, without headers and tables of the .dw files, which a frame shares among its tensors;
+`deltawire inspect` shows how large they are.
+- 3lc: bits per value, by s, the mean of all steps; then the same with mode=paper, which only has
+the
+  paper's two codings, for all steps and for their last quarter.
+- sbc: bits per position of tensors with 100 positions per step or more, without headers. Then the
+  expectation of eq. 5 of the paper; log2 C(n, k) / k, the entropy if all choices of k of n
+  positions are equally likely; and the entropy of the actual gaps, each tensor's counted over all
+  steps (with the Miller-Madow correction).
+- gcomp: size relative to float32, cut by the recorded significance, and by 10 and 100 times as
+much,
+  as with a tenth and a hundredth of the learning rate; with levels=4, as recorded; and lossless.
+- exponents: bits per value of the exponents: their entropy in each tensor, which is the least that
+a
+  code of single symbols can take (rANS is close to it), and the best Huffman code.
 """
 
 import argparse
@@ -48,7 +51,7 @@ _HEADS = ("file header", "frame headers", "segment table")
 
 @functools.cache
 def head_bits(shape: tuple[int, ...], spec: str) -> int:
-    """The bits around the payload of a .dw file of that shape, which don't depend on the values."""
+    """The bits of a .dw file of that shape besides the payload; they don't depend on the values."""
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     with tempfile.NamedTemporaryFile(suffix=".dw") as file:
         Path(file.name).write_bytes(deltawire.encode(values, spec))
@@ -77,7 +80,7 @@ class Push:
         self._residuals: dict[str, np.ndarray] = {}
 
     def send(self, gradient: deltawire.TracedGradient) -> tuple[int, np.ndarray]:
-        """(Bits of the payload, what arrives)."""
+        """(bits of the payload, decoded gradient)."""
         name = gradient.tensor.name
         values = gradient.values + self._residuals.get(name, np.float32(0))
         file = deltawire.encode(values, self._spec)
@@ -87,7 +90,7 @@ class Push:
 
 
 def bits_a_value(trace: deltawire.Trace, spec: str) -> tuple[float, float]:
-    """(Over all steps, over the last quarter of them), of a codec with error feedback."""
+    """Bits per value (over all steps, over their last quarter) of a codec with error feedback."""
     push = Push(spec)
     bits, counts = collections.Counter(), collections.Counter()
     for number, gradient in gradients(trace):
@@ -98,8 +101,8 @@ def bits_a_value(trace: deltawire.Trace, spec: str) -> tuple[float, float]:
 
 
 def position_bits(trace: deltawire.Trace, share: float) -> tuple[float, ...] | None:
-    """(Bits a position, eq. 5's, log2 C(n, k) / k, the entropy of gaps), each over all positions;
-    None where no tensor has 100 positions."""
+    """(bits per position, those of eq. 5, log2 C(n, k) / k, the entropy of gaps), each over all
+    positions; None if no tensor has 100 positions."""
     push = Push(f"sbc:p={share}")
     gaps: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     bits = golomb = choices = 0.0
@@ -126,7 +129,7 @@ def position_bits(trace: deltawire.Trace, share: float) -> tuple[float, ...] | N
 
 
 def entropy_bits(counts: collections.Counter) -> float:
-    """The entropy of what was counted, in bits, corrected for the bias of small counts."""
+    """The entropy of the counted distribution, in bits, corrected for the bias of small counts."""
     total = counts.total()
     shares = np.array(list(counts.values())) / total
     return float(-(shares * np.log2(shares)).sum()) + (len(counts) - 1) / (2 * total * math.log(2))
@@ -146,7 +149,7 @@ def choices_bits(n: int, k: int) -> float:
 
 
 def gcomp_share(trace: deltawire.Trace, spec: str, times: float = 1.0) -> float | None:
-    """Share of float32, cut by `times` the significance; None where it was not recorded."""
+    """Size relative to float32, cut by `times` the significance; None if it was not recorded."""
     bits = count = 0
     cuts = deltawire.uses_significance(spec)
     for _, gradient in gradients(trace):
@@ -162,8 +165,8 @@ def gcomp_share(trace: deltawire.Trace, spec: str, times: float = 1.0) -> float 
 
 
 def exponent_bits(trace: deltawire.Trace) -> tuple[float, float] | None:
-    """(Entropy, best Huffman code), of each tensor's exponents, in bits a value; None without dense
-    tensors."""
+    """(entropy, best Huffman code) of each tensor's exponents, in bits per value; None without
+    dense tensors."""
     least = huffman = 0.0
     values = 0
     for _, gradient in gradients(trace):
@@ -177,7 +180,7 @@ def exponent_bits(trace: deltawire.Trace) -> tuple[float, float] | None:
 
 
 def huffman_bits(counts: collections.Counter) -> int:
-    """The bits of all that was counted in the best code of whole bits: each merge of the two rarest
+    """The total bits of the counted symbols in the best prefix code: each merge of the two rarest
     trees adds a bit to every symbol in them. A single symbol takes none."""
     trees = list(counts.values())
     heapq.heapify(trees)
@@ -190,7 +193,7 @@ def huffman_bits(counts: collections.Counter) -> int:
 
 
 def row(trace: deltawire.Trace) -> dict[str, str]:
-    """A trace's cells by the titles of columns."""
+    """A trace's cells, by column title."""
     cells = {"trace": trace.folder.name}
     for s in MULTIPLIERS:
         auto, _ = bits_a_value(trace, f"3lc:s={s}")

@@ -74,8 +74,9 @@ def canonical_spec(spec: Policy) -> str:
 
 
 def uses_significance(spec: Policy) -> bool:
-    """Whether the spec's codec, with its parameters, cuts by what the optimizer can still see, so
-    that `encode(significance=)` and `deltawire.torch.register(optimizer=)` have an effect.
+    """Whether the spec's codec, with its parameters, uses significance (how much of a gradient the
+    optimizer can still see), so that `encode(significance=)` and
+    `deltawire.torch.register(optimizer=)` have an effect.
 
     Raises:
         InvalidArgumentError (a ValueError): a bad spec.
@@ -97,13 +98,13 @@ def encode(
             C-contiguous.
         spec: codec and parameters, e.g. "3lc:s=1.75".
         min_elements: arrays below this many elements are stored uncompressed.
-        significance: what the optimizer can see of each element (`Optimizer.significance`), float32
-            of the array's shape, for a codec that cuts by it ("gcomp").
+        significance: how much of each element the optimizer can see (`Optimizer.significance`),
+            float32 of the array's shape, for a codec that uses it ("gcomp").
 
     Raises:
         TypeError: a spec that isn't text; DTypeError: not a float32 array.
         InvalidArgumentError (a ValueError): unknown codec or parameter, value out of range;
-            significance of another shape, or for a codec that makes no use of it.
+            significance of another shape, or for a codec that does not use it.
         DeltawireError: a value that the codec can't carry, e.g. NaN ("NotFinite").
     """
     _check_float32("encode takes", array)
@@ -145,8 +146,8 @@ def decode(data: bytes, *, max_elements: int = 1 << 28) -> np.ndarray:
 
     Args:
         data: the whole file; hostile bytes are safe.
-        max_elements: larger arrays are refused ("Limit") before memory is taken for them, because a
-            few bytes can claim any size.
+        max_elements: larger arrays are refused ("Limit") before memory is allocated for them,
+            because a few bytes can claim any size.
 
     Raises:
         DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch", "Limit".

@@ -13,7 +13,7 @@ _SECRET_BYTES = 16
 def reducer_options(
     min_elements: int, revert: str, threads: int | None, nonfinite: str = "error"
 ) -> _core.ReducerOptions:
-    """How residuals, small tensors and overflows are treated, and by how many threads; raises
+    """The core's options for residuals, small tensors, overflows and threads. Raises
     InvalidArgumentError.
     """
     check_count("min_elements", min_elements)
@@ -43,8 +43,8 @@ def timeout_in_ms(seconds: float, name: str = "timeout") -> int:
 
 
 def ports(port: int | str | None) -> tuple[int, int]:
-    """First and last port of a range such as "29600-29699", of DELTAWIRE_PORT where `port` is None;
-    (0, 0) is any free one. Raises InvalidArgumentError."""
+    """First and last port of a range such as "29600-29699", by default of DELTAWIRE_PORT; (0, 0)
+    means any free one. Raises InvalidArgumentError."""
     source = "port"
     if port is None:
         source, port = "DELTAWIRE_PORT", os.environ.get("DELTAWIRE_PORT", 0)
@@ -60,7 +60,7 @@ def ports(port: int | str | None) -> tuple[int, int]:
 
 
 def secret(token: str | bytes | None) -> bytes | None:
-    """The bytes of `token`, of DELTAWIRE_TOKEN where it is None; None where neither is set. Raises
+    """The bytes of `token`, by default of DELTAWIRE_TOKEN; None if neither is set. Raises
     InvalidArgumentError."""
     if token is None:
         token = os.environ.get("DELTAWIRE_TOKEN")

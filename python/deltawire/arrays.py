@@ -4,7 +4,7 @@ import numpy as np
 
 from deltawire.errors import make_error
 
-# That the core takes, by its names and NumPy's.
+# The dtypes that the core supports, by its names and NumPy's.
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -12,14 +12,14 @@ def as_numpy(name: str, array) -> np.ndarray:
     """`array` itself, or a view of its memory by DLPack (of a PyTorch or JAX array on the CPU).
 
     Raises:
-        DTypeError (a TypeError): it is neither, or its dtype or device is none of NumPy's.
+        DTypeError (a TypeError): it is neither, or NumPy doesn't support its dtype or device.
     """
     if isinstance(array, np.ndarray):
         return array
     if not hasattr(array, "__dlpack__"):
         raise make_error(
             "UnsupportedDType",
-            f"'{name}' is a {type(array).__name__}, neither a NumPy array nor one that speaks "
+            f"'{name}' is a {type(array).__name__}, neither a NumPy array nor one that supports "
             "DLPack; convert it with np.asarray",
         )
     try:
@@ -27,14 +27,14 @@ def as_numpy(name: str, array) -> np.ndarray:
     except (BufferError, RuntimeError, TypeError, ValueError) as cause:
         raise make_error(
             "UnsupportedDType",
-            f"'{name}', a {type(array).__name__}, can't be seen by NumPy ({cause}); give a float32 "
-            "array on the CPU, without a gradient of its own",
+            f"NumPy can't view '{name}', a {type(array).__name__} ({cause}); give a float32 "
+            "array on the CPU that does not require a gradient",
         ) from None
 
 
 def to_read(name: str, array) -> np.ndarray:
-    """A C-contiguous array of a dtype that codecs take: copied only where the order needs it."""
-    # NumPy's own scalars are no arrays, and are read as such.
+    """A C-contiguous array of a dtype that codecs take; copied only if it is in another order."""
+    # NumPy's scalars are not arrays, but are read like arrays.
     found = np.asarray(array) if isinstance(array, np.generic) else as_numpy(name, array)
     if found.dtype.name not in DTYPES or not found.dtype.isnative:
         raise make_error(
@@ -68,7 +68,7 @@ def to_write(name: str, array) -> np.ndarray:
 def check_names(arrays) -> None:
     """Raises unless `arrays` is a non-empty mapping of names to arrays."""
     if not hasattr(arrays, "items") or not arrays:
-        raise make_error("InvalidArgument", "give the arrays by name, in a dict with one at least")
+        raise make_error("InvalidArgument", "give at least one array, by name, in a dict")
     for name in arrays:
         if not isinstance(name, str):
-            raise make_error("InvalidArgument", f"the name {name!r} of an array is no text")
+            raise make_error("InvalidArgument", f"the name {name!r} of an array is not a string")

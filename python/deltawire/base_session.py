@@ -1,4 +1,4 @@
-"""The base of everything that exchanges: records, the first error, and where its states belong."""
+"""The base of all sessions: records of steps, the first error, and which states fit."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class BaseSession:
     """A rank's part in an exchange.
 
     Attributes:
-        rank, world_size: of this rank, and how many there are.
+        rank, world_size: this rank's number, and how many ranks there are.
 
     Thread rule: the members below that are public may be called from any thread.
     """
@@ -46,7 +46,7 @@ class BaseSession:
     def _check_place(
         self, state: dict, counts: tuple[str, ...], also: tuple[str, ...] = ()
     ) -> None:
-        """Raises InvalidArgumentError if a state lacks a key or belongs elsewhere.
+        """Raises InvalidArgumentError if a state lacks a key, or belongs to another rank or job.
 
         Args:
             state: as loaded.

@@ -1,4 +1,4 @@
-"""Updates as bytes, with error feedback from step to step; the program carries them."""
+"""Updates as bytes, with error feedback from step to step; the program transports them."""
 
 import dataclasses
 import threading
@@ -38,8 +38,8 @@ class Channel:
         channel.decode(message, {"conv": total})              # total += gradient, about
 
     Sender and receiver need channels of the same spec and `min_elements`, and the same names,
-    shapes, dtypes and order of arrays; a message of another kind is refused ("Mismatch"). Decoding
-    needs no state, so a receiver takes messages of any number of senders with one channel.
+    shapes, dtypes and order of arrays; other messages are refused ("Mismatch"). Decoding needs no
+    state, so one channel can receive messages from any number of senders.
 
     Attributes:
         spec: canonical, e.g. "3lc:s=1.75,mode=auto,runs=on".
@@ -114,11 +114,12 @@ class Channel:
             arrays_by_name: float32, float16 or ml_dtypes.bfloat16 NumPy arrays of any order, or
                 anything that supports DLPack on the CPU; only read. They may differ from step to
                 step.
-            scale: the factor by which the values are scaled (a loss scale); residuals follow.
+            scale: the factor by which the values are scaled (a loss scale); residuals are rescaled.
             commit: True: the message counts as delivered, and the step ends. False: it stays open,
                 for further messages of the step, until `commit` or `revert`.
-            step: its number, for a channel that does not live from step to step: rules and random
-                numbers follow it. Default: one more than the last. "State" while another is open.
+            step: its number, on which rules and random numbers depend; for programs that don't keep
+                the channel from step to step. Default: one more than the last. "State" while
+                another is open.
 
         Raises:
             DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array or scale that
@@ -186,7 +187,7 @@ class Channel:
                 names, shapes and order that were encoded. On error their content is unspecified.
             accumulate: False: the arrays are replaced.
             scale: 1 / world_size makes a mean of all ranks' messages.
-            step, rank: those that the message must have; None: any.
+            step, rank: that the message must have; None: any.
 
         Returns:
             The message's sender.

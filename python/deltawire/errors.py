@@ -43,10 +43,10 @@ class InvalidArgumentError(DeltawireError, ValueError):
 
 
 class DTypeError(DeltawireError, TypeError):
-    """A dtype or device that deltawire doesn't carry."""
+    """A dtype or device that deltawire doesn't support."""
 
 
-# The core's advice about steps that are not finite: its own setting, which a caller may not have.
+# The core's advice about steps that are not finite names its own setting, which a caller may lack.
 _LET_PASS = (
     "; mend the input, or let such steps pass (nonfinite)",
     ", or let such steps pass (nonfinite)",

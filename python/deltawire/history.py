@@ -1,4 +1,4 @@
-"""A rank's record of its buckets' cost, and of the first error: written when buckets end."""
+"""A rank's records of what its buckets cost, and the first error."""
 
 import collections
 import dataclasses
@@ -30,7 +30,7 @@ class BucketRecord:
 
     Attributes:
         names: of its tensors.
-        ready_ns, over_ns: when its gradients were there, and its means: as time.monotonic_ns().
+        ready_ns, over_ns: when its gradients and its means were ready, as time.monotonic_ns().
         report: the core's, with `spans` between the two.
     """
 
@@ -43,7 +43,8 @@ class BucketRecord:
 class History:
     """Counters of one rank, and its first error. Thread rule: any thread may call any member.
 
-    It holds no session, so that the session's thread that fills it never owns its own session.
+    It holds no reference to the session, because the session's own thread fills it, and must not
+    keep its session alive.
     """
 
     def __init__(self, rank: int, nonfinite_advice: str = "") -> None:
@@ -61,7 +62,7 @@ class History:
         self._totals = dict.fromkeys(_SUMMED, 0)
 
     def ready(self, names: tuple[str, ...]) -> None:
-        """The next bucket's gradients are there."""
+        """The next bucket's gradients are ready."""
         with self._lock:
             self._ready.append((names, time.monotonic_ns()))
 
@@ -82,7 +83,7 @@ class History:
         its record."""
         with self._lock:
             self._count(report)
-            if self._ready:  # buckets end in their order
+            if self._ready:  # buckets end in the order in which they became ready
                 self._over.append(BucketRecord(*self._ready.popleft(), time.monotonic_ns(), report))
             if last:
                 self._close_step(report, also)
@@ -130,7 +131,7 @@ def _record(sums: dict, digest: int | None = None, finite: bool = True) -> dict:
 
 
 def _ratio(sums: dict) -> float | None:
-    """How many times smaller the messages were; None where none was sent."""
+    """How many times smaller the messages were; None if none was sent."""
     return sums["raw_bytes"] / sums["bytes_sent"] if sums["bytes_sent"] else None
 
 

@@ -1,20 +1,20 @@
 """Rules that send most of a gradient later, and so conflict with an optimizer's momentum.
 
-What waits in a residual arrives steps later and in large pieces, and a momentum of m multiplies
-each piece by 1 / (1 - m). Measured, with SGD's momentum of 0.9: docs/results/training.md,
-"Late codecs and momentum".
+What a residual keeps arrives steps later and in large pieces, and a momentum of m multiplies each
+piece by 1 / (1 - m). docs/results/training.md, "Late codecs and momentum", has measurements with
+SGD's momentum of 0.9.
 """
 
 from deltawire.rule_texts import RuleText, rules_of
 
-# Those that diverged there. Local steps of more than one step don't: a rank's own optimizer has
-# gone through its momentum before anything is coded.
+# The codecs that diverged there. With local steps of more than one step they don't: a rank's
+# optimizer has applied its momentum before anything is encoded.
 _LATE = frozenset({"topk", "sbc", "dropping", "randomk", "onebit", "signsgd", "twobit"})
 
 
 def rate_times(momentum: float) -> float:
-    """By how much the learning rate grows when an optimizer gives up this momentum: half of
-    1 / (1 - momentum), since the whole diverges; measured with 0.9, where it is 5."""
+    """The factor by which to raise the learning rate when this momentum is turned off: half of
+    1 / (1 - momentum), because the whole of it diverges; measured with 0.9, where it is 5."""
     return max(1.0, 0.5 / (1.0 - momentum)) if momentum < 1 else 1.0
 
 

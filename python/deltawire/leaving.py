@@ -1,5 +1,5 @@
-"""How a rank leaves: at the end of its program at the latest. If an exception ends its training,
-the ranks that wait for it get its text."""
+"""How a rank leaves a job, at the latest when its program exits. If an exception ends its training,
+the ranks that wait for it get the exception's text."""
 
 import atexit
 import multiprocessing.util
@@ -22,12 +22,12 @@ def exception_under_way(at_exit: bool = False) -> BaseException | None:
     """
     cause = sys.exc_info()[1]
     if cause is None and at_exit and not hasattr(sys, "ps1"):  # a prompt keeps old ones
-        # Python sets it before it calls sys.excepthook, whosever that is. 3.12 has a new name.
+        # Python sets it before it calls any sys.excepthook. Since 3.12 it has a new name.
         cause = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(cause, SystemExit):
         if not cause.code:
             return None
-        # sys.exit(1) in an `except` block, as torch.multiprocessing.spawn has it.
+        # sys.exit(1) in an `except` block, as in torch.multiprocessing.spawn.
         return cause.__context__ or cause
     return None if isinstance(cause, _ENDS_OF_LOOPS) else cause
 
@@ -54,7 +54,7 @@ class ClosesAtEnd:
 
 
 class _OpenSessions:
-    """All that are open in this process. A forked child has no part in its parent's."""
+    """All open sessions of this process. A forked child does not inherit its parent's."""
 
     def __init__(self) -> None:
         self.open = weakref.WeakSet()
@@ -66,21 +66,21 @@ os.register_at_fork(after_in_child=_sessions.__init__)
 
 
 def leave_at_exit(session) -> None:
-    """Calls session.leave() at the end of the process, unless it is forgotten before."""
+    """Calls session.leave() when the process exits, unless `forget` is called before."""
     _sessions.open.add(session)
     if not _sessions.closes_at_exit:
-        # For children of multiprocessing: those that were forked leave without atexit.
+        # Forked children of multiprocessing exit without calling atexit's functions.
         multiprocessing.util.Finalize(None, _leave_all, exitpriority=100)
         _sessions.closes_at_exit = True
 
 
 def forget(session) -> None:
-    """It has closed."""
+    """Undoes `leave_at_exit`, for a session that has been closed."""
     _sessions.open.discard(session)
 
 
 @atexit.register
 def _leave_all() -> None:
-    """The sessions' threads must be gone before the interpreter is: they call it."""
+    """Ends the sessions' threads before the interpreter, which they call, is finalized."""
     for session in list(_sessions.open):
         session.leave()

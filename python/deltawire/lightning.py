@@ -68,5 +68,5 @@ class Callback(_Callback):
         return AllRanks(self.hook).state_dict()
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Lightning's, before there is a hook: kept until `on_fit_start`."""
+        """Keeps the state until `on_fit_start`: Lightning calls this before there is a hook."""
         self._state = state_dict

@@ -9,14 +9,13 @@ from deltawire.errors import make_error
 class Optimizer:
     """SGD, Momentum, Nesterov, AdaGrad, RMSProp, Adam or AdamW on the caller's arrays, in place.
 
-    Tensors are known by name; their moments appear with their first step. Arrays are float32 and
-    C-contiguous, of any shape, the same element count in every step. The arithmetic is float32 in a
-    fixed order: the same input gives the same bits on every machine.
+    Tensors are identified by name; a tensor's first step creates its moments. Arrays are float32
+    and C-contiguous, of any shape, with the same element count in every step. The arithmetic is
+    float32 in a fixed order: the same input gives the same bits on every machine.
 
     Args:
-        spec: kind and hyper-parameters, e.g. "adam:lr=0.001,beta1=0.9"; what isn't given is
-            PyTorch's default (momentum 0.9). Kinds: sgd, momentum, nesterov, adagrad, rmsprop,
-            adam, adamw.
+        spec: kind and hyper-parameters, e.g. "adam:lr=0.001,beta1=0.9"; others have PyTorch's
+            defaults (momentum 0.9). Kinds: sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw.
 
     Raises:
         InvalidArgumentError (a ValueError): unknown kind or parameter, value out of range; from
@@ -77,7 +76,7 @@ class Optimizer:
     def significance(
         self, tensor: str, parameters: np.ndarray, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """What the tensor's coming step can see of a gradient, for `encode(significance=)`.
+        """How much of a gradient the tensor's next step can see, for `encode(significance=)`.
 
         The numerator of GComp's delta (table 2): the lowest n bits of a gradient's mantissa are
         lost in the update where abs(significance) > 2**n * abs(gradient). 0 where nothing may be
@@ -98,14 +97,14 @@ class Optimizer:
         return self._core.steps_of(tensor)
 
     def save(self) -> bytes:
-        """All moments and step counts; the settings are not in them."""
+        """All moments and step counts, without the settings."""
         return self._core.save()
 
     def load(self, state: bytes) -> None:
-        """Puts back what `save` gave, for the same kind of optimizer.
+        """Restores what `save` returned, for the same kind of optimizer.
 
-        Raises DeltawireError ("Truncated", "Corrupt", "UnsupportedVersion", "Mismatch") and
-        changes nothing where it can't.
+        Raises DeltawireError ("Truncated", "Corrupt", "UnsupportedVersion", "Mismatch"), which
+        changes nothing.
         """
         self._core.load(np.frombuffer(state, dtype=np.uint8))
 

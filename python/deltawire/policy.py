@@ -1,8 +1,8 @@
 """A policy: which codec each tensor gets.
 
-As text (a spec or rules), a dict or list, JSON text, or a file of TOML or JSON. The core reads text
-alone: here, and nowhere else, the others become that text, so that ranks which write the same
-policy in different ways have the same canonical spec, which is what they compare.
+It can be text (a spec or rules), a dict or list, JSON text, or a TOML or JSON file. The core only
+reads text. All other forms are converted here, and nowhere else, so that ranks that write the same
+policy in different forms have the same canonical spec, which is what they compare.
 """
 
 import json
@@ -28,20 +28,21 @@ def spec_of(policy: Policy) -> str:
         policy: text as it is; text that begins with { or [ is JSON; "@" and a path, or an
             os.PathLike, is a file, .toml or .json. A mapping has the keys
 
-            - rest: the codec of all tensors that no rule fits, "fp32", or
+            - rest: the codec of all tensors that match no rule, "fp32", or
               {"codec": "fp32", "with": ...};
-            - rules (optional): a list, of which the first that fits a tensor decides. Each has
+            - rules (optional): a list, of which the first that matches a tensor applies. Each has
               `codec`, one or more of `name` (a pattern of the whole name, * and ?), `elements`,
               `dims` and `step` (a comparison, ">=100000"; several, ">=100 <500"; or a number,
-              which they must be equal to), and optionally `with`: what stands before the codec,
+              for equality), and optionally `with`: what is applied before the codec,
               {"momentum": 0.9, "masking": True} or "momentum=0.9,masking=on";
             - pattern (optional): the exchange pattern.
 
-            A list has the rules, and as its last entry the rest.
+            A list has the rules, and the rest as its last entry.
 
     Raises:
-        InvalidArgumentError (a ValueError): says in which file and rule, what, and what to do.
-        TypeError: something else than a policy.
+        InvalidArgumentError (a ValueError): names the file, the rule and the problem, and says
+            what to do.
+        TypeError: not a policy.
     """
     if isinstance(policy, str):
         if policy.startswith("@"):
@@ -85,7 +86,7 @@ def _json(text: str) -> object:
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict:
-    """JSON lets a key stand twice, and all but the last go."""
+    """Refuses a repeated key, of which JSON would silently keep only the last."""
     made = dict(pairs)
     if len(made) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -1,7 +1,7 @@
 """The records that the ranks of a job exchange before they connect, as bytes of one length.
 
-What comes from other ranks is bytes with a limit, read as JSON and checked field by field: nothing
-is unpickled.
+Other ranks' records have a limited length, are read as JSON and checked field by field; nothing is
+unpickled.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from deltawire.terms import TEXT_BYTES
 
 _TOKEN_BYTES = 32
 _HOST_BYTES = 255
-# A packed record: magic, u32 length, JSON, zeros. Twice what the texts can take.
+# A packed record: magic, u32 length, JSON, zeros. Twice as long as the texts can be.
 RECORD_BYTES = 8192
 _HEAD = struct.Struct("<4sI")
 _MAGIC = b"DWOF"
@@ -35,7 +35,7 @@ class RegistrationRecord:
         endpoint: (host, port) of the rank's listener, or None with a problem.
         problem: why this rank can't take part; sent so that no rank waits for it.
         token: random bytes; all ranks use rank 0's.
-        proof: that the rank has the secret, where it has one: an HMAC of its `token`.
+        proof: that the rank knows the secret, if it has one: an HMAC of its `token`.
     """
 
     settings: str = ""
@@ -100,7 +100,7 @@ def _typed(value, kind: type):
 
 
 def _text(value, most: int) -> str:
-    """As it may stand in a message."""
+    """The text, made printable for a message."""
     text = _typed(value, str)
     if len(text.encode("utf-8", "replace")) > most:
         raise ValueError(f"a text of more than {most} bytes")
@@ -121,8 +121,8 @@ def _line(text: str) -> str:
 def check_alike(
     records: list[RegistrationRecord], whole_of: Callable[[int, str], terms.Whole] | None = None
 ) -> None:
-    """Raises, alike on every rank: "Aborted": a rank has a problem. "Mismatch": a rank has other
-    settings (`terms.check`, which says what `whole_of` is)."""
+    """Raises the same error on every rank: "Aborted": a rank has a problem. "Mismatch": a rank has
+    other settings (see `terms.check`, also for `whole_of`)."""
     for rank, record in enumerate(records):
         if record.problem is not None:
             raise make_error("Aborted", f"rank {rank} could not register: {record.problem}", rank)
@@ -130,8 +130,8 @@ def check_alike(
 
 
 def check_endpoints(records: list[RegistrationRecord]) -> None:
-    """Raises, alike on every rank, "InvalidArgument" where a rank listens on loopback, which
-    another machine can't reach; "Corrupt" where one says no endpoint."""
+    """Raises the same error on every rank: "InvalidArgument" if a rank listens on loopback, which
+    another machine can't reach; "Corrupt" if one has no endpoint."""
     for rank, record in enumerate(records):
         if record.endpoint is None:
             raise make_error("Corrupt", f"rank {rank} says no endpoint", rank)
@@ -147,7 +147,7 @@ def check_endpoints(records: list[RegistrationRecord]) -> None:
 
 
 def check_secret(records: list[RegistrationRecord], own: int, secret: bytes | None) -> None:
-    """Raises "Unauthorized" where a rank has another secret than rank `own`, one has none."""
+    """Raises "Unauthorized" if a rank has another secret than rank `own`, or only some have one."""
     for rank, record in enumerate(records):
         if secret is None and record.proof is not None:
             known = f"rank {rank} has a token of its own and rank {own} has none"
@@ -173,8 +173,8 @@ def mesh_of(records: list[RegistrationRecord], rank: int, secret: bytes | None) 
     """What a session needs to connect to all ranks.
 
     Without a secret the token is rank 0's, which came through the process group. With one it is
-    derived from both, so that neither another job with the same secret has it, nor anybody who saw
-    the gather.
+    derived from both, so that it is unknown to other jobs with the same secret, and to anyone who
+    only saw the gathered records.
     """
     token = records[0].token
     if secret is not None:

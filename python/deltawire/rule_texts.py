@@ -1,6 +1,6 @@
 """The rules of a canonical spec, as text: only the core interprets them.
 
-Rules stand between ", " in a canonical spec, a codec's own parameters between "," alone.
+In a canonical spec rules are separated by ", ", and a codec's parameters by "," without a space.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ class RuleText:
 
     Attributes:
         text: all of it: "conv* elements>=1000: topk:k=0.01 with momentum=0.9".
-        name_pattern: "conv*"; empty where every name fits.
+        name_pattern: "conv*"; empty if every name matches.
         codec: "topk:k=0.01 with momentum=0.9".
     """
 
@@ -30,7 +30,7 @@ class RuleText:
         return re.match(r"\w*", self.codec)[0]
 
     def fits(self, name: str) -> bool:
-        """Whether its pattern fits a tensor's name: * stands for any text, ? for one character."""
+        """Whether its pattern matches a tensor's name: * is any text, ? one character."""
         parts = ({"*": ".*", "?": "."}.get(each, re.escape(each)) for each in self.name_pattern)
         return not self.name_pattern or bool(re.fullmatch("".join(parts), name, re.DOTALL))
 
@@ -51,6 +51,6 @@ def _rule(text: str) -> RuleText:
 
 
 def rules_without_tensor(canonical_spec: str, names: Iterable[str]) -> list[RuleText]:
-    """The rules whose name pattern fits none of these tensors."""
+    """The rules whose name pattern matches none of these tensors."""
     known = list(names)
     return [rule for rule in rules_of(canonical_spec) if not any(map(rule.fits, known))]

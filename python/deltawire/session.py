@@ -63,25 +63,25 @@ class Session(ClosesAtEnd, BaseSession):
                 None: the environment's DELTAWIRE_TOKEN. It is never sent
                 (docs/reference/security.md). In C and C++, `deltawire_token_of` and `token_of`
                 derive the same token from it.
-            interface: address, name or interface to listen on; None: where packets to rank 0
-                leave, and on rank 0 the host in `address`.
+            interface: address, name or interface to listen on; None: the local address towards
+                rank 0, and on rank 0 the host in `address`.
             port: where all ranks but rank 0 listen: a port, or a range "29600-29699"; None:
                 DELTAWIRE_PORT, or any free one.
             timeout: seconds that a step may take, once it has begun.
             connect_timeout: seconds within which all ranks must connect. Until all have, a rank
                 that dies may be started again.
-            arrival_timeout: seconds by which one rank may begin a step later than another, as long
-                as it answers; `timeout` if that is longer.
+            arrival_timeout: seconds to wait for a rank that is alive but begins the step later;
+                `timeout` if that is longer.
             min_elements: arrays below this many elements are sent uncompressed.
             revert: what happens to a step that fails, for all its arrays alike: "exact" (it never
                 happened: give its input again; costs a second buffer of the residuals' size) or
                 "fold" (its input is kept and sent later: never give it again; messages are kept
                 until their step ends, docs/design/memory.md). `save` returns the kept input, too.
                 "fold" is refused with `ring` and nonfinite="pass".
-            threads: how many threads code a message; None: the process's.
+            threads: how many threads encode and decode a message; None: the process's.
             nonfinite: "error", or "pass": a step with NaN or infinities results in NaN on all ranks
                 and leaves no trace.
-            link: limits the rate at which this rank sends (a thin line's rate, or a slow line to
+            link: limits the rate at which this rank sends (the rate of a slow link, or of one to
                 simulate).
 
         Raises:
@@ -118,21 +118,21 @@ class Session(ClosesAtEnd, BaseSession):
         """One step: each array becomes its mean over all ranks, bit-equal on all of them.
 
         Args:
-            arrays_by_name: float32, C-contiguous and writable NumPy arrays, or what speaks DLPack
-                on the CPU (PyTorch tensors, for one), whose memory is written. Names, shapes and
-                their order are the same on all ranks. An array's residual goes by its name.
-            scale: how many times what they mean the arrays are (a loss scale); equal on all ranks.
+            arrays_by_name: float32, C-contiguous and writable NumPy arrays, or anything that
+                supports DLPack on the CPU (e.g. PyTorch tensors); their memory is written. Names,
+                shapes and their order must be the same on all ranks. Residuals belong to names.
+            scale: the factor by which the arrays are scaled (a loss scale); equal on all ranks.
 
         Returns:
             What the step cost this rank: seconds, bytes, the means' digest.
 
         Raises:
-            DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array that can't be
-                taken; nothing is sent then.
+            DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array that is not
+                supported; nothing is sent then.
             DeltawireError: the step failed on every rank, and the arrays are untouched: "Timeout",
                 "PeerLost", "Aborted", "Mismatch" (other names or shapes on another rank),
-                "NotFinite". The session is then good for `save` and `close` alone, and what a new
-                one gets of the step's arrays is what `revert` says.
+                "NotFinite". The session can then only be saved and closed; `revert` says whether
+                to give the step's arrays to a new one.
         """
         arrays.check_names(arrays_by_name)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
@@ -143,7 +143,7 @@ class Session(ClosesAtEnd, BaseSession):
             self._session.submit(tensors, step, self._timeout_ms, waiting.end)
             try:
                 waiting.ended.wait()  # the step has a deadline of its own
-            except BaseException:  # Ctrl-C: the memory is the core's until it has let go
+            except BaseException:  # Ctrl-C: the core uses the memory until it has released it
                 self._session.abort(f"interrupted on rank {self.rank}")
                 waiting.ended.wait()
                 raise
@@ -158,16 +158,16 @@ class Session(ClosesAtEnd, BaseSession):
         self._session.abort(f"rank {self.rank} gave up: {reason}")
 
     def save(self) -> dict[str, Any]:
-        """For checkpoints, between steps: the residuals as bytes, the number of steps, and where
-        they belong. Plain types alone."""
+        """For checkpoints, between steps: the residuals as bytes, the number of steps, and which
+        rank and job they belong to. Only plain types."""
         with self._lock:
             return {**self._state_place(), "steps": self._steps, "residuals": self._session.save()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Puts back what `save` gave on the same rank of a job with the same spec and world size.
+        """Restores what `save` returned on this rank of a job with this spec and world size.
 
         Raises:
-            InvalidArgumentError (a ValueError): a state of another place, or none at all.
+            InvalidArgumentError (a ValueError): a state of another rank or job, or not a state.
             DeltawireError: "Truncated", "Corrupt", "Mismatch"; nothing is changed then.
         """
         self._check_place(state, ("steps",))
@@ -177,17 +177,17 @@ class Session(ClosesAtEnd, BaseSession):
 
     @property
     def steps(self) -> int:
-        """Steps that count, those before a loaded state included: the next one has this number."""
+        """How many steps count, including those before a loaded state: the next step's number."""
         return self._steps
 
     def close(self) -> None:
-        """Says goodbye to the other ranks; idempotent. Done at exit in any case. Called while an
-        exception is on its way (in a `finally`, or by the end of a `with`), or at the end of a
-        program because of one, it tells the other ranks of that one."""
+        """Says goodbye to the other ranks; idempotent. Called at exit in any case. If it is called
+        while an exception propagates (in a `finally`, or at the end of a `with`), or at the exit of
+        a program that an exception ended, it tells the other ranks about the exception."""
         self._leave(exception_under_way())
 
     def leave(self) -> None:
-        """At exit: `close`."""
+        """Called at exit: closes the session."""
         self._leave(exception_under_way(at_exit=True))
 
     def _leave(self, cause: BaseException | None) -> None:
@@ -198,7 +198,8 @@ class Session(ClosesAtEnd, BaseSession):
 
 
 class _Waiting:
-    """For one bucket's end. Holds no session: the thread that calls `end` must not own its own."""
+    """Waits for one bucket's end. It holds no reference to the session, because the session's own
+    thread calls `end`, and must not keep its session alive."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -222,8 +223,8 @@ def _secret(token: bytes | None, world_size: int) -> bytes:
     if token is None and world_size > 1:
         raise make_error(
             "InvalidArgument",
-            "no token: set DELTAWIRE_TOKEN alike on every rank, or pass token=; make one with "
-            "`openssl rand -hex 32`",
+            "no token: set DELTAWIRE_TOKEN to the same value on every rank, or pass token=; make "
+            "one with `openssl rand -hex 32`",
         )
     return token or bytes(32)
 

@@ -1,11 +1,11 @@
-"""Whether a spec's codec cuts by significance: what the optimizer can see of a gradient."""
+"""Whether a spec's codec uses significance: how much of a gradient the optimizer can see."""
 
 from deltawire import _core
 from deltawire.errors import make_error
 
 
 def require_use(spec: str, argument: str) -> None:
-    """Raises InvalidArgumentError where `argument` would have no effect, or the spec is bad."""
+    """Raises InvalidArgumentError if `argument` would have no effect, or the spec is bad."""
     if _core.uses_significance(spec):
         return
     users = [info.name for info in _core.registered_codecs() if info.significance]

@@ -13,11 +13,11 @@ from deltawire.errors import DeltawireError, make_error
 
 TEXT_BYTES = 1024
 _BETWEEN = " | "
-_LONGEST = 128  # bytes of a value that stands in the text as it is
-_SHOWN = 72  # of one that is longer
+_LONGEST = 128  # bytes of a value that is not shortened in the text
+_SHOWN = 72  # bytes that are shown of a longer one
 _FIELDS_SHOWN = 3
 
-# What a rank has of a setting in full: its text, or of a model a line for each tensor.
+# The full value of a setting on a rank: its text or, for a model, a line for each tensor.
 Whole = str | list[str]
 
 
@@ -68,12 +68,12 @@ def tensor_line(name: str, dtype: str, shape: Iterable[int], *more: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A setting that the ranks have not alike.
+    """A setting that differs between ranks.
 
     Attributes:
         name: of the setting.
-        parties: (value, as it stands in the texts, ranks) of each value; the fewest ranks first,
-            of as many those with rank 0 last.
+        parties: (value as shown in the texts, ranks) for each value; the one with the fewest ranks
+            first; of equal ones, the one with rank 0 last.
     """
 
     name: str
@@ -81,18 +81,18 @@ class Difference:
 
     @property
     def needs_whole(self) -> bool:
-        """Whether the texts don't say enough of it."""
+        """Whether the texts show too little of it to explain the difference."""
         return self.name == "model" or any(_is_short(value) for value, _ in self.parties)
 
 
 def check(texts: Sequence[str], whole_of: Callable[[int, str], Whole] | None = None) -> None:
-    """Raises "Mismatch", alike on every rank, where the ranks' texts differ: which setting, its
-    values, and who has which; `suspect` is of the fewest.
+    """Raises the same "Mismatch" on every rank if the ranks' texts differ: it names the setting and
+    its values, and which rank has which; `suspect` is one of the smallest group.
 
     Args:
         texts: by rank.
-        whole_of: what a rank has of a setting in full, alike on every rank that asks; called in the
-            same order everywhere, so that it may be a collective. None: there is no way to ask.
+        whole_of: returns a rank's full value of a setting, the same on every rank; it is called in
+            the same order everywhere, so it may be a collective. None: full values are not known.
     """
     found = _differences(texts)
     if not found:
@@ -102,7 +102,7 @@ def check(texts: Sequence[str], whole_of: Callable[[int, str], Whole] | None = N
 
 
 def _differences(texts: Sequence[str]) -> list[Difference]:
-    """Those that say what is wrong: of ranks that came through different doors no other."""
+    """The differences that explain the error: if ranks made different calls, only that one."""
     records = [dict(each.partition("=")[::2] for each in text.split(_BETWEEN)) for text in texts]
     names = dict.fromkeys(name for record in records for name in record)
     found = []
@@ -120,7 +120,7 @@ def _clause(difference: Difference, whole_of: Callable[[int, str], Whole] | None
     name, parties = difference.name, difference.parties
     values = [value for value, _ in parties]
     if whole_of is not None and difference.needs_whole:
-        # Two are enough to see what differs, the smallest party and the largest.
+        # Two values are enough to show the difference: the smallest party's and the largest's.
         parties = [parties[0], parties[-1]]
         ours, theirs = (whole_of(ranks[0], name) for _, ranks in parties)
         if name == "model":
@@ -151,10 +151,10 @@ def _mismatch(what: str, first: Difference) -> DeltawireError:
     return make_error("Mismatch", f"{what}; {advice}", first.parties[0][1][0])
 
 
-# By the settings without which the others say nothing.
+# Ordered by importance: settings that explain differences in others come first.
 _ADVICE = {
     "door": "call the same on every rank",
-    "version": "install the same deltawire everywhere",
+    "version": "install the same version of deltawire everywhere",
 }
 
 

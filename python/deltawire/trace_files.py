@@ -1,4 +1,4 @@
-"""The arrays of a trace (docs/reference/traces.md): .npy files, or .dw files that lost nothing."""
+"""The arrays of a trace (docs/reference/traces.md): .npy files, or .dw files of lossless codecs."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from deltawire.errors import DeltawireError, make_error, with_advice
 
 FLOAT32 = np.dtype("<f4")
 INT64 = np.dtype("<i8")
-_MIN_ELEMENTS = 256  # smaller arrays lie in .dw files as they are
+_MIN_ELEMENTS = 256  # smaller arrays are stored uncompressed in .dw files
 _NPY_HEAD_BYTES = 128
 _AGAIN = "copy or record the trace again"
 
 
 def place_of(folder: Path, text: object, endings: tuple[str, ...]) -> Path:
-    """The file that a trace.json names; raises "Corrupt" for a path that leaves the folder, through
-    a link too, or has another ending."""
+    """The file that a trace.json names; raises "Corrupt" for a path that leaves the folder, also
+    through a link, or has another ending."""
     if not isinstance(text, str):
         raise make_error("Corrupt", f"{folder}: a path is {text!r}, not a text; {_AGAIN}")
     parts = text.split("/")
@@ -38,7 +38,8 @@ def place_of(folder: Path, text: object, endings: tuple[str, ...]) -> Path:
 
 
 def read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """The float32 array of that shape in a .npy or .dw file, writable; memory is taken for no more.
+    """The float32 array of that shape in a .npy or .dw file, writable. It allocates no more memory
+    than that, whatever the file claims.
 
     Raises DeltawireError: "Io", "Truncated", "Corrupt", "Mismatch" (another shape, dtype, order, or
     a codec that loses something), "UnsupportedVersion".
@@ -55,7 +56,7 @@ def read_keys(path: Path, count: int) -> np.ndarray:
 
 
 def write_floats(folder: Path, stem: str, values: np.ndarray, spec: str | None) -> tuple[str, int]:
-    """Writes float32 values as `stem`.npy, or as .dw where that codec makes them smaller; the
+    """Writes float32 values as `stem`.npy, or as .dw if that codec makes them smaller. Returns the
     file's name and bytes. Raises OSError."""
     values = np.asarray(values, FLOAT32, order="C")
     values = np.asarray(values, FLOAT32, order="C")
@@ -68,12 +69,12 @@ def write_floats(folder: Path, stem: str, values: np.ndarray, spec: str | None) 
 
 
 def write_keys(folder: Path, stem: str, keys: np.ndarray) -> tuple[str, int]:
-    """Writes keys as `stem`.npy; the file's name and bytes. Raises OSError."""
+    """Writes keys as `stem`.npy. Returns the file's name and bytes. Raises OSError."""
     return _write_npy(folder / f"{stem}.npy", np.asarray(keys, INT64))
 
 
 def require_lossless(spec: str) -> None:
-    """Raises InvalidArgumentError for a spec that is none of a codec that gives every bit back."""
+    """Raises InvalidArgumentError unless the spec is that of a lossless codec."""
     if not _core.is_lossless(spec):
         raise make_error(
             "InvalidArgument",
@@ -88,7 +89,7 @@ def _write_npy(path: Path, array: np.ndarray) -> tuple[str, int]:
 
 
 def _read_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...] | None) -> np.ndarray:
-    """Without a shape: of one dimension."""
+    """An array of a .npy file. Without a shape it must have one dimension."""
     try:
         with path.open("rb") as file:
             found, fortran_order, found_dtype = _read_npy_header(file)
@@ -122,7 +123,7 @@ def _read_npy_header(file) -> tuple[tuple[int, ...], bool, np.dtype]:
             raise ValueError(f"its .npy version is {version[0]}.{version[1]}")
         if version == (1, 0):
             return np.lib.format.read_array_header_1_0(file)
-        return np.lib.format.read_array_header_2_0(file)  # 3.0 differs in names of fields alone
+        return np.lib.format.read_array_header_2_0(file)  # 3.0 only differs in names of fields
     except OSError:
         raise
     except Exception as cause:  # NumPy parses Python, and any of its parsers may raise

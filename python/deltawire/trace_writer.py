@@ -22,22 +22,21 @@ from deltawire.traces import (
 
 
 class TraceWriter:
-    """Writes a trace. A step's files are written under another name and renamed when all are there;
-    then a new trace.json takes the old one's place at once. So the folder holds the whole steps at
-    every moment, if the program is killed too.
+    """Writes a trace. A step's files are written under temporary names and renamed when all are
+    complete; then a new trace.json atomically replaces the old one. So the folder always holds
+    complete steps, even if the program is killed.
 
     Args:
-        folder: is made, or must be empty.
-        tensors: in the model's order. Whether one is of pairs is decided by its first gradient;
-            later ones of the other form are converted, which changes no value.
+        folder: created if missing; otherwise it must be empty.
+        tensors: in the model's order. A tensor's first gradient decides whether it has pairs; later
+            gradients in the other form are converted, which changes no value.
         words: the fields "model", "optimizer", "command"; may be changed until the first step.
-        spec: a codec that loses nothing, for .dw files where they are smaller than .npy; None:
-            .npy alone.
+        spec: a lossless codec, for .dw files where they are smaller than .npy; None: only .npy.
 
     Raises:
-        InvalidArgumentError (a ValueError): the folder isn't empty or is none; a spec that loses
-            bits; tensors that the format doesn't hold.
-        DeltawireError ("Io"): the folder can't be made.
+        InvalidArgumentError (a ValueError): the folder isn't empty or not a folder; a lossy spec;
+            tensors that the format can't hold.
+        DeltawireError ("Io"): the folder can't be created.
 
     Thread rule: one thread at a time.
     """
@@ -62,15 +61,15 @@ class TraceWriter:
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
-        """The numbers of the steps that were written."""
+        """The numbers of the written steps."""
         return tuple(step["step"] for step in self._steps)
 
     def add(self, number: int, gradients: Iterable[TracedGradient | None]) -> None:
-        """Writes a step, whose number is above those before: a gradient for each tensor, asked for
-        one by one.
+        """Writes a step, whose number must be above the previous ones: a gradient for each tensor,
+        taken from `gradients` one by one.
 
-        Raises DeltawireError ("Io") where it can't be written, e.g. for want of room; the steps
-        before stand, as they do whatever else is raised on the way, KeyboardInterrupt too.
+        Raises DeltawireError ("Io") if it can't be written, e.g. because the disk is full; earlier
+        steps remain, as they do after any other exception, also KeyboardInterrupt.
         """
         name = f"{number:06d}"
         partial = self.folder / f".{name}.partial"
@@ -91,8 +90,8 @@ class TraceWriter:
                     written += size
                 entries.append(entry)
             os.rename(partial, self.folder / name)
-            # From here on the step's files are whole: a later trace.json may name them even if this
-            # one can't be written.
+            # The step's files are complete now: a later trace.json may name them even if this one
+            # can't be written.
             self._tensors = tensors
             self._steps.append({"step": number, "tensors": entries})
             self.bytes_written += written
@@ -152,8 +151,8 @@ class TraceWriter:
 
 
 def in_form_of(tensor: TracedTensor, gradient: TracedGradient) -> TracedGradient:
-    """The same gradient as pairs where the tensor is of pairs, dense where it isn't. Where there
-    was no key, its significance is 0: what isn't known cuts nothing."""
+    """The same gradient as pairs if the tensor has pairs, otherwise dense. Elements without a key
+    have significance 0, which means unknown, so that nothing is cut."""
     if tensor.pairs == (gradient.keys is not None):
         return TracedGradient(tensor, gradient.values, gradient.keys, gradient.significance)
     significance = gradient.significance

@@ -26,7 +26,7 @@ class TracedTensor:
     Attributes:
         name: in the model; no two are equal.
         shape: of the parameter, row-major.
-        pairs: its gradients are keys and values, of a dimension that is the product of `shape`.
+        pairs: its gradients are keys and values; the dimension is the product of `shape`.
     """
 
     name: str
@@ -44,11 +44,11 @@ class TracedGradient:
     """A tensor's gradient in a step.
 
     Attributes:
-        tensor: whose it is.
-        values: float32, of the tensor's shape; of a tensor of pairs one dimension, a value a key.
+        tensor: the tensor that it belongs to.
+        values: float32, of the tensor's shape; with pairs, one dimension with a value for each key.
         keys: int64, strictly growing, positions in C order; None for dense gradients.
         significance: float32, of the shape of `values` (GComp, table 2; see
-            `deltawire.Optimizer.significance`), or None where it was not recorded.
+            `deltawire.Optimizer.significance`), or None if it was not recorded.
     """
 
     tensor: TracedTensor
@@ -57,7 +57,7 @@ class TracedGradient:
     significance: np.ndarray | None = None
 
     def dense(self) -> np.ndarray:
-        """The gradient in the tensor's shape; of pairs a new array, 0 where there is no key."""
+        """The gradient in the tensor's shape; for pairs a new array, 0 without a key."""
         if self.keys is None:
             return self.values
         values = np.zeros(self.tensor.count, np.float32)
@@ -70,8 +70,8 @@ class TraceStep:
     """A step of a trace.
 
     Attributes:
-        number: the optimizer's steps, this one counted: 1 is the first.
-        gradients: one for each of the trace's tensors, in their order; None where there was none.
+        number: the number of the optimizer's step, from 1.
+        gradients: one for each of the trace's tensors, in their order; None if there was none.
     """
 
     number: int
@@ -79,14 +79,14 @@ class TraceStep:
 
 
 class Trace:
-    """A recorded training run; made by `read_trace`. Iterating reads one step after another, each
-    from its files: only the step at hand is in memory.
+    """A recorded training run; returned by `read_trace`. Iterating reads the steps one by one from
+    their files: only the current step is in memory.
 
     Attributes:
-        folder: where it lies.
-        model, optimizer, command: in words, for people; empty where they were not written.
+        folder: of its files.
+        model, optimizer, command: descriptions; empty if they were not recorded.
         tensors: all of them, in the model's order.
-        step_numbers: of the recorded steps, growing.
+        step_numbers: of the recorded steps, increasing.
 
     Raises wherever arrays are read, DeltawireError: "Io" (a file is missing or can't be read),
     "Truncated", "Corrupt", "Mismatch" (an array of another shape, dtype or order, or one that lost
@@ -180,12 +180,12 @@ def _no_name_twice(members: list[tuple[str, object]]) -> dict:
 
 
 def _no_constant(name: str) -> None:
-    raise _PageError(f"{name} is no JSON")
+    raise _PageError(f"{name} is not JSON")
 
 
 def _check_format(page: object) -> None:
     if not isinstance(page, dict):
-        raise _PageError("is no JSON object")
+        raise _PageError("is not a JSON object")
     found = page.get("format")
     if not _is_count(found):
         raise _PageError("has no 'format' number")
@@ -206,14 +206,14 @@ def _text(page: dict, name: str) -> str:
     if found is None:
         return ""
     if not isinstance(found, str):
-        raise _PageError(f"'{name}' is no text")
+        raise _PageError(f"'{name}' is not a string")
     return found
 
 
 def _list(page: dict, name: str) -> list:
     found = page.get(name)
     if not isinstance(found, list) or not found:
-        raise _PageError(f"'{name}' is no list, or an empty one")
+        raise _PageError(f"'{name}' is not a list, or is empty")
     return found
 
 
@@ -222,7 +222,7 @@ def _tensors(page: dict) -> tuple[TracedTensor, ...]:
     for i, entry in enumerate(_list(page, "tensors")):
         where = f"tensor {i}"
         if not isinstance(entry, dict):
-            raise _PageError(f"{where} is no object")
+            raise _PageError(f"{where} is not an object")
         name, shape, pairs = entry.get("name"), entry.get("shape"), entry.get("pairs", False)
         if not isinstance(name, str) or not name:
             raise _PageError(f"{where} has no name")

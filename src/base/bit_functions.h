@@ -1,6 +1,7 @@
-// What kernels take of <bit>, in functions that are always inlined. A kernel's file may be compiled for an
-// instruction set that not every machine has. Of an inline function or a template that isn't inlined there,
-// as at -O0, it would hold a copy, and of equal copies the linker keeps any one for the whole program.
+// Always-inlined replacements for those functions of <bit> that kernels use. A kernel's file may be compiled
+// for an instruction set that not every machine has. If an inline function or a template were not inlined
+// there, as at -O0, the file would contain a copy of it, and the linker might keep that copy for the whole
+// program.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Bit streams, least significant bit first: bit i of the stream is bit i % 8 of byte i / 8.
 //
-// Writer and reader are bounded by the bytes that they are given: neither ever touches memory outside, and
-// both turn sticky-bad instead (`overflowed`, `exhausted`), so a kernel checks once at the end.
+// Writer and reader are bounded by the given bytes: neither touches memory outside. Instead, both set a
+// sticky error flag (`overflowed`, `exhausted`), so a kernel checks once at the end.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,8 @@ class BitWriter {
  public:
   [[gnu::always_inline]] BitWriter(std::byte* out, std::uint64_t bytes) noexcept : out_(out), bytes_(bytes) {}
 
-  // Appends the low `bits` bits of `value`. REQUIRES: bits <= 56 and value < 2^bits. Eight bytes are stored
-  // at once where there are as many, so that no branch hangs on how many are full: those behind are zeros
-  // then.
+  // Appends the low `bits` bits of `value`. REQUIRES: bits <= 56 and value < 2^bits. If eight bytes are left,
+  // it always stores eight, the unused ones as zeros, so that no branch depends on how many are full.
   [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
     pending_ |= value << filled_;
     filled_ += bits;
@@ -61,7 +60,7 @@ class BitWriter {
   bool overflowed_ = false;
 };
 
-// A stream to be looked at: `position` moves as its owner says, also past the end, where all bits are 0.
+// A view of a stream: its owner moves `position`, also past the end, where all bits are 0.
 struct BitWindow {
   const std::byte* at = nullptr;
   std::uint64_t bytes = 0;
@@ -79,7 +78,7 @@ struct BitWindow {
     return load_le<std::uint64_t>(tail) >> (position % 8);
   }
 
-  // Whether all that is left is less than a byte of zero bits: the only legal end of a stream. REQUIRES: not
+  // Whether less than a byte is left, and its bits are zero: the only legal end of a stream. REQUIRES: not
   // exhausted.
   [[gnu::always_inline]] bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
 };
@@ -88,7 +87,7 @@ class BitReader {
  public:
   [[gnu::always_inline]] BitReader(const std::byte* in, std::uint64_t bytes) noexcept : window_{in, bytes} {}
 
-  // The next `bits` bits, and on past them. REQUIRES: bits <= 56. Past the end: 0, and exhausted().
+  // Consumes the next `bits` bits. REQUIRES: bits <= 56. Past the end: 0, and exhausted().
   [[gnu::always_inline]] std::uint64_t get(unsigned bits) noexcept {
     const std::uint64_t value = window_.peek() & ((std::uint64_t{1} << bits) - 1);
     return take(bits) ? value : 0;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint64_t kStepsKept = 32;
 
-// A buffer may serve for something smaller by this much, and its slack.
+// A buffer may be used for a request that is smaller by up to this much, plus its slack.
 constexpr std::uint64_t wasted_at_most(std::uint64_t bytes) noexcept {
   return bytes / 8 + 4096;
 }
@@ -59,8 +59,8 @@ void BufferPool::free_idle(std::size_t index) noexcept {
   idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
-// Frees what this step has not used, the longest unused first, as far as all together would pass what a step
-// took: it is all that step_bytes_ does not count.
+// Frees buffers that this step has not used, the least recently used first, until all together hold no more
+// than one step needed. step_bytes_ counts the used ones.
 void BufferPool::make_room_for(std::uint64_t bytes) noexcept {
   const std::uint64_t most = std::max(last_step_bytes_, step_bytes_ + bytes);
   while (in_use_bytes_ + idle_bytes_ + bytes > most) {

@@ -1,4 +1,4 @@
-// Memory that is taken and given back in every step: what one user gives back, the next takes.
+// Reuses memory that is taken and returned in every step.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace deltawire {
 
-// Steps that take what earlier ones took allocate nothing. What a step takes anew displaces what it has no
-// use for, so that no more is held than one step took: DDP's first step has one bucket with the whole model,
-// the later ones several, to which its memory is of no use. Thread rule: one thread at a time. The pool
-// outlives its buffers.
+// A step that takes the same sizes as an earlier one allocates nothing. A new size displaces memory that the
+// step doesn't use, so that no more is held than one step needed: DDP's first step has one bucket with the
+// whole model, later ones have several, for which that memory is useless. Thread rule: one thread at a time.
+// The pool must outlive its buffers.
 class BufferPool {
  public:
   class Buffer {
@@ -30,12 +30,12 @@ class BufferPool {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 
-    // What was asked for; the content is not initialized.
+    // As many bytes as were requested, uninitialized.
     MutBytes bytes() const noexcept { return {memory_.get(), bytes_}; }
     std::span<float> floats() const noexcept {
       return {reinterpret_cast<float*>(memory_.get()), bytes_ / sizeof(float)};
     }
-    // Gives the memory back to the pool.
+    // Returns the memory to the pool.
     void reset() noexcept;
 
    private:
@@ -55,12 +55,13 @@ class BufferPool {
 
   BufferPool(std::shared_ptr<MemoryMeter> meter, MemoryMeter::Use use) : held_(std::move(meter), use) {}
 
-  // Memory that must be new gets `slack` bytes more, for sizes that differ a little from step to step.
+  // If memory must be allocated, it gets `slack` more bytes, for sizes that vary slightly from step to step.
   Buffer take(std::uint64_t bytes, std::uint64_t slack = 0);
 
-  // Frees what no step has used for a while: how many buckets are in flight together differs.
+  // Frees memory that no step has used for a while; not at once, because the number of buckets in flight
+  // varies.
   void end_step() noexcept;
-  // Frees all that is not in use.
+  // Frees all memory that is not in use.
   void clear() noexcept;
 
  private:
@@ -74,12 +75,12 @@ class BufferPool {
   void free_idle(std::size_t index) noexcept;
   void count() noexcept { held_.set(in_use_bytes_ + idle_bytes_); }
 
-  std::vector<Idle> idle_;  // has room for all buffers, so that giving back needs no memory
+  std::vector<Idle> idle_;  // has capacity for all buffers, so that returning one doesn't allocate
   std::size_t in_use_ = 0;
   std::uint64_t in_use_bytes_ = 0;
   std::uint64_t idle_bytes_ = 0;
   std::uint64_t step_bytes_ = 0;       // of all buffers that this step has used
-  std::uint64_t last_step_bytes_ = 0;  // and that the one before did
+  std::uint64_t last_step_bytes_ = 0;  // of all buffers that the step before used
   std::uint64_t step_ = 0;
   MeteredBytes held_;
 };

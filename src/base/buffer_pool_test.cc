@@ -74,7 +74,7 @@ TEST_F(BufferPools, NothingIsAskedForOrHeldForNoBytes) {
   EXPECT_EQ(held(), 0u);
 }
 
-TEST_F(BufferPools, WhatIsNewDisplacesWhatIsOfNoUse) {
+TEST_F(BufferPools, NewBuffersDisplaceUselessOnes) {
   step({1000000});
   step({200000, 300000, 400000});
   EXPECT_EQ(held(), 900000u);
@@ -99,7 +99,7 @@ TEST_F(BufferPools, AStepsOwnBuffersAllStay) {
   }
 }
 
-TEST_F(BufferPools, WhatNoStepUsesForLongIsFreed) {
+TEST_F(BufferPools, BuffersThatNoStepUsesForLongAreFreed) {
   step({1000000, 100000});
   for (int i = 0; i < 32; ++i) step({100000});
   EXPECT_EQ(held(), 1100000u);

@@ -1,4 +1,4 @@
-// Numbers, text and float32 values one after another, as they stand in saved states and files
+// Writes numbers, text and float32 values one after another, in the form of saved states and files
 // (docs/reference/format.md).
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace deltawire {
 
-// REQUIRES: room for all that is written.
+// REQUIRES: enough room for everything that is written.
 class ByteWriter {
  public:
   explicit ByteWriter(std::byte* at) noexcept : at_(at) {}

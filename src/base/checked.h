@@ -1,6 +1,6 @@
-// Arithmetic on numbers that came from the wire: a wrapped sum or product is an answer of its own, never a
-// smaller number. Gloo's receive check `offset + length <= size` wrapped and gave any peer a write
-// anywhere; so every bound here is written as `length <= size - offset`.
+// Arithmetic on untrusted numbers: overflow gives a distinct result, never a wrapped, smaller number. Gloo's
+// receive check `offset + length <= size` could wrap, which let any peer write anywhere; so every bound here
+// is written as `length <= size - offset`.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// For tests: global operator new that counts bytes for each thread that allocates, and can be made to fail.
+// For tests: a global operator new that counts the bytes of each allocating thread, and can be made to fail.
 #pragma once
 
 #include <atomic>
@@ -6,14 +6,14 @@
 
 namespace deltawire::testing {
 
-// What the allocations of one thread hold, wherever they are freed.
+// The bytes allocated by one thread, wherever they are freed.
 struct HeapCount {
   std::atomic<std::int64_t> held_bytes{0};
   std::atomic<std::int64_t> peak_bytes{0};
 };
 
-// From here on the calling thread's allocations are counted there; nullptr: nowhere. The count must outlive
-// what was allocated.
+// Counts the calling thread's allocations in `count` from now on; nullptr: stops. The count must outlive the
+// allocations.
 void count_heap(HeapCount* count) noexcept;
 
 // While armed, `count` allocations of the program, from number `failing` on (from 0, counted since), throw

@@ -14,7 +14,7 @@
 #include <sys/auxv.h>
 #endif
 
-// Where CPUs may have an instruction for it: what a function that uses it is marked with.
+// Marks functions that use the CPU's CRC instruction, on architectures that may have one.
 #if defined(__x86_64__)
 #define DELTAWIRE_CRC_INSTRUCTION __attribute__((target("sse4.2")))
 #elif defined(__aarch64__) && defined(__linux__)
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41, bits reversed
 
-// kTables[k][b]: the effect of byte b that stands k bytes before the end of an 8-byte group.
+// kTables[k][b]: the effect of byte b that is k bytes before the end of an 8-byte group.
 constexpr auto kTables = [] {
   std::array<std::array<std::uint32_t, 256>, 8> tables{};
   for (std::uint32_t b = 0; b < 256; ++b) {
@@ -47,8 +47,8 @@ std::uint32_t update_byte(std::uint32_t crc, std::byte value) noexcept {
   return (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<std::uint32_t>(value)) & 0xFF];
 }
 
-// What a state of the register becomes when zero bytes are read. Reading is linear: the sum (xor) of what its
-// bits become, each a column.
+// The effect of zero bytes on the register's state, as a matrix: reading is linear, so each bit of the state
+// contributes a column, and the contributions are added (xor).
 using Columns = std::array<std::uint32_t, 32>;
 
 constexpr std::uint32_t applied(const Columns& columns, std::uint32_t state) noexcept {
@@ -57,7 +57,7 @@ constexpr std::uint32_t applied(const Columns& columns, std::uint32_t state) noe
   return sum;
 }
 
-// Of 2^i zero bytes: twice as many are the columns applied to themselves.
+// The matrices for 2^i zero bytes: doubling the number squares the matrix.
 constexpr auto kAfterZeros = [] {
   std::array<Columns, 32> after{};
   for (std::size_t bit = 0; bit < 32; ++bit) {
@@ -93,7 +93,7 @@ DELTAWIRE_CRC_INSTRUCTION inline std::uint32_t read_one(std::uint32_t crc, std::
 }
 #endif
 
-// The same for one number of bytes, by looking up each of a state's four.
+// The same for a fixed number of zero bytes, by a table for each of the state's four bytes.
 class ZeroBytes {
  public:
   explicit constexpr ZeroBytes(const Columns& columns) noexcept {
@@ -118,8 +118,8 @@ constexpr std::size_t kShortLane = 128;
 constexpr ZeroBytes kAfterLongLane(kAfterZeros[std::countr_zero(kLongLane)]);
 constexpr ZeroBytes kAfterShortLane(kAfterZeros[std::countr_zero(kShortLane)]);
 
-// The instruction takes two or three cycles, but one can begin in each: so three lanes of a block are read
-// side by side, and what a lane came to is moved past those behind it.
+// The instruction has a latency of two or three cycles and a throughput of one per cycle: so a block is read
+// in three lanes at once, and each lane's checksum is then advanced past the lanes after it.
 DELTAWIRE_CRC_INSTRUCTION std::uint32_t update_lanes(std::uint32_t crc, const std::byte* block,
                                                      std::size_t lane, const ZeroBytes& after_lane) noexcept {
   Register first = crc;
@@ -163,10 +163,10 @@ constexpr std::uint32_t power_of_x(unsigned degree) noexcept {
   return power;
 }
 
-constexpr std::size_t kFolded = 256;  // bytes that stand for all before them
+constexpr std::size_t kFolded = 256;  // bytes that represent all earlier ones
 
-// What 128 bits must be multiplied by to stand 2,048 bits further on: their first 64 bits and their second. A
-// product of 64-bit numbers, lowest bit first, is one place short, hence the degrees.
+// The factors that move the first and the second 64 of 128 bits 2,048 bits further on. A product of 64-bit
+// numbers, lowest bit first, is shifted by one place, hence the degrees.
 constexpr long long kFoldFirst = static_cast<long long>(std::uint64_t{power_of_x(8 * kFolded + 63)} << 32);
 constexpr long long kFoldSecond = static_cast<long long>(std::uint64_t{power_of_x(8 * kFolded - 1)} << 32);
 
@@ -177,10 +177,9 @@ __attribute__((target("avx512f,vpclmulqdq"))) __m512i folded(__m512i sum, __m512
   return _mm512_ternarylogic_epi64(first, second, _mm512_loadu_si512(next), 0x96);  // xor of three
 }
 
-// As V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel,
-// 2009): 256 bytes are multiplied into the place of the next 256, until so many are left that have the
-// checksum of all. Leaves them in `rest`, and returns how many bytes of the input they stand for. REQUIRES:
-// 512 bytes or more.
+// After V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel,
+// 2009): repeatedly folds 256 bytes into the next 256, until 256 are left that have the same checksum as all.
+// Leaves them in `rest`, and returns how many bytes of the input they represent. REQUIRES: 512 bytes or more.
 __attribute__((target("avx512f,vpclmulqdq"))) std::size_t fold(std::uint32_t crc,
                                                                std::span<const std::byte> bytes,
                                                                std::byte (&rest)[kFolded]) noexcept {
@@ -276,7 +275,7 @@ std::uint32_t crc32c_shared(std::span<const std::byte> bytes, std::uint32_t seed
   constexpr std::size_t kMostPieces = 8;
   const auto pieces = std::min(static_cast<std::size_t>(Workers::threads(workers)), kMostPieces);
   if (pieces == 1 || bytes.size() < kWorthSharing) return crc32c(bytes, seed);
-  const std::size_t piece = bytes.size() / pieces;  // the last takes what is left
+  const std::size_t piece = bytes.size() / pieces;  // the last piece takes the rest
   std::uint32_t sums[kMostPieces] = {};
   Workers::share(workers, pieces, [&](std::size_t i) {
     const auto rest = bytes.subspan(i * piece);

@@ -16,7 +16,7 @@
 namespace deltawire {
 namespace {
 
-// The permissions that the shell's `>` would give. mkostemp's are for secrets.
+// The permissions that the shell's `>` would give; mkostemp's only allow the owner.
 mode_t usual_mode() {
   const mode_t mask = umask(0);
   umask(mask);
@@ -28,7 +28,8 @@ std::filesystem::path folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// All of the span, or up to where `move` comes to the end: bytes moved. `move(offset)` is a system call.
+// Moves the whole span, or as much as there is until `move` reaches the end; returns the bytes moved.
+// `move(offset)` is a system call.
 template <class Move>
 Result<std::size_t> move_whole(std::size_t count, const char* failure, const Move& move) {
   std::size_t moved = 0;
@@ -121,7 +122,7 @@ Status NewFile::flush() {
 }
 
 Status NewFile::put_in_place() {
-  // Some file systems tell of a full disk only when a descriptor is closed; that of a copy will do.
+  // Some file systems report a full disk only when a descriptor is closed; closing a duplicate is enough.
   const int copy = dup(descriptor());
   if (copy < 0 || close(copy) != 0) return io_error(path_ + ": cannot be written");
   if (std::rename(beside_.c_str(), path_.c_str()) != 0) {

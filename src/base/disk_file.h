@@ -1,5 +1,5 @@
-// Files on the disk: descriptors, spans read and written whole, files that have no name, and files that are
-// in their place whole or not at all.
+// Files on disk: descriptors, complete reads and writes of spans, unnamed files, and files that are written
+// completely or not at all.
 //
 // Thread rule: values; one thread at a time. make_unnamed_file and NewFile::create read the environment and
 // the process's mask of permissions.
@@ -14,7 +14,7 @@
 
 namespace deltawire {
 
-// A file descriptor that is closed at its end.
+// A file descriptor that its destructor closes.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) noexcept : number_(number) {}
@@ -27,30 +27,30 @@ class Descriptor {
   int number_;
 };
 
-// Errors: kIo, without the file's name: "cannot be written: <reason>". read_at gives fewer bytes at the end
-// of the file alone.
+// Errors: kIo, without the file's name: "cannot be written: <reason>". read_at returns fewer bytes only at
+// the end of the file.
 Status write_all(int descriptor, Bytes bytes);
 Status write_at(int descriptor, Bytes bytes, std::uint64_t offset);
 Result<std::size_t> read_at(int descriptor, MutBytes out, std::uint64_t offset);
 
-// A file in $TMPDIR, or else in /tmp, that has no name and is gone with its descriptor.
+// A file in $TMPDIR, or else in /tmp, that has no name and disappears when its descriptor is closed.
 Result<Descriptor> make_unnamed_file();
 
-// A file that is written beside its place, under another name, and then moved there, in the place of what was
-// there. Without put_in_place no trace of it remains.
+// A file that is written under a temporary name next to its path, and then replaces what is there. Without
+// put_in_place it is removed.
 class NewFile {
  public:
-  // Errors, all of this class: kIo, with the path. `path` is not looked at, its folder is written to.
+  // Errors of all members: kIo, with the path. `path` itself is not accessed; its folder must be writable.
   static Result<NewFile> create(const std::string& path);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
 
-  int descriptor() const noexcept { return descriptor_.get(); }       // valid also when it is in place
-  const std::string& unfinished() const noexcept { return beside_; }  // its name until then; empty afterwards
+  int descriptor() const noexcept { return descriptor_.get(); }       // remains valid after put_in_place
+  const std::string& unfinished() const noexcept { return beside_; }  // the temporary name; empty afterwards
 
   Status flush();         // to the disk
-  Status put_in_place();  // what was flushed stands there after a power cut, too
+  Status put_in_place();  // what was flushed survives a power failure
 
  private:
   explicit NewFile(std::string path) : path_(std::move(path)) {}

@@ -83,7 +83,7 @@ TEST_F(DiskFiles, RefusalsNameThePath) {
   EXPECT_EQ(moved.error().message, path("b") + ": cannot be put in place: Is a directory");
 }
 
-TEST_F(DiskFiles, AnUnnamedFileLiesInTmpdirAndHasNoName) {
+TEST_F(DiskFiles, AnUnnamedFileIsInTmpdirAndHasNoName) {
   ASSERT_EQ(setenv("TMPDIR", folder_.path().c_str(), 1), 0);
   const auto file = make_unnamed_file();
   EXPECT_TRUE(file);

@@ -10,14 +10,14 @@ namespace deltawire {
 namespace {
 
 constexpr std::uint32_t kHalfInfinity = 0x7C00;
-constexpr std::uint32_t kExponentShift = 112U << 23;  // float32's bias above binary16's, in its place
+constexpr std::uint32_t kExponentShift = 112U << 23;  // float32's exponent bias minus binary16's
 
 template <class Convert>
 void widen_all(const std::uint16_t* from, std::uint64_t count, float* to, Convert convert) noexcept {
   for (std::uint64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(convert(from[i]));
 }
 
-// One pass without a branch; an overflow is looked for again to name it.
+// One pass without a branch; if a value overflows, a second pass finds it.
 template <class Convert>
 std::uint64_t narrow_all(const float* from, std::uint64_t count, std::uint16_t* to, std::uint32_t infinity,
                          Convert convert) noexcept {
@@ -48,7 +48,7 @@ std::uint16_t f16_of(std::uint32_t bits) noexcept {
     half = kHalfInfinity;
   } else if (magnitude >= 0x38800000) {  // normal: 2^-14 and above
     half = (magnitude - kExponentShift + 0xFFF + (magnitude >> 13 & 1)) >> 13;
-  } else {  // the last bit of 0.5 + x is the smallest subnormal, 2^-24
+  } else {  // the last bit of 0.5 + x has the value of the smallest subnormal, 2^-24
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3F000000;
   }
   return static_cast<std::uint16_t>(sign | half);
@@ -64,13 +64,13 @@ std::uint32_t bits_of_f16(std::uint16_t value) noexcept {
 
 std::uint64_t first_beyond(std::span<const float> values, DType dtype) noexcept {
   if (dtype != DType::kBF16 && dtype != DType::kF16) return values.size();
-  // From half a step above the largest on: 2^128 - 2^119 and 65,520.
+  // Half a step above the largest value: 2^128 - 2^119 and 65,520.
   const std::uint32_t least = dtype == DType::kBF16 ? 0x7F7F8000 : 0x477FF000;
   const auto is_beyond = [least](float value) {
     const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & kMagnitudeMask;
     return static_cast<unsigned>(magnitude >= least) & static_cast<unsigned>(magnitude < kInfinityBits);
   };
-  constexpr std::size_t kBlock = 4096;  // without a branch for each, so that vectors look at them
+  constexpr std::size_t kBlock = 4096;  // checked without a branch for each value, so that it vectorizes
   for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
     const std::size_t end = std::min(values.size(), begin + kBlock);
     unsigned found = 0;

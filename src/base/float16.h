@@ -1,4 +1,4 @@
-// Floating-point numbers of 16 bits to float32 and back.
+// Conversions between 16-bit floating-point numbers and float32.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace deltawire {
 
 enum class DType : std::uint8_t;  // tensor.h
 
-// Round to nearest even by integers: adding 0x7FFF, and 1 more where the kept part is odd, carries exactly
-// when the nearest (or, at a tie, the even) neighbour is the upper one; past the largest finite value the
-// carry makes Inf, as IEEE 754 says. A NaN could carry into Inf, so it is answered first: it loses its
+// Rounds to nearest even with integer arithmetic: adding 0x7FFF, and 1 more if the kept part is odd, carries
+// exactly when the nearest (or, at a tie, the even) neighbour is the upper one; past the largest finite value
+// the carry gives Inf, as IEEE 754 says. A NaN could carry into Inf, so it is handled first, and loses its
 // payload.
 [[gnu::always_inline]] inline std::uint16_t bf16_of(std::uint32_t bits) noexcept {
   if ((bits & kMagnitudeMask) > kInfinityBits) {
@@ -25,18 +25,18 @@ enum class DType : std::uint8_t;  // tensor.h
   return std::uint32_t{value} << 16;
 }
 
-// IEEE 754-2019, binary16. As above; REQUIRES: a FloatEnvironment, whose rounding subnormals take.
+// IEEE 754-2019, binary16. As above; REQUIRES: a FloatEnvironment, because subnormals use its rounding.
 std::uint16_t f16_of(std::uint32_t bits) noexcept;
 std::uint32_t bits_of_f16(std::uint16_t value) noexcept;
 
-// The index of the first finite value that rounds to none of `dtype`, or their number.
+// The index of the first finite value that overflows in `dtype`, or the number of values.
 std::uint64_t first_beyond(std::span<const float> values, DType dtype) noexcept;
 
 // `count` values of `dtype` as float32, exactly. REQUIRES: a known dtype.
 void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexcept;
 
-// Float32 values as `dtype`, rounded to nearest even, to infinity beyond its largest. Returns the index of
-// the first finite value that is, or `count`. REQUIRES: a known dtype, a
+// Converts float32 values to `dtype`, rounded to nearest even, or to infinity beyond its largest value.
+// Returns the index of the first finite value that becomes infinite, or `count`. REQUIRES: a known dtype, a
 // FloatEnvironment.
 std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept;
 

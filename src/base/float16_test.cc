@@ -66,7 +66,7 @@ TEST_P(Float16, BetweenTwoNumbersTheNearerWinsAndAtATieTheEven) {
   }
 }
 
-TEST_P(Float16, BeyondTheLargestIsToldAndNamed) {
+TEST_P(Float16, ValuesBeyondTheLargestAreReported) {
   const Form form = GetParam();
   const double largest = widened(form.infinity - 1, form.dtype);
   const double step = largest - widened(form.infinity - 2, form.dtype);

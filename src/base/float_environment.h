@@ -23,8 +23,8 @@ class FloatEnvironment {
   FloatEnvironment(const FloatEnvironment&) = delete;
   FloatEnvironment& operator=(const FloatEnvironment&) = delete;
 
-  // `value`, not known to the compiler before this point: arithmetic on plain locals that uses it can't be
-  // moved to before the change of mode. Arithmetic on values loaded afterwards needs no such care.
+  // Hides `value` from the compiler up to this point, so that arithmetic on it can't be moved before the
+  // change of mode. Only needed for local values; arithmetic on values loaded afterwards can't move either.
   static float pinned(float value) noexcept {
     asm volatile("" : "+m"(value)::"memory");
     return value;
@@ -57,7 +57,7 @@ class FloatEnvironment {
 #endif
   }
 
-  // Control bits that flush subnormal results and inputs to zero; a caller's mode, used by tests.
+  // Control bits that flush subnormal results and inputs to zero, as a caller may have set; used by tests.
 #if defined(__x86_64__) || defined(__i386__)
   static constexpr std::uint64_t kFlushToZero = 0x8040;  // FTZ, DAZ
   static constexpr std::uint64_t kRoundUp = 0x4000;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kCallers = FloatEnvironment::kFlushToZero | FloatEnvironment::kRoundUp;
 
-// On machines without a control word that this code knows there is nothing to see.
+// On other architectures there is no control word to test.
 TEST(FloatEnvironment, HoldsTheDefinedModeAndGivesTheCallersBack) {
   const std::uint64_t before = FloatEnvironment::read_control();
   FloatEnvironment::write_control(before | kCallers);

@@ -10,8 +10,8 @@ Status check_format_version(std::string_view what, std::uint64_t found, FormatVe
                         ", but this build reads format " + std::to_string(read.oldest);
   if (read.newest > read.oldest) message += " to " + std::to_string(read.newest);
   message += "; ";
-  message += found > read.newest ? "use a newer deltawire"
-                                 : "take the deltawire that wrote it, or write it again with this one";
+  message += found > read.newest ? "use a newer version of deltawire"
+                                 : "use the version of deltawire that wrote it, or write it again";
   return fail(ErrorCode::kUnsupportedVersion, std::move(message));
 }
 

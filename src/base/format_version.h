@@ -1,5 +1,5 @@
-// Versions of formats (docs/reference/format.md, "What may never change"): each magic number has one of its
-// own beside it.
+// Versions of formats (docs/reference/format.md, "What may never change"): each magic number is followed by
+// the version of its format.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct FormatVersions {
   std::uint64_t newest;
 };
 
-// kUnsupportedVersion unless `found`, which stands in the bytes of `what`, is one of `read`. The message
-// names all of them, and says which deltawire reads these bytes.
+// kUnsupportedVersion unless `found`, the version in the bytes of `what`, is one of `read`. The message names
+// all of them, and says which version of deltawire reads these bytes.
 Status check_format_version(std::string_view what, std::uint64_t found, FormatVersions read);
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// Counts the bytes that an exchange holds, by what they are for. Not an estimate: whoever takes memory tells.
+// Counts the bytes that an exchange holds, by purpose. Not an estimate: every allocation is reported to it.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class MemoryMeter {
   }
 
   std::uint64_t held(Use use) const noexcept { return held_[static_cast<std::size_t>(use)]; }
-  // The most that was held at one time, over all uses.
+  // The largest number of bytes that were held at one time, for all purposes together.
   std::uint64_t peak() const noexcept { return peak_; }
 
  private:
@@ -37,7 +37,7 @@ class MemoryMeter {
   std::atomic<std::uint64_t> peak_{0};
 };
 
-// The bytes of one holder, counted as long as it lives.
+// The bytes of one holder, counted for its lifetime.
 class MeteredBytes {
  public:
   MeteredBytes() noexcept = default;

@@ -1,4 +1,4 @@
-// Memory that could not be had as an error like any other.
+// Turns running out of memory into an Error.
 #pragma once
 
 #include <new>
@@ -9,7 +9,7 @@
 
 namespace deltawire {
 
-// kNoMemory. Where not even the text can be had, the error has none.
+// kNoMemory. If there is not even memory for the text, the error has none.
 inline Error no_memory(std::string_view while_doing) noexcept {
   Error error;
   error.code = ErrorCode::kNoMemory;
@@ -17,7 +17,7 @@ inline Error no_memory(std::string_view while_doing) noexcept {
     error.message = "out of memory while ";
     error.message += while_doing;
     error.message += "; docs/design/memory.md says what a step needs";
-    // NOLINTNEXTLINE(bugprone-empty-catch): the code alone says it.
+    // NOLINTNEXTLINE(bugprone-empty-catch): the error code is enough.
   } catch (const std::bad_alloc&) {
   }
   return error;

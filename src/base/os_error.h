@@ -1,4 +1,4 @@
-// What the operating system says of an error number, for messages.
+// The operating system's texts for error numbers, for messages.
 #pragma once
 
 #include <cerrno>
@@ -9,12 +9,12 @@
 
 namespace deltawire {
 
-// In the language and the encoding of the process's locale, which need not be UTF-8: made printable.
+// Made printable, because the text is in the locale's encoding, which need not be UTF-8.
 inline std::string os_error_text(int error_number) {
   return printable_line(std::generic_category().message(error_number));
 }
 
-// A failed system call on a file: kIo, "<what>: <what the system says of errno>".
+// A failed system call on a file: kIo, "<what>: <text of errno>".
 inline tl::unexpected<Error> io_error(const std::string& what) {
   return fail(ErrorCode::kIo, what + ": " + os_error_text(errno));
 }

@@ -13,7 +13,7 @@ struct LeadBytes {
   std::uint8_t first;
   std::uint8_t last;
   std::uint8_t continuations;
-  std::uint8_t second_first;  // the second byte's range; of the others it is 80 to BF
+  std::uint8_t second_first;  // the second byte's range; that of further bytes is 80 to BF
   std::uint8_t second_last;
 };
 constexpr std::array<LeadBytes, 9> kLeadBytes{{{0x00, 0x7F, 0, 0, 0},
@@ -27,7 +27,7 @@ constexpr std::array<LeadBytes, 9> kLeadBytes{{{0x00, 0x7F, 0, 0, 0},
                                                {0xF4, 0xF4, 3, 0x80, 0x8F}}};
 
 struct Character {
-  std::size_t bytes;  // that it takes; of damaged text, those that were a good start
+  std::size_t bytes;  // its length; if it is malformed, that of its well-formed beginning
   bool is_whole;
   char32_t code_point;
 };
@@ -51,7 +51,7 @@ Character first_character(std::string_view text) noexcept {
   return {1, false, 0};
 }
 
-// Controls of C0 and C1, separators of lines, and marks that turn the reading direction.
+// Not C0 and C1 control characters, line separators, and marks that change the reading direction.
 bool is_printable(char32_t c) noexcept {
   if (c < 0x20 || (c >= 0x7F && c <= 0x9F)) return false;
   if (c == 0x061C || c == 0x200E || c == 0x200F || c == 0xFEFF) return false;

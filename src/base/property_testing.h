@@ -1,6 +1,6 @@
-// Properties over random inputs, which rapidcheck draws and, where one fails, shrinks. Its templates cost a
-// compiler seconds in each file that has them, so they are compiled once, here. Every run draws the same
-// cases; rapidcheck's RC_PARAMS from outside wins.
+// Properties over random inputs, which rapidcheck draws and, if one fails, shrinks. Its templates take
+// seconds to compile in each file, so they are compiled once, here. Every run draws the same cases, unless
+// the environment sets rapidcheck's RC_PARAMS.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace deltawire::testing {
 
-// What a trial draws.
+// Draws random inputs for a trial.
 std::uint64_t drawn_word();                                    // any 64 bits
 std::uint64_t drawn(std::uint64_t from, std::uint64_t below);  // shrinks towards `from`
 std::vector<std::uint64_t> drawn_list(std::size_t count, std::uint64_t from, std::uint64_t below);
@@ -22,16 +22,16 @@ const auto& drawn_of(const Container& choices) {
   return *(std::begin(choices) + static_cast<std::ptrdiff_t>(drawn(0, std::size(choices))));
 }
 
-// Behind the macros: a hundred trials, or what refutes the property; and the two ways in which a trial ends
-// early.
+// Used by the macros: runs a hundred trials, or reports a counterexample; and the two ways in which a trial
+// ends early.
 ::testing::AssertionResult holds_always(void (*trial)());
 void hold(bool holds, const char* text, const char* file, int line);
 void presume(bool holds);
 
 }  // namespace deltawire::testing
 
-// A test of a hundred trials: PROPERTY(Suite, Name) { draws, and says what HOLDS; a trial without what it
-// PRESUMES is drawn anew. }
+// A test of a hundred trials: PROPERTY(Suite, Name) { draws inputs; states by PRESUMES which inputs it is
+// about (others are drawn again), and by HOLDS what is true of them. }
 #define PROPERTY(suite, name)                                                 \
   void suite##_##name##_trial();                                              \
   TEST(suite, name) {                                                         \

@@ -17,8 +17,8 @@ TEST(CounterRng, NextWalksTheCounters) {
 }
 
 TEST(CounterRng, ValuesArePinned) {
-  // Recorded streams and seeded tests depend on these: another generator needs another name.
-  // From a second implementation of the same formula, in Python.
+  // Recorded streams and seeded tests depend on these numbers: a different generator needs a different name.
+  // They come from a second implementation of the same formula, in Python.
   const CounterRng zero(0);
   EXPECT_EQ(zero.at(0), 0xA706DD2F4D197E6Fu);
   EXPECT_EQ(zero.at(1), 0xB382A305F4414F5Eu);

@@ -14,17 +14,17 @@ struct SpecParameter {
   std::string_view value;
 };
 
-// A spec string taken apart; the views lie in the text that was parsed.
+// A parsed spec string; the views point into the parsed text.
 struct ParsedSpec {
   std::string_view name;
   std::vector<SpecParameter> parameters;  // in the order of the text; no key twice
 };
 
-// Splits `text`. kInvalidArgument for an empty name or parameter, a parameter without '=', or a key twice;
-// `kind` is the word for what the name should have been, in the message.
+// Splits `text`. kInvalidArgument for an empty name or parameter, a parameter without '=', or a repeated key.
+// `kind` is what the name stands for, in the message.
 Result<ParsedSpec> parse_spec(std::string_view text, std::string_view kind = "codec");
 
-// The parameter of that key; nullptr where the spec doesn't name it.
+// The parameter with that key; nullptr if the spec doesn't have it.
 const SpecParameter* find_parameter(const ParsedSpec& spec, std::string_view key);
 
 }  // namespace deltawire

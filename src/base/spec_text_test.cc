@@ -36,7 +36,7 @@ TEST(SpecText, ValuesMayBeEqualAndMayNameOtherParameters) {
   EXPECT_TRUE(parse_spec("c:on=x,off=on", "codec"));
 }
 
-TEST(SpecText, WhatIsNoSpecIsRefused) {
+TEST(SpecText, InvalidSpecsAreRefused) {
   for (const std::string text : {"", ":", ":a=1", "c:", "c:a", "c:=", "c:=1", "c:a=", "c:a=1,", "c:,a=1",
                                  "c:a=1,,b=2", "c:a=1,a=1", "c:a=1,b=2,a=3"}) {
     const auto spec = parse_spec(text, "codec");

@@ -1,4 +1,4 @@
-// Where tests put their files.
+// Temporary folders for tests.
 #pragma once
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 namespace deltawire::testing {
 
-// A folder of its own, which goes with all that is in it. Throws std::system_error where none can be made.
+// A new folder, which is removed with its contents. Throws std::system_error if it can't be created.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -1,5 +1,5 @@
-// Numbers that are mostly small, 7 bits to a byte: LEB128, lowest bits first, bit 7 says that more follow.
-// A number has one form only, the shortest (docs/reference/format.md, "Conventions").
+// Variable-length integers for mostly small numbers (LEB128): 7 bits per byte, lowest bits first; bit 7 means
+// that more bytes follow. Only the shortest form is valid (docs/reference/format.md, "Conventions").
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace deltawire {
 
-inline constexpr std::size_t kVarintBytesMax = 10;  // of 64 bits
+inline constexpr std::size_t kVarintBytesMax = 10;  // for 64 bits
 
-// Takes a number off the front of `bytes`. Nothing, and `bytes` unspecified, where they end within it, it is
-// not in its shortest form, or it is above `most`.
+// Removes a number from the front of `bytes`. If they end within it, or it is not in its shortest form, or is
+// above `most`, returns nothing and leaves `bytes` unspecified.
 inline std::optional<std::uint64_t> take_varint(std::span<const std::byte>& bytes,
                                                 std::uint64_t most) noexcept {
   std::uint64_t number = 0;

@@ -53,7 +53,7 @@ TEST(Varint, BytesOfNumbers) {
   }
 }
 
-TEST(Varint, TakesItsOwnBytesAlone) {
+TEST(Varint, ReadsOnlyItsOwnBytes) {
   EXPECT_EQ(taken(text({5, 0x80, 1}), 255, 2), 5u);
   EXPECT_EQ(taken(text({0x80, 1, 7}), 255, 1), 128u);
 }

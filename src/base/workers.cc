@@ -34,8 +34,8 @@ int processors() noexcept {
   return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-// Threads don't follow into a forked child, so a pool is its process's alone. It is never taken down: nobody
-// would know when.
+// Threads don't exist in a forked child, so each process has its own pool. It is never destroyed, since there
+// is no safe time to do so.
 struct ProcessPool {
   pid_t process = getpid();
   Workers workers{Workers::threads_of_process()};
@@ -74,7 +74,8 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// A task is a block of some 16,384 values: taking it under a lock costs nothing beside it.
+// A task is a block of about 16,384 values: compared with that, the cost of taking it under a lock is
+// negligible.
 void Workers::take_tasks(std::unique_lock<std::mutex>& lock) {
   while (next_ < work_.count) {
     const std::size_t index = next_++;

@@ -42,7 +42,7 @@ TEST_P(Sharing, TasksComputeInTheDefinedFloatingPointMode) {
   std::atomic<int> inside = 0;
   {
     const FloatEnvironment environment;
-    // All threads are inside a task at once, so that each has its say.
+    // All threads are inside a task at the same time, so that each one is checked.
     Workers::share(&workers, static_cast<std::size_t>(GetParam()), [&](std::size_t) {
       flushed += (FloatEnvironment::read_control() & FloatEnvironment::kFlushToZero) != 0 ? 1 : 0;
       ++inside;
@@ -86,8 +86,8 @@ TEST(Workers, TheCallerWaitsForTheOthersTasks) {
   EXPECT_TRUE(over);
 }
 
-// Whoever comes while they are busy doesn't wait: not another thread, nor a task.
-TEST(Workers, WhoFindsThemBusyWorksAlone) {
+// A caller that finds them busy doesn't wait: neither another thread nor a task.
+TEST(Workers, ACallerThatFindsThemBusyWorksAlone) {
   Workers workers(2);
   std::atomic<int> inner = 0;
   Workers::share(&workers, 2, [&](std::size_t) {
@@ -155,7 +155,7 @@ TEST(WorkersOfTheProcess, AreSharedAndAForkedChildHasItsOwn) {
   EXPECT_EQ(Workers::of_process(), workers);
   const pid_t child = fork();
   if (child == 0) {
-    // With the parent's, the second task would be nobody's, as its thread isn't here.
+    // The parent's pool would leave the second task undone, as its thread doesn't exist here.
     const auto own = Workers::of_process();
     std::atomic<int> inside = 0;
     Workers::share(own.get(), 2, [&](std::size_t) {

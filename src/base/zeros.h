@@ -1,4 +1,4 @@
-// Whether values are nothing but zeros.
+// Whether all values are zero.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace deltawire {
 
-// Zeros of either sign, looked at as bits: a caller's mode may take subnormals for zeros. `Value` is float,
-// or std::uint16_t for the bits of a 16-bit float.
+// Zeros of either sign, compared as bits, because the caller's floating-point mode may treat subnormals as
+// zeros. `Value` is float, or std::uint16_t for the bits of a 16-bit float.
 template <class Value>
 bool all_zeros(std::span<const Value> values) noexcept {
   using Word = std::conditional_t<sizeof(Value) == 4, std::uint32_t, std::uint16_t>;

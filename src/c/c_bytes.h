@@ -1,4 +1,4 @@
-// Bytes that a call of the C interface hands out.
+// Bytes that a call of the C interface returns.
 #pragma once
 
 #include <cstddef>

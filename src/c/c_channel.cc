@@ -76,8 +76,8 @@ Status encode(Channel& channel, std::span<const deltawire::Named> parts, const d
   const deltawire::MessageLayout layout(parts);
   const std::uint64_t bound = channel.message_bound(layout, id.step);
   if (out.size() < bound) {
-    return deltawire::fail(ErrorCode::kOutputTooSmall, "the message may take " + std::to_string(bound) +
-                                                           " bytes, and there is room for " +
+    return deltawire::fail(ErrorCode::kOutputTooSmall, "the message may need " + std::to_string(bound) +
+                                                           " bytes, but there is room for " +
                                                            std::to_string(out.size()));
   }
   const auto pieces = channel.encode(layout, id);

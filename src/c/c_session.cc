@@ -48,7 +48,7 @@ Result<std::unique_ptr<deltawire::Listener>> take_listener(deltawire_listener* g
   return std::move(given->listener);
 }
 
-// `find` adds to the options how ranks find each other.
+// `find` adds the endpoints or the rendezvous to the options.
 template <typename Find>
 Result<std::unique_ptr<Session>> open(const std::string& spec, const deltawire_session_options& given,
                                       const Find& find, deltawire_listener* listener) {

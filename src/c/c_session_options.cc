@@ -95,7 +95,8 @@ Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh) 
 Status add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh) {
   if (given.endpoints != nullptr) {
     return fail(ErrorCode::kInvalidArgument,
-                "endpoints and a rendezvous; give endpoints to deltawire_session_open, or leave them NULL");
+                "both endpoints and a rendezvous were given; leave endpoints NULL, or call "
+                "deltawire_session_open");
   }
   auto endpoint = endpoint_of(rendezvous, "rendezvous");
   if (!endpoint) return forward_error(endpoint);

@@ -1,4 +1,4 @@
-// A session's options in the C interface, checked, as the rest of the library knows them.
+// Checks a session's options in the C interface, and converts them to the library's types.
 #pragma once
 
 #include <string>
@@ -15,10 +15,11 @@ struct SessionOptions {
   ReducerOptions reducer;
 };
 
-// kInvalidArgument, kUnsupportedVersion: says which option. How ranks find each other is not in it yet.
+// Errors: kInvalidArgument, kUnsupportedVersion; they name the option. Endpoints and rendezvous are not set
+// yet.
 Result<SessionOptions> session_options(const deltawire_session_options& given);
 
-// How they do: by the endpoints of all, or where rank 0 listens. kInvalidArgument.
+// Sets the endpoints of all ranks. Errors: kInvalidArgument.
 Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh);
 Status add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh);
 

@@ -44,7 +44,7 @@ Result<TensorSlot> slot_of(const deltawire_tensor* tensor) {
   }
   if (tensor->count > kElementsMax) {
     return fail(ErrorCode::kLimit,
-                "a tensor of " + std::to_string(tensor->count) + " elements; it can have 2^32 - 1");
+                "a tensor of " + std::to_string(tensor->count) + " elements; it can have at most 2^32 - 1");
   }
   if (tensor->values == nullptr && tensor->count != 0) return forward_error(null_argument("values"));
   if (Status dims = check_dims(*tensor); !dims) return forward_error(dims);

@@ -1,4 +1,4 @@
-// Tensors of the C interface, checked, as the rest of the library knows them.
+// Checks tensors of the C interface, and converts them to the library's types.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace deltawire::c {
 
-// Views the caller's memory. kInvalidArgument, kUnsupportedDType, kLimit: says which field and what it may
-// be.
+// Views the caller's memory. Errors: kInvalidArgument, kUnsupportedDType, kLimit; they name the field and its
+// valid values.
 Result<TensorSlot> slot_of(const deltawire_tensor* tensor);
 
-// Of `count` tensors with names. The message of an error names the tensor.
+// The same for `count` tensors with names. An error's message names the tensor.
 Result<std::vector<Named>> named_tensors(const deltawire_tensor* tensors, std::uint32_t count);
 
-// kInvalidArgument for a number that is none.
+// kInvalidArgument for an undefined number.
 Result<bool> accumulates(std::int32_t into);
 
-// Bytes that may be NULL where there are none.
+// Bytes; NULL is allowed if there are none.
 Result<Bytes> bytes_at(const void* data, std::uint64_t count, std::string_view argument);
 
 }  // namespace deltawire::c

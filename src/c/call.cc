@@ -28,7 +28,7 @@ static_assert(is(DELTAWIRE_INVALID_ARGUMENT, ErrorCode::kInvalidArgument) &&
 static_assert(is(DELTAWIRE_NO_MEMORY, kLastErrorCode), "the header lacks an error's number");
 static_assert(DELTAWIRE_NO_SUSPECT == kNoSuspect && DELTAWIRE_NO_STEP == kNoStep);
 
-// Of at most `room` bytes, cut where a character ends.
+// The text, cut after at most `room` bytes, at the end of a character.
 std::string_view cut(std::string_view text, std::size_t room) noexcept {
   if (text.size() <= room) return text;
   while (room > 0 && (static_cast<unsigned char>(text[room]) & 0xC0U) == 0x80U) --room;
@@ -71,7 +71,7 @@ Status check_abi_version(std::uint32_t version, std::string_view whose) {
   return fail(ErrorCode::kUnsupportedVersion,
               std::string(whose) + ": the program was compiled for version " + std::to_string(version) +
                   " of deltawire.h, this library has version " + std::to_string(DELTAWIRE_ABI_VERSION) +
-                  "; install the deltawire that the program was compiled with, or a newer one");
+                  "; install the version of deltawire that the program was compiled with, or a newer one");
 }
 
 Result<bool> flag(std::int32_t value, std::string_view name) {

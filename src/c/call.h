@@ -1,4 +1,4 @@
-// What every entry of the C interface does: no exception leaves it, and errors become numbers and text.
+// The frame of every function of the C interface: no exception leaves it, and errors become numbers and text.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace deltawire::c {
 
-// Writes the error, if the caller wants it; its number. Allocates nothing.
+// Writes the error, if the caller wants it, and returns its number. Allocates nothing.
 std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view message, int suspect = kNoSuspect,
                     std::uint64_t last_committed_step = kNoStep) noexcept;
 std::int32_t report_success(deltawire_error* into) noexcept;
 
-// Runs the body of an entry, which returns a Status.
+// Runs the body of a function of the C interface, which returns a Status.
 template <class Body>
 std::int32_t call(deltawire_error* error, const Body& body) noexcept {
   try {

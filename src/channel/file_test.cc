@@ -144,12 +144,12 @@ TEST(File, AnotherFormatIsNamed) {
   ASSERT_FALSE(newer);
   EXPECT_EQ(newer.error().code, ErrorCode::kUnsupportedVersion);
   EXPECT_EQ(newer.error().message,
-            "the file: format 9, but this build reads format 1; use a newer deltawire");
+            "the file: format 9, but this build reads format 1; use a newer version of deltawire");
   file[8] = std::byte{0};
   const auto draft = read_file_header(file);
   ASSERT_FALSE(draft);
   EXPECT_EQ(draft.error().code, ErrorCode::kUnsupportedVersion);
-  EXPECT_NE(draft.error().message.find("take the deltawire that wrote it"), std::string::npos);
+  EXPECT_NE(draft.error().message.find("use the version of deltawire that wrote it"), std::string::npos);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ Status Optimizer::step(std::string_view tensor, std::span<float> parameters,
   const auto state = state_for(tensor, parameters.size());
   if (!state) return forward_error(state);
   const std::uint64_t t = ++(*state)->steps;
-  if (keys.empty()) return {};  // whose pointer may be null, which would mean a dense gradient
+  if (keys.empty()) return {};  // its pointer may be null, which would mean a dense gradient
   step_tensor(settings_,
               {parameters.data(), (*state)->first.data(), (*state)->second.data(), values.data(), keys.data(),
                values.size()},

@@ -1,5 +1,5 @@
 // Each optimizer's step against its formula, in double and element by element as torch.optim documents it.
-// The constants are large enough that a term in the wrong place is seen.
+// The constants are large enough that a misplaced term is noticed.
 #include <cmath>
 #include <functional>
 #include <string>
@@ -118,7 +118,7 @@ TEST(OptimizerRules, CountsThatDontFitAreRefused) {
   EXPECT_EQ(optimizer->moments("w").steps, 0u);
 }
 
-// No key at all is a step all the same, and moves nothing: not even where a dense step would read gradients.
+// A step without any key still counts as a step, and changes nothing.
 TEST(OptimizerRules, NoKeysCountAsAStep) {
   auto optimizer = make_optimizer("momentum:lr=1");
   ASSERT_TRUE(optimizer);

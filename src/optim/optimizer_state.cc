@@ -29,7 +29,7 @@ Status check_head(Bytes state, OptimizerKind kind) {
                 "optimizer state: " + std::to_string(state.size()) + " bytes are too few");
   }
   if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, "optimizer state: wrong magic; these bytes are no saved optimizer");
+    return fail(ErrorCode::kCorrupt, "optimizer state: wrong magic; these bytes are not a saved optimizer");
   }
   const auto version = load_le<std::uint32_t>(state.data() + 8);
   if (Status known = check_format_version("optimizer state", version, kVersion); !known) return known;

@@ -65,7 +65,7 @@ TEST(OptimizerState, DamageIsAnErrorAndChangesNothing) {
   EXPECT_EQ(optimizer.save(), good);
 }
 
-// With a checksum that is right, the numbers inside are still not to be believed.
+// Even with a correct checksum the numbers inside are not trusted.
 TEST(OptimizerState, ClaimsBeyondTheBytesAreErrors) {
   std::vector<float> parameters = random_values(5, 1);
   Optimizer optimizer = after_three_steps("adam", parameters);
@@ -93,7 +93,7 @@ TEST(OptimizerState, ClaimsBeyondTheBytesAreErrors) {
   EXPECT_EQ(optimizer.save(), good);
 }
 
-// Each claim by one too much, so that bytes behind the entries would be taken for theirs.
+// Each claim is one too large, so that bytes after the entries would be read as part of them.
 TEST(OptimizerState, ClaimsThatAreOneTooMuchAreErrors) {
   Optimizer optimizer = optimizer_of("momentum");
   std::vector<float> one(1);

@@ -31,7 +31,7 @@ std::vector<float> two_steps(std::string_view spec) {
   return seen;
 }
 
-// Numbers whose every operation is exact, worked out by hand from the formulas of appendix A.
+// Numbers for which every operation is exact, computed by hand from the formulas of appendix A.
 TEST(Optimizer, TwoStepsByHand) {
   EXPECT_EQ(two_steps("sgd:lr=0.5,weight_decay=0.5"), (std::vector<float>{-0.25F, 1.8125F}));
   // b = 2, then 0.5 * 2 + 0.5 * -4 = -1: PyTorch's first step is not dampened.
@@ -77,7 +77,7 @@ TEST(Optimizer, AdamsDecayEntersTheGradientAndAdamWsDoesNot) {
   }
 }
 
-// PyTorch's addcmul: the share times g, times g again, each rounded.
+// PyTorch's addcmul: (1 - beta2) times g, times g again, each rounded.
 TEST(Optimizer, TheSecondMomentIsRoundedInPyTorchsOrder) {
   Optimizer optimizer = optimizer_of("adam:beta2=0.9");
   std::vector<float> parameters = random_values(kCount, 1);

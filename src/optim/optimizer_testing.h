@@ -1,4 +1,4 @@
-// What the optimizers' tests share.
+// For the optimizers' tests: specs, and random values.
 #pragma once
 
 #include <bit>

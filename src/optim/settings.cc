@@ -1,4 +1,4 @@
-// The table of optimizers: names, parameters, ranges, defaults; specs are read and written by it.
+// The table of optimizers: names, parameters, ranges, defaults. Specs are parsed and printed from it.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -17,7 +17,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Range {
   double low;
-  double high;  // never reached where `open`
+  double high;  // excluded if `open`
   bool open;
   std::string_view words;
 };

@@ -31,8 +31,8 @@ TEST(OptimizerSettings, DefaultsArePyTorchs) {
   EXPECT_EQ(canonical("adamw"), "adamw:lr=0.001,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.01");
 }
 
-// What a caller doesn't set, without a spec, is 0 but for the rate: no momentum, no decay, no epsilon.
-TEST(OptimizerSettings, FieldsThatNobodySetAreZero) {
+// Without a spec, all fields but the rate are 0: no momentum, no decay, no epsilon.
+TEST(OptimizerSettings, UnsetFieldsAreZero) {
   const auto of = [](OptimizerKind kind) {
     OptimizerSettings settings;
     settings.kind = kind;

@@ -24,7 +24,7 @@ Coefficients adam_coefficients(const OptimizerSettings& s, std::uint64_t steps) 
     unit *= 1 - s.learning_rate * s.weight_decay;
     decay = 0;
   }
-  // At steps = 0 the root is infinite, so that nothing is defined: there is no moment yet.
+  // At steps = 0 there is no moment yet: the root is infinite, so that no value is defined.
   return {s.eps * unit - decay, unit / std::sqrt(bias_correction(s.beta2, steps)), -s.beta1 / (1 - s.beta1)};
 }
 

@@ -164,7 +164,7 @@ TEST(Significance, IsZeroForElementsWithoutASecondMomentAndForWhatIsNotFinite) {
   EXPECT_EQ(out[1], -kLargest);
 }
 
-// Adam keeps a first moment too: what it would add is not looked at where the second one isn't above 0.
+// Adam's first moment is ignored where the second one isn't above 0.
 TEST(Significance, IsZeroForAdamsElementsWithoutASecondMoment) {
   const std::vector<float> parameters{1, 1, 1, 1, 1, 1};
   const std::vector<float> first{2, 2, 2, 2, kInfinity, 0};

@@ -1,5 +1,5 @@
 // The steps of the seven optimizers on one tensor, after PyTorch's torch.optim (the `_single_tensor` forms):
-// float32, each operation rounded, what is constant over the tensor worked out in double beforehand.
+// float32, each operation rounded; constants of the tensor are computed in double beforehand.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// What a step reads and writes. keys = nullptr: gradient[i] belongs to element i, else to keys[i].
+// The arrays of a step. keys = nullptr: gradient[i] belongs to element i, otherwise to keys[i].
 struct StepArrays {
   float* parameters = nullptr;
   float* first = nullptr;
@@ -30,7 +30,7 @@ void for_each_element(const StepArrays& a, const Update& update) {
   }
 }
 
-// The gradient with weight decay added to it; its own bits where there is none.
+// The gradient plus weight decay; bit for bit the gradient if there is none.
 class DecayedGradient {
  public:
   explicit DecayedGradient(double weight_decay) : decay_(static_cast<float>(weight_decay)) {}

@@ -11,13 +11,14 @@
 namespace deltawire::planner {
 namespace {
 
-constexpr std::size_t kMostSplits = 8;  // of buckets into those before and those together
+constexpr std::size_t kMostSplits =
+    8;  // tried splits into buckets exchanged one by one and the rest together
 
 double count_of_pieces(double values, std::uint64_t most) noexcept {
   return std::max(1.0, std::ceil(values / static_cast<double>(most)));
 }
 
-// What a rank does, in the words of the pipeline.
+// A rank's operations in the pipeline.
 class Rank {
  public:
   explicit Rank(const Site& site)
@@ -33,7 +34,7 @@ class Rank {
   Train decode(const Train& inputs, double count, const Share& of, double values) noexcept {
     return code(of.codec->decode, inputs, count, of, values);
   }
-  // The processor's part of sending or receiving messages.
+  // The processor's work for sending or receiving messages.
   Train handle(const Train& inputs, double count, const Share& of, double values) noexcept {
     const Machine& machine = site_.machine;
     const double each = machine.message_seconds + bytes(of, values) * machine.byte_seconds;
@@ -89,7 +90,7 @@ class DirectModel {
   static double values(const Share& share) noexcept { return share.own; }
   static void push(Rank& rank, Round& round) noexcept {
     const Train ready = Train::at(round.share.ready);
-    // Each piece leaves as soon as it is encoded: the line works while the next one is.
+    // Each piece is sent as soon as it is encoded, while the next one is being encoded.
     Train made = rank.encode(ready, rank.peers(), round.share, round.other);
     round.arrivals = rank.exchange(made, rank.peers(), round.share, round.other, round.own);
     rank.encode(ready, 1, round.share, round.own);
@@ -100,7 +101,7 @@ class DirectModel {
     const Train own = rank.decode(Train::at(added.last), 1, round.share, round.own);
     const Train mean = rank.encode(own, 1, round.share, round.own);
     round.arrivals = rank.exchange(Train::at(mean.last), rank.peers(), round.share, round.own, round.other);
-    rank.decode(mean, 1, round.share, round.own);  // the owner applies what the others get
+    rank.decode(mean, 1, round.share, round.own);  // the owner applies the same bytes as the others
   }
   static void apply(Rank& rank, Round& round) noexcept {
     const Train taken = rank.handle(round.arrivals, rank.peers(), round.share, round.other);
@@ -108,7 +109,7 @@ class DirectModel {
   }
 };
 
-// `gather`: everybody's update to everybody.
+// `gather`: every rank's update goes to every other rank.
 class GatherModel {
  public:
   static constexpr std::uint64_t kPiece = kMostElements;
@@ -129,7 +130,8 @@ class GatherModel {
   static void apply(Rank&, Round&) noexcept {}
 };
 
-// The rounds of buckets [begin, end): pushes, means and their use, each so far behind the one before.
+// The rounds of buckets [begin, end): pushes, then means, then applying them, each stage lagging the one
+// before as the order says.
 template <class Model>
 void replay_group(Rank& rank, const std::vector<Share>& shares, std::size_t begin, std::size_t end,
                   const Order& order) {
@@ -149,8 +151,8 @@ void replay_group(Rank& rank, const std::vector<Share>& shares, std::size_t begi
   }
 }
 
-// `ring`: reduce-scatter, where each hop decodes, adds and encodes, and all-gather, which hands on. The
-// native all-reduce does the same, and codes nothing.
+// `ring`: reduce-scatter, where each hop decodes, adds and encodes, and all-gather, which only forwards. The
+// native all-reduce does the same without a codec.
 void replay_ring(Rank& rank, const std::vector<Share>& shares, std::size_t begin, std::size_t end) {
   struct Message {
     Share share;
@@ -173,7 +175,7 @@ void replay_ring(Rank& rank, const std::vector<Share>& shares, std::size_t begin
       const Train added = rank.decode(taken, 1, each.share, each.values);
       const Train made = rank.encode(added, 1, each.share, each.values);
       each.arrival = rank.exchange(made, 1, each.share, each.values, each.values);
-      if (hop + 1 == hops) rank.decode(made, 1, each.share, each.values);  // the own mean
+      if (hop + 1 == hops) rank.decode(made, 1, each.share, each.values);  // the mean of its own partition
     }
   }
   for (std::size_t hop = 0; hop < hops; ++hop) {
@@ -197,7 +199,7 @@ void replay_buckets(Rank& rank, const std::vector<Share>& shares, Pattern patter
   if (order.together_from < shares.size()) group(order.together_from, shares.size());
 }
 
-// Rounds of `direct` that may be on their way at one time.
+// How many rounds of `direct` may be in flight at one time.
 std::size_t open_rounds(const std::vector<Share>& shares) {
   double longest = 1;
   for (const Share& share : shares) {
@@ -271,7 +273,7 @@ Replayed replay(const std::vector<Share>& shares, const Site& site, Pattern patt
 }
 
 Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const Order& order) {
-  // The native ring cuts buckets evenly, whatever tensors are in them.
+  // The native ring cuts buckets evenly, regardless of their tensors.
   std::vector<Share> even = shares;
   const CodecFigures uncoded;
   for (Share& share : even) {

@@ -1,5 +1,5 @@
-// The exchange patterns, replayed by one rank: what it encodes, sends, receives and decodes, in an order that
-// is fixed beforehand. docs/guides/planner.md has the pipeline in words.
+// Replays the exchange patterns on one rank: what it encodes, sends, receives and decodes, in an order that
+// is fixed beforehand. docs/guides/planner.md describes the pipeline.
 #pragma once
 
 #include <cstddef>
@@ -9,28 +9,28 @@
 
 namespace deltawire::planner {
 
-// A bucket, as the rank that owns most of it sees it. Values.
+// A bucket's numbers of values, on the rank that owns most of it.
 struct Share {
   double total = 0;
-  double own = 0;                       // that the rank owns
-  double largest_part = 0;              // which one thread codes
+  double own = 0;                       // owned by the rank
+  double largest_part = 0;              // encoded by one thread
   double ready = 0;                     // seconds
-  double value_bytes = 4;               // in plain
-  const CodecFigures* codec = nullptr;  // its messages are made by
+  double value_bytes = 4;               // per value, in the plain exchange
+  const CodecFigures* codec = nullptr;  // of its messages
 };
 
-// The codec of each of a workload's buckets; they live as long as what is made of this.
+// The codec of each of a workload's buckets; they must outlive everything computed from this.
 using CodecOfBucket = std::vector<const CodecFigures*>;
 
-// `most_part`: no part has more values. `codecs`: empty in plain.
+// `most_part`: no part has more values. `codecs`: empty for the plain exchange.
 std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part,
                              const CodecOfBucket& codecs);
 
-// In which order a rank works. Rounds are what is exchanged at once: a piece of every owner's share.
+// The order in which a rank works. A round exchanges a piece of every owner's share at once.
 struct Order {
   std::size_t together_from = 0;  // the buckets before this one are exchanged one by one, the others together
-  std::size_t reduce_after = 0;   // rounds that are pushed ahead before a mean is formed
-  std::size_t apply_after = 0;    // means that are formed ahead before others' are applied
+  std::size_t reduce_after = 0;   // how many rounds are pushed before the first mean is computed
+  std::size_t apply_after = 0;    // how many means are computed before the first of others is applied
 };
 
 struct Replayed {
@@ -41,15 +41,15 @@ struct Replayed {
   double bytes_received = 0;
 };
 
-// The orders that are worth a trial: a choice that does not look at the link.
+// The orders that are worth trying; the choice doesn't depend on the link.
 std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site, Pattern pattern);
 
 Replayed replay(const std::vector<Share>& shares, const Site& site, Pattern pattern, const Order& order);
 
-// As `ring`, and nothing is coded.
+// As `ring`, without a codec.
 Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const Order& order);
 
-// Values of the longest part that the pattern makes.
+// The number of values in the pattern's longest possible part.
 std::uint64_t most_part_of(Pattern pattern) noexcept;
 
 }  // namespace deltawire::planner

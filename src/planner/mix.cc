@@ -1,4 +1,4 @@
-// A codec for each bucket: what backward hides may be coded cheaply, what is waited for last must be small.
+// A codec for each bucket: buckets that backward hides need cheap encoding, the last ones few bytes.
 #include <algorithm>
 
 #include "deltawire/planner.h"
@@ -6,9 +6,9 @@
 namespace deltawire {
 namespace {
 
-constexpr double kTold = 0.01;        // share of a step: what no prediction tells apart
-constexpr double kNoticed = 1e-6;     // share of a step: less is rounding, and no reason to go on searching
-constexpr std::size_t kMostRuns = 8;  // of neighbouring buckets that are chosen for together
+constexpr double kTold = 0.01;        // fraction of a step: predictions can't distinguish less
+constexpr double kNoticed = 1e-6;     // fraction of a step: a smaller gain is rounding, and ends the search
+constexpr std::size_t kMostRuns = 8;  // runs of neighbouring buckets that get the same codec
 constexpr int kMostPasses = 3;
 
 // The search for one pattern.
@@ -27,7 +27,7 @@ class Search {
     return {};
   }
 
-  // From there, runs of buckets and all before them get another codec, while that is faster.
+  // From there, gives runs of buckets, and all before them, another codec, while that is faster.
   Status improve() {
     const std::size_t buckets = workload_.buckets.size();
     const std::size_t runs = std::min(buckets, kMostRuns);

@@ -6,15 +6,15 @@
 namespace deltawire::planner {
 namespace {
 
-// Bytes that are few, for coding that takes a while; and many, for none.
+// A codec with few bytes and slow encoding, and one with many bytes and free encoding.
 std::vector<CodecFigures> small_or_quick() {
   std::vector<CodecFigures> codecs{slow_codec(Pattern::kDirect, 1), free_codec(Pattern::kDirect)};
   codecs[0].encode.value_seconds = codecs[0].decode.value_seconds = 4e-7;
   return codecs;
 }
 
-// All of the first bucket's bytes fit into the time until the second is ready; the processor has not time
-// enough to code them beside computing.
+// All of the first bucket's bytes can be sent before the second is ready, but the processor has no time to
+// encode them while it computes.
 Workload long_before_short() {
   return step_of({bucket_of(640'000, 0), bucket_of(32'000, 3)}, 3);
 }

@@ -1,4 +1,4 @@
-// Tiers and patterns as words.
+// The names of tiers and patterns.
 #include <array>
 
 #include "deltawire/planner.h"
@@ -37,7 +37,7 @@ std::optional<Pattern> find_pattern(std::string_view name) noexcept {
 
 Tier tier_of(bool lossless, double relative_l2) noexcept {
   if (lossless) return Tier::kLossless;
-  // A comparison with NaN is false: what nobody measured is lossy.
+  // A comparison with NaN is false: an unmeasured codec counts as lossy.
   return relative_l2 <= kNearLosslessError ? Tier::kNearLossless : Tier::kLossy;
 }
 

@@ -1,4 +1,4 @@
-// Which codec, and whether any.
+// Chooses a codec, or none.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,8 +8,9 @@
 namespace deltawire {
 namespace {
 
-constexpr double kAlike = 0.05;  // share of a step: what no prediction tells apart (docs/guides/planner.md)
-constexpr int kScanSteps = 36;   // over nine decades of bandwidth
+constexpr double kAlike =
+    0.05;  // fraction of a step that predictions can't distinguish (docs/guides/planner.md)
+constexpr int kScanSteps = 36;  // over nine decades of bandwidth
 constexpr int kBisections = 60;
 
 // The same connection with another rate, as asymmetric as it was.
@@ -20,7 +21,7 @@ Site with_rate(const Site& site, double up) {
   return other;
 }
 
-// How long a rate's name is: "3.2 Gbit/s".
+// "3.2 Gbit/s".
 std::string rate_text(double bytes_per_second) {
   const double bits = 8 * bytes_per_second;
   const struct {
@@ -51,14 +52,14 @@ std::string break_even_text(const BreakEven& point) {
   return "it pays below " + rate_text(point.up_bytes_per_second);
 }
 
-// Of two steps that are alike, which one to take.
+// Whether `a` is the better choice when both steps take about as long.
 bool is_better(const PlanRow& a, const PlanRow& b) {
   if (a.figures.tier != b.figures.tier) return a.figures.tier < b.figures.tier;
   return a.prediction.bytes_sent < b.prediction.bytes_sent;
 }
 
-// The fastest that the tier allows, or one as fast that is better; of those that take `pays` seconds or less,
-// if there is one.
+// The fastest codec that the tier allows, or a better one that is about as fast and takes at most `pays`
+// seconds.
 std::optional<std::size_t> best_of(const std::vector<PlanRow>& rows, double pays) {
   std::optional<std::size_t> fastest;
   for (std::size_t i = 0; i < rows.size(); ++i) {

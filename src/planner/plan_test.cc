@@ -43,7 +43,7 @@ TEST(Plans, TheTierSaysWhatMayBeChosen) {
   EXPECT_NE(plan.reason.find(" times as fast; it pays below "), std::string::npos) << plan.reason;
 }
 
-TEST(Plans, OfStepsThatAreAlikeTheOneThatLosesLeast) {
+TEST(Plans, ChoosesTheLeastLossAmongEqualSteps) {
   // Hidden behind the computation both take as long.
   const std::vector<CodecFigures> codecs = {named("small", Tier::kLossy, 1),
                                             named("better", Tier::kNearLossless, 2),
@@ -97,7 +97,7 @@ TEST(Plans, ALittleTimeIsNotWorthManyBytes) {
   EXPECT_EQ(plan.chosen, 0);
 }
 
-TEST(Plans, AnAlikeCodecThatDoesNotPayIsNotTakenForOneThatDoes) {
+TEST(Plans, ASimilarCodecThatDoesNotPayIsNotTakenForOneThatDoes) {
   const std::vector<CodecFigures> codecs = {named("exact", Tier::kLossless, 31.4, 0),
                                             named("half", Tier::kNearLossless, 30.5, 0)};
   const Plan plan = plan_of(site_of(1e5), codecs);

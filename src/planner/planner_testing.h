@@ -1,4 +1,4 @@
-// Steps of which every time can be found by hand.
+// Steps whose times can be computed by hand.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace deltawire::planner {
 
-// A line of a megabyte a second, and messages that cost nothing but their bytes.
+// A link of one megabyte per second, and messages without any cost but their bytes.
 inline Site bare_site(int ranks) {
   Site site;
   site.ranks = ranks;
@@ -17,7 +17,7 @@ inline Site bare_site(int ranks) {
   return site;
 }
 
-// One tensor, cut evenly among the ranks where it has 320 x ranks x n elements.
+// One tensor; it is cut evenly among the ranks if it has 320 x ranks x n elements.
 inline PlanBucket bucket_of(std::uint64_t elements, double ready = 0) {
   return {{{"weight", elements}}, ready};
 }
@@ -26,7 +26,7 @@ inline Workload step_of(std::vector<PlanBucket> buckets, double compute_seconds 
   return {std::move(buckets), compute_seconds};
 }
 
-// Times a value: a microsecond to encode it, two to decode it.
+// Per value: a microsecond to encode it, two to decode it.
 inline CodecFigures slow_codec(Pattern pattern, double bits = 8) {
   return {"slow", pattern, Tier::kLossy, bits, {0, 1e-6}, {0, 2e-6}};
 }

@@ -1,8 +1,8 @@
-// A step's time: the exchange replayed in each order that is worth a trial, the best of them, and what bounds
-// it from below.
+// Predicts a step's time: replays the exchange in each order that is worth trying, takes the fastest, and
+// applies lower bounds.
 //
-// The best of orders that are fixed beforehand, and not a simulation of the thread that takes whatever has
-// arrived: such a one can be slower on a faster line (Graham's anomaly), and a break-even would be no place.
+// Orders are fixed beforehand. A simulation of the real thread, which handles whatever has arrived, could be
+// slower on a faster link (Graham's anomaly), and then break-even would not be a single point.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -174,7 +174,7 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
   const auto replayed = best_of(planner::orders_of(shares, site, pattern), [&](const planner::Order& order) {
     return planner::replay(shares, site, pattern, order);
   });
-  // Every rank tells every other that all has arrived, and hears it.
+  // The vote: every rank tells every other that everything has arrived.
   const double share = std::min(1.0, site.machine.cores);
   const double votes = 2.0 * (site.ranks - 1) * site.machine.message_seconds / share;
   return prediction_of(replayed, workload, site, site.link.latency_seconds + votes);

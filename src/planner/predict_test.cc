@@ -1,4 +1,4 @@
-// Steps whose time was found with pencil and paper.
+// Steps whose times were computed by hand.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// What holds for any step, any link and any codec.
+// Properties that hold for any step, link and codec.
 #include <algorithm>
 #include <cmath>
 

@@ -4,8 +4,8 @@
 
 namespace deltawire::planner {
 
-// A server of evenly spaced jobs: the end of the last is the latest of three chains (the server was busy, the
-// first came late, the last came late), since the ones between are linear in their number.
+// Evenly spaced jobs on one server: the last ends at the latest of three times (the server was busy, the
+// first job was late, the last job was late), because the jobs in between depend linearly on their number.
 Train Processor::work(const Train& inputs, double count, double seconds) noexcept {
   if (count <= 0) return {std::max(free_at_, inputs.first), std::max(free_at_, inputs.last)};
   const double each = seconds / share_;
@@ -20,7 +20,7 @@ Train Line::carry(const Train& made, double count, const Lengths& bytes) noexcep
   if (count <= 0) return made;
   const double out = bytes.out / link_.up_bytes_per_second;
   const double in = bytes.in / link_.down_bytes_per_second;
-  // Messages for this rank leave as its own do, but have another length.
+  // The other ranks' messages to this one are sent at the same times as its own, but have another length.
   const double peer_out = bytes.in / link_.up_bytes_per_second;
   const double first_start = std::max(up_free_at_, made.first);
   const double last_start = std::max(first_start + (count - 1) * out, made.last);

@@ -1,9 +1,9 @@
-// What an exchange takes turns for: a rank's processor and its line. Everything is in seconds from the step's
-// start, and comes in trains: so many equal pieces one after another, of which the first's and the last's
-// times are known and the others lie evenly between.
+// The resources that an exchange competes for: a rank's processor and its link. All times are in seconds from
+// the step's start. Work comes in trains: equal pieces one after another; the times of the first and the last
+// are known, and the others are evenly spaced between them.
 //
-// Every time is a maximum of sums of earlier times and of durations that only grow when a rate falls. So
-// whatever is made of these two classes in a fixed order is monotone: a faster line is never a later end.
+// Every time is a maximum of sums of earlier times and of durations that only grow when a rate falls. So any
+// fixed sequence of calls to these two classes is monotone: a faster link never gives a later end.
 #pragma once
 
 #include "deltawire/planner.h"
@@ -17,14 +17,14 @@ struct Train {
   static Train at(double moment) noexcept { return {moment, moment}; }
 };
 
-// One thread's worth of work at a time, in the order of the calls. Counts what it did.
+// Does one thread's work at a time, in the order of the calls, and counts it.
 class Processor {
  public:
   // `share` of a core: work takes 1 / share as long.
   explicit Processor(double share) noexcept : share_(share) {}
 
-  // Does `count` pieces of work that come as `inputs` do, `seconds` of processor time each; when they are
-  // done.
+  // Does `count` pieces of work that arrive as `inputs`, each with `seconds` of processor time; returns when
+  // they are done.
   Train work(const Train& inputs, double count, double seconds) noexcept;
 
   double free_at() const noexcept { return free_at_; }
@@ -36,8 +36,8 @@ class Processor {
   double done_ = 0;
 };
 
-// Both directions of a rank's connection. All ranks do alike: while this one sends a train, as many messages
-// leave for it, at the same moments.
+// Both directions of a rank's connection. All ranks behave alike: while this one sends a train, the others
+// send it as many messages, at the same times.
 class Line {
  public:
   explicit Line(const Link& link) noexcept : link_(link) {}
@@ -47,10 +47,11 @@ class Line {
     double in = 0;   // of one for it
   };
 
-  // Sends `count` messages that are made as `made` says, and receives as many; when those are here.
+  // Sends `count` messages that are ready as `made` says, and receives as many; returns when those have
+  // arrived.
   Train carry(const Train& made, double count, const Lengths& bytes) noexcept;
 
-  // When all that this rank has sent is with the others, who may have more to wait for than it has itself.
+  // When all that this rank has sent has arrived at the others, which may be later than what it receives.
   double delivered_at() const noexcept { return delivered_at_; }
   double bytes_sent() const noexcept { return sent_; }
   double bytes_received() const noexcept { return received_; }

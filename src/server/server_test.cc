@@ -9,7 +9,7 @@
 #include "server/pull_head.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::server_test {
 namespace {

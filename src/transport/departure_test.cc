@@ -1,7 +1,7 @@
-// Optional ranks, between threads: what ends with one of them, and what goes on.
+// Optional ranks, between threads: what ends when one departs, and what continues.
 #include <ctime>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::departure_test {
 namespace {
@@ -84,7 +84,7 @@ TEST_P(Departures, ARequiredRankEndsAll) {
   }
 }
 
-TEST_P(Departures, WhomARequiredRankDropsDepartsEverywhereAndIsTold) {
+TEST_P(Departures, ARankDroppedByARequiredOneDepartsEverywhereAndIsTold) {
   Ranks ranks = connect(GetParam());
   ranks[0]->drop(3, {ErrorCode::kCorrupt, "its bytes make no sense", 3});
   expect_departed(ranks, {0, 1, 2}, 3, "its bytes make no sense");
@@ -99,7 +99,7 @@ TEST_P(Departures, AnOptionalRankDropsNobodyButItself) {
   expect_to_go_on(ranks, {0, 1, 3});
 }
 
-// Rank 0 waits for rank 3, and rank 2 for rank 0: its own deadline passes, and is no reason to fail.
+// Rank 0 waits for rank 3, and rank 2 for rank 0: rank 2's own deadline passes, but it must not fail.
 TEST_P(Departures, ADeadlineDropsWhomItBlamesAndGivesOthersTheirTimeAgain) {
   Ranks ranks = connect(GetParam());
   std::thread other([&] {

@@ -1,7 +1,7 @@
-// Who moves the bytes: threads that wait, or the I/O thread while none does; and several threads at once.
+// Which thread moves the bytes: waiting threads, or the I/O thread if none waits; and several at once.
 #include <thread>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::driver_test {
 namespace {
@@ -42,7 +42,7 @@ TEST_P(Driver, BytesMoveWhenNobodyWaitsAnyMore) {
   }
 }
 
-TEST_P(Driver, ServesThoseThatWaitBesideItAndWhatTheyPost) {
+TEST_P(Driver, ServesOtherWaitersAndWhatTheyPost) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   std::vector<std::byte> last(10);
   const Handle longest = ranks[0]->post_recv(2, 99, last);
@@ -98,7 +98,7 @@ TEST_P(Driver, HearsOfAWake) {
   EXPECT_LT(Clock::now() - start, 25s);
 }
 
-// A message that nobody expected, and that is too long for the stream's own patience to end at once.
+// An unexpected message that is so long that it first waits in its stream for a receive.
 TEST_P(Driver, ALongMessageIsTakenWithoutAReceive) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   const auto bytes = pattern(std::size_t{20} << 20, 3);
@@ -106,7 +106,7 @@ TEST_P(Driver, ALongMessageIsTakenWithoutAReceive) {
   expect_message(*ranks[0], 1, 3, bytes.size());
 }
 
-// Who waits looks at what is there before he calls it late: nobody else need have looked since it came.
+// A waiter reads what has arrived before it calls a message late: no other thread may have read it.
 TEST(WhatIsThere, IsNotLate) {
   Ranks ranks = connect_ranks(MeshKind::kInproc, 2);
   const auto bytes = pattern(100, 1);

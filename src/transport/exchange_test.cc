@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::exchange_test {
 namespace {
@@ -50,7 +50,7 @@ TEST_P(Exchange, UnexpectedMessagesWaitForTheirReceives) {
   std::vector<Handle> handles;
   for (std::uint64_t i = 0; i < kMessages; ++i) sent.push_back(pattern(20000 + i, i));
   for (std::uint64_t i = 0; i < kMessages; ++i) handles.push_back(send_bytes(*ranks[0], 1, i, sent[i]));
-  // Nobody has posted a receive, and yet all are taken off the sender's hands.
+  // No receive is posted, but all sends complete.
   for (const Handle handle : handles) ASSERT_TRUE(ranks[0]->wait(handle, soon()).has_value());
   for (std::uint64_t i = kMessages; i-- > 0;) {
     std::vector<std::byte> got(30000);
@@ -76,7 +76,7 @@ TEST_P(Exchange, BeyondTheirRoomTheSenderIsHeldBackButNothingIsLost) {
 }
 
 TEST_P(Exchange, AReceivePostedInTheMiddleOfItsMessageGetsIt) {
-  // Slow enough that the receive comes while the message is under way.
+  // Slow enough that the receive is posted while the message is in flight.
   const std::vector<LinkOptions> links{{LinkShape{4e6, 16384}, {}}, {}};
   Ranks ranks = connect_ranks(GetParam(), 2, links);
   const std::vector<std::byte> bytes = pattern(1000000, 11);

@@ -1,7 +1,7 @@
-// What goes wrong between ranks as threads, and who is named.
+// Failures between ranks as threads, and which rank is blamed.
 #include <atomic>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::failure_test {
 namespace {
@@ -93,7 +93,7 @@ TEST_P(Failure, AnEndedWaitIsNoLongerHeldAgainstAnyone) {
 
 TEST_P(Failure, ASendThatNobodyTakesTimesOut) {
   Ranks ranks = connect_ranks(GetParam(), 2);
-  // More than sockets and unexpected messages hold.
+  // More than the sockets and the unexpected messages can hold.
   const std::vector<std::byte> bytes(std::size_t{100} << 20);
   const auto result = ranks[0]->wait(send_bytes(*ranks[0], 1, 1, bytes), in(2s));
   ASSERT_FALSE(result.has_value());

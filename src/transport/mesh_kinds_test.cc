@@ -1,6 +1,6 @@
 #include "transport/fabric/fabric.h"
-#include "transport/fabric/memory_fabric.h"
-#include "transport/test_mesh.h"
+#include "transport/fabric/memory_fabric_testing.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test {
 namespace {

@@ -1,4 +1,4 @@
-// Messages for tests of any Transport: their bytes, and a plan of many that all ranks know.
+// Messages for tests of any Transport: their bytes, and a plan of many messages that all ranks know.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,8 @@ inline std::vector<Planned> plan_messages(int world_size, std::span<const std::s
   return plan;
 }
 
-// This rank's part. It posts tag by tag, in an order of tags that differs between ranks (messages of one tag
-// keep theirs), and waits in any order.
+// This rank's part of the plan. It posts tag by tag, in an order of tags that differs between ranks (messages
+// with one tag keep their order), and waits in any order.
 inline void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed) {
   struct Posted {
     Handle handle = Handle::kNone;

@@ -1,18 +1,18 @@
-// What a step costs that is like the steps before it: no memory.
+// A step that is like the steps before it allocates nothing.
 #include <algorithm>
 #include <array>
 #include <barrier>
 #include <numeric>
 
 #include "base/counted_new.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::steady_step_test {
 namespace {
 
 constexpr int kWorld = 3;
 constexpr std::size_t kHeaderBytes = 32;
-// Of the messages to each peer.
+// The lengths of the messages to each peer.
 constexpr std::array<std::size_t, 5> kLengths{0, 1, 5000, 70000, 300000};
 constexpr std::size_t kMessages = kLengths.size() * (kWorld - 1);
 constexpr std::uint64_t kBytes =
@@ -55,8 +55,8 @@ class Stepper {
           self_.post_recv(receives_[i].peer, receives_[i].tag, receives_[i].bytes);
     }
   }
-  // Until all that the others sent in this step lies in this rank's memory.
-  void await_early() const {
+  // Waits until this rank holds all that the others sent in this step, as unexpected messages.
+  void await_unexpected() const {
     while (self_.traffic().bytes_received < received_ + kBytes) std::this_thread::sleep_for(1ms);
   }
 
@@ -87,7 +87,7 @@ class SteadyStep : public ::testing::TestWithParam<MeshKind> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, SteadyStep, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
                          mesh_kind_name);
 
-// After ten steps without an unexpected message, all messages are early in every other step.
+// After ten steps without an unexpected message, all messages are unexpected in every other step.
 TEST_P(SteadyStep, TakesNoMemory) {
   constexpr std::uint64_t kSteps = 30;
   Ranks ranks = connect_ranks(GetParam(), kWorld);
@@ -105,12 +105,12 @@ TEST_P(SteadyStep, TakesNoMemory) {
       if (rank == 0 && step == 0) testing::arm_failure(-1, 0);
       together.arrive_and_wait();
       self.arrive(step);
-      const bool early = step >= 10 && step % 2 == 0;
-      if (!early) stepper.post_receives();
+      const bool unexpected = step >= 10 && step % 2 == 0;
+      if (!unexpected) stepper.post_receives();
       together.arrive_and_wait();
       stepper.post_sends();
-      if (early) {
-        stepper.await_early();
+      if (unexpected) {
+        stepper.await_unexpected();
         stepper.post_receives();
       }
       all_good = stepper.finish(step) && all_good;

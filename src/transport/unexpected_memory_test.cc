@@ -1,8 +1,8 @@
-// Memory that fails while a message without a receive comes.
+// An allocation fails while an unexpected message arrives.
 #include "base/counted_new.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/unexpected_messages.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::unexpected_memory_test {
 namespace {
@@ -11,9 +11,9 @@ class UnexpectedMemory : public ::testing::TestWithParam<MeshKind> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, UnexpectedMemory, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
                          mesh_kind_name);
 
-// The store is full of empty messages. The receive of one makes room, and the message behind them, which is
-// too short to wait for its own receive, needs memory at once. Who posted has a handle all the same: what he
-// posted may be written to.
+// The store is full of empty messages. Receiving one makes room, and the next message, which is too short to
+// wait for its own receive, needs memory at once. The post must return a handle even so: its memory may
+// already be written to.
 TEST_P(UnexpectedMemory, ThatFailsWhileSomebodyPostsFailsTheMeshAndNotThePost) {
   constexpr std::size_t kShort = 40000;
   Ranks ranks = connect_ranks(GetParam(), 2);

@@ -7,7 +7,7 @@
 
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/make_mesh.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::vote_test {
 namespace {
@@ -19,7 +19,7 @@ bool has(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;
 }
 
-TEST_P(Votes, AlikeMakeAStepCount) {
+TEST_P(Votes, EqualVotesMakeAStepCount) {
   Ranks ranks = connect_ranks(GetParam(), 4);
   run_ranks(4, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
@@ -35,7 +35,7 @@ TEST_P(Votes, AlikeMakeAStepCount) {
   });
 }
 
-TEST_P(Votes, UnlikeAreToldToEverybody) {
+TEST_P(Votes, DifferentVotesAreReportedToAllRanks) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
@@ -48,7 +48,7 @@ TEST_P(Votes, UnlikeAreToldToEverybody) {
   });
 }
 
-// Whoever has not voted when the mesh fails keeps the step from counting, for everybody.
+// If a rank has not voted when the mesh fails, the step counts on no rank.
 TEST_P(Votes, AFailureBeforeOneOfThemRevertsTheStep) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
@@ -124,7 +124,7 @@ TEST_P(Votes, StepsThatGoOnElsewhereAreNoticedAtOnce) {
   });
 }
 
-// As when one rank alone has loaded a checkpoint.
+// As if only one rank had loaded a checkpoint.
 TEST_P(Votes, AJumpOfOneRankAloneIsNoticedAtOnce) {
   for (const int jumper : {0, 1}) {
     Ranks ranks = connect_ranks(GetParam(), 2);
@@ -149,7 +149,7 @@ TEST_P(Votes, AJumpOfOneRankAloneIsNoticedAtOnce) {
   }
 }
 
-TEST_P(Votes, AJumpOfAllIsNone) {
+TEST_P(Votes, AJumpOfAllRanksIsAllowed) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
@@ -189,7 +189,7 @@ TEST_P(Votes, ALateRankIsNotWaitedForForEver) {
   EXPECT_GE(Clock::now() - began, 4s);
 }
 
-// It is the whole wait, no more time on top of the deadline: one that ends earlier changes nothing.
+// It limits the whole wait and is not added to the deadline: one that ends earlier has no effect.
 TEST_P(Votes, AnArrivalTimeoutBelowTheDeadlineChangesNothing) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   ranks[0]->set_arrival_timeout(1ms);
@@ -221,7 +221,7 @@ std::uint64_t resident_bytes() {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Rank 0 of a mesh of two, whose rank 1 is this test, with its bare hands on the streams.
+// Rank 0 of a mesh of two; the test itself is rank 1, and writes to the streams directly.
 struct BarePeer {
   BarePeer() {
     std::vector<PeerSockets> sockets(2);
@@ -250,7 +250,7 @@ struct BarePeer {
   std::unique_ptr<Transport> rank;
 };
 
-// A peer that sends nothing but news keeps nobody from his deadline, nor takes his memory.
+// A peer that floods its control stream neither delays a deadline nor uses up memory.
 TEST(ControlFlood, IsReadInSmallBites) {
   BarePeer peer;
   std::vector<std::byte> news;
@@ -270,7 +270,7 @@ TEST(ControlFlood, IsReadInSmallBites) {
   EXPECT_EQ(result.error().code, ErrorCode::kTimeout) << result.error().message;
 }
 
-// Whatever a peer says of a failure, the error names a rank and has words.
+// Whatever a peer reports about a failure, the error names a rank and has a text.
 TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
   for (const int origin : {-1, 0, 1}) {
     BarePeer peer;
@@ -286,9 +286,9 @@ TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
   }
 }
 
-// A failed mesh's rank claims nobody that has not said where it stands, however the rank has come to know
-// where it stands itself.
-TEST(ControlMessages, WhoHasNotSaidWhereItStandsIsUnheard) {
+// After a failure, a rank that has not announced its verdict counts as unheard, however this rank has reached
+// its own.
+TEST(ControlMessages, ARankWithoutAVerdictIsUnheard) {
   const Abort abort{ErrorCode::kAborted, 1, 1, "enough"};
   const RankSet nobody(2);
   const std::vector<std::vector<ControlMessage>> silent_or_elsewhere{
@@ -307,7 +307,7 @@ TEST(ControlMessages, WhoHasNotSaidWhereItStandsIsUnheard) {
   for (const auto& messages : heard) EXPECT_EQ(unheard_after(messages), std::vector<int>{});
 }
 
-// As in a mesh of which one rank alone knows that ranks are optional.
+// As if only one rank of the mesh had called set_optional.
 TEST(ControlMessages, ADepartureWhereNobodyIsOptionalIsItsSendersFault) {
   for (const int dropped : {0, 1}) {
     BarePeer peer;

@@ -2,7 +2,7 @@
 #include <array>
 #include <thread>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::wait_any_test {
 namespace {

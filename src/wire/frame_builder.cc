@@ -18,7 +18,7 @@ void append_u32(std::vector<std::byte>& out, std::uint32_t number) {
   store_le(out.data() + out.size() - 4, number);
 }
 
-// Trailing zeros are left out.
+// How many scalars to write: trailing zeros are omitted.
 unsigned scalars_of(const Segment& segment) noexcept {
   if (segment.scalar2 != 0) return 2;
   return segment.scalar != 0 ? 1 : 0;
@@ -69,7 +69,7 @@ void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<
   std::uint32_t begin = start;
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const std::uint32_t bytes = ends[i] - begin;
-    // Seeded with the chunk's number, so that swapped chunks of equal length are found.
+    // Seeded with the chunk's number, so that swapped chunks of equal length are detected.
     const std::uint32_t seed = chunk_count_++;
     append_varint(out, bytes);
     append_u32(out, sums.empty() ? crc32c(payload.subspan(begin - start, bytes), seed)

@@ -1,5 +1,5 @@
 // Builds the head of a frame (header, segments with their chunks' lengths and checksums). The payload stays
-// where the codecs put it: frames leave as scattered pieces and are never compacted.
+// where the codecs wrote it: frames are sent as scattered pieces and never copied together.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class FrameBuilder {
   // Appends a segment: chunk i is payload[ends[i-1] - start, ends[i] - start), the first from 0 on. The
   // payloads of a frame's segments follow each other. REQUIRES: ends not empty, growing from `start`, and
   // ending at start + payload.size(); segment.count >= 1, segment.codec > 0. `sums` are the chunks'
-  // checksums where they are known already.
+  // checksums, if already known.
   void add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
                    std::uint32_t start = 0, std::span<const std::uint32_t> sums = {});
 
@@ -26,13 +26,13 @@ class FrameBuilder {
   // and scalars are 0.
   void add_bare(const Segment& segment);
 
-  // What the frame says takes version 2.
+  // The frame's content needs version 2.
   void need_version_2() noexcept { version_ = kNewestFrameVersion; }
 
   std::uint32_t segment_count() const noexcept { return segment_count_; }
   std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
 
-  // Completes the head, behind which the payload must come; its bytes.
+  // Completes the head, which the payload must follow; returns its length in bytes.
   std::uint64_t finish() noexcept;
 
  private:

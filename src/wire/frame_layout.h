@@ -16,7 +16,7 @@ inline constexpr std::uint64_t kParamsHashAt = 20;
 inline constexpr std::uint64_t kLayoutHashAt = 24;
 inline constexpr std::uint64_t kFixedBytes = 28;  // then the scale, if there is one, and numbers
 
-// Flags. Bit 0 is kept for keyed frames.
+// Flags. Bit 0 is reserved for keyed frames.
 inline constexpr unsigned kScaleFlag = 2;
 
 // The first byte of a segment.

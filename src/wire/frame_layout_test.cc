@@ -1,4 +1,4 @@
-// docs/reference/format.md, sections 3 and 5: what stands where, and how much room it takes.
+// docs/reference/format.md, sections 3 and 5: where each field is, and how long it is.
 #include <array>
 #include <limits>
 #include <span>
@@ -15,8 +15,8 @@ namespace {
 
 using testing::Frame;
 
-// Each segment's own payload and ends, which count from its beginning.
-TEST(FrameRules, ASegmentSeesItsChunksAlone) {
+// Each segment has its own payload and chunk ends, which count from its beginning.
+TEST(FrameRules, ASegmentSeesOnlyItsChunks) {
   const Frame frame = testing::small_frame();
   Result<FrameReader> reader = FrameReader::open(frame);
   ASSERT_TRUE(reader) << reader.error().message;
@@ -36,10 +36,10 @@ TEST(FrameRules, ASegmentSeesItsChunksAlone) {
   EXPECT_EQ(reader->segments_left(), 0u);
 }
 
-constexpr unsigned kAny = 256;  // looked at by other means
+constexpr unsigned kAny = 256;  // checked in another way
 
-// Every field at the place that the page gives, and nothing else there.
-TEST(FrameRules, FieldsStandWhereThePageSays) {
+// Every field is at the offset that the page gives.
+TEST(FrameRules, FieldsAreWhereThePageSays) {
   const FrameHeader header{
       .message = {.step = 300, .rank = 4, .world = 5, .bucket = 129, .stage = 6, .scale = 2},
       .params_hash = 0x14131211u,
@@ -95,7 +95,7 @@ TEST(FrameRules, FieldsStandWhereThePageSays) {
   EXPECT_EQ(view->part.payload.size(), 2u);
 }
 
-// The bounds that receive buffers are sized by.
+// The bounds that determine the size of receive buffers.
 TEST(FrameRules, NothingIsLongerThanItsBound) {
   Frame head;
   FrameBuilder builder(
@@ -116,8 +116,8 @@ TEST(FrameRules, NothingIsLongerThanItsBound) {
   EXPECT_LE(builder.finish(), kFrameHeaderBytesMax + kSegmentBytesMax + kChunkEntryBytesMax);
 }
 
-// The hashes of section 5, which two builds must agree on: these numbers were computed from the page alone,
-// by the decoder in tests/decoder.
+// The hashes of section 5, on which two builds must agree: these numbers were computed from the page, by the
+// decoder in tests/decoder.
 TEST(FrameRules, HashesAreWhatThePageSays) {
   EXPECT_EQ(params_hash("3lc:s=1.75,mode=auto,runs=on", Policy{256}), 0x79786A7FE9E8BBD8u);
   // Never read: hashes are of names and shapes.

@@ -1,5 +1,5 @@
-// Parses frames. The only code that reads an untrusted header: nothing is used before it is checked, and
-// the checksum of the head is verified before any of it is believed.
+// Parses frames. Only this code reads an untrusted header: nothing is used before it is checked, and the
+// head's checksum is verified first.
 #include <bit>
 #include <limits>
 #include <optional>
@@ -27,7 +27,7 @@ Status check_start(Bytes bytes) {
                                            std::to_string(kFixedBytes) + ")");
   }
   if (load_le<std::uint32_t>(bytes.data() + kMagicAt) != kFrameMagic) {
-    return fail(ErrorCode::kCorrupt, "frame: wrong magic number; these bytes are no deltawire frame");
+    return fail(ErrorCode::kCorrupt, "frame: wrong magic number; these bytes are not a deltawire frame");
   }
   const auto version = std::to_integer<std::uint8_t>(bytes[kVersionAt]);
   if (Status known = check_format_version("frame", version, {kFrameVersion, kNewestFrameVersion}); !known)
@@ -43,7 +43,7 @@ Status check_start(Bytes bytes) {
   return {};
 }
 
-// Takes fields off the front of a head. Where one is not legal, ok() turns false, and fields are 0.
+// Reads fields from the front of a head. After an illegal one, ok() is false, and all fields are 0.
 class Fields {
  public:
   explicit Fields(Bytes bytes) noexcept : rest_(bytes) {}
@@ -132,7 +132,7 @@ Status FrameReader::read_header() {
   Fields fields(head_.subspan(kFixedBytes));
   MessageId& message = header_.message;
   if (flags == kScaleFlag) {
-    // As bits: a caller's mode may take subnormals for zeros.
+    // Compared as bits, because the caller's floating-point mode may treat subnormals as zeros.
     const auto bits = fields.fixed<std::uint32_t>();
     fields.require(bits > 0 && bits < kInfinity && bits != kOne);
     message.scale = std::bit_cast<float>(bits);
@@ -167,7 +167,7 @@ Status FrameReader::check_segments(std::uint64_t payload_bytes) const {
   return {};
 }
 
-// `bytes` begin with the head; of the frame, so many are there.
+// `bytes` begin with the head; `bytes_there` is how many bytes of the frame there are.
 Status FrameReader::read_head(Bytes bytes, std::uint64_t bytes_there) {
   if (Status start = check_start(bytes); !start) return start;
   const std::byte* at = bytes.data();
@@ -183,7 +183,7 @@ Status FrameReader::read_head(Bytes bytes, std::uint64_t bytes_there) {
                                        std::to_string(kMaxFrameBytes));
   }
   if (Status header = read_header(); !header) return header;
-  // Where frame_bytes is below the head's, no sum can be the difference, which wraps.
+  // If frame_bytes is less than the head's bytes, the difference wraps, and no sum of chunks can equal it.
   if (Status checked = check_segments(frame_bytes_ - head_.size()); !checked) return checked;
   if (frame_bytes_ > bytes_there) {
     return fail(ErrorCode::kTruncated, "frame: " + std::to_string(bytes_there) + " of " +

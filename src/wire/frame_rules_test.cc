@@ -1,6 +1,5 @@
-// docs/reference/format.md, section 3, rule by rule: each is broken behind a good checksum, so that the rule
-// itself has to refuse, with the error that the page names; and next to each limit stands what is still
-// allowed.
+// docs/reference/format.md, section 3, rule by rule: each is broken under a good checksum, so that the rule
+// itself must refuse, with the error that the page names; and next to each limit is what is still allowed.
 #include <bit>
 #include <functional>
 #include <limits>
@@ -21,7 +20,7 @@ using testing::HandMade;
 
 constexpr unsigned kCrc = HandMade::kCrc;
 
-// Of small_frame: its header, two segments of 2 and 1 chunks, 9 bytes of payload.
+// The layout of small_frame: its header, two segments of 2 and 1 chunks, 9 bytes of payload.
 constexpr std::size_t kHeader = 28 + 6;
 constexpr std::size_t kHead = kHeader + (14 + 2 * 5) + (5 + 5);
 constexpr std::size_t kBytes = kHead + 9;
@@ -128,7 +127,7 @@ std::vector<Rule> length_rules() {
   };
 }
 
-// Two rules broken at once: the page's order says which is reported.
+// Two rules are broken at once: the page's order says which one is reported.
 std::vector<Rule> order_rules() {
   const Change limit = frame_of(kMaxFrameBytes + 1);
   const Change no_count = u8(kHeader + 5, 0);

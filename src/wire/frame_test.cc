@@ -252,12 +252,12 @@ TEST(Frame, AnotherVersionIsNamed) {
   ASSERT_FALSE(newer);
   EXPECT_EQ(newer.error().code, ErrorCode::kUnsupportedVersion);
   EXPECT_EQ(newer.error().message,
-            "frame: format 3, but this build reads format 1 to 2; use a newer deltawire");
+            "frame: format 3, but this build reads format 1 to 2; use a newer version of deltawire");
   frame[frame_layout::kVersionAt] = std::byte{0};
   const auto draft = FrameReader::open(frame);
   ASSERT_FALSE(draft);
   EXPECT_EQ(draft.error().code, ErrorCode::kUnsupportedVersion);
-  EXPECT_NE(draft.error().message.find("take the deltawire that wrote it"), std::string::npos);
+  EXPECT_NE(draft.error().message.find("use the version of deltawire that wrote it"), std::string::npos);
 }
 
 // Every byte of the head, with its checksum repaired, set to every value: a value or an error, and never a

@@ -105,7 +105,7 @@ static void test_rendezvous(const deltawire_session_options* with_endpoints) {
   refuse_meeting(&options, "127.0.0.1:4000", "endpoints and a rendezvous");
   options.endpoints = NULL;
   refuse_meeting(&options, NULL, "rendezvous");
-  refuse_meeting(&options, "127.0.0.1", "rendezvous: \"127.0.0.1\" is no HOST:PORT");
+  refuse_meeting(&options, "127.0.0.1", "rendezvous: \"127.0.0.1\" is not HOST:PORT");
   refuse_meeting(NULL, "127.0.0.1:4000", "options is NULL");
   EXPECT_OK(error, deltawire_listener_open("127.0.0.1", 0, 0, &listener, &error));
   EXPECT_OK(error, deltawire_session_meet("bf16", &options, deltawire_listener_endpoint(listener), listener,

@@ -25,14 +25,14 @@ def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess:
 
 
 def must_run(*arguments: object, stdin: bytes = b"") -> bytes:
-    """What the program says on standard output when it succeeds."""
+    """Runs the program, which must succeed; returns its standard output."""
     done = run(*arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
 
 def shown_on_terminal(*arguments: object) -> str:
-    """What the program writes to standard error where that is a terminal; it must succeed."""
+    """Runs the program with a terminal as standard error; returns what it writes there."""
     ours, theirs = pty.openpty()
     shown = bytearray()
     with (
@@ -42,7 +42,7 @@ def shown_on_terminal(*arguments: object) -> str:
         ) as program,
     ):
         os.close(theirs)
-        with contextlib.suppress(OSError):  # EIO: nobody has it open any more, and all is read
+        with contextlib.suppress(OSError):  # EIO: the program has closed it, and all is read
             while piece := terminal.read(4096):
                 shown += piece
         assert program.wait(TIMEOUT) == 0, shown.decode()
@@ -50,7 +50,7 @@ def shown_on_terminal(*arguments: object) -> str:
 
 
 def encode(folder: Path, spec: str, values: np.ndarray, *options: object) -> Path:
-    """The .dw file that the program makes of `values`."""
+    """Encodes `values` with the program; returns the .dw file."""
     source, target = folder / "values.npy", folder / "values.dw"
     np.save(source, values)
     must_run("encode", spec, source, target, "--force", *options)
@@ -64,7 +64,7 @@ def decode(folder: Path, source: Path) -> np.ndarray:
 
 
 def assert_refused(status: int, words: list[str], *arguments: object, stdin: bytes = b"") -> None:
-    """The program ends with `status` and one line that names `words`."""
+    """Checks that the program exits with `status` and prints one line that contains `words`."""
     done = run(*arguments, stdin=stdin)
     said = done.stderr.decode()
     assert done.returncode == status, said or "no message"

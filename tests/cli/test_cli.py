@@ -38,7 +38,7 @@ def ternary(density: float) -> np.ndarray:
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_round_trip(tmp_path: Path, spec: str, shape: tuple[int, ...]) -> None:
-    """Decoded to what the decoder that was written from the documents makes of the file."""
+    """The program decodes a file to the same values as the decoder written from the documents."""
     values = gradient(shape)
     file = encode(tmp_path, spec, values, "--min-elements", 0)
     back = decode(tmp_path, file)
@@ -143,7 +143,7 @@ def test_size_of_sparse_ternary(tmp_path: Path) -> None:
     assert np.array_equal(decode(tmp_path, file), values)
 
 
-# Golomb's expectation b* + 1 / (1 - (1 - p)^(2^b*)) in bits a position; how close the file comes.
+# The expected bits per position of a Golomb code, b* + 1 / (1 - (1 - p)^(2^b*)), and the file's.
 @pytest.mark.parametrize("p,b,most", [(0.001, 9, 1.12), (0.01, 6, 1.04), (0.05, 4, 1.03)])
 def test_size_of_sparse_positions(tmp_path: Path, p: float, b: int, most: float) -> None:
     values = gradient((MILLION,))

@@ -31,7 +31,7 @@ def gradient(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
 
 
 def bf16_npy(values: np.ndarray) -> bytes:
-    """What numpy.save writes of an ml_dtypes.bfloat16 array with these bits."""
+    """What numpy.save writes for an ml_dtypes.bfloat16 array with these bits."""
     buffer = io.BytesIO()
     np.save(buffer, values.view("V2"))
     return buffer.getvalue().replace(b"'|V2'", b"'<V2'")
@@ -59,11 +59,11 @@ def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0.1, 1e300, -1e-50])
-def test_a_float64_that_is_no_float32_is_named(tmp_path: Path, value: float) -> None:
+def test_a_float64_that_is_not_exactly_a_float32_is_named(tmp_path: Path, value: float) -> None:
     values = np.zeros((300, 300))
     values[250, 1] = value
     np.save(tmp_path / "in.npy", values)
-    words = ["in.npy", "element 75001", repr(value)[:4], "no float32", ".astype('float32')"]
+    words = ["in.npy", "element 75001", repr(value)[:4], "exactly a float32", ".astype('float32')"]
     assert_refused(FAILURE, words, "encode", "fp32", tmp_path / "in.npy", tmp_path / "out.dw")
 
 
@@ -157,7 +157,7 @@ def test_archives_that_are_refused(tmp_path: Path) -> None:
 
     np.savez(source, good=gradient((300,)), bad=np.arange(300))
     refused("bad.npy", "int64", ".astype('float32')")
-    refused("good.npy", "no .dw file", command=("decode",))
+    refused("good.npy", "is not a .dw file", command=("decode",))
     data = source.read_bytes()
     source.write_bytes(data[: len(data) // 2])
     refused("zip", "copy the file again")
@@ -167,7 +167,7 @@ def test_archives_that_are_refused(tmp_path: Path) -> None:
     refused("zip", "CRC")
     with zipfile.ZipFile(source, "w") as archive:
         archive.writestr("readme.txt", "hello")
-    refused("readme.txt", "no .npy")
+    refused("readme.txt", "neither a .npy")
     with zipfile.ZipFile(source, "w") as archive:
         pass
     refused("zip archive")
@@ -240,7 +240,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def peak_bytes(*arguments: object) -> int:
-    """The most memory that the program held; it must succeed."""
+    """Runs the program, which must succeed; returns its peak memory."""
     line = [sys.executable, "-c", PEAK, BINARY, *map(str, arguments)]
     env = os.environ | {"OMP_NUM_THREADS": "2"}
     done = subprocess.run(line, capture_output=True, timeout=TIMEOUT, check=False, env=env)
@@ -249,7 +249,8 @@ def peak_bytes(*arguments: object) -> int:
 
 
 def test_memory_does_not_grow_with_the_array(tmp_path: Path) -> None:
-    """Of a quarter of a GiB, written as a hole: parts of a million values take a tenth of it."""
+    """An array of a quarter of a GiB (a hole in the file), read in parts of a million values,
+    takes a tenth of that."""
     source, coded = tmp_path / "long.npy", tmp_path / "long.dw"
     count = GIB // 16
     header = io.BytesIO()

@@ -139,7 +139,7 @@ def f4(shape: str) -> str:
     "data,words",
     [
         (b"PK\x03\x04 an .npz", ["zip archive", "copy the file again"]),
-        (b"no magic", ["no .npy file"]),
+        (b"no magic", ["is not a .npy file"]),
         (npy(f4("(1,)"), version=4), ["version 4"]),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", ["4,294,967,295"]),
         (npy(""), ["dictionary"]),
@@ -223,7 +223,8 @@ def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     pipe = tmp_path / "in.npy"
     os.mkfifo(pipe)
     command = [BINARY, "encode", "3lc", pipe, tmp_path / "out.dw"]
-    # Opening waits for the program to open its end, which it does once the output is begun.
+    # Opening the pipe waits until the program opens its end, which it does after it has begun the
+    # output.
     with subprocess.Popen(command) as program, pipe.open("wb"):
         assert len(list(tmp_path.iterdir())) == 2
         program.send_signal(number)
@@ -264,11 +265,11 @@ def test_trailing_bytes_are_detected(tmp_path: Path, good: bytes) -> None:
 
 
 def test_another_file_type(tmp_path: Path) -> None:
-    assert_decode_refused(tmp_path, b"\x93NUMPY" + bytes(1000), ["no .dw file"])
+    assert_decode_refused(tmp_path, b"\x93NUMPY" + bytes(1000), ["is not a .dw file"])
 
 
 def test_newer_formats(tmp_path: Path, good: bytes) -> None:
-    # The version of the file, of which one is read, and of its frame.
+    # The file's version, of which only one can be read, and its frame's version.
     for at, newest, read in ((8, 1, "format 1;"), (header_bytes(good) + 4, 2, "format 1 to 2;")):
         data = bytearray(good)
         data[at] = newest + 1

@@ -55,7 +55,7 @@ def everything(source: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what a run over all codecs writes, and in `said` its table."""
+    """A folder with the files that a run over all codecs writes, and its table in `said`."""
     folder = tmp_path_factory.mktemp("written")
     files = ["--csv", folder / "rows.csv", "--json", folder / "rows.json"]
     plot = ["--plot", folder / "rate.svg"]
@@ -74,7 +74,7 @@ def test_all_is_every_registered_codec_and_its_examples(everything: dict) -> Non
 
 
 def test_figures_are_numpys(tmp_path: Path, source: Path, everything: dict) -> None:
-    """Of methods without chance, against the file that `encode` makes of the same values."""
+    """Compares methods that draw no random numbers with the file that `encode` makes."""
     values = gradient().astype(np.float64)
     compared = 0
     for row in everything["rows"]:
@@ -84,7 +84,7 @@ def test_figures_are_numpys(tmp_path: Path, source: Path, everything: dict) -> N
         file = encode(tmp_path, row["method"], gradient())
         facts = json.loads(must_run("inspect", file, "--json"))
         message = file.stat().st_size - facts["header_bytes"]
-        # A frame's numbers are as long as they need: the step is 1 here, and 0 in a file.
+        # The step number's length depends on its value: it is 1 here, and 0 in a file.
         assert row["bits_per_value"] == pytest.approx(8 * message / COUNT, abs=8 * 2 / COUNT)
         assert row["times_smaller"] == pytest.approx(32 / row["bits_per_value"])
         decoded = decode(tmp_path, file).astype(np.float64)
@@ -102,7 +102,7 @@ def test_figures_are_numpys(tmp_path: Path, source: Path, everything: dict) -> N
     assert compared > 5
 
 
-def test_error_feedback_brings_back_what_onebit_left(tmp_path: Path) -> None:
+def test_error_feedback_corrects_onebits_errors(tmp_path: Path) -> None:
     values = gradient()[:1000]
     np.save(tmp_path / "in.npy", values)
     (row,) = compare("--input", tmp_path / "in.npy", "--codecs", "onebit")["rows"]
@@ -289,7 +289,7 @@ def test_progress_is_for_terminals_alone(source: Path) -> None:
 
 
 def test_interrupted_work_is_kept(tmp_path: Path) -> None:
-    """Ctrl-C during the second row, as the terminal's line tells: the first is kept."""
+    """Ctrl-C during the second row, which the terminal's line shows: the first is kept."""
     ours, theirs = pty.openpty()
     command = [BINARY, "compare", "--input", "synthetic:normal:n=1000", "--codecs", "fp32", "bf16"]
     command += ["--seconds", "2", "--json", tmp_path / "rows.json"]

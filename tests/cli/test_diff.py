@@ -66,7 +66,7 @@ def test_for_people(tmp_path: Path) -> None:
         assert words in said, said
 
 
-def test_an_encoded_file_beside_its_source(tmp_path: Path) -> None:
+def test_an_encoded_file_is_compared_with_its_source(tmp_path: Path) -> None:
     values = gradient((5000,))
     coded = encode(tmp_path, "bf16", values, "--part-elements", 999)
     (found,) = diff_json(tmp_path / "values.npy", coded, DIFFERENT)

@@ -1,4 +1,4 @@
-"""`deltawire encode` says what a file has lost, and warns where that is much."""
+"""`deltawire encode` reports the loss of precision, and warns if it is large."""
 
 import re
 import resource
@@ -19,7 +19,7 @@ def weights(count: int = 50_000) -> np.ndarray:
 
 
 def relative_error(values: np.ndarray, decoded: np.ndarray) -> tuple[float, float]:
-    """Relative L2 error, and the cosine."""
+    """The relative L2 error, and the cosine."""
     a, b = values.astype(float), decoded.astype(float)
     lengths = np.linalg.norm(a) * np.linalg.norm(b)
     return np.linalg.norm(b - a) / np.linalg.norm(a), a @ b / lengths

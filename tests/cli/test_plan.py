@@ -1,4 +1,4 @@
-"""`deltawire plan`: what it chooses, from figures of its own and of a file, and how it refuses."""
+"""`deltawire plan`: what it chooses, with measured speeds or a file's, and what it refuses."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def test_measures_the_users_tensors(tmp_path: Path) -> None:
 
 
 def test_standard_error_names_each_codec_in_its_turn() -> None:
-    """A plan may take minutes. Where no terminal is, lines stay, and are no part of the plan."""
+    """A plan may take minutes. Without a terminal, progress lines stay, outside the plan."""
     arguments = ("plan", "--parameters", "1k", "--link", "1gbit", "--quick", "--json", "-")
     arguments += ("--codecs", "bf16", "gather(3lc)")
     done = run(*arguments)
@@ -135,7 +135,7 @@ def test_says_not_to_compress_where_it_would_lose(figures: Path) -> None:
     out = must_run("plan", "--figures", figures, "--link", "1000gbit,0ms", "--tier", "lossless")
     assert "do not compress: it would lose; the best, exact," in out.decode()
     assert re.search(rb"^\*  plain", out, re.MULTILINE)
-    # Backward hides plain as well.
+    # The backward pass hides plain's exchange as well.
     out = must_run("plan", "--figures", figures, "--link", "100gbit", "--compute-ms", 1000)
     assert "do not compress" in out.decode()
 

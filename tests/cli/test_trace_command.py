@@ -103,7 +103,7 @@ def test_replay_with_error_feedback(trace: Path, dense: list[dict[str, np.ndarra
         for name, values in gradients.items():
             sums[name] = sums.get(name, 0) + values.astype(np.float64)
         whole = np.linalg.norm(np.concatenate(list(sums.values())))
-        # What is missing from the sums is what waits.
+        # The residuals are what is missing from the sums.
         missing = step["relative_l2_so_far"] * whole
         assert 0 < missing == pytest.approx(step["residual_norm"], rel=1e-3)
 
@@ -127,7 +127,7 @@ def test_rules_see_names_and_steps(trace: Path) -> None:
     bits = [step["bits_per_value"] for step in steps]
     assert bits[1:] == pytest.approx([16, 16], abs=0.2)
     first = (16 * 1240 + 32 * 4000) / 5240
-    # The pairs are coded as what they are: 4,000 values.
+    # The pairs are coded as pairs: 4,000 values.
     assert bits[0] == pytest.approx(first, abs=0.3)
 
 

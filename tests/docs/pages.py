@@ -1,4 +1,4 @@
-"""The documentation's files, and what stands in them."""
+"""Finds the documentation's files and their parts: code blocks, prose, anchors."""
 
 import dataclasses
 import re
@@ -32,7 +32,7 @@ def users_pages() -> list[Path]:
 
 
 def all_pages() -> list[Path]:
-    """And the rest of the site."""
+    """The users' pages, and the rest of the site."""
     more = [*map(ROOT.joinpath, ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
     more.append(ROOT / "tests/traces/README.md")
     return [*users_pages(), *more, *sorted((ROOT / "src/codecs").rglob("spec.md"))]
@@ -72,7 +72,7 @@ def without_code(text: str) -> str:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """As GitHub, and the site, name a page's headings."""
+    """The anchors of a page's headings, as GitHub and the site make them."""
     found: set[str] = set()
     fenced = False
     for line in page.read_text().splitlines():

@@ -110,7 +110,8 @@ def _run_python(blocks, folder, pipe):
 
 
 def test_python_runs(tmp_path):
-    """With the names that a page takes for granted: model, network, optimizer. One rank."""
+    """Runs them on one rank with the names that pages take for granted: model, network,
+    optimizer."""
     blocks = of("python", "run here")
     ours, theirs = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("forkserver")
@@ -144,7 +145,7 @@ def test_console_shows_what_is_printed():
 
 
 def test_cpp_compiles(tmp_path):
-    """All blocks in one go, each in a namespace of its own."""
+    """Compiles all blocks at once, each in its own namespace."""
     includes, bodies = set(), []
     chosen = [b for b in BLOCKS if b.language == "c++" and not b.check.startswith("a fragment")]
     for number, block in enumerate(chosen):
@@ -167,7 +168,7 @@ def test_cpp_compiles(tmp_path):
 
 
 def test_named_commands_and_options_exist():
-    """Of `deltawire` in indented lines and console blocks."""
+    """Checks commands of `deltawire` in indented lines and console blocks."""
     lines = [
         (page.name, line.strip().removeprefix("$ "))
         for page in pages.users_pages()

@@ -44,7 +44,7 @@ def test_the_reference_has_every_header():
 
 
 def shown_texts(folders=("src", "apps", "python", "cmake")) -> str:
-    """The sources, with literals that stand one behind the other joined."""
+    """The sources, with adjacent string literals joined."""
     sources = [
         path
         for folder in folders
@@ -66,7 +66,7 @@ def test_troubleshooting_quotes_texts_that_exist():
 
 
 def test_rows_are_quoted_as_they_are():
-    """`<!-- rows of PAGE -->` ... `<!-- end -->`: each row stands in PAGE, too."""
+    """`<!-- rows of PAGE -->` ... `<!-- end -->`: each row is in PAGE, too."""
     page = pages.ROOT / "docs/start/choose-a-codec.md"
     quotations = re.findall(r"<!-- rows of (\S+) -->\n(.*?)<!-- end -->", page.read_text(), re.S)
     assert len(quotations) == 1

@@ -173,7 +173,7 @@ def test_a_client_whose_training_fails_is_sent_what_has_changed_since_its_last_r
 
 
 def test_a_silent_client_is_sent_the_whole_model():
-    """Nobody knows what it has. An error that the link made in its place says no more."""
+    """The server can't know what it has; nor does an error reply made by the link tell."""
 
     class Losing(LocalGrid):
         exchanges = 0
@@ -271,7 +271,7 @@ def pending(client):
     return into
 
 
-def test_a_server_without_compression_is_told_in_the_log(caplog):
+def test_a_server_without_compression_is_logged(caplog):
     due, _ = run(strategies.FedAvg(**ALL), make_app([]))
     found, _ = run(strategies.FedAvg(**ALL), make_app([deltawire.flower.mod("sbc")]))
     assert "the server sends plain arrays, so the reply is not compressed" in caplog.text
@@ -288,8 +288,8 @@ def test_bad_arguments_are_errors_at_once():
         compressed(max_norm=-1.0)
 
 
-def test_messages_are_made_anew():
-    """FedAvg puts one RecordDict in all messages."""
+def test_the_strategys_messages_are_not_changed():
+    """FedAvg puts the same RecordDict in all messages; it must not be changed in place."""
     grid = LocalGrid(make_app([deltawire.flower.mod("fp32")]), 2)
     content = RecordDict({"arrays": start_arrays(), "config": ConfigRecord({"server-round": 1})})
     before = dataclasses.asdict(content["arrays"]["w1"])

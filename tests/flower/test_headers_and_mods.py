@@ -1,4 +1,4 @@
-"""What travels beside the frames, and where in an app's list of mods ours stands."""
+"""The headers sent with the frames, and the place of deltawire's mod in an app's list of mods."""
 
 import collections
 import functools
@@ -51,7 +51,7 @@ def test_a_header_does_not_grow_with_the_model():
     assert min(headers[:2]) > 161 * 25 and max(headers[2:]) < 400
 
 
-def test_a_change_of_dtype_is_told_with_the_layout():
+def test_a_change_of_dtype_is_sent_with_the_layout():
     class Widening(strategies.FedAvg):
         def aggregate_train(self, server_round, replies):
             arrays, metrics = super().aggregate_train(server_round, replies)

@@ -60,7 +60,7 @@ HOSTILE = {
     "another codec": (lambda r: KINDS["another codec's frame"](r, SHAPES), "params_hash"),
     "other shapes": (lambda r: grown(r, SHAPES), "layout_hash"),
     "another codec named": (lambda r: header(r, spec="int8"), "dropped"),
-    "a file's name": (lambda r: header(r, spec="@/etc/hostname"), "is no codec's spec"),
+    "a file's name": (lambda r: header(r, spec="@/etc/hostname"), "is not a codec spec"),
     "an old round": (lambda r: header(r, round=-1), "it is of round -1"),
     "another version": (lambda r: header(r, version=99), "version 99"),
     "a version of text": (lambda r: header(r, version="1"), "version '1'"),
@@ -139,8 +139,8 @@ def down_bytes(local, node):
 
 @pytest.mark.parametrize("kind", list(HOSTILE))
 def test_a_refused_client_is_sent_the_whole_model_once(kind):
-    """As the others: one full model, then what has changed. Where no reply says which version its
-    client has, it gets the model again."""
+    """It gets one full model, like a silent client, and then changes. If no reply tells its
+    version, it gets the full model again."""
     change, _ = HOSTILE[kind]
 
     def when_training(reply, _context):
@@ -178,7 +178,8 @@ def test_an_old_reply_sent_again_is_dropped(caplog):
     run(wrapped, make_app([tampering(replay), deltawire.flower.mod("fp32")]), rounds=3)
     assert [number for number, _, _ in wrapped.grid.refused] == [1, 2]
     assert "it is of round 0" in caplog.text
-    # It says a version that it has had: deltas from there, of which it leaves out what it has.
+    # The old reply names an earlier version: the client gets the deltas since, and skips those that
+    # it has.
     assert wrapped.grid.counts["full"] == NODES and not wrapped.grid.counts["need_full"]
 
 
@@ -243,7 +244,7 @@ def test_a_model_that_is_not_finite_names_whom_it_was_made_from():
         run(wrapped, app)
 
 
-def test_a_claim_of_a_billion_samples_is_capped_and_told(caplog):
+def test_a_claim_of_a_billion_samples_is_capped_and_logged(caplog):
     wrapped = compressed(down=None)
     found, local = run(wrapped, hostile_when_training(lambda r: metrics(r, num_examples=10**9)))
     assert wrapped.grid.capped == [(number, LAST, 10**9, 1000) for number in range(3)]

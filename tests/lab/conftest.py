@@ -13,7 +13,7 @@ launcher.PRELOADED = []  # the fork server of all tests imports more (tests/conf
 
 
 def pytest_collection_modifyitems(items):
-    """What can't fail can't hang either."""
+    """Gives every lab test a time limit: one that hangs fails."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(180))
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def namespaces() -> None:
-    """Skips, with the reason, where this machine has no network namespaces for us."""
+    """Skips, with the reason, if this machine does not let us make network namespaces."""
     from lab.ranks.namespaces import NamespaceError, Namespaces
 
     try:

@@ -20,7 +20,7 @@ _FORKSERVER = multiprocessing.get_context("forkserver")
 
 
 def as_a_user(arguments: list[str]) -> int:
-    """What `python -m lab.demo` does."""
+    """Runs the demo as `python -m lab.demo` does."""
     from lab.demo.__main__ import main
 
     sys.argv = ["lab.demo", *arguments]
@@ -28,7 +28,7 @@ def as_a_user(arguments: list[str]) -> int:
 
 
 class Demo:
-    """A running demo. Its output lies in files of `folder`, which no other demo may have."""
+    """A running demo. It writes its output to files in `folder`, which no other demo may use."""
 
     def __init__(self, folder: Path, arguments: list[str], way: Callable = as_a_user) -> None:
         self._said = [folder / "stdout", folder / "stderr"]
@@ -63,14 +63,14 @@ class Demo:
 def ended(
     folder: Path, arguments: list[str], way: Callable = as_a_user
 ) -> subprocess.CompletedProcess:
-    """A demo from its start to its end."""
+    """Runs a demo from its start to its end."""
     with started(folder, arguments, way) as demo:
         return demo.ended()
 
 
 @contextlib.contextmanager
 def started(folder: Path, arguments: list[str], way: Callable = as_a_user) -> Iterator[Demo]:
-    """A demo that ends with the block, whatever happens in it."""
+    """A running demo, which is ended with the `with` block, whatever happens in it."""
     demo = Demo(folder, arguments, way)
     try:
         yield demo

@@ -26,7 +26,7 @@ def test_methods_take_turns_over_a_link(namespaces, tmp_path: Path, capfd):
     assert 0 < rows["barrier"]["bytes_sent"] < 2e3
     assert 206e3 < rows["plain-again"]["bytes_sent"] < 260e3
     assert all(rows[name]["bytes_sent"] < 40e3 for name in ("torch-powersgd-1", "3lc"))
-    # 206 KB less a burst at 2.5 MB/s: no machine is faster.
+    # 206 KB minus one burst at 2.5 MB/s: the link allows no machine to be faster.
     assert rows["plain"]["ms"] > 70
     assert rows["3lc"]["spec"].startswith("direct(3lc")
     shown = capfd.readouterr()
@@ -35,7 +35,7 @@ def test_methods_take_turns_over_a_link(namespaces, tmp_path: Path, capfd):
 
 
 @pytest.mark.parametrize("name", ["nonsense", "torch-powersgd-0", "torch-powersgd-x"])
-def test_what_is_no_method_is_refused_at_once(name: str, capsys, tmp_path: Path):
+def test_unknown_methods_are_refused_at_once(name: str, capsys, tmp_path: Path):
     with pytest.raises(SystemExit, match="2"):
         ceilings.main(["--methods", name, "--out", str(tmp_path / "cells.json")])
     assert f"method '{name}'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""CIFAR-10's binary version, good and bad."""
+"""Reading CIFAR-10's binary version: good files, and damaged ones."""
 
 import lzma
 from pathlib import Path

@@ -69,7 +69,7 @@ def trained_once(name: str, reports: list[dict]) -> dict:
 
 
 def trained_thrice(name: str, **changes: list) -> dict:
-    """A row whose trainings, all ranks alike, differ in what `changes` lists for each."""
+    """A row of three trainings; `changes` lists each one's values, the same on all ranks."""
     repeats = []
     for index, seed in enumerate(THRICE.seeds):
         report = make_report(0, **{key: values[index] for key, values in changes.items()})
@@ -218,10 +218,10 @@ def test_the_headline_is_the_smallest_row_that_is_as_accurate_as_fp32():
     assert headline([fp32]) == headline([]) == "What each way to exchange gradients costs and gains"
 
 
-def test_the_headline_does_not_hang_on_what_a_seed_changes():
-    """Of the rows that train as fp32 does, seeds lay up to 1.1 points apart
-    (docs/results/training.md). On every machine the same row must come out, and no order within
-    that is claimed."""
+def test_the_headline_does_not_depend_on_the_seed():
+    """Rows that train as well as fp32 differ by up to 1.1 points between seeds
+    (docs/results/training.md). The headline must name the same row on every machine, and claim no
+    order among rows that close."""
     fp32, small = sent_by("fp32", 4e6), sent_by("3lc:s=1.00", 4e4)
     add_ratios([fp32, small])
     for change in (-0.011, -0.0053, -0.0050, -0.0047, 0.0, 0.011):
@@ -311,7 +311,7 @@ def test_one_rank_that_differs_is_not_bit_equal(key: str):
     assert trained_once("bf16", reports)["bit_equal"] is False
 
 
-def test_times_faster_compares_with_fp32_and_beside_it_with_plain():
+def test_times_faster_compares_with_fp32_and_also_with_plain():
     plain, fp32, bf16 = make_rows()
     assert fp32["times_faster"] == 1
     assert bf16["times_faster"] == 2

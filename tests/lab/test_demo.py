@@ -35,7 +35,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:
-    """In a fresh interpreter: for what ends before PyTorch is imported."""
+    """Runs the demo in a fresh interpreter: for runs that end before PyTorch is imported."""
     return subprocess.run(
         command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=150, check=False
     )
@@ -50,7 +50,7 @@ def tiny(image_folder: Path, out: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--ranks", "1"], "nobody to exchange with"),
+        (["--ranks", "1"], "one rank has no other to exchange with"),
         (["--methods", "4lc"], "Known methods: plain, fp32, bf16, gcomp, 3lc:s=1.00"),
         (["--methods", "fp32", "fp32"], "given twice"),
         (["--methods", "3lc:s=9"], "method '3lc:s=9': "),
@@ -221,7 +221,7 @@ def workers_of(demo) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """False also for what is dead and not yet waited for."""
+    """Whether a process runs; false for a zombie, too."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -30,7 +30,7 @@ def test_a_row_for_every_method(folder, capsys):
     for row in rows:
         assert 1 < row["loss"] < 3.2 and row["seconds"] > 0
         assert (row["hidden"] is None) == (row["method"] == "DDP")
-    # Eight gradients or two changes, of 13 KB each; headers, and what ends a step.
+    # Eight gradients or two changes, of 13 KB each; headers, and the traffic at a step's end.
     assert ddp["sent_mb"] > 3 * local["sent_mb"] and local["sent_mb"] == pytest.approx(
         plain["sent_mb"], rel=0.05
     )

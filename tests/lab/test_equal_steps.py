@@ -28,6 +28,12 @@ def test_an_unknown_codec_is_refused_before_anything_runs(capsys):
     assert "method 'nonsense'" in capsys.readouterr().err
 
 
+def test_sizes_without_held_out_data_are_refused_before_anything_runs(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        equal_steps.main(["lenet5", "--size", "small"])
+    assert "--size" in capsys.readouterr().err
+
+
 def test_points_are_between_medians():
     def row(method: str, seed: int, accuracy: float):
         return equal_steps.Row(method, seed, 1.0, accuracy, 2.0)

@@ -37,7 +37,7 @@ def test_every_part_over_a_link(namespaces, tmp_path: Path, capsys):
     assert figures == {
         f"figure-{name}-20mbit.svg" for name in ("4a", "4b", "6", "7", "8-hinge", "9")
     }
-    # What has been measured is not measured again.
+    # A second run does not repeat measurements.
     before = (tmp_path / "trainings.json").stat().st_mtime_ns
     assert fastsgd.main([*words, "--parts", "workers"]) == 0
     assert (tmp_path / "trainings.json").stat().st_mtime_ns == before
@@ -60,8 +60,8 @@ def test_refusals(words: str, message: str, capsys):
 
 
 def test_convergence_is_compared_at_equal_losses():
-    """Plain pairs end at 0.50 after 40 s, the threshold at 0.52 after 8: what both reach is 0.52,
-    and plain's own loss, give or take 1 %, the other never does."""
+    """Plain pairs end at 0.50 after 40 s, the threshold at 0.52 after 8 s. Both reach 0.52; the
+    threshold never reaches plain's final loss within 1 %."""
 
     def report(losses: list[float], seconds: float) -> dict:
         epochs = [
@@ -83,7 +83,7 @@ def test_convergence_is_compared_at_equal_losses():
     assert owners == ["0.5000", "6.0", "2.00", "1.0", "9.0", "3.00", "-"]
 
 
-def test_tables_stand_beside_the_papers_figures():
+def test_tables_show_the_papers_figures_too():
     def report(seconds: float, bytes_per_step: float) -> dict:
         epoch = {f"{key}_seconds": seconds / 4 for key in ("compute", "encode", "decode")}
         epoch |= {"exchange_seconds": seconds / 4, "update_seconds": seconds / 8}

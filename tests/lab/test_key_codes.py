@@ -16,7 +16,7 @@ FIGURE = np.array([231, 2])  # gaps of figure 3 of the paper of fastsgd
 
 
 def section(keys: np.ndarray, spec: str, name: str) -> int:
-    """The bits of a section of what fastsgd writes of ones at the keys."""
+    """The bits of one section of fastsgd's message for ones at the keys."""
     values = np.zeros(keys[-1] + 1, np.float32)
     values[keys] = 1
     command = [BINARY, "inspect", "--json", "-"]
@@ -59,7 +59,7 @@ def test_an_adapted_parameter_follows():
 
 @pytest.mark.parametrize("density", [0.5, 0.05, 0.002])
 def test_bits_are_what_the_codec_writes(density):
-    """But for heads and for the bits that fill a byte."""
+    """Apart from heads and padding bits."""
     keys = np.cumsum(np.random.default_rng(1).geometric(density, 3000)) - 1
     gaps = np.diff(keys) - 1
     assert 0 <= section(keys, "fastsgd:tau=2047", "keys") - key_codes.flags(gaps, 2) < 16

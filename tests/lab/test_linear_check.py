@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_codecs_stand_beside_plain_pairs(folder: Path, capsys):
+def test_codecs_are_compared_with_plain_pairs(folder: Path, capsys):
     words = ["--codec", "plain", "--codec", "fastsgd", "--seeds", "2", "--epochs", "2", "tiny"]
     assert linear_check.main(words) == 0
     head, rule, *rows = capsys.readouterr().out.splitlines()
@@ -41,7 +41,7 @@ def test_codecs_stand_beside_plain_pairs(folder: Path, capsys):
         assert loss == "squared" or float(fastsgd[4].split()[0]) > 50
 
 
-def test_the_middle_stands_with_the_lowest_and_the_highest():
+def test_the_median_is_given_with_the_lowest_and_the_highest():
     finals = [{"accuracy": share} for share in (0.9, 0.7, 0.8)]
     assert linear_codecs.spread(finals, "accuracy", 100, 1) == "80.0 (70.0–90.0)"
 

@@ -12,7 +12,7 @@ from lab.ranks.links import ring_bytes  # noqa: E402
 
 WORLD_SIZE = 4  # of the model; the process group here has one rank
 RATE = 1e6
-AT_ONCE = 25.0  # seconds: what needs none may take this long on a busy machine
+AT_ONCE = 25.0  # seconds that an immediate operation may take on a busy machine
 
 
 class Bucket:

@@ -1,4 +1,5 @@
-"""`lab.probes.plan_check`: a table of what `deltawire plan` says beside what the demo took."""
+"""`lab.probes.plan_check`: a table of the times that `deltawire plan` predicts and the demo
+took."""
 
 import json
 import os
@@ -49,14 +50,14 @@ def run(results: dict, path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch)
     return plan_check.main()
 
 
-def test_prediction_beside_measurement(
+def test_the_table_shows_predictions_and_measurements(
     results: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     assert run(results, tmp_path / "results.json", TRACE, monkeypatch) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     found = [re.fullmatch(r"\| `(\S+)` \| (\S+) \| (\S+) \| ([+-]\d+)% \|", each) for each in lines]
     assert [each[1] for each in found] == ["plain", "fp32"]
-    # 51,532 values of 4 bytes go 1.5 times over 125,000 bytes a second: the wire is what counts.
+    # 51,532 values of 4 bytes go 1.5 times over 125,000 bytes a second: the link limits the speed.
     wire = 1e3 * 1.5 * 4 * 51_532 / 125_000
     for each in found:
         assert wire < float(each[2]) < 1.1 * wire

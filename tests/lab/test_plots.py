@@ -126,7 +126,7 @@ def test_step_bars_end_with_the_step(drawn: list):
             )
 
 
-def test_the_accuracy_axis_lies_where_the_curves_are():
+def test_the_accuracy_axis_covers_the_curves():
     row = a_row(0)
     row["detail"]["curve"] = [
         {"accuracy_range": [accuracy, accuracy]}

@@ -50,7 +50,7 @@ def results_of(repeats: int) -> dict:
 
 
 def form(text: str) -> str:
-    """Without figures, line ends, options and how many seeds there were."""
+    """The text without figures, line ends, options and the number of seeds."""
     text = re.sub(" ARGS='.*?'", "", " ".join(text.split()))
     return re.sub("#(, #)+", "#", re.sub(r"\d[\d.,]*\b", "#", text))
 
@@ -82,7 +82,7 @@ def test_readmes_rows_are_those_of_the_other_page():
 
 
 def test_the_rows_have_the_optimizers_that_the_demo_gives_them():
-    """And so has every page that quotes them, or says how the others diverge."""
+    """So does every page that quotes the rows, or says how other settings diverge."""
     (found,) = readme.BLOCK.findall((readme.REPOSITORY / "docs/results/training.md").read_text())
     settings = parse([]).settings
     cells = [line.split(" | ")[0].removeprefix("| ") for line in found.splitlines() if "%" in line]
@@ -124,7 +124,7 @@ def test_figures_reach_readme_and_its_plot(tmp_path: Path):
     assert "SBC p=1%, 10 steps" in (tmp_path / readme.PLOT).read_text()
 
 
-def test_what_is_no_whole_demo_is_refused(tmp_path: Path):
+def test_an_incomplete_demo_is_refused(tmp_path: Path):
     whole = results_of(1)
     pages = [tmp_path / name for name in readme.WRITERS]
     for page in pages:

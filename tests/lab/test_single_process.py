@@ -1,4 +1,4 @@
-"""Training in one process: what a codec loses goes where it should, and the lines say so."""
+"""Training in one process: a codec's errors are fed back, and the printed lines say so."""
 
 from pathlib import Path
 

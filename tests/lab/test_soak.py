@@ -33,7 +33,7 @@ def test_ranks_that_differ_end_the_run():
     same = {rank: Report(5, "aa") for rank in range(2)}
     run._check(same)
     for other in (Report(5, "ab"), Report(6, "aa")):
-        with pytest.raises(soak.SoakFailed, match="stand apart"):
+        with pytest.raises(soak.SoakFailed, match="the ranks differ, "):
             run._check({**same, 1: other})
     run._compare(0, 50, "aa")
     with pytest.raises(soak.SoakFailed, match="rank 1's weights of step 50 differ"):

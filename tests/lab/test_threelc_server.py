@@ -40,8 +40,8 @@ def test_servers_and_workers_over_a_link(namespaces, tmp_path: Path, capfd):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--clusters", "4"], "'4' is no cluster"),
-        (["--clusters", "1:1"], "'1:1' is no cluster"),
+        (["--clusters", "4"], "'4' is not a cluster"),
+        (["--clusters", "1:1"], "'1:1' is not a cluster"),
         (["--links", "none"], "a rate is needed"),
         (["--specs", "nonsense"], "nonsense"),
         (["--slowness", "1"], "--slowness at least 2"),
@@ -53,7 +53,7 @@ def test_wrong_words_are_refused_at_once(given: list[str], said: str, capsys, tm
     assert said in capsys.readouterr().err
 
 
-def test_speeds_are_compared_within_a_crew_and_link():
+def test_speeds_are_compared_within_a_cluster_and_link():
     def row(method: str, ms: float, direct: bool = False) -> dict:
         return {
             **{"cluster": "4 workers, 1 server", "link": "1gbit", "method": method, "ms": ms},

@@ -1,4 +1,4 @@
-"""The figures of traces: formulas by hand, bits by the file, error feedback by conservation."""
+"""The figures of traces, against formulas by hand, file sizes, and sums that must be conserved."""
 
 import collections
 import math

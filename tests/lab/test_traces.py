@@ -41,7 +41,7 @@ def folder(tmp_path: Path, image_folder: Path, monkeypatch) -> Path:
 
 @pytest.fixture
 def one_thread():
-    """What the command sets is put back for the tests that follow."""
+    """Restores the number of threads, which the command changes, for later tests."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield
     torch.set_num_threads(threads)

@@ -256,7 +256,7 @@ def test_ranks_that_never_come(address: str) -> None:
     assert alone[3] == 0
 
 
-def test_strangers_keep_nobody_waiting(address: str) -> None:
+def test_strangers_delay_no_rank(address: str) -> None:
     host = host_and_port(address)
     stop, held = threading.Event(), []
 
@@ -283,7 +283,7 @@ def test_strangers_keep_nobody_waiting(address: str) -> None:
             line.close()
 
 
-def test_who_answers_without_the_token_is_not_believed(address: str) -> None:
+def test_an_answer_without_the_token_is_ignored(address: str) -> None:
     heard = bytearray()
     with socket.create_server(host_and_port(address)) as impostor:
         found = []
@@ -352,8 +352,8 @@ def test_arguments_that_can_not_be_meant(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"rank": -1}, "rank=-1"),
         ({"world_size": 0}, "world_size=0"),
         ({"address": None}, "no address"),
-        ({"address": "29600"}, 'address: "29600" is no HOST:PORT'),
-        ({"address": "host:0"}, '"host:0" is no HOST:PORT'),
+        ({"address": "29600"}, 'address: "29600" is not HOST:PORT'),
+        ({"address": "host:0"}, '"host:0" is not HOST:PORT'),
         ({"address": "::1:29600"}, "[fd00::1]:29600"),
         ({"token": None}, "DELTAWIRE_TOKEN"),
         ({"token": "short"}, "16 bytes"),
@@ -364,7 +364,7 @@ def test_arguments_that_can_not_be_meant(monkeypatch: pytest.MonkeyPatch) -> Non
         assert error and word in error[2], (bad, error)
 
 
-def test_one_rank_alone_needs_nobody() -> None:
+def test_one_rank_alone_needs_no_other() -> None:
     with deltawire.Session("fp32", rank=0, world_size=1) as door:
         values = gradient(0)
         door.all_reduce({"x": values})

@@ -1,4 +1,4 @@
-"""The check of the C interface's ABI sees what would break programs, and lets pass what is new."""
+"""The check of the C interface's ABI finds changes that break programs, and allows additions."""
 
 import shutil
 import sys
@@ -17,7 +17,7 @@ needs_libabigail = pytest.mark.skipif(
 
 
 def compared(folder: Path, old: str, new: str) -> int:
-    """With the header as it would be with `new` in the place of `old`."""
+    """Runs the check on the header with `old` replaced by `new`."""
     shutil.copytree(build.ROOT / "include", folder / "include")
     header = folder / "include" / "deltawire" / "deltawire.h"
     text = header.read_text()

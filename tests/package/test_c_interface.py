@@ -19,7 +19,7 @@ def prefix(tmp_path_factory) -> Path:
 
 
 def flags(prefix: Path, *options: str) -> list[str]:
-    """What pkg-config says; the library's own .pc file knows where it has been moved."""
+    """pkg-config's output; the library's .pc file finds its new place after a move."""
     found = os.environ | {"PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
     return build.run("pkg-config", "--cflags", "--libs", *options, "deltawire", env=found).split()
 

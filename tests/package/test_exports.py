@@ -1,4 +1,4 @@
-"""What the libraries show is the API: what the public headers mark, all of it and nothing else."""
+"""The libraries export the API: all symbols that the public headers mark, and no others."""
 
 import re
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_fabrics_show_their_own_functions_alone():
 
 
 def test_the_python_extension_shows_nothing_of_the_library():
-    """Else another version in the same process, an embedder's, could take its place."""
+    """Otherwise another version in the same process could replace its functions."""
     (extension,) = (build.BUILD / "python" / "deltawire").glob("_core*.so")
     symbols = exported(extension)
     assert "PyInit__core" in symbols

@@ -59,7 +59,7 @@ def check_commands(everything: list[str]) -> None:
 
 
 def build_the_program(outer: Path) -> None:
-    """It sees the public headers alone, and no flag of the library's."""
+    """Its program sees only the public headers, and none of the library's flags."""
     own = commands(outer, "train")
     (compiles,) = [line for line in own if "-c " in line and "train.cc" in line]
     (links,) = [line for line in own if " -o train " in line]

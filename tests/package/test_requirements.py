@@ -67,7 +67,7 @@ def test_without_a_compiler_its_package_is_named(tmp_path):
     assert "apt-get install g++" in words and "CMAKE_CXX_COMPILER not set" not in words
 
 
-def test_the_packages_description_stands_alone():
+def test_the_packages_description_works_without_the_repository():
     """A page that shows it has none of the repository's files."""
     path = ROOT / "cmake" / "readme_for_index.py"
     given = importlib.util.spec_from_file_location("readme_for_index", path)

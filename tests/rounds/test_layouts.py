@@ -81,7 +81,7 @@ def test_a_state_keeps_the_layout():
     assert empty.layout is None
 
 
-def test_other_text_beside_the_model_is_another_layout():
+def test_another_text_with_the_model_is_another_layout():
     broadcast, client = rounds.Broadcast("3lc"), rounds.Client("fp32")
     broadcast.advance(made(), also="float32")
     client.receive(broadcast.download("ann"))
@@ -94,7 +94,7 @@ def test_other_text_beside_the_model_is_another_layout():
     assert client.layout.also == "float64"
 
 
-def test_an_id_stands_for_names_shapes_order_and_text():
+def test_an_id_depends_on_names_shapes_order_and_text():
     first = ModelLayout((TensorLayout("a", (1, 2)), TensorLayout("b", ())), "x")
     others = [
         ModelLayout(first.tensors[::-1], "x"),

@@ -1,4 +1,4 @@
-"""No client's reply outweighs the others', and what is kept of a reply is short."""
+"""No client's reply outweighs the others', and the server keeps little of a reply."""
 
 import dataclasses
 import inspect
@@ -48,7 +48,7 @@ def test_honest_spread_is_taken():
     assert not server.refused
 
 
-def test_of_two_replies_nobody_can_tell_who_is_out_of_line():
+def test_of_two_replies_none_is_judged_out_of_line():
     server = rounds.Server(filled(0), down=None)
     clients = replies_to(server, [0.01, 1.0])
     np.testing.assert_allclose(server.finish()["w"], 0.505, rtol=1e-5)

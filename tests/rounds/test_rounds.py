@@ -1,4 +1,4 @@
-"""Federated rounds as a library: what is sent, what waits, and what is refused."""
+"""Federated rounds as a library: what is sent, what is kept for later, and what is refused."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ def close(found, due, rtol=1e-5, atol=1e-5):
 
 
 class Fleet:
-    """Clients that move by drawn changes, and what they wanted to send in all."""
+    """Clients that make random changes, and the sum of what they wanted to send."""
 
     def __init__(self, count, server, spec):
         self.server = server
@@ -129,7 +129,7 @@ def test_a_refused_client_is_sent_what_has_changed():
     assert sizes[3] > 2 * sizes[2]  # from version 1 on; the client leaves out what it has
 
 
-def test_a_client_that_names_a_version_of_nobodys_is_sent_the_model():
+def test_a_client_that_names_an_unknown_version_is_sent_the_model():
     broadcast = rounds.Broadcast("3lc")
     broadcast.advance(made(0))
     for version in (0, -1, 2, 2**70, True, "1", None, 1.0):
@@ -245,7 +245,7 @@ def test_a_state_goes_on_as_if_nothing_had_been(spec):
         server.finish()
 
 
-def test_random_codecs_draw_anew_for_each_round_and_client():
+def test_random_codecs_draw_other_numbers_for_each_round_and_client():
     server = rounds.Server(made(0), down=None)
     frames = []
     for rank in range(2):

@@ -65,9 +65,9 @@ def test_only_rows_that_match(compared):
     assert "b/4K" not in text
 
 
-def test_what_is_no_file_of_results_is_refused(tmp_path):
+def test_files_without_results_are_refused(tmp_path):
     (tmp_path / "empty.json").write_text("")
-    with pytest.raises(SystemExit, match="no file of results"):
+    with pytest.raises(SystemExit, match="is not a file of results"):
         loaded("scripts/bench_compare.py").main([str(tmp_path / "empty.json")] * 2)
 
 

@@ -1,4 +1,4 @@
-"""The checker of the house rules: it is green on this tree and red on each planted defect."""
+"""The checker of the project's rules passes on this tree and fails on each planted defect."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ import cpp_source  # noqa: E402
 
 
 def check(root: Path) -> subprocess.CompletedProcess:
-    """What the program does, without a process for each of the tests."""
+    """Runs the checker without a process for each test."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         status = check_layers.main([str(root)])
@@ -27,7 +27,7 @@ def check(root: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """A small house under the real rules: clean until a test plants something."""
+    """A small tree under the real rules, without defects until a test plants one."""
     (tmp_path / "docs" / "design").mkdir(parents=True)
     shutil.copy(ROOT / "docs" / "design" / "architecture.md", tmp_path / "docs" / "design")
     plant(tmp_path, "include/deltawire/result.h", "#include <string>\n")

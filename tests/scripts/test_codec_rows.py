@@ -1,4 +1,4 @@
-"""What stands in a codec's folder is also named in C++: its row, and the targets of its kernels."""
+"""A codec's folder and its C++ agree: the registry's row, and the targets of its kernels."""
 
 import re
 from pathlib import Path

@@ -12,7 +12,7 @@ SCRIPTS = ("settle_clone.sh", "make_venv.sh")
 
 
 def settle(clone: Path) -> str:
-    """What the two scripts say."""
+    """The two scripts' output."""
     said = ""
     for name in SCRIPTS:
         command = [clone / "scripts" / name]

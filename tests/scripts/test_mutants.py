@@ -1,4 +1,4 @@
-"""The program that plants mutants: what it makes of code, and what becomes of that in a toy."""
+"""The program that plants mutants: the mutants of code, and their verdicts in a toy project."""
 
 import json
 import os
@@ -192,7 +192,7 @@ def test_each_verdict(tree: Path, capfd: pytest.CaptureFixture) -> None:
     # Nothing of it is left, here or in the copies.
     for copy in (tree, *(tree / "build" / "mutants").glob("copy-*")):
         assert (copy / "src" / "toy" / "toy.cc").read_text() == TOY
-    # One that no test can kill counts no more, and what is known is not run again.
+    # A mutant marked as equivalent no longer counts, and known verdicts are not tested again.
     file = tree / "build" / "mutants" / "results.json"
     entries = json.loads(file.read_text())
     for entry in entries:
@@ -240,7 +240,7 @@ def test_a_sample_follows_from_its_seed(tree: Path, capsys: pytest.CaptureFixtur
 
 
 def as_shell(monkeypatch: pytest.MonkeyPatch, run: str, grace: float = 60) -> None:
-    """Has the tests of any layer be a shell command."""
+    """Makes a shell command the tests of every layer."""
     made = layer_tests.Tests("true", "true", run, "none", grace)
     monkeypatch.setattr(layer_tests, "tests_of", lambda layer, cores: made)
     monkeypatch.setattr(layer_tests, "nearest", lambda layer, path, root, run: "")

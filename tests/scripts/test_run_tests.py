@@ -1,4 +1,4 @@
-"""scripts/run_tests.py: what passed with the same inputs isn't run again, and anything else is."""
+"""scripts/run_tests.py skips tests that passed with the same inputs, and runs all others."""
 
 import importlib.util
 import subprocess

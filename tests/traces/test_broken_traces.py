@@ -17,7 +17,7 @@ def refused(folder, code: str, said: str = ".") -> None:
     assert str(folder) in str(caught.value)
 
 
-def test_a_folder_without_a_page_is_no_trace(folder, tmp_path):
+def test_a_folder_without_a_page_is_not_a_trace(folder, tmp_path):
     (folder / "trace.json").unlink()
     refused(folder, "Io", "not a trace, or one that was broken off")
     refused(tmp_path / "nothing", "Io")
@@ -47,7 +47,7 @@ BROKEN_PAGES = {
     "a model that is no text": (at("model", 5), "model"),
     "no tensors": (at("tensors", DROP), "tensors"),
     "an empty list of tensors": (at("tensors", []), "tensors"),
-    "a tensor that is no object": (at("tensors", 0, "conv"), "tensor 0"),
+    "a tensor that is not an object": (at("tensors", 0, "conv"), "tensor 0"),
     "no name": (at("tensors", 0, "name", DROP), "tensor 0"),
     "an empty name": (at("tensors", 0, "name", ""), "tensor 0"),
     "a name twice": (at("tensors", 0, "name", "scale"), "same name"),
@@ -60,7 +60,7 @@ BROKEN_PAGES = {
     "pairs in words": (at("tensors", 2, "pairs", "yes"), "pairs"),
     "no steps": (at("steps", DROP), "steps"),
     "an empty list of steps": (at("steps", []), "steps"),
-    "a step that is no object": (at("steps", 0, 3), "entry 0"),
+    "a step that is not an object": (at("steps", 0, 3), "entry 0"),
     "a step without a number": (at(*STEP, "step", DROP), "entry 0"),
     "step 0": (at(*STEP, "step", 0), "entry 0"),
     "a step that is not above the one before": (at("steps", 1, "step", 3), "entry 1"),
@@ -88,7 +88,7 @@ def test_a_page_that_breaks_a_rule_is_refused_at_once(folder, name):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "\xff", "[" * 100_000, '{"format": NaN}', '{"format": 1e999}']
 )
-def test_a_page_that_is_no_json_object_is_refused(folder, text):
+def test_a_page_that_is_not_a_json_object_is_refused(folder, text):
     (folder / "trace.json").write_text(text, encoding="latin-1")
     refused(folder, "Corrupt")
 

@@ -1,4 +1,4 @@
-"""The programs of examples/trainers: with and without the lines that make them ours, and run."""
+"""Runs the programs of examples/trainers, with and without the lines for deltawire."""
 
 import multiprocessing
 import os
@@ -18,12 +18,12 @@ MOST_LINES = 5
 
 
 def with_ours(name: str) -> str:
-    """The program, as it stands there."""
+    """The program as it is in examples/trainers."""
     return (FOLDER / name).read_text()
 
 
 def own_lines(name: str) -> list[str]:
-    """Those that are marked as ours, without the mark."""
+    """The lines for deltawire, without their mark."""
     return [MARK.sub("", line) for line in with_ours(name).splitlines() if MARK.search(line)]
 
 
@@ -101,7 +101,7 @@ def _run_all(processes: list, timeout: float) -> None:
 
 
 def torchrun_ranks(world: int) -> list[dict]:
-    """What torchrun would tell them."""
+    """Each rank's environment, as torchrun would set it."""
     return [
         {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
         for rank in range(world)
@@ -109,7 +109,7 @@ def torchrun_ranks(world: int) -> list[dict]:
 
 
 def run_command(command: list[str], folder: Path, settings: dict | None = None) -> str:
-    """What a command said, which must succeed."""
+    """Runs a command, which must succeed; returns its output."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -142,7 +142,8 @@ def losses(said: str) -> dict[int, float]:
 
 
 def check_against_plain(ours: str, exact: str | None, plain: str, world: int = 2) -> None:
-    """What three runs said: with "3lc", with "fp32" (if there was one), without us."""
+    """Compares the output of runs with "3lc", with "fp32" (if there was one) and without
+    deltawire."""
     found, expected = losses(ours), losses(plain)
     same = expected if exact is None else losses(exact)
     assert sorted(found) == sorted(same) == sorted(expected) == list(range(world))

@@ -66,7 +66,8 @@ Outcome<void> ArrayFile::list_members() {
     if (!*next) break;
     const auto member = member_named(**next, name());
     if (!member) {
-      return failed(name() + ": holds \"" + **next + "\", which is no .npy and no .dw file; leave it out");
+      return failed(name() + ": holds \"" + **next +
+                    "\", which is neither a .npy nor a .dw file; leave it out");
     }
     if (!names.insert(member->name).second) {
       return failed(name() + ": holds two arrays \"" + member->name + "\"; name each another way");
@@ -100,8 +101,8 @@ Outcome<std::unique_ptr<ArrayReader>> ArrayFile::array(const Member& member) {
 Outcome<void> require_kind(const ArrayFile& file, FileKind kind) {
   for (const ArrayFile::Member& member : file.members()) {
     if (member.kind == kind) continue;
-    return failed(member.shown + (kind == FileKind::kDw ? ": is no .dw file; 'deltawire encode' makes one"
-                                                        : ": is no .npy file but encoded already; "
+    return failed(member.shown + (kind == FileKind::kDw ? ": is not a .dw file; 'deltawire encode' makes one"
+                                                        : ": is encoded already and not a .npy file; "
                                                           "'deltawire decode' gives the array back"));
   }
   return {};

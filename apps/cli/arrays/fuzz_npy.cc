@@ -36,7 +36,7 @@ void parse(Bytes data) {
   expect(bytes == 0 || std::memcmp(second->tensor.values, values, bytes) == 0);
 }
 
-// Of any type and order, value by value.
+// Reads an array of any type and order, value by value.
 void stream(Bytes data) {
   const auto array = open_npy(std::make_unique<MemorySource>(data), "input.npy");
   if (!array || (*array)->info().bytes() > data.size()) return;

@@ -46,7 +46,7 @@ class HeaderSource {
     const auto start = take(kVersionEnd);
     if (!start) return tl::unexpected<Failure>(start.error());
     if (start->size() < kMagic.size() || std::memcmp(start->data(), kMagic.data(), kMagic.size()) != 0) {
-      return failed("is no .npy file; make one in Python with numpy.save");
+      return failed("is not a .npy file; make one in Python with numpy.save");
     }
     if (start->size() < kVersionEnd) return ends();
     const auto version = std::to_integer<unsigned>((*start)[kMagic.size()]);

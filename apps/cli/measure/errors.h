@@ -54,7 +54,7 @@ double share_of(double error, double whole);
 // Sums over pairs of values, added in blocks. float64 holds every other type exactly.
 class Difference {
  public:
-  // Of |b - a|, by powers of ten; class_name() has their names.
+  // The classes of |b - a|, by powers of ten; class_name() names them.
   static constexpr std::size_t kClasses = 15;
 
   void add(const double* a, const double* b, std::uint64_t count) noexcept;
@@ -63,8 +63,8 @@ class Difference {
   std::uint64_t different() const noexcept { return count_ - histogram_[0] - not_finite_equal_; }
   bool equal() const noexcept { return different() == 0; }
 
-  // Of the pairs in which both values are finite. If `a` is all zeros and `b` is not, relative_l2 is infinite
-  // and cosine NaN.
+  // Over the pairs in which both values are finite. If `a` is all zeros and `b` is not, relative_l2 is
+  // infinite and cosine NaN.
   double relative_l2() const noexcept;  // |b - a| / |a|
   double cosine() const noexcept;       // a . b / (|a| |b|)
 

@@ -135,7 +135,7 @@ Outcome<Input> synthetic_input(const std::string& text, bool small) {
   for (const Distribution& each : kDistributions) {
     names += (names.empty() ? "" : ", ") + std::string(each.name);
   }
-  return misused("--input \"" + text + "\": there is no synthetic input of that name; give one of " + names);
+  return misused("--input \"" + text + "\": no synthetic input has this name; give one of " + names);
 }
 
 std::string synthetic_names() {

@@ -109,7 +109,7 @@ class Fields {
   Outcome<double> number(const char* key, double least) const {
     const auto found = object_.find(key);
     if (found == object_.end()) return failed(place_ + "." + key + " is missing; it is a number");
-    if (!found->is_number()) return failed(place_ + "." + key + " is no number");
+    if (!found->is_number()) return failed(place_ + "." + key + " is not a number");
     const auto value = found->get<double>();
     if (!std::isfinite(value) || value < least) {
       return failed(place_ + "." + key + " is " + found->dump() + "; it must be " +
@@ -146,7 +146,7 @@ Outcome<void> check_pair(const CodecFigures& figures, const std::string& place) 
 }
 
 Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
-  if (!json.is_object()) return failed(place + " is no object");
+  if (!json.is_object()) return failed(place + " is not an object");
   const Fields fields(json, place);
   CodecFigures figures;
   const auto spec = fields.word("codec");
@@ -184,7 +184,7 @@ Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
 }
 
 Outcome<PlanTensor> parse_tensor(const Json& json, const std::string& place) {
-  if (!json.is_object()) return failed(place + " is no object");
+  if (!json.is_object()) return failed(place + " is not an object");
   const auto name = Fields(json, place).word("name");
   if (!name) return tl::unexpected<Failure>(name.error());
   const auto elements = json.find("elements");
@@ -197,7 +197,7 @@ Outcome<PlanTensor> parse_tensor(const Json& json, const std::string& place) {
 
 template <class Item, class Parse>
 Outcome<std::vector<Item>> parse_list(const Json& json, const std::string& place, const Parse& parse) {
-  if (!json.is_array()) return failed(place + " is no list");
+  if (!json.is_array()) return failed(place + " is not a list");
   std::vector<Item> items;
   for (std::size_t i = 0; i < json.size(); ++i) {
     auto item = parse(json[i], place + "[" + std::to_string(i) + "]");
@@ -289,7 +289,7 @@ std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate,
 
 Outcome<FiguresFile> parse_figures(const std::string& text, const std::string& name) {
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return failed(name + ": is no JSON; 'deltawire plan --json' writes such files");
+  if (json.is_discarded()) return failed(name + ": is not JSON; 'deltawire plan --json' writes such files");
   const auto codecs = json.is_object() ? json.find("figures") : json.end();
   if (!json.is_object() || codecs == json.end()) {
     return failed(name + ": has no \"figures\"; 'deltawire plan --json' writes such files");

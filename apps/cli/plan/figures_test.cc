@@ -120,7 +120,7 @@ TEST(Measuring, GCompsCutsAreUnseenWhateverTheirError) {
   EXPECT_LT(measured("gcomp", input).bits_per_value, 16);
 }
 
-TEST(Measuring, WhatACodecRefusesIsSaid) {
+TEST(Measuring, ReportsWhatACodecRefuses) {
   InputTensor bad = tensor_of("weight", 1000);
   bad.values[7] = std::nanf("");
   const auto candidates = candidates_of({"3lc"});
@@ -161,11 +161,11 @@ TEST(FiguresFiles, RefusalsNameTheField) {
     const char* to;
     const char* named;
   } cases[] = {
-      {"{", "", "is no JSON"},
+      {"{", "", "is not JSON"},
       {"\"figures\"", "\"numbers\"", "has no \"figures\""},
       {"\"bits_per_value\": 13.5", "\"bits_per_value\": 0",
        "figures[0].bits_per_value is 0; it must be above 0"},
-      {"\"bits_per_value\": 13.5", "\"bits_per_value\": \"13\"", "figures[0].bits_per_value is no number"},
+      {"\"bits_per_value\": 13.5", "\"bits_per_value\": \"13\"", "figures[0].bits_per_value is not a number"},
       {"\"encode_ns_per_value\": 0.5,", "", "figures[0].encode_ns_per_value is missing"},
       {"\"decode_ns_per_value\": 0.25", "\"decode_ns_per_value\": -1", "decode_ns_per_value is -1"},
       {"\"codec\": \"mine\"", "\"codec\": 3", "figures[0].codec"},
@@ -176,9 +176,9 @@ TEST(FiguresFiles, RefusalsNameTheField) {
       {"1000}", "-1}", "tensors[0].elements"},
       {"1000}", "1e30}", "tensors[0].elements"},
       {"\"fc.weight\"", "null", "tensors[0].name"},
-      {"[{\"name\"", "{\"x\":[{\"name\"", "is no JSON"},
-      {"[{\"name\": \"fc.weight\", \"elements\": 1000}]", "7", "tensors is no list"},
-      {"[{\"name\": \"fc.weight\", \"elements\": 1000}]", "[7]", "tensors[0] is no object"},
+      {"[{\"name\"", "{\"x\":[{\"name\"", "is not JSON"},
+      {"[{\"name\": \"fc.weight\", \"elements\": 1000}]", "7", "tensors is not a list"},
+      {"[{\"name\": \"fc.weight\", \"elements\": 1000}]", "[7]", "tensors[0] is not an object"},
   };
   for (const auto& [from, to, named] : cases) {
     std::string text = kFile;

@@ -214,7 +214,7 @@ Outcome<Trace> parse_trace(std::string_view text, const std::string& name) {
   try {
     whole = TraceJson::parse(text);
   } catch (const TraceJson::exception& error) {
-    return failed(name + ": is no JSON, the trace was broken off or damaged: " + error.what());
+    return failed(name + ": is not JSON; the trace is incomplete or damaged: " + error.what());
   }
   auto trace = take_trace(whole);
   if (!trace) return failed(name + ": " + trace.error().message);

@@ -112,10 +112,11 @@ Outcome<Gradient> read_gradient(const Trace& trace, const TraceTensor& tensor, c
 Outcome<Trace> open_trace(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
-    return failed(folder + ": is no folder; a trace is one, with a trace.json in it (docs/reference/traces.md)");
+    return failed(folder +
+                  ": is not a folder; a trace is a folder with a trace.json (docs/reference/traces.md)");
   }
   if (!std::filesystem::exists(std::filesystem::path(folder) / kContents, error)) {
-    return failed(folder + ": has no trace.json; it is no trace, or its recording was broken off");
+    return failed(folder + ": has no trace.json; it is not a trace, or its recording was not finished");
   }
   const auto file = read_below(folder, kContents);
   if (!file) return tl::unexpected<Failure>(file.error());

@@ -140,12 +140,12 @@ TEST(TraceReader, StaysInTheFolder) {
   expect_fault(folder, {"10/s.npy", "not a regular file"});
 }
 
-TEST(TraceReader, RefusesWhatIsNoTrace) {
+TEST(TraceReader, RefusesInvalidTraces) {
   const TraceFolder folder;
   expect_fault(folder, {folder.path(), "no trace.json"});
-  EXPECT_NE(open_trace("/no/such").error().message.find("/no/such: is no folder"), std::string::npos);
+  EXPECT_NE(open_trace("/no/such").error().message.find("/no/such: is not a folder"), std::string::npos);
   folder.write("trace.json", "");
-  expect_fault(folder, {"trace.json", "no JSON"});
+  expect_fault(folder, {"trace.json", "is not JSON"});
 }
 
 TEST(TraceFacts, CountWhatIsThere) {

@@ -63,11 +63,11 @@ TEST_P(TraceFaults, AreRefusedByField) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, TraceFaults,
     ::testing::Values(
-        Fault{"{\n", "[", "no JSON"}, Fault{"\"format\": 1", "\"format\": 2", "format is 2"},
+        Fault{"{\n", "[", "is not JSON"}, Fault{"\"format\": 1", "\"format\": 2", "format is 2"},
         Fault{"\"format\": 1", "\"format\": \"1\"", "format must"},
         Fault{"\"format\": 1,", "", "format must"}, Fault{"\"toy\"", "7", "model must be a text"},
         Fault{"\"SGD, lr=1\"", "[]", "optimizer must be a text"},
-        Fault{"\"python toy.py\"", "\"\xff\"", "no JSON"},
+        Fault{"\"python toy.py\"", "\"\xff\"", "is not JSON"},
         Fault{"\"tensors\": [\n", "\"tenors\": [\n", "tensors must be a list"},
         Fault{"\"w\"", "\"\"", "tensors[0].name"}, Fault{"\"w\"", "\"s\"", "tensors[1].name \"s\""},
         Fault{"\"name\": \"s\", ", "", "tensors[1].name"},
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"{\"values\": \"10/s.npy\"", "{\"values\": \"10/s.npy\", \"keys\": \"k.npy\"",
               "steps[0].tensors[1].keys may not"}));
 
-TEST(Trace, DeepNestingIsNoTrouble) {
+TEST(Trace, DeepNestingIsHandled) {
   EXPECT_FALSE(parse_trace(std::string(1'000'000, '['), "trace.json"));
   const std::string nested = "\"later\": " + std::string(100'000, '[') + std::string(100'000, ']');
   EXPECT_TRUE(parse_trace(changed(kTraceJson, "\"later\": [1]", nested), "trace.json"));

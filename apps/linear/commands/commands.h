@@ -5,10 +5,10 @@
 
 #include "cli/commands.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 
-void add_train_command(CLI::App& app, Command& chosen);
-void add_predict_command(CLI::App& app, Command& chosen);
-void add_generate_command(CLI::App& app, Command& chosen);
+void add_train_command(CLI::App& app, cli::Command& chosen);
+void add_predict_command(CLI::App& app, cli::Command& chosen);
+void add_generate_command(CLI::App& app, cli::Command& chosen);
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

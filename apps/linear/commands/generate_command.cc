@@ -21,7 +21,7 @@
 #include "linear/generate_rows.h"
 #include "linear/parse_rows.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 constexpr std::size_t kTextBytes = std::size_t{1} << 18;
@@ -31,13 +31,13 @@ struct GenerateOptions {
   std::string output;
   double scale = 0.01;
   std::uint64_t rows = 0;
-  linear::GenerateSettings settings;
+  GenerateSettings settings;
   std::string weights;
   bool force = false;
 };
 
-Outcome<linear::DataShape> complete(GenerateOptions& options) {
-  const auto shape = linear::find_shape(options.name);
+cli::Outcome<DataShape> complete(GenerateOptions& options) {
+  const auto shape = find_shape(options.name);
   const auto scaled = [&](std::uint64_t whole) {
     return static_cast<std::uint64_t>(std::ceil(options.scale * static_cast<double>(whole)));
   };
@@ -46,27 +46,27 @@ Outcome<linear::DataShape> complete(GenerateOptions& options) {
   if (features == 0) features = scaled(shape->features);
   const std::uint64_t least = std::max<std::uint64_t>(2, shape->fields.size());
   if (features < least) {
-    return misused(options.name + " needs " + std::to_string(least) +
-                   " features or more; raise --scale, or name them: --features");
+    return cli::misused(options.name + " needs " + std::to_string(least) +
+                        " features or more; raise --scale, or name them: --features");
   }
-  if (features >= linear::kKeysMax) {
-    return misused("2^32 - 2 features are more than training takes; lower --scale or --features");
+  if (features >= kKeysMax) {
+    return cli::misused("2^32 - 2 features are more than training takes; lower --scale or --features");
   }
   if (options.rows > std::uint64_t{1} << 48) {
-    return misused("2^48 rows are the most; lower --scale or --rows");
+    return cli::misused("2^48 rows are the most; lower --scale or --rows");
   }
   std::vector<std::string> outputs{options.output};
   if (!options.weights.empty()) outputs.push_back(options.weights);
-  if (auto writable = check_outputs(outputs, options.force); !writable) {
-    return tl::unexpected<Failure>(writable.error());
+  if (auto writable = cli::check_outputs(outputs, options.force); !writable) {
+    return tl::unexpected<cli::Failure>(writable.error());
   }
   return *shape;
 }
 
-Outcome<void> write_rows(const GenerateOptions& options, linear::RowGenerator& generator) {
+cli::Outcome<void> write_rows(const GenerateOptions& options, RowGenerator& generator) {
   auto output = PackedOutput::create(options.output, options.force);
-  if (!output) return tl::unexpected<Failure>(output.error());
-  Progress progress;
+  if (!output) return tl::unexpected<cli::Failure>(output.error());
+  cli::Progress progress;
   std::string text;
   std::uint64_t bytes = 0;
   for (std::uint64_t row = 0; row < options.rows; ++row) {
@@ -76,17 +76,17 @@ Outcome<void> write_rows(const GenerateOptions& options, linear::RowGenerator& g
     bytes += text.size();
     text.clear();
     progress.show("generate: " + std::to_string(100 * (row + 1) / options.rows) + " % of " +
-                  grouped(options.rows) + " rows");
+                  cli::grouped(options.rows) + " rows");
   }
   if (auto done = (*output)->commit(); !done) return done;
-  report_stream(options.output) << output_name(options.output) << ": " << grouped(options.rows) << " rows, "
-                                << grouped(options.settings.features) << " features, " << grouped(bytes)
-                                << " bytes of text\n";
+  cli::report_stream(options.output) << cli::output_name(options.output) << ": " << cli::grouped(options.rows)
+                                     << " rows, " << cli::grouped(options.settings.features) << " features, "
+                                     << cli::grouped(bytes) << " bytes of text\n";
   return {};
 }
 
 // The planted model, as 'predict' reads it.
-Outcome<void> write_weights(const GenerateOptions& options, const linear::RowGenerator& generator) {
+cli::Outcome<void> write_weights(const GenerateOptions& options, const RowGenerator& generator) {
   LinearModel model;
   model.weights.resize(options.settings.features + 1);  // there is no index 0
   for (std::size_t index = 1; index < model.weights.size(); ++index) {
@@ -104,10 +104,10 @@ Outcome<void> write_weights(const GenerateOptions& options, const linear::RowGen
   return write_model(options.weights, model, options.force);
 }
 
-Outcome<void> generate(GenerateOptions& options) {
+cli::Outcome<void> generate(GenerateOptions& options) {
   const auto shape = complete(options);
-  if (!shape) return tl::unexpected<Failure>(shape.error());
-  linear::RowGenerator generator(*shape, options.settings);
+  if (!shape) return tl::unexpected<cli::Failure>(shape.error());
+  RowGenerator generator(*shape, options.settings);
   if (auto written = write_rows(options, generator); !written) return written;
   if (options.weights.empty()) return {};
   auto written = write_weights(options, generator);
@@ -119,10 +119,10 @@ Outcome<void> generate(GenerateOptions& options) {
 std::string generate_footer() {
   std::string text = "NAME             rows     features   non-zeros a row\n";
   std::array<char, 80> line{};
-  for (const linear::DataShape& shape : linear::all_shapes()) {
+  for (const DataShape& shape : all_shapes()) {
     std::snprintf(line.data(), line.size(), "%-8s %12s %12s %17s\n", std::string(shape.name).c_str(),
-                  grouped(shape.rows).c_str(), grouped(shape.features).c_str(),
-                  rounded(shape.features_a_row).c_str());
+                  cli::grouped(shape.rows).c_str(), cli::grouped(shape.features).c_str(),
+                  cli::rounded(shape.features_a_row).c_str());
     text += line.data();
   }
   return text +
@@ -140,12 +140,12 @@ std::string generate_footer() {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app, Command& chosen) {
+void add_generate_command(CLI::App& app, cli::Command& chosen) {
   CLI::App* command =
       app.add_subcommand("generate", "Generate data shaped like published sets of sparse rows");
   const auto options = std::make_shared<GenerateOptions>();
   std::vector<std::string> names;
-  for (const linear::DataShape& shape : linear::all_shapes()) names.emplace_back(shape.name);
+  for (const DataShape& shape : all_shapes()) names.emplace_back(shape.name);
   command->add_option("NAME", options->name, "The set to imitate")
       ->required()
       ->check(CLI::IsMember(names))
@@ -177,4 +177,4 @@ void add_generate_command(CLI::App& app, Command& chosen) {
   command->callback([&chosen, options] { chosen = [options] { return generate(*options); }; });
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -12,7 +12,7 @@
 #include "cli/arrays/npy.h"
 #include "cli/output_file.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 using Members = std::map<std::string, std::vector<std::byte>>;
@@ -28,31 +28,31 @@ std::string npy_front(const std::string& descr, const std::string& shape) {
   return front + text;
 }
 
-Outcome<void> add_member(ArchiveWriter& archive, const std::string& name, const std::string& front,
-                         Bytes values) {
+cli::Outcome<void> add_member(cli::ArchiveWriter& archive, const std::string& name, const std::string& front,
+                              Bytes values) {
   if (auto added = archive.add(name + ".npy", front.size() + values.size()); !added) return added;
   if (auto written = archive.write(std::as_bytes(std::span(front))); !written) return written;
   return archive.write(values);
 }
 
-Outcome<Members> read_members(const std::string& path) {
-  auto input = InputFile::open(path);
-  if (!input) return tl::unexpected<Failure>(input.error());
-  auto archive = ArchiveReader::open(*input);
-  if (!archive) return tl::unexpected<Failure>(archive.error());
+cli::Outcome<Members> read_members(const std::string& path) {
+  auto input = cli::InputFile::open(path);
+  if (!input) return tl::unexpected<cli::Failure>(input.error());
+  auto archive = cli::ArchiveReader::open(*input);
+  if (!archive) return tl::unexpected<cli::Failure>(archive.error());
   Members members;
   while (true) {
     auto name = (*archive)->next();
-    if (!name) return tl::unexpected<Failure>(name.error());
+    if (!name) return tl::unexpected<cli::Failure>(name.error());
     if (!*name) return members;
     std::vector<std::byte>& bytes = members[**name];
     while (true) {
       const std::size_t had = bytes.size();
-      bytes.resize(had + kCopyBlockBytes);
+      bytes.resize(had + cli::kCopyBlockBytes);
       const auto got = (*archive)->read(std::span(bytes).subspan(had));
-      if (!got) return failed(input->name() + ": " + got.error().message);
+      if (!got) return cli::failed(input->name() + ": " + got.error().message);
       bytes.resize(had + *got);
-      if (*got < kCopyBlockBytes) break;
+      if (*got < cli::kCopyBlockBytes) break;
     }
   }
 }
@@ -67,19 +67,19 @@ std::string text_in(const std::vector<std::byte>& npy) {
   return text;
 }
 
-tl::unexpected<Failure> no_model(const std::string& path) {
-  return failed(input_name(path) + ": is no model of 'deltawire train linear'; train it again");
+tl::unexpected<cli::Failure> no_model(const std::string& path) {
+  return cli::failed(cli::input_name(path) + ": is not a model of 'deltawire train linear'; train it again");
 }
 
 }  // namespace
 
-Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force) {
-  auto file = OutputFile::create(path, force);
-  if (!file) return tl::unexpected<Failure>(file.error());
-  auto archive = ArchiveWriter::begin([&](Bytes bytes) { return file->write(bytes); });
-  if (!archive) return tl::unexpected<Failure>(archive.error());
+cli::Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force) {
+  auto file = cli::OutputFile::create(path, force);
+  if (!file) return tl::unexpected<cli::Failure>(file.error());
+  auto archive = cli::ArchiveWriter::begin([&](Bytes bytes) { return file->write(bytes); });
+  if (!archive) return tl::unexpected<cli::Failure>(archive.error());
   const std::string shape = "(" + std::to_string(model.weights.size()) + ",)";
-  Outcome<void> done =
+  cli::Outcome<void> done =
       add_member(*archive, "weights", npy_front("<f4", shape), std::as_bytes(std::span(model.weights)));
   if (done)
     done = add_member(*archive, "bias", npy_front("<f4", "()"), std::as_bytes(std::span(&model.bias, 1)));
@@ -92,17 +92,17 @@ Outcome<void> write_model(const std::string& path, const LinearModel& model, boo
   return done ? file->commit() : done;
 }
 
-Outcome<LinearModel> read_model(const std::string& path) {
+cli::Outcome<LinearModel> read_model(const std::string& path) {
   auto members = read_members(path);
-  if (!members) return tl::unexpected<Failure>(members.error());
+  if (!members) return tl::unexpected<cli::Failure>(members.error());
   for (const char* name : {"weights.npy", "bias.npy", "settings.npy"}) {
     if (!members->contains(name)) return no_model(path);
   }
   LinearModel model;
-  const auto weights = parse_npy((*members)["weights.npy"], path);
-  if (!weights) return tl::unexpected<Failure>(weights.error());
-  const auto bias = parse_npy((*members)["bias.npy"], path);
-  if (!bias) return tl::unexpected<Failure>(bias.error());
+  const auto weights = cli::parse_npy((*members)["weights.npy"], path);
+  if (!weights) return tl::unexpected<cli::Failure>(weights.error());
+  const auto bias = cli::parse_npy((*members)["bias.npy"], path);
+  if (!bias) return tl::unexpected<cli::Failure>(bias.error());
   if (bias->tensor.count != 1 || weights->shape.size() != 1) return no_model(path);
   const auto* values = static_cast<const float*>(weights->tensor.values);
   model.weights.assign(values, values + weights->tensor.count);
@@ -113,11 +113,11 @@ Outcome<LinearModel> read_model(const std::string& path) {
       !settings.contains("hash_bits") || !settings["hash_bits"].is_number_integer()) {
     return no_model(path);
   }
-  const auto loss = linear::find_loss(settings["loss"].get<std::string>());
+  const auto loss = find_loss(settings["loss"].get<std::string>());
   model.hash_bits = settings["hash_bits"].get<int>();
   if (!loss || model.hash_bits < 0 || model.hash_bits > 31) return no_model(path);
   model.loss = *loss;
   return model;
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -8,19 +8,19 @@
 #include "cli/outcome.h"
 #include "linear/objective.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 
 struct LinearModel {
   std::vector<float> weights;
   float bias = 0;
-  linear::Loss loss = linear::Loss::kLogistic;
+  Loss loss = Loss::kLogistic;
   int hash_bits = 0;
   std::string settings;  // JSON, an object
 };
 
 // Writes the file completely, flushed to disk, or not at all.
-Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force);
+cli::Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force);
 
-Outcome<LinearModel> read_model(const std::string& path);
+cli::Outcome<LinearModel> read_model(const std::string& path);
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

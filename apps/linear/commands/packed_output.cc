@@ -8,7 +8,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 struct Ending {
@@ -34,15 +34,15 @@ struct PackedOutput::Packer {
   }
 
   // What the file said, where it was the file.
-  Outcome<void> check(bool went_well) const {
+  cli::Outcome<void> check(bool went_well) const {
     if (went_well) return {};
     if (!written) return written;
     const char* text = archive_error_string(out.get());
-    return failed("the text cannot be packed: " + std::string(text != nullptr ? text : "unknown error") +
-                  "; give a name with another ending");
+    return cli::failed("the text cannot be packed: " + std::string(text != nullptr ? text : "unknown error") +
+                       "; give a name with another ending");
   }
 
-  Outcome<void> open(const Ending& ending) {
+  cli::Outcome<void> open(const Ending& ending) {
     archive* const to = out.get();
     if (to == nullptr) throw std::bad_alloc();
     // A warning says that another program would do the work.
@@ -61,31 +61,32 @@ struct PackedOutput::Packer {
     return check(archive_write_header(to, entry.get()) == ARCHIVE_OK);
   }
 
-  OutputFile& file;
-  Outcome<void> written;
+  cli::OutputFile& file;
+  cli::Outcome<void> written;
   std::unique_ptr<archive, Free> out{archive_write_new()};
 };
 
-PackedOutput::PackedOutput(OutputFile file) : file_(std::move(file)) {}
+PackedOutput::PackedOutput(cli::OutputFile file) : file_(std::move(file)) {}
 
 // Without commit nothing more is written: the file is to be thrown away.
 PackedOutput::~PackedOutput() {
   if (packer_) archive_write_fail(packer_->out.get());
 }
 
-Outcome<std::unique_ptr<PackedOutput>> PackedOutput::create(const std::string& path, bool force) {
-  auto file = OutputFile::create(path, force);
-  if (!file) return tl::unexpected<Failure>(file.error());
+cli::Outcome<std::unique_ptr<PackedOutput>> PackedOutput::create(const std::string& path, bool force) {
+  auto file = cli::OutputFile::create(path, force);
+  if (!file) return tl::unexpected<cli::Failure>(file.error());
   std::unique_ptr<PackedOutput> output(new PackedOutput(*std::move(file)));
   for (const Ending& ending : kEndings) {
     if (!path.ends_with(ending.name)) continue;
     output->packer_.reset(new Packer{.file = output->file_, .written = {}});
-    if (auto opened = output->packer_->open(ending); !opened) return tl::unexpected<Failure>(opened.error());
+    if (auto opened = output->packer_->open(ending); !opened)
+      return tl::unexpected<cli::Failure>(opened.error());
   }
   return output;
 }
 
-Outcome<void> PackedOutput::write(std::string_view text) {
+cli::Outcome<void> PackedOutput::write(std::string_view text) {
   if (!packer_) return file_.write(std::as_bytes(std::span(text)));
   while (!text.empty()) {
     const la_ssize_t taken = archive_write_data(packer_->out.get(), text.data(), text.size());
@@ -95,7 +96,7 @@ Outcome<void> PackedOutput::write(std::string_view text) {
   return {};
 }
 
-Outcome<void> PackedOutput::commit() {
+cli::Outcome<void> PackedOutput::commit() {
   if (packer_) {
     if (auto closed = packer_->check(archive_write_close(packer_->out.get()) == ARCHIVE_OK); !closed)
       return closed;
@@ -103,4 +104,4 @@ Outcome<void> PackedOutput::commit() {
   return file_.commit();
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -8,27 +8,27 @@
 #include "cli/outcome.h"
 #include "cli/output_file.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 
 // Compresses .gz .xz .bz2 .zst with libarchive; any other name, and "-", is plain text. The same text gives
 // the same bytes with the same libraries.
 class PackedOutput {
  public:
   // Errors: those of OutputFile::create; a libarchive without this compression.
-  static Outcome<std::unique_ptr<PackedOutput>> create(const std::string& path, bool force);
+  static cli::Outcome<std::unique_ptr<PackedOutput>> create(const std::string& path, bool force);
   ~PackedOutput();  // without commit, removes the unfinished file
   PackedOutput(const PackedOutput&) = delete;
   PackedOutput& operator=(const PackedOutput&) = delete;
 
-  Outcome<void> write(std::string_view text);
-  Outcome<void> commit();
+  cli::Outcome<void> write(std::string_view text);
+  cli::Outcome<void> commit();
 
  private:
   struct Packer;
-  explicit PackedOutput(OutputFile file);
+  explicit PackedOutput(cli::OutputFile file);
 
-  OutputFile file_;
+  cli::OutputFile file_;
   std::unique_ptr<Packer> packer_;  // null: plain
 };
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

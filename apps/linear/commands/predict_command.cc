@@ -12,7 +12,7 @@
 #include "linear/read_rows.h"
 #include "linear/trainer.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 struct PredictOptions {
@@ -23,18 +23,18 @@ struct PredictOptions {
 };
 
 // Features that the model has no weight for.
-std::uint64_t unseen_features(const linear::RowBlock& rows, std::size_t weights) {
+std::uint64_t unseen_features(const RowBlock& rows, std::size_t weights) {
   std::uint64_t unseen = 0;
   for (const std::uint32_t key : rows.keys) unseen += key >= weights ? 1 : 0;
   return unseen;
 }
 
-void print_rows(const linear::RowBlock& rows, const LinearModel& model, bool margins) {
+void print_rows(const RowBlock& rows, const LinearModel& model, bool margins) {
   std::string text;
   std::array<char, 32> digits{};
   for (std::size_t row = 0; row < rows.rows(); ++row) {
-    double value = linear::margin(rows, row, model.weights) + static_cast<double>(model.bias);
-    if (model.loss == linear::Loss::kLogistic && !margins) value = linear::probability_of(value);
+    double value = margin(rows, row, model.weights) + static_cast<double>(model.bias);
+    if (model.loss == Loss::kLogistic && !margins) value = probability_of(value);
     const auto end =
         std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::general, 9);
     text.append(digits.data(), end.ptr);
@@ -43,17 +43,17 @@ void print_rows(const linear::RowBlock& rows, const LinearModel& model, bool mar
   std::cout << text;
 }
 
-Outcome<void> predict(const PredictOptions& options) {
+cli::Outcome<void> predict(const PredictOptions& options) {
   const auto model = read_model(options.model);
-  if (!model) return tl::unexpected<Failure>(model.error());
-  const auto files = linear::find_data_files(options.data);
-  if (!files) return failed(files.error().message);
-  linear::ParseOptions parse;
+  if (!model) return tl::unexpected<cli::Failure>(model.error());
+  const auto files = find_data_files(options.data);
+  if (!files) return cli::failed(files.error().message);
+  ParseOptions parse;
   parse.merge_duplicates = options.merge_duplicates;
   parse.hash_bits = model->hash_bits;
   std::uint64_t unseen = 0;
   std::uint64_t values = 0;
-  const auto read = linear::read_rows(*files, {}, parse, [&](linear::RowSink& sink, bool) -> Status {
+  const auto read = read_rows(*files, {}, parse, [&](RowSink& sink, bool) -> Status {
     print_rows(sink.training, *model, options.margins);
     unseen += unseen_features(sink.training, model->weights.size());
     values += sink.training.keys.size();
@@ -62,22 +62,23 @@ Outcome<void> predict(const PredictOptions& options) {
       return fail(ErrorCode::kIo, "standard output cannot be written; check the disk or the pipe");
     return {};
   });
-  if (!read) return failed(read.error().message);
+  if (!read) return cli::failed(read.error().message);
   std::cout.flush();
   if (unseen == 0) return {};
-  const std::string said = grouped(unseen) + " of " + grouped(values) +
-                           " values have an index beyond the model's " + grouped(model->weights.size()) +
-                           " weights";
+  const std::string unseen_of_all = cli::grouped(unseen) + " of " + cli::grouped(values) +
+                                    " values have an index beyond the model's " +
+                                    cli::grouped(model->weights.size()) + " weights";
   if (unseen > values / 2) {
-    return failed(said + ": these are not predictions; is this the model of another data set?");
+    return cli::failed(unseen_of_all + ": these are not predictions; is this the model of another data set?");
   }
-  std::cerr << said << ", and count nothing\n";
+  std::cerr << "warning: " << unseen_of_all
+            << " and were ignored; check that the model belongs to this data set\n";
   return {};
 }
 
 }  // namespace
 
-void add_predict_command(CLI::App& app, Command& chosen) {
+void add_predict_command(CLI::App& app, cli::Command& chosen) {
   CLI::App* command =
       app.add_subcommand("predict", "Predict with a model of 'train linear': one line per row");
   const auto options = std::make_shared<PredictOptions>();
@@ -101,4 +102,4 @@ void add_predict_command(CLI::App& app, Command& chosen) {
   command->callback([&chosen, options] { chosen = [options] { return predict(*options); }; });
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -9,7 +9,7 @@
 #include "cli/arrays/byte_source.h"
 #include "deltawire/connect_mpi.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 constexpr int kWorkersMax = 256;
@@ -21,28 +21,28 @@ std::optional<std::uint16_t> port_in(std::string_view text) {
   return port;
 }
 
-Outcome<PortRange> parse_ports(const std::string& text) {
+cli::Outcome<PortRange> parse_ports(const std::string& text) {
   if (text.empty()) return PortRange{};
   const std::size_t dash = text.find('-');
   const auto first = port_in(std::string_view(text).substr(0, dash));
   const auto last = dash == std::string::npos ? first : port_in(std::string_view(text).substr(dash + 1));
   if (!first || !last || *last < *first) {
-    return misused("--ports: \"" + text + "\" is no range of ports, as in 7172-7199");
+    return cli::misused("--ports: \"" + text + "\" is not a range of ports, as in 7172-7199");
   }
   return PortRange{*first, *last};
 }
 
-Outcome<Token> read_token(const std::string& path) {
+cli::Outcome<Token> read_token(const std::string& path) {
   if (path.empty()) {
-    return misused(
+    return cli::misused(
         "--rendezvous needs --token-file: a file of 32 bytes that only the job's ranks have; make "
         "it with 'head -c 32 /dev/urandom'");
   }
-  const auto bytes = read_input(path);
-  if (!bytes) return tl::unexpected<Failure>(bytes.error());
+  const auto bytes = cli::read_input(path);
+  if (!bytes) return tl::unexpected<cli::Failure>(bytes.error());
   const auto token = token_of(*bytes);
   if (!token || bytes->size() < token->size()) {
-    return failed(path + ": has fewer than 32 bytes; make it with 'head -c 32 /dev/urandom'");
+    return cli::failed(path + ": has fewer than 32 bytes; make it with 'head -c 32 /dev/urandom'");
   }
   return *token;
 }
@@ -83,100 +83,102 @@ void add_rank_options(CLI::App* command, RankOptions& options) {
       ->capture_default_str();
 }
 
-Outcome<Ranks> Ranks::start(const RankOptions& options) {
+cli::Outcome<Ranks> Ranks::start(const RankOptions& options) {
   Ranks self(options);
   self.launched_ = find_launcher([](const char* name) { return std::getenv(name); });
-  if (auto placed = self.place(); !placed) return tl::unexpected<Failure>(placed.error());
+  if (auto placed = self.place(); !placed) return tl::unexpected<cli::Failure>(placed.error());
   if (options.rendezvous.empty() && !self.launched_) {
     auto workers = WorkerProcesses::start(options.workers);
-    if (!workers) return tl::unexpected<Failure>(workers.error());
+    if (!workers) return tl::unexpected<cli::Failure>(workers.error());
     self.workers_.emplace(*std::move(workers));
   }
   return self;
 }
 
-Outcome<void> Ranks::place() {
+cli::Outcome<void> Ranks::place() {
   if (!options_.rendezvous.empty()) return place_at_rendezvous();
   if (options_.rank || options_.world || !options_.token_file.empty() || !options_.listen.empty() ||
       !options_.ports.empty()) {
-    return misused("--rank, --world, --token-file, --listen and --ports go with --rendezvous HOST:PORT");
+    return cli::misused("--rank, --world, --token-file, --listen and --ports go with --rendezvous HOST:PORT");
   }
   // One process is not several, whoever started it.
   if (launched_ && launched_->world == 1) launched_.reset();
-  return launched_ ? refuse_launcher() : Outcome<void>();
+  return launched_ ? refuse_launcher() : cli::Outcome<void>();
 }
 
 // Several processes that would each train alone, and write one model over another.
-Outcome<void> Ranks::refuse_launcher() const {
+cli::Outcome<void> Ranks::refuse_launcher() const {
   if (options_.workers > 1) {
-    return misused(described(*launched_) + ", each with --workers " + std::to_string(options_.workers) +
-                   "; leave --workers out");
+    return cli::misused(described(*launched_) + ", each with --workers " + std::to_string(options_.workers) +
+                        "; leave --workers out");
   }
   if (has_mpi()) return {};
-  return misused(described(*launched_) +
-                 ", and this deltawire was built without MPI, so that each would train alone; give all ranks "
-                 "--rendezvous HOST:PORT and --token-file FILE, or build it with -DDELTAWIRE_CLI_MPI=ON");
+  return cli::misused(
+      described(*launched_) +
+      ", and this deltawire was built without MPI, so that each would train alone; give all ranks "
+      "--rendezvous HOST:PORT and --token-file FILE, or build it with -DDELTAWIRE_CLI_MPI=ON");
 }
 
-Outcome<void> Ranks::place_at_rendezvous() {
-  if (options_.workers > 1) return misused("--workers and --rendezvous: take the one or the other");
+cli::Outcome<void> Ranks::place_at_rendezvous() {
+  if (options_.workers > 1) return cli::misused("--workers and --rendezvous: take the one or the other");
   if (launched_) {
     if (!options_.rank) options_.rank = launched_->rank;
     if (!options_.world) options_.world = launched_->world;
   }
   if (!options_.rank || !options_.world) {
-    return misused("--rendezvous needs --rank and --world, where neither srun nor mpirun says them");
+    return cli::misused("--rendezvous needs --rank and --world, where neither srun nor mpirun says them");
   }
   mesh_.rank = *options_.rank;
   mesh_.world_size = *options_.world;
   if (mesh_.world_size < 1 || mesh_.rank < 0 || mesh_.rank >= mesh_.world_size) {
-    return misused("--rank " + std::to_string(mesh_.rank) + " is not in a world of " +
-                   std::to_string(mesh_.world_size) + "; ranks count from 0");
+    return cli::misused("--rank " + std::to_string(mesh_.rank) + " is not in a world of " +
+                        std::to_string(mesh_.world_size) + "; ranks count from 0");
   }
   auto endpoint = parse_endpoint(options_.rendezvous);
-  if (!endpoint) return misused("--rendezvous: " + endpoint.error().message);
+  if (!endpoint) return cli::misused("--rendezvous: " + endpoint.error().message);
   mesh_.rendezvous = *std::move(endpoint);
   const auto ports = parse_ports(options_.ports);
-  if (!ports) return tl::unexpected<Failure>(ports.error());
+  if (!ports) return tl::unexpected<cli::Failure>(ports.error());
   ports_ = *ports;
   const auto token = read_token(options_.token_file);
-  if (!token) return tl::unexpected<Failure>(token.error());
+  if (!token) return tl::unexpected<cli::Failure>(token.error());
   mesh_.token = *token;
   return {};
 }
 
-Outcome<std::unique_ptr<Transport>> Ranks::connect(const std::string& settings) {
+cli::Outcome<std::unique_ptr<Transport>> Ranks::connect(const std::string& settings) {
   if (!options_.rendezvous.empty()) return meet(settings);
   if (launched_) return join_mpi(settings);
   return workers_->connect(settings, options_.timeout());
 }
 
-Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings) const {
+cli::Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings) const {
   MeshOptions mesh = mesh_;
   mesh.settings = settings;
   mesh.connect_timeout = options_.timeout();
   auto listener = listen_for(*mesh.rendezvous, mesh.rank, ports_, options_.listen);
   if (!listener) {
     const bool taken = listener.error().code == ErrorCode::kAddressInUse && mesh.rank == 0;
-    return failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().message +
-                  (taken ? "; is there another rank 0?" : ""));
+    return cli::failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().message +
+                       (taken ? "; is there another rank 0?" : ""));
   }
   auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) return failed(connected.error().message);
+  if (!connected) return cli::failed(connected.error().message);
   return *std::move(connected);
 }
 
-Outcome<std::unique_ptr<Transport>> Ranks::join_mpi(const std::string& settings) const {
+cli::Outcome<std::unique_ptr<Transport>> Ranks::join_mpi(const std::string& settings) const {
   MpiOptions mpi;
   mpi.settings = settings;
   mpi.connect_timeout = options_.timeout();
   auto connected = connect_mpi(mpi);
-  if (!connected) return failed(connected.error().message);
+  if (!connected) return cli::failed(connected.error().message);
   if ((*connected)->world_size() != launched_->world) {
-    return failed(described(*launched_) + ", but MPI knows of " + std::to_string((*connected)->world_size()) +
-                  "; start it by the mpirun of the MPI that it was built with, or by srun --mpi=pmix");
+    return cli::failed(described(*launched_) + ", but MPI knows of " +
+                       std::to_string((*connected)->world_size()) +
+                       "; start it by the mpirun of the MPI that it was built with, or by srun --mpi=pmix");
   }
   return *std::move(connected);
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

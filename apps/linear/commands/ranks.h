@@ -17,7 +17,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 
 struct RankOptions {
   int workers = 1;
@@ -42,22 +42,22 @@ class Ranks {
   // Determines this process's rank; with --workers it forks (WorkerProcesses::start). Call it before starting
   // any thread. Errors: contradictory options; a launcher that started several processes which could not
   // connect.
-  static Outcome<Ranks> start(const RankOptions& options);
+  static cli::Outcome<Ranks> start(const RankOptions& options);
 
   // Whether this process was forked by rank 0, which reports errors for it.
   bool is_silent() const noexcept { return workers_ && workers_->rank() != 0; }
 
   // The mesh of all ranks. Once. `settings`: must be the same on all ranks (MeshOptions::settings).
-  Outcome<std::unique_ptr<Transport>> connect(const std::string& settings);
+  cli::Outcome<std::unique_ptr<Transport>> connect(const std::string& settings);
 
  private:
   explicit Ranks(const RankOptions& options) : options_(options) {}
 
-  Outcome<void> place();
-  Outcome<void> place_at_rendezvous();
-  Outcome<void> refuse_launcher() const;
-  Outcome<std::unique_ptr<Transport>> meet(const std::string& settings) const;
-  Outcome<std::unique_ptr<Transport>> join_mpi(const std::string& settings) const;
+  cli::Outcome<void> place();
+  cli::Outcome<void> place_at_rendezvous();
+  cli::Outcome<void> refuse_launcher() const;
+  cli::Outcome<std::unique_ptr<Transport>> meet(const std::string& settings) const;
+  cli::Outcome<std::unique_ptr<Transport>> join_mpi(const std::string& settings) const;
 
   RankOptions options_;
   std::optional<Launched> launched_;
@@ -66,4 +66,4 @@ class Ranks {
   PortRange ports_;   // likewise
 };
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -8,16 +8,14 @@
 #include "cli/svg.h"
 #include "linear/commands/train_report.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
-
-using linear::EpochReport;
 
 // In 320 pixels of a phone a letter of 12 is as high as 11.
 constexpr double kSheetWidth = 350;
 constexpr double kSheetHeight = 270;
-constexpr Pixels kPlotX{58, 336};
-constexpr Pixels kPlotY{212, 44};
+constexpr cli::Pixels kPlotX{58, 336};
+constexpr cli::Pixels kPlotY{212, 44};
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light; }
@@ -58,12 +56,12 @@ std::string loss_figure(const std::vector<EpochReport>& epochs, const std::vecto
       if (std::isfinite(epoch.*curve.loss)) losses.push_back(epoch.*curve.loss);
     }
   }
-  const LinearAxis across = linear_axis(0, x.back(), kPlotX);
-  const LinearAxis up = linear_axis(std::ranges::min(losses), std::ranges::max(losses), kPlotY);
-  std::string svg = svg_head(kSheetWidth, kSheetHeight);
-  write_text(svg, 8, 20, " font-size=\"14\" font-weight=\"bold\"", title);
-  draw_ticks_across(svg, across, kPlotY, kPlotY.from + 18);
-  draw_ticks_up(svg, up, kPlotX);
+  const cli::LinearAxis across = cli::linear_axis(0, x.back(), kPlotX);
+  const cli::LinearAxis up = cli::linear_axis(std::ranges::min(losses), std::ranges::max(losses), kPlotY);
+  std::string svg = cli::svg_head(kSheetWidth, kSheetHeight);
+  cli::write_text(svg, 8, 20, " font-size=\"14\" font-weight=\"bold\"", title);
+  cli::draw_ticks_across(svg, across, kPlotY, kPlotY.from + 18);
+  cli::draw_ticks_up(svg, up, kPlotX);
   double name_x = kPlotX.from;
   for (const Curve& curve : kCurves) {
     std::string path;
@@ -71,18 +69,18 @@ std::string loss_figure(const std::vector<EpochReport>& epochs, const std::vecto
       if (!std::isfinite(epochs[i].*curve.loss)) continue;
       const double at_x = across.place(x[i]);
       const double at_y = up.place(epochs[i].*curve.loss);
-      append(path, "%c%.1f %.1f", path.empty() ? 'M' : 'L', at_x, at_y);
-      append(svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", at_x, at_y, curve.colour);
+      cli::append(path, "%c%.1f %.1f", path.empty() ? 'M' : 'L', at_x, at_y);
+      cli::append(svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", at_x, at_y, curve.colour);
     }
     if (path.empty()) continue;
     svg += "<path d=\"" + path + "\" fill=\"none\" stroke-width=\"2\" stroke=\"" + curve.colour + "\"/>\n";
-    append(svg, "<rect x=\"%.1f\" y=\"252\" width=\"10\" height=\"10\" fill=\"%s\"/>\n", name_x,
-           curve.colour);
-    write_text(svg, name_x + 15, 261, "", curve.name);
+    cli::append(svg, "<rect x=\"%.1f\" y=\"252\" width=\"10\" height=\"10\" fill=\"%s\"/>\n", name_x,
+                curve.colour);
+    cli::write_text(svg, name_x + 15, 261, "", curve.name);
     name_x += 90;
   }
-  write_text(svg, (kPlotX.from + kPlotX.to) / 2, kPlotY.from + 34, " text-anchor=\"middle\"", x_name);
-  write_upwards(svg, kPlotY, "loss");
+  cli::write_text(svg, (kPlotX.from + kPlotX.to) / 2, kPlotY.from + 34, " text-anchor=\"middle\"", x_name);
+  cli::write_upwards(svg, kPlotY, "loss");
   return "<figure>" + svg + "</svg></figure>\n";
 }
 
@@ -100,25 +98,25 @@ std::string figures_of(const std::vector<EpochReport>& epochs) {
          (bytes.empty() ? "<p>One worker sends nothing: there is no loss against bytes.</p>\n" : "");
 }
 
-std::string time_section(const linear::TrainedModel& model) {
+std::string time_section(const TrainedModel& model) {
   const double total = model.epochs.back().seconds;
   std::string bar = "<div class=\"bar\">";
   std::string rows;
   double rest = total;
   const auto add = [&](const char* label, const char* colour, double seconds) {
     const double percent = total > 0 ? 100 * seconds / total : 0;
-    append(bar, "<div style=\"width:%.3f%%;background:%s\"></div>", percent, colour);
-    append(rows, "<tr><td><span class=\"key\" style=\"background:%s\"></span>", colour);
-    rows += label + std::string("</td><td>") + rounded(seconds) + "</td>";
-    append(rows, "<td>%.1f %%</td></tr>\n", percent);
+    cli::append(bar, "<div style=\"width:%.3f%%;background:%s\"></div>", percent, colour);
+    cli::append(rows, "<tr><td><span class=\"key\" style=\"background:%s\"></span>", colour);
+    rows += label + std::string("</td><td>") + cli::rounded(seconds) + "</td>";
+    cli::append(rows, "<td>%.1f %%</td></tr>\n", percent);
   };
   const auto parts = time_parts(model);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    add(parts[i].label, colour_of(i), parts[i].seconds);
+    add(parts[i].label, cli::colour_of(i), parts[i].seconds);
     rest -= parts[i].seconds;
   }
   add("the rest", "#dddddd", std::max(0.0, rest));
-  rows += "<tr><td>all</td><td>" + rounded(total) + "</td><td></td></tr>\n";
+  rows += "<tr><td>all</td><td>" + cli::rounded(total) + "</td><td></td></tr>\n";
   return "<h2>Where the time went</h2>\n<p>Seconds of a worker (means), evaluations left out; the parts are "
          "those "
          "of table 4 of FastSGD's paper.</p>\n<div class=\"wide\">" +
@@ -128,7 +126,7 @@ std::string time_section(const linear::TrainedModel& model) {
 
 std::string epochs_section(const std::vector<EpochReport>& epochs) {
   const auto cell = [](double value) {
-    return "<td>" + (std::isfinite(value) ? rounded(value) : std::string("")) + "</td>";
+    return "<td>" + (std::isfinite(value) ? cli::rounded(value) : std::string("")) + "</td>";
   };
   std::string rows;
   for (const EpochReport& epoch : epochs) {
@@ -144,7 +142,7 @@ std::string epochs_section(const std::vector<EpochReport>& epochs) {
 
 }  // namespace
 
-std::array<TimePart, 6> time_parts(const linear::TrainedModel& model) {
+std::array<TimePart, 6> time_parts(const TrainedModel& model) {
   std::array<TimePart, 6> parts{
       TimePart{"compute_seconds", "computing gradients", &EpochReport::compute_seconds},
       TimePart{"encode_seconds", "encoding", &EpochReport::encode_seconds},
@@ -158,32 +156,34 @@ std::array<TimePart, 6> time_parts(const linear::TrainedModel& model) {
   return parts;
 }
 
-std::string train_page(const nlohmann::ordered_json& settings, const linear::TrainSettings& train,
-                       const linear::TrainedModel& model) {
+std::string train_page(const nlohmann::ordered_json& settings, const TrainSettings& train,
+                       const TrainedModel& model) {
   const EpochReport& last = model.epochs.back();
   const bool judged = std::isfinite(last.test_loss);
-  std::string lead = std::to_string(last.epoch) + " data epochs in " + rounded(last.seconds) + " seconds";
+  std::string lead =
+      std::to_string(last.epoch) + " data epochs in " + cli::rounded(last.seconds) + " seconds";
   if (std::isfinite(last.plain_ratio)) {
-    lead += "; a worker sent " + rounded(last.bytes_sent / 1e6) + " MB, " + rounded(last.plain_ratio) +
+    lead += "; a worker sent " + cli::rounded(last.bytes_sent / 1e6) + " MB, " +
+            cli::rounded(last.plain_ratio) +
             " times less than plain pairs of key and value in the last data epoch";
   }
   lead += "; " + ending_line(train, model) + ".";
   if (judged) {
-    lead += " One guess for all rows has a held-out loss of " + rounded(last.constant_loss);
+    lead += " One guess for all rows has a held-out loss of " + cli::rounded(last.constant_loss);
     if (std::isfinite(last.constant_accuracy)) {
-      lead += " and is right in " + rounded(100 * last.constant_accuracy) + " % of them";
+      lead += " and is right in " + cli::rounded(100 * last.constant_accuracy) + " % of them";
     }
     lead += ".";
   }
   const std::string headline =
-      (judged ? "Held-out loss " + rounded(last.test_loss) : "Loss " + rounded(last.train_loss)) +
-      (std::isfinite(last.accuracy) ? ", accuracy " + rounded(100 * last.accuracy) + " %" : "");
+      (judged ? "Held-out loss " + cli::rounded(last.test_loss) : "Loss " + cli::rounded(last.train_loss)) +
+      (std::isfinite(last.accuracy) ? ", accuracy " + cli::rounded(100 * last.accuracy) + " %" : "");
   return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
          "content=\"width=device-width, initial-scale=1\"><title>deltawire train linear</title><style>" +
-         std::string(kStyle) + "</style></head>\n<body><main>\n<h1>" + escaped(headline) + "</h1>\n<p>" +
-         escaped(lead) + "</p>\n" + figures_of(model.epochs) + time_section(model) +
+         std::string(kStyle) + "</style></head>\n<body><main>\n<h1>" + cli::escaped(headline) + "</h1>\n<p>" +
+         cli::escaped(lead) + "</p>\n" + figures_of(model.epochs) + time_section(model) +
          epochs_section(model.epochs) + "<h2>Settings</h2>\n<div class=\"wide\"><pre>" +
-         escaped(settings.dump(2)) + "</pre></div>\n</main></body></html>\n";
+         cli::escaped(settings.dump(2)) + "</pre></div>\n</main></body></html>\n";
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -23,15 +23,15 @@
 #include "linear/load_data.h"
 #include "linear/trainer.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 struct TrainCommandOptions {
-  linear::DataSettings data;
-  linear::TrainSettings train;
+  DataSettings data;
+  TrainSettings train;
   RankOptions ranks;
   GridOptions grid;
-  std::optional<linear::GridReport> grid_report;
+  std::optional<GridReport> grid_report;
   int world = 1;      // once the ranks are connected
   std::string alike;  // must be the same on all ranks; MeshOptions::settings
   CheckpointOptions checkpoint;
@@ -79,21 +79,22 @@ struct TrainCommandOptions {
   }
 };
 
-Outcome<void> complete(TrainCommandOptions& options) {
-  options.train.loss = *linear::find_loss(options.loss);
+cli::Outcome<void> complete(TrainCommandOptions& options) {
+  options.train.loss = *find_loss(options.loss);
   auto optimizer = parse_optimizer(options.optimizer);
-  if (!optimizer) return misused("--optimizer: " + optimizer.error().message);
-  const linear::Rates rates = linear::default_rates(optimizer->kind);
+  if (!optimizer) return cli::misused("--optimizer: " + optimizer.error().message);
+  const Rates rates = default_rates(optimizer->kind);
   optimizer->learning_rate = options.learning_rate.value_or(rates.learning_rate);
   options.train.rate_decay = options.rate_decay.value_or(rates.decay);
   optimizer->weight_decay = options.l2;
-  if (auto made = linear::LazyOptimizer::make(*optimizer, 0); !made) return misused(made.error().message);
+  if (auto made = LazyOptimizer::make(*optimizer, 0); !made) return cli::misused(made.error().message);
   options.train.optimizer = *optimizer;
-  if (options.average_power && !options.average) return misused("--average-power: --no-average keeps none");
+  if (options.average_power && !options.average)
+    return cli::misused("--average-power: --no-average keeps none");
   if (options.average_power) options.train.average_power = options.average_power;
   if (!options.average) options.train.average_power.reset();
-  if (const Status usable = linear::check_exchange_spec(options.codec); !usable)
-    return misused("--codec: " + usable.error().message);
+  if (const Status usable = check_exchange_spec(options.codec); !usable)
+    return cli::misused("--codec: " + usable.error().message);
   if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
@@ -111,38 +112,38 @@ Outcome<void> complete(TrainCommandOptions& options) {
   for (const std::string& path : {options.model, options.json, options.report}) {
     if (!path.empty()) outputs.push_back(path);
   }
-  return check_outputs(outputs, options.force);
+  return cli::check_outputs(outputs, options.force);
 }
 
-Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange& exchange) {
+cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
   auto checkpoints = open_checkpoints(options.checkpoint, options.training, options.force, exchange);
   if (const Status ready = checkpoints ? checkpoints->prepare() : Status(); !ready) {
     exchange.abort(ready.error().message);
-    return failed(ready.error().message);
+    return cli::failed(ready.error().message);
   }
-  auto store = linear::load_data(options.data, {exchange.rank(), exchange.world()}, interrupted);
+  auto store = load_data(options.data, {exchange.rank(), exchange.world()}, cli::interrupted);
   if (!store) {
     exchange.abort(store.error().message);
-    return failed(store.error().message);
+    return cli::failed(store.error().message);
   }
   const bool prints = exchange.rank() == 0 && options.json != "-";
   const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
   if (!settled) {
     exchange.abort(settled.error().message);
-    return failed(settled.error().message);
+    return cli::failed(settled.error().message);
   }
   if (options.grid.wanted) {
     auto chosen =
         choose_by_grid(options.grid, prints, options.data.memory_bytes, options.train, *store, exchange);
     if (!chosen) {
       exchange.abort(chosen.error().message);
-      return failed(chosen.error().message);
+      return cli::failed(chosen.error().message);
     }
     options.grid_report = *std::move(chosen);
   }
-  linear::Trainer trainer(options.train, *store, exchange);
+  Trainer trainer(options.train, *store, exchange);
   auto model = trainer.run({.epoch =
-                                [&](const linear::EpochReport& report) {
+                                [&](const EpochReport& report) {
                                   if (!prints) return;
                                   std::cout << epoch_line(report, options.train) << std::endl;
                                   if (report.epoch > 1) return;
@@ -150,15 +151,15 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
                                   if (!options.model.empty()) return;
                                   std::cout << "no model will be written; --model FILE keeps it" << std::endl;
                                 },
-                            .interrupted = interrupted,
+                            .interrupted = cli::interrupted,
                             .checkpoints = checkpoints ? &*checkpoints : nullptr});
   if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
   exchange.abort(model.error().message);
-  return failed(with_resume_hint(model.error(), options.checkpoint));
+  return cli::failed(with_resume_hint(model.error(), options.checkpoint));
 }
 
-Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& trained) {
+cli::Outcome<void> keep(const TrainCommandOptions& options, TrainedModel& trained) {
   nlohmann::ordered_json settings = options.settings();
   settings["exchange_used"] = exchange_json(options.exchange, options.world);
   if (!options.model.empty()) {
@@ -174,41 +175,42 @@ Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& tra
   }
   if (!options.report.empty()) {
     const std::string page = train_page(settings, options.train, trained);
-    if (auto written = write_output(options.report, page, options.force); !written) return written;
+    if (auto written = cli::write_output(options.report, page, options.force); !written) return written;
   }
-  return write_output(options.json, train_json(settings, options.train, trained), options.force);
+  return cli::write_output(options.json, train_json(settings, options.train, trained), options.force);
 }
 
-Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
+cli::Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
   auto transport = ranks.connect(options.alike);
-  if (!transport) return tl::unexpected<Failure>(transport.error());
+  if (!transport) return tl::unexpected<cli::Failure>(transport.error());
   options.world = (*transport)->world_size();
   const bool writes = (*transport)->rank() == 0;
-  auto exchange = linear::Exchange::open(exchange_spec(options.exchange, options.codec),
-                                         *std::move(transport), options.train.seed, options.ranks.timeout());
-  if (!exchange) return failed(exchange.error().message);
+  auto exchange = Exchange::open(exchange_spec(options.exchange, options.codec), *std::move(transport),
+                                 options.train.seed, options.ranks.timeout());
+  if (!exchange) return cli::failed(exchange.error().message);
   auto trained = fit(options, **exchange);
   (*exchange)->close();
-  if (interrupted()) {
-    return tl::unexpected<Failure>(Failure{kExitInterrupted, interrupted_line(options.checkpoint)});
+  if (cli::interrupted()) {
+    return tl::unexpected<cli::Failure>(
+        cli::Failure{cli::kExitInterrupted, interrupted_line(options.checkpoint)});
   }
-  if (!trained) return tl::unexpected<Failure>(trained.error());
+  if (!trained) return tl::unexpected<cli::Failure>(trained.error());
   if (!writes) return {};
   auto kept = keep(options, *trained);
   if (!kept) kept.error().message += lost_model_hint(options.checkpoint);
   return kept;
 }
 
-Outcome<void> train(TrainCommandOptions& options) {
+cli::Outcome<void> train(TrainCommandOptions& options) {
   if (auto completed = complete(options); !completed) return completed;
   // Before there are processes, so that a missing file is reported once.
   for (const auto* files : {&options.data.data, &options.data.tests}) {
-    if (const auto found = linear::find_data_files(*files); !found) return failed(found.error().message);
+    if (const auto found = find_data_files(*files); !found) return cli::failed(found.error().message);
   }
-  catch_interrupts();
+  cli::catch_interrupts();
   auto ranks = Ranks::start(options.ranks);
-  if (!ranks) return tl::unexpected<Failure>(ranks.error());
-  Outcome<void> done = train_as(options, *ranks);
+  if (!ranks) return tl::unexpected<cli::Failure>(ranks.error());
+  cli::Outcome<void> done = train_as(options, *ranks);
   // A forked worker stays silent: rank 0 reports its errors.
   if (ranks->is_silent()) _exit(done ? 0 : done.error().exit_status);
   return done;
@@ -344,7 +346,7 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app, Command& chosen) {
+void add_train_command(CLI::App& app, cli::Command& chosen) {
   CLI::App* train_app =
       app.add_subcommand("train", "Train a linear model on sparse data with several workers");
   train_app->require_subcommand(1);
@@ -361,4 +363,4 @@ void add_train_command(CLI::App& app, Command& chosen) {
   command->callback([&chosen, options] { chosen = [options] { return train(*options); }; });
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

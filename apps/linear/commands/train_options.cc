@@ -15,29 +15,28 @@
 #include "cli/progress.h"
 #include "linear/plain_pairs.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 constexpr const char* kAuto = "auto";
 constexpr const char* kOwners = "owners";
 
 bool names_pattern(const std::string& codec) {
-  return codec.find('(') != std::string::npos || codec.starts_with("powersgd") ||
-         codec == linear::kPlainPairs;
+  return codec.find('(') != std::string::npos || codec.starts_with("powersgd") || codec == kPlainPairs;
 }
 
 // By itself: a pattern, and a codec that it can have.
-Outcome<void> check_pattern(const ExchangeOption& option, const std::string& codec) {
+cli::Outcome<void> check_pattern(const ExchangeOption& option, const std::string& codec) {
   if (option.pattern != kOwners && option.weights != ExchangeOption().weights) {
-    return misused("--weights-codec goes with --exchange owners");
+    return cli::misused("--weights-codec goes with --exchange owners");
   }
   if (option.pattern == kOwners && !names_pattern(codec)) {
-    const Status usable = linear::check_exchange_spec(exchange_spec(option, codec));
-    return usable ? Outcome<void>() : misused("--exchange owners: " + usable.error().message);
+    const Status usable = check_exchange_spec(exchange_spec(option, codec));
+    return usable ? cli::Outcome<void>() : cli::misused("--exchange owners: " + usable.error().message);
   }
   if (option.pattern == kAuto || !names_pattern(codec)) return {};
-  return misused("--exchange " + option.pattern + ": --codec " + codec +
-                 " has a pattern of its own; leave one of them out");
+  return cli::misused("--exchange " + option.pattern + ": --codec " + codec +
+                      " has a pattern of its own; leave one of them out");
 }
 
 std::string number(double value) {
@@ -52,7 +51,7 @@ std::string row_of(const std::string& rate, const std::string& decay, const std:
   return text;
 }
 
-std::string row_of(const linear::GridPoint& point) {
+std::string row_of(const GridPoint& point) {
   std::string loss = "no finite loss";
   if (std::isfinite(point.loss)) {
     loss = number(point.loss) + " after " + std::to_string(point.epochs) + " data epochs";
@@ -60,10 +59,10 @@ std::string row_of(const linear::GridPoint& point) {
   return row_of(number(point.learning_rate), number(point.rate_decay), loss);
 }
 
-std::string choice_line(const linear::GridReport& report, const linear::Grid& grid) {
-  const linear::GridPoint& best = report.tried[report.best];
+std::string choice_line(const GridReport& report, const Grid& grid) {
+  const GridPoint& best = report.tried[report.best];
   std::string line = std::string("best by the ") + (report.judged_by_test ? "held-out loss" : "objective") +
-                     " on " + grouped(report.rows) + " rows: --lr " + number(best.learning_rate) +
+                     " on " + cli::grouped(report.rows) + " rows: --lr " + number(best.learning_rate) +
                      " --decay " + number(best.rate_decay);
   if (best.learning_rate == grid.rates.front()) line += " (the grid's smallest rate: try smaller ones)";
   if (best.learning_rate == grid.rates.back()) line += " (the grid's largest rate: try larger ones)";
@@ -106,30 +105,29 @@ void add_exchange_option(CLI::App* command, ExchangeOption& option) {
   command->add_flag("--feedback", option.feedback, "Error feedback for pairs (not in FastSGD's paper)");
 }
 
-Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
+cli::Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
   if (auto fits = check_pattern(option, codec); !fits || !option.feedback) return fits;
-  const Status usable = linear::check_feedback(exchange_spec(option, codec));
-  return usable ? Outcome<void>() : misused("--feedback: " + usable.error().message);
+  const Status usable = check_feedback(exchange_spec(option, codec));
+  return usable ? cli::Outcome<void>() : cli::misused("--feedback: " + usable.error().message);
 }
 
 std::string exchange_spec(const ExchangeOption& option, const std::string& codec) {
   if (names_pattern(codec)) return codec;
   if (option.pattern == kOwners) {
-    return linear::OwnerSpec{.gradients = codec, .weights = option.weights}.text();
+    return OwnerSpec{.gradients = codec, .weights = option.weights}.text();
   }
   if (option.pattern == kAuto) return option.feedback ? "gather(" + codec + ")" : std::string();
   return option.pattern + "(" + codec + ")";
 }
 
-Status settle_exchange(ExchangeOption& option, const std::string& codec,
-                       const linear::TrainSettings& settings, linear::BlockStore& data,
-                       linear::Exchange& exchange) {
+Status settle_exchange(ExchangeOption& option, const std::string& codec, const TrainSettings& settings,
+                       BlockStore& data, Exchange& exchange) {
   if (!exchange_spec(option, codec).empty()) {
     option.choice.spec = exchange.spec();
     option.choice.reason = "as asked";
     return option.feedback ? exchange.keep_losses() : Status();
   }
-  auto choice = linear::choose_exchange(codec, settings, data, exchange);
+  auto choice = choose_exchange(codec, settings, data, exchange);
   if (!choice) return forward_error(choice);
   option.choice = *std::move(choice);
   return {};
@@ -137,24 +135,24 @@ Status settle_exchange(ExchangeOption& option, const std::string& codec,
 
 std::string exchange_line(const ExchangeOption& option, int world) {
   if (world == 1) return "one worker: nothing is sent, and no codec is used";
-  const linear::ExchangeChoice& choice = option.choice;
+  const ExchangeChoice& choice = option.choice;
   const std::string line = "exchange by " + choice.spec + ": ";
   if (!choice.measured) return line + choice.reason;
-  return line + "a rank has " + grouped(static_cast<std::uint64_t>(choice.overlap.own)) +
+  return line + "a rank has " + cli::grouped(static_cast<std::uint64_t>(choice.overlap.own)) +
          " keys in the first batch, all ranks together " +
-         grouped(static_cast<std::uint64_t>(choice.overlap.distinct)) + "; direct sends " +
-         rounded(linear::direct_to_gather(choice.overlap, world)) + " of gather's bytes";
+         cli::grouped(static_cast<std::uint64_t>(choice.overlap.distinct)) + "; direct sends " +
+         cli::rounded(direct_to_gather(choice.overlap, world)) + " of gather's bytes";
 }
 
 nlohmann::ordered_json exchange_json(const ExchangeOption& option, int world) {
-  const linear::ExchangeChoice& choice = option.choice;
+  const ExchangeChoice& choice = option.choice;
   nlohmann::ordered_json all{{"reducer", choice.spec}, {"reason", choice.reason}};
   const auto figure = [&](double number) {
     return choice.measured ? nlohmann::ordered_json(number) : nlohmann::ordered_json(nullptr);
   };
   all["pairs_of_a_rank"] = figure(choice.overlap.own);
   all["distinct_pairs"] = figure(choice.overlap.distinct);
-  all["direct_to_gather"] = figure(linear::direct_to_gather(choice.overlap, world));
+  all["direct_to_gather"] = figure(direct_to_gather(choice.overlap, world));
   return all;
 }
 
@@ -173,32 +171,30 @@ void add_grid_options(CLI::App* command, GridOptions& options) {
       ->capture_default_str();
 }
 
-Result<linear::GridReport> choose_by_grid(const GridOptions& options, bool prints, std::uint64_t memory_bytes,
-                                          linear::TrainSettings& train, linear::BlockStore& data,
-                                          linear::Exchange& exchange) {
-  linear::GridSettings settings{.grid = linear::grid_for(train.optimizer.kind),
-                                .share = options.sample_percent / 100};
+Result<GridReport> choose_by_grid(const GridOptions& options, bool prints, std::uint64_t memory_bytes,
+                                  TrainSettings& train, BlockStore& data, Exchange& exchange) {
+  GridSettings settings{.grid = grid_for(train.optimizer.kind), .share = options.sample_percent / 100};
   settings.memory_bytes = static_cast<std::uint64_t>(settings.share * static_cast<double>(memory_bytes));
-  settings.interrupted = interrupted;
+  settings.interrupted = cli::interrupted;
   if (prints) {
     std::cout << row_of("learning rate", "decay", "loss") << std::endl;
-    settings.tried = [](const linear::GridPoint& point) { std::cout << row_of(point) << std::endl; };
+    settings.tried = [](const GridPoint& point) { std::cout << row_of(point) << std::endl; };
   }
-  auto report = linear::search_grid(train, settings, data, exchange);
+  auto report = search_grid(train, settings, data, exchange);
   if (!report) return report;
-  const linear::GridPoint& best = report->tried[report->best];
+  const GridPoint& best = report->tried[report->best];
   train.optimizer.learning_rate = best.learning_rate;
   train.rate_decay = best.rate_decay;
   if (prints) std::cout << choice_line(*report, settings.grid) << std::endl;
   return report;
 }
 
-nlohmann::ordered_json grid_json(const linear::GridReport& report) {
+nlohmann::ordered_json grid_json(const GridReport& report) {
   nlohmann::ordered_json all{{"sample_percent", 100 * report.share},
                              {"sample_rows", report.rows},
                              {"judged_by", report.judged_by_test ? "test_loss" : "objective"},
                              {"tried", nlohmann::ordered_json::array()}};
-  for (const linear::GridPoint& point : report.tried) {
+  for (const GridPoint& point : report.tried) {
     all["tried"].push_back(
         {{"learning_rate", point.learning_rate},
          {"rate_decay", point.rate_decay},
@@ -242,20 +238,19 @@ void add_checkpoint_options(CLI::App* command, CheckpointOptions& options) {
       ->needs(folder);
 }
 
-std::optional<linear::Checkpoints> open_checkpoints(const CheckpointOptions& options,
-                                                    const std::string& training, bool force,
-                                                    const linear::Exchange& exchange) {
+std::optional<Checkpoints> open_checkpoints(const CheckpointOptions& options, const std::string& training,
+                                            bool force, const Exchange& exchange) {
   if (options.folder.empty()) return std::nullopt;
-  linear::CheckpointSettings settings{.folder = options.folder,
-                                      .every = options.every,
-                                      .resume = options.resume,
-                                      .force = force,
-                                      .training = training,
-                                      .difference = {},
-                                      .tell = {}};
+  CheckpointSettings settings{.folder = options.folder,
+                              .every = options.every,
+                              .resume = options.resume,
+                              .force = force,
+                              .training = training,
+                              .difference = {},
+                              .tell = {}};
   settings.difference = [training](const std::string& saved) { return difference(saved, training); };
-  settings.tell = [](const std::string& line) { print_failure(line); };
-  return linear::Checkpoints(std::move(settings), exchange.rank(), exchange.world());
+  settings.tell = [](const std::string& line) { cli::print_failure(line); };
+  return Checkpoints(std::move(settings), exchange.rank(), exchange.world());
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -18,28 +18,27 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 
 struct ExchangeOption {
-  std::string pattern = "auto";   // as given
-  std::string weights = "fp32";   // with owners: the codec of the weights sent back
-  bool feedback = false;          // error feedback for pairs
-  linear::ExchangeChoice choice;  // the result of settle_exchange
+  std::string pattern = "auto";  // as given
+  std::string weights = "fp32";  // with owners: the codec of the weights sent back
+  bool feedback = false;         // error feedback for pairs
+  ExchangeChoice choice;         // the result of settle_exchange
 };
 
 void add_exchange_option(CLI::App* command, ExchangeOption& option);
 
 // Refuses a pattern beside a codec that names one, as direct(fp32) does; codecs that owners do not support;
 // and --feedback without residuals to keep (check_feedback).
-Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec);
+cli::Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec);
 
 // The spec for Exchange::open; empty if settle_exchange has to choose it by the data.
 std::string exchange_spec(const ExchangeOption& option, const std::string& codec);
 
 // Starts the exchange if it has not started, and sets option.choice. Errors: those of choose_exchange.
-Status settle_exchange(ExchangeOption& option, const std::string& codec,
-                       const linear::TrainSettings& settings, linear::BlockStore& data,
-                       linear::Exchange& exchange);
+Status settle_exchange(ExchangeOption& option, const std::string& codec, const TrainSettings& settings,
+                       BlockStore& data, Exchange& exchange);
 
 // One line for people.
 std::string exchange_line(const ExchangeOption& option, int world);
@@ -58,12 +57,11 @@ void add_grid_options(CLI::App* command, GridOptions& options);
 
 // Runs the grid search and sets the best rates in `train`. Prints a line for each pair if `prints`.
 // `memory_bytes`: the limit of this rank for all its rows. Errors: those of search_grid.
-Result<linear::GridReport> choose_by_grid(const GridOptions& options, bool prints, std::uint64_t memory_bytes,
-                                          linear::TrainSettings& train, linear::BlockStore& data,
-                                          linear::Exchange& exchange);
+Result<GridReport> choose_by_grid(const GridOptions& options, bool prints, std::uint64_t memory_bytes,
+                                  TrainSettings& train, BlockStore& data, Exchange& exchange);
 
 // For --json, and the settings in a model's file.
-nlohmann::ordered_json grid_json(const linear::GridReport& report);
+nlohmann::ordered_json grid_json(const GridReport& report);
 
 struct CheckpointOptions {
   std::string folder;  // empty: no checkpoints
@@ -84,8 +82,7 @@ void add_checkpoint_options(CLI::App* command, CheckpointOptions& options);
 
 // The checkpoints of this rank; none without a folder. `training`: the settings that determine the steps, as
 // JSON. `force`: may replace checkpoints of an earlier training.
-std::optional<linear::Checkpoints> open_checkpoints(const CheckpointOptions& options,
-                                                    const std::string& training, bool force,
-                                                    const linear::Exchange& exchange);
+std::optional<Checkpoints> open_checkpoints(const CheckpointOptions& options, const std::string& training,
+                                            bool force, const Exchange& exchange);
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

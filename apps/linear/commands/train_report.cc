@@ -7,7 +7,7 @@
 
 #include "cli/number_text.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -17,16 +17,16 @@ Json json_number(double value) {
 }
 
 std::string percent(double share) {
-  return rounded(100 * share) + " %";
+  return cli::rounded(100 * share) + " %";
 }
 
-std::string stop_text(const linear::TrainSettings& settings) {
+std::string stop_text(const TrainSettings& settings) {
   char text[40];
   std::snprintf(text, sizeof text, "--stop %g", 100 * settings.stop);
   return text;
 }
 
-Json epoch_json(const linear::EpochReport& report) {
+Json epoch_json(const EpochReport& report) {
   return {{"epoch", report.epoch},
           {"train_loss", json_number(report.train_loss)},
           {"objective", json_number(report.objective)},
@@ -52,11 +52,12 @@ Json epoch_json(const linear::EpochReport& report) {
 
 }  // namespace
 
-std::string epoch_line(const linear::EpochReport& report, const linear::TrainSettings& settings) {
+std::string epoch_line(const EpochReport& report, const TrainSettings& settings) {
   std::string line = "epoch " + std::to_string(report.epoch) + "/" + std::to_string(settings.epochs) +
-                     "  train " + rounded(report.train_loss);
+                     "  train " + cli::rounded(report.train_loss);
   if (std::isfinite(report.test_loss)) {
-    line += "  test " + rounded(report.test_loss) + " (a constant: " + rounded(report.constant_loss) + ")";
+    line += "  test " + cli::rounded(report.test_loss) +
+            " (a constant: " + cli::rounded(report.constant_loss) + ")";
   }
   if (std::isfinite(report.accuracy)) {
     line +=
@@ -66,18 +67,18 @@ std::string epoch_line(const linear::EpochReport& report, const linear::TrainSet
     line += std::string("  above the minimum by ") + (settings.gap_is_bound() ? "at most " : "about ") +
             percent(report.gap);
   }
-  line += "  " + grouped(static_cast<std::uint64_t>(report.rows_per_second)) + " rows/s";
+  line += "  " + cli::grouped(static_cast<std::uint64_t>(report.rows_per_second)) + " rows/s";
   if (std::isfinite(report.plain_ratio)) {
-    line += "  " + grouped(static_cast<std::uint64_t>(report.bytes_per_step)) + " bytes a step, " +
-            rounded(report.plain_ratio) + " times smaller than plain pairs";
+    line += "  " + cli::grouped(static_cast<std::uint64_t>(report.bytes_per_step)) + " bytes a step, " +
+            cli::rounded(report.plain_ratio) + " times smaller than plain pairs";
   }
   const double left = report.seconds / report.epoch * (settings.epochs - report.epoch);
-  return line + "  " + rounded(report.seconds) + " s, at most " + rounded(left) + " s left";
+  return line + "  " + cli::rounded(report.seconds) + " s, at most " + cli::rounded(left) + " s left";
 }
 
-std::string ending_line(const linear::TrainSettings& settings, const linear::TrainedModel& model) {
-  const linear::EpochReport& last = model.epochs.back();
-  std::string line = "the objective, " + rounded(last.objective);
+std::string ending_line(const TrainSettings& settings, const TrainedModel& model) {
+  const EpochReport& last = model.epochs.back();
+  std::string line = "the objective, " + cli::rounded(last.objective);
   if (std::isfinite(last.gap)) {
     line += settings.gap_is_bound() ? ", is at most " + percent(last.gap) + " above its minimum"
                                     : ", changed by " + percent(last.gap) +
@@ -94,18 +95,17 @@ std::string ending_line(const linear::TrainSettings& settings, const linear::Tra
   return line;
 }
 
-std::string ending_lines(const linear::TrainSettings& settings, const linear::TrainedModel& model) {
-  const linear::EpochReport& last = model.epochs.back();
+std::string ending_lines(const TrainSettings& settings, const TrainedModel& model) {
+  const EpochReport& last = model.epochs.back();
   std::string lines = ending_line(settings, model) + "\n";
   if (last.test_loss >= last.constant_loss) {
-    lines += "this model is no better than a constant: its held-out loss is " + rounded(last.test_loss) +
-             ", that of one guess for all rows " + rounded(last.constant_loss) + "\n";
+    lines += "this model is no better than a constant: its held-out loss is " + cli::rounded(last.test_loss) +
+             ", that of one guess for all rows " + cli::rounded(last.constant_loss) + "\n";
   }
   return lines;
 }
 
-std::string train_json(const Json& settings, const linear::TrainSettings& train,
-                       const linear::TrainedModel& model) {
+std::string train_json(const Json& settings, const TrainSettings& train, const TrainedModel& model) {
   Json all{{"settings", settings},
            {"converged", model.converged},
            {"gap_is_bound", train.gap_is_bound()},
@@ -114,8 +114,8 @@ std::string train_json(const Json& settings, const linear::TrainSettings& train,
   all["time_split"]["seconds"] = model.epochs.back().seconds;
   for (const TimePart& part : time_parts(model)) all["time_split"][part.name] = part.seconds;
   all["epochs"] = Json::array();
-  for (const linear::EpochReport& report : model.epochs) all["epochs"].push_back(epoch_json(report));
+  for (const EpochReport& report : model.epochs) all["epochs"].push_back(epoch_json(report));
   return all.dump(2) + "\n";
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -17,7 +17,7 @@
 
 #include "deltawire/connect.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 namespace {
 
 using Pipe = std::array<int, 2>;
@@ -34,26 +34,26 @@ bool receive_port(int pipe, std::uint16_t& port, std::chrono::milliseconds timeo
 
 }  // namespace
 
-Outcome<WorkerProcesses> WorkerProcesses::start(int count) {
+cli::Outcome<WorkerProcesses> WorkerProcesses::start(int count) {
   WorkerProcesses self(count);
   if (count == 1) return self;
   signal(SIGPIPE, SIG_IGN);  // a worker that has ended is an error, not our end
   self.token_.resize(Token{}.size());
   if (getrandom(self.token_.data(), self.token_.size(), 0) != static_cast<ssize_t>(self.token_.size())) {
-    return failed_system_call("workers", "cannot draw a token", errno);
+    return cli::failed_system_call("workers", "cannot draw a token", errno);
   }
   for (int rank = 1; rank < count; ++rank) {
     Pipe up{};
     Pipe down{};
     if (pipe2(up.data(), O_CLOEXEC) != 0 || pipe2(down.data(), O_CLOEXEC) != 0) {
-      return failed_system_call("workers", "cannot make a pipe", errno);
+      return cli::failed_system_call("workers", "cannot make a pipe", errno);
     }
     const pid_t parent = getpid();
     const pid_t child = fork();
-    if (child < 0) return failed_system_call("workers", "cannot start a process", errno);
+    if (child < 0) return cli::failed_system_call("workers", "cannot start a process", errno);
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(kExitFailure);
+      if (getppid() != parent) _exit(cli::kExitFailure);
       for (const int other : self.ports_to_) close(other);
       for (const int other : self.ports_from_) close(other);
       close(up[0]);
@@ -115,19 +115,19 @@ bool WorkerProcesses::exchange_ports(std::vector<std::uint16_t>& ports,
   return done;
 }
 
-Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::string& settings,
-                                                             std::chrono::milliseconds timeout) {
+cli::Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::string& settings,
+                                                                  std::chrono::milliseconds timeout) {
   if (count_ == 1) {
     auto alone = connect_inproc(1);
-    if (!alone) return failed(alone.error().message);
+    if (!alone) return cli::failed(alone.error().message);
     return std::move(alone->front());
   }
   auto listener = listen_tcp("127.0.0.1");
-  if (!listener) return failed(listener.error().message);
+  if (!listener) return cli::failed(listener.error().message);
   std::vector<std::uint16_t> ports(static_cast<std::size_t>(count_));
   ports[static_cast<std::size_t>(rank_)] = (*listener)->endpoint().port;
   if (!exchange_ports(ports, timeout)) {
-    return failed("a worker ended before training began; run with --workers 1 to see why");
+    return cli::failed("a worker ended before training began; run with --workers 1 to see why");
   }
   MeshOptions mesh;
   mesh.rank = rank_;
@@ -137,8 +137,8 @@ Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::string& 
   for (const std::uint16_t port : ports) mesh.endpoints.push_back({"127.0.0.1", port});
   std::ranges::copy(token_, mesh.token.begin());
   auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) return failed(connected.error().message);
+  if (!connected) return cli::failed(connected.error().message);
   return *std::move(connected);
 }
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

@@ -13,14 +13,14 @@
 #include "deltawire/connect.h"
 #include "deltawire/transport.h"
 
-namespace deltawire::cli {
+namespace deltawire::linear {
 
 // The processes that this one has forked; none in these themselves.
 class WorkerProcesses {
  public:
   // Forks into `count` processes, of which this one is rank 0. The others return from here too, must end with
   // _exit(), and die with this process. Call it before starting any thread.
-  static Outcome<WorkerProcesses> start(int count);
+  static cli::Outcome<WorkerProcesses> start(int count);
   WorkerProcesses(WorkerProcesses&& other) noexcept;
   WorkerProcesses& operator=(WorkerProcesses&&) = delete;
   ~WorkerProcesses();  // waits a second for them, then kills them, as one may hang
@@ -28,7 +28,8 @@ class WorkerProcesses {
   int rank() const noexcept { return rank_; }
 
   // The mesh of all ranks. Once. `settings`: MeshOptions::settings.
-  Outcome<std::unique_ptr<Transport>> connect(const std::string& settings, std::chrono::milliseconds timeout);
+  cli::Outcome<std::unique_ptr<Transport>> connect(const std::string& settings,
+                                                   std::chrono::milliseconds timeout);
 
  private:
   explicit WorkerProcesses(int count) : count_(count) {}
@@ -43,4 +44,4 @@ class WorkerProcesses {
   std::vector<std::byte> token_;
 };
 
-}  // namespace deltawire::cli
+}  // namespace deltawire::linear

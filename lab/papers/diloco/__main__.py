@@ -10,11 +10,11 @@ every method. The methods:
 - "DiLoCo": the same with the outer optimizer, Nesterov's momentum at DiLoCo's settings;
 - "delayed": with the exchange during the next local steps; "in 2 fragments": of half the layers.
 
-The loss is the mean over fixed batches of the last tenth of the text, which no rank trains on, of
-the weights that all ranks have in common at the end. Bytes are the mean of what a rank sent,
-headers included; seconds are rank 0's for all steps, over links shaped by deltawire itself (a
-token bucket for each rank in both directions), and "waited" is the part in which its training
-waited for an exchange (known only for local steps).
+The loss is that of the final common weights, the mean over fixed batches of the last tenth of the
+text, which no rank trains on. Bytes are the mean of what a rank sent, headers included. Seconds are
+rank 0's for all steps, over links shaped by deltawire itself (a token bucket for each rank in both
+directions); "waited" is the part in which its training waited for an exchange (only known for local
+steps).
 """
 
 import argparse

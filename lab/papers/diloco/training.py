@@ -47,7 +47,7 @@ METHODS = (
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What all methods share."""
+    """The settings of all methods."""
 
     ranks: int
     steps: int
@@ -93,7 +93,7 @@ def loss_of(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) ->
 
 @torch.no_grad()
 def held_out_loss(model: torch.nn.Module, text: torch.Tensor) -> float:
-    """Over the same batches for every model."""
+    """The mean loss over held-out batches, the same ones for every model."""
     chance = np.random.default_rng(0)
     losses = [loss_of(model, batch_of(text, chance)).item() for _ in range(_HELD_OUT_BATCHES)]
     return sum(losses) / len(losses)

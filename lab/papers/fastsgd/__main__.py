@@ -6,10 +6,10 @@
 Rows are drawn in the shape of KDD12 (`deltawire generate kdd12`). Every worker is a process of
 `deltawire train linear` in a network namespace of its own, behind a link of the given rate in both
 directions (`tbf`; needs root). Adam, L2, minibatches of 10 % of the rows, 70 % of which train, as
-in the paper's section 4.1. "plain" sends pairs of key and value as they are; convergence is also
-measured of weights at owners, without loss. Measured trainings are kept
-in OUT/trainings.json and not measured again; OUT/report.md has the tables with the paper's numbers,
-OUT/*.svg the figures. All workers share this machine's cores.
+in the paper's section 4.1. "plain" sends uncompressed pairs of key and value; convergence is also
+measured with weights at owners, losslessly. Measured trainings are kept in OUT/trainings.json and
+not repeated; OUT/report.md has the tables with the paper's numbers, OUT/*.svg the figures. All
+workers share this machine's cores.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Results:
         self._kept = kept
 
     def of(self, training: Training) -> dict:
-        """A training's figures; it runs only if they aren't known."""
+        """A training's figures; runs it unless they are known."""
         settings = dataclasses.asdict(training)
         key = self._key(settings, self._shared)
         if key not in self._known:

@@ -9,7 +9,7 @@ Series = dict[str, tuple[list[float], list[float]]]
 
 
 def lines(title: str, axes_names: tuple[str, str], series: Series, log_x: bool = False) -> str:
-    """A line for each name: x and y values."""
+    """A plot with a line for each name, of x and y values."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(WIDTH, PLOT_HEIGHT))
         for index, (name, (x, y)) in enumerate(series.items()):
@@ -25,7 +25,7 @@ def lines(title: str, axes_names: tuple[str, str], series: Series, log_x: bool =
 
 
 def bars(title: str, y_name: str, groups: list[str], series: dict[str, list[float]]) -> str:
-    """In each group a bar for each name."""
+    """A plot with a bar for each name in each group."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(WIDTH, PLOT_HEIGHT))
         width = 0.8 / max(1, len(series))

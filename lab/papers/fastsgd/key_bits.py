@@ -3,11 +3,11 @@
     python -m lab.papers.fastsgd.key_bits 20news.libsvm.xz [--batch 10%] [--ranks 1] [--epochs 5]
 
 One process trains logistic regression with Adam, as the paper does (section 4.1). The gradient of
-each step and rank has the features of its own examples alone; it goes through `fastsgd:tau=128`
-with each size of the length flag and with `keys=auto`, and through `sketchml`, and the bits of all
-keys are divided by their number. The formula is ceil(log2(Dm / d)) + l, for each gradient (section
-3.4). Training sees the uncompressed gradients. Runs are deterministic: the same command gives the
-same numbers.
+each step and rank has only the features of its own examples; it is encoded by `fastsgd:tau=128`
+with each size of the length flag and with `keys=auto`, and by `sketchml`, and the bits of all keys
+are divided by their number. The formula is ceil(log2(Dm / d)) + l, for each gradient (section 3.4).
+Training uses the uncompressed gradients. Runs are deterministic: the same command gives the same
+numbers.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def gradient_of(rows: SparseRows, chosen: np.ndarray, weights: np.ndarray) -> np
 
 
 class Adam:
-    """Equations 5 and 6 of the paper, like it without bias correction."""
+    """Equations 5 and 6 of the paper, without bias correction as there."""
 
     def __init__(self, features: int, rate: float) -> None:
         self.weights = np.zeros(features)
@@ -87,7 +87,7 @@ class Adam:
 
 
 def gradients(rows: SparseRows, given: argparse.Namespace) -> Iterator[np.ndarray]:
-    """Trains, and gives every rank's gradient of every step."""
+    """Trains, and yields every rank's gradient of every step."""
     optimizer = Adam(rows.features, given.lr)
     order = np.random.Philox(key=[given.seed, 0])
     batch = max(given.ranks, round(rows.count * given.batch))
@@ -124,7 +124,7 @@ class Measured:
 
 
 def measure(rows: SparseRows, given: argparse.Namespace) -> Measured:
-    """Runs it all."""
+    """Trains, and measures all gradients."""
     specs = {flag: f"fastsgd:tau=128,l={flag}" for flag in FLAG_BITS}
     measured = Measured(
         {flag: KeyBits(spec, given.binary) for flag, spec in specs.items()},
@@ -138,7 +138,7 @@ def measure(rows: SparseRows, given: argparse.Namespace) -> Measured:
 
 
 def report(measured: Measured, features: int) -> list[str]:
-    """The lines that are printed."""
+    """The lines to print."""
     keys = measured.fastsgd[1].keys
     density = measured.non_zeros / measured.gradients / features
     lines = [

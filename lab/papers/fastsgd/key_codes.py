@@ -1,17 +1,17 @@
-"""How many bits keys take in codes that fastsgd could have: why it has keys=auto, and no other.
+"""Bits per key in codes that fastsgd could use for keys: the reason for keys=auto.
 
     python -m lab.papers.fastsgd.key_codes clicks laplace:0.01 rcv1.libsvm.xz --features 47236
 
 Each input gives lists of keys. `clicks` is that of bench/coding: one element in a hundred, with
 every hundredth gap 20 times as long. `laplace:SHARE` takes the largest of 2,000,000 values. A file
-in LIBSVM's format gives the keys that `fastsgd:tau=TAU` sends of the gradients that key_bits makes.
+in LIBSVM's format gives the keys that `fastsgd:tau=TAU` sends for the gradients of key_bits.
 
-Bits of gaps alone, without heads, in chunks of 16,384 keys, of which each takes the parameters
-that cost it least: the paper's flags with l = 2 and with the best l of 1 ... 5; Rice codes; Rice
-codes of blocks of 64 gaps, 5 bits for a block's parameter; Rice codes whose parameter follows the
-gaps before; Elias and Fano's code; interpolative codes; the shorter of these and Rice codes of
-equation 5 of the paper of sbc, which is `keys=auto`; the entropy of geometric gaps of the chunk's
-density.
+The bits are those of gaps, without headers, in chunks of 16,384 keys, each with its best
+parameters. The codes are: the paper's flags with l = 2 and with the best l of 1 ... 5; Rice codes;
+Rice codes of blocks of 64 gaps, with 5 bits for a block's parameter; Rice codes whose parameter
+adapts to previous gaps; Elias-Fano codes; interpolative codes; the shorter of these and the Rice
+codes of equation 5 of SBC's paper, which is `keys=auto`; and the entropy of geometric gaps with the
+chunk's density.
 """
 
 import argparse
@@ -33,17 +33,18 @@ CHUNK = 16384
 FLAG_BITS = (1, 2, 3, 4, 5)
 MOST_RICE = 24
 BLOCK = 64
-BLOCK_BITS = 5  # that name a block's parameter
+BLOCK_BITS = 5  # for a block's parameter
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def widths(numbers: np.ndarray) -> np.ndarray:
-    """The bits of whole numbers below 2^53: 0 of 0."""
+    """The bit widths of whole numbers below 2^53; 0 for 0."""
     return np.frexp(numbers.astype(np.float64))[1]
 
 
 def flags(gaps: np.ndarray, l: int) -> int:  # noqa: E741 (the paper's letter)
-    """Of flags of l bits, and gaps in the lengths that they announce (section 3.3)."""
+    """Bits of the paper's code: flags of l bits, and gaps of the lengths that they give (section
+    3.3)."""
     bits = widths(gaps)
     longest = int(bits.max(initial=0))
     if longest == 0:
@@ -53,22 +54,22 @@ def flags(gaps: np.ndarray, l: int) -> int:  # noqa: E741 (the paper's letter)
 
 
 def best_flags(gaps: np.ndarray) -> int:
-    """Of the best l, which 3 bits name."""
+    """Bits with the best l, which takes 3 bits."""
     return min(flags(gaps, l) for l in FLAG_BITS) + 3  # noqa: E741
 
 
 def rice_of(gaps: np.ndarray, parameter: int) -> int:
-    """Of Rice codes: ones, a zero, the low bits."""
+    """Bits of Rice codes: ones, a zero, the low bits."""
     return gaps.size * (parameter + 1) + int((gaps >> parameter).sum())
 
 
 def rice(gaps: np.ndarray) -> int:
-    """Of Rice codes with the best parameter."""
+    """Bits of Rice codes with the best parameter."""
     return min(rice_of(gaps, parameter) for parameter in range(MOST_RICE + 1))
 
 
 def golomb(gaps: np.ndarray) -> int:
-    """Of Rice codes with the parameter that the mean gap gives (equation 5 of the paper of sbc)."""
+    """Bits of Rice codes with the mean gap's parameter (equation 5 of SBC's paper)."""
     density = gaps.size / (int(gaps.sum()) + gaps.size) if gaps.size else 1
     if density == 1:
         return gaps.size
@@ -77,13 +78,13 @@ def golomb(gaps: np.ndarray) -> int:
 
 
 def rice_in_blocks(gaps: np.ndarray) -> int:
-    """Of Rice codes with a parameter for each block."""
+    """Bits of Rice codes with a parameter for each block."""
     blocks = [gaps[i : i + BLOCK] for i in range(0, gaps.size, BLOCK)]
     return sum(rice(block) + BLOCK_BITS for block in blocks)
 
 
 def rice_adapted(gaps: np.ndarray) -> int:
-    """Of Rice codes whose parameter follows a running mean over about 16 gaps."""
+    """Bits of Rice codes whose parameter follows a running mean over about 16 gaps."""
     total, bits = 16 * int(gaps.mean()) if gaps.size else 0, 0
     for gap in gaps.tolist():
         mean = total // 16
@@ -94,13 +95,14 @@ def rice_adapted(gaps: np.ndarray) -> int:
 
 
 def elias_fano(gaps: np.ndarray) -> int:
-    """Of low bits as they are, and high bits as zeros between ones."""
+    """Bits of Elias-Fano codes: low bits unchanged, high bits as zeros between ones."""
     span = int(gaps.sum())
     return min(gaps.size * (low + 1) + (span >> low) for low in range(32))
 
 
 def interpolative(gaps: np.ndarray) -> int:
-    """Of each key between its neighbours (sbc's spec, section 2.1), and 32 bits for the last."""
+    """Bits of interpolative codes: each key between its neighbours (sbc's spec, section 2.1), and
+    32 bits for the last."""
     keys = np.concatenate([[0], np.cumsum(gaps + 1)])
     inner, bits = keys[1:-1], 32
     begin, end = np.array([0]), np.array([inner.size])
@@ -159,13 +161,13 @@ def clicks(random: np.random.Generator) -> list[np.ndarray]:
 
 
 def largest(share: float, random: np.random.Generator) -> list[np.ndarray]:
-    """Where the largest magnitudes of a Laplace tensor stand."""
+    """The positions of the largest magnitudes of a Laplace tensor."""
     values = np.abs(random.laplace(size=2_000_000))
     return [np.flatnonzero(values >= np.quantile(values, 1 - share))]
 
 
 def sent_keys(name: str, given: argparse.Namespace) -> Iterator[np.ndarray]:
-    """What fastsgd sends of the gradients of a file's rows."""
+    """The keys that fastsgd sends for the gradients of a file's rows."""
     rows = load_sparse_rows(Path(name), given.features)
     for gradient in itertools.islice(gradients(rows, given), given.gradients):
         coded = deltawire.encode(gradient, f"fastsgd:tau={given.tau}", min_elements=0)

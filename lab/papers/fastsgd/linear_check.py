@@ -4,20 +4,19 @@
     DELTAWIRE_DATA=data python -m lab.papers.fastsgd.linear_check a9a w8a
     DELTAWIRE_DATA=data python -m lab.papers.fastsgd.linear_check --codec all a9a w8a rcv1_small
 
-Both minimize the mean loss of a row plus L2 / 2 times the sum of squares of the weights, the bias's
-among them: scikit-learn is given a feature that every row has. deltawire gets only the loss and L2,
-and what SLOW has; it chooses optimizer, rate, steps and when to stop. "says" is its own bound of
-how far it is off. scikit-learn reads the files by its own parser. A set is a file of
-$DELTAWIRE_DATA/libsvm, `NAME.xz` or `NAME.train.libsvm.xz`; of 20news-bydate, whose rows are scaled
-to length 1, one label stands against the rest. The objective of the weights that deltawire wrote is
-computed here, from the formula, and so is that of scikit-learn's.
+Both minimize the mean loss per row plus L2 / 2 times the sum of squares of the weights, including
+the bias: scikit-learn gets an additional feature that every row has. deltawire is only given the
+loss and L2, and the settings in SLOW; it chooses optimizer, rate, steps and when to stop. "says" is
+its own bound of its error. scikit-learn reads the files with its own parser. A set is a file in
+$DELTAWIRE_DATA/libsvm, `NAME.xz` or `NAME.train.libsvm.xz`; for 20news-bydate, whose rows are
+scaled to length 1, one label is trained against the rest. The objectives of both models' weights
+are computed here, from the formula.
 
-With --codec (`all`, or a spec, several times) there is another table: two workers train with each
-codec, compared with plain pairs. scikit-learn is then needed for 20news-bydate
-alone.
+With --codec (`all`, or a spec, several times) it prints another table: two workers train with each
+codec, compared with plain pairs. Only 20news-bydate then needs scikit-learn.
 
-With --speed there are rows a second: of one worker's steps, and of SGDClassifier, which steps after
-every row; the fastest of five data epochs each, reading left out.
+With --speed it prints rows per second: of one worker's steps, and of SGDClassifier, which steps
+after every row; the fastest of five data epochs each, without reading.
 """
 
 import argparse
@@ -40,11 +39,11 @@ L2 = 1e-3
 LOSSES = ("logistic", "squared", "squared-hinge", "hinge")
 _SPEED_EPOCHS = 5
 TOLERANCE = 0.01  # of the objective, as `--stop` has it
-POSITIVE = {"20news-bydate": 10}  # the label against the rest, where there are more than two
-# With few rows of many features most rows end on the kink itself. A step that finds such a row
-# within the margin takes it beyond, by the rate times its squared length, and L2 alone brings it
-# back. That is no noise, and no average takes it out: the rate must be small, and steps many.
-# AdaGrad's, smaller where a feature is frequent, need the fewest.
+POSITIVE = {"20news-bydate": 10}  # the label trained against the rest, for more than two labels
+# With few rows and many features, most rows end exactly on the hinge's kink. A step that finds such
+# a row within the margin moves it beyond, by the rate times its squared length, and only L2 moves
+# it back. This is not noise, and averaging does not remove it: it takes a small rate and many
+# steps. AdaGrad, whose steps are smaller for frequent features, needs the fewest.
 SLOW = {
     ("criteo-tiny", "squared"): ("--epochs", 1000),
     ("criteo-tiny", "hinge"): (
@@ -55,7 +54,7 @@ SLOW = {
 
 
 class CheckFailed(Exception):
-    """Why there is no table, in one line."""
+    """The table can't be made; the message is one line that says why."""
 
 
 def find_set(name: str) -> Path:
@@ -68,7 +67,7 @@ def find_set(name: str) -> Path:
 
 
 def mean_loss(loss: str, margins: np.ndarray, labels: np.ndarray) -> float:
-    """Of a row; labels are -1 and 1."""
+    """The mean loss per row; labels are -1 and 1."""
     short = np.maximum(0, 1 - labels * margins)
     losses = {
         "logistic": np.logaddexp(0, -labels * margins),
@@ -85,7 +84,7 @@ def objective(loss: str, rows: object, labels: np.ndarray, weights: np.ndarray) 
 
 
 def solve(loss: str, rows: object, labels: np.ndarray) -> np.ndarray:
-    """scikit-learn's weights, its constants written as ours."""
+    """scikit-learn's weights, with its constants converted to ours."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.svm import LinearSVC
 
@@ -102,7 +101,7 @@ def solve(loss: str, rows: object, labels: np.ndarray) -> np.ndarray:
 
 
 def prepared(name: str, folder: Path) -> Path:
-    """The file of a data set's rows as both read them: labels -1 and 1 where there are two."""
+    """The file of a data set's rows for both programs: two labels are -1 and 1."""
     path = find_set(name)
     if name not in POSITIVE:
         return path
@@ -135,7 +134,7 @@ def _run(command: list[object]) -> bytes:
 
 
 def train(path: Path, name: str, loss: str, workers: int) -> tuple[np.ndarray, dict]:
-    """deltawire's weights, the bias behind the others, and its report."""
+    """deltawire's weights, with the bias last, and its report."""
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.npz"
         command = [
@@ -160,7 +159,7 @@ def load(path: Path) -> tuple[object, np.ndarray]:
 
 
 def check(name: str, path: Path, options: argparse.Namespace) -> bool:
-    """Prints a set's rows of the table; whether all are near enough."""
+    """Prints a set's rows of the table. Returns whether all are within the tolerance."""
     from scipy.sparse import csr_matrix, hstack
 
     rows, labels = load(path)

@@ -22,9 +22,10 @@ class Trial:
 def measure(
     name: str, codecs: list[str], seeds: int, train: Callable[[Trial], dict]
 ) -> Iterator[str]:
-    """Lines of Markdown, one for each loss and codec, as they are done.
+    """Yields lines of Markdown, one for each loss and codec, as they are finished.
 
-    Medians over `seeds` seeds, with the lowest and the highest: each seed holds out other rows.
+    The figures are medians over `seeds` seeds, with the lowest and the highest; each seed holds out
+    other rows.
     """
     for loss in LOSSES:
         for codec in codecs:
@@ -41,7 +42,7 @@ def measure(
 
 
 def bytes_of(report: dict) -> tuple[float, float]:
-    """Bytes a step, and how many times fewer than plain pairs', over all data epochs."""
+    """Bytes per step, and how many times fewer than with plain pairs, over all data epochs."""
     sent = [each["bytes_per_step"] for each in report["epochs"]]
     ratios = [each["times_smaller_than_plain_pairs"] or 0 for each in report["epochs"]]
     plain = sum(each * ratio for each, ratio in zip(sent, ratios, strict=True))
@@ -49,7 +50,7 @@ def bytes_of(report: dict) -> tuple[float, float]:
 
 
 def head() -> list[str]:
-    """The table's first two lines; "smaller" is than plain pairs."""
+    """The table's first two lines; "smaller" is relative to plain pairs."""
     return ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
 
 

@@ -1,11 +1,11 @@
-"""How evenly owners share the keys of sparse data, and how far apart an owner's keys lie.
+"""How evenly owners share the keys of sparse data, and how far apart an owner's keys are.
 
     python -m lab.papers.fastsgd.owner_load rcv1.libsvm.xz [--ranks 4 8 16] [--batch 0.1]
 
-`direct` gives each key of a tensor an owner. For a rank's rows of one batch, drawn at random, the
-table has the pairs of the largest owner over the mean of all, and the mean of log2 of the
-distance between neighbouring keys of an owner, which is about what a key costs; for three ways to
-choose owners: ranges of keys, a hash of each key, and the key partition of `direct`
+`direct` assigns each key of a tensor to an owner. For a rank's rows of a random batch, the table
+shows the largest owner's number of pairs divided by the mean, and the mean log2 of the distance
+between neighbouring keys of an owner, which is about the bits that a key costs. It compares three
+partitions: ranges of keys, a hash of each key, and the key partition of `direct`
 (docs/reference/format.md, "Parts").
 """
 
@@ -38,12 +38,13 @@ def hashed(keys: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ranges(keys: np.ndarray, ranks: int, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each key the range that it lies in."""
+    """For each key the range that contains it."""
     return keys * ranks // features, keys
 
 
 def load(owners: np.ndarray, places: np.ndarray, ranks: int) -> tuple[float, float]:
-    """Most pairs over the mean; mean log2 of the distance between neighbours of an owner."""
+    """The most pairs divided by the mean; the mean log2 of the distance between an owner's
+    neighbouring keys."""
     pairs = np.bincount(owners, minlength=ranks)
     gaps = [np.diff(places[owners == owner]) for owner in range(ranks)]
     together = np.concatenate(gaps)

@@ -1,12 +1,13 @@
-"""What the paper found on KDD12: K. Yang, L. Chen, Z. Zeng, Y. Gao, "FastSGD: A Fast Compressed SGD
+"""The paper's results on KDD12: K. Yang, L. Chen, Z. Zeng, Y. Gao, "FastSGD: A Fast Compressed SGD
 Framework for Distributed Machine Learning" (arXiv 2112.04291), section 4, on 12 nodes of 24 cores
 with links of 1 Gbit/s. Losses are named as `deltawire train linear` names them.
 
-Figures give no numbers but those that the text says."""
+For figures, only the numbers in the paper's text are known."""
 
 LOSSES = {"squared": "Linear", "logistic": "LR", "hinge": "SVM"}
 
-# Figure 4: epochs' speed and messages' size against plain Adam, at most over the three losses.
+# Figure 4: speed of epochs and size of messages relative to plain Adam, the maximum of three
+# losses.
 COMPONENT_SPEED = {"keys": 1.2, "logarithm": 4.0, "threshold": 7.9}
 COMPONENT_SIZE = {"keys": 1.4, "threshold": 18720.0}
 
@@ -20,7 +21,7 @@ SPLIT = {
     ("hinge", "FastSGD"): (21, 0.06, 0.07, 5, 8),
 }
 
-# Tables 5 and 6: bits a key.
+# Tables 5 and 6: bits per key.
 KEY_BITS = {"none": 32.0, "SketchML": 9.95, "FastSGD": 6.04}
 KEY_BITS_BY_FLAG = {1: 8.65, 2: 6.04, 3: 7.06, 4: 12.27, 5: 14.78}
 

@@ -1,4 +1,4 @@
-"""The paper's parts, run again: each gives lines of Markdown and figures."""
+"""The parts of the paper's evaluation, run again: each returns lines of Markdown and figures."""
 
 import argparse
 import dataclasses
@@ -15,18 +15,18 @@ _NAMES = {"plain": "none", "logquant": "LogQuant", "sketchml": "SketchML", "topk
 _SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the features, figure 7
 _TAUS = (64, 96, 128)  # figure 6
 _NEARLY_EXACT = "fastsgd:b=1.02,tau=2047"
-# What loses nothing and sends less than plain pairs: an owner of each weight, keys as gaps of about
-# a byte; and the same with values packed by zstd.
+# Lossless methods that send less than plain pairs: each weight has an owner, and keys are gaps of
+# about a byte; and the same with values compressed by zstd.
 _UNCOMPRESSED = ("owners(fp32 back fp32)", "owners(zstd back zstd)")
 
 
 @dataclasses.dataclass
 class Study:
-    """What the parts need.
+    """The inputs of a part.
 
     Attributes:
-        result: the figures of a training, which is run unless it has been.
-        link: the one that this part is about.
+        result: returns the figures of a training, which it runs unless they are known.
+        link: the link of all trainings.
     """
 
     given: argparse.Namespace
@@ -54,14 +54,14 @@ class Study:
 
 @dataclasses.dataclass
 class Part:
-    """What a part found."""
+    """The results of a part."""
 
     lines: list[str]
     figures: dict[str, str]
 
 
 def name_of(spec: str) -> str:
-    """What the paper calls a codec."""
+    """The paper's name of a codec."""
     return _NAMES.get(spec.split(":")[0], "FastSGD" if spec.startswith("fastsgd") else spec)
 
 
@@ -76,12 +76,13 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 def epoch_seconds(report: dict) -> float:
-    """On average."""
+    """The mean seconds of an epoch."""
     return report["final"]["seconds"] / len(report["epochs"])
 
 
 def step_bytes(report: dict) -> float:
-    """That a rank sends in a step, on average; an SVM's rows fall silent as it learns."""
+    """The mean bytes that a rank sends per step; an SVM sends less as more rows are outside the
+    margin."""
     return sum(each["bytes_per_step"] for each in report["epochs"]) / len(report["epochs"])
 
 
@@ -142,8 +143,8 @@ def split(study: Study) -> Part:
 
 
 def keys(study: Study) -> Part:
-    """Tables 5 and 6: bits a key, of the gradients of one batch."""
-    # Here: it needs the package deltawire, which nothing else in this room does.
+    """Tables 5 and 6: bits per key, for the gradients of one batch."""
+    # Imported here because nothing else in this folder needs the package deltawire.
     from lab.papers.fastsgd import key_bits
 
     workers, rows = study.given.workers[0], round(0.07 * study.data.rows)
@@ -212,16 +213,16 @@ def lowest(report: dict) -> float:
 
 
 def reached(report: dict, loss: float) -> dict | None:
-    """The first data epoch with a held-out loss that is no higher."""
+    """The first data epoch whose held-out loss is at most `loss`."""
     return next((each for each in report["epochs"] if each["test_loss"] <= loss), None)
 
 
 def convergence(study: Study) -> Part:
     """Table 7 and figure 8: seconds to equal held-out losses.
 
-    Methods end at different losses, so that times of each to its own end say nothing. Each is
-    compared with FastSGD at two losses: the worse of both methods' lowest, which both reach, and
-    what uncompressed pairs reach in the end, give or take 1 %.
+    Methods end at different losses, so the times to their own ends can't be compared. Each is
+    compared with FastSGD at two losses: the worse of both methods' lowest losses, which both reach,
+    and the final loss of uncompressed pairs, within 1 %.
     """
     rows, figures = [], {}
     for loss in study.given.losses:

@@ -1,4 +1,4 @@
-"""Trainings of `deltawire train linear`, a rank in each of several network namespaces."""
+"""Trainings of `deltawire train linear`, with each rank in its own network namespace."""
 
 import contextlib
 import dataclasses
@@ -14,8 +14,8 @@ from lab.ranks.namespaces import Namespaces
 
 _PORT = 7171
 _SECONDS = 3600.0  # the longest training
-# The paper's section 4.1: Adam, minibatches of 10 % of the rows, and no more. All data epochs are
-# trained: what is compared is read off the curve.
+# The paper's section 4.1: Adam, and minibatches of 10 % of the rows. All data epochs are trained,
+# because comparisons use the whole curve.
 _AS_THE_PAPER = (
     *("--optimizer", "adam", "--decay", 0, "--batch", 0.1, "--no-bias", "--no-average"),
     *("--stop", 0),
@@ -31,8 +31,8 @@ class Training:
     """The settings in which one training differs from another.
 
     Attributes:
-        codec: a codec, or `owners(CODEC back CODEC)`, where weights live at owners.
-        features: of the data, whose other settings all trainings share.
+        codec: a codec, or `owners(CODEC back CODEC)` with weights at owners.
+        features: of the data; the data's other settings are the same for all trainings.
     """
 
     codec: str
@@ -52,7 +52,7 @@ class Data:
     seed: int
 
     def file(self, features: int) -> Path:
-        """The rows with so many features.
+        """The rows with this number of features.
 
         Raises:
             TrainingFailed: they could not be written.

@@ -1,1 +1,1 @@
-"""GComp: what its cut does to weights, and the error that a ring adds up."""
+"""GComp: how cutting mantissas affects weights, and how errors add up in a ring."""

@@ -1,15 +1,15 @@
-"""How far gcomp moves real gradients that are summed round a ring, and in how many bits.
+"""The error of gcomp for real gradients that are summed around a ring, and its bits per element.
 
     python -m lab.papers.gcomp.ring_error [--lr 0.06] [--ranks 4] [--levels 8]
 
 One process trains LeNet5 on Fashion-MNIST without compression. At some of the steps the ranks'
-gradients go round a ring as well: each partial sum of a tensor, divided by the number of ranks, is
-encoded beside what the optimizer can see of it, decoded, and added to the next rank's gradient.
-Errors are in units in the last place of the significance (codecs/gcomp/spec.md, section 6): of one
-encoding, and of the mean after all of them, which may be off by as many units as there are ranks.
-Counted are the elements whose significance lets every one of their encodings cut. Bias is the mean
-error of magnitudes: below 0 is towards zero. Bits are those of the .dw files, heads included, of
-all elements. Runs are deterministic: the same command gives the same numbers.
+gradients are also summed around a ring: each partial sum of a tensor, divided by the number of
+ranks, is encoded with its significance, decoded, and added to the next rank's gradient. Errors are
+in units in the last place of the significance (codecs/gcomp/spec.md, section 6): of one encoding,
+and of the final mean, which may be off by as many units as there are ranks. Only elements whose
+significance allows every encoding to cut are counted. Bias is the mean error of magnitudes:
+negative means towards zero. Bits are those of the .dw files, headers included, of all elements.
+Runs are deterministic: the same command gives the same numbers.
 """
 
 import argparse
@@ -28,14 +28,14 @@ from lab.models.lenet import make_lenet
 from lab.ranks.simulated import SimulatedRanks, add_options
 
 MARKS = (5, 20, 100, 200, 219)  # steps whose gradients are measured
-SMALLEST = np.float32(2**-126)  # what lies below is flushed to zero
-# Times the power of two below a value: where the first level begins, by the number of levels.
+SMALLEST = np.float32(2**-126)  # smaller values are flushed to zero
+# Where the first level begins, relative to the power of two below a value, by the number of levels.
 CUTS = {8: np.float32(2**2), 4: np.float32(2**5)}
 
 
 @dataclasses.dataclass
 class Errors:
-    """Of some elements, in units in the last place of their significance."""
+    """The errors of some elements, in units in the last place of their significance."""
 
     count: int = 0
     largest: float = 0.0
@@ -44,7 +44,7 @@ class Errors:
     above_one: int = 0
 
     def add(self, moved: np.ndarray, exact: np.ndarray, significance: np.ndarray) -> None:
-        """Counts what became of `exact`; no significance may be 0."""
+        """Counts the errors of `moved` against `exact`; no significance may be 0."""
         _, exponents = np.frexp(significance.astype(np.float64))
         units = np.ldexp(1.0, exponents - 24)
         errors = (np.abs(moved.astype(np.float64)) - np.abs(exact)) / units
@@ -65,7 +65,7 @@ class Errors:
 
 @dataclasses.dataclass
 class Ring:
-    """What all measured tensors came to."""
+    """The totals over all measured tensors."""
 
     encodings: Errors = dataclasses.field(default_factory=Errors)
     means: Errors = dataclasses.field(default_factory=Errors)
@@ -97,7 +97,7 @@ class Ring:
 
 
 def measure(images: ImageSet, given: argparse.Namespace) -> Ring:
-    """Trains, and sends the gradients of the marked steps round the ring."""
+    """Trains, and sums the gradients of the marked steps around the ring."""
     network = make_lenet(given.seed)
     parameters = list(network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=given.lr, momentum=given.momentum)

@@ -1,21 +1,21 @@
-"""GComp's claim, for each of its seven optimizers: gradients that are cut by what the optimizer can
-see leave the weights as they were; a uniform cut of 18 bits does not.
+"""GComp's claim, for each of its seven optimizers: cutting gradients by their significance does not
+change the weights; a uniform cut of 18 bits does.
 
     python -m lab.papers.gcomp.significance_claim [--steps 200] [--json out/significance-claim.json]
 
 One process trains LeNet5 on Fashion-MNIST from the same start on the same batches four times:
 - without compression: the weights w that the others are compared with;
-- "last bit": every gradient with its lowest mantissa bit cleared, in place of compression. Training
-  amplifies any difference, and this is what the smallest one there is grows to: gaps of this size
-  say nothing about compression;
+- "last bit": every gradient with its lowest mantissa bit cleared, instead of compression. Training
+  amplifies any difference, and this shows what the smallest possible one grows to: gaps of this
+  size are no evidence about compression;
 - "auto": each gradient through gcomp, cut by the optimizer's significance (GComp, section 5.1);
 - "cut=18": each gradient through gcomp with 18 of the 23 mantissa bits rounded off (the paper's
   single level, which it cuts).
 The weight gap is ||w - w'||2 / ||w||2 after some of the steps. The one-step gap is the same after
-one step from the same weights, moments and gradients, the largest of all steps: what compression
-does, before training amplifies it. The loss gap is |loss - loss'|, the mean over the steps. Bytes
-are those of the .dw files, heads included, of all gradients of all steps. Runs are deterministic:
-the same command gives the same table.
+one step from equal weights, moments and gradients, the maximum over all steps: it shows the effect
+of compression before training amplifies it. The loss gap is |loss - loss'|, the mean over the
+steps. Bytes are those of the .dw files, headers included, of all gradients of all steps. Runs are
+deterministic: the same command gives the same table.
 """
 
 import argparse
@@ -57,13 +57,13 @@ WAYS = ("last bit", "auto", "cut=18")
 
 @dataclasses.dataclass
 class Run:
-    """What one training left.
+    """The results of one training.
 
     Attributes:
-        weights: all parameters, flat, by the number of steps that they had.
+        weights: all parameters, flat, by the number of steps.
         losses: of every step's batch.
-        bytes_sent: of all encoded gradients; 0 where nothing was encoded.
-        one_step_gaps: by way, where nothing was compressed.
+        bytes_sent: of all encoded gradients; 0 without compression.
+        one_step_gaps: by way, for the training without compression.
     """
 
     weights: dict[int, torch.Tensor]
@@ -73,7 +73,7 @@ class Run:
 
 
 def through(way: str, gradient: torch.Tensor, significance: torch.Tensor) -> tuple:
-    """(What the other side gets of the gradient, encoded bytes)."""
+    """(the gradient as the receiver decodes it, encoded bytes)."""
     if way == "last bit":
         bits = gradient.contiguous().numpy().view(np.uint32) & np.uint32(0xFFFFFFFE)
         return torch.from_numpy(bits.view(np.float32)), 0
@@ -87,7 +87,7 @@ def through(way: str, gradient: torch.Tensor, significance: torch.Tensor) -> tup
 
 
 def train(images: ImageSet, optimizer_of: Callable, way: str | None, settings) -> Run:
-    """One training; `way` None is without compression."""
+    """One training; `way` None: without compression."""
     model = make_lenet(settings.seed)
     optimizer = optimizer_of(model.parameters())
     batches = Batches(images, seed=settings.seed, batch=settings.batch, place=(0, 1))
@@ -113,12 +113,12 @@ def train(images: ImageSet, optimizer_of: Callable, way: str | None, settings) -
 
 
 def marks(settings) -> list[int]:
-    """Numbers of steps after which weights are compared: few, some, all."""
+    """After how many steps weights are compared: few, some, all."""
     return sorted({count for count in (10, 50) if count < settings.steps} | {settings.steps})
 
 
 def compress_gradients(optimizer: torch.optim.Optimizer, way: str) -> int:
-    """Puts in place of each gradient what the other side gets of it; the encoded bytes."""
+    """Replaces each gradient by the one that the receiver decodes. Returns the encoded bytes."""
     bytes_sent = 0
     for parameter in optimizer.param_groups[0]["params"]:
         seen = significance_of(optimizer, parameter)
@@ -128,8 +128,8 @@ def compress_gradients(optimizer: torch.optim.Optimizer, way: str) -> int:
 
 
 def one_step(optimizer: torch.optim.Optimizer, way: str) -> torch.Tensor:
-    """The weights after one step with compressed gradients; the optimizer stays as it is."""
-    # A copied optimizer has copied parameters, but their gradients are left behind.
+    """The weights after one step with compressed gradients; the optimizer does not change."""
+    # A copied optimizer has copied parameters, but not their gradients.
     copied = copy.deepcopy(optimizer)
     pairs = zip(copied.param_groups[0]["params"], optimizer.param_groups[0]["params"], strict=True)
     for parameter, original in pairs:

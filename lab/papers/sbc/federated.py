@@ -2,12 +2,12 @@
 
     DELTAWIRE_DATA=... python -m lab.papers.sbc.federated [--clients 100] [--iterations 100]
 
-LeNet5 (Caffe's) on MNIST, all clients in one process, each with Adam, its own examples and the same
-number of them; with --split two, of two classes alone. Every row of table 3 (Sattler, Wiedemann,
-Müller, Samek, "Sparse Binary Compression", IJCNN 2019) trains from the same weights for the same
-iterations of every client, through `deltawire.rounds`; the bytes are those of the encoded frames.
-A row that is finished is kept in the --out folder's rows.json, and not trained again; --grid adds
-the paper's figure 3: temporal against gradient sparsity of equal product.
+LeNet5 (Caffe's) trains on MNIST, with all clients in one process, each with Adam and the same
+number of its own examples; with --split two, of only two classes. Every row of table 3 (Sattler,
+Wiedemann, Müller, Samek, "Sparse Binary Compression", IJCNN 2019) trains from the same weights for
+the same number of iterations per client, through `deltawire.rounds`; the bytes are those of the
+encoded frames. Finished rows are kept in the --out folder's rows.json, and not trained again;
+--grid adds the paper's figure 3: temporal against gradient sparsity with equal product.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from lab.models.lenet import make_lenet
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One way to train: a codec, local steps a round, and what the paper's table says for (100 iid,
-    400 iid, 100 of two classes): accuracies in %, and times smaller."""
+    """One way to train: a codec, local steps per round, and the paper's results for (100 iid, 400
+    iid, 100 of two classes): accuracies in %, and times smaller."""
 
     name: str
     spec: str
@@ -58,7 +58,7 @@ GRID = tuple(
 
 
 class Participant:
-    """A client: examples of its own, Adam of its own, and what it has not sent."""
+    """A client: its examples, its Adam, and its residual."""
 
     def __init__(self, rank: int, spec: str, examples: np.ndarray, given: argparse.Namespace):
         self._client = rounds.Client(spec, rank=rank)
@@ -89,7 +89,8 @@ class Participant:
 
 
 def examples_of(labels: np.ndarray, given: argparse.Namespace) -> list[np.ndarray]:
-    """Each client's examples: equal shares, by chance, or two shards of the examples by class."""
+    """Each client's examples: equal random shares, or two shards of the examples sorted by
+    class."""
     draw = np.random.default_rng(given.seed)
     if given.split == "iid":
         return np.array_split(draw.permutation(len(labels)), given.clients)
@@ -99,10 +100,10 @@ def examples_of(labels: np.ndarray, given: argparse.Namespace) -> list[np.ndarra
 
 
 def train(row: Row, image_set: ImageSet, given: argparse.Namespace) -> dict:
-    """A finished row: accuracy after each round, bytes up and down of a client in the mean."""
+    """A finished row: accuracy after each round, and a client's mean bytes in both directions."""
     network = make_lenet(given.seed)
     start = {name: p.detach().numpy() for name, p in network.named_parameters()}
-    # All are honest, and equal in samples: nobody is refused, as in the paper.
+    # All clients are honest and have equal numbers of samples: none is refused, as in the paper.
     server = rounds.Server(start, up=row.spec, down=None, max_norm=None)
     images = torch.from_numpy(image_set.train_images.copy())
     labels = torch.from_numpy(image_set.train_labels.astype(np.int64))
@@ -133,7 +134,7 @@ def _load(network: torch.nn.Module, model: dict[str, np.ndarray]) -> None:
 
 
 def table_text(rows: list[dict], given: argparse.Namespace) -> str:
-    """Beside the paper's figures, in Markdown."""
+    """The results next to the paper's, in Markdown."""
     column = {("iid", 100): 0, ("iid", 400): 1, ("two", 100): 2}.get((given.split, given.clients))
     lines = [
         "| method | accuracy | times smaller | the paper's accuracy | its times smaller |",
@@ -151,7 +152,7 @@ def table_text(rows: list[dict], given: argparse.Namespace) -> str:
 
 
 def plot(rows: list[dict], path: Path) -> None:
-    """Accuracy against what a client has sent."""
+    """Plots accuracy against the bytes that a client has sent."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
@@ -184,7 +185,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Every row that is not there yet, then the table and the plot."""
+    """Trains every missing row, then writes the table and the plot."""
     torch.set_num_threads(1)  # a batch of 8 gains nothing from more
     rows = [row for row in TABLE if given.rows is None or row.name in given.rows]
     rows += GRID if given.grid else ()

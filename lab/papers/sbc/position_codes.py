@@ -2,10 +2,10 @@
 
     python -m lab.papers.sbc.position_codes [--share 0.01] [--ranks 4] [--no-feedback]
 
-One process trains LeNet5 on Fashion-MNIST with topk and error feedback, every rank with a residual
-of its own (--no-feedback: with whole gradients). At some of the steps the positions of the largest
-tensor's elements are coded with positions=golomb and positions=auto. Bits a position are those of
-the chunk, heads included, without values and the file's header. They are compared with the
+One process trains LeNet5 on Fashion-MNIST with topk and error feedback, with a residual for every
+rank (--no-feedback: with whole gradients). At some of the steps the positions of the largest
+tensor's elements are encoded with positions=golomb and positions=auto. Bits per position are those
+of the chunk, headers included, without values and the file's header. They are compared with the
 expectation of equation 5 of SBC's paper for random positions. Runs are deterministic.
 """
 
@@ -36,7 +36,7 @@ def expected_bits(share: float) -> float:
 
 
 def position_bits(values: np.ndarray, share: float, code: str) -> float:
-    """The bits of one position, as topk sends it."""
+    """The bits per position, as topk sends them."""
     spec = f"topk:k={share},values=int8,positions={code}"
     file = deltawire.encode(values, spec)
     header = len(deltawire.encode(np.zeros_like(values), spec)) - 3  # of an empty chunk
@@ -45,7 +45,7 @@ def position_bits(values: np.ndarray, share: float, code: str) -> float:
 
 
 def sent_of(values: torch.Tensor, share: float) -> torch.Tensor:
-    """What topk sends of them."""
+    """The values that topk sends."""
     file = deltawire.encode(values.numpy(), f"topk:k={share}")
     return torch.from_numpy(deltawire.decode(file))
 

@@ -5,24 +5,23 @@
 
 Every rank is a process in a network namespace of its own, behind a link of the given rate in both
 directions (`tbf`; needs root). A row is one way to exchange: the parameter server with a codec in
-both directions, or `direct`, in which the workers alone exchange. "push" and "pull" are the first
-worker's messages of a step; "server" is the busiest server's interface, headers included; of
+both directions, or `direct` between the workers, without servers. "push" and "pull" are the first
+worker's messages per step; "server" is the busiest server's interface, headers included; for
 `direct` it is the first worker's interface. "encodes" counts the changes that all servers compress
-in a step, for all workers together. The first cluster also shows what overlap does, and a slow
-worker.
+in a step, for all workers together. The first cluster also shows the effect of overlap, and of a
+slow worker.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import deltawire
 
-from lab.command.program import make_parser, measure_and_show
+from lab.command.program import make_parser, measure_and_show, measure_each
 from lab.models.trainings import SIZES, TRAININGS
 from lab.papers.threelc.cluster import Cluster, run_cluster
-from lab.papers.threelc.rows import rows_over, special_rows
+from lab.papers.threelc.rows import Row, rows_over, special_rows
 from lab.papers.threelc.table import table_of
 from lab.ranks.launcher import RanksFailed
 from lab.ranks.links import parse_link
@@ -34,7 +33,9 @@ _SPECS = ("fp32", "int8", "3lc:s=1.00", "3lc:s=1.75")
 def _cluster(text: str) -> Cluster:
     workers, _, servers = text.partition(":")
     if not (workers.isdecimal() and servers.isdecimal() and int(workers) > 1 and int(servers) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is no cluster; write workers:servers, e.g. 4:1")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a cluster; write workers:servers, e.g. 4:1"
+        )
     return Cluster(int(workers), int(servers))
 
 
@@ -78,30 +79,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
-def measure(given: argparse.Namespace, found: list[dict]) -> int:
-    """Appends the rows, as clusters are done, and writes them; 1 where a cluster failed."""
-    status = 0
-    for cluster in given.clusters:
-        rows = rows_over(given.links, given.specs)
-        if cluster is given.clusters[0]:
-            rows += special_rows(given.links, given.specs[-1], given.slowness)
-        rows.sort(key=lambda row: given.links.index(row.link))
-        try:
-            found.extend(run_cluster(cluster, rows, given))
-        except RanksFailed as cause:
-            print(f"{cluster}: {cause}", file=sys.stderr)
-            status = 1
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
-    return status
+def rows_of(cluster: Cluster, given: argparse.Namespace) -> list[Row]:
+    """A cluster's rows, grouped by link. The first cluster also has the special ones."""
+    rows = rows_over(given.links, given.specs)
+    if cluster is given.clusters[0]:
+        rows += special_rows(given.links, given.specs[-1], given.slowness)
+    return sorted(rows, key=lambda row: given.links.index(row.link))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 with all clusters, 1 if some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    return measure_and_show(
-        "lab.papers.threelc", lambda found: measure(given, found), table_of, NamespaceError
-    )
+
+    def measure(found: list[dict]) -> int:
+        def run(cluster: Cluster) -> list[dict]:
+            return run_cluster(cluster, rows_of(cluster, given), given)
+
+        return measure_each(given.clusters, run, found, given.out, RanksFailed)
+
+    return measure_and_show("lab.papers.threelc", measure, table_of, NamespaceError)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from lab.ranks.launcher import Launcher
 from lab.ranks.links import parse_link
 from lab.ranks.namespaces import Namespaces
 
-_SILENCE_SECONDS = 900.0  # more than any row, and than all ranks' imports, takes
+_SILENCE_SECONDS = 900.0  # longer than any row, and than all ranks' imports
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Cluster:
 
 
 def run_cluster(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> list[dict]:
-    """Measures the rows, of which those of one link stand together.
+    """Measures the rows, which are grouped by link.
 
     Raises:
         RanksFailed: a rank ended early, or was silent.

@@ -26,10 +26,10 @@ class Job:
 
     Attributes:
         network, size, seed: the training, as `lab.models.trainings` names it.
-        rows: those of one link together.
-        steps: timed ones of a row, at most.
-        seconds: that the timed steps of a row take, about.
-        warm_up: steps before.
+        rows: grouped by link.
+        steps: the most timed steps of a row.
+        seconds: about how long the timed steps of a row take.
+        warm_up: untimed steps before.
     """
 
     servers: int
@@ -51,7 +51,7 @@ class Rank:
         self._is_server = place.rank < job.servers
 
     def run(self) -> None:
-        """All rows; rank 0 asks for each new link, and goes on when it is there."""
+        """Runs all rows; rank 0 asks for each new link, and waits until it is set up."""
         link = None
         for row in self._job.rows:
             if row.link != link:
@@ -169,7 +169,8 @@ class Rank:
         return {"step_ms": step_ms, "sent": sent, "received": received, **ways}
 
     def _summary(self, row: Row, gathered: list[dict]) -> dict:
-        """Times and bytes of the first worker, who is never the slow one; the busiest server's."""
+        """Times and bytes of the first worker, which is never the slow one, and of the busiest
+        server."""
         servers, workers = gathered[: self._job.servers], gathered[self._job.servers :]
         first = workers[0]
         deciles = statistics.quantiles(first["step_ms"] * 2, n=10)
@@ -193,7 +194,7 @@ class Rank:
 
 
 def run(place: Place, line: Line, job: Job) -> None:
-    """All rows, on one rank."""
+    """Runs all rows on one rank."""
     with process_group(place, _SECONDS):
         Rank(place, line, job).run()
         dist.barrier()

@@ -1,4 +1,4 @@
-"""What is measured: a row is one way to exchange over one link."""
+"""The measured rows: a row is one way to exchange over one link."""
 
 import dataclasses
 
@@ -8,9 +8,9 @@ class Row:
     """Attributes:
     link: of every rank, in both directions, as `lab.ranks.links` takes it.
     spec: the codec of both directions.
-    direct: the workers alone exchange, through DistributedDataParallel.
+    direct: the workers exchange among themselves, through DistributedDataParallel.
     overlap, backup, staleness: as `deltawire.torch.ParameterServer` takes them.
-    slowness: how many times as long as the others the last worker computes.
+    slowness: how many times longer than the others the last worker computes.
     """
 
     link: str

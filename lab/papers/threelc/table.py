@@ -13,8 +13,8 @@ _HEAD = (
 
 
 def table_of(rows: list[dict]) -> str:
-    """A line for each row; its speed is compared with fp32 by the servers of the same cluster and
-    link."""
+    """A line for each row; its speed is relative to fp32 with servers, in the same cluster and over
+    the same link."""
     lines = ["| " + " | ".join(_HEAD) + " |", "|---|---|" + "---:|" * (len(_HEAD) - 2)]
     plain = {(row["cluster"], row["link"]): row["ms"] for row in rows if row["method"] == "`fp32`"}
     lines.extend(_line(row, plain.get((row["cluster"], row["link"]))) for row in rows)

@@ -12,17 +12,16 @@ measurement, without the optimizer. Bytes are what a rank's interface sent in a 
 included.
 
 Methods: "barrier" is compute and an all-reduce of one value, so that a step waits for the slowest
-rank, as with any exchange; "plain-again" is plain DDP once more, to see what chance does;
+rank, as with any exchange; "plain-again" is plain DDP once more, to show random variation;
 "torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one bucket for all
 gradients: with several it hangs on Gloo); any spec of deltawire's.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from lab.command.program import make_parser, measure_and_show
+from lab.command.program import make_parser, measure_and_show, measure_each
 from lab.models.trainings import SIZES, TRAININGS
 from lab.probes.ceilings.cells import Cell, run_cell
 from lab.probes.ceilings.contestants import check_name
@@ -67,28 +66,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
-def measure(given: argparse.Namespace, cells: list[dict]) -> int:
-    """Appends the cells, as they are done, and writes them; 1 where one failed."""
-    status = 0
-    for network in given.networks:
-        for link in given.links:
-            cell = Cell(network, link, given)
-            try:
-                cells.append(run_cell(cell))
-            except RanksFailed as cause:
-                print(f"{cell}: {cause}", file=sys.stderr)
-                status = 1
-            given.out.write_text(json.dumps(cells, indent=1) + "\n")
-    return status
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 with all cells, 1 if some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    return measure_and_show(
-        "lab.probes.ceilings", lambda found: measure(given, found), table_of, NamespaceError
-    )
+    cells = [Cell(network, link, given) for network in given.networks for link in given.links]
+
+    def measure(found: list[dict]) -> int:
+        return measure_each(cells, lambda cell: [run_cell(cell)], found, given.out, RanksFailed)
+
+    return measure_and_show("lab.probes.ceilings", measure, table_of, NamespaceError)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ _WORDS = {"made": "made", "warm-up": "step {steps} to warm up", "turn": "{steps}
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What is measured together; `given` is the command line."""
+    """One network over one link; `given` is the command line."""
 
     network: str
     link: Link

@@ -1,7 +1,7 @@
 """The ways to exchange gradients: none at all, PyTorch's own, deltawire's.
 
-A name is "compute" (no exchange), "barrier" (an all-reduce of one value a step: what waiting for
-the slowest rank costs), "plain" (DDP), "plain-again" (the same, to see what chance does),
+A name is "compute" (no exchange), "barrier" (an all-reduce of one value per step: the cost of
+waiting for the slowest rank), "plain" (DDP), "plain-again" (the same, to show random variation),
 "torch-fp16", "torch-powersgd-RANK", or any spec that `deltawire.torch.register` takes.
 """
 
@@ -20,8 +20,8 @@ from lab.models.trainings import Training, make_optimizer
 COMPUTE, BARRIER, PLAIN, AGAIN = "compute", "barrier", "plain", "plain-again"
 FP16, POWERSGD, AUTO = "torch-fp16", "torch-powersgd-", "auto"
 _ONE_BUCKET_MB = 4096  # with several, torch's PowerSGD hangs on Gloo: its rounds cross each other
-_STEPS_OF_AUTO = 30  # ten that it measures and eighteen that it tries, until its choice stands
-_WARM_UP_OF_POWERSGD = 2  # steps with DDP's own exchange, the fewest that it takes
+_STEPS_OF_AUTO = 30  # ten measured and eighteen trial steps, until its choice is final
+_WARM_UP_OF_POWERSGD = 2  # steps with DDP's own exchange, the fewest that it accepts
 
 
 def check_name(name: str) -> None:
@@ -31,7 +31,7 @@ def check_name(name: str) -> None:
     if name.startswith(POWERSGD):
         rank = name.removeprefix(POWERSGD)
         if not rank.isdecimal() or int(rank) < 1:
-            raise ValueError(f"method '{name}': behind {POWERSGD} stands a rank, 1 or more")
+            raise ValueError(f"method '{name}': write a rank of 1 or more after {POWERSGD}")
         return
     try:
         deltawire.canonical_spec(name)
@@ -87,7 +87,7 @@ class Contestant:
             self.close = self.hook.close
 
     def warm_up_steps(self, least: int) -> int:
-        """The number of steps that it needs until its choice stands."""
+        """The number of steps that it needs until its choice is final."""
         return max(least, _STEPS_OF_AUTO) if self.name == AUTO else least
 
     def take_step(self) -> float:

@@ -1,12 +1,13 @@
-"""What "auto" would predict from a table of `lab.probes.ceilings`, and what it measured.
+"""Recomputes the predictions of "auto" from a table of `lab.probes.ceilings`.
 
     python -m lab.probes.ceilings.recompute docs/results/speed.md
 
-Of each cell with an `auto` row it takes the time of computing alone and plain DDP's step, finds the
-link's rate that explains plain (`link_rate`, from a fifth of the link's own to all of it: what a
-probe measured is not in the table), and predicts the chosen exchange with it; and with the link's
-own rate, as if nothing were lost. The codec is measured here, on drawn values, and layers are taken
-to be as long as each other, half a core a rank. Steps have the optimizer's time, predictions don't.
+For each cell with an `auto` row it takes the time of computing alone and plain DDP's step, finds
+the link rate that explains plain (`link_rate`, between a fifth of the nominal rate and all of it:
+the table lacks the probe's measurement), and predicts the chosen exchange with that rate, and with
+the nominal rate for comparison. The codec is measured here, on random values; layers are assumed to
+take equally long, and each rank to have half a core. Steps include the optimizer, predictions
+don't.
 """
 
 import re
@@ -22,9 +23,9 @@ from lab.ranks.links import parse_link
 
 _RANKS = 4
 _LATENCY = 2e-4  # seconds, between namespaces
-_LEAST_SHARE = 5  # of the link's rate is what four ranks on two cores get of a fast one
+_LEAST_SHARE = 5  # four ranks on two cores get at least a fifth of a fast link's rate
 _ROW = re.compile(r"\| (\w+), (\w+) \| `?([^|]*?)`? \| (\d+) \(")
-# As DDP cuts them; a bucket is ready with its last layer.
+# The buckets of DDP; a bucket is ready with its last layer.
 _LAYERS = {
     "lenet5": [25_570, 405_510],
     "resnet20": [13_486] * 20,

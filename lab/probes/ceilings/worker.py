@@ -23,10 +23,10 @@ class Job:
 
     Attributes:
         network, size, seed: the training, as `lab.models.trainings` names it.
-        methods: names of `lab.probes.ceilings.contestants`; "compute" is always there.
-        steps: timed ones of each contestant.
-        seconds: after which a contestant stops with fewer.
-        warm_up: steps before.
+        methods: names of `lab.probes.ceilings.contestants`; "compute" is always included.
+        steps: timed steps of each contestant.
+        seconds: a contestant stops with fewer steps after this time.
+        warm_up: untimed steps before.
     """
 
     network: str
@@ -62,7 +62,7 @@ class Race:
             running = [each for each in running if not self._is_done(each)]
 
     def rows(self) -> list[dict]:
-        """On rank 0: medians and deciles of milliseconds, and the mean of bytes sent a step."""
+        """On rank 0: medians and deciles of milliseconds, and the mean of bytes sent per step."""
         return [self._row(each) for each in self._contestants]
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Race:
             self._line.send({"event": event, "method": method, "steps": steps})
 
     def _is_done(self, contestant: Contestant) -> bool:
-        """Whether it is done, by rank 0's clock."""
+        """Whether it is finished, according to rank 0's clock."""
         count, spent = len(contestant.step_ms), sum(contestant.step_ms) / 1e3
         done = torch.tensor(int(count >= self._job.steps or spent >= self._job.seconds))
         dist.broadcast(done, src=0)
@@ -119,7 +119,7 @@ class Race:
 
 
 def run(place: Place, line: Line, job: Job) -> None:
-    """The race, on one rank."""
+    """Runs the race on one rank."""
     with process_group(place, _GROUP_SECONDS):
         race = Race(place, line, job)
         race.run()

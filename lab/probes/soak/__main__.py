@@ -1,16 +1,16 @@
-"""Training under faults: ranks are killed, cut off, frozen, send garbage or raise, and go on.
+"""Training under faults: ranks are killed, cut off, frozen, send garbage or raise, and recover.
 
     python -m lab.probes.soak fp32 3lc gcomp sbc --steps 3000 --rate 0.01
 
 For each codec LeNet5 with 32 hidden units (51,532 parameters) is trained twice with
 DistributedDataParallel and deltawire's hook, each rank a process: once undisturbed, once with
 faults that a seed chooses: at which step, on which rank, of which kind, and whether before, amid or
-after the backward pass. After each fault all ranks that live must stand at the same step with the
-same bits. They meet again and repeat the step that did not count; where a rank was killed, all go
-back to the last checkpoint, and a new process takes its place. At the end, and every 50 steps on
-the way, the weights of all ranks must be bit for bit those of the undisturbed run.
+after the backward pass. After each fault all surviving ranks must be at the same step with the same
+bits. They connect again and repeat the step that did not count; if a rank was killed, all return to
+the last checkpoint, and a new process replaces it. At the end, and every 50 steps before, the
+weights of all ranks must be bit for bit those of the undisturbed run.
 
-Exit status 1, and a line that says why, where they are not.
+If they are not, the exit status is 1, and one line says why.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _SILENCE_SECONDS = 120.0  # until an attempt's next message
 
 
 class SoakFailed(Exception):
-    """What is not as promised, in one line."""
+    """A broken promise; the message is one line."""
 
 
 @dataclasses.dataclass
@@ -43,8 +43,8 @@ class Outcome:
         fired: faults, by kind.
         codes: the errors that ranks saw, by code.
         attempts: how often the ranks formed a group.
-        compared: how often the weights of all ranks that lived were compared.
-        repeated: steps that were done again, because of a checkpoint or because they failed.
+        compared: how often the weights of all surviving ranks were compared.
+        repeated: how many steps were repeated, because of a checkpoint or because they failed.
     """
 
     log: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def chosen_faults(plan: Plan, rate: float, kinds: list[str]) -> tuple[Fault, ...]:
-    """At each step with a probability of `rate`; they depend only on the plan's seed."""
+    """The faults: one at each step with probability `rate`; they depend only on the plan's seed."""
     chance = random.Random(f"{plan.seed} faults")
     faults = []
     for step in range(plan.steps):
@@ -86,7 +86,7 @@ class Soak:
             while not reports or any(report.error for report in reports.values()):
                 if self._outcome.attempts > 2 * len(self._plan.faults) + 1:
                     errors = {rank: report.error for rank, report in reports.items()}
-                    raise SoakFailed(f"more attempts than faults: what fails now is {errors}")
+                    raise SoakFailed(f"more attempts than faults; the last errors are {errors}")
                 start = self._attempt(start, reports)
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
@@ -144,7 +144,7 @@ class Soak:
         seen = {(report.step, report.digest) for report in reports.values()}
         if len(seen) != 1:
             places = {rank: (report.step, report.digest) for rank, report in reports.items()}
-            raise SoakFailed(f"the ranks stand apart, (next step, digest) by rank: {places}")
+            raise SoakFailed(f"the ranks differ, (next step, digest) by rank: {places}")
         for report in reports.values():
             if report.error:
                 self._outcome.codes[report.code] += 1
@@ -178,7 +178,7 @@ def compared(plan: Plan, rate: float, kinds: list[str]) -> tuple[Outcome, Outcom
     wrong = [step for step in plain.log if disturbed.log.get(step) != plain.log[step]]
     if wrong:
         raise SoakFailed(
-            f"{plan.spec}: from step {min(wrong)} on the weights are others than undisturbed"
+            f"{plan.spec}: from step {min(wrong)} on the weights differ from the undisturbed run's"
         )
     return plain, disturbed
 

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lab.models.lenet import LeNet5
 from lab.ranks.rank import Line, Place, process_group
 
-# How a rank fails, and what that does.
+# How a rank fails, and the consequence.
 KINDS = {
     "kill": "SIGKILL: its process, its weights and its residuals are gone",
     "cut": "one of its connections is shut down, both ways",
@@ -27,7 +27,7 @@ KINDS = {
     "raise": "an exception of its own code aborts the step",
     "freeze": "SIGSTOP, until the others have dropped it",
 }
-MOMENTS = ("before", "amid", "after")  # the backward pass; after: when the step is done
+MOMENTS = ("before", "amid", "after")  # the backward pass; "after" is after the whole step
 LOGGED = 50  # steps between two digests of the weights
 _GROUP_SECONDS = 60.0
 _BUCKET_CAP_MB = 0.1  # several buckets
@@ -36,7 +36,7 @@ _HIDDEN = 32  # LeNet5's own is 500
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What rank `victim` does at a step."""
+    """A fault of rank `victim` at a step."""
 
     step: int
     kind: str
@@ -46,7 +46,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What all ranks of a run share. `folder` holds checkpoints and the files for rendezvous."""
+    """The settings of a run, equal on all ranks. `folder` has checkpoints and rendezvous files."""
 
     spec: str
     steps: int
@@ -61,8 +61,8 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """One attempt: from the checkpoint of a step, or from where each rank stands (None). Faults
-    whose index is in `fired` don't come again."""
+    """One attempt: from the checkpoint of a step, or from each rank's current state (None). Faults
+    whose index is in `fired` don't happen again."""
 
     number: int
     checkpoint: int | None
@@ -71,8 +71,8 @@ class Order:
 
 @dataclasses.dataclass
 class Report:
-    """How an attempt ended on a rank: the step it would do next, the digest of its weights, and
-    what went wrong (empty: all steps are done)."""
+    """How an attempt ended on a rank: its next step, the digest of its weights, and the error
+    (empty: all steps are done)."""
 
     step: int
     digest: str
@@ -85,7 +85,7 @@ class _OwnException(Exception):
 
 
 def run_rank(place: Place, line: Line, plan: Plan) -> None:
-    """Attempts, as ordered, until the line ends."""
+    """Makes attempts, as ordered, until the line ends."""
     logging.getLogger("deltawire").setLevel(logging.CRITICAL)  # errors are in the reports
     life = _Life(place, line, plan)
     while True:
@@ -127,8 +127,8 @@ class _Life:
         return Report(trained.step, trained.digest(), str(failed or ""), code if failed else "")
 
     def _save(self, state: dict) -> None:
-        """Writes it whole or not at all. The last three are kept, as a rank may die before writing
-        its own."""
+        """Writes a checkpoint completely or not at all. The last three are kept, because a rank may
+        die before it writes its own."""
         step, every = state["step"], self._plan.checkpoint_every
         file = checkpoint(self._plan.folder, self._place.rank, step)
         torch.save(state, file.with_suffix(".part"))
@@ -191,7 +191,7 @@ class _Training:
         return text.hexdigest()[:16]
 
     def state(self) -> dict:
-        """All that the next attempt needs. After a failure it is the state before the failed
+        """Everything that the next attempt needs; after a failure, the state before the failed
         step."""
         hook = self.hook.state_dict()
         return {
@@ -217,7 +217,7 @@ class _Faults:
         self._random = random.Random(f"{plan.seed} {rank}")
 
     def around_step(self, rank: int) -> None:
-        """A step of training; raises what it fails with."""
+        """A step of training with this rank's fault, if any; raises the step's error."""
         trained = self._trained
         index, fault = self._due.get(trained.step, (0, None))
         moment = fault.moment if fault else ""
@@ -256,12 +256,12 @@ class _Faults:
 
 
 def checkpoint(folder: Path, rank: int, step: int) -> Path:
-    """Where a rank keeps its state of a step."""
+    """The file of a rank's state at a step."""
     return folder / f"rank-{rank}-step-{step}.pt"
 
 
 def _own_sockets() -> set[int]:
-    """The descriptors of this process that are connected to another by TCP."""
+    """This process's descriptors of TCP connections."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:

@@ -3,8 +3,8 @@
     app = ClientApp(mods=[deltawire.flower.mod("sbc:p=1%")])               # client_app.py
     strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")        # server_app.py
 
-Updates travel up, and the model down, as compressed frames with error feedback; each reply is
-checked, and a bad one costs its client's share of the round, not the run. docs/guides/federated.md.
+Clients send updates, and the server the model, as compressed frames with error feedback. Each reply
+is checked; a bad one is left out of its round, and the run continues. docs/guides/federated.md.
 """
 
 try:

@@ -21,28 +21,27 @@ Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Messag
 
 
 def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -> Mod:
-    """A mod for `ClientApp(mods=[...])`; it stands first in the list, so that other mods see plain
-    arrays.
+    """A mod for `ClientApp(mods=[...])`; it must come first in the list, so that other mods see
+    plain arrays.
 
-    Mods that stand before it are named in a warning; one that reads arrays fails with an error that
-    says so.
+    Mods before it are named in a warning; one that reads arrays fails with an error that says so.
 
-    The app gets the model, and returns it trained, as ever. Floating-point arrays of the reply
-    travel as one frame: what has changed, and what waited. Others (counters) travel as they are.
-    The model, what waits and the last frame stay in Flower's `Context.state`; where that is lost,
+    The app gets the model, and returns it trained, as always. The reply's floating-point arrays are
+    sent as one frame: the change plus the residual. Others (counters) are sent unchanged. The
+    model, the residual and the last frame are kept in Flower's `Context.state`; if that is lost,
     the mod asks for the whole model, and gets it in the same exchange.
 
     Args:
         spec: codec of the updates, e.g. "sbc:p=1%", or rules.
-        min_elements: arrays below this many elements travel uncompressed; as `Compressed`'s.
+        min_elements: arrays below this many elements are sent uncompressed; as `Compressed`'s.
         error_feedback: False: what a frame leaves out is lost.
 
     Raises:
-        InvalidArgumentError (a ValueError): a bad spec, here and at once.
+        InvalidArgumentError (a ValueError): a bad spec, immediately.
 
-    In a round, an error reply of the client's: a model of other arrays or shapes than came, values
-    or metrics that are not finite ("NotFinite"), no sample count. Nothing of the client's state
-    changes then.
+    In a round, the client replies with an error if the trained model has other arrays or shapes
+    than the one that it got, values or metrics are not finite ("NotFinite"), or there is no sample
+    count. Then the client's state does not change.
     Thread rule: any.
     """
     text = spec_of(spec)
@@ -71,7 +70,8 @@ def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -
 
 
 def _warn_of_mods_before(mod_: Mod) -> None:
-    """Flower calls each mod from a function of its own, which knows the mod as `_mod`."""
+    """Warns of mods before this one: they are on the stack, since Flower calls each mod from a
+    function of its own, in which the mod is `_mod`."""
     before, frame = [], sys._getframe(2)
     while frame is not None:
         called = frame.f_locals.get("_mod") if frame.f_code.co_name == "new_ffn" else None
@@ -103,7 +103,7 @@ def _exchanged(client: Client, fields: dict, message: Message, context: Context,
     del message.content[records.HEADER]
     reply = call_next(message, context)
     if reply.has_error():
-        return reply  # the state stays as it was, and so does what the server knows of it
+        return reply  # the state does not change, and neither does what the server knows of it
     check_metrics(reply.content.metric_records.values())
     said = {"version": download.version, "round": download.round}
     if reply.content.array_records:

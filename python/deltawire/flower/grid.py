@@ -52,8 +52,8 @@ class CompressedGrid(Grid):
 
     Attributes:
         counts: of the run: "same", "delta", "full" downloads, "need_full" answers, "down_bytes" and
-            "up_bytes" of frames and headers (refused replies' are not counted), "raw_bytes" (what
-            the frames would be as float32), "refused" replies, "silent" (no reply, or an error's).
+            "up_bytes" of frames and headers (without refused replies), "raw_bytes" (the same frames
+            as float32), "refused" replies, "silent" clients (no reply, or an error).
         refused: (round, node, reason) of each; reasons are cut to 300 characters.
         capped: (round, node, its samples, what it counted with) where `sample_cap` lowered it.
     """
@@ -108,11 +108,11 @@ class CompressedGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages):
-        """The grid's: not compressed."""
+        """Calls the wrapped grid; messages are not compressed."""
         return self._grid.push_messages(messages)
 
     def pull_messages(self, message_ids):
-        """The grid's: not compressed."""
+        """Calls the wrapped grid; messages are not compressed."""
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None):
@@ -120,8 +120,8 @@ class CompressedGrid(Grid):
 
         Raises:
             InvalidArgumentError: messages of more than one ArrayRecord, or of different models.
-            DeltawireError: "NotFinite": a model of the strategy's that isn't finite; the text names
-                the clients of the largest updates before it.
+            DeltawireError: "NotFinite": the strategy's model isn't finite; the text names the
+                clients of the largest updates before it.
         """
         messages = list(messages)
         if not any(message.content.array_records for message in messages):
@@ -226,7 +226,7 @@ class CompressedGrid(Grid):
             try:
                 self._open(exchange, node, reply)
                 exchange.passed[node] = reply
-            except Exception as error:  # whatever a client sends is its own failure
+            except Exception as error:  # whatever a client sends must not end the run
                 self._refuse(exchange, node, error)
         for node in silent:
             self._broadcast.forget(node)
@@ -238,7 +238,7 @@ class CompressedGrid(Grid):
         self.counts["raw_bytes"] += exchange.train * len(exchange.passed) * self._model_bytes()
 
     def _take_error(self, exchange: _Exchange, node: int, reply: Message) -> None:
-        if reply.metadata.src_node_id != node:  # not a word from the node itself
+        if reply.metadata.src_node_id != node:  # not from the node itself
             self._broadcast.forget(node)
         self.counts["silent"] += 1
         given = reply.error
@@ -248,8 +248,8 @@ class CompressedGrid(Grid):
         exchange.errors.append(reply)  # strategies count failures
 
     def _compare(self, exchange: _Exchange) -> None:
-        """The checks that need all replies: one that is unlike the others, too large, or claims too
-        many samples."""
+        """The checks that need all replies: finds those that differ from the others, are too large,
+        or claim too many samples."""
         for node in unlike_most({node: m.content for node, m in exchange.passed.items()}):
             words = "its records or metrics have other names or lengths than the others'"
             del exchange.passed[node]
@@ -292,7 +292,7 @@ class CompressedGrid(Grid):
         self.tell(seen)
 
     def tell(self, seen: Seen) -> None:
-        """Passes it to all watchers."""
+        """Calls all watchers."""
         for watch in self._watch:
             watch(seen)
 
@@ -313,7 +313,7 @@ class CompressedGrid(Grid):
             raise make_error(
                 "Mismatch", "no header: the client app has no deltawire.flower.mod in mods=[...]"
             )
-        if version is not None:  # whatever becomes of the reply: its client says what it has
+        if version is not None:  # even if the reply is refused, its client says which model it has
             self._broadcast.confirm(node, fields.get("version"))
         said = (fields.get("round"), fields.get("version"))
         if version is None or said != (max(0, self._round), version):
@@ -344,8 +344,8 @@ class CompressedGrid(Grid):
             due=(self._round, self._broadcast.version),
             layout=self._broadcast.layout.tensors,
         )
-        # On top of the strategy's own model, not of what clients have of it: so what the way down
-        # has left out stays in the mean of the replies.
+        # Added to the strategy's own model, not to the clients' copy of it: so the mean of the
+        # replies includes what compression of the model has left out.
         plain = added(self._broadcast.source, update.change, exchange.form.dtypes)
         content[name] = ArrayRecord(
             {key: Array(plain[key]) if key in plain else others[key] for key in exchange.form.order}

@@ -1,6 +1,6 @@
 """Messages of `deltawire.rounds` as Flower's records: one Array for all frames, and a header.
 
-The header is JSON text in a ConfigRecord, and what a client says in it is checked field by field.
+The header is JSON text in a ConfigRecord; a client's header is checked field by field.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ def bytes_array(data: bytes) -> Array:
 def split(
     record: ArrayRecord, exact: frozenset[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
-    """(floating-point arrays, which are compressed; the others, which travel as they are, and those
-    named in `exact`, which are no longer integers once a strategy has averaged them)."""
+    """(floating-point arrays, which are compressed; all others, which are sent unchanged, including
+    those named in `exact`, which a strategy's averaging has turned into floats)."""
     floats, others = {}, {}
     for name, array in record.items():
         values = array.numpy()
@@ -48,7 +48,7 @@ class RecordForm:
 
     Attributes:
         order: all names.
-        dtypes: of the compressed arrays, by name; the others travel as they are.
+        dtypes: of the compressed arrays, by name; the others are sent unchanged.
     """
 
     order: tuple[str, ...]
@@ -78,11 +78,12 @@ def packed(frames: Sequence[bytes], others: dict[str, Array]) -> ArrayRecord:
 
 
 def frame_of(record: ArrayRecord) -> bytes:
-    """The bytes of a packed record; raises "Mismatch" if it is none."""
+    """The bytes of a packed record; raises "Mismatch" for any other record."""
     array = record.get(FRAME)
     if array is None or array.stype != STYPE:
         raise make_error(
-            "Mismatch", "the arrays are no deltawire frame; the mod must stand first in mods=[...]"
+            "Mismatch",
+            "the arrays are not a deltawire frame; the mod must come first in mods=[...]",
         )
     return array.data
 

@@ -1,4 +1,4 @@
-"""Checks of a reply apart from its frame: a strategy trusts whatever it is given."""
+"""Checks of a reply apart from its frame: a strategy trusts all replies that it gets."""
 
 import sys
 from collections import Counter
@@ -12,7 +12,7 @@ from deltawire.rounds.intake import check_samples
 from deltawire.rounds.limits import brief
 from deltawire.rounds.messages import check_layout, layout_of
 
-_MOST_NUMBERS = 10_000  # of a reply's metrics, lists' elements counted
+_MOST_NUMBERS = 10_000  # in a reply's metrics, including the elements of lists
 _MOST_NAME_CHARACTERS = 200
 
 
@@ -63,7 +63,7 @@ def samples_of(records: Iterable[MetricRecord], key: str, most: int, needed: boo
 def check_others(found: Mapping[str, Array], due: Mapping[str, Array]) -> None:
     """Uncompressed arrays of a reply: the names and shapes that were sent, finite numbers."""
     strange, sent = found.keys() - due.keys(), {key: array.numpy() for key, array in due.items()}
-    if strange:  # not opened: who knows how large they are
+    if strange:  # they are not opened, because they may be huge
         names = [brief(name, 40) for name in sorted(strange)[:3]]
         raise make_error(
             "Mismatch",
@@ -81,7 +81,7 @@ def check_others(found: Mapping[str, Array], due: Mapping[str, Array]) -> None:
 
 def unlike_most(contents: Mapping[int, RecordDict]) -> list[int]:
     """The nodes whose records or metrics have other names than most replies', or lists of other
-    lengths: a strategy stops at those."""
+    lengths: they would make a strategy fail."""
     forms = {node: _form_of(content) for node, content in contents.items()}
     if not forms:
         return []

@@ -17,31 +17,30 @@ class Compressed(Strategy):
         strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
 
-    It wraps the grid that `start` gets, and leaves the strategy as it is: FedAvg, FedAdam,
-    FedMedian, FedTrimmedAvg, Krum and their kin. Every client needs `deltawire.flower.mod`.
+    It wraps the grid that `start` gets, and does not change the strategy: FedAvg, FedAdam,
+    FedMedian, FedTrimmedAvg, Krum and similar ones. Every client needs `deltawire.flower.mod`.
 
-    A reply is dropped, with its client's name in the log, and the round goes on, where it is of
-    another round or version, its frame doesn't decode, is of another codec, or has values that are
-    not finite, its arrays or metrics are others than due or not finite, its norm is above
-    `max_norm`, or its sample count is out of range.
+    A reply is dropped, with its client's name in the log, and the round continues, if it is for
+    another round or version; its frame doesn't decode, has another codec, or values that are not
+    finite; its arrays or metrics are not the expected ones, or not finite; its norm is above
+    `max_norm`; or its sample count is out of range.
 
     Args:
-        strategy: any of Flower's, or of its kind.
-        down: codec of the way down; None: the model travels whole each time that it changes.
+        strategy: any of Flower's, or with the same interface.
+        down: codec of the model sent to clients; None: the whole model is sent when it changes.
         up: codec that clients must use; None: each may use its own.
-        max_norm: Euclidean norm that an update may have at most: a number, or
-            `deltawire.rounds.Medians` of the round's updates (of three or more); None: any finite
-            one.
-        max_samples: that a client may claim.
-        sample_cap: a client counts with this many samples at most: a number, or `Medians` of what
-            the round's replies claim; None: with all. Who is capped is in the log.
-        min_elements: arrays below this many elements travel uncompressed; as the mods'.
+        max_norm: the largest Euclidean norm of an update: a number, or `deltawire.rounds.Medians`
+            of the round's updates (of three or more); None: any finite one.
+        max_samples: the most samples that a client may claim.
+        sample_cap: a client counts with at most this many samples: a number, or `Medians` of the
+            round's claims; None: no cap. Capped clients are logged.
+        min_elements: arrays below this many elements are sent uncompressed; as the mods'.
         watch: called with a `deltawire.rounds.Seen` after each exchange, and after each test on the
             server (`evaluate_fn`): `rounds.live_line`, `rounds.TensorBoard(folder)`.
 
     Attributes:
-        strategy: the wrapped one; what is asked of this object and isn't here is its.
-        grid: the wrapped grid, once started; `grid.counts` and `grid.refused` tell of the run.
+        strategy: the wrapped one; attributes that this object lacks are taken from it.
+        grid: the wrapped grid, once started; `grid.counts` and `grid.refused` describe the run.
     """
 
     def __init__(

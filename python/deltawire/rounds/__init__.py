@@ -11,8 +11,8 @@ client and for the server, on NumPy arrays. No network in it: the program carrie
     model = server.finish()                            # the mean, weighted by samples
 
 Federated averaging is `Client("fp32")`, gradient dropping `Client("dropping:p=0.1%")` after every
-step, Deep Gradient Compression `Client("dgc:p=0.1%")`: what is sent is the codec's business alone.
-`deltawire.flower` carries these messages with Flower; `deltawire.torch.LocalSteps` runs the same
+step, Deep Gradient Compression `Client("dgc:p=0.1%")`: only the codec decides what is sent.
+`deltawire.flower` transports these messages with Flower; `deltawire.torch.LocalSteps` runs the same
 algorithm among ranks without a server.
 """
 

@@ -1,4 +1,4 @@
-"""The server's way down: one encoding of a version for all clients, a delta where they can."""
+"""Sends the server's model: a version is encoded once for all clients, if possible as a delta."""
 
 from collections.abc import Hashable, Mapping
 
@@ -18,21 +18,21 @@ from deltawire.rounds.messages import (
 
 
 class Broadcast:
-    """The model as all clients are to have it, in versions; and which of them each client has.
+    """The versions of the model for clients, and which version each client has.
 
-    The *reference* is what a client holds after all frames. A new version is the difference between
-    the model and the reference, encoded once. So what a frame left out is in the next one: the
-    server's residual is model - reference, and needs no memory of its own.
+    The *reference* is the model that a client has after all frames. A new version is the difference
+    between the model and the reference, encoded once. So what one frame leaves out is in the next:
+    the server's residual is model - reference, and needs no extra memory.
 
     Args:
-        spec: codec or rules of the deltas; None: every version travels whole.
-        min_elements: arrays below this many elements travel uncompressed.
+        spec: codec or rules of the deltas; None: every version is sent whole.
+        min_elements: arrays below this many elements are sent uncompressed.
 
     Attributes:
         version: of the reference; 0 before the first `advance`.
         reference: float32 arrays; not to be changed.
         layout: `ModelLayout` of the reference.
-        source: the model that was given last, float32; the reference follows it.
+        source: the last model given to `advance`, float32; the reference approximates it.
 
     Memory: three models (the last source, the reference, its frame). Deltas of earlier versions are
     kept while together they are smaller than the model. Thread rule: one thread at a time.
@@ -53,11 +53,11 @@ class Broadcast:
         self._has: dict[Hashable, tuple[int, str]] = {}  # version and layout's id
 
     def advance(self, model: Mapping[str, np.ndarray], *, also: str = "") -> None:
-        """Makes `model` the one to send: a new version, unless it is the last one bit for bit.
+        """Makes `model` the one to send: a new version, unless it equals the last one bit for bit.
 
         Args:
             model: floating-point arrays by name.
-            also: `ModelLayout.also`. Another text than before is sent to every client anew.
+            also: `ModelLayout.also`. If it has changed, it is sent to every client again.
 
         Raises:
             DTypeError: an array that isn't floating point.
@@ -92,12 +92,12 @@ class Broadcast:
             del self._deltas[0]
 
     def download(self, client: Hashable, *, full: bool = False) -> Download:
-        """For a client: nothing, the deltas that it has missed, or the model; and the layout, where
-        it doesn't have it. `confirm` says when it has arrived.
+        """What to send a client: nothing, the deltas that it has missed, or the model; and the
+        layout, if it doesn't have it. Call `confirm` when it has arrived.
 
         Args:
             client: any name.
-            full: whatever it should have (it has lost it).
+            full: True: the whole model, for a client that has lost its state.
         """
         if full:
             self.forget(client)
@@ -120,12 +120,12 @@ class Broadcast:
         )
 
     def confirm(self, client: Hashable, version: object) -> None:
-        """The client has said that it has this version; what is no version of this server's is
-        passed over. A client that says another than it has gets a delta that doesn't fit: it finds
-        out by the digest, and asks for the whole model."""
+        """The client has said that it has this version; unknown versions are ignored. A client that
+        names a version that it doesn't have gets a delta that doesn't fit: it notices that by the
+        digest, and asks for the whole model."""
         if type(version) is int and 1 <= version <= self.version:
             self._has[client] = (version, self.layout.id)
 
     def forget(self, client: Hashable) -> None:
-        """Nobody knows what the client has: it gets the model and its layout."""
+        """Forgets which version the client has: it will get the model and its layout."""
         self._has.pop(client, None)

@@ -24,28 +24,27 @@ class Client:
     """One client: its copy of the server's model, and what it has not sent yet.
 
     After `reply` the residual has what the codec left out, and the frame is kept until the server's
-    next download says what became of it:
+    next download tells its fate:
 
-    - accepted: the update counts, the frame is dropped;
-    - not a word (lost on the way, past the deadline): the whole frame is added to the next update;
-    - refused (too large a norm, say): frame and residual are dropped, since they would be refused
-      again. `dropped` has what it was.
+    - accepted: the update counts, and the frame is dropped;
+    - not mentioned (lost, or past the deadline): the whole frame is added to the next update;
+    - refused (e.g. for too large a norm): frame and residual are dropped, because they would be
+      refused again. `dropped` adds them up.
 
-    So that what the client wanted to send = what was accepted + `waiting()` + `dropped`, up to
-    rounding.
+    So what the client wanted to send = what was accepted + `waiting()` + `dropped`, up to rounding.
 
     Args:
         spec: codec or rules of the updates: "sbc:p=1%".
-        rank: for codecs that draw random numbers: one number a client, below 65,535.
-        min_elements: arrays below this many elements travel uncompressed.
+        rank: for codecs that draw random numbers: a different number for each client, below 65,535.
+        min_elements: arrays below this many elements are sent uncompressed.
         error_feedback: False: what a frame leaves out is lost.
-        seed: of the codecs that draw random numbers.
+        seed: for codecs that draw random numbers.
 
     Attributes:
         spec: canonical.
         version: of the model that it has; 0: none.
         layout: `ModelLayout` of the model that it has; None: it has none.
-        dropped: the sum of refused updates, by name; of this object's life.
+        dropped: the sum of refused updates, by name, since this object was created.
 
     Memory: the model, the residual and a frame. Thread rule: one thread at a time.
     """
@@ -82,7 +81,7 @@ class Client:
         Raises:
             DeltawireError: "State": this client lacks the version that the download is based on, or
                 the layout (a lost state, another digest): ask for a full one, nothing has changed.
-                "Corrupt" and its kin: a frame that doesn't decode.
+                "Corrupt", "Truncated" and similar: a frame that doesn't decode.
         """
         layout = self._layout_for(download)
         model = self._updated(download, layout)
@@ -155,11 +154,11 @@ class Client:
         """The update of the model of the last `receive`: `trained` - model + the residual.
 
         Args:
-            trained: the weights after the local steps, of the model's names, shapes and order.
-            samples: trained with, 1 or more.
-            momentum: of the optimizer, in dicts by tensor's name: set to 0 in place where the frame
-                sends something, so that stale momentum doesn't push on what has just left (momentum
-                masking: SBC, supplement A). For sparse codecs.
+            trained: the weights after the local steps, with the model's names, shapes and order.
+            samples: how many it was trained with, 1 or more.
+            momentum: of the optimizer, in dicts by tensor name: set to 0 in place where the frame
+                sends something, so that stale momentum doesn't keep moving a weight whose update
+                was just sent (momentum masking: SBC, supplement A). For sparse codecs.
 
         Raises:
             DeltawireError: "Mismatch": other tensors than the model's. "NotFinite": names the

@@ -20,11 +20,11 @@ _MOST_SPECS = 16  # whose channels are kept
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """A reply that has passed.
+    """A reply that has passed the checks.
 
     Attributes:
         change: of the weights, float32 by name.
-        samples: that it says it was trained with.
+        samples: how many it claims to have been trained with.
         norm: of the change, Euclidean over all tensors.
     """
 
@@ -37,9 +37,9 @@ class Intake:
     """Opens replies of untrusted clients, and remembers whether they were accepted.
 
     Args:
-        spec: the codec that clients must use; None: each may use its own, and says which.
-        max_norm: replies whose change has a larger Euclidean norm are refused: a number, here;
-            `Medians`, once all of the round are in (`out_of_line`); None: none is.
+        spec: the codec that clients must use; None: each may use its own, and names it.
+        max_norm: replies whose change has a larger Euclidean norm are refused: a number is checked
+            at once, `Medians` when all of the round's are in (`out_of_line`); None: no limit.
         max_samples: replies with more samples are refused.
         min_elements: as the clients'.
 
@@ -78,8 +78,8 @@ class Intake:
         """The `Update` of a reply.
 
         Args:
-            client: who it is of.
-            reply: what came.
+            client: its sender.
+            reply: as received.
             due: the round and version that the client was sent.
             layout: of the model.
 
@@ -128,15 +128,16 @@ class Intake:
         return norm
 
     def _channel(self, spec: str) -> Channel:
-        """The codec that a client's frame names: never a file; the ones used last are kept."""
+        """A channel for the codec that a client's frame names, which can't be a file; the most
+        recently used ones are kept."""
         if self._due is not None and spec != self._due:
             raise make_error(
                 "Mismatch", f"the reply is of codec {spec[:80]!r}; due is {self._due!r}"
             )
         if len(spec) > _MOST_SPEC_CHARACTERS or spec.lstrip().startswith(("@", "{", "[")):
-            raise make_error("InvalidArgument", f"{spec[:40]!r} is no codec's spec")
+            raise make_error("InvalidArgument", f"{spec[:40]!r} is not a codec spec")
         if spec not in self._channels:
-            # With error feedback, as clients: theirs may leave a tensor of zeros out.
+            # With error feedback, like the clients': they may leave out a tensor of zeros.
             channel = Channel(spec, min_elements=self._min_elements)
             self._channels[spec] = self._channels[channel.spec] = channel
             while len(self._channels) > _MOST_SPECS:
@@ -148,7 +149,7 @@ class Intake:
 def added(
     model: Mapping[str, np.ndarray], change: Mapping[str, np.ndarray], dtypes: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """`model` + an update, in the model's own dtypes (float32 where `dtypes` says nothing).
+    """`model` + an update, in the model's own dtypes (float32 for those that `dtypes` lacks).
 
     Raises:
         DeltawireError: "NotFinite", with the tensor's name: the sum is beyond what its dtype holds.

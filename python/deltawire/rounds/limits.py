@@ -1,4 +1,4 @@
-"""How much one reply may count: limits that follow the round's other replies."""
+"""Limits on one reply that depend on the round's other replies."""
 
 import dataclasses
 import math
@@ -6,16 +6,16 @@ from collections.abc import Hashable, Mapping
 
 from deltawire.errors import DeltawireError, make_error
 
-_FEWEST = 3  # replies from which a majority can be told
+_FEWEST = 3  # fewer replies have no majority
 
 
 @dataclasses.dataclass(frozen=True)
 class Medians:
     """A limit of `factor` times the median of the round's replies.
 
-    Of an even number of replies the median is the lower of the two in the middle, so that one
-    client of two can't raise it. Zeros don't count: a client that had nothing to send says nothing
-    of the others.
+    For an even number of replies the median is the lower of the two in the middle, so that one of
+    two clients can't raise it. Zeros don't count: a client that had nothing to send is no evidence
+    about the others.
 
     Attributes:
         factor: 1 or more, finite.
@@ -54,8 +54,8 @@ def check_limit(name: str, value: object) -> None:
 def too_large(
     max_norm: float | Medians | None, norms: Mapping[Hashable, float]
 ) -> dict[Hashable, DeltawireError]:
-    """The error of each client whose update's norm is above `Medians`. None is refused among fewer
-    than three non-zero updates, since nobody can tell which one is out of line."""
+    """The error of each client whose update's norm is above `Medians`. Among fewer than three
+    non-zero updates none is refused, because one can't tell which one is out of line."""
     limit = None
     if isinstance(max_norm, Medians) and sum(norm > 0 for norm in norms.values()) >= _FEWEST:
         limit = max_norm.of(norms)

@@ -11,9 +11,9 @@ import numpy as np
 
 from deltawire.errors import make_error
 
-FULL = "fp32"  # how a whole model travels: clients must hold the server's reference bit for bit
+FULL = "fp32"  # codec of a whole model: clients must have the server's reference bit for bit
 
-# Spelled as in NumPy; float64 is rounded to float32 on its way.
+# Spelled as in NumPy; float64 is rounded to float32 when it is sent.
 _FLOATS = ("float32", "float16", "float64")
 
 
@@ -30,11 +30,12 @@ Layout = tuple[TensorLayout, ...]
 
 @dataclasses.dataclass(frozen=True)
 class ModelLayout:
-    """What frames don't say about a model. It is sent to a client once, and later only its `id`.
+    """Describes a model's tensors, which frames don't. It is sent to a client once, and later only
+    its `id`.
 
     Attributes:
         tensors: the model's, in order.
-        also: text of the program that carries the messages, sent with the layout (Flower's mod
+        also: text of the program that transports the messages, sent with the layout (Flower's mod
             keeps dtypes and the order of uncompressed arrays in it).
     """
 
@@ -69,13 +70,13 @@ class Download:
         frames: messages of `deltawire.Channel`, oldest first.
         spec: canonical, of the frames' codec.
         base: the version that the frames are added to; 0 for "full".
-        version: that the client has afterwards, from 1.
+        version: the one that the client has afterwards, from 1.
         digest: `digest_of` the model at that version.
         layout_id: of the model's layout.
-        layout: the layout itself, where the server doesn't know that the client has it; else None.
-        round: the number of the round under way, from 0.
-        accepted, refused: the last rounds of which the server has accepted, or refused, this
-            client's reply; -1: none.
+        layout: the layout itself, unless the server knows that the client has it; else None.
+        round: the number of the current round, from 0.
+        accepted, refused: the last rounds in which the server accepted, or refused, this client's
+            reply; -1: none.
     """
 
     kind: str
@@ -102,7 +103,7 @@ class Reply:
     """A client's update of a round.
 
     Attributes:
-        frame: a message of `deltawire.Channel`: what has changed, and what waited.
+        frame: a message of `deltawire.Channel`: the change plus the residual.
         spec: canonical, of its codec.
         round, version: of the download that it answers.
         samples: that it was trained with.
@@ -165,7 +166,7 @@ def zeros(layout: Layout) -> dict[str, np.ndarray]:
 
 
 def digest_of(model: Mapping[str, np.ndarray]) -> int:
-    """CRC-32 of all values, in order: tells a client whether it holds what the server thinks."""
+    """CRC-32 of all values, in order: a client checks by it that it has the server's model."""
     digest = 0
     for array in model.values():
         digest = zlib.crc32(array.reshape(-1).view(np.uint8), digest)

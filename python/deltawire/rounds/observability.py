@@ -15,13 +15,13 @@ class Seen:
     Attributes:
         kind: "train", "evaluate", or "server": the server's own test, without clients.
         round: from 0; -1 for a test before the first.
-        clients: that were asked.
-        replies: that were taken.
+        clients: how many were asked.
+        replies: how many were accepted.
         refused: replies that were dropped.
         silent: clients without a reply, or with an error's.
         down_bytes, up_bytes: of frames and headers.
-        raw_bytes: what both would have been as float32.
-        metrics: of the replies in the mean, weighted by their samples; or of the server's test.
+        raw_bytes: the same frames as float32.
+        metrics: the mean of the replies', weighted by their samples; or the server's test's.
     """
 
     kind: str
@@ -72,11 +72,11 @@ class TensorBoard:
         watch = rounds.TensorBoard("runs/federated")
 
     Args:
-        folder: of the event files; made if it isn't there.
+        folder: of the event files; created if missing.
 
     Raises:
         ModuleNotFoundError: tensorboard is not installed; the text says what to do.
-        DeltawireError: "Io": the folder can't be made.
+        DeltawireError: "Io": the folder can't be created.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -10,8 +10,8 @@ class Phase:
     """A stretch of training.
 
     Attributes:
-        rounds: how many; None for the last phase: all that come.
-        steps: local steps a round: temporal sparsity is 1 / steps.
+        rounds: how many; None for the last phase: all further ones.
+        steps: local steps per round: temporal sparsity is 1 / steps.
         spec: codec of the updates, without a pattern: gradient sparsity.
     """
 
@@ -27,14 +27,14 @@ class Phases:
         client = rounds.Client(phases.spec)                  # takes phases.steps(round) steps
         deltawire.torch.LocalSteps(model, optimizer, phases.spec, steps=phases.steps)
 
-    The paper: at an equal product of both sparsities, methods of long rounds do best while the
+    According to the paper, at an equal product of both sparsities, long rounds do best while the
     learning rate is high, and gradient sparsity after it has been lowered.
 
     Args:
         phases: in order; the last one's rounds are None, no other's.
 
     Attributes:
-        spec: rules, of which the step is the round. What waits goes from one codec to the next.
+        spec: rules in which the step is the round. Residuals pass from one codec to the next.
     """
 
     def __init__(self, *phases: Phase) -> None:

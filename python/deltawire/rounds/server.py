@@ -14,22 +14,22 @@ from deltawire.rounds.messages import Download, Reply, as_float32
 
 
 class Server:
-    """Rounds of clients whose replies are averaged by their samples.
+    """Rounds of clients; averages their replies, weighted by samples.
 
     Args:
         model: float arrays by name, the first version.
         up: codec that clients must use; None: each may use its own.
-        down: codec of the way down; None: the model travels whole.
-        max_norm: updates of a larger Euclidean norm are refused: a number, when they are taken;
-            `Medians`, when the round ends; None: none is.
+        down: codec of the model sent to clients; None: the model is sent whole.
+        max_norm: updates with a larger Euclidean norm are refused: a number is checked in `take`,
+            `Medians` when the round ends; None: no limit.
         max_samples: replies that claim more are refused.
-        sample_cap: a client counts with this many samples at most: a number, or `Medians` of the
-            round's; None: with all.
-        min_elements: arrays below this many elements travel uncompressed; as the clients'.
+        sample_cap: a client counts with at most this many samples: a number, or `Medians` of the
+            round's claims; None: no cap.
+        min_elements: arrays below this many elements are sent uncompressed; as the clients'.
 
     Attributes:
         model: float32 arrays by name, after the last round.
-        round: of the round under way, from 0; -1 before the first.
+        round: the number of the current round, from 0; -1 before the first.
         refused: (round, client, the error) of every reply that was refused; errors are cut to 300
             characters.
         capped: (round, client, its samples, what it counted with) where `sample_cap` lowered it.
@@ -65,7 +65,7 @@ class Server:
         """Opens the next round, and encodes the model, once."""
         self._broadcast.advance(self.model)
         self.round += 1
-        for client in self._sent:  # silent: who knows whether it has what it was sent
+        for client in self._sent:  # silent: it may or may not have received its download
             self._broadcast.forget(client)
         self._sent.clear()
         self._updates = {}
@@ -96,7 +96,7 @@ class Server:
             added(self.model, update.change, {})
         except Exception as error:
             self._refuse(client, error)
-            if version is not None:  # refused or not: it says what it has
+            if version is not None:  # even if refused, the reply says which version its client has
                 self._broadcast.confirm(client, reply.version)
             raise
         self._broadcast.confirm(client, version)
@@ -104,18 +104,18 @@ class Server:
         return update
 
     def _refuse(self, client: Hashable, error: Exception) -> None:
-        if getattr(error, "code", None) != "State":  # not this round's: no verdict on this
+        if getattr(error, "code", None) != "State":  # "State": from another round, no verdict
             self._intake.refuse(client, self.round)
         self.refused.append((self.round, client, brief(error)))
 
     def finish(self) -> dict[str, np.ndarray]:
-        """Ends the round with the replies so far: the model + their mean, weighted by samples.
-        Nothing changes where nobody has. Returns the model (its own arrays: not to be changed).
+        """Ends the round: adds the mean of the replies so far, weighted by samples, to the model;
+        without replies the model stays. Returns the model (the server's own arrays: don't change
+        them).
 
-        Where `max_norm` is `Medians`, updates that are too large compared with the others are
-        refused now.
-        The mean is added to the model, not to the reference that clients have trained from: what
-        the way down has left out so far stays due.
+        If `max_norm` is `Medians`, updates that are too large compared with the others are refused
+        now. The mean is added to the model, not to the reference from which clients have trained:
+        so what downloads have left out so far will still be sent.
         """
         norms = {client: update.norm for client, update in self._updates.items()}
         for client, error in self._intake.out_of_line(norms).items():

@@ -1,10 +1,10 @@
-// What a message library (Gloo, MPI) must do to carry a mesh: packets of bounded length, in order for each
-// pair of ranks, between memory that never belongs to the user.
+// What a message library (Gloo, MPI) must do to carry a mesh: transfer packets of bounded length, in order
+// for each pair of ranks, between memory that never belongs to the user.
 //
-// The library moves packets between slots (sending) and rooms (receiving) that a PacketPort owns, and not
-// the user's buffers themselves, because no library can be told to let go of a buffer: a receive that has
-// been matched can't be cancelled, and yet nobody may touch a user's memory once his wait has returned an
-// error. So a byte is copied twice, as through a socket.
+// The library moves packets between slots (sending) and rooms (receiving) that a PacketPort owns, not the
+// user's buffers, because no library can be told to release a buffer: a matched receive can't be cancelled,
+// but nothing may touch the user's memory once a wait has returned an error. So every byte is copied twice,
+// as through a socket.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +23,26 @@ class Fabric {
  public:
   virtual ~Fabric() = default;
 
-  // Begins to hand packets to `port`, from threads of its own: PacketPort's take_room, arrived and lost.
-  // Called once. May throw std::system_error when there is no thread to be had.
+  // Begins to pass packets to `port`, from its own threads: PacketPort's take_room, arrived and lost. Called
+  // once. May throw std::system_error if no thread can be started.
   virtual void start(PacketPort& port) = 0;
 
-  // Starts to send `packet`, which stays as it is until finish_send(peer, slot) has returned. False: the
-  // way to `peer` is broken, now and for good. Called under the port's lock, from any thread: must not call
-  // the port and must not wait for the peer.
+  // Starts to send `packet`, which stays unchanged until finish_send(peer, slot) has returned. False: the
+  // connection to `peer` is broken for good. Called under the port's lock, from any thread: must not call the
+  // port and must not wait for the peer.
   virtual bool start_send(int peer, std::size_t slot, Bytes packet) noexcept = 0;
 
-  // The slot's packet has arrived at the peer, as the peer itself says: does what the library asks for
-  // before the slot is used again. Same rules as start_send.
+  // The peer has confirmed the slot's packet: does what the library requires before the slot is used again.
+  // Same rules as start_send.
   virtual bool finish_send(int peer, std::size_t slot) noexcept = 0;
 
-  // Ends all threads. No call into the port after it. False: the library may still touch slots or rooms,
-  // as a peer has taken or given only part of a packet by the deadline. `drained`: no packet is on its way
-  // any more, from or to anybody.
+  // Ends all threads, and makes no calls into the port afterwards. False: the library may still touch slots
+  // or rooms, because part of a packet was missing at the deadline. `drained`: no packet is in flight any
+  // more, in either direction.
   virtual bool stop(Deadline deadline, bool drained) noexcept = 0;
 
-  // Whether the end of a mesh should wait until it's drained, and so for all peers' ends, instead of only
-  // until they have everything.
+  // Whether a mesh should wait at its end until it is drained, and so for all peers' ends, instead of only
+  // until they have received everything.
   virtual bool ends_drained() const noexcept = 0;
 };
 

@@ -31,7 +31,7 @@ std::optional<PacketHeader> decode_packet_header(Bytes packet) noexcept {
   if (load_le<std::uint32_t>(at) != kPacketMagic) return std::nullopt;
   if (load_le<std::uint32_t>(at + kPacketCrcAt) != crc32c(bytes.subspan(kPacketKindAt))) return std::nullopt;
   const auto kind = load_le<std::uint32_t>(at + kPacketKindAt);
-  const bool known = kind >= static_cast<std::uint32_t>(PacketHeader::Kind::kHello) &&
+  const bool known = kind >= static_cast<std::uint32_t>(PacketHeader::Kind::kHandshake) &&
                      kind <= static_cast<std::uint32_t>(PacketHeader::Kind::kTaken);
   if (!known) return std::nullopt;
   PacketHeader header;

@@ -1,9 +1,9 @@
-// What a PacketPort keeps about one other rank: the windows of both lanes, in both directions.
+// A PacketPort's state for one other rank: the windows of both lanes, in both directions.
 //
-// A sender may have as many packets on the way as the window of their lane has places; the receiver grants
-// places anew as it uses packets up. So every packet that arrives finds room, however slowly its bytes are
-// taken, neither lane ever stands in the other's way, and a fast rank fills its own window and not the
-// memory of a slow one.
+// A sender may have as many packets in flight as the window of their lane has places; the receiver grants
+// places again as it consumes packets. So every packet that arrives finds room, however slowly its bytes are
+// consumed, neither lane blocks the other, and a fast rank fills its own window, not the memory of a slow
+// one.
 #pragma once
 
 #include <array>
@@ -18,31 +18,32 @@
 namespace deltawire {
 
 inline constexpr std::uint32_t kWindow = 4;
-// Of a control packet, so that its slots are small: two of the longest control messages.
+// The largest payload of a control packet, small so that its slots are: two of the longest control messages.
 inline constexpr std::size_t kControlPayloadMax = 1088;
-// Packets of counts alone that can be on the way: two for each lane beyond what the peer has seen, doubled.
+// How many packets with only counts can be in flight: two for each lane beyond what the peer has seen,
+// doubled.
 inline constexpr std::size_t kGrantSlots = 8;
 
-// The slots of a peer, each the memory of one packet on its way: the lanes' windows, then these.
+// A peer's slots, each the memory of one packet in flight: the lanes' windows, then these.
 inline constexpr std::size_t kFirstGrantSlot = kLanes * kWindow;
-inline constexpr std::size_t kHelloSlot = kFirstGrantSlot + kGrantSlots;
-inline constexpr std::size_t kLastSlot = kHelloSlot + 1;
+inline constexpr std::size_t kHandshakeSlot = kFirstGrantSlot + kGrantSlots;
+inline constexpr std::size_t kLastSlot = kHandshakeSlot + 1;
 inline constexpr std::size_t kTakenSlot = kLastSlot + 1;
 inline constexpr std::size_t kSlots = kTakenSlot + 1;
 
-// Rooms for packets from a peer: unused ones of both lanes, and all the others that can be on their way.
+// Rooms for packets from a peer: for unread ones of both lanes, and for all others that can be in flight.
 inline constexpr std::size_t kRooms = 24;
 static_assert(kRooms >= kLanes * kWindow + kGrantSlots + 3);
 
 struct Arrived {
   std::size_t room = 0;
-  std::size_t begin = 0;  // of the payload that is left
+  std::size_t begin = 0;  // of the unread payload
   std::size_t end = 0;
 };
 
 struct LaneOut {
   std::uint32_t sent = 0;     // packets, modulo 2^32, as all counts here
-  std::uint32_t granted = 0;  // of them, used up by the peer
+  std::uint32_t granted = 0;  // how many of them the peer has consumed
   ReadyFlag writable{ReadyFlag::Shown::kWritable};
 
   bool has_place() const noexcept { return sent - granted < kWindow; }
@@ -52,9 +53,9 @@ struct LaneIn {
   std::array<Arrived, kWindow> arrived{};  // a ring
   std::uint32_t received = 0;
   std::uint32_t used = 0;
-  std::uint32_t told = 0;  // of `used`, as the peer has been told
+  std::uint32_t told = 0;  // the value of `used` that the peer knows
   bool ended = false;      // no more will arrive
-  bool closed = false;     // nobody reads any more
+  bool closed = false;     // no longer read
   ReadyFlag readable{ReadyFlag::Shown::kReadable};
 
   bool empty() const noexcept { return received == used; }
@@ -67,7 +68,7 @@ struct PacketPeer {
   PacketPeer(const PacketPeer&) = delete;
   PacketPeer& operator=(const PacketPeer&) = delete;
 
-  bool ok() const noexcept;  // all descriptors are there
+  bool ok() const noexcept;  // all descriptors could be opened
   LaneOut& out(Lane lane) noexcept { return lanes_out[static_cast<std::size_t>(lane)]; }
   LaneIn& in(Lane lane) noexcept { return lanes_in[static_cast<std::size_t>(lane)]; }
   std::span<std::byte> slot(std::size_t index) noexcept;
@@ -75,32 +76,32 @@ struct PacketPeer {
     return {rooms.get() + index * kPacketBytes, kPacketBytes};
   }
 
-  // Takes what the header says about this side's windows. False: more than was ever sent.
+  // Takes over the header's counts for this side's windows. False: they exceed what was sent.
   bool take_grants(const PacketHeader& header) noexcept;
-  // Whether the peer should be told, even if there is nothing else to send.
+  // Whether the peer needs a grant, even if there is nothing else to send.
   bool owes_grants() const noexcept;
-  // No more arrives, and nothing leaves.
+  // Nothing more will be received or sent.
   void end_lanes() noexcept;
 
-  // Whether the peer has everything, or is leaving and reads no more.
+  // Whether the peer has received everything, or is leaving and reads no more.
   bool needs_nothing() const noexcept { return last_received || last_taken; }
-  // Whether nothing is on its way any more, in either direction.
+  // Whether nothing is in flight any more, in either direction.
   bool drained() const noexcept { return last_received && last_taken; }
 
   std::array<LaneOut, kLanes> lanes_out;
   std::array<LaneIn, kLanes> lanes_in;
-  // Uninitialized: memory that is never used is never taken from the system.
+  // Uninitialized, so that unused memory is never taken from the system.
   std::unique_ptr<std::byte[]> slots;
   std::unique_ptr<std::byte[]> rooms;
   std::vector<std::size_t> free_rooms;  // the last used one first: it's still in the cache
   std::array<bool, kSlots> slot_used{};
   std::size_t grants_sent = 0;
 
-  std::optional<Arrived> hello;  // kept until it has been judged
-  bool gone = false;             // the way to it is broken
-  int error = 0;                 // the errno of that, if it has one
-  bool last_received = false;    // it sends nothing more
-  bool last_taken = false;       // and it has everything
+  std::optional<Arrived> handshake;  // kept until it has been checked
+  bool gone = false;                 // its connection is broken
+  int error = 0;                     // why, as an errno, or 0
+  bool last_received = false;        // it sends nothing more
+  bool last_taken = false;           // it has received everything
 };
 
 }  // namespace deltawire

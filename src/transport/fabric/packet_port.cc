@@ -13,8 +13,8 @@
 namespace deltawire {
 namespace {
 
-// A hello's payload: u32 rank, u32 world size, u32 epoch, settings.
-constexpr std::size_t kHelloFixedBytes = 12;
+// A handshake's payload: u32 rank, u32 world size, u32 epoch, settings.
+constexpr std::size_t kHandshakeFixedBytes = 12;
 
 std::string name_ranks(const std::vector<int>& ranks) {
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
@@ -34,7 +34,7 @@ class PacketLink final : public Link {
   int send_fd() const noexcept override { return port_->writable_fd(peer_, lane_); }
   IoResult send(std::span<const iovec> pieces) noexcept override { return port_->send(peer_, lane_, pieces); }
   IoResult recv(MutBytes into) noexcept override { return port_->recv(peer_, lane_, into); }
-  // The port delivers what is on its way before it ends.
+  // The port delivers what is in flight before it ends.
   bool delivered() noexcept override { return true; }
 
  private:
@@ -88,7 +88,7 @@ PacketPort::~PacketPort() {
     drained = all_peers([](const PacketPeer& peer) { return peer.drained(); });
   }
   if (fabric_->stop(leave_by, drained)) return;
-  // A frozen peer holds half a packet, and the library will touch the memory for as long: it's given up.
+  // A frozen peer holds half a packet, and until it goes on the library may touch the memory: leak it.
   [[maybe_unused]] const Fabric* fabric = fabric_.release();
   for (auto& peer : peers_) {
     if (!peer) continue;
@@ -102,46 +102,47 @@ Status PacketPort::greet(const std::string& settings, std::uint32_t epoch, Deadl
   Lock lock(mutex_);
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     if (rank == rank_) continue;
-    std::byte* const payload = claim_slot(rank, kHelloSlot).data() + kPacketHeaderBytes;
+    std::byte* const payload = claim_slot(rank, kHandshakeSlot).data() + kPacketHeaderBytes;
     store_le(payload, static_cast<std::uint32_t>(rank_));
     store_le(payload + 4, static_cast<std::uint32_t>(peers_.size()));
     store_le(payload + 8, epoch);
-    if (!settings.empty()) std::memcpy(payload + kHelloFixedBytes, settings.data(), settings.size());
-    send_packet(rank, kHelloSlot, Kind::kHello, kHelloFixedBytes + settings.size());
+    if (!settings.empty()) std::memcpy(payload + kHandshakeFixedBytes, settings.data(), settings.size());
+    send_packet(rank, kHandshakeSlot, Kind::kHandshake, kHandshakeFixedBytes + settings.size());
   }
   const bool met = changed_.wait_until(lock, deadline, [this] {
-    return all_peers([](const PacketPeer& peer) { return peer.hello || peer.gone; });
+    return all_peers([](const PacketPeer& peer) { return peer.handshake || peer.gone; });
   });
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     if (rank == rank_) continue;
-    if (Status judged = judge_hello(rank, settings, epoch); !judged) return judged;
+    if (Status judged = check_handshake(rank, settings, epoch); !judged) return judged;
   }
   if (met) return {};
   return tl::unexpected<Error>(
-      missing_hellos(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin)));
+      missing_handshakes(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin)));
 }
 
-Status PacketPort::judge_hello(int rank, const std::string& settings, std::uint32_t epoch) {
+Status PacketPort::check_handshake(int rank, const std::string& settings, std::uint32_t epoch) {
   PacketPeer& peer = at(rank);
-  if (!peer.hello) {
-    if (!peer.gone) return {};  // missing_hellos() names it
+  if (!peer.handshake) {
+    if (!peer.gone) return {};  // missing_handshakes() names it
     return fail(
         ErrorCode::kPeerLost,
         "rank " + std::to_string(rank) + " ended its connection before its first packet; see its own log",
         rank);
   }
-  const Arrived place = *peer.hello;
+  const Arrived place = *peer.handshake;
   const Bytes payload = Bytes(peer.room(place.room)).subspan(place.begin, place.end - place.begin);
-  const bool whole = payload.size() >= kHelloFixedBytes && payload.size() <= kHelloFixedBytes + kSettingsMax;
+  const bool whole =
+      payload.size() >= kHandshakeFixedBytes && payload.size() <= kHandshakeFixedBytes + kSettingsMax;
   if (!whole || load_le<std::uint32_t>(payload.data()) != static_cast<std::uint32_t>(rank) ||
       load_le<std::uint32_t>(payload.data() + 4) != peers_.size()) {
     return fail(ErrorCode::kMismatch,
                 "rank " + std::to_string(rank) +
-                    " sent a hello of another world or version; start all ranks " +
-                    "with the same world size, and install the same deltawire everywhere",
+                    " sent a handshake for another world size or version; start all ranks " +
+                    "with the same world size, and install the same version of deltawire everywhere",
                 rank);
   }
-  const Bytes text = payload.subspan(kHelloFixedBytes);
+  const Bytes text = payload.subspan(kHandshakeFixedBytes);
   std::string others(reinterpret_cast<const char*>(text.data()), text.size());
   const auto others_epoch = load_le<std::uint32_t>(payload.data() + 8);
   peer.free_rooms.push_back(place.room);
@@ -152,10 +153,10 @@ Status PacketPort::judge_hello(int rank, const std::string& settings, std::uint3
   return tl::unexpected<Error>(settings_mismatch(rank, others, rank_, settings));
 }
 
-Error PacketPort::missing_hellos(std::chrono::milliseconds waited) {
+Error PacketPort::missing_handshakes(std::chrono::milliseconds waited) {
   std::vector<int> missing;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    if (rank != rank_ && !at(rank).hello) missing.push_back(rank);
+    if (rank != rank_ && !at(rank).handshake) missing.push_back(rank);
   }
   return {ErrorCode::kTimeout,
           "rank " + std::to_string(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +

@@ -1,7 +1,7 @@
 // One rank's end of a mesh of packets: turns the two byte streams to each peer into packets for a Fabric,
 // and back.
 //
-// Thread rule: any thread; one lock guards everything, and nothing waits under it.
+// Thread rule: any thread; one lock guards everything, and no thread waits while it holds the lock.
 #pragma once
 
 #include <condition_variable>
@@ -26,12 +26,12 @@ class PacketPort final : public LinkHost {
   // Memory for one packet from a peer.
   struct Room {
     std::size_t index = 0;
-    MutBytes bytes;  // kPacketBytes; empty: there is none
+    MutBytes bytes;  // kPacketBytes; empty: none is free
   };
 
   // Errors: kSystem (no descriptors or threads).
   static Result<std::unique_ptr<PacketPort>> open(int rank, int world_size, std::unique_ptr<Fabric> fabric);
-  // Waits, for at most about two seconds, until the peers have taken everything, and ends the fabric.
+  // Waits, for at most about two seconds, until the peers have received everything, and ends the fabric.
   ~PacketPort() override;
   PacketPort(const PacketPort&) = delete;
   PacketPort& operator=(const PacketPort&) = delete;
@@ -43,20 +43,20 @@ class PacketPort final : public LinkHost {
   // The links to every peer, by rank. They must end before the port.
   std::vector<PeerLinks> make_links();
 
-  // For links.
+  // Called by links.
   IoResult send(int peer, Lane lane, std::span<const iovec> pieces) noexcept;
   IoResult recv(int peer, Lane lane, MutBytes into) noexcept;
   int readable_fd(int peer, Lane lane) noexcept { return at(peer).in(lane).readable.fd(); }
   int writable_fd(int peer, Lane lane) noexcept { return at(peer).out(lane).writable.fd(); }
   void close(int peer, Lane lane) noexcept;
 
-  // For the fabric. The memory of slots and rooms stays where it is until the port's end.
+  // Called by the fabric. The memory of slots and rooms does not move until the port's end.
   std::span<std::byte> slot(int peer, std::size_t index) noexcept { return at(peer).slot(index); }
   std::span<std::byte> room(int peer, std::size_t index) noexcept { return at(peer).room(index); }
   // Rooms of a peer are filled in the order of its packets.
   Room take_room(int peer) noexcept;
   void arrived(int peer, const Room& room, std::size_t bytes) noexcept;
-  // The way to `peer` is broken; `error` is an errno, or 0 for an end without one.
+  // The connection to `peer` is broken; `error` is an errno, or 0 if there is none.
   void lost(int peer, int error) noexcept;
 
  private:
@@ -73,8 +73,8 @@ class PacketPort final : public LinkHost {
     }
     return true;
   }
-  Status judge_hello(int peer, const std::string& settings, std::uint32_t epoch);
-  Error missing_hellos(std::chrono::milliseconds waited);
+  Status check_handshake(int peer, const std::string& settings, std::uint32_t epoch);
+  Error missing_handshakes(std::chrono::milliseconds waited);
   std::span<std::byte> claim_slot(int peer, std::size_t slot) noexcept;
   void send_notice(int peer, std::size_t slot, Kind kind) noexcept;
   void send_packet(int peer, std::size_t slot, Kind kind, std::size_t payload_bytes) noexcept;
@@ -82,11 +82,11 @@ class PacketPort final : public LinkHost {
   void accept(int peer, const PacketHeader& header, const Room& room) noexcept;
   void accept_stream(int peer, Lane lane, const PacketHeader& header, const Room& room) noexcept;
   void use_front(int peer, Lane lane) noexcept;
-  void lose(int peer, int error) noexcept;
+  void mark_lost(int peer, int error) noexcept;
 
   const int rank_;
   std::mutex mutex_;                 // guards the peers
-  std::condition_variable changed_;  // a hello, an answer or a loss came in
+  std::condition_variable changed_;  // a handshake, an answer or a loss came in
   std::vector<std::unique_ptr<PacketPeer>> peers_;
   std::unique_ptr<Fabric> fabric_;
   bool started_ = false;

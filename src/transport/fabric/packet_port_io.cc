@@ -15,7 +15,7 @@ std::size_t payload_max(Lane lane) noexcept {
   return lane == Lane::kData ? kPayloadMax : kControlPayloadMax;
 }
 
-// Copies what fits.
+// Copies as much as fits; returns the number of bytes.
 std::size_t copy_pieces(std::span<const iovec> pieces, std::span<std::byte> into) noexcept {
   std::size_t copied = 0;
   for (const iovec& piece : pieces) {
@@ -69,7 +69,7 @@ IoResult PacketPort::recv(int rank, Lane lane, MutBytes into) noexcept {
   return in.ended ? ended(peer) : IoResult::would_block();
 }
 
-// The front packet's room is free again, which its sender learns in time to keep its window open.
+// Frees the front packet's room, and tells its sender in time to keep the window open.
 void PacketPort::use_front(int rank, Lane lane) noexcept {
   PacketPeer& peer = at(rank);
   LaneIn& in = peer.in(lane);
@@ -91,11 +91,11 @@ void PacketPort::send_grants(int rank) noexcept {
   send_notice(rank, kFirstGrantSlot + peer.grants_sent++ % kGrantSlots, Kind::kGrant);
 }
 
-// The slot's memory, which no packet uses any more; empty where the peer has just been lost.
+// The slot's memory, once no packet uses it; empty if the peer has just been lost.
 std::span<std::byte> PacketPort::claim_slot(int rank, std::size_t slot) noexcept {
   PacketPeer& peer = at(rank);
   if (peer.slot_used[slot] && !fabric_->finish_send(rank, slot)) {
-    lose(rank, 0);
+    mark_lost(rank, 0);
     return {};
   }
   peer.slot_used[slot] = true;
@@ -106,7 +106,7 @@ void PacketPort::send_notice(int rank, std::size_t slot, Kind kind) noexcept {
   if (!claim_slot(rank, slot).empty()) send_packet(rank, slot, kind, 0);
 }
 
-// REQUIRES: the slot is claimed, and the payload in its place.
+// REQUIRES: the slot is claimed, and the payload is in it.
 void PacketPort::send_packet(int rank, std::size_t slot, Kind kind, std::size_t payload_bytes) noexcept {
   PacketPeer& peer = at(rank);
   PacketHeader header;
@@ -117,7 +117,7 @@ void PacketPort::send_packet(int rank, std::size_t slot, Kind kind, std::size_t 
   }
   const std::span<std::byte> packet = peer.slot(slot).first(kPacketHeaderBytes + payload_bytes);
   encode_packet_header(header, packet.first<kPacketHeaderBytes>());
-  if (!fabric_->start_send(rank, slot, packet)) lose(rank, 0);
+  if (!fabric_->start_send(rank, slot, packet)) mark_lost(rank, 0);
 }
 
 PacketPort::Room PacketPort::take_room(int rank) noexcept {
@@ -133,10 +133,10 @@ void PacketPort::arrived(int rank, const Room& room, std::size_t bytes) noexcept
   const Lock lock(mutex_);
   PacketPeer& peer = at(rank);
   const std::optional<PacketHeader> header = decode_packet_header(Bytes(room.bytes).first(bytes));
-  if (!header) return lose(rank, EBADMSG);
-  // Behind the last packet come only answers.
+  if (!header) return mark_lost(rank, EBADMSG);
+  // After the last packet only answers may follow.
   const bool answer = header->kind == Kind::kGrant || header->kind == Kind::kTaken;
-  if ((peer.last_received && !answer) || !peer.take_grants(*header)) return lose(rank, EBADMSG);
+  if ((peer.last_received && !answer) || !peer.take_grants(*header)) return mark_lost(rank, EBADMSG);
   accept(rank, *header, room);
 }
 
@@ -145,9 +145,9 @@ void PacketPort::accept(int rank, const PacketHeader& header, const Room& room) 
   switch (header.kind) {
     case Kind::kData: return accept_stream(rank, Lane::kData, header, room);
     case Kind::kControl: return accept_stream(rank, Lane::kControl, header, room);
-    case Kind::kHello:
-      if (peer.hello) return lose(rank, EBADMSG);
-      peer.hello = Arrived{room.index, kPacketHeaderBytes, kPacketHeaderBytes + header.payload_bytes};
+    case Kind::kHandshake:
+      if (peer.handshake) return mark_lost(rank, EBADMSG);
+      peer.handshake = Arrived{room.index, kPacketHeaderBytes, kPacketHeaderBytes + header.payload_bytes};
       changed_.notify_all();
       return;
     case Kind::kLast:
@@ -165,7 +165,7 @@ void PacketPort::accept(int rank, const PacketHeader& header, const Room& room) 
 void PacketPort::accept_stream(int rank, Lane lane, const PacketHeader& header, const Room& room) noexcept {
   PacketPeer& peer = at(rank);
   LaneIn& in = peer.in(lane);
-  if (in.full() || header.payload_bytes == 0) return lose(rank, EBADMSG);
+  if (in.full() || header.payload_bytes == 0) return mark_lost(rank, EBADMSG);
   in.arrived[in.received % kWindow] = {room.index, kPacketHeaderBytes,
                                        kPacketHeaderBytes + header.payload_bytes};
   ++in.received;
@@ -178,14 +178,14 @@ void PacketPort::accept_stream(int rank, Lane lane, const PacketHeader& header, 
 
 void PacketPort::lost(int rank, int error) noexcept {
   const Lock lock(mutex_);
-  lose(rank, error);
+  mark_lost(rank, error);
 }
 
-void PacketPort::lose(int rank, int error) noexcept {
+void PacketPort::mark_lost(int rank, int error) noexcept {
   PacketPeer& peer = at(rank);
   if (peer.gone) return;
   peer.gone = true;
-  // What ended in good order stays so.
+  // A stream that ended normally stays so.
   if (!peer.last_received) peer.error = error;
   peer.end_lanes();
   changed_.notify_all();

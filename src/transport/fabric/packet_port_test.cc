@@ -1,4 +1,4 @@
-// What a PacketPort makes of peers that keep to the rules, and of those that don't.
+// PacketPort with peers that follow the protocol, and with peers that don't.
 #include "transport/fabric/packet_port.h"
 
 #include <cstring>
@@ -7,8 +7,8 @@
 #include <poll.h>
 
 #include "transport/fabric/fabric.h"
-#include "transport/fabric/memory_fabric.h"
-#include "transport/test_mesh.h"
+#include "transport/fabric/memory_fabric_testing.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::packet_port_test {
 namespace {
@@ -24,7 +24,7 @@ class Port : public ::testing::Test {
     port_ = std::move(*opened);
   }
   ~Port() override {
-    // So that its end need not wait for answers that don't come.
+    // So that the port's end need not wait for answers that never come.
     switchboard_->put(0, {1, {}});
   }
 
@@ -79,7 +79,7 @@ TEST_F(Port, AWindowClosesAndOpensAgainByGrants) {
   EXPECT_FALSE(is_writable(Lane::kControl));
 }
 
-TEST_F(Port, UsedPacketsAreGrantedAnew) {
+TEST_F(Port, UsedPacketsAreGrantedAgain) {
   for (std::uint32_t i = 0; i < kWindow; ++i) send(Kind::kData, 100);
   std::size_t received = 0;
   EXPECT_EQ(receive_all(Lane::kData, received).kind, IoResult::Kind::kWouldBlock);
@@ -135,8 +135,8 @@ TEST_F(Port, APeerThatBreaksTheRulesIsLost) {
         for (std::uint32_t i = 0; i <= kWindow; ++i) send(Kind::kControl, 10);
       },
       [this] {
-        send(Kind::kHello, 8);
-        send(Kind::kHello, 8);
+        send(Kind::kHandshake, 8);
+        send(Kind::kHandshake, 8);
       },
       [this] {
         send(Kind::kLast, 0);

@@ -1,4 +1,4 @@
-// A condition that ppoll() can wait for: a descriptor that is readable, or writable, while it holds.
+// A condition that ppoll() can wait for: a descriptor that is readable, or writable, while the flag is set.
 #pragma once
 
 #include <cstdint>

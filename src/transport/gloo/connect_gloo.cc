@@ -50,7 +50,7 @@ Status check_options(const GlooOptions& options) {
   return check_settings("connect_gloo", options.settings);
 }
 
-// Gloo's store in a folder. It tells what isn't there yet without waiting whole seconds for it.
+// Gloo's store in a folder. It can tell at once whether a key exists, instead of waiting whole seconds.
 class FolderStore final : public gloo::rendezvous::FileStore {
  public:
   using FileStore::FileStore;
@@ -63,8 +63,8 @@ Status meet(FolderStore& store, const GlooOptions& options, Deadline deadline) {
   if (store.has(mark(options.rank))) {
     return fail(ErrorCode::kInvalidArgument,
                 "connect_gloo: rank " + std::to_string(options.rank) + " of job \"" + options.job +
-                    "\" has met here before, in " + options.rendezvous_folder +
-                    "; give every job, and every restart of it, a name of its own");
+                    "\" has connected before through " + options.rendezvous_folder +
+                    "; give every job, and every restart of it, its own name");
   }
   store.set(mark(options.rank), {'1'});
   std::vector<int> missing(static_cast<std::size_t>(options.world_size));

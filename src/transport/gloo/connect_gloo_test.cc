@@ -2,7 +2,7 @@
 #include "deltawire/connect_gloo.h"
 
 #include "base/temporary_folder_testing.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::connect_gloo_test {
 namespace {

@@ -14,10 +14,10 @@ constexpr std::uint64_t kGlooSlot = 0;  // Gloo's word for a tag
 constexpr std::size_t kPostedAhead = 4;
 static_assert(kRooms >= kLanes * kWindow + kPostedAhead + 1);
 
-// Gloo must not time out, as it would close every connection: deadlines are the engine's business. (It adds
-// this to the present moment, so it can't be the largest number there is.)
+// Gloo must not time out, as it would close every connection: the engine handles deadlines. (Gloo adds this
+// to the current time, so it can't be the largest possible number.)
 constexpr std::chrono::milliseconds kNoTimeLimit = std::chrono::hours(24 * 365);
-// For the end of a send whose packet has arrived: it takes as long as another thread needs to say so.
+// For the end of a send whose packet has arrived: another of Gloo's threads only has to report it.
 constexpr std::chrono::milliseconds kAtOnce{2000};
 
 }  // namespace
@@ -53,9 +53,9 @@ void GlooFabric::receive_from(PacketPort& port, int rank) {
         peer.rooms[room.index]->recv(rank, kGlooSlot);
         posted.push_back(room);
       }
-      // By the windows there is room for more than what can be on its way.
+      // The windows guarantee more rooms than packets in flight.
       if (posted.empty()) return port.lost(rank, EBADMSG);
-      // Aborted, and so false, by stop() alone; at any other time a spurious abort would lose a packet.
+      // Only stop() aborts it, and it returns false; at any other time a spurious abort would lose a packet.
       if (!peer.rooms[posted.front().index]->waitRecv(kNoTimeLimit)) return;
       const PacketPort::Room room = posted.front();
       posted.pop_front();
@@ -84,7 +84,7 @@ bool GlooFabric::finish_send(int rank, std::size_t slot) noexcept {
   }
 }
 
-// Once the connections are closed, Gloo lets go of all memory, whatever the peers do.
+// Once the connections are closed, Gloo releases all memory, whatever the peers do.
 bool GlooFabric::stop(Deadline, bool) noexcept {
   if (stopping_.exchange(true)) return true;
   const BrokenPipesHeldBack no_signal;

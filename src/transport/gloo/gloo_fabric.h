@@ -1,8 +1,8 @@
 // Packets over Gloo's unbound buffers.
 //
-// Each peer has a thread that receives, as Gloo offers nothing but blocking waits, and a few receives posted
-// ahead, so that a packet needs no round trip before it may leave. A posted receive always has a room as
-// large as the largest packet: a longer message would abort the process inside Gloo.
+// Each peer has a receiving thread, because Gloo only has blocking waits, and a few receives posted ahead, so
+// that a packet can leave without a round trip. A posted receive always has room for the largest packet: a
+// longer message would abort the process inside Gloo.
 #pragma once
 
 #include <array>

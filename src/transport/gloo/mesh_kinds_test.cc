@@ -1,7 +1,7 @@
 // The meshes of deltawire_transport_gloo_test: ranks as threads that meet in a folder.
 #include "base/temporary_folder_testing.h"
 #include "deltawire/connect_gloo.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test {
 

@@ -1,4 +1,4 @@
-// What a build without Gloo has instead of connect_gloo.cc.
+// Replaces connect_gloo.cc in a build without Gloo.
 #include "deltawire/connect_gloo.h"
 
 namespace deltawire {

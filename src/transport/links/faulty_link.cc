@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kHeldMax = std::size_t{8} << 20;
 constexpr std::chrono::milliseconds kRetryFullSocket{1};
 
-// A long line: every byte arrives `delay` later, with as many on their way as the line holds.
+// A long line: every byte arrives `delay` later, with up to a limited number of bytes in flight.
 class DelayedLink final : public LinkDecorator {
  public:
   DelayedLink(std::unique_ptr<Link> inner, std::chrono::milliseconds delay) noexcept
@@ -101,7 +101,7 @@ class FaultyLink final : public LinkDecorator {
   }
 
   LinkFault fault_;
-  std::uint64_t position_ = 0;  // bytes that went through
+  std::uint64_t position_ = 0;  // bytes that passed through
   Deadline next_byte_at_{};
 };
 
@@ -115,13 +115,13 @@ IoResult FaultyLink::send(std::span<const iovec> pieces) noexcept {
 IoResult FaultyLink::send_from_fault_on(std::span<const iovec> pieces) noexcept {
   switch (fault_.kind) {
     case LinkFault::Kind::kCut:
-      // Both directions, as a pulled cable would; the descriptor itself stays ours until the link ends.
+      // Both directions, like a pulled cable; the link keeps the descriptor itself until it ends.
       ::shutdown(fd(), SHUT_RDWR);
       return IoResult::closed();
     case LinkFault::Kind::kFlip: return send_flipped(pieces);
     case LinkFault::Kind::kDrop: return IoResult::moved(total_bytes(pieces));
     case LinkFault::Kind::kDribble: return dribble(pieces);
-    case LinkFault::Kind::kDelay: break;  // a DelayedLink's business
+    case LinkFault::Kind::kDelay: break;  // handled by DelayedLink
   }
   return inner().send(pieces);
 }

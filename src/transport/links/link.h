@@ -1,8 +1,8 @@
-// One non-blocking byte stream to one peer: what the engine moves messages over, and what decorators (a
-// slow line, a broken line, a meter) wrap.
+// One non-blocking byte stream to one peer. The engine moves messages over it, and decorators (a slow line, a
+// broken line, a meter) wrap it.
 //
-// Thread rule: the engine calls links under its lock; but send() and recv() of a link that stands alone also
-// without it, one thread in each.
+// Thread rule: the engine calls links under its lock, except send() and recv() of an independent link
+// (stands_alone()), each of which it may also call without the lock, from one thread at a time.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@
 
 namespace deltawire {
 
-// No time at all: "never", or "when the descriptor is ready".
+// No point in time: "never", or "when the descriptor is ready".
 inline constexpr Deadline kNever = Deadline::max();
 
 struct IoResult {
   enum class Kind : std::uint8_t {
     kOk,          // `bytes` > 0 were moved
-    kWouldBlock,  // nothing now; again when fd() or send_fd() is ready or, if not kNever, at `retry_at`
+    kWouldBlock,  // try again when fd() or send_fd() is ready or, if not kNever, at `retry_at`
     kClosed,      // end of stream, or reset by the peer
     kError,       // `error` is the errno
   };
@@ -42,8 +42,8 @@ struct IoResult {
   static IoResult closed() noexcept { return {Kind::kClosed, 0, 0, kNever}; }
 };
 
-// What the links of a mesh stand on, if it is more than the links themselves. It outlives them, and its end
-// sees to it that what they took is delivered.
+// Owns what the links of a mesh share, if anything. It outlives them, and its destructor ensures that the
+// bytes they accepted are delivered.
 class LinkHost {
  public:
   virtual ~LinkHost() = default;
@@ -59,7 +59,7 @@ class Link {
   // Readable when recv() may have something.
   virtual int fd() const noexcept = 0;
 
-  // Writable when send() may take something: the same descriptor, where the link is a socket.
+  // Writable when send() may take something: for a socket, the same descriptor.
   virtual int send_fd() const noexcept { return fd(); }
 
   // Sends a prefix of the pieces. REQUIRES: at most kMaxPieces, at least one byte.
@@ -68,17 +68,17 @@ class Link {
   // Receives into a prefix of `into`. REQUIRES: not empty.
   virtual IoResult recv(MutBytes into) noexcept = 0;
 
-  // Whether sending, receiving, and other links don't disturb each other.
+  // Whether sending, receiving, and other links can run concurrently without the engine's lock.
   virtual bool stands_alone() const noexcept { return false; }
 
-  // Moves bytes that the link itself holds back. Returns when it wants to be called again; kNever when it
-  // holds nothing.
+  // Moves bytes that the link itself holds back. Returns when it needs to be called again; kNever if it holds
+  // nothing.
   virtual Deadline pump() noexcept { return kNever; }
 
   // Whether closing now can't lose bytes that were sent.
   virtual bool delivered() noexcept = 0;
 
-  // Of the bytes sent, how many the peer's machine has not acknowledged. 0 where nobody can tell.
+  // How many of the sent bytes the peer's machine has not acknowledged; 0 if that is unknown.
   virtual std::size_t unacknowledged() noexcept { return 0; }
 };
 

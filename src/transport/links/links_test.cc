@@ -3,7 +3,7 @@
 
 #include "transport/links/shaped_link.h"
 #include "transport/links/socket_link.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::links_test {
 namespace {
@@ -154,8 +154,8 @@ TEST_P(Links, DribbleIsSlowButWhole) {
   EXPECT_TRUE(got == bytes);
 }
 
-// On a clock of its own: 1000 bytes a second, at most 8000 saved up.
-TEST(TokenBucket, SavesNoMoreThanItsBurstAndGivesNoLittleBits) {
+// On a simulated clock: 1000 bytes a second, a burst of at most 8000.
+TEST(TokenBucket, SavesNoMoreThanItsBurstAndGrantsNoTinyAmounts) {
   const Deadline start{};
   TokenBucket bucket(LinkShape{1000, 8000}, start);
   EXPECT_EQ(bucket.grant(100000, start), 8000u);
@@ -178,7 +178,7 @@ TEST(TokenBucket, SavesNoMoreThanItsBurstAndGivesNoLittleBits) {
   }
 }
 
-// What a peer's end looks like, by whatever way the kernel tells it.
+// A closed peer is kClosed, however the kernel reports it.
 TEST(SocketLink, AnEndIsClosedAndNeitherAnErrorNorAWait) {
   std::vector<std::byte> bytes(10);
   const iovec piece{bytes.data(), bytes.size()};

@@ -31,7 +31,7 @@ double TokenBucket::useful(std::size_t wanted) const noexcept {
 
 std::size_t TokenBucket::grant(std::size_t wanted, Deadline now) noexcept {
   refill(now);
-  // The half byte forgives rounding: without it a wake-up exactly on time could find 4095.9999 tokens.
+  // The half byte absorbs rounding: without it a wake-up exactly on time could find 4095.9999 tokens.
   if (tokens_ + 0.5 < useful(wanted)) return 0;
   const auto granted = static_cast<std::size_t>(std::floor(tokens_ + 0.5));
   return std::clamp<std::size_t>(granted, 1, wanted);

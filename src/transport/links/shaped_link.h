@@ -10,14 +10,14 @@
 
 namespace deltawire {
 
-// One token is one byte; tokens come at a steady rate and at most `burst` are saved up.
+// One token is one byte; tokens arrive at a steady rate and at most `burst` accumulate.
 class TokenBucket {
  public:
   // Full at `now`. REQUIRES: shape.bytes_per_second > 0, shape.burst_bytes > 0.
   TokenBucket(const LinkShape& shape, Deadline now) noexcept;
 
-  // How many of `wanted` bytes may go now: 0 unless it is a useful amount. A wake-up for each few bytes
-  // would cost more time than it shapes.
+  // How many of `wanted` bytes may be sent now: 0 unless it is a useful amount, since a wake-up for every few
+  // bytes would cost too much time.
   std::size_t grant(std::size_t wanted, Deadline now) noexcept;
 
   // When grant(wanted, ...) will give something.

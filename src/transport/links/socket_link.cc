@@ -44,7 +44,8 @@ bool SocketLink::delivered() noexcept {
   return ::ioctl(fd(), SIOCINQ, &unread) != 0 || unread == 0 || unacknowledged() == 0;
 }
 
-// Of sockets within a machine the kernel counts what the peer has not read, which says nothing of a network.
+// For sockets within a machine the kernel counts what the peer has not read, which says nothing about the
+// network.
 std::size_t SocketLink::unacknowledged() noexcept {
   int domain = 0;
   socklen_t length = sizeof domain;

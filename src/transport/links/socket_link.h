@@ -1,4 +1,4 @@
-// A connected stream socket as a link; the innermost of every stack of decorators.
+// A connected stream socket as a link; it is at the bottom of every stack of decorators.
 #pragma once
 
 #include "transport/links/link.h"

@@ -40,12 +40,12 @@ bool Agreement::receive(int peer, const AgreementMessage& message) {
 }
 
 bool Agreement::on_vote(int peer, const Vote& vote) {
-  if (failed_) return true;  // too late to count: what this rank knew when it failed is on its way to all
+  if (failed_) return true;  // too late to count: this rank has already sent what it knew when it failed
   return ballot_.take(peer, vote);
 }
 
-// Without an open ballot of its own a rank knows the verdict at once: nobody can have decided a ballot that
-// this rank did not vote on. So does one that has seen two ballots differ.
+// A rank without an open ballot of its own knows the verdict at once: nobody can have decided a ballot that
+// this rank did not vote on. So does a rank that has seen two ballots differ.
 void Agreement::fail(const RankSet& silent) {
   if (failed_) return;
   failed_ = true;
@@ -76,8 +76,8 @@ bool Agreement::on_round(int peer, const SettleRound& round) {
   return true;
 }
 
-// A round in which all who count began with the same knowledge and the same absent ranks is the last one:
-// none of them can learn anything new from then on.
+// A round is the last one if all ranks that are not absent began it with the same knowledge and the same
+// absent ranks: none of them can learn anything new afterwards.
 void Agreement::end_rounds() {
   while (!settled_ && !cut_off_ && rounds_.is_complete(absent_)) {
     const bool same = rounds_.end(known_, absent_);
@@ -95,7 +95,7 @@ bool Agreement::on_verdict(int peer, const Verdict& verdict) {
   if (settled_ || !takes_from(peer)) return true;
   const bool was_pending = ballot_.is_pending();
   if (verdict.decided != decided() && !(was_pending && verdict.decided == decided() + 1)) {
-    // The sender stands elsewhere: it belongs to the other side of a split network.
+    // The sender has another verdict: it belongs to the other side of a split network.
     if (!failed_) fail(RankSet(world_size_));
     return true;
   }
@@ -105,7 +105,7 @@ bool Agreement::on_verdict(int peer, const Verdict& verdict) {
   return true;
 }
 
-// Another rank did: nobody needs to wait for them again.
+// Another rank gave up on them: nobody needs to wait for them again.
 void Agreement::give_up_on(const RankSet& ranks) {
   for (int rank = 0; rank < world_size_; ++rank) {
     if (rank != rank_ && ranks.has(rank)) absent_.add(rank);
@@ -117,7 +117,7 @@ void Agreement::on_left(int peer, std::uint64_t decided) {
   if (absent_.has(peer)) return;
   absent_.add(peer);
   if (ballot_.is_pending() && decided == ballot_.number() + 1) {
-    // The peer has everybody's votes on the open ballot, and takes that knowledge along.
+    // The peer has all votes on the open ballot, and leaves with that knowledge.
     if (failed_) {
       settle(decided);
     } else {

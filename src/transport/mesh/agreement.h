@@ -1,11 +1,11 @@
-// What the ranks of a mesh agree on: which steps count. A state machine without clocks and without I/O, so
+// The ranks of a mesh agree on which steps count. This is a state machine without clocks and without I/O, so
 // that a test can drive it through every order of messages and crashes. docs/design/commit.md has the
-// protocol and why it is right. What throws std::bad_alloc leaves it unusable, but a copy can be tried first;
-// receive() of a Vote needs no memory.
+// protocol and its proof. After std::bad_alloc it is unusable, so callers try changes on a copy; receive() of
+// a Vote needs no memory.
 //
-// As long as nothing fails, a ballot counts when every rank has cast it alike. When the mesh fails, the ranks
-// that live settle whether the ballot that was open counts: alike, or for none of them. Then each says where
-// it stands, and only whoever has said so is known to stand there.
+// As long as nothing fails, a ballot counts when every rank has cast the same one. When the mesh fails, the
+// surviving ranks settle whether the open ballot counts, for all of them or for none. Then each announces its
+// verdict; nothing is known of ranks that have not.
 #pragma once
 
 #include <cstdint>
@@ -24,44 +24,44 @@ class Agreement {
 
   using Outcome = OpenBallot::Outcome;
   Outcome outcome() const noexcept { return ballot_.outcome(); }
-  // The ballot that is open, or due.
+  // The open ballot, or the next one.
   const OpenBallot& ballot() const noexcept { return ballot_; }
-  // Ballots that count, on every rank.
+  // How many ballots count, on every rank.
   std::uint64_t decided() const noexcept { return ballot_.number(); }
   bool failed() const noexcept { return failed_; }
   // Whether decided() is final. REQUIRES: failed().
   bool settled() const noexcept { return settled_; }
-  // Whether this rank knows where all others stand, but for those that it no longer counts on.
+  // Whether this rank knows the verdicts of all other ranks that are not absent.
   bool concluded() const noexcept;
-  // Ranks that have not said that they stand where this one does: in a verdict, or when they left in good
-  // order. REQUIRES: failed().
+  // Ranks that have not confirmed this rank's verdict, by their own verdict or when they left normally.
+  // REQUIRES: failed().
   RankSet unheard() const;
 
-  // This rank votes. REQUIRES: !failed() and no ballot of its own is open.
+  // This rank votes. REQUIRES: !failed(), and it has no open ballot.
   void cast(const Ballot& ballot);
   // All have voted on the open ballot.
   bool may_count() const noexcept {
     return !failed_ && outcome() == Outcome::kOpen && ballot_.first_missing() < 0;
   }
-  // Decides it. A rank that was frozen may have been given up before the others had its vote: so the caller
-  // looks for news after its vote is sent, and before this. REQUIRES: may_count().
+  // Decides the open ballot. If this rank was frozen, the others may have given up on it before they had its
+  // vote; so the caller must read all messages after sending its vote and before this. REQUIRES: may_count().
   void count() noexcept { ballot_.count(); }
 
-  // A message of `peer`; false if no rank that keeps to the protocol would send it.
+  // Handles a message from `peer`; false if it violates the protocol.
   bool receive(int peer, const AgreementMessage& message);
-  // `peer` left in good order, with so many ballots that count.
+  // `peer` left normally, with that many ballots that count.
   void on_left(int peer, std::uint64_t decided);
-  // `peer` is gone, or nobody can tell any more.
+  // `peer` is gone, or may be.
   void on_gone(int peer);
-  // The mesh has failed; those in `silent` answer nobody. REQUIRES: not this rank.
+  // The mesh has failed; the ranks in `silent` don't answer. REQUIRES: this rank is not among them.
   void fail(const RankSet& silent);
-  // Time is up: goes on without those who have not answered. True if there was anybody to give up on.
+  // Time is up: continues without the ranks that have not answered. True if there were any.
   bool give_up_waiting();
 
-  // What is to be sent to all peers, in order; the caller empties it.
+  // Messages to send to all peers, in order; the caller empties it.
   std::vector<AgreementMessage>& outbox() noexcept { return outbox_; }
 
-  // Equal states answer everything that may come alike: for a test that explores them.
+  // Equal states behave the same from now on: for a test that explores them.
   bool operator==(const Agreement&) const = default;
 
  private:
@@ -80,9 +80,9 @@ class Agreement {
   OpenBallot ballot_;
   bool failed_ = false;
   bool settled_ = false;
-  bool cut_off_ = false;  // somebody no longer counts on this rank: it can only listen
-  RankSet absent_;        // whom this rank no longer counts on
-  std::vector<std::optional<std::uint64_t>> stands_;  // by rank: where it has said that it stands for good
+  bool cut_off_ = false;  // some rank has given up on this one, which can only listen now
+  RankSet absent_;        // the ranks that this rank has given up on
+  std::vector<std::optional<std::uint64_t>> stands_;  // by rank: its final verdict, once announced
   Knowledge known_;
   SettleRounds rounds_;
   std::vector<AgreementMessage> outbox_;

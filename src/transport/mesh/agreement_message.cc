@@ -8,7 +8,7 @@ void Knowledge::add(int voter, const Ballot& cast) noexcept {
   merge(one);
 }
 
-// Whoever knows of more decided ballots knows more: votes on an older ballot say nothing any more.
+// The side that knows of more decided ballots knows more: votes on an older ballot are obsolete.
 void Knowledge::merge(const Knowledge& other) noexcept {
   if (other.decided < decided) return;
   if (other.decided > decided) {

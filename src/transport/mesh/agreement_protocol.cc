@@ -22,11 +22,11 @@ void AgreementProtocol::adopt_next(const ControlMessage* first) {
   for (const AgreementMessage& message : next_.outbox()) {
     append_control_message(std::visit([](const auto& each) { return ControlMessage(each); }, message), said_);
   }
-  // What is new to the others gives them time to answer.
+  // If there is something new to send, the others get time to answer.
   if (!next_.outbox().empty()) begin_to_settle();
   next_.outbox().clear();
   peers_.each([this](Peer& peer) { peer.control.reserve(said_.size()); });
-  // From here on nothing needs memory.
+  // From here on nothing allocates.
   static_assert(std::is_nothrow_swappable_v<Agreement>);
   peers_.each([this](Peer& peer) { peer.control.send_encoded(said_); });
   std::swap(state_, next_);

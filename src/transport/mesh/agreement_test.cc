@@ -1,4 +1,4 @@
-// The agreement in every world that a small mesh can come to.
+// The agreement in every state that a small mesh can reach.
 #include "transport/mesh/agreement.h"
 
 #include <cstdio>
@@ -20,7 +20,7 @@ namespace {
 using agreement_worlds::Explorer;
 using agreement_worlds::Limits;
 
-// Of the library under test; this file itself may be compiled without.
+// Whether the library under test is sanitized; this file itself may not be.
 const bool kSanitized = &__asan_init != nullptr || &__tsan_init != nullptr;
 
 void explore(const Limits& limits) {
@@ -67,7 +67,7 @@ TEST(Agreement, ThreeRanksGiveUpOnEachOther) {
   explore({.world = 3, .crashes = 0, .may_abort = true, .false_suspicions = 2});
 }
 
-// Whoever stands elsewhere, and lives, is among those that a rank has not heard.
+// A living rank with another verdict is among those that a rank has not heard.
 TEST(Agreement, ThreeRanksInASplitNetwork) {
   explore({.world = 3, .crashes = 0, .ballots = 2, .near_side = 1});
 }
@@ -80,7 +80,7 @@ TEST(Agreement, ThreeRanksInASplitNetworkThatMayLeave) {
   explore({.world = 3, .crashes = 0, .may_leave = true, .near_side = 1});
 }
 
-// It wakes up anywhere, and stands where the others do.
+// It wakes up at any point, and gets the others' verdict.
 TEST(Agreement, ThreeRanksOneFreezes) {
   explore({.world = 3, .crashes = 0, .ballots = 2, .freezes = true});
 }
@@ -90,7 +90,7 @@ TEST(Agreement, ThreeRanksOneFreezesOneCrash) {
 }
 
 // Before or after somebody else said that it is absent.
-TEST(Agreement, WhoSaidFarewellWhereThisRankStandsIsNotAmongTheUnheard) {
+TEST(Agreement, RanksThatSaidFarewellAtThisStepAreNotAmongTheUnheard) {
   RankSet left(4);
   left.add(2);
   for (const bool farewell_first : {true, false}) {
@@ -110,7 +110,7 @@ TEST(Agreement, WhoSaidFarewellWhereThisRankStandsIsNotAmongTheUnheard) {
   EXPECT_TRUE(ahead.unheard().has(1)) << "it stands elsewhere";
 }
 
-TEST(Agreement, WhomAnotherHasGivenUpIsNotWaitedFor) {
+TEST(Agreement, RanksThatAnotherHasGivenUpAreNotWaitedFor) {
   RankSet frozen(3);
   frozen.add(0);  // as this rank may be, for the other
   frozen.add(2);

@@ -1,6 +1,6 @@
-// Every world that a small mesh can come to: each order of messages, deaths, departures, freezes and splits
-// of its network. What is explored is the Agreement itself, not a model of it: its states are numbered as
-// they are met, so that a state of the world is a short row of numbers.
+// Every state ("world") that a small mesh can reach: each order of messages, deaths, departures, freezes and
+// splits of its network. It explores the Agreement itself, not a model of it: its states are numbered as they
+// are found, so that a world is a short row of numbers.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace deltawire::agreement_worlds {
 
-// A message of one rank to another; the last one of a rank that leaves in good order has no content.
+// A message from one rank to another; the last one of a rank that leaves normally has no content.
 struct Letter {
   bool farewell = false;
   std::uint64_t decided = 0;
@@ -28,12 +28,12 @@ struct Letter {
 struct Limits {
   int world = 3;
   int crashes = 1;           // ranks that die, the highest first: all ranks are alike
-  int ballots = 1;           // that each rank casts
+  int ballots = 1;           // cast by each rank
   bool may_leave = false;    // a rank without an open ballot may leave in good order
   bool may_abort = false;    // the lowest rank may fail the mesh by itself
-  int false_suspicions = 0;  // times that a settling rank gives up on those who would still have answered
+  int false_suspicions = 0;  // how often a settling rank gives up on ranks that would still have answered
   bool splits = false;       // the lowest rank votes unlike the others
-  int near_side = 0;         // so many of the lowest ranks may be cut off from the rest, for good
+  int near_side = 0;         // how many of the lowest ranks may be cut off from the rest, for good
   bool freezes = false;      // the lowest rank may freeze once, anywhere, and wakes up later or never
 };
 
@@ -51,7 +51,7 @@ struct World {
   bool is_cut = false;
   Sleep sleep = Sleep::kNotYet;
   std::array<std::uint8_t, kWorldMost>
-      due{};  // by rank: what the woken one finds, and reads before it counts
+      due{};  // by rank: what the lowest rank finds when it wakes up, and reads before it counts
 
   bool lives(int r) const { return !crashed[at(r)] && !left[at(r)]; }
   bool acts(int r) const { return lives(r) && !(r == 0 && sleep == Sleep::kFrozen); }
@@ -63,7 +63,7 @@ class Explorer {
  public:
   explicit Explorer(const Limits& limits) : limits_(limits) {}
 
-  // Visits every world that can come about; the number of different ones.
+  // Visits every reachable world; returns how many there are.
   std::size_t run() {
     World first;
     for (int r = 0; r < limits_.world; ++r) first.rank[World::at(r)] = number(Agreement(r, limits_.world), r);
@@ -101,7 +101,7 @@ class Explorer {
     }
   }
 
-  // The rank does something; what it has to say goes to all others.
+  // The rank does something; its messages go to all others.
   template <class Act>
   World after(World world, int r, Act act) {
     Agreement state = states_[world.rank[World::at(r)]];
@@ -127,7 +127,7 @@ class Explorer {
     }
   }
 
-  // Whoever has settled says nothing any more, and only notes where others stand, in whatever order.
+  // A settled rank sends nothing any more; it only notes the others' verdicts, whose order does not matter.
   void read_the_rest(World& world, int r) {
     Agreement state = states_[world.rank[World::at(r)]];
     each_but(r, [&](int from) {
@@ -170,10 +170,10 @@ class Explorer {
     if (seen_.insert(hash).second) open_.push_back(std::move(world));
   }
 
-  // Pushes all that can come next; false if nothing must come any more.
+  // Pushes all worlds that can come next; false if none must.
   bool visit(const World& world) {
-    // What different ranks do next commutes. So where one rank has all before it that it can ever get, and
-    // nothing more can befall anybody, only this rank's next steps need to be looked at.
+    // What different ranks do next commutes. So if one rank already has every message that it can ever get,
+    // and nothing more can happen to any rank, only this rank's next steps need to be explored.
     for (int r = 0; r < limits_.world; ++r) {
       if (moves_alone(world, r) && deliveries(world, r)) return true;
     }
@@ -220,7 +220,7 @@ class Explorer {
         push(after(std::move(next), to, [&](Agreement& state) { deliver(state, from, letter); }));
       }
       if (world.crashed[World::at(from)] && !are_apart(world, from, to)) {
-        // The end of the connection is seen: perhaps with the last letters lost.
+        // It sees the end of the connection, perhaps with the last letters lost.
         any = true;
         World next = world;
         next.letters[channel].clear();
@@ -235,7 +235,7 @@ class Explorer {
     return any;
   }
 
-  // What a rank does by itself. True if it must.
+  // What a rank may do without a message. True if it must.
   bool choices(const World& world, int r) {
     const Agreement& own = state(world, r);
     const bool open = own.outcome() == Agreement::Outcome::kOpen;
@@ -267,8 +267,8 @@ class Explorer {
 
   static bool is_frozen(const World& world) { return world.sleep == World::Sleep::kFrozen; }
 
-  // A wait is too long: for one that answers nothing, or for one that does and waits for it. A deadline is
-  // longer than what a frozen rank has said before is on its way.
+  // A wait is too long: for a rank that answers nothing, or for one that answers and waits for that one. A
+  // deadline is longer than any message that a frozen rank sent before is in flight.
   void meet_deadline(const World& world, int r) {
     if (!world.is_cut && !world.letters[World::between(0, r)].empty()) return;
     push(after(world, r, [&](Agreement& s) { s.fail(RankSet(limits_.world)); }));
@@ -280,8 +280,8 @@ class Explorer {
     });
   }
 
-  // All that was on its way has come, and those who wait for somebody give up. Ranks that no longer count on
-  // each other may all be waiting for words of another.
+  // All letters have arrived, and ranks that wait for another give up. Ranks that have given up on each other
+  // may all be waiting for a verdict of another one.
   bool time_passes(const World& world) {
     bool any = false;
     const bool may = limits_.false_suspicions > 0 || limits_.near_side > 0 || limits_.freezes;
@@ -312,7 +312,7 @@ class Explorer {
     push(std::move(next));
   }
 
-  // From here on nothing comes from the other side, not even what was on its way.
+  // From here on nothing arrives from the other side, not even letters in flight.
   void cut(const World& world) {
     if (limits_.near_side == 0 || world.is_cut) return;
     World next = world;
@@ -341,8 +341,7 @@ class Explorer {
     push(std::move(next));
   }
 
-  // Nothing is on its way any more: whoever has failed has settled. Somewhere one has, or there is nothing to
-  // settle.
+  // Nothing is in flight any more: every rank that has failed has settled, unless there is nothing to settle.
   void check_end(const World& world) {
     ++ends_;
     bool failed = false;
@@ -366,8 +365,8 @@ class Explorer {
     }
   }
 
-  // Whoever stands elsewhere and has not died is among those that a rank has not heard. And only where ranks
-  // can't hear each other, or give up on one that lives, may that be.
+  // A living rank with another verdict is among those that a rank has not heard. And verdicts may only differ
+  // if ranks can't hear each other, or give up on one that lives.
   void check_claim(const World& world, int r, int other) {
     const bool agrees = state(world, r).decided() == state(world, other).decided();
     const bool heard = !state(world, r).unheard().has(other);

@@ -30,7 +30,7 @@ void Consensus::fail(Error error, int origin, int silent) {
   RankSet absent(peers_.world_size());
   if (silent != kNoSuspect) absent.add(silent);
   agree([&absent](Agreement& next) { next.fail(absent); }, &news);
-  // From here on nothing needs memory.
+  // From here on nothing allocates.
   failure_ = std::move(error);
   end_all();
 }
@@ -44,7 +44,7 @@ void Consensus::fail_for_memory() noexcept {
   }
 }
 
-// Here everything ends all the same: posted memory would be used after its owner has gone.
+// The mesh must end even so: otherwise posted memory would be used after its owner has gone.
 void Consensus::fail_without_text(ErrorCode code) noexcept {
   if (!failure_) failure_.emplace(Error{code, {}, peers_.self()});
   protocol_.begin_to_settle();
@@ -64,14 +64,14 @@ void Consensus::tell_late() noexcept {
   try {
     const ControlMessage news = Abort{failure_->code, failure_->suspect, peers_.self(), {}};
     agree([this](Agreement& next) { next.fail(RankSet(peers_.world_size())); }, &news);
-    // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, and so comes again.
+    // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, so it will be tried again.
   } catch (const std::bad_alloc&) {
   }
 }
 
 void Consensus::cast(const Ballot& ballot, Operation& vote) {
   agree([&ballot](Agreement& next) { next.cast(ballot); });
-  // The vote is on its way: from here on, whether it counts is settled like after any other failure.
+  // The vote was sent: from here on, whether it counts is settled as after any other failure.
   vote_ = &vote;
   ballot_ = ballot;
   heed_agreement();
@@ -123,9 +123,10 @@ void Consensus::heed_agreement() noexcept {
 void Consensus::receive(const Peer& peer, const AgreementMessage& message) {
   const auto* vote = std::get_if<Vote>(&message);
   if (!failure_ && vote == nullptr) {
-    fail(
-        {ErrorCode::kAborted, rank_name(peer.rank) + " settles a failure that it has told nobody", peer.rank},
-        peers_.self());
+    fail({ErrorCode::kAborted,
+          rank_name(peer.rank) + " reports that the job has failed, without a cause; see its own log",
+          peer.rank},
+         peers_.self());
   }
   bool proper = false;
   if (vote != nullptr) {
@@ -176,7 +177,7 @@ std::optional<Error> Consensus::await_end(Lock& lock, std::chrono::milliseconds 
 
 LastCommit Consensus::await_last_commit(Lock& lock) const {
   if (!failure_) return {last_committed_step_, {}};
-  // The I/O thread sees to it that this comes, but where it has no memory to.
+  // The I/O thread brings this about, unless it runs out of memory.
   ended_.wait_for(lock, 2 * AgreementProtocol::kSettleTime, [this] { return protocol_.has_concluded(); });
   LastCommit commit{last_committed_step_, {}};
   const RankSet unheard = protocol_.state().unheard();

@@ -1,4 +1,4 @@
-// Votes and the mesh's failure, by themselves: what is said to the others, and which waits end.
+// Unit tests of Consensus, votes and the mesh's failure: what is sent to the others, and which waits end.
 #include <algorithm>
 #include <new>
 #include <thread>
@@ -42,7 +42,7 @@ class Agreed : public ::testing::Test {
   Waiter waiter_{.operation = &vote_, .deadline = kNever};
 };
 
-TEST_F(Agreed, AVoteThatAllCastAlikeCounts) {
+TEST_F(Agreed, AVoteThatAllCastCounts) {
   EXPECT_FALSE(consensus_.is_voting());
   cast();
   EXPECT_TRUE(consensus_.is_voting());
@@ -83,7 +83,7 @@ TEST_F(Agreed, AVoteOutOfTurnIsItsSendersFault) {
   EXPECT_EQ(consensus_.failure().suspect, 1);
 }
 
-TEST_F(Agreed, AFailureIsToldToAllAndTheFirstWins) {
+TEST_F(Agreed, AFailureReachesAllRanksAndTheFirstWins) {
   Operation message;
   peers_[2].sender.post(message);
   consensus_.fail({ErrorCode::kLimit, "too long", 2}, 0);
@@ -123,7 +123,7 @@ TEST_F(Agreed, AFailureNotifiesEveryWaiter) {
   EXPECT_LT(Clock::now() - began, 15s);
 }
 
-TEST_F(Agreed, AFailureWithoutMemoryIsToldLate) {
+TEST_F(Agreed, AFailureWithoutMemoryIsReportedLate) {
   consensus_.fail_without_text(ErrorCode::kNoMemory);
   EXPECT_TRUE(consensus_.failed() && consensus_.is_untold());
   EXPECT_EQ(links_.said_to(1), Said{});
@@ -180,7 +180,7 @@ TEST_F(Agreed, WhoIsGoneIsNotWaitedFor) {
   EXPECT_EQ(last_commit().unheard, std::vector{2});
 }
 
-TEST_F(Agreed, ARankThatLeavesEndsNothingButIsTold) {
+TEST_F(Agreed, ARankThatLeavesEndsNothingButIsReported) {
   const auto end = [this] {
     Consensus::Lock lock(mutex_);
     return consensus_.await_end(lock, 1ms);
@@ -214,7 +214,7 @@ TEST(AgreementProtocol, SendsWhatItSaysBehindTheNewsAndGivesTime) {
   EXPECT_EQ(protocol.state().outcome(), Agreement::Outcome::kReverted);
 }
 
-// What throws in the middle has changed nothing, and nothing is said.
+// A change that throws midway changes nothing, and nothing is sent.
 TEST(AgreementProtocol, DoesNothingByHalf) {
   MemoryLinks links(0, 2);
   Peers peers(0, links.take());

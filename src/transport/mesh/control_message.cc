@@ -78,7 +78,7 @@ class ContentWriter {
   std::vector<std::byte>& out_;
 };
 
-// Reads a content; whole() tells whether it had all that was asked for, and nothing more.
+// Reads a content; whole() tells whether it had exactly the fields that were read.
 class ContentReader {
  public:
   ContentReader(Bytes content, int world_size) : rest_(content), world_size_(world_size) {}
@@ -115,7 +115,7 @@ class ContentReader {
     refuse_if(number<std::uint16_t>() != 0);
     return known ? static_cast<ErrorCode>(code) : ErrorCode::kAborted;
   }
-  // Bytes that are no UTF-8 grow on the way: what is passed on must be what was heard.
+  // Replacing invalid UTF-8 makes a text longer: it is cut again, so that it can be passed on unchanged.
   std::string text() {
     const Bytes text = all(kControlTextMax);
     return printable_line({reinterpret_cast<const char*>(text.data()), text.size()}, kControlTextMax);
@@ -167,7 +167,7 @@ SettleRound read_round(ContentReader& reader) {
   return round;
 }
 
-// A kind is a number on the wire: its place in the variant, counted from 1.
+// The number of a kind on the wire is its index in the variant, counted from 1.
 std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& reader) {
   switch (kind) {
     case 1: return read_abort(reader);

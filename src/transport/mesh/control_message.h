@@ -1,5 +1,5 @@
-// Control messages: small news between ranks, on streams of their own so that they never queue behind
-// data. A header of 12 bytes, little-endian, then the content:
+// Control messages: small messages between ranks, on separate streams so that they never queue behind data.
+// A header of 12 bytes, little-endian, then the content:
 //
 //   0  u32  magic
 //   4  u32  CRC-32C of bytes 8 to the end of the content
@@ -7,8 +7,8 @@
 //   9  u8   0
 //  10  u16  bytes of the content, <= 4096
 //
-// Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks one bit a rank, lowest first, 0 to whole
-// bytes:
+// Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks has one bit for each rank, lowest first,
+// padded with 0 to whole bytes:
 //
 //   1 abort    u16 error code, u16 0, rank suspect, rank origin, text of at most 512 bytes
 //   2 waiting  rank, u64 place
@@ -44,8 +44,8 @@ struct Abort {
   bool operator==(const Abort&) const = default;
 };
 
-// The sender has been waiting for `rank` for a while (-1: no longer), at its `place` (see Here): and asks
-// everybody to answer with Here.
+// The sender has been waiting for `rank` for a while (-1: no longer), at its `place` (see Here), and asks all
+// ranks to answer with Here.
 struct Waiting {
   int rank = -1;
   std::uint64_t place = 0;
@@ -53,28 +53,28 @@ struct Waiting {
   bool operator==(const Waiting&) const = default;
 };
 
-// The sender leaves, and nothing is wrong.
+// The sender leaves normally.
 struct Goodbye {
   std::uint64_t decided = 0;
 
   bool operator==(const Goodbye&) const = default;
 };
 
-// The sender lives, and has begun so many buckets.
+// The sender is alive, and has begun `place` buckets.
 struct Here {
   std::uint64_t place = 0;
 
   bool operator==(const Here&) const = default;
 };
 
-// The sender's steps go on from this one, and not from the one after its last.
+// The sender continues at this step, which is not the one after its last.
 struct Start {
   std::uint64_t step = 0;
 
   bool operator==(const Start&) const = default;
 };
 
-// The sender goes on without an optional rank, and all others are to.
+// The sender has dropped an optional rank, and all others must, too.
 struct Dropped {
   int rank = 0;
   ErrorCode code = ErrorCode::kPeerLost;
@@ -92,19 +92,19 @@ inline constexpr std::size_t kControlTextMax = 512;
 // So that two sets of ranks fit in a message.
 inline constexpr int kWorldMax = 15000;
 
-// Appends the encoding to `out`; a longer text is cut. Where memory fails, `out` is as before.
+// Appends the encoding to `out`; a too long text is cut. If an allocation fails, `out` is unchanged.
 void append_control_message(const ControlMessage& message, std::vector<std::byte>& out);
 
-// Takes a control stream apart, however it was cut on its way. Never holds more than one message.
+// Parses a control stream that arrives in pieces of any size. Never holds more than one message.
 class ControlParser {
  public:
   // `world_size` bounds the ranks that messages may name.
   explicit ControlParser(int world_size) noexcept : world_size_(world_size) {}
 
-  // Feeds bytes and appends the messages they complete. False: the stream is damaged, and stays so.
+  // Feeds bytes and appends the messages that they complete. False: the stream is damaged, for good.
   bool feed(Bytes bytes, std::vector<ControlMessage>& messages);
-  // The next message, taken off `bytes`; none: they are used up, or the stream is damaged. Where memory
-  // fails, the next call gives the message.
+  // The next message, removed from `bytes`; none: they are consumed, or the stream is damaged. If an
+  // allocation fails, the next call returns the message.
   std::optional<ControlMessage> next(Bytes& bytes);
   bool damaged() const noexcept { return damaged_; }
 

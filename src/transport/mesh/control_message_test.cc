@@ -1,4 +1,4 @@
-// Control messages by themselves, from hostile peers too; and what is concluded from waits.
+// Unit tests of control messages, including hostile ones, and of the graph of waits.
 #include "transport/mesh/control_message.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST(ControlMessage, EveryFlippedBitIsFound) {
   }
 }
 
-// Contents with a right checksum that say what can't be meant.
+// Contents with a correct checksum and invalid values.
 TEST(ControlMessage, NonsenseIsRefused) {
   const auto refused = [](std::uint8_t kind, std::size_t content, const std::vector<std::size_t>& set_bits) {
     std::vector<std::byte> bytes(kControlHeaderBytes + content);

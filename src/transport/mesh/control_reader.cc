@@ -42,7 +42,7 @@ void ControlReader::count_ballots() {
 void ControlReader::give_up_waiting() {
   const Deadline settle_by = consensus_.settle_by();
   if (settle_by == kNever || Clock::now() < settle_by) return;
-  // This rank itself may have been the frozen one.
+  // This rank itself may have been frozen.
   peers_.each([this](Peer& peer) { read(peer); });
   consensus_.give_up_waiting();
 }
@@ -92,12 +92,12 @@ void ControlReader::on_goodbye(Peer& peer, const Goodbye& goodbye) {
 
 void ControlReader::on_abort(Peer& peer, const Abort& abort) {
   if (consensus_.failed()) return;
-  // This rank knows what it has done itself, and tells it to others, not they to it.
+  // A peer that names this rank as the origin can't know better than this rank: then the peer is the origin.
   const int origin = abort.origin < 0 || abort.origin == peers_.self() ? peer.rank : abort.origin;
   const int suspect = abort.suspect < 0 ? origin : abort.suspect;
   Error error{abort.code, abort.text.empty() ? "a failure, and gives no reason" : abort.text, suspect};
   if (!peer.is_optional) return consensus_.fail(std::move(error), origin);
-  // Whatever it has heard: those who decide hear it themselves.
+  // It may pass on a report about another rank; but required ranks get such reports themselves, and decide.
   error.message = reported(peer.rank, error.message);
   membership_.drop(peer, std::move(error));
 }

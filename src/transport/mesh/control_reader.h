@@ -1,4 +1,4 @@
-// Reads what the other ranks say on their control streams, and takes it to whom it concerns.
+// Reads the other ranks' control messages, and passes each to the part that handles it.
 #pragma once
 
 #include "transport/mesh/failure_judge.h"
@@ -7,7 +7,7 @@ namespace deltawire {
 
 class ControlReader {
  public:
-  // All of them outlive it.
+  // All of them must outlive it.
   ControlReader(Peers& peers, Driver& driver, StepSequence& steps, Consensus& consensus,
                 WaitAnnouncer& announcer, Membership& membership, FailureJudge& judge) noexcept
       : peers_(peers),
@@ -18,17 +18,17 @@ class ControlReader {
         membership_(membership),
         judge_(judge) {}
 
-  // Heeds what has come from the peer. Where memory fails, nothing that it has said is lost: it is heeded
-  // again, wholly, a little later.
+  // Handles the peer's messages. If an allocation fails, no message is lost: it is handled again, as a whole,
+  // a little later.
   void read(Peer& peer);
-  // From all, and counts the ballots.
+  // Handles all peers' messages, and counts the ballots.
   void read_all();
-  // Counts them if all have voted. But a rank that was frozen may be about to send its vote, or to read the
-  // last one, long after the others have gone on without it. So its vote goes out, it reads what all have
-  // said by now, and only then it counts. A rank that gives it up from here on has its vote.
+  // Counts the ballots if all ranks have voted. But this rank may have been frozen just before it sent its
+  // vote, or read the last one, and the others may have continued without it. So it sends its vote, reads all
+  // messages, and only then counts. A rank that gives up on it after this has its vote.
   void count_ballots();
-  // Of the I/O thread, which alone is sure to run: where time is up for those that have not said what they
-  // know, or where they stand, goes on without them.
+  // Called by the I/O thread, the only one that is sure to run: once time is up, continues without the ranks
+  // that have not sent their rounds or verdicts.
   void give_up_waiting();
 
  private:

@@ -1,4 +1,4 @@
-// News from other ranks by themselves: each is heeded, in order, and so is its end.
+// Unit tests of ControlReader: each message is handled, in order, and so is the stream's end.
 #include "transport/mesh/control_reader.h"
 
 #include <array>
@@ -67,7 +67,7 @@ TEST_F(Control, AnAbortOfAnOptionalRankEndsThatRankAlone) {
   EXPECT_EQ(peers[1].departure->message, "rank 1 reports: NaN");
 }
 
-TEST_F(Control, ADepartureIsHeeded) {
+TEST_F(Control, ADepartureIsRecorded) {
   membership.set_optional(std::array{2});
   hear(1, Dropped{2, ErrorCode::kTimeout, "late"});
   EXPECT_TRUE(peers[2].departure);

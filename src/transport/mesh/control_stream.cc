@@ -8,7 +8,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::size_t kUnsentMax = std::size_t{64} << 10;
-// At most so much at once, and then a pause.
+// At most this much is read at once; then comes a pause.
 constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
 constexpr std::chrono::milliseconds kReadPause{1};
 
@@ -37,7 +37,7 @@ void ControlStream::flush() noexcept {
     const IoResult result = link_->send({&piece, 1});
     if (result.kind == IoResult::Kind::kWouldBlock) return;
     if (result.kind != IoResult::Kind::kOk) {
-      // The reading side finds the end too, after the peer's last words; only then is it judged.
+      // The reading side finds the end, too, after the peer's last messages; only then is it judged.
       send_broken_ = true;
       unsent_.clear();
       return;
@@ -78,7 +78,7 @@ const ControlMessage* ControlStream::front() {
   return front_ ? &*front_ : nullptr;
 }
 
-// False: nothing more can be had now.
+// False: there is nothing more to read now.
 bool ControlStream::read() {
   if (may_read_ == 0) return false;
   const IoResult result = link_->recv(buffer_);

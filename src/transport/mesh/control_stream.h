@@ -23,33 +23,34 @@ class ControlStream {
   Traffic traffic() const noexcept { return traffic_; }
   End end() const noexcept { return end_; }
 
-  // Queues a message and sends what goes at once. News of waits, and answers to it, are dropped while a peer
-  // reads nothing, so that the queue stays small. Where memory fails, nothing is queued.
+  // Queues a message and sends as much as the socket takes at once. Messages about waits, and their answers,
+  // are dropped while a peer reads nothing, so that the queue stays small. If an allocation fails, nothing is
+  // queued.
   void send(const ControlMessage& message);
-  // Room for so many bytes: sending them then needs no memory.
+  // Reserves room for that many bytes, so that sending them does not allocate.
   void reserve(std::size_t bytes) { unsent_.reserve(unsent_.size() + bytes); }
-  // Likewise for messages that are encoded. REQUIRES: reserve()d.
+  // Sends encoded messages. REQUIRES: their bytes are reserve()d.
   void send_encoded(Bytes messages) noexcept;
 
-  // Sends what the socket takes.
+  // Sends as much as the socket takes.
   void flush() noexcept;
   bool has_unsent() const noexcept { return !unsent_.empty() && end_ == End::kOpen; }
 
-  // Watches whether the peer's machine acknowledges all that was said until now, unless it still owes an
-  // earlier watch() that.
+  // Begins to watch whether the peer's machine acknowledges all bytes sent so far, unless an earlier watch()
+  // is still unacknowledged.
   void watch(Deadline now) noexcept;
-  // For how long it has acknowledged nothing of what is watched; 0 once it has acknowledged it all, or where
-  // nobody can tell.
+  // For how long it has acknowledged none of the watched bytes; 0 once it has acknowledged all of them, or if
+  // that is unknown.
   Clock::duration unacknowledged_for(Deadline now) noexcept;
 
-  // From here on front() reads what has arrived, up to a limit.
+  // Lets front() read what has arrived, up to a limit.
   void begin_reading() noexcept;
-  // The next message; nullptr when there is none now, and end() tells whether there can be more. It stays
-  // until pop(): no message is lost where memory fails, neither here nor where it is heeded.
+  // The next message; nullptr if there is none now, and end() tells whether there can be more. It stays until
+  // pop(), so that no message is lost if an allocation fails, neither here nor while it is handled.
   const ControlMessage* front();
   void pop() noexcept { front_.reset(); }
-  // When reading is to go on without news of the socket: kNever unless the limit was met, or postpone()
-  // called. Control streams carry little, so whoever floods one must not keep this rank from its own work.
+  // When to read again without waiting for the socket: kNever unless the limit was reached, or postpone()
+  // called. Control streams carry little; the limit keeps a peer that floods one from stalling this rank.
   Deadline read_at() const noexcept { return read_at_; }
   void postpone() noexcept;
 
@@ -67,7 +68,7 @@ class ControlStream {
   Deadline read_at_ = kNever;
   End end_ = End::kOpen;
   bool send_broken_ = false;
-  std::uint64_t watched_bytes_ = 0;  // of all that was sent: to be acknowledged
+  std::uint64_t watched_bytes_ = 0;  // how many of all sent bytes are to be acknowledged
   Deadline watched_since_ = kNever;
 };
 

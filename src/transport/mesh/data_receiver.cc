@@ -32,7 +32,7 @@ StreamStep DataReceiver::post(Operation& operation) {
   return {};
 }
 
-// Gives an unexpected message, perhaps still on its way, to the receive that was posted for it.
+// Gives an unexpected message, which may still be incomplete, to the receive that was posted for it.
 StreamStep DataReceiver::adopt(Operation& operation, UnexpectedMessages::Message& message) {
   const bool arriving = target_ == Target::kUnexpected && &message == &unexpected_.newest();
   StreamStep step = claim(operation, message.length);
@@ -59,12 +59,12 @@ StreamStep DataReceiver::claim(Operation& operation, std::uint64_t length) {
                  peer_});
 }
 
-StreamStep DataReceiver::step(Unlocker unlocker) {
+StreamStep DataReceiver::step(ScopedUnlock scoped_unlock) {
   StreamStep step = consume_staged();
   if (step.kind != StreamStep::Kind::kMoved) return step;
   const std::uint64_t clears = clears_;
   const bool big = target_ != Target::kNoMessage && missing() >= stage_.size();
-  step = big ? read_big(unlocker) : read_staged();
+  step = big ? read_big(scoped_unlock) : read_staged();
   if (clears != clears_) return step;
   if (step.kind == StreamStep::Kind::kMoved || step.kind == StreamStep::Kind::kIdle) {
     const StreamStep after = consume_staged();
@@ -73,7 +73,7 @@ StreamStep DataReceiver::step(Unlocker unlocker) {
   return step;
 }
 
-// Uses up the staged bytes; what remains, if nothing is wrong, is less than a header.
+// Consumes the staged bytes; unless something is wrong, less than a header remains.
 StreamStep DataReceiver::consume_staged() {
   while (true) {
     if (target_ == Target::kNoMessage) {
@@ -97,7 +97,7 @@ StreamStep DataReceiver::consume_staged() {
   }
 }
 
-// Decides where the message behind header_ goes.
+// Decides where the message that follows header_ goes.
 StreamStep DataReceiver::begin_message() {
   if (Operation* operation = posted_.take(header_.tag)) {
     StreamStep step = claim(*operation, header_.length);
@@ -115,15 +115,15 @@ StreamStep DataReceiver::begin_message() {
   return {};
 }
 
-// When a message without a receive becomes an unexpected one. If any receive is posted, what it is for may
-// come behind this message.
+// When a message without a receive becomes an unexpected one: at once if any receive is posted, because its
+// message may be behind this one.
 Deadline DataReceiver::hold_until() {
   if (header_.length < kLongBytes || !posted_.empty()) return {};
   if (held_until_ == Deadline{}) held_until_ = Clock::now() + patience_;
   return held_until_;
 }
 
-// Where the next missing bytes go, or the first of them.
+// Memory for the next missing bytes, or for the first of them.
 MutBytes DataReceiver::room() {
   if (target_ == Target::kUnexpected) return unexpected_.room();
   return posted_target_->capacity.subspan(static_cast<std::size_t>(got_),
@@ -163,20 +163,21 @@ StreamStep DataReceiver::read_staged() {
   if (result.kind != IoResult::Kind::kOk) return from_link(result);
   received_ += result.bytes;
   stage_end_ += result.bytes;
-  // A short read has emptied the socket: no need to ask it again.
+  // A short read has emptied the socket: no need to read again.
   if (result.bytes < into.size()) return {StreamStep::Kind::kIdle, kNever, 0, {}};
   return {};
 }
 
 // Receives the rest of a big message. The stage is empty: consume_staged() came before.
-StreamStep DataReceiver::read_big(Unlocker unlocker) {
+StreamStep DataReceiver::read_big(ScopedUnlock scoped_unlock) {
   for (std::size_t budget = kStepBytes; budget > 0 && missing() > 0;) {
     MutBytes into = room();
     into = into.first(std::min(into.size(), budget));
     // An unexpected message may be claimed, and its memory with it, as soon as the lock is free.
-    static_assert(UnexpectedBlock::kBytes < Unlocker::kMuch, "what is not much is received under the lock");
+    static_assert(UnexpectedBlock::kBytes < ScopedUnlock::kMuch,
+                  "what is not much is received under the lock");
     const std::uint64_t clears = clears_;
-    const IoResult result = unlocker.run(into.size(), [&] { return link_->recv(into); });
+    const IoResult result = scoped_unlock.run(into.size(), [&] { return link_->recv(into); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
     if (result.kind != IoResult::Kind::kOk) return from_link(result);
     received_ += result.bytes;
@@ -192,7 +193,7 @@ void DataReceiver::clear() noexcept {
   ++clears_;
   posted_.clear();
   posted_target_ = nullptr;
-  target_ = Target::kUnclaimed;  // and nobody will step any more
+  target_ = Target::kUnclaimed;  // there will be no further step()
 }
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// The receiving half of a data stream: takes messages apart and puts them where receives were posted.
+// The receiving half of a data stream: parses messages and stores them in the posted receives.
 #pragma once
 
 #include <array>
@@ -7,38 +7,37 @@
 #include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
+#include "transport/mesh/scoped_unlock.h"
 #include "transport/mesh/unexpected_messages.h"
-#include "transport/mesh/unlocker.h"
 
 namespace deltawire {
 
 class DataReceiver {
  public:
-  // Shorter messages don't wait for their receives: a copy of them costs less.
+  // Shorter messages don't wait for their receives: copying them costs less.
   static constexpr std::size_t kLongBytes = std::size_t{64} << 10;
 
-  // `blocks`, for unexpected messages, outlive it. A long message waits in its stream for `patience` at most,
-  // for a receive that it stands in nobody's way of.
+  // `blocks`, for unexpected messages, must outlive it. A long message waits in its stream for its receive,
+  // for `patience` at most, and only if no other receive is posted that it might block.
   DataReceiver(int peer, Link& link, UnexpectedBlocks& blocks, std::chrono::milliseconds patience)
       : peer_(peer), link_(&link), patience_(patience), unexpected_(blocks) {}
 
-  // Takes a message that is there already or registers `operation`, which then stays where it is until it
-  // is done or clear() was called. After a pause there is something to step again. Kind is kMoved or
-  // kFailed.
+  // Takes a message that has already arrived, or registers `operation`, which must not move until it is done
+  // or clear() was called. Ends a pause: call step() again. Kind is kMoved or kFailed.
   StreamStep post(Operation& operation);
 
   std::uint64_t bytes_received() const noexcept { return received_; }
-  // Blocks that its whole messages would have taken, had they all been unexpected.
+  // How many blocks its complete messages would have needed if all had been unexpected.
   std::uint64_t unexpected_blocks() const noexcept { return unexpected_blocks_; }
 
-  // Whether the rest of a long message is on its way.
+  // Whether a long message has been received in part.
   bool is_midway() const noexcept {
     return (target_ == Target::kPosted || target_ == Target::kUnexpected) && missing() >= stage_.size();
   }
 
-  // Receives at most about kStepBytes. While `unlocker` has let go of the lock, others may post and clear().
-  // kPaused with a time: until then, or until somebody posts.
-  StreamStep step(Unlocker unlocker = {});
+  // Receives at most about kStepBytes. While `scoped_unlock` has released the lock, others may post and
+  // clear(). kPaused with a time: until then, or until a receive is posted.
+  StreamStep step(ScopedUnlock scoped_unlock = {});
 
   // Forgets all operations; no posted memory is touched any more.
   void clear() noexcept;
@@ -46,7 +45,7 @@ class DataReceiver {
  private:
   enum class Target : std::uint8_t {
     kNoMessage,   // between messages
-    kUnclaimed,   // the header is here; no receive and no room for the rest
+    kUnclaimed,   // the header has arrived; there is no receive and no room for the rest
     kPosted,      // the message goes into a posted receive
     kUnexpected,  // the message is the newest of the unexpected ones
   };
@@ -56,7 +55,7 @@ class DataReceiver {
   StreamStep claim(Operation& operation, std::uint64_t length);
   StreamStep adopt(Operation& operation, UnexpectedMessages::Message& message);
   StreamStep read_staged();
-  StreamStep read_big(Unlocker unlocker);
+  StreamStep read_big(ScopedUnlock scoped_unlock);
   Deadline hold_until();
   MutBytes room();
   void take(Bytes bytes);
@@ -68,11 +67,11 @@ class DataReceiver {
   int peer_;
   Link* link_;
   std::chrono::milliseconds patience_;
-  Deadline held_until_{};  // the patience with the message at hand; {}: it has not begun
+  Deadline held_until_{};  // how long the current message may wait in the stream; {}: not decided yet
   std::uint64_t clears_ = 0;
   std::uint64_t received_ = 0;  // bytes of all messages
   std::uint64_t unexpected_blocks_ = 0;
-  // Small messages come out of one read together with their headers; the rest of a big one goes straight
+  // Small messages are read together with their headers in one call; the rest of a big message goes straight
   // to its destination.
   std::array<std::byte, std::size_t{16} << 10> stage_{};
   std::size_t stage_begin_ = 0;

@@ -4,7 +4,7 @@
 
 namespace deltawire {
 
-StreamStep DataSender::step(Unlocker unlocker) noexcept {
+StreamStep DataSender::step(ScopedUnlock scoped_unlock) noexcept {
   std::size_t budget = kStepBytes;
   while (!queue_.empty()) {
     std::array<iovec, Link::kMaxPieces> pieces;
@@ -12,7 +12,7 @@ StreamStep DataSender::step(Unlocker unlocker) noexcept {
     const ClippedPieces clipped(std::span<const iovec>(pieces).first(count), budget);
     const std::size_t asked = total_bytes(clipped.span());
     const std::uint64_t clears = clears_;
-    const IoResult result = unlocker.run(asked, [&] { return link_->send(clipped.span()); });
+    const IoResult result = scoped_unlock.run(asked, [&] { return link_->send(clipped.span()); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
     switch (result.kind) {
       case IoResult::Kind::kOk: break;
@@ -28,14 +28,14 @@ StreamStep DataSender::step(Unlocker unlocker) noexcept {
       header_sent_ = piece_ = piece_sent_ = 0;
       done.finish(done.length);
     }
-    // What is left of the budget may be a handful of bytes, and is not worth a call of its own.
+    // If only a few bytes of the budget are left, they are not worth another call.
     budget -= std::min(budget, result.bytes);
     if (budget < kStepBytes / 2) return {};
   }
   return {StreamStep::Kind::kIdle, kNever, 0, {}};
 }
 
-// What is left of the front message, as far as it fits in `into`.
+// The unsent rest of the front message, as many pieces as fit in `into`.
 std::size_t DataSender::gather(std::span<iovec> into) noexcept {
   const Operation& front = queue_.front();
   if (header_sent_ == 0) header_ = encode_message_header({front.tag, front.length});
@@ -47,7 +47,7 @@ std::size_t DataSender::gather(std::span<iovec> into) noexcept {
   for (std::size_t i = piece_; i < front.pieces.size() && count < into.size(); ++i) {
     const Bytes rest = front.pieces[i].subspan(skip);
     skip = 0;
-    // The cast is for iovec's sake: sending only reads.
+    // iovec requires the cast: sending only reads.
     if (!rest.empty()) into[count++] = iovec{const_cast<std::byte*>(rest.data()), rest.size()};
   }
   return count;

@@ -4,7 +4,7 @@
 #include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
-#include "transport/mesh/unlocker.h"
+#include "transport/mesh/scoped_unlock.h"
 
 namespace deltawire {
 
@@ -12,13 +12,14 @@ class DataSender {
  public:
   explicit DataSender(Link& link) noexcept : link_(&link) {}
 
-  // `operation` stays where it is until it is done or clear() was called.
+  // `operation` must not move until it is done or clear() was called.
   void post(Operation& operation) noexcept { queue_.push_back(operation); }
   bool empty() const noexcept { return queue_.empty(); }
   std::uint64_t bytes_sent() const noexcept { return sent_; }
 
-  // Sends at most about kStepBytes. While `unlocker` has let go of the lock, others may post and clear().
-  StreamStep step(Unlocker unlocker = {}) noexcept;
+  // Sends at most about kStepBytes. While `scoped_unlock` has released the lock, others may post and
+  // clear().
+  StreamStep step(ScopedUnlock scoped_unlock = {}) noexcept;
 
   // Forgets all operations.
   void clear() noexcept {
@@ -37,11 +38,11 @@ class DataSender {
   OperationList queue_;
   MessageHeaderBytes header_{};
   std::size_t header_sent_ = 0;
-  std::size_t piece_ = 0;       // of the front operation: the first one not wholly sent
-  std::size_t piece_sent_ = 0;  // bytes of it that were sent
+  std::size_t piece_ = 0;       // the front operation's first piece that is not completely sent
+  std::size_t piece_sent_ = 0;  // sent bytes of it
 };
 
-// How much one visit to a stream moves at most, so that all peers and all posting threads get their turn.
+// How much one step on a stream moves at most, so that all peers and all posting threads get their turn.
 inline constexpr std::size_t kStepBytes = std::size_t{1} << 20;
 
 }  // namespace deltawire

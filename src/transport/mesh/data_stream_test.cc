@@ -1,5 +1,4 @@
-// Data streams by themselves, from hostile peers too: headers, messages, and the operations that they are
-// for.
+// Unit tests of data streams, including hostile peers: headers, messages, and their operations.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,7 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"
@@ -129,7 +128,7 @@ TEST(DataReceiver, AHugeClaimAllocatesNothingMuch) {
   EXPECT_FALSE(store.has_room(UnexpectedMessages::kBytesMax + 1));
 }
 
-TEST(UnexpectedMessages, HoldsSoManyMessagesAndNotOneMore) {
+TEST(UnexpectedMessages, HoldsTheMaximumOfMessagesAndNotOneMore) {
   UnexpectedBlocks blocks;
   UnexpectedMessages store(blocks);
   for (std::size_t i = 0; i < UnexpectedMessages::kMessagesMax; ++i) {
@@ -141,7 +140,7 @@ TEST(UnexpectedMessages, HoldsSoManyMessagesAndNotOneMore) {
   EXPECT_TRUE(store.has_room(0));
 }
 
-// What is kept from one message to the next has its bound; what is beyond it goes back.
+// Memory that is kept between messages is bounded; the rest is freed.
 TEST(UnexpectedMessages, KeepsSoMuchMemoryAndNoMore) {
   UnexpectedBlocks blocks;
   UnexpectedMessages store(blocks);

@@ -11,7 +11,7 @@ namespace {
 // A thread that has just waited may well wait again at once: for this long the I/O thread lets the waiter
 // keep driving.
 constexpr std::chrono::microseconds kComeback{500};
-// After so long a wait the I/O thread no longer looks whether the driver is still there.
+// After a drive of this length the I/O thread no longer checks whether the driver is still there.
 constexpr std::chrono::milliseconds kLongDrive{4};
 
 void poll_until(std::span<pollfd> entries, Deadline wake_at) {
@@ -22,7 +22,7 @@ void poll_until(std::span<pollfd> entries, Deadline wake_at) {
     timeout.tv_sec = static_cast<time_t>(seconds.count());
     timeout.tv_nsec = static_cast<long>(std::chrono::nanoseconds(left - seconds).count());
   }
-  // An interrupted or failed poll reads as "nothing ready"; the loop comes back to it.
+  // An interrupted or failed poll counts as "nothing ready"; the loop will poll again.
   if (::ppoll(entries.data(), entries.size(), wake_at == kNever ? nullptr : &timeout, nullptr) < 0) {
     for (pollfd& entry : entries) entry.revents = 0;
   }
@@ -46,7 +46,7 @@ void Driver::run(Lock& lock, Work& work) noexcept {
   }
 }
 
-// Waking this thread costs the driver more than this thread's looking now and then; but not for ever.
+// Waking this thread costs the driver more than letting this thread look now and then, but only at first.
 void Driver::rest(Lock& lock) {
   const Deadline now = Clock::now();
   if (driver_ == nullptr) {
@@ -69,7 +69,7 @@ void Driver::take_over(Waiter& waiter) noexcept {
 void Driver::hand_back(bool at_once) noexcept {
   driver_ = nullptr;
   rests_until_ = at_once ? Deadline{} : Clock::now() + kComeback;
-  // If it polls, then for what was to be done before this waiter took over.
+  // If it polls, it does so for an older set of entries, from before this waiter took over.
   if (at_once || io_poller_.polling) {
     wake();
   } else if (rests_deeply_) {

@@ -1,7 +1,7 @@
-// Who drives the streams: polls for all of them, and does what can be done.
+// Decides which thread drives the streams, that is, polls all of them and does what can be done.
 //
-// A thread that waits for an operation drives, as it has nothing better to do, and nobody then has to wake
-// it; while none waits, the I/O thread does. A driver sleeps in ppoll and never spins.
+// A thread that waits for an operation drives: it has nothing else to do, and then no other thread has to
+// wake it. While none waits, the I/O thread drives. A driver sleeps in ppoll and never spins.
 //
 // Thread rule: every member is called under the mesh's lock.
 #pragma once
@@ -23,15 +23,15 @@ class Driver {
  public:
   using Lock = std::unique_lock<std::mutex>;
 
-  // What there is to drive.
+  // The work that a driver does.
   class Work {
    public:
     virtual ~Work() = default;
-    // Says what to poll for, and until when at most. `entries` are for it alone, and as it left them.
+    // Fills in what to poll for, and returns until when. Nobody else changes `entries` between two calls.
     virtual Deadline prepare(std::span<pollfd> entries) noexcept = 0;
     // Does what can be done.
     virtual void serve(Lock& lock, std::span<const pollfd> entries) noexcept = 0;
-    // The I/O thread is no longer needed.
+    // Whether the I/O thread is no longer needed.
     virtual bool may_end() = 0;
   };
 
@@ -40,30 +40,30 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // Of the I/O thread: drives while no waiter does, until work.may_end().
+  // The I/O thread's loop: drives while no waiter does, until work.may_end().
   void run(Lock& lock, Work& work) noexcept;
 
-  // Of a waiter that begins: it drives, unless another does.
+  // A waiter begins to wait: it drives, unless another waiter does.
   void take_over(Waiter& waiter) noexcept;
   bool is_driven_by(const Waiter& waiter) const noexcept { return driver_ == &waiter; }
-  // One round of the waiter that drives: waits until something can be done, or until `until`, and does it.
+  // One round of the driving waiter: waits until something can be done, or until `until`, and does it.
   void drive(Lock& lock, Work& work, Deadline until) noexcept { round(lock, work, waiter_poller_, until); }
-  // The waiter that drives ends. `at_once`: the I/O thread has something to do.
+  // The driving waiter stops. `at_once`: the I/O thread has something to do now.
   void hand_back(bool at_once) noexcept;
 
-  // There is something new to poll for. Only a driver that sleeps, or is about to, needs to be woken;
-  // otherwise it sees the news by itself.
+  // There is something new to poll for. Wakes the driver if it sleeps or is about to; otherwise it will see
+  // the change by itself.
   void wake() noexcept;
-  // Likewise where the I/O thread may go on resting. Whether anybody polls.
+  // The same, but leaves a resting I/O thread alone. Returns whether any thread polls.
   bool wake_polling() noexcept;
-  // What a driving waiter waits for may have ended by another thread's doing.
+  // Another thread may have completed what the driving waiter waits for.
   void tell() noexcept;
-  // All waits have to look again.
+  // All waits must check again whether they have ended.
   void tell_all() noexcept;
 
  private:
   struct Poller {
-    std::vector<pollfd> entries;  // the eventfd, then those of the work
+    std::vector<pollfd> entries;  // the eventfd's, then the work's
     bool polling = false;
   };
 
@@ -75,11 +75,11 @@ class Driver {
   Poller io_poller_;
   Poller waiter_poller_;
   Waiter* driver_ = nullptr;         // nullptr: the I/O thread drives, or will when it has rested
-  Deadline rests_until_{};           // the I/O thread, after the driver has left
-  bool rests_deeply_ = false;        // until it is told
-  Deadline drives_since_{};          // the driver
-  std::condition_variable io_turn_;  // for the I/O thread
-  bool woken_ = false;               // and has not read the eventfd yet
+  Deadline rests_until_{};           // how long the I/O thread rests after the driver has left
+  bool rests_deeply_ = false;        // the I/O thread rests until it is notified
+  Deadline drives_since_{};          // when the driver began
+  std::condition_variable io_turn_;  // notifies the I/O thread
+  bool woken_ = false;               // the eventfd was written, and not read yet
 };
 
 }  // namespace deltawire

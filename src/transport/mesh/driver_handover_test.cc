@@ -1,4 +1,4 @@
-// Who drives, by itself: threads that wait and the I/O thread, and the handover between them.
+// Unit tests of Driver: threads that wait, the I/O thread, and the handover between them.
 #include <thread>
 
 #include "transport/mesh/driver.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Nothing to do: it counts who was there to do it.
+// Work that does nothing but count which thread did it.
 class CountedWork final : public Driver::Work {
  public:
   Deadline prepare(std::span<pollfd> entries) noexcept override {
@@ -96,7 +96,7 @@ TEST_F(DriverHandover, AWaiterDrivesAloneAndOneAtATime) {
   EXPECT_TRUE(io_thread_polls(lock));
 }
 
-TEST_F(DriverHandover, WhoDrivesIsToldOfTheEndOfItsOwnWaitAlone) {
+TEST_F(DriverHandover, TheDriverLearnsOfTheEndOfItsOwnWaitAlone) {
   bool ended = false;
   std::thread driving([&] {
     Driver::Lock lock(mutex_);
@@ -120,7 +120,7 @@ TEST_F(DriverHandover, WhoDrivesIsToldOfTheEndOfItsOwnWaitAlone) {
   EXPECT_TRUE(ended);
 }
 
-TEST_F(DriverHandover, AllAreToldWhateverTheyWaitFor) {
+TEST_F(DriverHandover, AllWaitersAreWokenWhateverTheyWaitFor) {
   std::thread driving([&] {
     Driver::Lock lock(mutex_);
     driver_.take_over(waiter_);

@@ -48,7 +48,7 @@ Engine::~Engine() {
   io_thread_.join();
 }
 
-// A peer that doesn't exist ends the mesh like any other misuse: the wait tells.
+// Like any other misuse, an operation for a peer that doesn't exist ends the mesh: its wait reports it.
 bool Engine::refuses(int peer) {
   if (in_forked_child()) return true;
   if (parts_.peers.has(peer)) return false;
@@ -108,16 +108,16 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   if (operation == nullptr) {
     if (parts_.consensus.failed()) return failed(lock);
     if (handle == Handle::kNone) return std::uint64_t{0};
-    return fail(ErrorCode::kState, "wait: no such operation, or it was waited for before");
+    return fail(ErrorCode::kState, "wait: no such operation, or an earlier wait has returned its result");
   }
   if (operation->waiter != nullptr) {
-    return fail(ErrorCode::kState, "wait: another thread waits for this operation already");
+    return fail(ErrorCode::kState, "wait: another thread already waits for this operation");
   }
   Waiter waiter{.operation = operation, .deadline = deadline};
   parts_.wait_loop.block(lock, waiter);
   const std::uint64_t length = operation->length;
   const Peer* departed = operation->failed ? &parts_.peers[operation->peer] : nullptr;
-  // At once: other threads may come while this one waits for the calls in the kernel.
+  // Removed at once, because other threads may run while this one waits for the calls in the kernel.
   parts_.operations.remove(*operation);
   if (parts_.consensus.failed() || departed != nullptr) parts_.streams.await_calls(lock);
   if (parts_.consensus.failed()) return failed(lock);
@@ -162,7 +162,7 @@ void Engine::wake() noexcept {
   parts_.driver.tell();
 }
 
-// Nobody touches posted memory any more.
+// Returns the mesh's error once no thread touches posted memory any more.
 tl::unexpected<Error> Engine::failed(Lock& lock) {
   parts_.streams.await_calls(lock);
   return tl::unexpected<Error>(parts_.consensus.failure());
@@ -209,7 +209,7 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   if (in_forked_child()) return forked();
   Lock lock(mutex_);
   Consensus& consensus = parts_.consensus;
-  // A rank that was frozen may find that the others have gone on without it: their words come first.
+  // If this rank was frozen, the others may have continued without it: read their messages first.
   parts_.control.read_all();
   if (consensus.failed()) return failed(lock);
   if (parts_.membership.has_optional()) {

@@ -1,9 +1,9 @@
 // The message engine: posted operations of one rank over two byte streams to each peer.
 //
-// It posts, locks and puts its parts together; each part has a file of its own. Posting threads do what can
-// be done at once. The rest is the driver's. One lock guards everything. It is let go only while the kernel
-// copies much (Unlocker), and no wait returns a failure before such calls are back: so an operation's memory
-// is never touched after wait() has returned.
+// It posts operations, holds the lock and connects its parts, each of which has its own file. Posting threads
+// do what can be done at once; the driver does the rest. One lock guards everything. It is released only
+// while the kernel copies much (ScopedUnlock), and no wait returns a failure before such calls have returned:
+// so an operation's memory is never touched after wait() has returned.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ namespace deltawire {
 
 class Engine final : public Transport {
  public:
-  // `links` by rank; the own entry is empty. `host` may be empty: links that stand alone. `wake` is an
-  // eventfd. May throw std::system_error when there is no thread to be had.
+  // `links` by rank; this rank's entry is empty. `host` may be empty. `wake` is an eventfd. May throw
+  // std::system_error if no thread can be started.
   Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique_ptr<LinkHost> host,
          GuardedFd wake);
   // Flushes what is posted, for at most about two seconds, and says goodbye.
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  // Of a forked child's engine the thread doesn't exist, the lock may be held for ever, and what it guards
-  // may be half changed: all of it is left to the child's end.
+  // In a forked child the engine's thread doesn't exist, the lock may be held forever, and what it guards may
+  // be half changed: all of it is leaked.
   static void operator delete(Engine* self, std::destroying_delete_t) {
     if (self->in_forked_child()) return;
     self->~Engine();
@@ -62,7 +62,7 @@ class Engine final : public Transport {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // Each stands on those above it.
+  // Each uses only those above it.
   struct Parts {
     Parts(int rank, std::vector<PeerLinks> links, GuardedFd wake);
 

@@ -1,4 +1,4 @@
-// The engine between links that do as the test says: what happens between two of its steps.
+// The engine with links that the test controls: what happens between two of its steps.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -14,12 +14,12 @@
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/make_mesh.h"
 #include "transport/mesh/message_header.h"
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::engine_test {
 namespace {
 
-// A link to nobody. It takes all, has nothing, and is ready when a test says so.
+// A link without a peer: it accepts everything, delivers nothing, and is ready when the test says so.
 class ScriptedLink final : public Link {
  public:
   ScriptedLink() : ready_(GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
@@ -84,7 +84,7 @@ struct Alone {
   }
 };
 
-// The kernel at work: until the test ends it.
+// A long system call, which the test ends.
 class LongCall {
  public:
   void run() {
@@ -104,7 +104,7 @@ constexpr std::size_t kLong = std::size_t{1} << 20;
 
 class Engine : public ::testing::Test {
  protected:
-  // A send that the kernel is at while others go on.
+  // Begins a send that stays in the kernel while others continue.
   void begin_long_send() {
     links_.data->on_send = [this](std::span<const iovec> pieces) {
       call_.run();
@@ -115,7 +115,7 @@ class Engine : public ::testing::Test {
     call_.await_begin();
   }
 
-  // The wait ends soon after the call, and not when the wait looks after itself, at half of its time.
+  // The wait ends soon after the call, not only when it looks again by itself, at half of its time.
   void end_call_while_waiting(Handle handle) {
     std::thread waiter([&] { EXPECT_TRUE(self_->wait(handle, in(120s))); });
     std::this_thread::sleep_for(20ms);
@@ -155,7 +155,7 @@ TEST_F(Engine, NoWaitFailsWhileTheKernelStillCopies) {
   poster_.join();
 }
 
-// Whoever waits for it a second time: its record serves another operation but once.
+// A second wait for it must not free its record a second time.
 TEST_F(Engine, AnOperationThatFailsIsForgottenOnce) {
   begin_long_send();
   const Handle receive = self_->post_recv(1, 1, got_);
@@ -171,8 +171,9 @@ TEST_F(Engine, AnOperationThatFailsIsForgottenOnce) {
   EXPECT_NE(self_->post_recv(1, 2, got_), self_->post_recv(1, 3, got_));
 }
 
-// The one that votes drives. Of another's wait the deadline passes, and that thread reads the missing vote.
-TEST_F(Engine, WhoDrivesHearsOfAVoteThatAnotherThreadHasRead) {
+// The voting thread drives. Another thread's wait passes its deadline, and that thread reads the missing
+// vote.
+TEST_F(Engine, TheDriverLearnsOfAVoteThatAnotherThreadHasRead) {
   std::atomic<bool> voted{false};
   std::atomic<bool> answered{false};
   links_.control->on_send = [&](std::span<const iovec> pieces) {
@@ -196,8 +197,8 @@ TEST_F(Engine, WhoDrivesHearsOfAVoteThatAnotherThreadHasRead) {
   self_.reset();  // before what its links use
 }
 
-// The peer's vote is here already when this rank freezes, about to send its own. Meanwhile the peer gives it
-// up, and reverts the step.
+// The peer's vote has arrived when this rank freezes, just before it sends its own. Meanwhile the peer gives
+// up on it, and reverts the step.
 TEST_F(Engine, ARankThatWasFrozenBeforeItsVoteHearsTheOthersBeforeItCounts) {
   std::deque<ControlMessage> due{Vote{0, kBallot}};
   bool voted = false;
@@ -226,8 +227,8 @@ TEST_F(Engine, ARankThatWasFrozenBeforeItsVoteHearsTheOthersBeforeItCounts) {
   self_.reset();  // before what its links use
 }
 
-// What goes to the peer is lost, and what comes from it is not, or is lost as well.
-TEST_F(Engine, APeerThatIsOutOfReachIsToldFromOneThatRunsOtherSteps) {
+// Bytes to the peer are lost, and bytes from it may be, too.
+TEST_F(Engine, APeerOutOfReachIsDistinguishedFromOneThatRunsOtherSteps) {
   for (const bool heard : {true, false}) {
     Alone links;
     std::atomic<std::size_t> sent{0};
@@ -255,9 +256,9 @@ TEST_F(Engine, APeerThatIsOutOfReachIsToldFromOneThatRunsOtherSteps) {
   }
 }
 
-// The peer waits too, so that it is asked at once; but the deadline passes before its answer is here. It is
-// an optional one: silence would be a reason to go on without it.
-TEST_F(Engine, WhoIsAskedJustBeforeTheDeadlineHasTimeToAnswer) {
+// The peer waits, too, so it is asked at once, but the deadline passes before its answer arrives. It is
+// optional: if it stayed silent, it would be dropped.
+TEST_F(Engine, APeerThatIsAskedJustBeforeTheDeadlineHasTimeToAnswer) {
   std::atomic<int> heard{0};
   std::atomic<bool> waits{false};
   Deadline answer_at = Deadline::max();
@@ -288,9 +289,9 @@ TEST_F(Engine, WhoIsAskedJustBeforeTheDeadlineHasTimeToAnswer) {
   self_.reset();  // before what its links use
 }
 
-// A long message waits for its receive, but not for ever; its receive comes in time, and then its bytes take
-// their time.
-TEST_F(Engine, WhoDrivesSleepsWhileAnotherThreadReceives) {
+// A long message waits for its receive, but not forever; its receive comes in time, and then its bytes arrive
+// slowly.
+TEST_F(Engine, TheDriverSleepsWhileAnotherThreadReceives) {
   std::promise<void> begun;
   std::size_t given = 0;
   links_.data->on_recv = [&](MutBytes into) {
@@ -331,9 +332,9 @@ TEST_F(Engine, WhoDrivesSleepsWhileAnotherThreadReceives) {
   self_.reset();  // before what its links use
 }
 
-// The I/O thread is at work for what a thread then begins to wait for, and so to drive: the rest is the new
-// driver's, who doesn't poll for it as long as the other is at it.
-TEST_F(Engine, WhoTakesOverReceivesTheRest) {
+// The I/O thread receives a message when a thread begins to wait for it, and so to drive. The new driver
+// receives the rest, and doesn't poll for it while the I/O thread still receives.
+TEST_F(Engine, AThreadThatTakesOverReceivesTheRest) {
   constexpr std::size_t kAll = kMessageHeaderBytes + kLong;
   std::size_t given = 0;
   links_.data->on_recv = [&](MutBytes into) {

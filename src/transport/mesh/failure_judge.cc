@@ -10,13 +10,13 @@
 namespace deltawire {
 namespace {
 
-// In which a rank that lives answers, on however busy a machine.
+// A living rank answers within this time, however busy its machine is.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 // Longer than an acknowledgement takes around the world.
 constexpr std::chrono::milliseconds kDeafTime{200};
 
-// For how long the peer's machine has acknowledged nothing of what it was asked: 0 where it has, or where the
-// acknowledgement may be on its way.
+// For how long the peer's machine has not acknowledged the question: 0 if it has, or if the acknowledgement
+// may be in flight.
 std::chrono::milliseconds deaf_for(Peer& peer, Deadline now) noexcept {
   const Clock::duration time = peer.control.unacknowledged_for(now);
   return time < kDeafTime ? std::chrono::milliseconds{}
@@ -78,14 +78,14 @@ bool FailureJudge::extend(Waiter& waiter, Deadline now) {
   Peer& suspect = peers_[verdict.suspect];
   if (waiter.asked_at == kNever) announcer_.ask(waiter, now);
   if (!answers(suspect, waiter)) {
-    // Asked so late that the answer may still be on its way.
+    // If it was asked only now, the answer may still be in flight.
     if (now - waiter.asked_at >= kAnswerTime) return false;
     waiter.deadline = waiter.asked_at + kAnswerTime;
     return true;
   }
   const bool is_late = suspect.place < steps_.place();
   if (is_late && now - waiter.began_at >= arrival_timeout_) return false;
-  // Where it has arrived since it was asked last, its messages get the time that they have otherwise.
+  // If it has arrived since it was last asked, its messages get their normal time.
   if (!is_late && !suspect.was_late) return false;
   suspect.was_late = is_late;
   waiter.deadline = now + std::max<Clock::duration>(waiter.span, kAnswerTime);
@@ -109,11 +109,11 @@ bool FailureJudge::answers(const Peer& peer, const Waiter& waiter) noexcept {
   return waiter.asked_at != kNever && peer.heard_at >= waiter.asked_at;
 }
 
-// Where ranks may depart, silence is to blame: those who were asked only just now still get time to answer.
-// True: the wait goes on for so long.
+// If ranks are optional, silent ones are blamed: ranks that were asked only just now still get time to
+// answer. True: the wait is extended by that time.
 bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
   if (!membership_.has_optional()) return false;
-  // Otherwise this rank itself has not run meanwhile.
+  // If nobody was asked, this rank itself has not run meanwhile.
   if (waiter.asked_at == kNever) announcer_.ask(waiter, now);
   const Deadline answered_by = waiter.asked_at + kAnswerTime;
   if (now >= answered_by) return false;
@@ -127,8 +127,8 @@ bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
   return may_answer;
 }
 
-// There, one that answers nothing is to blame itself, whomever it said it waits for. And anywhere one that is
-// out of reach: it may wait for what was sent to it and has not arrived.
+// If ranks are optional, a silent rank is to blame itself, whomever it said it waits for. An unreachable rank
+// always is: it may wait for messages that were sent to it and have not arrived.
 WaitGraph::Verdict FailureJudge::verdict_on(const Waiter& waiter, Deadline now) {
   const int awaited = waiter.operation->peer;
   const bool silent = membership_.has_optional() && !answers(peers_[awaited], waiter);
@@ -138,9 +138,9 @@ WaitGraph::Verdict FailureJudge::verdict_on(const Waiter& waiter, Deadline now) 
   return announcer_.follow(awaited);
 }
 
-// A deadline that blames an optional rank drops it, and with it all that are waited for and answer nothing.
-// False: it is for the mesh to end. An optional rank decides nothing: while the rank that it waits for
-// answers, that one is given the time to.
+// A deadline that blames an optional rank drops it, together with all other optional ranks in this wait that
+// don't answer. False: the mesh must end. An optional rank decides nothing: it gives the required ranks time
+// to decide.
 bool FailureJudge::outlives(Waiter& waiter, Peer& suspect, const Error& error, Deadline now) {
   if (!suspect.is_optional) return false;
   if (membership_.is_optional() || suspect.departure) {
@@ -169,7 +169,7 @@ std::string FailureJudge::waited(const Waiter& waiter, const Operation& operatio
          what_is_due(operation) + "; ";
 }
 
-// Why a wait was too long.
+// Explains why a wait was too long.
 std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict,
                                         Deadline now) {
   Peer& suspect = peers_[verdict.suspect];

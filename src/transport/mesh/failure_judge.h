@@ -1,5 +1,5 @@
-// Who is to blame: for a wait that is too long, for a stream that has ended. It has no clock of its own:
-// `now` is the caller's.
+// Decides which rank is to blame for a wait that is too long, or for a stream that has ended. It has no
+// clock: callers pass `now`.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace deltawire {
 
 class FailureJudge {
  public:
-  // All of them outlive it.
+  // All of them must outlive it.
   FailureJudge(Peers& peers, Waiters& waiters, const StepSequence& steps, Consensus& consensus,
                WaitAnnouncer& announcer, Membership& membership) noexcept
       : peers_(peers),
@@ -24,20 +24,20 @@ class FailureJudge {
   // Transport::set_arrival_timeout.
   void set_arrival_timeout(std::chrono::milliseconds timeout) noexcept { arrival_timeout_ = timeout; }
 
-  // The peer of an operation that can't be done any more, since the peer has left; nullptr: there is none.
-  // If there are several operations, the first counts, as in a wait that is too long; but an optional peer's
-  // is no reason to wait for the deadline.
+  // The peer of an operation that can't complete any more because the peer has left; nullptr: there is none.
+  // Among several operations only the first counts, as for a wait that is too long, except that an optional
+  // peer's operation counts anywhere.
   Peer* hopeless(const Waiter& waiter) noexcept;
-  // It left in good order while it was waited for.
+  // The peer left normally while this rank waited for it.
   void blame_left(Peer& peer);
-  // Its stream has ended without a farewell; `error` is the errno, 0 for an ordinary end.
+  // The peer's stream has ended without a goodbye; `error` is the errno, 0 for an ordinary end.
   void blame_broken(Peer& peer, int error);
 
-  // The deadline has passed, and all is read that has come: whether the wait goes on, because the rank that
-  // everybody waits for answers, and is only late.
+  // The deadline has passed, and all messages are read. Returns whether the wait is extended, because the
+  // rank that all wait for is alive and only late.
   bool extend(Waiter& waiter, Deadline now);
-  // It does not: names the rank that is to blame, unless those who were asked only just now may still answer.
-  // Either the wait has more time, or it has ended, or the mesh has failed.
+  // The wait is not extended: names the rank to blame, unless ranks that were asked only just now may still
+  // answer. Afterwards the wait has more time, or has ended, or the mesh has failed.
   void time_out(Waiter& waiter, Deadline now);
 
  private:

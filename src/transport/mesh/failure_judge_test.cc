@@ -1,4 +1,4 @@
-// Judgement by itself, with a clock of the test's own: who is to blame for a wait that is too long.
+// Unit tests of FailureJudge, with simulated time: which rank is to blame for a wait that is too long.
 #include "transport/mesh/failure_judge.h"
 
 #include <array>
@@ -15,7 +15,7 @@ constexpr Deadline kStart{1h};
 // Rank 0 of three waits for rank 1, from kStart on, for ten seconds.
 class Judged : public ::testing::Test, protected MeshParts {
  protected:
-  // What it says when this much time has passed.
+  // The error after this much time.
   Error time_out_after(Clock::duration time) {
     judge.time_out(wait_, kStart + time);
     EXPECT_TRUE(consensus.failed());
@@ -28,7 +28,7 @@ class Judged : public ::testing::Test, protected MeshParts {
   Waiter& wait_ = listed_.waiter;
 };
 
-TEST_F(Judged, WhoWaitsForNobodyIsToBlame) {
+TEST_F(Judged, ARankThatWaitsForNoOtherIsToBlame) {
   const Error error = time_out_after(10s);
   EXPECT_EQ(error.code, ErrorCode::kTimeout);
   EXPECT_EQ(error.suspect, 1);
@@ -60,7 +60,7 @@ TEST_F(Judged, SilenceIsSaidAndTheOthersDoNotWaitForIt) {
   EXPECT_EQ(links.said_to(2).back(), ControlMessage(Verdict{0, silent}));
 }
 
-TEST_F(Judged, WhoAnswersIsNotSilent) {
+TEST_F(Judged, ARankThatAnswersIsNotSilent) {
   announcer.ask(wait_, kStart + 5s);
   (void)links.said_to(2);
   hear(1, 6s);
@@ -87,7 +87,7 @@ TEST_F(Judged, AMachineThatAcknowledgesNothingIsOutOfReach) {
       << error.message;
 }
 
-TEST_F(Judged, WhatIsWaitedForIsNamed) {
+TEST_F(Judged, TheAwaitedMessageIsNamed) {
   receive_.kind = Operation::Kind::kSend;
   EXPECT_TRUE(says(time_out_after(10s), "for rank 1 to take a message; "));
 }
@@ -149,8 +149,8 @@ TEST_F(Judged, AWaitForOneThatHasLeftIsHopeless) {
   EXPECT_TRUE(says(consensus.failure(), "rank 1 left in good order while rank 0 still waits for it"));
 }
 
-// Of several the first counts; but nobody waits for the deadline where an optional rank has left.
-TEST_F(Judged, AnOptionalRankThatHasLeftIsHopelessWhereverItStands) {
+// Among several operations the first counts; but an optional rank that has left ends the wait at once.
+TEST_F(Judged, AnOptionalRankThatHasLeftIsHopelessAtAnyStep) {
   Operation& other = post(2);
   const std::array handles{Handle{receive_.handle}, Handle{other.handle}};
   wait_.others = handles;
@@ -188,7 +188,7 @@ TEST_F(Judged, AnOptionalRankIsAskedBeforeItDeparts) {
   EXPECT_TRUE(receive_.failed);
 }
 
-// All silent ones depart at once, and those that answer stay.
+// All silent optional ranks depart together, and those that answer stay.
 TEST_F(Judged, WithTheRankThatIsBlamedDepartAllThatAnswerNothing) {
   MeshParts rank(0, 5);
   rank.membership.set_optional(std::array{1, 2, 3});
@@ -208,7 +208,7 @@ TEST_F(Judged, WithTheRankThatIsBlamedDepartAllThatAnswerNothing) {
   listed.waiter.others = {};
 }
 
-// It decides nothing: it waits on, but not for ever.
+// It decides nothing: it continues to wait, but not forever.
 TEST_F(Judged, AnOptionalRankWaitsForOthersToDecide) {
   MeshParts rank(2, 3);
   rank.membership.set_optional(std::array{1, 2});

@@ -1,4 +1,4 @@
-// A control stream from a peer that keeps no rule. The first byte says in which pieces it arrives, and
+// A control stream from a hostile peer. The first byte of the input says in which pieces it arrives, and
 // whether magic numbers and checksums are repaired. The messages must not depend on the pieces.
 #include <algorithm>
 #include <array>

@@ -1,14 +1,13 @@
-// A data stream from a peer that keeps no rule, on its way through a DataReceiver. The input is a program:
-// bytes arrive, well formed or not, receives are posted, and the receiver steps. What is received is what was
-// sent, no memory outside the receives is written, and no more is kept than the bounds of
-// unexpected messages allow.
+// A data stream from a hostile peer, through a DataReceiver. The input is a program: bytes arrive, well
+// formed or not, receives are posted, and the receiver steps. What is received must be what was sent, no
+// memory outside the receives is written, and no more is kept than the bounds of unexpected messages allow.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
 
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/fuzz_program.h"
 
@@ -18,7 +17,7 @@ namespace {
 constexpr std::size_t kMostPosted = 40;
 constexpr std::size_t kMostBytes = 1 << 16;
 
-// Without a loop of this file's own, which the fuzzer would watch byte by byte.
+// Uses no loop in this file, because the fuzzer would instrument each iteration.
 bool are_all(Bytes bytes, std::byte value) {
   return bytes.empty() ||
          (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);

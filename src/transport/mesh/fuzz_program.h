@@ -1,4 +1,4 @@
-// What the transport's harnesses share: an input that is read from the front, as a program.
+// For the transport's fuzzers: an input that is read from the front, as a program.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace deltawire {
 
-// Of a harness: what does not hold is a finding.
+// A condition that does not hold is a finding.
 inline void expect(bool holds) {
   if (!holds) std::abort();
 }
 
-// The rest of an input; past its end there are zeros.
+// The unread rest of an input; past its end it reads zeros.
 class FuzzProgram {
  public:
   explicit FuzzProgram(Bytes input) noexcept : rest_(input) {}
@@ -22,7 +22,7 @@ class FuzzProgram {
   bool empty() const noexcept { return rest_.empty(); }
   Bytes rest() const noexcept { return rest_; }
 
-  // So many bytes, or as many as there are.
+  // The next bytes, at most `wanted` of them.
   Bytes take(std::size_t wanted) noexcept {
     const Bytes taken = rest_.first(std::min(wanted, rest_.size()));
     rest_ = rest_.subspan(taken.size());

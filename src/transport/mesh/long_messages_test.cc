@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"
@@ -63,7 +63,7 @@ TEST(Patience, ALongMessageWaitsInItsStreamForItsReceive) {
   EXPECT_EQ(blocks.spare(), 0u) << "it never was an unexpected one";
 }
 
-TEST(Patience, EndsAndBeginsAnewWithTheNextReceive) {
+TEST(Patience, StartsAgainWithTheNextReceive) {
   PlaybackLink link;
   UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, std::chrono::milliseconds(20));
@@ -81,8 +81,8 @@ TEST(Patience, EndsAndBeginsAnewWithTheNextReceive) {
   }
 }
 
-// Neither where it costs more than it saves, nor where what somebody waits for may come behind.
-TEST(Patience, IsForLongMessagesThatStandInNobodysWay) {
+// Not where waiting costs more than it saves, nor where an awaited message may be behind.
+TEST(Patience, IsForLongMessagesThatBlockNoOther) {
   PlaybackLink link;
   UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, kForEver);
@@ -98,7 +98,7 @@ TEST(Patience, IsForLongMessagesThatStandInNobodysWay) {
   EXPECT_TRUE(behind.is_whole(std::byte{3}));
 }
 
-// Where reading may be the line itself, who reads late loses time for good.
+// On other links the bytes may only move when they are read, so reading late costs time.
 TEST(Patience, IsForStreamsThatTheKernelReceives) {
   class KernelsLink final : public PlaybackLink {
     bool stands_alone() const noexcept override { return true; }
@@ -115,7 +115,7 @@ TEST(Patience, IsForStreamsThatTheKernelReceives) {
   EXPECT_EQ(step_while_it_moves(hasty.receiver).kind, Kind::kIdle);
 }
 
-// A link that looks, from another thread, whether the lock is free, and then may do as that thread would.
+// A link that checks, from another thread, whether the lock is free, and may then act as that thread.
 class ProbingLink final : public Link {
  public:
   explicit ProbingLink(std::mutex& mutex) : mutex_(&mutex) {}
@@ -166,11 +166,11 @@ struct Unlocking {
   ProbingLink link{mutex};
   UnexpectedBlocks blocks;
 
-  Unlocker unlocker() { return {lock, calls}; }
+  ScopedUnlock scoped_unlock() { return {lock, calls}; }
 };
 
-TEST(Unlocker, LetsGoOfTheLockWhereMuchIsCopiedAndTakesItAgain) {
-  for (const std::size_t length : {Unlocker::kMuch - kMessageHeaderBytes - 1, Unlocker::kMuch}) {
+TEST(ScopedUnlock, ReleasesTheLockForLongCopiesAndTakesItAgain) {
+  for (const std::size_t length : {ScopedUnlock::kMuch - kMessageHeaderBytes - 1, ScopedUnlock::kMuch}) {
     Unlocking self;
     const std::vector<std::byte> bytes(length);
     Operation send;
@@ -178,15 +178,15 @@ TEST(Unlocker, LetsGoOfTheLockWhereMuchIsCopiedAndTakesItAgain) {
     send.length = length;
     DataSender sender(self.link);
     sender.post(send);
-    EXPECT_EQ(sender.step(self.unlocker()).kind, Kind::kIdle);
+    EXPECT_EQ(sender.step(self.scoped_unlock()).kind, Kind::kIdle);
     EXPECT_TRUE(send.done && self.lock.owns_lock());
-    EXPECT_EQ(self.link.free, length < Unlocker::kMuch ? 0 : 1);
+    EXPECT_EQ(self.link.free, length < ScopedUnlock::kMuch ? 0 : 1);
     EXPECT_EQ(self.link.free + self.link.held, 1);
     self.calls.await_none(self.lock);  // returns at once
   }
 }
 
-TEST(Unlocker, WhoMeanwhileClearedASenderFindsItSo) {
+TEST(ScopedUnlock, ASenderThatWasClearedMeanwhileStaysCleared) {
   Unlocking self;
   const std::vector<std::byte> bytes(kLong);
   Operation send;
@@ -195,12 +195,12 @@ TEST(Unlocker, WhoMeanwhileClearedASenderFindsItSo) {
   DataSender sender(self.link);
   sender.post(send);
   self.link.meanwhile = [&] { sender.clear(); };
-  EXPECT_EQ(sender.step(self.unlocker()).kind, Kind::kIdle);
+  EXPECT_EQ(sender.step(self.scoped_unlock()).kind, Kind::kIdle);
   EXPECT_EQ(self.link.free, 1);
   EXPECT_TRUE(!send.done && sender.empty());
 }
 
-TEST(Unlocker, WhoMeanwhileClearedAReceiverFindsItSo) {
+TEST(ScopedUnlock, AReceiverThatWasClearedMeanwhileStaysCleared) {
   Unlocking self;
   const MessageHeaderBytes header = encode_message_header({1, kLong});
   self.link.played.assign(header.begin(), header.end());
@@ -208,24 +208,24 @@ TEST(Unlocker, WhoMeanwhileClearedAReceiverFindsItSo) {
   Receive receive(1, kLong);
   (void)receiver.post(receive.operation);
   self.link.meanwhile = [&] { receiver.clear(); };
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(receiver.step(self.unlocker()).kind, Kind::kIdle);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(receiver.step(self.scoped_unlock()).kind, Kind::kIdle);
   EXPECT_EQ(self.link.free, 1);
   EXPECT_FALSE(receive.operation.done);
 }
 
-// It may be claimed at any time, and its memory with it.
-TEST(Unlocker, AnEarlyMessageIsReceivedUnderTheLock) {
+// Another thread may claim it at any time, with its memory.
+TEST(ScopedUnlock, AnUnexpectedMessageIsReceivedUnderTheLock) {
   Unlocking self;
   const MessageHeaderBytes header = encode_message_header({1, kLong});
   self.link.played.assign(header.begin(), header.end());
   DataReceiver receiver(1, self.link, self.blocks, std::chrono::milliseconds(0));
-  for (int i = 0; i < 2; ++i) EXPECT_NE(receiver.step(self.unlocker()).kind, Kind::kFailed);
+  for (int i = 0; i < 2; ++i) EXPECT_NE(receiver.step(self.scoped_unlock()).kind, Kind::kFailed);
   EXPECT_GT(self.link.held, 0);
   EXPECT_EQ(self.link.free, 0);
 }
 
-// What is left of a step's share is not sent by a call of its own.
-TEST(DataSender, AStepEndsWhereLittleOfItsShareIsLeft) {
+// A small rest of a step's budget is not worth another call.
+TEST(DataSender, AStepEndsWhenLittleOfItsBudgetIsLeft) {
   PlaybackLink link;
   link.at_once = kStepBytes - 200;
   const std::vector<std::byte> bytes(2 * kStepBytes);

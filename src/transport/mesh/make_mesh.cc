@@ -68,7 +68,7 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   }
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (static_cast<int>(i) == self.rank) continue;
-    // Faults inside the shape: a fault's byte positions count what really leaves.
+    // The shape wraps the faults: a fault's byte positions count the bytes that are really sent.
     for (const LinkFault& fault : options.faults) {
       if (fault.peer == static_cast<int>(i))
         links[i].data = make_faulty_link(std::move(links[i].data), fault);

@@ -16,15 +16,15 @@ struct PeerSockets {
   GuardedFd control;
 };
 
-// kInvalidArgument where a shape or a fault can't be meant.
+// kInvalidArgument for an invalid shape or fault.
 Status check_link_options(const LinkOptions& options, int rank, int world_size);
 
-// `sockets` by rank, connected and non-blocking; the own entry is empty. REQUIRES: the options are checked.
-// Errors: kSystem.
+// `sockets` by rank, connected and non-blocking; this rank's entry is empty. REQUIRES: the options are
+// checked. Errors: kSystem.
 Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerSockets> sockets,
                                              const LinkOptions& options);
 
-// The same over links of any kind; `host`, which may be empty, is what they stand on.
+// The same over links of any kind; `host` may be empty.
 Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerLinks> links,
                                              const LinkOptions& options, std::unique_ptr<LinkHost> host);
 

@@ -29,12 +29,12 @@ void Membership::blame(Peer& peer, Error error) {
 void Membership::drop(Peer& peer, Error error) {
   if (consensus_.failed() || peer.departure) return;
   const ControlMessage news = Dropped{peer.rank, error.code, error.message};
-  // Nobody would heed an optional rank.
+  // The others would ignore an optional rank.
   consensus_.on_gone(peer.rank, is_optional_ ? nullptr : &news);
   peer.depart(std::move(error));
   announcer_.on_gone(peer.rank);
   operations_.fail_all(peer.rank);
-  // Where a departed rank blames a required one, that is what others wait for too: they will find the same.
+  // If the departed rank blamed a required one, the others wait for that one, too, and will find the same.
   if (!blames_required(peer)) waiters_.renew_all(Clock::now());
   consensus_.notify_waiters();
   driver_.wake();

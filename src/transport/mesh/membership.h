@@ -1,6 +1,6 @@
-// Which ranks the others go on without: optional ones, and their departures (Transport::set_optional).
+// Optional ranks and their departures (Transport::set_optional).
 //
-// Required ranks decide who departs, and tell all. An optional one decides nothing.
+// Required ranks decide who departs, and tell all ranks. An optional rank decides nothing.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace deltawire {
 
 class Membership {
  public:
-  // All of them outlive it.
+  // All of them must outlive it.
   Membership(Peers& peers, OperationTable& operations, Waiters& waiters, Driver& driver, Consensus& consensus,
              WaitAnnouncer& announcer) noexcept
       : peers_(peers),
@@ -23,17 +23,17 @@ class Membership {
         announcer_(announcer) {}
 
   void set_optional(std::span<const int> ranks) noexcept;
-  // Whether some rank is optional, whether this one is.
+  // Whether any rank is optional, and whether this one is.
   bool has_optional() const noexcept { return has_optional_; }
   bool is_optional() const noexcept { return is_optional_; }
-  // Whether the departure of that rank is for this one to decide.
+  // Whether this rank may decide that rank's departure.
   bool may_drop(int rank) const noexcept {
     return !is_optional_ && peers_.has(rank) && peers_[rank].is_optional;
   }
 
-  // What a peer has done ends the mesh, or makes the peer depart if it is optional.
+  // A peer's error ends the mesh or, if the peer is optional, makes it depart.
   void blame(Peer& peer, Error error);
-  // The peer departs: everywhere, itself included, if this rank is a required one.
+  // The peer departs; if this rank is required, on all ranks, the peer included.
   void drop(Peer& peer, Error error);
   // Another rank has dropped one.
   void on_dropped(const Peer& from, const Dropped& dropped);

@@ -1,4 +1,4 @@
-// Optional ranks by themselves: who departs, what ends with it, and what the others are told.
+// Unit tests of Membership: which rank departs, what ends with it, and what the others are told.
 #include "transport/mesh/membership.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// For tests of a mesh's parts: one rank, whose links to its peers are memory.
+// For tests of a mesh's parts: one rank, with links to its peers in memory.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 
-#include "transport/links/playback_link.h"
+#include "transport/links/playback_link_testing.h"
 #include "transport/mesh/wait_loop.h"
 
 namespace deltawire::test {
@@ -44,7 +44,7 @@ class MemoryLinks {
   static int data_fd(int rank) noexcept { return 1'000'000 + 2 * rank; }
   static int control_fd(int rank) noexcept { return 1'000'001 + 2 * rank; }
 
-  // Once.
+  // May be called once.
   std::vector<PeerLinks> take() {
     std::vector<PeerLinks> links;
     for (Ends& ends : world_) links.push_back(std::move(ends.links));
@@ -54,13 +54,13 @@ class MemoryLinks {
   MemoryLink& data(int rank) { return *world_[static_cast<std::size_t>(rank)].data; }
   MemoryLink& control(int rank) { return *world_[static_cast<std::size_t>(rank)].control; }
 
-  // The peer says this: it comes with the next read.
+  // The peer sends this; the next read returns it.
   void say(int rank, const ControlMessage& message) {
     std::vector<std::byte> bytes;
     append_control_message(message, bytes);
     control(rank).add(bytes);
   }
-  // What was said to it since the last call.
+  // What was sent to it since the last call.
   std::vector<ControlMessage> said_to(int rank) {
     std::vector<ControlMessage> messages;
     EXPECT_TRUE(ControlParser(static_cast<int>(world_.size())).feed(control(rank).sent, messages));
@@ -81,7 +81,7 @@ inline GuardedFd open_eventfd() {
   return GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
 }
 
-// Rank `self` in parts, without a thread: a test uses those that it is about and those that they stand on.
+// Rank `self` in parts, without threads: a test uses the parts that it is about.
 struct MeshParts {
   explicit MeshParts(int self = 0, int world_size = 3) : links(self, world_size), peers(self, links.take()) {}
 
@@ -109,7 +109,7 @@ struct MeshParts {
   std::mutex mutex;
 };
 
-// Has its time as told, and waits as long as it lives.
+// A waiter with the given time that is listed as long as it exists.
 class ListedWaiter {
  public:
   ListedWaiter(Waiters& waiters, Operation& operation, Deadline began_at, Deadline deadline,

@@ -6,10 +6,10 @@
 //  16  u64  length of the message
 //  24  u64  0
 //
-// The last eight bytes are there for the kernel's sake. It copies with `rep movsb` where the CPU has that
-// for short copies (FSRM), and on AMD's Zen 3 and Zen 4 this runs 15 times slower where the target lies 1 to
-// 15 bytes behind the source, modulo 4,096. Large allocations begin 16 bytes into a page, and behind a
-// header of 24 bytes the kernel's copy of such a message begins at 24.
+// The last eight bytes are padding for the kernel's copies. On CPUs with FSRM it copies with `rep movsb`,
+// which on AMD's Zen 3 and Zen 4 is 15 times slower if the target is 1 to 15 bytes after the source, modulo
+// 4,096. Large allocations begin 16 bytes into a page, and after a header of 24 bytes the kernel's copy of
+// such a message would begin at 24.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Values that are met again and again, as numbers of 16 bits.
+// Numbers recurring values, with 16 bits each.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace deltawire::agreement_worlds {
 
 using Id = std::uint16_t;
 
-// Numbers for equal values, from 0.
+// Gives equal values the same number, from 0.
 template <class T>
 class Numbered {
  public:

@@ -24,7 +24,7 @@ void OpenBallot::cast(const Ballot& ballot) noexcept {
 }
 
 bool OpenBallot::take(int peer, const Vote& vote) noexcept {
-  if (vote.number < number_) return true;  // on a ballot that is known to count by now
+  if (vote.number < number_) return true;  // on a ballot that already counts
   if (is_pending() && vote.number == number_ + 1) close(Outcome::kUnanimous);
   if (vote.number != number_ || has_vote_of(peer)) return false;
   votes_[at(peer)] = vote.ballot;

@@ -1,4 +1,4 @@
-// A ballot by itself: votes, in which order ever, and what they say.
+// Unit tests of OpenBallot: votes, in any order, and what they say.
 #include "transport/mesh/open_ballot.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ RankSet ranks(std::initializer_list<int> members) {
   return set;
 }
 
-TEST(OpenBallot, CountsWhereAllVoteAlike) {
+TEST(OpenBallot, CountsIfAllVotesAreEqual) {
   OpenBallot ballot(0, 3);
   EXPECT_EQ(ballot.outcome(), Outcome::kNone);
   EXPECT_TRUE(ballot.take(2, {0, kOne})) << "before this rank does";
@@ -59,7 +59,7 @@ TEST(OpenBallot, VotesOutOfTurnAreRefused) {
   EXPECT_TRUE(ballot.take(1, {0, kOne})) << "too late to say anything";
 }
 
-TEST(OpenBallot, KnowsWhoHasVotedAndWhetherAlike) {
+TEST(OpenBallot, KnowsWhoHasVotedAndWhetherTheVotesAreEqual) {
   OpenBallot ballot(0, 3);
   ballot.cast(kOne);
   EXPECT_EQ(ballot.knowledge(), (Knowledge{0, ranks({0}), kOne, false}));

@@ -20,9 +20,9 @@ struct Operation {
   MutBytes capacity;          // kReceive
   std::uint64_t length = 0;   // of the message: known from the start (kSend), when done (kReceive)
   bool done = false;
-  bool failed = false;                        // alone: its peer has departed, and the mesh has not failed
+  bool failed = false;                        // its peer has departed, while the mesh has not failed
   std::condition_variable* waiter = nullptr;  // of the thread that waits for it
-  Operation* next = nullptr;                  // in the one list that it stands in
+  Operation* next = nullptr;                  // in the list that it is in, if any
   std::uint64_t handle = 0;                   // its number in the table
 
   void finish(std::uint64_t message_length) noexcept {
@@ -36,8 +36,8 @@ struct Operation {
   }
 };
 
-// Operations in the order of posting. They stay where they are, and stand in one list at a time: it needs no
-// memory.
+// Operations in the order of posting. An intrusive list, which needs no memory: operations don't move, and
+// are in one list at a time.
 class OperationList {
  public:
   OperationList() = default;
@@ -53,8 +53,8 @@ class OperationList {
     end_ = &operation.next;
   }
   void pop_front() noexcept { remove(&first_); }
-  // Takes the first one with this tag out; nullptr: there is none. Looks at all before it: few are posted to
-  // one peer at one time, and mostly the first is the one.
+  // Removes the first one with this tag; nullptr: there is none. A linear search: few are posted to one peer
+  // at a time, and usually it is the first.
   Operation* take(Tag tag) noexcept {
     for (Operation** at = &first_; *at != nullptr; at = &(*at)->next) {
       if ((*at)->tag == tag) return remove(at);
@@ -75,17 +75,17 @@ class OperationList {
   }
 
   Operation* first_ = nullptr;
-  Operation** end_ = &first_;  // where the next one is hung in
+  Operation** end_ = &first_;  // where the next one is linked in
 };
 
-// What a step on a data stream came to.
+// The result of a step on a data stream.
 struct StreamStep {
   enum class Kind : std::uint8_t {
-    kMoved,   // something moved, there may be more at once
+    kMoved,   // something moved, and there may be more at once
     kIdle,    // nothing to do until the link is ready or, if not kNever, until `retry_at`
-    kPaused,  // receiving only: the next message waits for somebody to post a receive
+    kPaused,  // receiving only: the next message waits until a receive is posted
     kClosed,  // the stream has ended; `error` is the errno, 0 for an ordinary end
-    kFailed,  // the peer broke the rules; `failure` says how
+    kFailed,  // the peer violated the protocol; `failure` says how
   };
   Kind kind = Kind::kMoved;
   Deadline retry_at = Deadline::max();

@@ -12,12 +12,12 @@
 
 namespace deltawire {
 
-// The memory of an operation that was waited for, its list of pieces too, serves the next: so the table keeps
-// what was needed at one time, and a step like the last takes none.
+// The memory of an operation that was waited for, including its list of pieces, is reused for the next: so a
+// step like the last one allocates nothing.
 class OperationTable {
  public:
-  // A new operation, for the rest of its life at this place, with a handle that none has had before. Where
-  // memory fails, all is as before.
+  // A new operation, which never moves, with a handle that none has had before. If an allocation fails,
+  // nothing has changed.
   Operation& add(std::span<const Bytes> pieces = {}) {
     if (free_ == nullptr) {
       free_ = places_.emplace_back(std::make_unique<Operation>()).get();
@@ -25,7 +25,7 @@ class OperationTable {
     }
     Operation& added = *free_;
     longest_ = std::max(longest_, pieces.size());
-    added.pieces.reserve(longest_);  // any of them may be the next long one
+    added.pieces.reserve(longest_);  // any place may get the next long list
     added.pieces.assign(pieces.begin(), pieces.end());
     free_ = added.next;
     added.length = 0;
@@ -33,7 +33,7 @@ class OperationTable {
     return added;
   }
 
-  // nullptr: it was removed, or there has been none.
+  // nullptr: it was removed, or never existed.
   Operation* find(Handle handle) const noexcept {
     const auto number = static_cast<std::uint64_t>(handle);
     const std::uint64_t place = (number & kPlaceMask) - 1;
@@ -41,14 +41,14 @@ class OperationTable {
     return places_[place]->handle == number ? places_[place].get() : nullptr;
   }
 
-  // All that are open with this peer. REQUIRES: they stand in no list.
+  // Fails all open operations with this peer. REQUIRES: they are in no list.
   void fail_all(int peer) noexcept {
     for (const auto& place : places_) {
       if (place->peer == peer && !place->done) place->fail();
     }
   }
 
-  // REQUIRES: it stands in no list, and nobody waits for it.
+  // REQUIRES: it is in no list, and no thread waits for it.
   void remove(Operation& operation) noexcept {
     operation.handle += kPlaceMask + 1;
     operation.next = free_;
@@ -56,12 +56,12 @@ class OperationTable {
   }
 
  private:
-  // A handle is how often its place was used before, and the place from 1.
+  // A handle consists of how often its place was used before, and the place, from 1.
   static constexpr std::uint64_t kPlaceMask = 0xFFFFFFFF;
 
   std::vector<std::unique_ptr<Operation>> places_;
   Operation* free_ = nullptr;
-  std::size_t longest_ = 0;  // list of pieces so far
+  std::size_t longest_ = 0;  // the length of the longest list of pieces so far
 };
 
 }  // namespace deltawire

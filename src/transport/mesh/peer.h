@@ -1,4 +1,4 @@
-// All that the engine keeps about one other rank.
+// The engine's state for one other rank.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace deltawire {
 
-// How long a leaving rank waits for the others to take what it sent.
+// How long a leaving rank waits for the others to receive what it sent.
 inline constexpr std::chrono::milliseconds kFarewellTime{2000};
 
 struct MeshMember {
@@ -20,7 +20,7 @@ struct MeshMember {
   std::uint32_t epoch = 0;  // Transport::epoch
 };
 
-// Two streams to each peer, so that an abort is never stuck behind a message that nobody claims.
+// Two streams to each peer, so that an abort is never stuck behind a message without a receive.
 struct PeerLinks {
   std::unique_ptr<Link> data;
   std::unique_ptr<Link> control;
@@ -28,8 +28,8 @@ struct PeerLinks {
 
 struct Peer {
   // How long a long message waits in its stream for a receive, which then takes it without a copy, before it
-  // becomes an unexpected one. The kernel goes on receiving meanwhile; on other links, reading may be the
-  // line.
+  // becomes an unexpected one. Only for sockets, where the kernel receives meanwhile; on other links bytes
+  // may only move when they are read.
   static constexpr std::chrono::milliseconds kPatience{2};
 
   Peer(int peer_rank, PeerLinks links, int world_size, UnexpectedBlocks& blocks)
@@ -49,41 +49,41 @@ struct Peer {
   DataSender sender;
   DataReceiver receiver;
 
-  bool sending = false;      // a thread does, and may have let go of the lock meanwhile
+  bool sending = false;      // a thread sends, and may have released the lock meanwhile
   bool receiving = false;    // likewise
-  bool is_left_out = false;  // of what the driver polls for, because of these
+  bool is_left_out = false;  // the driver doesn't poll for it, because of these
 
   Deadline send_at = kNever;     // the link asks to send again then; kNever: when it is writable
   Deadline receive_at = kNever;  // likewise
   Deadline pump_at = kNever;     // the link holds bytes and asks for pump() then
   bool receive_again = false;    // there may be bytes that are no longer in the socket
-  bool receive_paused = false;   // until somebody posts a receive, or until receive_at
+  bool receive_paused = false;   // until a receive is posted, or until receive_at
   bool receive_ended = false;
   bool send_ended = false;
   bool said_goodbye = false;
   bool is_optional = false;  // Transport::set_optional
-  // Of an optional one: why nothing that comes from it is heeded.
+  // Why an optional peer was dropped; from then on its messages are ignored.
   std::optional<Error> departure;
-  bool is_gone = false;          // its control stream has ended, and this rank has drawn its conclusions
-  Deadline heard_at{};           // when its control stream last brought something
-  std::uint64_t place = 0;       // buckets that it had begun by then
-  bool was_late = false;         // when it was last asked, it had not begun what this rank waits for
-  std::uint32_t starts = 0;      // how often its steps began anew
-  std::uint64_t start_step = 0;  // the last time, at this one
-  // The data stream broke without a farewell: the peer is given until then to explain itself.
+  bool is_gone = false;      // its control stream has ended, and that was handled
+  Deadline heard_at{};       // when something last arrived on its control stream
+  std::uint64_t place = 0;   // how many buckets it had begun by then
+  bool was_late = false;     // when it was last asked, it had not begun the bucket that this rank waits for
+  std::uint32_t starts = 0;  // how often its steps started anew
+  std::uint64_t start_step = 0;  // the step at which they last did
+  // The data stream broke without a goodbye: until when the peer may explain itself on the control stream.
   Deadline verdict_at = kNever;
   int stream_error = 0;
 
   bool wants_receive() const noexcept { return !receive_ended && !receive_paused; }
   bool wants_send() const noexcept { return !send_ended && !sender.empty(); }
-  Unlocker unlocker(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) const noexcept {
-    return stands_alone ? Unlocker(lock, calls) : Unlocker();
+  ScopedUnlock scoped_unlock(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) const noexcept {
+    return stands_alone ? ScopedUnlock(lock, calls) : ScopedUnlock();
   }
   Traffic traffic() const noexcept {
     const Traffic news = control.traffic();
     return {news.bytes_sent + sender.bytes_sent(), news.bytes_received + receiver.bytes_received()};
   }
-  // Neither stream is read or written any more, but for what the control stream has yet to say.
+  // Stops reading and writing both streams, except for what is left to send on the control stream.
   void depart(Error why) noexcept {
     departure = std::move(why);
     is_gone = receive_ended = send_ended = true;
@@ -92,7 +92,7 @@ struct Peer {
     sender.clear();
     receiver.clear();
   }
-  // Whether `operation`, not done yet, can't be done any more.
+  // Whether `operation`, which is not done, can't complete any more.
   bool is_hopeless(const Operation& operation) const noexcept {
     if (!said_goodbye) return false;
     return operation.kind != Operation::Kind::kReceive || receive_ended;

@@ -1,4 +1,4 @@
-// All other ranks of a mesh, and the memory that unexpected messages of theirs take.
+// All other ranks of a mesh, and the memory for their unexpected messages.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class Peers {
       if (peer) visit(*peer);
     }
   }
-  // The first one of which `holds` is true; nullptr: there is none.
+  // The first peer for which `holds` is true; nullptr: there is none.
   template <class Holds>
   const Peer* find(Holds holds) const {
     for (const auto& peer : peers_) {
@@ -60,14 +60,15 @@ class Peers {
     return all;
   }
 
-  // All messages of a step have come. Those of the next may come early, however few did in this one.
+  // All messages of a step have arrived. In the next step all of them may be unexpected, however few were in
+  // this one, so this notes how much memory they would need.
   void note_step() noexcept {
     std::uint64_t blocks = 0;
     each([&blocks](const Peer& peer) { blocks += peer.receiver.unexpected_blocks(); });
     step_blocks_ = blocks - blocks_before_;
     blocks_before_ = blocks;
   }
-  // Sees to it that there is memory for them.
+  // Reserves memory for the next step's messages, should all be unexpected.
   void reserve_unexpected() { blocks_.reserve(step_blocks_); }
 
  private:
@@ -76,7 +77,7 @@ class Peers {
   const int self_;
   UnexpectedBlocks blocks_;          // before the peers, which use it
   std::uint64_t blocks_before_ = 0;  // DataReceiver::unexpected_blocks of all peers, at the last step's end
-  std::uint64_t step_blocks_ = 0;    // of them, in the last step
+  std::uint64_t step_blocks_ = 0;    // how many of them were for the last step
   std::vector<std::unique_ptr<Peer>> peers_;
 };
 

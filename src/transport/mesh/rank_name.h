@@ -10,7 +10,7 @@ inline std::string rank_name(int rank) {
   return "rank " + std::to_string(rank);
 }
 
-// What that rank says, with its name in front.
+// A text from that rank, prefixed by its name.
 inline std::string reported(int by, const std::string& text) {
   const std::string name = rank_name(by);
   return text.starts_with(name + " ") ? text : name + " reports: " + text;

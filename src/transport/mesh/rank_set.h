@@ -28,7 +28,7 @@ class RankSet {
   }
   bool operator==(const RankSet&) const = default;
 
-  // Rank r is bit r % 8 of byte r / 8: how a set stands in a control message.
+  // Rank r is bit r % 8 of byte r / 8, as in a control message.
   Bytes bytes() const noexcept { return bytes_; }
   MutBytes bytes() noexcept { return bytes_; }
 

@@ -12,7 +12,7 @@ std::string quoted(std::string_view text) {
   return "\"" + printable_line(text) + "\"";
 }
 
-// Takes off what two texts have alike in front and at the end, whole words of it.
+// Removes the words that two texts have in common at the beginning and at the end.
 void keep_differing_words(std::string_view& one, std::string_view& other) {
   const std::size_t shorter = std::min(one.size(), other.size());
   std::size_t front = 0;
@@ -66,7 +66,7 @@ Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t ow
   return {ErrorCode::kMismatch,
           "rank " + std::to_string(other) + " belongs to membership epoch " + std::to_string(others) +
               ", rank " + std::to_string(self) + " to epoch " + std::to_string(own) +
-              "; end what is left of the older one, and start all ranks with the same epoch",
+              "; end the ranks that are left of the older epoch, and start all ranks with the same epoch",
           other};
 }
 

@@ -1,4 +1,5 @@
-// What all ranks must have alike: a text, e.g. the reducer's spec, and the epoch; compared when they connect.
+// What must be equal on all ranks: a text, e.g. the reducer's spec, and the epoch; compared when they
+// connect.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +12,14 @@ namespace deltawire {
 
 inline constexpr std::size_t kSettingsMax = 1024;
 
-// kInvalidArgument, in the name of the function `caller`, for more than kSettingsMax bytes.
+// kInvalidArgument, naming the function `caller`, for more than kSettingsMax bytes.
 Status check_settings(const std::string& caller, const std::string& settings);
 
-// Settings of any length in kSettingsMax bytes: where they are more, the front and a digest of all.
+// Fits settings of any length into kSettingsMax bytes: if they are longer, the front and a digest of all.
 std::string fitted_settings(std::string settings);
 
-// The kMismatch of a rank whose settings are not those of rank `reference` and of so many others: with the
-// words in which the two texts differ. `odd` is the suspect.
+// The kMismatch of rank `odd`, the suspect, whose settings differ from those of rank `reference` and of
+// `others` more ranks; it quotes the words that differ.
 Error settings_mismatch(int odd, const std::string& odd_text, int reference, const std::string& text,
                         std::size_t others = 0);
 

@@ -1,4 +1,4 @@
-// Rounds by themselves: when one is complete, and when it is the last.
+// Unit tests of SettleRounds: when a round is complete, and when it is the last.
 #include "transport/mesh/settle_rounds.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(SettleRounds, AreNotTheLastWhereTheAbsentDiffer) {
   }
 }
 
-// A rank that is ahead is one round ahead at most; what it said of rounds before says nothing any more.
+// A rank is at most one round ahead; what it sent in earlier rounds is obsolete.
 TEST(SettleRounds, HoldTheNextAndForgetThePast) {
   SettleRounds rounds(0, 3);
   (void)rounds.begin(votes_of({0}), ranks({}));

@@ -25,8 +25,8 @@ std::optional<Error> StepSequence::arrive(std::uint64_t step) {
 std::optional<Error> StepSequence::on_start(Peer& peer, const Start& start, bool vote_is_missing) {
   ++peer.starts;
   peer.start_step = start.step;
-  // A peer that begins anew without having voted on this rank's step will not take part in it. Otherwise this
-  // rank may be about to begin anew too: its next arrival tells.
+  // A peer that starts anew without having voted on this rank's step will not take part in it. Otherwise this
+  // rank may be about to start anew, too, which its next arrival will show.
   if (peer.starts <= starts_ || is_open_ || vote_is_missing) return compare(peer);
   return std::nullopt;
 }
@@ -36,7 +36,7 @@ std::optional<Error> StepSequence::compare(const Peer& peer) const {
   if (peer.starts == starts_ && peer.start_step == start_step_) return std::nullopt;
   const std::uint64_t own_step = peer.starts == starts_ ? start_step_ : last_step_;
   return Error{ErrorCode::kMismatch,
-               rank_name(peer.rank) + " goes on at step " + std::to_string(peer.start_step) + ", " +
+               rank_name(peer.rank) + " continues at step " + std::to_string(peer.start_step) + ", " +
                    rank_name(peers_.self()) + " at step " + std::to_string(own_step) +
                    "; load the same checkpoint on every rank, or on none",
                peer.rank};

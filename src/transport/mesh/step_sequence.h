@@ -1,5 +1,5 @@
-// Where this rank's steps are, and whether all ranks' steps go on alike: they begin anew at the same points,
-// with the same numbers.
+// This rank's sequence of steps. It checks that all ranks have the same sequence: they start anew at the same
+// points, with the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@ namespace deltawire {
 
 class StepSequence {
  public:
-  // `peers` outlive it.
+  // `peers` must outlive it.
   explicit StepSequence(Peers& peers) noexcept : peers_(peers) {}
 
-  // Buckets that this rank has begun.
+  // How many buckets this rank has begun.
   std::uint64_t place() const noexcept { return place_; }
 
-  // This rank begins a bucket of this step; tells the others where its steps begin anew. The error: another
-  // rank's steps go on elsewhere.
+  // This rank begins a bucket of this step; tells the others if its steps start anew. The error: another rank
+  // continues at another step.
   std::optional<Error> arrive(std::uint64_t step);
   // It votes for the step.
   void end_step() noexcept { is_open_ = false; }
 
-  // The peer's steps begin anew. `vote_is_missing`: on this rank's open ballot, the peer's.
+  // The peer's steps start anew. `vote_is_missing`: the peer has not voted on this rank's open ballot.
   std::optional<Error> on_start(Peer& peer, const Start& start, bool vote_is_missing);
 
  private:
@@ -31,10 +31,10 @@ class StepSequence {
 
   Peers& peers_;
   std::uint64_t place_ = 0;
-  std::uint32_t starts_ = 0;  // how often this rank's steps began anew
+  std::uint32_t starts_ = 0;  // how often this rank's steps started anew
   std::uint64_t start_step_ = 0;
   std::uint64_t last_step_ = 0;
-  bool is_open_ = false;  // a step has begun, and was not voted for
+  bool is_open_ = false;  // a step has begun, and this rank has not voted for it
 };
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// Steps by themselves: what a rank says of its own, and what it makes of others'.
+// Unit tests of StepSequence: what a rank announces about its steps, and how it compares those of others.
 #include "transport/mesh/mesh_parts_testing.h"
 
 namespace deltawire::test::step_sequence_test {
@@ -17,7 +17,7 @@ class Steps : public ::testing::Test {
   StepSequence steps_{peers_};
 };
 
-TEST_F(Steps, AreSaidWhereTheyBeginAnew) {
+TEST_F(Steps, ARestartOfStepsIsAnnounced) {
   EXPECT_FALSE(steps_.arrive(7));
   EXPECT_EQ(links_.said_to(1), Said{Start{7}});
   EXPECT_FALSE(steps_.arrive(7));
@@ -36,8 +36,9 @@ TEST_F(Steps, ThatBeginElsewhereAreAMismatch) {
   ASSERT_TRUE(mismatch);
   EXPECT_EQ(mismatch->code, ErrorCode::kMismatch);
   EXPECT_EQ(mismatch->suspect, 2);
-  EXPECT_EQ(mismatch->message,
-            "rank 2 goes on at step 9, rank 0 at step 7; load the same checkpoint on every rank, or on none");
+  EXPECT_EQ(
+      mismatch->message,
+      "rank 2 continues at step 9, rank 0 at step 7; load the same checkpoint on every rank, or on none");
 }
 
 TEST_F(Steps, OfAnotherThatArrivedFirstAreComparedWhenThisOneDoes) {
@@ -46,7 +47,7 @@ TEST_F(Steps, OfAnotherThatArrivedFirstAreComparedWhenThisOneDoes) {
 }
 
 // The peer has voted for step 7 and begins anew: so may this rank, next.
-TEST_F(Steps, MayBeginAnewBetweenVoteAndArrival) {
+TEST_F(Steps, MayRestartBetweenVoteAndArrival) {
   EXPECT_FALSE(steps_.arrive(7));
   EXPECT_FALSE(start(1, 7));
   steps_.end_step();
@@ -54,7 +55,7 @@ TEST_F(Steps, MayBeginAnewBetweenVoteAndArrival) {
   EXPECT_FALSE(steps_.arrive(3));
 }
 
-TEST_F(Steps, ThatBeginAnewInTheMiddleOfOneAreAMismatch) {
+TEST_F(Steps, ThatRestartInTheMiddleOfOneAreAMismatch) {
   EXPECT_FALSE(steps_.arrive(7));
   EXPECT_FALSE(start(1, 7));
   EXPECT_FALSE(start(2, 7));

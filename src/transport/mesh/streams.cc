@@ -6,13 +6,13 @@
 namespace deltawire {
 namespace {
 
-// How often a leaving rank looks whether all is flushed.
+// How often a leaving rank checks whether everything is flushed.
 constexpr std::chrono::milliseconds kFlushCheck{1};
 // How long a peer whose data stream broke may take to explain itself on its control stream. A crash ends
 // both at once, so this passes only if one connection alone was cut.
 constexpr std::chrono::milliseconds kExplanationTime{200};
 
-// Hang-ups and errors count: only reading or writing tells which it is.
+// Hang-ups and errors count as ready: reading or writing will report them.
 bool is_ready(const pollfd& entry) noexcept {
   return entry.fd >= 0 && entry.revents != 0;
 }
@@ -22,7 +22,7 @@ bool is_ready(const pollfd& entry) noexcept {
 void Streams::post_send(Lock& lock, Peer& peer, Operation& message) {
   const bool idle = peer.sender.empty();
   peer.sender.post(message);
-  // Nothing is ahead of it: sending from here saves the way through the other thread.
+  // Nothing is queued before it: sending from here avoids the detour through another thread.
   if (idle && peer.wants_send()) {
     consensus_.or_fail([&] { send(lock, peer); });
   }
@@ -34,7 +34,7 @@ void Streams::post_receive(Lock& lock, Peer& peer, Operation& message) {
   if (step.kind == StreamStep::Kind::kFailed) {
     membership_.blame(peer, std::move(step.failure));
   } else if (peer.receive_paused) {
-    // What waits in the stream may be what was posted for: taking it from here saves waking the driver.
+    // The message in the stream may be the one for this receive: taking it here avoids waking the driver.
     peer.receive_paused = false;
     if (peer.wants_receive()) consensus_.or_fail([&] { receive(lock, peer); });
     driver_.wake_polling();
@@ -63,7 +63,7 @@ Deadline Streams::prepare(std::span<pollfd> entries) noexcept {
   return wake_at;
 }
 
-// An entry that waits for nothing is left out: a hang-up would make the poll return for ever.
+// An entry that waits for nothing is left out: after a hang-up, poll would always return at once.
 Deadline Streams::prepare_peer(Peer& peer, std::span<pollfd> entries) {
   if (peer.departure) {
     if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
@@ -142,9 +142,9 @@ void Streams::serve_peer(Lock& lock, Peer& peer, std::span<const pollfd> entries
 }
 
 void Streams::send(Lock& lock, Peer& peer) {
-  if (peer.sending) return;  // and goes on with what others post
+  if (peer.sending) return;  // that thread continues with what others post
   peer.sending = true;
-  const StreamStep step = peer.sender.step(peer.unlocker(lock, calls_in_kernel_));
+  const StreamStep step = peer.sender.step(peer.scoped_unlock(lock, calls_in_kernel_));
   peer.sending = false;
   poll_again(peer);
   driver_.tell();
@@ -160,7 +160,7 @@ void Streams::send(Lock& lock, Peer& peer) {
 void Streams::receive(Lock& lock, Peer& peer) {
   if (peer.receiving) return;
   peer.receiving = true;
-  StreamStep step = peer.receiver.step(peer.unlocker(lock, calls_in_kernel_));
+  StreamStep step = peer.receiver.step(peer.scoped_unlock(lock, calls_in_kernel_));
   peer.receiving = false;
   poll_again(peer);
   driver_.tell();
@@ -186,7 +186,7 @@ void Streams::poll_again(Peer& peer) noexcept {
 
 void Streams::on_data_ended(Peer& peer, int error) {
   if (error != 0) peer.stream_error = error;
-  // The peer's last words come first: one that aborted and left is not to blame.
+  // Read the peer's last messages first: if it aborted and left, it is not to blame.
   control_.read(peer);
   control_.count_ballots();
   if (consensus_.failed() || peer.departure) return;

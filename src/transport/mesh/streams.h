@@ -1,7 +1,7 @@
-// Moves what goes over the two streams to each peer, as far as they take it: what a driver drives.
+// Moves bytes over the two streams to each peer, as far as the links take them: the driver's work.
 //
-// Thread rule: every member is called under the mesh's lock. It is let go only while the kernel copies much
-// (Unlocker).
+// Thread rule: every member is called under the mesh's lock. It is released only while the kernel copies much
+// (ScopedUnlock).
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 #include <poll.h>
 
 #include "transport/mesh/control_reader.h"
-#include "transport/mesh/unlocker.h"
+#include "transport/mesh/scoped_unlock.h"
 
 namespace deltawire {
 
 class Streams final : public Driver::Work {
  public:
   using Lock = std::unique_lock<std::mutex>;
-  // The entries that ppoll() has for one rank: a link may have a descriptor for each direction.
+  // The entries for ppoll() of one rank: a link may have a descriptor for each direction.
   enum PollEntry : std::size_t { kControlIn, kControlOut, kDataIn, kDataOut, kPollEntries };
   static std::size_t entries_for(int world_size) noexcept {
     return kPollEntries * static_cast<std::size_t>(world_size);
   }
 
-  // All of them outlive it.
+  // All of them must outlive it.
   Streams(Peers& peers, Driver& driver, Consensus& consensus, Membership& membership, FailureJudge& judge,
           ControlReader& control) noexcept
       : peers_(peers),
@@ -34,17 +34,17 @@ class Streams final : public Driver::Work {
         judge_(judge),
         control_(control) {}
 
-  // Begins a message, and does at once what can be done. REQUIRES: the mesh has not failed.
+  // Begins a message, and sends what can be sent at once. REQUIRES: the mesh has not failed.
   void post_send(Lock& lock, Peer& peer, Operation& message);
   void post_receive(Lock& lock, Peer& peer, Operation& message);
-  // Whether there is more to move than what small messages leave behind.
+  // Whether a long message is being sent or received.
   bool is_midway() const;
-  // No wait returns a failure before: memory that was posted is its owner's again.
+  // Waits until no call in the kernel uses posted memory; a wait may return a failure only afterwards.
   void await_calls(Lock& lock) { calls_in_kernel_.await_none(lock); }
-  // Flushes what is posted, says goodbye, and may_end() then, or at that time.
+  // Flushes what is posted and says goodbye; may_end() is true afterwards, or from `by` on.
   void leave(Deadline by) noexcept;
 
-  // Of a driver. `entries`: entries_for() all ranks, kPollEntries for each.
+  // Called by the driver. `entries`: kPollEntries for each rank.
   Deadline prepare(std::span<pollfd> entries) noexcept override;
   void serve(Lock& lock, std::span<const pollfd> entries) noexcept override;
   bool may_end() override;

@@ -1,4 +1,4 @@
-// Streams by themselves: what a driver is to poll for, and what is done when it comes.
+// Unit tests of Streams: what a driver must poll for, and what happens when it is ready.
 #include "transport/mesh/streams.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Said = std::vector<ControlMessage>;
 class StreamsAlone : public ::testing::Test, protected MeshParts {
  protected:
   Deadline prepare() { return streams.prepare(entries_); }
-  // All that was asked for is ready.
+  // Serves with all entries ready.
   void serve() {
     (void)prepare();
     for (pollfd& entry : entries_) entry.revents = entry.events;
@@ -28,7 +28,7 @@ class StreamsAlone : public ::testing::Test, protected MeshParts {
   }
   int polled(int rank, Streams::PollEntry which) const { return entry(rank, which).fd; }
 
-  // A message of the peer is on its way.
+  // The peer sends a message.
   void send_from(int rank, Tag tag, const std::vector<std::byte>& bytes) {
     links.data(rank).add(encode_message_header({tag, bytes.size()}));
     links.data(rank).add(bytes);
@@ -120,7 +120,7 @@ TEST_F(StreamsAlone, AfterAFailureNewsAloneIsPolledFor) {
   EXPECT_EQ(polled(1, Streams::kDataIn), -1);
 }
 
-TEST_F(StreamsAlone, AFailureThatIsUntoldIsToldInTheNextRound) {
+TEST_F(StreamsAlone, AnUnreportedFailureIsReportedInTheNextRound) {
   consensus.fail_without_text(ErrorCode::kNoMemory);
   const Deadline wake_at = prepare();
   EXPECT_LE(wake_at, Clock::now() + AgreementProtocol::kMemoryPause);
@@ -137,8 +137,8 @@ TEST_F(StreamsAlone, OfADepartedRankNothingIsPolledFor) {
   }
 }
 
-// Its control stream may say why: for a while.
-TEST_F(StreamsAlone, WhoseDataEndsHasTimeToExplainItself) {
+// Its control stream may explain why, for a while.
+TEST_F(StreamsAlone, APeerWhoseDataStreamEndsHasTimeToExplainItself) {
   links.data(1).ended = true;
   const Deadline before = Clock::now();
   serve();
@@ -151,7 +151,7 @@ TEST_F(StreamsAlone, WhoseDataEndsHasTimeToExplainItself) {
   EXPECT_TRUE(says(consensus.failure(), "was cut while its control connection still stands"));
 }
 
-TEST_F(StreamsAlone, WhoseLastWordsAreHereIsHeardFirst) {
+TEST_F(StreamsAlone, TheLastMessagesOfAPeerAreReadFirst) {
   links.data(1).ended = true;
   links.say(1, Goodbye{0});
   (void)prepare();

@@ -1,5 +1,5 @@
-// Messages that arrived before anybody posted a receive for them: bounded, so that a fast peer fills its
-// own pipe and not this rank's memory.
+// Messages that arrived before a receive was posted for them: bounded, so that a fast peer fills its own pipe
+// and not this rank's memory.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct UnexpectedBlock {
   UnexpectedBlock() noexcept {}  // uninitialized
   std::array<std::byte, kBytes> bytes;
 
-  // How many a message takes.
+  // How many blocks a message needs.
   static constexpr std::uint64_t count_for(std::uint64_t length) noexcept {
     return (length + kBytes - 1) / kBytes;
   }
@@ -29,13 +29,13 @@ struct UnexpectedBlock {
 // Blocks for the unexpected messages of all peers, kept from one message to the next.
 class UnexpectedBlocks {
  public:
-  // What is kept at most, 16 MiB: a peer that was once far ahead takes no more for good.
+  // At most this many are kept, 16 MiB: so a peer that was once far ahead does not cost memory forever.
   static constexpr std::size_t kSpareMax = std::size_t{1} << 10;
 
   std::size_t spare() const noexcept { return spare_.size(); }
 
-  // Sees to it that there are so many, those included that are in use, as far as they would be kept; and some
-  // more, as steps differ a little.
+  // Ensures that there are this many blocks, including those in use, up to what is kept; and some more, as
+  // steps differ slightly.
   void reserve(std::uint64_t blocks) {
     if (blocks <= made_) return;
     for (const std::uint64_t wanted = std::min<std::uint64_t>(blocks + blocks / 4, kSpareMax); made_ < wanted;
@@ -43,7 +43,7 @@ class UnexpectedBlocks {
       spare_.emplace_back();
     }
   }
-  // Puts one at the end of `blocks`.
+  // Appends one block to `blocks`.
   void append_to(std::list<UnexpectedBlock>& blocks) {
     if (spare_.empty()) {
       blocks.emplace_back();
@@ -52,7 +52,7 @@ class UnexpectedBlocks {
       blocks.splice(blocks.end(), spare_, spare_.begin());
     }
   }
-  // Takes all of them back.
+  // Takes back all of `blocks`.
   void take_back(std::list<UnexpectedBlock>& blocks) noexcept {
     spare_.splice(spare_.begin(), blocks);
     while (spare_.size() > kSpareMax) spare_.pop_back();
@@ -60,7 +60,7 @@ class UnexpectedBlocks {
 
  private:
   std::list<UnexpectedBlock> spare_;
-  std::size_t made_ = 0;  // ever: with those in use there are so many, or enough to be kept
+  std::size_t made_ = 0;  // how many were ever made: used and spare blocks together, or as many as are kept
 };
 
 class UnexpectedMessages {
@@ -71,12 +71,12 @@ class UnexpectedMessages {
 
   struct Message {
     Tag tag = 0;
-    std::uint64_t length = 0;           // as its header says
-    std::uint64_t arrived = 0;          // of it
-    std::list<UnexpectedBlock> blocks;  // with what has arrived
+    std::uint64_t length = 0;           // according to its header
+    std::uint64_t arrived = 0;          // bytes received so far
+    std::list<UnexpectedBlock> blocks;  // their memory
   };
 
-  // `blocks` outlives the store.
+  // `blocks` must outlive it.
   explicit UnexpectedMessages(UnexpectedBlocks& blocks) : blocks_(&blocks) {
     messages_.reserve(kMessagesMax);
   }
@@ -85,7 +85,7 @@ class UnexpectedMessages {
     return messages_.size() < kMessagesMax && UnexpectedBlock::count_for(length) <= kBlocksMax - reserved_;
   }
 
-  // Opens a message of which nothing has arrived: the newest. REQUIRES: has_room(length).
+  // Adds a message, the newest, of which nothing has arrived yet. REQUIRES: has_room(length).
   void add(Tag tag, std::uint64_t length) noexcept {
     messages_.push_back({tag, length, 0, {}});
     reserved_ += UnexpectedBlock::count_for(length);
@@ -93,8 +93,8 @@ class UnexpectedMessages {
   // REQUIRES: there is one.
   Message& newest() noexcept { return messages_.back(); }
 
-  // Where the next bytes of the newest message go, at least one. Memory is taken as bytes arrive: the length
-  // in a header alone never makes this rank allocate much. REQUIRES: bytes are missing.
+  // Memory for the next bytes of the newest message, at least one. It is allocated as bytes arrive, so a
+  // claimed length in a header never makes this rank allocate much. REQUIRES: bytes are missing.
   MutBytes room() {
     Message& message = newest();
     if (message.arrived == message.blocks.size() * UnexpectedBlock::kBytes) {
@@ -112,7 +112,7 @@ class UnexpectedMessages {
     return found == messages_.end() ? nullptr : &*found;
   }
 
-  // Copies what has arrived. REQUIRES: it fits.
+  // Copies the received bytes. REQUIRES: they fit.
   static void copy(const Message& message, MutBytes into) noexcept {
     auto left = static_cast<std::size_t>(message.arrived);
     for (const UnexpectedBlock& block : message.blocks) {

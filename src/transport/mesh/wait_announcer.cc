@@ -5,7 +5,7 @@ namespace deltawire {
 void WaitAnnouncer::ask(Waiter& waiter, Deadline now) {
   waiter.announced = true;
   waiter.asked_at = now;
-  announced_ = WaitGraph::kNobody;  // said again, even if it is the same
+  announced_ = WaitGraph::kNobody;  // so that it is announced again, even if it is the same
   update();
   peers_.each([now](Peer& peer) { peer.control.watch(now); });
 }

@@ -1,5 +1,4 @@
-// Who waits for whom: tells the other ranks whom this one waits for, asks them to answer, and keeps what they
-// say of themselves.
+// Announces to the other ranks whom this one waits for, asks them to answer, and keeps their announcements.
 #pragma once
 
 #include "transport/mesh/peers.h"
@@ -11,26 +10,26 @@ namespace deltawire {
 
 class WaitAnnouncer {
  public:
-  // All of them outlive it.
+  // All of them must outlive it.
   WaitAnnouncer(Peers& peers, const Waiters& waiters, const StepSequence& steps)
       : peers_(peers), waiters_(waiters), steps_(steps), waits_(peers.world_size()) {}
 
-  // Tells the others whom this rank waits for; whoever lives answers.
+  // Tells the others whom this rank waits for; every living rank answers.
   void ask(Waiter& waiter, Deadline now);
-  // Tells them whom the longest of the waits worth announcing is for, if that has changed.
+  // Announces which rank the longest announced wait is for, if that has changed.
   void update();
-  // Asks for every wait that was not announced yet. Deadlines differ, so that the first rank to pass half of
-  // its own may be the first whose wait ends: a rank that waits answers a waiting peer at once, or it would
-  // be taken for the one that everybody waits for.
+  // Announces every wait that was not announced yet. Deadlines differ, so the first rank to pass half of its
+  // deadline may also be the first whose wait ends: a rank that waits itself must answer a waiting peer at
+  // once, or it would be taken for the one that all wait for.
   void announce_all(Deadline now);
 
-  // What the peer announces; answers it.
+  // Handles the peer's announcement, and answers it.
   void on_waiting(Peer& peer, const Waiting& waiting);
   // The rank waits for nobody any more.
   void on_gone(int rank) noexcept { waits_.set(rank, WaitGraph::kNobody); }
 
   bool anyone_waits() const noexcept { return waits_.anyone_waits(); }
-  // The rank that a wait of this one for `awaited` ends at.
+  // The rank at the end of the chain of waits that begins with `awaited`.
   WaitGraph::Verdict follow(int awaited) const { return waits_.follow(peers_.self(), awaited); }
 
  private:

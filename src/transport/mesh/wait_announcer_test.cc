@@ -1,4 +1,4 @@
-// Announcements by themselves: what a rank says of its waits, and what it makes of others'.
+// Unit tests of WaitAnnouncer: what a rank announces about its waits, and how it handles announcements.
 #include "transport/mesh/mesh_parts_testing.h"
 
 namespace deltawire::test::wait_announcer_test {
@@ -28,7 +28,7 @@ class Announced : public ::testing::Test {
   ListedWaiter shorter_{waiters_, receive_from(2), kStart, kStart + 10s};
 };
 
-TEST_F(Announced, WhomThisRankWaitsForIsToldToAllAndEachMayAnswer) {
+TEST_F(Announced, TheAwaitedRanksAreSentToAllAndEachMayAnswer) {
   announcer_.ask(shorter_.waiter, kStart + 5s);
   EXPECT_TRUE(shorter_.waiter.announced);
   EXPECT_EQ(shorter_.waiter.asked_at, kStart + 5s);
@@ -53,7 +53,7 @@ TEST_F(Announced, TheLongestWaitThatGoesOnIsSaidAndOnlyWhenItChanges) {
   EXPECT_EQ(links_.said_to(1), Said{(Waiting{-1, 0})});
 }
 
-TEST_F(Announced, WhoeverWaitsIsAnsweredWithThePlace) {
+TEST_F(Announced, RanksThatWaitAreAnsweredWithThePlace) {
   (void)steps_.arrive(3);
   (void)links_.said_to(1);
   EXPECT_FALSE(announcer_.anyone_waits());

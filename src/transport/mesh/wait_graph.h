@@ -1,4 +1,4 @@
-// Who waits for whom, as far as the ranks have announced it; finds the rank that everybody waits for.
+// The announced waits between ranks; finds the rank that all wait for.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ class WaitGraph {
 
   explicit WaitGraph(int world_size) : waits_for_(static_cast<std::size_t>(world_size), kNobody) {}
 
-  // `rank` says that it waits for `other`, or for kNobody (any more).
+  // `rank` announces that it waits for `other`, or no longer waits (kNobody).
   void set(int rank, int other) noexcept { waits_for_[static_cast<std::size_t>(rank)] = other; }
   int of(int rank) const noexcept { return waits_for_[static_cast<std::size_t>(rank)]; }
   bool anyone_waits() const noexcept;
@@ -22,8 +22,8 @@ class WaitGraph {
     bool cycle = false;
     std::string chain;  // "rank 1 waits for rank 2, rank 2 waits for rank 3"; empty for a chain of one
   };
-  // `self` waits for `first`: follows the announcements from there to the one who announces nothing. In a
-  // cycle everybody waits, so that the suspect is `first` itself.
+  // `self` waits for `first`: follows the announcements from there to a rank that waits for none. In a cycle
+  // all ranks wait, so the suspect is `first` itself.
   Verdict follow(int self, int first) const;
 
  private:

@@ -7,7 +7,7 @@ namespace deltawire {
 void WaitLoop::block(Lock& lock, Waiter& waiter) {
   if (is_over(waiter)) return;
   waiters_.add(waiter, announcer_.anyone_waits());
-  // Leaves also where there is no memory to announce the wait with.
+  // Ends the wait also if announcing it runs out of memory.
   struct Leaves {
     WaitLoop& loop;
     Waiter& waiter;
@@ -34,7 +34,7 @@ void WaitLoop::wait(Lock& lock, Waiter& waiter) {
     if (Peer* gone = judge_.hopeless(waiter)) {
       judge_.blame_left(*gone);
     } else if (now >= waiter.deadline && driver_.is_driven_by(waiter) && waiter.looked_at < waiter.deadline) {
-      // What has come by now is not late, and nobody else need have looked.
+      // Messages that have arrived by now are not late, and no other thread may have read them.
       waiter.looked_at = now;
       driver_.drive(lock, streams_, now);
     } else if (now >= waiter.deadline) {
@@ -56,7 +56,7 @@ void WaitLoop::wait(Lock& lock, Waiter& waiter) {
 void WaitLoop::meet_deadline(Waiter& waiter) {
   control_.read_all();
   if (is_over(waiter) || judge_.extend(waiter, Clock::now())) return;
-  // This rank itself may have been the frozen one: the verdict of the others is then here already.
+  // This rank itself may have been frozen: then the verdict of the others has already arrived.
   control_.read_all();
   if (!is_over(waiter)) judge_.time_out(waiter, Clock::now());
 }

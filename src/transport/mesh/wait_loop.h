@@ -1,4 +1,5 @@
-// What a thread does that waits: it drives the streams or sleeps, asks who is there, and meets its deadline.
+// What a waiting thread does: it drives the streams or sleeps, asks which ranks are alive, and ends at its
+// deadline.
 #pragma once
 
 #include <mutex>
@@ -11,7 +12,7 @@ class WaitLoop {
  public:
   using Lock = std::unique_lock<std::mutex>;
 
-  // All of them outlive it.
+  // All of them must outlive it.
   WaitLoop(Waiters& waiters, Driver& driver, Consensus& consensus, WaitAnnouncer& announcer,
            FailureJudge& judge, ControlReader& control, Streams& streams) noexcept
       : waiters_(waiters),
@@ -22,7 +23,7 @@ class WaitLoop {
         control_(control),
         streams_(streams) {}
 
-  // Until the wait has ended or the mesh has failed, perhaps because of this very wait.
+  // Blocks until the wait has ended or the mesh has failed, perhaps because of this wait.
   void block(Lock& lock, Waiter& waiter);
 
  private:

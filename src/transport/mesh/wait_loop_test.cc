@@ -1,4 +1,4 @@
-// A wait by itself: the thread that waits is the only one.
+// Unit tests of WaitLoop: the waiting thread is the only one.
 #include "transport/mesh/wait_loop.h"
 
 #include <array>
@@ -103,7 +103,7 @@ TEST_F(Waits, ForARankThatHasLeftEndAtOnce) {
   EXPECT_LT(Clock::now() - began, 15s);
 }
 
-TEST_F(Waits, ThatHeedAWakeEndWithIt) {
+TEST_F(Waits, ThatAllowAWakeEndWithIt) {
   Operation& receive = post_receive(1, 5);
   const std::array handles{Handle{receive.handle}};
   waiters.wake();

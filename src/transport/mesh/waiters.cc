@@ -5,9 +5,9 @@
 namespace deltawire {
 namespace {
 
-// While others are already announcing, a wait that lasts this long is worth announcing too.
+// While others are already announcing, a wait that lasts this long is announced, too.
 constexpr std::chrono::milliseconds kPromptAnnouncement{20};
-// A departure gives other waits no more time than this, however long this rank has waited before.
+// A departure extends other waits by no more than this, however long this rank has waited before.
 constexpr std::chrono::hours kLongestRenewal{24};
 
 Clock::duration span_of(const Waiter& waiter) noexcept {

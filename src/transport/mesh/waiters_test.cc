@@ -1,4 +1,4 @@
-// Waits by themselves: when they end, and how much time they have.
+// Unit tests of Waiters: when waits end, and how much time they have.
 #include "transport/mesh/waiters.h"
 
 #include <array>
@@ -32,7 +32,7 @@ TEST_F(WaitersAlone, AWaitEndsWithItsOperationOrAnyOtherOfIts) {
   EXPECT_TRUE(waiters_.has_ended(one));
 }
 
-TEST_F(WaitersAlone, AWakeEndsOneWaitThatHeedsIt) {
+TEST_F(WaitersAlone, AWakeEndsOneWaitThatAllowsIt) {
   Waiter deaf{.operation = &first_, .deadline = kNever};
   Waiter heeds{.operation = &first_, .deadline = kNever, .heeds_wake = true};
   waiters_.wake();
@@ -72,7 +72,7 @@ TEST_F(WaitersAlone, AWaitIsAnnouncedAtHalfOfItsTimeAndSoonWhereOthersAnnounce) 
   waiters_.remove(late);
 }
 
-// As long as the longest wait before, from the departure on: those that are there, and those that come.
+// As long as the longest wait so far, from the departure on: for current waits and for those that follow.
 TEST_F(WaitersAlone, ADepartureGivesAllTheirTimeAgain) {
   Waiter longer{.operation = &first_, .deadline = kStart + 10s, .began_at = kStart};
   Waiter shorter{.operation = &second_, .deadline = kStart + 4s, .began_at = kStart};

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{1};
 
-// MPI ends with the process, and not with the transport, as it can't be initialized a second time.
+// Finalizes MPI with the process, not with the transport, because it can't be initialized a second time.
 void finalize_at_exit() {
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -34,8 +34,8 @@ Status initialize() {
     MPI_Query_thread(&level);
     if (level == MPI_THREAD_MULTIPLE) return {};
     return fail(ErrorCode::kState,
-                "connect_mpi: MPI has been initialized for fewer threads than deltawire needs; call "
-                "MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave it to deltawire");
+                "connect_mpi: MPI was not initialized for several threads; call MPI_Init_thread with "
+                "MPI_THREAD_MULTIPLE, or let deltawire initialize MPI");
   }
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) {
     return fail(ErrorCode::kSystem, "connect_mpi: MPI can't be initialized; see its own messages");
@@ -45,7 +45,7 @@ Status initialize() {
               "connect_mpi: this MPI library doesn't offer MPI_THREAD_MULTIPLE; install one that does");
 }
 
-// Waits for a collective operation of all ranks, which MPI itself would do for ever.
+// Waits for a collective operation of all ranks, with a deadline, which MPI itself lacks.
 bool complete(MPI_Request& request, Deadline deadline) {
   int flag = 0;
   while (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS) {
@@ -75,7 +75,8 @@ Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
   const MPI_Comm parent =
       options.fortran_communicator ? MPI_Comm_f2c(*options.fortran_communicator) : MPI_COMM_WORLD;
   if (parent == MPI_COMM_NULL) {
-    return fail(ErrorCode::kInvalidArgument, "connect_mpi: fortran_communicator is MPI_COMM_NULL's");
+    return fail(ErrorCode::kInvalidArgument,
+                "connect_mpi: fortran_communicator is MPI_COMM_NULL; give a communicator of this rank");
   }
   auto communicator = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;

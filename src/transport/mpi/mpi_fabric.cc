@@ -12,12 +12,12 @@ namespace {
 
 constexpr int kTag = 0;
 
-// MPI has no descriptor to sleep on, so a thread asks. How often is a bargain between a rank's processor
-// time and its latency: often while packets come and go, seldom in silence.
+// MPI has no descriptor to sleep on, so a thread polls. How often is a trade-off between a rank's processor
+// time and its latency: often while packets come and go, rarely in silence.
 constexpr std::chrono::microseconds kShortPause{50};
 constexpr std::chrono::microseconds kLongPause{1000};
 constexpr std::chrono::milliseconds kSilence{2};
-// The kernel rounds pauses up by as much, 50 us if nobody asks for less.
+// The kernel lengthens pauses by up to this much; its default is 50 us.
 constexpr unsigned long kTimerSlackNanoseconds = 1000;
 // Packets matched before the first of them is delivered.
 constexpr int kMatchedAtOnce = 16;
@@ -51,7 +51,7 @@ void MpiFabric::run(PacketPort& port) noexcept {
     } else if (now - last_news > kSilence) {
       pause = std::min(2 * pause, kLongPause);
     }
-    // A new send ends a long pause: large packets need this thread to answer the receiver's consent.
+    // A new send ends a long pause: for large packets this thread must continue the rendezvous protocol.
     if (!news) changed_.wait_for(lock, pause, [this, pause] { return pause > kShortPause && busy_; });
   }
 }
@@ -65,7 +65,7 @@ bool MpiFabric::look(PacketPort& port) {
   return news;
 }
 
-// Takes the next message, from whomever, and starts to receive it.
+// Matches the next message from any rank, and starts to receive it.
 bool MpiFabric::match_one(PacketPort& port) {
   int found = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
@@ -77,7 +77,7 @@ bool MpiFabric::match_one(PacketPort& port) {
   MPI_Get_count(&status, MPI_BYTE, &incoming.bytes);
   incoming.room = port.take_room(rank);
   if (incoming.room.bytes.size() < static_cast<std::size_t>(incoming.bytes)) {
-    // Nobody who keeps to the protocol sends this, and nothing more is taken from him.
+    // This violates the protocol: accept nothing more from that rank.
     clean_ = false;
     port.lost(rank, EBADMSG);
     return true;

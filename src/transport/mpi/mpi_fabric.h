@@ -1,5 +1,5 @@
-// Packets over MPI: non-blocking sends, matched probes, and one thread that looks for news. Several threads
-// call MPI at once: it must have been initialized with MPI_THREAD_MULTIPLE.
+// Packets over MPI: non-blocking sends, matched probes, and one thread that polls. Several threads call MPI
+// at once: it must have been initialized with MPI_THREAD_MULTIPLE.
 #pragma once
 
 #include <array>
@@ -30,12 +30,12 @@ class MpiFabric final : public Fabric {
   bool start_send(int peer, std::size_t slot, Bytes packet) noexcept override;
   bool finish_send(int peer, std::size_t slot) noexcept override;
   bool stop(Deadline deadline, bool drained) noexcept override;
-  // A communicator must not be freed with a message in it: Open MPI gives its number out again, and takes the
-  // message for one of the new communicator.
+  // A communicator must not be freed with a message in it: Open MPI reuses its number, and takes the message
+  // for one of the new communicator.
   bool ends_drained() const noexcept override { return true; }
 
   // Whether a fabric of this process has ended while a rank was silent: MPI_Finalize would wait for that
-  // rank, perhaps for ever.
+  // rank, perhaps forever.
   static std::atomic<bool>& ranks_left_behind() noexcept;
 
  private:
@@ -65,8 +65,8 @@ class MpiFabric final : public Fabric {
   std::condition_variable changed_;
   bool busy_ = false;  // a send was started since the thread last looked
   std::atomic<bool> stopping_{false};
-  bool clean_ = true;     // MPI has let go of all memory
-  bool drained_ = false;  // and the communicator is empty
+  bool clean_ = true;     // MPI has released all memory
+  bool drained_ = false;  // the communicator is empty, too
   std::thread looker_;    // last: it uses all the above
 };
 

@@ -1,4 +1,4 @@
-// What a build without MPI has instead of connect_mpi.cc.
+// Replaces connect_mpi.cc in a build without MPI.
 #include "deltawire/connect_mpi.h"
 
 namespace deltawire {

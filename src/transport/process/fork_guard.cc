@@ -28,7 +28,7 @@ void in_parent() {
   registry().mutex.unlock();
 }
 
-// Only calls that are safe in the child of a threaded process: no allocation, no freeing.
+// Makes only calls that are safe in the child of a threaded process: nothing is allocated or freed.
 void in_child() {
   Registry& all = registry();
   for (const int fd : all.fds) ::close(fd);
@@ -37,7 +37,7 @@ void in_child() {
   all.mutex.unlock();
 }
 
-// Never destroyed: a fork may come while the process is on its way out.
+// Never destroyed: the process may fork while it exits.
 Registry& registry() {
   static Registry* const all = [] {
     auto* made = new Registry;

@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// Grows by one in every forked child: an object that remembers it knows whether it is still at home.
+// Grows by one in every forked child: an object that remembers it can tell whether it was forked.
 std::uint64_t fork_generation() noexcept;
 
 class GuardedFd {
@@ -25,7 +25,7 @@ class GuardedFd {
   }
   ~GuardedFd() { reset(); }
 
-  // Owns what `open()` returns: a new descriptor, or -1 with errno set. No fork can fall in between.
+  // Owns what `open()` returns: a new descriptor, or -1 with errno set. No fork can happen in between.
   // REQUIRES: `open` doesn't block.
   template <class Open>
   static GuardedFd open(Open&& open_descriptor) {
@@ -33,13 +33,13 @@ class GuardedFd {
     return GuardedFd(open_descriptor());
   }
 
-  // Both ends of a non-blocking stream socket pair; {-1, -1} with errno set where there is none to be had.
+  // Both ends of a non-blocking stream socket pair; {-1, -1} with errno set if it can't be opened.
   static std::array<GuardedFd, 2> open_socket_pair();
 
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
 
-  // Closes it, except in a forked child, where it is closed already and the number may be another's.
+  // Closes it, except in a forked child, where it is closed already and the number may be in use again.
   void reset() noexcept;
 
  private:

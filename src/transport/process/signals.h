@@ -1,4 +1,4 @@
-// Keeps signals away from threads and calls that can't have them.
+// Keeps signals away from threads and calls that can't handle them.
 #pragma once
 
 #include <csignal>
@@ -8,8 +8,8 @@
 
 namespace deltawire {
 
-// While it lives, this thread takes no signal, and a thread started meanwhile never does: signals belong to
-// the program's own threads, as a handler must not run on a thread that it doesn't know.
+// While it exists, this thread takes no signal, and a thread started meanwhile never does: the program's own
+// threads must handle signals, because its handlers don't expect to run on the library's threads.
 class SignalsHeldBack {
  public:
   SignalsHeldBack() noexcept {
@@ -25,8 +25,8 @@ class SignalsHeldBack {
   sigset_t before_;
 };
 
-// While it lives, a write of this thread to a closed connection is an error to its caller and no SIGPIPE:
-// for libraries that write without asking the kernel for that.
+// While it exists, this thread's writes to a closed connection return an error and raise no SIGPIPE: for
+// libraries that write without MSG_NOSIGNAL.
 class BrokenPipesHeldBack {
  public:
   BrokenPipesHeldBack() noexcept {

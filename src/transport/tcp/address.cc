@@ -46,7 +46,7 @@ Result<SocketAddress> SocketAddress::from_host(const std::string& host, std::uin
   return resolve(host, port, 0);
 }
 
-// The first IPv4 address, else the first IPv6 one; length() is 0 where the interface has none.
+// The first IPv4 address, or else the first IPv6 address; length() is 0 if the interface has none.
 SocketAddress SocketAddress::of_interface(const std::string& name, std::uint16_t port) {
   ifaddrs* all = nullptr;
   SocketAddress address;
@@ -149,7 +149,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   if (host.empty() || has_odd_host || !has_port) {
     return fail(ErrorCode::kInvalidArgument,
                 "\"" + printable_line(text) +
-                    "\" is no HOST:PORT; write it as 10.0.0.1:29600, node1:29600 or [fd00::1]:29600");
+                    "\" is not HOST:PORT; write it as 10.0.0.1:29600, node1:29600 or [fd00::1]:29600");
   }
   return endpoint;
 }

@@ -1,4 +1,4 @@
-// Socket addresses, as the kernel and as people write them.
+// Socket addresses, in the kernel's form and as text.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,13 @@ class SocketAddress {
   socklen_t length() const noexcept { return length_; }
   int family() const noexcept { return storage_.ss_family; }
   Endpoint endpoint() const;
-  // Whether both are of IPv4 or both of IPv6, and alike but for the port.
+  // Whether both have the same family and host; the ports may differ.
   bool has_host_of(const SocketAddress& other) const noexcept;
-  // "0.0.0.0" or "::": to listen on all addresses, and none to connect to.
+  // "0.0.0.0" or "::": one can listen on it, on all addresses, but not connect to it.
   bool is_unspecified() const noexcept;
   // 127.0.0.0/8 or ::1.
   bool is_loopback() const noexcept;
-  // Of IPv4 or IPv6.
+  // Whether it is an IPv4 or IPv6 address.
   bool is_internet() const noexcept { return family() == AF_INET || family() == AF_INET6; }
 
  private:

@@ -23,7 +23,7 @@ Result<AddressSlot> encode_address(const Endpoint& endpoint) {
   if (endpoint.port == 0 || address->is_unspecified() || endpoint.host.size() > kHostMax || cut) {
     return fail(ErrorCode::kInvalidArgument,
                 to_string(endpoint) +
-                    " is no address that other ranks could connect to; listen on one of "
+                    " is not an address that other ranks can connect to; listen on one of "
                     "this machine's (\"ip addr\" lists them)");
   }
   AddressSlot slot{};
@@ -41,7 +41,7 @@ Result<Endpoint> decode_address(std::span<const std::byte, kAddressBytes> slot) 
   const Result<AddressSlot> again = encode_address(endpoint);
   if (!again || !std::ranges::equal(*again, slot)) {
     return fail(ErrorCode::kCorrupt,
-                "what should be a rank's address is none; do all ranks run the same "
+                "a rank sent something other than its address; do all ranks run the same version of "
                 "deltawire, and were all started with the rendezvous?");
   }
   return endpoint;
@@ -55,7 +55,7 @@ AddressBook::AddressBook(int rank, int world_size, const AddressSlot& own)
       is_out_(world_size == 1),
       complete_(world_size == 1) {}
 
-// Who came a second time, as after a broken connection, begins anew.
+// A rank that has connected again, e.g. after a broken connection, starts over.
 void AddressBook::restart(Talk& talk, std::uint32_t stream) {
   talk = Talk{.stream = stream, .heard = {}};
   talk.heard.resize(rank_ == 0 ? kAddressBytes : kAddressBytes * endpoints_.size());
@@ -67,7 +67,7 @@ void AddressBook::hear(Talk& talk) {
   const MutBytes room = MutBytes(talk.heard).subspan(talk.heard_bytes);
   if (room.empty()) return;
   const ssize_t got = ::recv(talk.fd, room.data(), room.size(), MSG_DONTWAIT);
-  // A connection that has ended is the bootstrap's business.
+  // The bootstrap handles connections that have ended.
   if (got > 0) talk.heard_bytes += static_cast<std::size_t>(got);
 }
 
@@ -91,7 +91,7 @@ Status AddressBook::learn(int rank, Bytes slot) {
   if (is_out_ && (known.host != endpoint->host || known.port != endpoint->port)) {
     return fail(ErrorCode::kPeerLost,
                 "rank " + std::to_string(rank) + " was started again, at " + to_string(*endpoint) +
-                    ", when the others had been told that it listens at " + to_string(known) +
+                    ", after the others had been told that it listens at " + to_string(known) +
                     "; start all ranks again",
                 rank);
   }
@@ -99,7 +99,7 @@ Status AddressBook::learn(int rank, Bytes slot) {
   return {};
 }
 
-// Of what the ranks have told rank 0.
+// Decodes the addresses that the ranks have sent to rank 0.
 Status AddressBook::learn_all() {
   answer_.assign(kAddressBytes, std::byte{0});
   for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
@@ -109,7 +109,7 @@ Status AddressBook::learn_all() {
   return check_reachable();
 }
 
-// A rank that listens on loopback is there for ranks of its own machine alone.
+// A rank that listens on loopback can only be reached by ranks on its own machine.
 Status AddressBook::check_reachable() const {
   std::optional<SocketAddress> far;
   std::size_t far_rank = 0;

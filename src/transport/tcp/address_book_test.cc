@@ -1,4 +1,4 @@
-// Addresses as ranks tell them: what is read, and what becomes of those who come again.
+// Unit tests of AddressBook: addresses as ranks send them, and ranks that connect again.
 #include "transport/tcp/address_book.h"
 
 #include <arpa/inet.h>
@@ -75,7 +75,7 @@ TEST(AddressBook, WhoComesAgainSaysAndHearsItAgain) {
   host.come(1);
   host.come(2);
   ASSERT_TRUE(host.say(1, {"10.0.0.1", 1}));
-  // Rank 1 dies, and is started again elsewhere: nobody has been told of it yet.
+  // Rank 1 dies, and is started again elsewhere: the others don't know its address yet.
   host.come(1);
   ASSERT_TRUE(host.say(2, {"10.0.0.2", 2}));
   EXPECT_FALSE(host.book.is_out());
@@ -135,7 +135,7 @@ GuardedFd bound_to(const std::string& host) {
 TEST(AddressBook, LoopbackIsRefusedWhereARankIsOnAnotherMachine) {
   const std::string outside = outer_address();
   if (outside.empty()) GTEST_SKIP() << "SKIPPED: this machine has no address but loopback";
-  // As if rank 1 were on another machine: it comes from an address that is not the one it comes to.
+  // As if rank 1 were on another machine: its connection has different addresses at its two ends.
   for (const bool far : {false, true}) {
     Host host;
     host.come(1);

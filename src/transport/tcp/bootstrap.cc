@@ -7,13 +7,13 @@
 namespace deltawire {
 namespace {
 
-// A rank that hung up may have lost a connection, and comes again. Or it gave up before it could say why, and
-// says so to those that knock again. One that does neither in this time is gone.
+// A rank that hung up may have lost a connection, and will connect again. Or it gave up before it could say
+// why, and tells those that dial it again. A rank that does neither within this time is gone.
 constexpr std::chrono::milliseconds kGoneGrace{2000};
-// Before a rank that hung up is dialed again.
+// The pause before a rank that hung up is dialed again.
 constexpr std::chrono::milliseconds kRedialPause{10};
 constexpr std::chrono::milliseconds kAskPause{100};
-// How long a rank that gives up tells those that it has not met yet.
+// How long a rank that gives up tries to tell those that it is not connected to.
 constexpr std::chrono::milliseconds kTellTime{2000};
 
 }  // namespace
@@ -49,7 +49,7 @@ Result<std::vector<PeerSockets>> Bootstrap::meet() {
   }
 }
 
-// With a rendezvous: rank 0's address, which may be a name, and the book of those to come.
+// With a rendezvous: resolves rank 0's address, and opens the book for the others'.
 Status Bootstrap::prepare_endpoints() {
   if (!options_.rendezvous) return {};
   endpoints_.assign(static_cast<std::size_t>(options_.world_size), Endpoint{});
@@ -66,7 +66,7 @@ Status Bootstrap::prepare_endpoints() {
   return {};
 }
 
-// To those of the lower ranks, from `first` on, whose addresses are known.
+// Makes dialers to the lower ranks, from `first` on, whose addresses are known.
 Status Bootstrap::prepare_dialers(int first) {
   for (int rank = first; rank < options_.rank; ++rank) {
     const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
@@ -126,8 +126,8 @@ Status Bootstrap::advance_dialers(Deadline now) {
     if (Status status = peer_table_.check(claims); !status) return status;
     if (static_cast<int>(claims.rank) != dialer->rank() || claims.stream != dialer->stream()) {
       return fail(ErrorCode::kMismatch,
-                  "at " + to_string(dialer->endpoint()) + " answers rank " + std::to_string(claims.rank) +
-                      ", not rank " + std::to_string(dialer->rank()) +
+                  "rank " + std::to_string(claims.rank) + " answers at " + to_string(dialer->endpoint()) +
+                      " instead of rank " + std::to_string(dialer->rank()) +
                       "; give all ranks the same endpoints in the same order",
                   static_cast<int>(claims.rank));
     }
@@ -149,7 +149,8 @@ Status Bootstrap::look_for_news(Deadline now) {
   return watch_met_ranks(now);
 }
 
-// For their ends; control and data of each rank, in the order of ranks. Those that have finished have ended.
+// Polls for the ends of connections: control and data of each rank, in order, except of ranks that have
+// finished and closed theirs.
 void Bootstrap::add_met_ranks() {
   for (std::size_t rank = 0; rank < finished_.size(); ++rank) {
     const PeerSockets& sockets = peer_table_.sockets()[rank];
@@ -165,9 +166,9 @@ Status Bootstrap::watch_met_ranks(Deadline now) {
     for (std::size_t i = 0; i < polls_.size(); ++i) {
       if (polls_[i].revents == 0) continue;
       const int rank = static_cast<int>(i / 2);
-      if (auto last_words = peer_table_.last_words_of(rank)) {
+      if (auto reason = peer_table_.exit_reason_of(rank)) {
         peer_table_.note_told(static_cast<std::uint32_t>(rank));
-        return tl::unexpected<Error>(*std::move(last_words));
+        return tl::unexpected<Error>(*std::move(reason));
       }
       finished_[i / 2] = finished_[i / 2] || peer_table_.has_finished(rank);
       if (finished_[i / 2]) continue;
@@ -178,8 +179,8 @@ Status Bootstrap::watch_met_ranks(Deadline now) {
   return {};
 }
 
-// That rank has hung up. As long as nobody has been told where the others listen, it may be started again at
-// leisure; afterwards only the same process can come again, and that does so at once.
+// Notes that a rank has hung up. As long as the addresses are not fixed, it may be started again at any time;
+// afterwards only the same process can connect again, and that does so at once.
 void Bootstrap::miss(int rank, Claims::Stream stream, Deadline now) {
   peer_table_.drop(rank, stream);
   if (!has_gone(rank)) {
@@ -208,7 +209,7 @@ void Bootstrap::wait_for_news(Deadline now, Deadline until) {
   (void)::poll(polls_.data(), polls_.size(), timeout);
 }
 
-// Whether it is one of those that were met and have gone.
+// Whether that rank was connected and has hung up.
 bool Bootstrap::has_gone(int rank) const {
   return std::ranges::any_of(gone_, [rank](const Gone& gone) { return gone.rank == rank; });
 }
@@ -228,12 +229,13 @@ void Bootstrap::tell_others(const Error& error) {
   peer_table_.give_up(error);
   pending_connections_.send_away();
   dialers_.clear();
-  (void)prepare_dialers();  // an endpoint that is no address may be what is wrong; higher ranks dial this one
-  // One connection is enough to say it, and descriptors may be what is missing.
+  // An invalid endpoint may be the very error; it can be ignored, since higher ranks dial this one.
+  (void)prepare_dialers();
+  // One connection is enough to tell a rank, and descriptors may be scarce.
   std::erase_if(dialers_, [](const Dialer& dialer) { return dialer.stream() == Claims::Stream::kData; });
   while (true) {
     const Deadline now = Clock::now();
-    // Who is told needs no connection any more; where nobody listens, nobody waits.
+    // A rank that was told needs no connection any more; if none listens, none waits.
     std::erase_if(dialers_, [this](const Dialer& dialer) {
       return dialer.was_refused() || !is_missing(dialer.rank());
     });
@@ -257,18 +259,18 @@ std::string Bootstrap::describe_missing() const {
 
 Error Bootstrap::refused_by(const Dialer& dialer) const {
   return {ErrorCode::kUnauthorized,
-          "whoever listens as rank " + std::to_string(dialer.rank()) + " at " + to_string(dialer.endpoint()) +
-              " refuses rank " + std::to_string(options_.rank) +
+          "the process that listens as rank " + std::to_string(dialer.rank()) + " at " +
+              to_string(dialer.endpoint()) + " refuses rank " + std::to_string(options_.rank) +
               ": same job? same token? Not connected: " + describe_missing(),
           dialer.rank()};
 }
 
-// Whether nobody has been told yet where this rank listens, so that nobody will dial it.
+// Whether the other ranks don't know yet where this rank listens, so that none will dial it.
 bool Bootstrap::is_hidden() const {
   return options_.rendezvous && options_.rank > 0 && !(book_ && book_->is_out());
 }
 
-// Whether all that this rank knows of is rank 0's address, where it has not been met.
+// Whether this rank only knows rank 0's address, and is not connected to it.
 bool Bootstrap::seeks_rank_0() const {
   return options_.rendezvous && options_.rank > 0 && !peer_table_.is_complete() &&
          peer_table_.missing().front() == 0;
@@ -301,21 +303,21 @@ Error Bootstrap::too_late() const {
   if (seeks_rank_0()) {
     return {ErrorCode::kTimeout,
             self + " found nobody in " + time + " ms at " + to_string(endpoints_.front()) +
-                ", where rank 0 should listen; is it started, and may this machine reach that port?",
+                ", where rank 0 should listen; is it started, and can this machine reach that port?",
             0};
   }
   if (has_met_all()) {
     const int silent = roll_call_.silent_rank();
     return {ErrorCode::kTimeout,
-            self + " has met all ranks, but rank " + std::to_string(silent) + " has not in " + time +
-                " ms; see its own log",
+            self + " is connected to all ranks, but rank " + std::to_string(silent) + " was not after " +
+                time + " ms; see its own log",
             silent};
   }
   if (peer_table_.is_complete()) {
     const int silent = book_->silent_rank();
     return {ErrorCode::kTimeout,
-            self + " was not told in " + time + " ms by rank " + std::to_string(silent) +
-                " where it listens; see its own log",
+            "rank " + std::to_string(silent) + " did not tell " + self + " in " + time +
+                " ms where it listens; see its own log",
             silent};
   }
   std::string message = self + " found no connection in " + time + " ms with " + describe_missing();

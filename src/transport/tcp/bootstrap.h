@@ -1,6 +1,6 @@
-// A mesh comes together: every rank dials all lower ones, once for each stream, and is dialed by all higher
-// ones. With a rendezvous it dials rank 0 first, and the others once it knows where they are. It is over when
-// all ranks have met all.
+// Connects a mesh: every rank dials all lower ones, once for each stream, and is dialed by all higher ones.
+// With a rendezvous it dials rank 0 first, and the others once it knows their addresses. It ends when all
+// ranks are connected to all others.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ class Bootstrap {
  public:
   Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options);
 
-  // The connections with all other ranks. An error is told to the others, as far as they can be reached in
-  // short time, before it is returned.
+  // Returns the connections to all other ranks. Before it returns an error, it tells the others, as far as
+  // they can be reached quickly.
   Result<std::vector<PeerSockets>> run();
 
  private:
@@ -51,7 +51,7 @@ class Bootstrap {
 
   const MeshOptions& options_;
   Endpoint own_;
-  std::vector<Endpoint> endpoints_;  // by rank, as far as they are known; else port 0
+  std::vector<Endpoint> endpoints_;  // by rank; port 0: not known yet
   std::optional<AddressBook> book_;  // with a rendezvous
   PeerTable peer_table_;
   RollCall roll_call_;
@@ -59,13 +59,13 @@ class Bootstrap {
   std::vector<Dialer> dialers_;  // those still dialing
   Deadline end_;
   std::vector<pollfd> polls_;
-  std::vector<bool> finished_;  // by rank: was met and has said goodbye
+  std::vector<bool> finished_;  // by rank: was connected and has said goodbye
   struct Gone {
     int rank;
-    Deadline until;  // it may come again
+    Deadline until;  // until then it may connect again
   };
-  std::vector<Gone> gone_;  // that were met and hung up, in this order
-  Deadline ask_at_{};       // whether the caller still wants it
+  std::vector<Gone> gone_;  // ranks that were connected and hung up, in this order
+  Deadline ask_at_{};       // when to call MeshOptions::interrupted again
   DescriptorShortage shortage_;
 };
 

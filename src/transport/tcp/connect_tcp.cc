@@ -20,12 +20,12 @@ Status check_options(const MeshOptions& options) {
   }
   if (options.rendezvous && !options.endpoints.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                "connect_tcp: both endpoints and a rendezvous; give the one or the other");
+                "connect_tcp: endpoints and a rendezvous were given; give only one of them");
   }
   if (!options.rendezvous && options.endpoints.size() != static_cast<std::size_t>(options.world_size)) {
     return fail(ErrorCode::kInvalidArgument,
                 "connect_tcp: " + std::to_string(options.endpoints.size()) + " endpoints for a world of " +
-                    std::to_string(options.world_size) + "; give one for each rank, the own included");
+                    std::to_string(options.world_size) + "; give one for each rank, including this one");
   }
   if (options.connect_timeout < std::chrono::milliseconds(1) ||
       options.connect_timeout > std::chrono::hours(24)) {

@@ -1,11 +1,11 @@
-// How TCP meshes come together, and what is said when they don't.
+// How TCP meshes connect, and the errors if they can't.
 #include <atomic>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::connect_tcp_test {
 namespace {
@@ -16,7 +16,7 @@ bool has(const Error& error, const std::string& part) {
 
 using Outcome = Result<std::unique_ptr<Transport>>;
 
-// Connects every rank on a thread of its own, with the options as `change` left them.
+// Connects every rank on its own thread, with options that `change` may modify.
 std::vector<Outcome> connect_all(Listeners all, const std::function<void(int, MeshOptions&)>& change) {
   const auto world = all.listeners.size();
   std::vector<Outcome> outcomes;
@@ -30,7 +30,7 @@ std::vector<Outcome> connect_all(Listeners all, const std::function<void(int, Me
   return outcomes;
 }
 
-TEST(ConnectTcp, ARankWithAnotherTokenIsToldSo) {
+TEST(ConnectTcp, ARankWithAnotherTokenGetsAnErrorThatSaysSo) {
   const auto outcomes = connect_all(listen_all(2), [](int rank, MeshOptions& options) {
     options.connect_timeout = 5s;
     if (rank == 1) options.token = token_of(8);
@@ -199,8 +199,8 @@ TEST(ConnectTcp, ARankThatGivesUpTellsAllOthersWhy) {
   EXPECT_LT(Clock::now() - start, 30s) << "half of the time to connect: they did not wait for it";
 }
 
-TEST(ConnectTcp, LastWordsReachTheRanksThatWereMet) {
-  // Rank 0 gives up on rank 3 first; the others would wait much longer, and hear why they need not.
+TEST(ConnectTcp, AnExitReasonReachesTheConnectedRanks) {
+  // Rank 0 gives up on rank 3 first; the others would wait much longer, but are told why they need not.
   const auto outcomes = [] {
     Listeners all = listen_all(4);
     std::vector<Outcome> found;
@@ -234,7 +234,7 @@ TEST(ConnectTcp, MissingRanksAreListed) {
   }
 }
 
-// Keeps others from a port at which nobody listens: it can be listened at all the same.
+// Reserves a port without listening: other programs can't take it, but this test can still listen on it.
 class PortKeeper {
  public:
   explicit PortKeeper(std::uint16_t number) : number_(number), socket_(::socket(AF_INET, SOCK_STREAM, 0)) {

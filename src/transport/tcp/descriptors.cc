@@ -14,13 +14,13 @@
 namespace deltawire {
 namespace {
 
-// Beyond two connections with every other rank: what wakes the transport's thread, and a few for callers that
-// wait to be let in.
+// Needed besides two connections with every other rank: for waking the transport's thread, and a few for
+// pending connections.
 constexpr std::uint64_t kBesides = 8;
 constexpr std::uint64_t kForTheTransport = 2;
 
 constexpr std::chrono::milliseconds kShortageMax{2000};
-// Longer than anybody who is short of one waits before he tries again.
+// Longer than the pause between two attempts of any caller that lacks a descriptor.
 constexpr std::chrono::milliseconds kShortageGap{1000};
 
 std::uint64_t needed_for(int world_size) noexcept {
@@ -34,7 +34,7 @@ std::optional<std::uint64_t> limit() noexcept {
   return descriptors.rlim_cur;
 }
 
-// Nothing where there is no /proc.
+// How many descriptors are open; nothing without /proc.
 std::optional<std::uint64_t> open_now() noexcept {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), &::closedir);
   if (!folder) return std::nullopt;
@@ -65,7 +65,7 @@ std::string advice(int world_size) {
 Error out_of_descriptors(int self, int world_size, int error_number) {
   const std::string what = error_number == EMFILE
                                ? allowed() + advice(world_size)
-                               : ", but the machine has none left for anybody; see /proc/sys/fs/file-max";
+                               : ", but the whole machine has none left; see /proc/sys/fs/file-max";
   return {ErrorCode::kSystem, needs(self, world_size) + what + " (" + os_error_text(error_number) + ")",
           self};
 }

@@ -1,4 +1,4 @@
-// Descriptors that run out; check_descriptors, in connect.h, looks before they do.
+// File descriptors running out. check_descriptors, in connect.h, checks that beforehand.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,18 @@
 
 namespace deltawire {
 
-// errno of a call that opens one: whether it says that this process or this machine has none left.
+// Whether the errno of a call that opens a descriptor means that this process or this machine has none left.
 bool is_descriptor_shortage(int error_number) noexcept;
 
-// How many connections of strangers may be open at once, so that those of a mesh's ranks are never short of
-// descriptors; at most `wanted`. To be asked when no connection is open yet.
+// How many connections of strangers may be open at once without using up the descriptors of the mesh's ranks;
+// at most `wanted`. Must be called before any connection is open.
 std::size_t descriptors_for_strangers(int world_size, std::size_t wanted) noexcept;
 
-// Descriptors that are missing for a moment may come back, those of strangers for example; for long they are
-// an error.
+// A brief shortage may end by itself, e.g. when strangers' connections are closed; a long one is an error.
 class DescriptorShortage {
  public:
-  // A call has failed for want of one. kSystem, with the numbers and what to do, where that goes on for 2 s.
+  // A call has failed because there is no descriptor. If that goes on for 2 s: kSystem, with the numbers and
+  // what to do.
   Status note(Deadline now, int self, int world_size, int error_number);
 
  private:

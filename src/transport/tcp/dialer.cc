@@ -94,8 +94,7 @@ void Dialer::end_dialing(Connected connected) noexcept {
   was_there_ = was_there_ || connected == Connected::kYes;
 }
 
-// One that dies in the midst of a handshake hangs up, too, but only once, and nobody listens there
-// afterwards.
+// A rank that dies during a handshake hangs up, too, but only once, and nothing listens there afterwards.
 bool Dialer::was_turned_away() const noexcept {
   return met_stranger_ || hang_ups_ > 1 || (hang_ups_ == 1 && connected_ == Connected::kYes);
 }

@@ -19,7 +19,7 @@ class Dialer {
   Dialer(int rank, Claims::Stream stream, const SocketAddress& address, Deadline start = {}) noexcept
       : rank_(rank), stream_(stream), address_(address), retry_at_(start) {}
 
-  // Does what can be done now; true once the other rank has answered. `own` is what this rank says of itself.
+  // Does what can be done now; true once the other rank has answered. `own`: this rank's claims.
   bool advance(Deadline now, const Token& token, const Claims& own);
 
   // What to poll for; an fd of -1 while it pauses until retry_at().
@@ -29,21 +29,21 @@ class Dialer {
   int rank() const noexcept { return rank_; }
   Claims::Stream stream() const noexcept { return stream_; }
   Endpoint endpoint() const { return address_.endpoint(); }
-  // Whether somebody listened there at last who did not like this rank's proof, or had none of its own: most
-  // likely another token.
+  // Whether the last listener there rejected this rank's proof, or had none of its own: most likely it has
+  // another token.
   bool was_turned_away() const noexcept;
-  // Whether somebody listened there before, but not at last: a rank that has ended.
+  // Whether a process listened there before, but no longer: a rank that has ended.
   bool was_left() const noexcept;
-  // Whether nobody listened there at last.
+  // Whether the last attempt found no listener.
   bool was_refused() const noexcept { return connected_ == Connected::kRefused; }
-  // Why the last call for a socket failed; 0 where it didn't.
+  // Why the last call for a socket failed; 0 if it didn't.
   int socket_error() const noexcept { return socket_error_; }
 
-  // The answer, and the connection it came on. REQUIRES: advance() returned true.
+  // The answer, and the connection that it came on. REQUIRES: advance() returned true.
   const Claims& claims() const noexcept { return handshake_->peer(); }
   GuardedFd take_socket() noexcept { return std::move(socket_); }
 
-  // What came of a call to the other rank's port.
+  // The result of an attempt to connect.
   enum class Connected : std::uint8_t { kNotYet, kYes, kRefused, kFailed };
 
  private:
@@ -62,8 +62,8 @@ class Dialer {
   std::chrono::milliseconds pause_{10};
   GuardedFd socket_;
   std::optional<Handshake> handshake_;
-  Connected connected_ = Connected::kNotYet;  // at last
-  bool was_there_ = false;                    // ever
+  Connected connected_ = Connected::kNotYet;  // of the last attempt
+  bool was_there_ = false;                    // some attempt has succeeded
   bool met_stranger_ = false;
   int hang_ups_ = 0;  // after this rank's proof
   int socket_error_ = 0;

@@ -1,5 +1,5 @@
-// Whatever a rank that knows the token says in the place of addresses, to rank 0 and as rank 0, in whatever
-// pieces. Lies beside the code that it needs the inside of; tests/fuzz builds it.
+// Arbitrary bytes instead of addresses from a rank that knows the token, to rank 0 and as rank 0, in any
+// pieces. It is next to the code whose internals it needs; tests/fuzz builds it.
 #include <algorithm>
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWorld = 3;
 
-// An address of the input's, most of it as it should be: bytes alone would hardly ever make one.
+// An address from the input, mostly valid: random bytes would hardly ever be one.
 AddressSlot slot_from(FuzzProgram& source) {
   AddressSlot slot = *encode_address({"10.0.0.1", 7171});
   for (std::size_t changes = source.take_byte() % 4; changes > 0; --changes) {
@@ -55,7 +55,7 @@ void talk(Bytes data) {
     check_slot(slot);
     said.insert(said.end(), slot.begin(), slot.end());
   }
-  said.push_back(std::byte{1});  // of the mesh, and nobody's business here
+  said.push_back(std::byte{1});  // the mesh's first byte, which must not be read here
   const Line lines[2];
   std::vector<PeerSockets> sockets(kWorld);
   sockets[hosts ? 1 : 0].data = GuardedFd::open([&] { return ::dup(lines[0].ends[0].get()); });

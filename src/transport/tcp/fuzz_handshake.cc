@@ -1,5 +1,5 @@
-// Whatever a stranger says, in whatever pieces, at both ends of the handshake; and what a rank that knows the
-// token may claim. Lies beside the code that it needs the inside of; tests/fuzz builds it.
+// Arbitrary bytes from a stranger, in any pieces, at both ends of the handshake; and arbitrary claims of a
+// rank that knows the token. It is next to the code whose internals it needs; tests/fuzz builds it.
 #include <algorithm>
 
 #include "base/little_endian.h"
@@ -14,8 +14,8 @@ using State = Handshake::State;
 
 // The first byte of an input.
 struct Plan {
-  bool of_listener;   // which end is tried
-  bool knows_token;   // the proof is put right: else nothing gets past it
+  bool of_listener;   // which end is tested
+  bool knows_token;   // the proof is corrected: otherwise nothing gets past it
   bool repairs_text;  // length and digest of the text are those of what follows
   std::size_t piece;  // bytes at a time
 
@@ -48,7 +48,7 @@ void repair(ClaimsBytes& bytes, Bytes text) {
   std::ranges::copy(Bytes(digest_of(view)).first(24), bytes.begin() + 36);
 }
 
-// Both roles say claims, nonce and proof; the listener of them in another order.
+// Both roles send claims, nonce and proof, but in different orders.
 State converse(Handshake& end, const Plan& plan, FuzzProgram& source, const ClaimsBytes& own_bytes) {
   ClaimsBytes bytes = source.take_block<ClaimsBytes>();
   const Nonce nonce = source.take_block<Nonce>();

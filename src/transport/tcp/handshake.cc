@@ -146,7 +146,7 @@ Handshake::State Handshake::after_answer() {
   return begin_text();
 }
 
-// What another version has to say behind its claims, this one can't read.
+// This version can't read what another version sends after its claims.
 Handshake::State Handshake::begin_text() {
   if (peer_.version != own_.version) {
     expect(Stage::kEnd, 0);

@@ -1,5 +1,5 @@
-// How two ranks that meet on a TCP connection show each other who they are. Both prove that they know the
-// token, which itself never travels; little-endian:
+// How two ranks identify themselves to each other on a TCP connection. Both prove that they know the token,
+// which itself is never sent; little-endian:
 //
 //   dialer to listener   claims, nonce                  92 bytes
 //   listener to dialer   nonce                          32 bytes
@@ -13,23 +13,23 @@
 //    6  u8   stream: 1 data, 2 control
 //    7  u8   role of the sender: 1 dialer, 2 listener
 //    8  u32  rank of the sender
-//   12  u32  the rank that it means to speak with
+//   12  u32  the rank that it expects at the other end
 //   16  u32  its membership epoch
 //   20  u16  bytes of its text, <= 1024
-//   22  u16  0: the text is its settings. Else the number of an error code: why it can't take part
+//   22  u16  0: the text is its settings. Otherwise an error code: the text says why it can't take part
 //   24  u16  its world size
 //   26  u16  the rank to blame for the problem; 0xFFFF: nobody
-//   28  u64  its life: random, drawn when it began to connect
+//   28  u64  its life: a random number, drawn when it began to connect
 //   36       the first 24 bytes of the SHA-256 of its text
 //
 // A proof is the HMAC-SHA256, keyed with the token, of the prover's role as a label of 16 bytes, the dialer's
 // nonce, the listener's nonce, the dialer's claims and, in the listener's proof, the listener's claims. So a
 // proof is good for one connection only (the nonces), for one direction (the label) and for one pair of ranks
-// and one stream (the claims); a text is good through its digest. The life tells a rank that comes again from
-// a second process of the same rank. In a later version all this may change behind the first 16 bytes of the
-// claims; what a proof covers, and the lengths above, stay.
+// and one stream (the claims); a text is covered through its digest. The life distinguishes a rank that
+// connects again from a second process with the same rank. A later version may change everything after the
+// first 16 bytes of the claims, except what a proof covers and the lengths above.
 //
-// Until a proof was found good, nothing but the magic is looked at, and 124 bytes are held at most.
+// Until the proof is verified, only the magic is read, and at most 124 bytes are kept.
 #pragma once
 
 #include <array>
@@ -69,35 +69,36 @@ struct Claims {
 // REQUIRES: a text of at most kSettingsMax bytes.
 ClaimsBytes encode_claims(const Claims& claims);
 
-// One end of the exchange above, from the first byte to the last, and never a byte past it. It knows nothing
-// of sockets: bytes go in through room() and received(), and come out through unsent() and sent().
+// One end of the exchange above, from the first byte to the last; it never consumes a byte beyond. It knows
+// nothing of sockets: bytes go in through room() and received(), and come out through unsent() and sent().
 class Handshake {
  public:
   enum class State : std::uint8_t {
-    kMore,      // not at the end yet
-    kDone,      // peer() is there, and all is sent
-    kStranger,  // no deltawire, or another token
-    kBroken,    // the right token, but nonsense behind it
+    kMore,      // not finished yet
+    kDone,      // peer() is valid, and everything is sent
+    kStranger,  // not deltawire, or another token
+    kBroken,    // the right token, but malformed bytes after it
   };
 
   // `own.role` says which end this is. The listener takes stream and peer from what the dialer claims.
   Handshake(const Token& token, const Claims& own, const Nonce& nonce);
 
-  // Where the next bytes belong, as many as may be read now; empty once all have come.
+  // Memory for the next bytes, as many as may be read now; empty once all have arrived.
   MutBytes room() noexcept;
-  // That many bytes were put there.
+  // That many bytes were written there.
   State received(std::size_t bytes);
-  // What is to be sent now.
+  // The bytes to send now.
   Bytes unsent() const noexcept { return Bytes(outgoing_).subspan(sent_); }
   State sent(std::size_t bytes) noexcept;
 
   // Whether our proof was sent: a peer that closes after this rejected it.
   bool has_proved() const noexcept { return has_proved_; }
-  // Whether a whole first message is there: more than silence or garbage.
+  // Whether a complete first message has arrived: more than silence or garbage.
   bool has_heard() const noexcept { return stage_ != Stage::kClaims; }
   // Whether the other end has proved that it knows the token.
   bool is_trusted() const noexcept { return stage_ == Stage::kText || stage_ == Stage::kEnd; }
-  // Who is at the other end. REQUIRES: kDone. With another version than the own, only rank and peer count.
+  // The claims of the other end. REQUIRES: kDone. If its version is another one, only rank and peer are
+  // valid.
   const Claims& peer() const noexcept { return peer_; }
 
  private:
@@ -132,7 +133,7 @@ class Handshake {
   Nonce own_nonce_{};
   Nonce peer_nonce_{};
   Stage stage_ = Stage::kClaims;
-  // What of this stage has come. A stranger's bytes end up here, in the claims and in the nonce only.
+  // What has arrived in this stage. A stranger's bytes are only stored here, in the claims and in the nonce.
   std::array<std::byte, kClaimsBytes + kProofBytes> held_{};
   std::string text_;
   std::size_t held_bytes_ = 0;
@@ -142,7 +143,7 @@ class Handshake {
   bool has_proved_ = false;
 };
 
-// Moves what the socket takes and gives now, which must not block. kClosed: the connection ended first.
+// Sends and receives as much as the non-blocking socket allows now. kClosed: the connection ended first.
 enum class Exchange : std::uint8_t { kMore, kDone, kStranger, kBroken, kClosed };
 Exchange advance_handshake(Handshake& handshake, int fd);
 

@@ -1,4 +1,4 @@
-// The handshake by itself, without sockets: who gets through it, and who doesn't.
+// Unit tests of the handshake, without sockets: which peers get through it, and which don't.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -48,7 +48,7 @@ Claims listener_claims() {
   return claims;
 }
 
-// What one end has said so far, beyond `from`.
+// Takes the bytes that one end wants to send now.
 Bytestring take_unsent(Handshake& end) {
   const Bytestring bytes(end.unsent().begin(), end.unsent().end());
   end.sent(bytes.size());
@@ -218,7 +218,7 @@ TEST(Handshake, AnotherTokenIsAStrangerAtBothEnds) {
 }
 
 TEST(Handshake, AListenerWithoutTheTokenIsAStranger) {
-  // The impostor takes any proof: only its own is missing.
+  // The impostor accepts any proof; only its own is missing.
   Handshake dialer(token_of(7), dialer_claims(), nonce_of(1));
   Handshake impostor(token_of(8), listener_claims(), nonce_of(2));
   Handshake helper(token_of(8), dialer_claims(), nonce_of(1));  // who proves to the impostor what it expects
@@ -244,7 +244,7 @@ TEST(Handshake, EveryFlippedBitIsRefused) {
       });
       EXPECT_FALSE(ends.dialer_state == State::kDone && ends.listener_state == State::kDone)
           << "message " << message << " bit " << bit;
-      // Until its last message, neither end takes the other one for a rank.
+      // Before the last message, neither end accepts the other one as a rank.
       if (message < 3) {
         EXPECT_NE(ends.listener_state, State::kDone);
         EXPECT_NE(ends.dialer_state, State::kDone);
@@ -278,7 +278,7 @@ TEST(Handshake, AReflectionIsRefused) {
   Bytestring answer(first.begin(), first.begin() + kClaimsBytes);
   answer.insert(answer.end(), proof.begin(), proof.end());
   EXPECT_EQ(give(dialer, answer), State::kStranger);
-  // A listener's proof is no dialer's, over the very same nonces.
+  // A listener's proof is not valid as a dialer's, over the very same nonces.
   std::vector<Bytestring> said;
   Ends ends(dialer_claims(), listener_claims());
   ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
@@ -338,7 +338,8 @@ TEST(Handshake, NonsenseBehindTheTokenIsBroken) {
   EXPECT_EQ(dialer_on([](Claims&) {}), State::kDone);
 }
 
-// A dialer that knows the token and claims what it likes; computes its proof by the description alone.
+// A dialer that knows the token and makes arbitrary claims; computes its proof as documented, without the
+// code.
 State claiming(const ClaimsBytes& claimed, const std::string& text = "codec=3lc") {
   const Nonce dialers = nonce_of(1);
   const Nonce listeners = nonce_of(2);

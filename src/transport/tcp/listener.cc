@@ -46,7 +46,7 @@ Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange 
   const bool any = ports.first == 0 && ports.last == 0;
   if (!any && (ports.first == 0 || ports.last < ports.first)) {
     return fail(ErrorCode::kInvalidArgument,
-                "listen_tcp: " + range + " is no range of ports; write the lower one first, from 1 on");
+                "listen_tcp: " + range + " is not a range of ports; write the lower one first, from 1 on");
   }
   for (std::uint32_t port = ports.first; port <= ports.last; ++port) {
     auto listener = listen_tcp(host, static_cast<std::uint16_t>(port));

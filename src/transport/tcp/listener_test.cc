@@ -1,5 +1,5 @@
 // Listening: addresses, names, interfaces, ports and ranges of them.
-#include "transport/test_mesh.h"
+#include "transport/mesh_testing.h"
 
 namespace deltawire::test::listener_test {
 namespace {
@@ -108,7 +108,7 @@ TEST(Endpoint, NothingElseIsRead) {
     const auto endpoint = parse_endpoint(text);
     ASSERT_FALSE(endpoint.has_value()) << text;
     EXPECT_EQ(endpoint.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_TRUE(has(endpoint.error(), "is no HOST:PORT")) << endpoint.error().message;
+    EXPECT_TRUE(has(endpoint.error(), "is not HOST:PORT")) << endpoint.error().message;
   }
 }
 

@@ -21,12 +21,12 @@ constexpr int kKeepIntervalSeconds = 5;
 constexpr int kKeepProbes = 3;
 constexpr unsigned kUnacknowledgedMs = 30000;
 
-// The kernel doubles it, for its own records. docs/design/patterns.md, "How bytes move", has the figures;
-// less than the loopback's longest packet (64 KiB) waits for timers.
+// The kernel doubles it, for its own bookkeeping. docs/design/patterns.md, "How bytes move", has
+// measurements; with less than the loopback's longest packet (64 KiB), sending waits for timers.
 constexpr int kLocalSendBytes = 384 << 10;
 
-// Of a rank that has finished connecting and then failed, what it said in between may come first.
-constexpr std::size_t kLastWordsMax = 4096;
+// If a rank failed after it had connected, messages that it sent in between may come before the reason.
+constexpr std::size_t kExitReasonBytesMax = 4096;
 
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)::setsockopt(fd, level, name, &value, sizeof value);
@@ -36,15 +36,15 @@ GuardedFd& socket_of(PeerSockets& sockets, Claims::Stream stream) noexcept {
   return stream == Claims::Stream::kData ? sockets.data : sockets.control;
 }
 
-// Both ends of the connection have the same address.
+// Whether both ends of the connection have the same address.
 bool stays_on_this_machine(int fd) noexcept {
   const Result<SocketAddress> own = SocketAddress::of_socket(fd);
   const Result<SocketAddress> other = SocketAddress::of_peer(fd);
   return own && other && own->has_host_of(*other);
 }
 
-// A data stream within a machine has no distance to fill: it sends from little memory, which stays in the
-// cache. To other machines the kernel finds the sizes.
+// A data stream within a machine has almost no latency to hide, so it sends from a small buffer, which stays
+// in the cache. For other machines the kernel chooses the sizes.
 void fit_buffers(int fd, Claims::Stream stream) noexcept {
   if (stream != Claims::Stream::kData || !stays_on_this_machine(fd)) return;
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
@@ -68,8 +68,8 @@ void configure_connection(int fd, Claims::Stream stream) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
-  // Not on data streams: there a peer may rightly leave its window closed for as long as it computes, and
-  // the kernel counts that as unacknowledged too. Control streams are always read.
+  // Not on data streams: there a peer may keep its window closed for as long as it computes, and the kernel
+  // counts that as unacknowledged, too. Control streams are always read.
   if (stream == Claims::Stream::kControl) {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs, sizeof kUnacknowledgedMs);
   }
@@ -104,7 +104,7 @@ Status PeerTable::check(const Claims& claims) {
   if (judged) {
     settings_[claims.rank] = claims.text;
   } else {
-    note_told(claims.rank);  // by its own verdict on what this rank says
+    note_told(claims.rank);  // it will find the same by checking this rank's claims
   }
   return judged;
 }
@@ -116,7 +116,8 @@ Status PeerTable::judge(const Claims& claims) const {
   if (claims.version != own_.version) {
     return fail(ErrorCode::kMismatch,
                 other + " speaks handshake version " + std::to_string(claims.version) + ", " + self +
-                    " version " + std::to_string(own_.version) + "; install the same deltawire everywhere",
+                    " version " + std::to_string(own_.version) +
+                    "; install the same version of deltawire everywhere",
                 suspect);
   }
   if (claims.problem != 0) return tl::unexpected<Error>(problem_of(claims, suspect));
@@ -135,8 +136,8 @@ Status PeerTable::judge(const Claims& claims) const {
   }
   if (claims.peer != own_.rank) {
     return fail(ErrorCode::kMismatch,
-                other + " takes the endpoint of " + self + " for that of rank " +
-                    std::to_string(claims.peer) + "; give all ranks the same endpoints in the same order",
+                other + " expects rank " + std::to_string(claims.peer) + " at the endpoint of " + self +
+                    "; give all ranks the same endpoints in the same order",
                 suspect);
   }
   if (claims.epoch != own_.epoch) {
@@ -175,13 +176,13 @@ Error PeerTable::problem_of(const Claims& claims, int sender) const {
   const bool known = error_code_name(code) != "Unknown";
   const int suspect = claims.suspect < own_.world_size ? static_cast<int>(claims.suspect) : sender;
   const std::string text = printable_line(claims.text);
-  // Who passes on what another one found names that one already.
+  // If a rank passes on another rank's report, the text names that rank already.
   const std::string reporter =
       text.starts_with("rank ") ? "" : "rank " + std::to_string(claims.rank) + " reports: ";
   return {known ? code : ErrorCode::kAborted, reporter + text, suspect};
 }
 
-// Of a rank that is connected. One that died before has hung up by now, and its place is free.
+// Whether another process with that rank is connected. One that has died has hung up, and its place is free.
 bool PeerTable::is_another_process(const Claims& claims) const noexcept {
   const PeerSockets& sockets = sockets_[claims.rank];
   return claims.life != lives_[claims.rank] && ((sockets.data && !has_ended(sockets.data.get())) ||
@@ -217,7 +218,7 @@ void PeerTable::drop(int rank, Claims::Stream stream) {
 
 std::vector<ControlMessage> PeerTable::heard_from(int rank) const {
   const int fd = sockets_[static_cast<std::size_t>(rank)].control.get();
-  std::array<std::byte, kLastWordsMax> bytes;
+  std::array<std::byte, kExitReasonBytesMax> bytes;
   const ssize_t got = fd < 0 ? -1 : ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   std::vector<ControlMessage> messages;
   if (got <= 0) return messages;
@@ -231,7 +232,7 @@ bool PeerTable::has_finished(int rank) const {
   });
 }
 
-std::optional<Error> PeerTable::last_words_of(int rank) const {
+std::optional<Error> PeerTable::exit_reason_of(int rank) const {
   for (const ControlMessage& message : heard_from(rank)) {
     const auto* abort = std::get_if<Abort>(&message);
     if (abort == nullptr) continue;
@@ -256,10 +257,10 @@ void PeerTable::give_up(const Error& error) {
         is_told_[static_cast<std::size_t>(other)] ||
         (sockets.control && ::send(sockets.control.get(), bytes.data(), bytes.size(),
                                    MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size()));
-    // Control first: who sees the other connection end will look there for the reason.
+    // Control first: a peer that sees the data connection end will look there for the reason.
     sockets.control.reset();
     sockets.data.reset();
-    // The second process that calls itself so was turned away in the middle, and will knock again.
+    // The second process with that rank was turned away midway, and will connect again.
     if ((!is_told || twice_ == other) && other != rank()) missing_.push_back(other);
   }
 }

@@ -1,4 +1,4 @@
-// Which ranks have been met while a mesh connects, and whether they belong to it.
+// The ranks that are connected so far while a mesh connects; checks whether they belong to it.
 #pragma once
 
 #include <optional>
@@ -20,45 +20,46 @@ class PeerTable {
   int world_size() const noexcept { return static_cast<int>(own_.world_size); }
   const Token& token() const noexcept { return token_; }
 
-  // What this rank says of itself: its settings or, once it has given up, why.
+  // This rank's claims: its settings or, once it has given up, why.
   Claims own_claims(Claims::Role role) const;
 
-  // Whether the sender of `claims` belongs to this mesh: kMismatch names it, and what both sides say. A rank
-  // that has given up: its error. Its settings are kept for compare_settings().
+  // Whether the sender of `claims` belongs to this mesh: kMismatch names it, and what differs. If it has
+  // given up, its error. Its settings are kept for compare_settings().
   Status check(const Claims& claims);
 
-  // Whether all ranks that were heard have the same settings. kMismatch names one of the fewest who have
-  // theirs; of as many on both sides, not the lowest rank's. So all ranks that have heard all say the same.
+  // Whether all known settings are equal. kMismatch names a rank of the smallest group that differs from the
+  // majority; of two equal groups, the one without the lowest rank. So all ranks that know all settings
+  // report the same.
   Status compare_settings() const;
 
-  // Keeps the connection to the sender of `claims`, which check() has passed, and fits its buffers to the
-  // way. It takes the place of one that has ended, and of one of the same process, which may have seen it end
-  // first. kMismatch: another process of that rank is connected; both will be told.
+  // Keeps the connection to the sender of `claims`, which check() has accepted, and sets its buffer sizes. It
+  // replaces a connection that has ended, or one of the same process, which may have seen it end first.
+  // kMismatch: another process with that rank is connected; both will be told.
   Status add(const Claims& claims, GuardedFd socket);
 
-  // That connection has ended; the rank is missing until it comes again.
+  // That connection has ended; the rank is missing until it connects again.
   void drop(int rank, Claims::Stream stream);
 
   bool is_complete() const noexcept { return missing_.empty(); }
-  // Ranks not yet met on both streams, ascending.
+  // Ranks that are not connected on both streams, ascending.
   const std::vector<int>& missing() const noexcept { return missing_; }
 
   // All connections, by rank.
   const std::vector<PeerSockets>& sockets() const noexcept { return sockets_; }
-  // How many data streams each rank has had, by rank: another number, another stream.
+  // How many data streams each rank has had, by rank: a new number means a new stream.
   const std::vector<std::uint32_t>& data_streams() const noexcept { return data_streams_; }
   std::vector<PeerSockets> take_sockets() { return std::move(sockets_); }
 
-  // The last words of a rank that was met: why it gave up, if it said so before it hung up.
-  std::optional<Error> last_words_of(int rank) const;
-  // Whether a rank that was met has said goodbye: it has met all, has done its work and misses nothing.
+  // Why a rank that was connected gave up, if it said so before it hung up.
+  std::optional<Error> exit_reason_of(int rank) const;
+  // Whether a rank that was connected has said goodbye: it was connected to all, and has finished its work.
   bool has_finished(int rank) const;
 
-  // Tells the ranks that were met why this one gives up, and hangs up on them. From now on missing() are
-  // the others that have not been told.
+  // Tells the connected ranks why this one gives up, and hangs up on them. From now on missing() are the
+  // others that have not been told.
   void give_up(const Error& error);
   bool has_given_up() const noexcept { return own_.problem != 0; }
-  // That rank knows, or is gone.
+  // That rank knows why this one gave up, or is gone.
   void note_told(std::uint32_t rank);
 
  private:
@@ -72,13 +73,13 @@ class PeerTable {
   std::vector<PeerSockets> sockets_;
   std::vector<std::uint32_t> data_streams_;
   std::vector<std::uint64_t> lives_;                  // by rank: of the process that is connected
-  std::vector<std::optional<std::string>> settings_;  // by rank, own included; as far as they were heard
+  std::vector<std::optional<std::string>> settings_;  // by rank, including this one; as far as they are known
   std::vector<int> missing_;
   std::vector<bool> is_told_;  // by rank: of this rank's failure
-  std::optional<int> twice_;   // a rank that came as two processes
+  std::optional<int> twice_;   // a rank that two processes claim to be
 };
 
-// Whether the other end has hung up, or nobody is there any more.
+// Whether the other end has hung up or is dead.
 bool has_ended(int fd) noexcept;
 
 // Sets what every connection of a mesh needs: no Nagle delay, and dead machines are noticed.

@@ -1,4 +1,5 @@
-// Who belongs to a mesh by what he says, and how a rank that gives up says why.
+// Unit tests of PeerTable: which ranks belong to a mesh by their claims, and how a rank that gives up says
+// why.
 #include "transport/tcp/peer_table.h"
 
 #include <gtest/gtest.h>
@@ -52,8 +53,8 @@ TEST(PeerTable, EachFieldIsCompared) {
            {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 6"},
            {[](Claims& h) { h.world_size = 3; }, "a world of 3 ranks"},
            {[](Claims& h) { h.world_size = 5; }, "a world of 5 ranks"},
-           {[](Claims& h) { h.peer = 0; }, "for that of rank 0"},
-           {[](Claims& h) { h.peer = 2; }, "for that of rank 2"},
+           {[](Claims& h) { h.peer = 0; }, "expects rank 0 at the endpoint of rank 1"},
+           {[](Claims& h) { h.peer = 2; }, "expects rank 2 at the endpoint of rank 1"},
            {[](Claims& h) { h.epoch = 6; }, "rank 2 belongs to membership epoch 6, rank 1 to epoch 7"},
            {[](Claims& h) { h.epoch = 7 + (1u << 31); }, "membership epoch 2147483655"},
        }) {
@@ -71,7 +72,7 @@ TEST(PeerTable, EachFieldIsCompared) {
   }
 }
 
-// What rank 1 says once it has heard all: the settings of the four, by rank.
+// Rank 1's error once it knows the settings of all four ranks.
 Error verdict_on_settings(const std::vector<std::string>& settings) {
   MeshOptions options = options_of(1);
   options.settings = settings[1];
@@ -114,7 +115,7 @@ TEST(PeerTable, SettingsOfAnyLengthAreCompared) {
   EXPECT_FALSE(has(error, "xxx")) << "the digests say it: " << error.message;
 }
 
-// A connection of rank 2 on that stream, and its other end.
+// A connection of rank 2 on one stream, and its other end.
 struct Line {
   std::array<GuardedFd, 2> ends = GuardedFd::open_socket_pair();
 
@@ -195,14 +196,14 @@ TEST(PeerTable, WhoGivesUpTellsTheMetAndListsTheOthers) {
     ASSERT_TRUE(two.add(claims, std::move(ends[1])));
   }
   EXPECT_EQ(one.missing(), (std::vector<int>{0, 3}));
-  EXPECT_FALSE(two.last_words_of(1).has_value()) << "nothing was said";
+  EXPECT_FALSE(two.exit_reason_of(1).has_value()) << "nothing was said";
   one.note_told(0xFFFFFFFF);  // no such rank
   one.note_told(3);
   const std::string reason = std::string(2000, 'x') + "\n";
   one.give_up({ErrorCode::kSystem, reason, 3});
   EXPECT_TRUE(one.has_given_up());
   EXPECT_EQ(one.missing(), (std::vector<int>{0})) << "2 was met and told, and 3 knows";
-  const auto heard = two.last_words_of(1);
+  const auto heard = two.exit_reason_of(1);
   ASSERT_TRUE(heard.has_value());
   EXPECT_EQ(heard->code, ErrorCode::kSystem);
   EXPECT_EQ(heard->suspect, 3);
@@ -233,8 +234,8 @@ int send_bytes_of(int fd) {
   return bytes;
 }
 
-// Data streams alone, and not those that have no hosts. The kernel doubles the number.
-TEST(PeerTable, DataWithinAMachineIsSentFromLittleMemory) {
+// Only data streams, and only those over IP. The kernel doubles the number.
+TEST(PeerTable, DataWithinAMachineIsSentFromASmallBuffer) {
   const auto listener = listen_tcp("127.0.0.1");
   ASSERT_TRUE(listener.has_value());
   const auto address = SocketAddress::from_numeric("127.0.0.1", (*listener)->endpoint().port);

@@ -9,15 +9,15 @@ namespace deltawire {
 namespace {
 
 constexpr std::size_t kStrangersMax = 64;
-// Of a stranger between one whole message and the next.
+// How long a stranger may take from one complete message to the next.
 constexpr std::chrono::seconds kSilenceMax{5};
 constexpr std::chrono::milliseconds kAcceptPause{50};
-// What a stranger that has said its claims gets for the rest, however many others knock.
+// A stranger that has sent its claims gets at least this long for the rest, however many others connect.
 constexpr std::chrono::milliseconds kFairTime{20};
 
 }  // namespace
 
-// All other ranks may knock at once, on both streams, and strangers with them.
+// All other ranks may connect at once, on both streams, and strangers, too.
 PendingConnections::PendingConnections(std::unique_ptr<TcpListener> listener, int world_size) noexcept
     : listener_(std::move(listener)),
       strangers_max_(
@@ -91,7 +91,7 @@ Status PendingConnections::accept_all(Deadline now, const PeerTable& peer_table)
   }
 }
 
-// A real rank says its claims at once, so among many it is never the oldest that still says nothing.
+// A real rank sends its claims at once, so among many connections it is never the oldest silent one.
 bool PendingConnections::make_room(Deadline now) {
   auto leaves = std::ranges::find_if(
       strangers_, [](const PendingConnection& stranger) { return !stranger.handshake.has_heard(); });

@@ -1,6 +1,6 @@
-// The incoming connections of a mesh until their handshakes are through. Whoever knocks is a stranger with
-// little time and little room, until he has proved that he knows the token; from then on he is a rank, and
-// only the mesh's time to connect ends his.
+// The incoming connections of a mesh until their handshakes are complete. A peer is a stranger with little
+// time and little memory until it has proved that it knows the token; from then on it is a rank, and only the
+// mesh's connect_timeout limits it.
 #pragma once
 
 #include <deque>
@@ -20,28 +20,29 @@ class PendingConnections {
  public:
   PendingConnections(std::unique_ptr<TcpListener> listener, int world_size) noexcept;
 
-  // Accepts, reads, and enters ranks of this mesh in `peer_table`; strangers are turned away in silence. An
-  // error is a rank with the right token that doesn't fit, or descriptors that have run out.
+  // Accepts connections, continues handshakes, and adds ranks of this mesh to `peer_table`; strangers are
+  // silently disconnected. Errors: a rank with the right token does not belong to the mesh, or descriptors
+  // have run out.
   Status advance(Deadline now, PeerTable& peer_table);
 
   void add_interests(Deadline now, std::vector<pollfd>& polls) const;
-  // When a silent stranger is to be turned away, or accepting is to be tried again.
+  // When to disconnect a silent stranger, or to try accepting again.
   Deadline wake_at() const noexcept;
 
-  // Hangs up on all that are not through: they will knock again.
+  // Hangs up on all pending connections: ranks will connect again.
   void send_away() noexcept {
     strangers_.clear();
     ranks_.clear();
   }
 
-  // How many came with another token.
+  // How many had another token.
   int refused() const noexcept { return refused_; }
 
  private:
   struct PendingConnection {
     GuardedFd socket;
     Handshake handshake;
-    Deadline heard_at;  // came, or said something whole
+    Deadline heard_at;  // when it connected, or last completed a message
   };
 
   Status accept_all(Deadline now, const PeerTable& peer_table);
@@ -53,7 +54,7 @@ class PendingConnections {
   std::unique_ptr<TcpListener> listener_;
   std::size_t strangers_max_;
   std::deque<PendingConnection> strangers_;  // the oldest first
-  std::deque<PendingConnection> ranks_;      // whose proofs are good; they still have to say the rest
+  std::deque<PendingConnection> ranks_;      // their proofs are verified, and the rest is missing
   Deadline accept_at_{};
   DescriptorShortage shortage_;
   int refused_ = 0;

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "transport/mesh_testing.h"
 #include "transport/tcp/handshake.h"
-#include "transport/test_mesh.h"
 
 namespace deltawire::test::processes_test {
 namespace {
@@ -56,8 +56,8 @@ class Processes : public ::testing::Test {
     ::munmap(board_, sizeof(Board));
   }
 
-  // Forks one process for each rank, which connects and, when all have, does `work`; the result goes on the
-  // board. One that ended before would be missing in the others' bootstrap.
+  // Forks one process for each rank, which connects and, when all have, does `work`; its result goes on the
+  // board. It waits for all because a rank that ended early would be missing in the others' bootstrap.
   void start(const std::function<Status(Transport&)>& work) {
     start_connecting([this, work](Transport& self) -> Status {
       if (!all_connect()) return fail(ErrorCode::kState, "not all ranks have connected");
@@ -225,9 +225,9 @@ TEST_F(Processes, AStoppedRankIsNamedByAllAtTheDeadlineAndByItselfLater) {
   expect_victim_named(report_of(kVictim), ErrorCode::kTimeout);
 }
 
-// In a child: what becomes of the transport that it was forked with.
+// Uses and destroys, in a forked child, the transport of its parent.
 int use_and_end_in_child(Transport& self) {
-  ::alarm(20);  // a lock that nobody gives back any more would be waited for in silence
+  ::alarm(20);  // otherwise a wait for a lock that is held forever would hang in silence
   std::vector<std::byte> got(10);
   const auto result = self.wait(self.post_recv((self.rank() + 1) % kWorld, 1, got), in(1s));
   self.abort({ErrorCode::kAborted, "from a child", kNoSuspect});
@@ -237,7 +237,7 @@ int use_and_end_in_child(Transport& self) {
 
 TEST_F(Processes, AForkedChildCanNeitherUseNorHurtTheTransport) {
   start([](Transport& self) -> Status {
-    // So that a child is forked now and then while the transport's lock is held.
+    // So that a child is sometimes forked while the transport's lock is held.
     std::atomic<bool> over = false;
     std::thread busy([&] {
       while (!over) (void)self.traffic();
@@ -291,7 +291,7 @@ TEST_F(Processes, JustEnoughDescriptorsAreEnough) {
   for (int rank = 0; rank < kWorld; ++rank) EXPECT_STREQ(report_of(rank).message.data(), "");
 }
 
-// A caller to whom the rank answers: it has begun to connect.
+// Waits until the rank answers a connection: it has begun to connect.
 void wait_until_it_connects(const Endpoint& endpoint) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

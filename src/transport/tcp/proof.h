@@ -1,4 +1,4 @@
-// What the two ends of a connection prove their knowledge of the token with.
+// The cryptography by which the two ends of a connection prove that they know the token.
 #pragma once
 
 #include <array>
@@ -17,17 +17,17 @@ using Nonce = std::array<std::byte, 32>;
 using Proof = std::array<std::byte, kProofBytes>;
 using TextDigest = std::array<std::byte, 32>;
 
-// Bytes that nobody can foresee, from the operating system; nothing, with errno set, where it has none.
+// Unpredictable bytes from the operating system; nothing, with errno set, if it has none.
 std::optional<Nonce> random_nonce() noexcept;
 
-// HMAC-SHA256 over the pieces, which lie one after another. Each must have the same length in every proof
-// of one kind, or two ways to cut them would give one proof. REQUIRES: at most 256 bytes.
+// HMAC-SHA256 over the concatenated pieces. Each piece must have the same length in every proof of one kind,
+// or different pieces could give the same proof. REQUIRES: at most 256 bytes.
 std::optional<Proof> prove(const Token& token, std::span<const Bytes> pieces) noexcept;
 
-// Takes the same time wherever the first difference is, so that guessing byte by byte is no use.
+// Takes the same time wherever the first difference is, so that a proof can't be guessed byte by byte.
 bool equal_in_constant_time(const Proof& a, const Proof& b) noexcept;
 
-// SHA-256.
+// The first bytes of the text's SHA-256.
 TextDigest digest_of(std::string_view text) noexcept;
 
 }  // namespace deltawire

@@ -1,11 +1,11 @@
-// Meshes whose ranks know rank 0's address alone.
+// Meshes whose ranks only know rank 0's address.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/mesh_testing.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/handshake.h"
-#include "transport/test_mesh.h"
 
 namespace deltawire::test::rendezvous_test {
 namespace {
@@ -26,7 +26,7 @@ int dial(const Endpoint& endpoint) {
   return fd;
 }
 
-// Both streams of a rank that knows the token, and has said no more than its claims: control, data.
+// Both streams (control, data) of a rank that knows the token, after the handshakes and nothing else.
 std::array<int, 2> come_by_hand(int rank, int world_size, const Endpoint& rendezvous) {
   std::array<int, 2> streams{};
   for (const auto stream : {Claims::Stream::kControl, Claims::Stream::kData}) {
@@ -45,7 +45,7 @@ std::array<int, 2> come_by_hand(int rank, int world_size, const Endpoint& rendez
   return streams;
 }
 
-// One process of a job: which rank it takes itself for, and what else it was told.
+// One process of a job: its rank, and its other settings.
 struct Process {
   int rank = 0;
   int world_size = 1;
@@ -65,7 +65,7 @@ MeshOptions options_of(const Process& process, const Endpoint& rendezvous) {
   return options;
 }
 
-// Each process on a thread of its own; rank 0 is the first and listens at the rendezvous.
+// Connects each process on its own thread; the first is rank 0 and listens at the rendezvous.
 std::vector<Outcome> meet(const std::vector<Process>& processes, const std::string& host = "127.0.0.1") {
   auto first = listen_tcp(host);
   EXPECT_TRUE(first.has_value()) << first.error().message;
@@ -131,7 +131,7 @@ TEST(Rendezvous, AHostMayBeAName) {
   });
 }
 
-TEST(Rendezvous, NobodyThereIsNamed) {
+TEST(Rendezvous, AMissingRank0IsNamed) {
   Endpoint empty;
   {
     auto listener = listen_tcp("127.0.0.1");
@@ -192,7 +192,7 @@ TEST(Rendezvous, OtherSettingsAndWorldsAreNamedByAll) {
   }
 }
 
-TEST(Rendezvous, AListenerOnAllAddressesCanNotBeTold) {
+TEST(Rendezvous, AListenerOnAllAddressesCanNotBeAnnounced) {
   const Process member{.rank = 1, .world_size = 2, .settings = {}};
   const auto outcome = connect_tcp(*listen_tcp("0.0.0.0"), options_of(member, {"127.0.0.1", 9}));
   ASSERT_FALSE(outcome.has_value());
@@ -200,7 +200,7 @@ TEST(Rendezvous, AListenerOnAllAddressesCanNotBeTold) {
   EXPECT_TRUE(has(outcome.error(), "0.0.0.0")) << outcome.error().message;
 }
 
-TEST(Rendezvous, IsNotGivenBesideEndpoints) {
+TEST(Rendezvous, IsRefusedTogetherWithEndpoints) {
   MeshOptions options = mesh_options(0, {{"127.0.0.1", 1}, {"127.0.0.1", 2}});
   options.rendezvous = Endpoint{"127.0.0.1", 1};
   const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options);
@@ -208,8 +208,8 @@ TEST(Rendezvous, IsNotGivenBesideEndpoints) {
   EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(Rendezvous, WhatIsNoAddressIsCorruptAndNamesTheRank) {
-  // Rank 1 knows the token and was started with everybody's endpoints: the mesh's bytes follow its handshake.
+TEST(Rendezvous, InvalidAddressesAreCorruptAndNameTheRank) {
+  // Rank 1 knows the token and was started with endpoints: the mesh's bytes follow its handshake.
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
   std::thread host([&] {
@@ -234,7 +234,7 @@ TEST(Rendezvous, WhatIsNoAddressIsCorruptAndNamesTheRank) {
 }
 
 TEST(Rendezvous, NobodyLeavesBeforeAllHaveMetAll) {
-  // Rank 1 has told rank 0 where it listens, and goes on connecting for longer than rank 0 waits.
+  // Rank 1 has told rank 0 where it listens, and then takes longer to connect than rank 0 waits.
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
   std::thread host([&] {
@@ -243,7 +243,7 @@ TEST(Rendezvous, NobodyLeavesBeforeAllHaveMetAll) {
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
     EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_TRUE(has(outcome.error(), "rank 0 has met all ranks, but rank 1 has not in 3000 ms"))
+    EXPECT_TRUE(has(outcome.error(), "rank 0 is connected to all ranks, but rank 1 was not after 3000 ms"))
         << outcome.error().message;
   });
   const std::array<int, 2> streams = come_by_hand(1, 2, rendezvous);
@@ -262,14 +262,14 @@ TEST(Rendezvous, WhoComesAndDoesNotSayWhereItListensIsNamed) {
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
     EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_TRUE(has(outcome.error(), "by rank 1 where it listens")) << outcome.error().message;
+    EXPECT_TRUE(has(outcome.error(), "rank 1 did not tell rank 0 in")) << outcome.error().message;
   });
   const std::array<int, 2> streams = come_by_hand(1, 2, rendezvous);
   host.join();
   for (const int fd : streams) ::close(fd);
 }
 
-// Longer than what a rank that hung up gets where nobody can be started again.
+// Longer than a rank that hung up may stay away once ranks can't be started again.
 constexpr auto kRestartTime = 2500ms;
 
 TEST(Rendezvous, ARankThatDiesWhileOthersWaitMayBeStartedAgain) {
@@ -299,7 +299,7 @@ TEST(Rendezvous, ARankThatDiesWhileOthersWaitMayBeStartedAgain) {
   host.join();
 }
 
-// One stream of rank 1's, as rank 0 answers it.
+// Answers one stream of rank 1, as rank 0 does.
 int answer_by_hand(int listening_fd) {
   const int fd = ::accept(listening_fd, nullptr, nullptr);
   EXPECT_GE(fd, 0);
@@ -343,7 +343,7 @@ TEST(Rendezvous, Rank0MayDieAndBeStartedAgainWhileOthersWait) {
   member.join();
 }
 
-TEST(Rendezvous, WhoDiesAndIsNotStartedAgainIsNamed) {
+TEST(Rendezvous, ARankThatDiesAndIsNotStartedAgainIsNamed) {
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
   std::thread host([&] {

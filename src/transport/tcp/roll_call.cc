@@ -19,7 +19,7 @@ Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vec
   for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
     if (static_cast<int>(rank) == own_) continue;
     Call& call = calls_[rank];
-    // Who came a second time, as after a broken connection, begins anew.
+    // A rank that has connected again, e.g. after a broken connection, starts over.
     if (call.stream != streams[rank]) call = Call{.stream = streams[rank]};
     const int fd = sockets[rank].data.get();
     if (!call.said) call.said = ::send(fd, &kHere, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
@@ -28,8 +28,8 @@ Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vec
       if (got != kHere) {
         return fail(ErrorCode::kCorrupt,
                     "rank " + std::to_string(rank) +
-                        " sent something else than that it has met all ranks; do all run the same deltawire, "
-                        "and were all started with the rendezvous, or none?",
+                        " did not confirm that it is connected to all ranks; do all run the same version of "
+                        "deltawire, and were all started with the rendezvous, or none?",
                     static_cast<int>(rank));
       }
       call.heard = true;

@@ -1,6 +1,6 @@
-// How a bootstrap ends: a rank that has met all others says so to each of them, one byte on the data stream,
-// and leaves when it has heard it from all. So nobody begins to work, with deadlines, while others still
-// connect. Messages of the mesh follow on the same stream.
+// How a bootstrap ends: a rank that is connected to all others sends each of them one byte on the data
+// stream, and ends its bootstrap when it has received that byte from all. So no rank begins to work, with
+// deadlines, while others still connect. The mesh's messages follow on the same stream.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ class RollCall {
  public:
   RollCall(int rank, int world_size);
 
-  // Says and hears what the data streams take and give now, and no byte more. `streams`:
-  // PeerTable::data_streams. REQUIRES: this rank has met all. Errors: kCorrupt, naming the rank that said
-  // anything else.
+  // Sends and receives what is possible now on the data streams, and reads no byte beyond. `streams`:
+  // PeerTable::data_streams. REQUIRES: this rank is connected to all. Errors: kCorrupt, naming the rank that
+  // sent anything else.
   Status advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams);
 
   bool is_complete() const noexcept { return silent_rank_ == own_; }
-  // A rank that has not said that it has met all. REQUIRES: advance(), !is_complete().
+  // A rank that has not sent its byte. REQUIRES: advance(), !is_complete().
   int silent_rank() const noexcept { return silent_rank_; }
 
   void add_interests(const std::vector<PeerSockets>& sockets, std::vector<pollfd>& polls) const;

@@ -1,4 +1,4 @@
-// The end of a bootstrap: who leaves when, and who is waited for.
+// Unit tests of RollCall: when a rank's bootstrap ends, and for whom it waits.
 #include "transport/tcp/roll_call.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Who is kept out of a TCP mesh: strangers, impostors, and proofs that were meant for others.
+// TCP meshes keep out strangers, impostors, and relayed proofs.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/mesh_testing.h"
 #include "transport/tcp/handshake_testing.h"
-#include "transport/test_mesh.h"
 
 namespace deltawire::test::strangers_test {
 namespace {
@@ -17,7 +17,7 @@ bool has(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;
 }
 
-// A bare connection to a rank's port, as strangers have it.
+// A plain connection to a rank's port, like a stranger's.
 class Stranger {
  public:
   explicit Stranger(const Endpoint& endpoint) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -34,7 +34,7 @@ class Stranger {
     if (fd_ >= 0) ::close(fd_);
   }
   void say(Bytes bytes) const { (void)::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT); }
-  // As many bytes as come, up to `most`, before the other end hangs up.
+  // Receives until the other end hangs up, up to `most` bytes.
   std::vector<std::byte> hear(std::size_t most) const {
     std::vector<std::byte> bytes(most);
     std::size_t length = 0;
@@ -61,7 +61,7 @@ Claims claims_of(int rank, int peer, int world_size) {
   return claims;
 }
 
-// The first message of one who knows the protocol; the token makes no difference to it.
+// The first message of a peer that knows the protocol; it doesn't depend on the token.
 std::vector<std::byte> first_message(const Claims& claims) {
   const Handshake handshake(token_of(8), claims, *random_nonce());
   return {handshake.unsent().begin(), handshake.unsent().end()};
@@ -96,8 +96,8 @@ TEST(Strangers, DoNotDisturb) {
 }
 
 TEST(Strangers, GiveWayToRanksWhenThereAreMany) {
-  // More than are let in at once, and they stay. Ranks are through before the first of them is turned away
-  // for having said nothing to the point in 5 s.
+  // More strangers than are accepted at once, and they stay. The ranks must connect before the first of them
+  // is disconnected for its silence, after 5 s.
   for (const bool say_claims : {false, true}) {
     Listeners all = listen_all(2);
     std::vector<Stranger> strangers;
@@ -126,7 +126,7 @@ TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {
     const auto result = connect_tcp(std::move(all.listeners[0]), options);
     EXPECT_TRUE(result.has_value()) << result.error().message;
   });
-  // Rank 1 has proved that it knows the token, and the rest, its settings, is long on its way.
+  // Rank 1 has proved that it knows the token; its settings take a long time to arrive.
   Claims claims = claims_of(1, 0, 2);
   claims.text = "codec=3lc";
   Handshake handshake(token_of(7), claims, *random_nonce());
@@ -151,7 +151,7 @@ TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {
   state = Exchange::kMore;
   while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(second, control.fd());
   EXPECT_EQ(state, Exchange::kDone);
-  rank1.say(std::array{std::byte{'H'}});  // it has met all: RollCall
+  rank1.say(std::array{std::byte{'H'}});  // it is connected to all: RollCall
   rank0.join();
 }
 
@@ -272,7 +272,7 @@ TEST(Strangers, AnImpostorLearnsNothingAndIsNotBelieved) {
   rank1.join();
 }
 
-// As whoever has another token, it hangs up after this rank's proof.
+// Like a peer with another token, it hangs up after this rank's proof.
 TEST(Strangers, ARankThatDiesInTheHandshakeIsLostAndNoStranger) {
   for (const bool has_read : {false, true}) {
     Listeners all = listen_all(2);
@@ -321,7 +321,7 @@ TEST(Strangers, AnImpostorOnlyDelaysUntilTheRankIsThere) {
 }
 
 TEST(Strangers, AProofPassedOnToAnotherRankIsRefused) {
-  // Who sits at rank 0's address hands every byte of rank 2's to rank 1, and back.
+  // A process at rank 0's address relays every byte between rank 2 and rank 1.
   const Impostor relay;
   Listeners all = listen_all(3);
   std::vector<Result<std::unique_ptr<Transport>>> outcomes;
@@ -352,7 +352,7 @@ TEST(Strangers, AProofPassedOnToAnotherRankIsRefused) {
 }
 
 TEST(Strangers, ARankThatVanishesAfterItsHandshakeIsNamed) {
-  // Rank 1 meets rank 0 on both streams and goes without a word; rank 2 never comes.
+  // Rank 1 connects to rank 0 on both streams and leaves without a message; rank 2 never comes.
   Listeners all = listen_all(3);
   const Deadline start = Clock::now();
   std::thread rank0([&] {

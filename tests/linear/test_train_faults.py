@@ -18,7 +18,7 @@ from linear_rows import FEATURES, text_of
 FAILURE = 1
 ENDLESS = ("--epochs", 1000000, "--stop", 0)
 
-# Runs a command beside a file system of 64 KiB, in a namespace of its own: nothing is left mounted.
+# Runs a command with a file system of 64 KiB in a separate namespace: nothing is left mounted.
 BESIDE_A_FULL_DISK = """
 mount -t tmpfs -o size=64k tmpfs "$0" && cd "$0" || exit 77
 "$@"; status=$?

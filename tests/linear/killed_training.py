@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cli_program import TIMEOUT
 
-ENDLESS = ("--epochs", 1000000, "--stop", 0)  # whoever is killed is at work, however late it is
+ENDLESS = ("--epochs", 1000000, "--stop", 0)  # a late kill, too, hits a training at work
 
 
 def steps_in(folder: Path) -> set[int]:
@@ -22,13 +22,13 @@ def steps_in(folder: Path) -> set[int]:
 
 
 def last_step_in(folder: Path) -> int:
-    """0: there is none yet."""
+    """The last step with a checkpoint, 0 if there is none yet."""
     return max(steps_in(folder), default=0)
 
 
 def kill_after_step(command: list[object], folder: Path, step: int, delay: float) -> None:
-    """Starts it, and ends all of its processes by SIGKILL so many seconds after a checkpoint of
-    `step` or later is there."""
+    """Starts a training, and kills all its processes (SIGKILL) `delay` seconds after a checkpoint
+    of `step` or a later step exists."""
     running = subprocess.Popen(
         list(map(str, command)),
         stdout=subprocess.DEVNULL,

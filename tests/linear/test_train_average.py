@@ -70,7 +70,7 @@ def test_the_model_is_the_average_over_steps(exchange: str, data: Path, tmp_path
         assert json.loads(str(saved["settings"].astype(str)))["average_power"] == POWER
 
 
-def test_what_is_held_out_and_predicted_is_of_the_average(data: Path, tmp_path: Path) -> None:
+def test_held_out_loss_and_predictions_use_the_average(data: Path, tmp_path: Path) -> None:
     model, test = tmp_path / "model.npz", tmp_path / "test.libsvm"
     test.write_text(text_of(300, seed=2))
     settings = ("--data", data, "--test", test, "--loss", "hinge", "--model", model, "--no-bias")

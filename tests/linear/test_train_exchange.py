@@ -47,7 +47,7 @@ def test_auto_takes_what_sends_less_and_says_why(shared: Path, apart: Path) -> N
     assert 0 < used["pairs_of_a_rank"] < used["distinct_pairs"] < 4 * used["pairs_of_a_rank"]
     used = train(apart, "--workers", 4, "--batch", 0.1)["settings"]["exchange_used"]
     assert used["reducer"].startswith("gather(fastsgd") and used["direct_to_gather"] >= 0.8
-    # Fewer ranks, or a codec without pairs, measure nothing.
+    # With fewer ranks, or a codec without pairs, there is nothing to measure.
     used = train(shared, "--workers", 2)["settings"]["exchange_used"]
     assert used["reducer"].startswith("gather(fastsgd") and used["direct_to_gather"] is None
     used = train(shared, "--workers", 3, "--codec", "3lc")["settings"]["exchange_used"]
@@ -114,7 +114,7 @@ def test_owners_train_the_model_that_every_rank_would(
     assert expected["final"]["weights_bytes_per_step"] == 0
 
 
-def test_owners_are_told_once_what_a_rank_is_judged_by(apart: Path, tmp_path: Path) -> None:
+def test_ranks_send_owners_the_keys_of_test_data_once(apart: Path, tmp_path: Path) -> None:
     through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
     settings = ("train", "linear", "--data", apart, "--workers", 3, "--codec", "fp32", "--stop", 0)
     settings += ("--exchange", "owners", "--json", "-", "--epochs")
@@ -133,7 +133,7 @@ def test_owners_are_told_once_what_a_rank_is_judged_by(apart: Path, tmp_path: Pa
     for before, after in zip(expected, found, strict=True):
         assert after["train_loss"] == before["train_loss"]
         assert after["test_loss"] == before["test_loss"]
-    # Owners that have begun anew, behind the second data epoch's last step, are told again.
+    # Owners that start afresh after the second epoch are sent the keys of the test data again.
     again = [epoch["evaluation_bytes"] for epoch in found]
     assert [again[0], *again[2:]] == [told[0], *told[2:]]
     assert again[1] - told[1] == pytest.approx(told[0] - told[1], rel=0.1)
@@ -194,7 +194,7 @@ def test_what_waits_is_in_checkpoints(exchange: str, shared: Path, tmp_path: Pat
     assert resumed.read_bytes() == through.read_bytes()
 
 
-def test_feedback_with_a_grid_begins_anew_with_each_pair(shared: Path) -> None:
+def test_feedback_with_a_grid_starts_afresh_with_each_pair(shared: Path) -> None:
     settings = ("--data", shared, "--epochs", 2, "--workers", 2, "--optimizer", "sgd", "--grid")
     settings += ("--codec", "fastsgd:tau=60", "--feedback", "--grid-sample", 100, "--json", "-")
     grid = json.loads(must_run("train", "linear", *settings))["settings"]["grid"]["tried"]

@@ -75,7 +75,7 @@ def test_an_interrupted_training_says_how_to_go_on(data: Path, tmp_path: Path) -
     assert steps_in(folder)
 
 
-def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(
     data: Path, tmp_path: Path
 ) -> None:
     folder, model = tmp_path / "kept", tmp_path / "model.npz"

@@ -1,4 +1,4 @@
-// For tests of streams: a link that plays back bytes, some at a time, and keeps what is sent.
+// For tests of streams: a link that plays back bytes, a few at a time, and keeps what is sent.
 #pragma once
 
 #include <algorithm>
@@ -34,14 +34,14 @@ class PlaybackLink : public Link {
 
   void add(Bytes more) { bytes_.insert(bytes_.end(), more.begin(), more.end()); }
   void add(std::size_t count, std::byte value) { bytes_.resize(bytes_.size() + count, value); }
-  // Bytes that were added and not yet read.
+  // How many added bytes have not been read.
   std::size_t left() const noexcept { return bytes_.size() - played_; }
 
   std::size_t at_once = 1000;
   bool ended = false;
   std::vector<std::byte> sent;
   std::size_t reads = 0;
-  std::size_t longest_read = 0;  // that was asked for
+  std::size_t longest_read = 0;  // the largest size that was requested
 
  private:
   std::vector<std::byte> bytes_;

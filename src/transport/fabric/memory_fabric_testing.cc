@@ -1,4 +1,4 @@
-#include "transport/fabric/memory_fabric.h"
+#include "transport/fabric/memory_fabric_testing.h"
 
 #include <algorithm>
 

@@ -38,7 +38,7 @@ def test_training_goes_on_with_the_best(data: Path, tmp_path: Path, workers: int
     best = min(tried, key=lambda each: each["loss"])
     rate, decay = best["learning_rate"], best["rate_decay"]
     assert report["settings"]["rate_decay"] == decay
-    # Codecs begin anew: as if the rate had been given.
+    # Codecs start afresh, so the result is the same as if the rate had been given.
     given = train(*settings, "--lr", rate, "--decay", decay)
     assert given["settings"]["optimizer"] == report["settings"]["optimizer"]
     assert given["final"]["test_loss"] == report["final"]["test_loss"]
@@ -47,7 +47,7 @@ def test_training_goes_on_with_the_best(data: Path, tmp_path: Path, workers: int
 
 
 def was_killed_in_epoch_4(command: list[object]) -> bool:
-    """Or it has come to its end, because the kill came late."""
+    """Kills a training in epoch 4; false if it ended before, because the kill came late."""
     running = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -60,7 +60,7 @@ def was_killed_in_epoch_4(command: list[object]) -> bool:
     return running.returncode < 0
 
 
-def test_a_killed_training_chooses_again_and_goes_on(data: Path, tmp_path: Path) -> None:
+def test_a_killed_training_chooses_again_and_continues(data: Path, tmp_path: Path) -> None:
     settings = ["--data", data, "--epochs", 12, "--stop", 0, "--grid", "--workers", 2]
     whole = train(*settings)
     for attempt in range(10):  # the grid's trainings have as many epochs, so this one must end soon
@@ -95,7 +95,7 @@ def test_a_table_is_printed(data: Path) -> None:
 
 
 def test_a_rate_at_the_end_of_the_grid_is_pointed_out(data: Path) -> None:
-    # One step in all: the largest is never enough.
+    # One step in all: even the largest rate is too small.
     command = ("train", "linear", "--data", data, "--epochs", 1, "--batch", 1, "--optimizer", "sgd")
     said = must_run(*command, "--grid").decode()
     assert "(the grid's largest rate: try larger ones)" in said

@@ -60,7 +60,7 @@ def started(*arguments: object, **environment: str) -> subprocess.Popen:
 
 
 def ended(processes: list[subprocess.Popen]) -> list[tuple[int, str]]:
-    """Exit status and what was said on standard error, of each."""
+    """Each process's exit status and standard error."""
     said = []
     try:
         for process in processes:
@@ -183,7 +183,7 @@ def test_who_does_not_come_is_named_by_all(data: Path, token: Path, port: int) -
         assert status == FAILURE and "with rank 1" in said and said.count("\n") == 1, said
 
 
-def test_nobody_at_the_address_is_said_at_the_timeout(data: Path, token: Path, port: int) -> None:
+def test_a_missing_rank_0_is_reported_at_the_timeout(data: Path, token: Path, port: int) -> None:
     meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
     lone = started(*meeting, "--rank", 1, "--world", 2, "--timeout", 2)
     ((status, said),) = ended([lone])
@@ -206,7 +206,7 @@ def test_another_token_is_said_on_both_sides(
         assert status == FAILURE and "same token?" in said, said
 
 
-def test_a_second_rank_0_is_told(data: Path, token: Path) -> None:
+def test_a_second_rank_0_is_refused(data: Path, token: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -219,9 +219,9 @@ def test_a_second_rank_0_is_told(data: Path, token: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rendezvous", "HERE"], "is no HOST:PORT"),
+        (["--rendezvous", "HERE"], "is not HOST:PORT"),
         (["--rendezvous", "::1:80"], "[fd00::1]:29600"),
-        (["--rendezvous", "a:0"], "is no HOST:PORT"),
+        (["--rendezvous", "a:0"], "is not HOST:PORT"),
         (["--rendezvous", "a:80", "--rank", "2"], "--rank 2 is not in a world of 2"),
         (["--rendezvous", "a:80", "--rank", "-1"], "--rank -1 is not in a world of 2"),
         (["--rendezvous", "a:80", "--ports", "9-8"], "--ports"),
@@ -361,7 +361,7 @@ def _is_free(port: int) -> bool:
 
 
 def test_slurm_script_starts_ranks_that_meet(data: Path, tmp_path: Path) -> None:
-    """The script's own commands, with a Slurm of two lines."""
+    """Runs the script's own commands with a stand-in for Slurm of two lines."""
     assert "#SBATCH --nodes=2" in SLURM.read_text()
     tools = tmp_path / "bin"
     tools.mkdir()

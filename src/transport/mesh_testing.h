@@ -1,4 +1,4 @@
-// Meshes for tests: ranks as threads, over every transport that can have them so.
+// Meshes for tests: ranks as threads, over every transport that supports that.
 #pragma once
 
 #include <cstdint>
@@ -44,15 +44,15 @@ inline Token token_of(unsigned char fill) {
   return token;
 }
 
-// Calls work(rank) for every rank, each on a thread of its own.
+// Calls work(rank) for every rank, each on its own thread.
 inline void run_ranks(int world_size, const std::function<void(int)>& work) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&work, rank] { work(rank); });
   for (std::thread& thread : threads) thread.join();
 }
 
-// Whether whoever `clock` counts comes to rest: in some window of 400 ms it takes less than a quarter of a
-// processor. What is still under way may fill the first ones, on a busy machine more of them.
+// Whether the thread or process that `clock` measures becomes idle: in some window of 400 ms it uses less
+// than a quarter of a processor. Unfinished work may fill the first windows, on a busy machine more of them.
 inline bool comes_to_rest(clockid_t clock) {
   const auto used = [clock] {
     timespec time{};
@@ -107,7 +107,7 @@ inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOpti
   return ranks;
 }
 
-// A send that nobody waits for: its bytes must stay, so they do until the program ends.
+// A send without a wait: its bytes must stay valid, so they are leaked.
 inline void send_and_forget(Transport& from, int to, Tag tag, const std::vector<std::byte>& bytes) {
   static std::mutex mutex;
   static std::deque<std::vector<std::byte>> kept;

@@ -1,4 +1,4 @@
-// Lets go of the engine's lock while the kernel copies much.
+// Releases the engine's lock while the kernel copies much.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +9,7 @@
 
 namespace deltawire {
 
-// The calls that run without the lock; what they copy from and to must stay until they are back.
+// Counts the calls that run without the lock; the memory that they copy must stay valid until they return.
 class CallsInKernel {
  public:
   void begin() noexcept { ++count_; }
@@ -25,16 +25,16 @@ class CallsInKernel {
   std::condition_variable none_;
 };
 
-class Unlocker {
+class ScopedUnlock {
  public:
-  // Copying less takes about as long as letting go of the lock and taking it again.
+  // Copying less takes about as long as releasing the lock and taking it again.
   static constexpr std::size_t kMuch = std::size_t{32} << 10;
 
-  Unlocker() = default;  // keeps it
-  Unlocker(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) noexcept
+  ScopedUnlock() = default;  // never releases a lock
+  ScopedUnlock(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) noexcept
       : lock_(&lock), calls_(&calls) {}
 
-  // `call` moves at most so many bytes.
+  // Runs `call`, which moves at most `bytes` bytes, without the lock if that is much.
   template <class Call>
   IoResult run(std::size_t bytes, Call call) noexcept {
     if (lock_ == nullptr || bytes < kMuch) return call();

@@ -92,7 +92,7 @@ def test_the_objective_is_the_one_that_is_written_out(
 
 
 def test_exact_exchange_makes_workers_one(data: Path) -> None:
-    """Full batches without compression: two workers take the steps that one takes."""
+    """With full batches and no compression, two workers take the same steps as one."""
     settings = ("--data", data, "--batch", 1, "--epochs", 8, "--stop", 0, "--codec", "direct(fp32)")
     one = train(*settings)
     two = train(*settings, "--workers", 2)
@@ -143,11 +143,11 @@ def test_packed_data_a_cache_and_plain_data_train_alike(data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("exchange", ["gather", "owners"])
-def test_it_ends_within_the_percent_of_the_minimum_that_it_says(
+def test_training_ends_as_near_to_the_minimum_as_it_says(
     exchange: str, workers: int, data: Path, tmp_path: Path
 ) -> None:
-    """The gap is |gradient|^2 / (2 L2), which NumPy computes of the model, and it bounds what is
-    left."""
+    """The gap is |gradient|^2 / (2 L2), which NumPy computes from the model; it bounds the distance
+    to the minimum."""
     model, l2 = tmp_path / "model.npz", 1e-3
     settings = ("--data", data, "--held-out", 0, "--l2", l2, "--codec", "fp32")
     settings += ("--workers", workers, "--exchange", exchange)
@@ -168,7 +168,7 @@ def test_it_ends_within_the_percent_of_the_minimum_that_it_says(
     assert 0 <= last["objective"] / best["objective"] - 1 <= last["gap"]
 
 
-def test_what_ended_training_is_said_with_the_distance(data: Path) -> None:
+def test_the_reason_for_the_end_is_printed_with_the_distance(data: Path) -> None:
     def said(*more: object) -> list[str]:
         settings = ("--data", data, "--l2", 1e-3, *more)
         return must_run("train", "linear", *settings).decode().splitlines()
@@ -185,8 +185,9 @@ def test_what_ended_training_is_said_with_the_distance(data: Path) -> None:
     assert " in the second half of the data epochs" in hinge and "at most" not in hinge
 
 
-def test_a_constant_stands_beside_loss_and_accuracy(tmp_path: Path) -> None:
-    """One row of ten is positive, and no feature says which: nothing beats a constant by much."""
+def test_loss_and_accuracy_of_a_constant_are_printed_too(tmp_path: Path) -> None:
+    """One row in ten is positive, and no feature tells which: no model is much better than a
+    constant."""
     data, test = tmp_path / "rows", tmp_path / "test"
     data.write_text("".join(f"{int(i % 10 == 0)} {i % 7 + 1}:1\n" for i in range(1000)))
     test.write_text("".join(f"{int(i % 5 == 0)} {i % 7 + 1}:1\n" for i in range(1000)))
@@ -218,7 +219,7 @@ def test_one_worker_takes_its_gradient_as_it_is(codec: str, data: Path) -> None:
         ("1 1:1\n1 2:1\n", "all rows have one label"),
         ("1 1:1\n2 2:1\n", "takes labels 0 and 1, or -1 and 1"),
         ("1 1:1\n0 2:1\n-1 2:1\n", "takes labels 0 and 1, or -1 and 1"),
-        ("1 1:1\n0 2:x\n", 'bad:2:5: value "x" is no number'),
+        ("1 1:1\n0 2:x\n", 'bad:2:5: value "x" is not a number'),
         ("1 3:1 2:1\n", "bad:1:7: index 2 is below the one before"),
     ],
 )
@@ -303,14 +304,17 @@ def test_predict_says_what_the_model_has_not_seen(data: Path, tmp_path: Path) ->
     done = run("predict", "--model", model, "--data", "-", stdin=b"1 1:1\n1 1000:1\n")
     assert done.returncode == 0
     assert done.stdout.decode().split()[1] == "0.5"
-    assert done.stderr.startswith(b"1 of 2 values have an index beyond the model's 51 weights")
+    assert done.stderr == (
+        b"warning: 1 of 2 values have an index beyond the model's 51 weights and were "
+        b"ignored; check that the model belongs to this data set\n"
+    )
     other = run("predict", "--model", model, "--data", "-", stdin=b"1 1:1 500:1\n1 1000:1\n")
     assert other.returncode == FAILURE
     assert b"2 of 3 values" in other.stderr and b"model of another data set?" in other.stderr
 
 
-def test_predict_refuses_what_is_no_model(data: Path, tmp_path: Path) -> None:
+def test_predict_refuses_files_that_are_not_models(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.npz"
     np.savez(other, x=np.ones(3))
-    assert_refused(FAILURE, ["is no model"], "predict", "--model", other, "--data", data)
+    assert_refused(FAILURE, ["is not a model"], "predict", "--model", other, "--data", data)
     assert_refused(FAILURE, [str(data)], "predict", "--model", data, "--data", data)

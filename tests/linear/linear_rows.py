@@ -6,7 +6,7 @@ FEATURES = 50
 
 
 def text_of(rows: int, seed: int = 1, labels: tuple[int, int] = (-1, 1)) -> str:
-    """Rows that a planted model tells apart, but for noise; index 1 is the first."""
+    """Rows with labels by a planted model and some noise; feature indices begin at 1."""
     random = np.random.default_rng(seed)
     planted = np.random.default_rng(99).normal(size=FEATURES)
     lines = []

@@ -12,14 +12,14 @@
 
 namespace deltawire::test {
 
-// What all ranks' fabrics share.
+// Delivers packets between all ranks' fabrics.
 class Switchboard {
  public:
   explicit Switchboard(int world_size) : mailboxes_(static_cast<std::size_t>(world_size)) {}
 
   struct Packet {
     int from = 0;
-    std::vector<std::byte> bytes;  // none: the way from there is broken
+    std::vector<std::byte> bytes;  // empty: the connection from that rank is broken
   };
   void put(int to, Packet packet);
   // The next packet for `rank`; false once it's closed and empty.

@@ -100,7 +100,7 @@ def test_refusals(arguments: list[str], words: list[str], tmp_path: Path) -> Non
 
 
 def has_written(folder: Path) -> bool:
-    """Files come and go: that the folder takes any is tried first."""
+    """Whether rows are being written: a temporary file that only tests the folder comes first."""
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > 0:

@@ -159,7 +159,7 @@ std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint
 // All memory that a revert needs is taken here, before a residual changes.
 void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
                           Message& message) {
-  Sizes at;  // of the next part's slot
+  Sizes at;  // where the next part's buffer begins
   jobs_.reserve(bounds.parts);
   record_.reserve(bounds.parts);
   for (const Named& part : parts) {
@@ -167,7 +167,7 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
     const Sizes sizes = encoder_.sizes(part, step);
     PartJob& job = jobs_.emplace_back();
     job.part = &part;
-    job.slot = message.slot(at, sizes);
+    job.buffer = message.buffer_behind(at, sizes);
     job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
     job.coded = encoder_.open(part, step, job.sent);
     at.payload_bytes += sizes.payload_bytes;

@@ -53,8 +53,8 @@ struct Message {
     held.set(sizeof(std::uint32_t) * (chunk_ends.capacity() + chunk_sums.capacity()) + heads.capacity());
   }
 
-  // For a part of these sizes, behind parts of `before`.
-  PartBuffer slot(const Sizes& before, const Sizes& sizes) noexcept {
+  // Memory for a part of these sizes, behind parts of `before`.
+  PartBuffer buffer_behind(const Sizes& before, const Sizes& sizes) noexcept {
     return {payload.bytes().subspan(before.payload_bytes, sizes.payload_bytes),
             std::span(chunk_ends).subspan(before.chunks, sizes.chunks),
             std::span(chunk_sums).subspan(before.chunks, sizes.chunks)};

@@ -51,16 +51,16 @@ void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const Messa
                 const MessageBounds& bounds, const CodingRoom& room) {
   const CodingLanes lanes(room.workers, {bounds.elements, bounds.longest, bounds.scratch_bytes},
                           room.scratch);
-  std::byte* behind = jobs.empty() ? nullptr : jobs.front().slot.payload.data();
+  std::byte* behind = jobs.empty() ? nullptr : jobs.front().buffer.payload.data();
   JobsLeft left(jobs);
   Workers::share(room.workers, lanes.count(), [&](std::size_t lane) {
     const Exec exec = lanes.exec(lane);
     const bool in_place = lane == 0;
     while (PartJob* const job = left.take(in_place)) {
       if (!job->coded) continue;
-      if (in_place) job->slot.payload = MutBytes(behind, job->slot.payload.size());
+      if (in_place) job->buffer.payload = MutBytes(behind, job->buffer.payload.size());
       job->coded = or_no_memory("encoding a part",
-                                [&] { return encoder.code(*job->part, id, job->slot, exec, job->sent); });
+                                [&] { return encoder.code(*job->part, id, job->buffer, exec, job->sent); });
       if (in_place) behind += job->sent.encoded.payload.size();
     }
   });

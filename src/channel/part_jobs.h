@@ -13,10 +13,10 @@
 
 namespace deltawire {
 
-// Its slot has the size of its bounds, so that no part waits for another.
+// Its buffer has the size of its bounds, so that no part waits for another.
 struct PartJob {
   const Named* part = nullptr;
-  PartBuffer slot;
+  PartBuffer buffer;
   SentPart sent;
   Status coded;
 };
@@ -41,7 +41,7 @@ struct CodingRoom {
   std::vector<std::byte>& scratch;  // grows as it must
 };
 
-// Codes those without an error. REQUIRES: slots follow each other in one piece of memory.
+// Codes the jobs without an error. REQUIRES: buffers follow each other in one piece of memory.
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room);
 

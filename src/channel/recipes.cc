@@ -11,7 +11,7 @@ namespace deltawire {
 namespace {
 
 // Deep Gradient Compression (Lin et al., ICLR 2018): section 3 and its algorithm 1; warm-up: section 3.3,
-// where a share of 25 %, 6.25 %, 1.5625 % and 0.4 % is sent in the first four epochs.
+// where a fraction of 25 %, 6.25 %, 1.5625 % and 0.4 % is sent in the first four epochs.
 constexpr ParameterInfo kDgc[] = {
     {"p", "0.000001 <= p < 1, or in percent", "0.001", "share of the elements that is sent"},
     {kMomentumPiece.name, kMomentumPiece.range, "0.9", "momentum before compression, masked where sent"},
@@ -22,8 +22,8 @@ constexpr int kWarmupStages = 4;
 
 Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
   if (Status known = check_parameter_names(spec, kDgc); !known) return forward_error(known);
-  const auto share = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.001F});
-  if (!share) return forward_error(share);
+  const auto fraction = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.001F});
+  if (!fraction) return forward_error(fraction);
   auto pieces = read_feedback(spec, {.momentum = 0.9F});
   if (!pieces) return forward_error(pieces);
   pieces->masking = pieces->momentum != 0;
@@ -36,13 +36,13 @@ Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
   std::vector<RecipeStage> stages;
   float sent = 0.25F;
   std::uint64_t begin = 0;
-  for (int stage = 1; stage <= kWarmupStages && sent > *share; ++stage, sent /= 4) {
+  for (int stage = 1; stage <= kWarmupStages && sent > *fraction; ++stage, sent /= 4) {
     const auto end = static_cast<std::uint64_t>(*warmup) * static_cast<std::uint64_t>(stage) / kWarmupStages;
     if (end == begin) continue;
     begin = end;
     stages.push_back({"step<" + std::to_string(end), "topk:k=" + canonical_number(sent) + feedback});
   }
-  stages.push_back({"", "topk:k=" + canonical_number(*share) + feedback});
+  stages.push_back({"", "topk:k=" + canonical_number(*fraction) + feedback});
   return stages;
 }
 

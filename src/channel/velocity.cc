@@ -29,11 +29,11 @@ double squared_norm(std::span<const float> values) noexcept {
   return sum;
 }
 
-// A part that was cut out of a tensor gets the share of the limit that its elements have of the norm's
+// A part that was cut from a tensor gets the fraction of the limit that its elements have of the norm's
 // square.
 void clip_norm(std::span<float> values, const Velocity::Step& step) noexcept {
-  const double share = static_cast<double>(values.size()) / static_cast<double>(step.elements_of_whole);
-  const double limit = static_cast<double>(step.feedback.clip) * std::sqrt(share) *
+  const double fraction = static_cast<double>(values.size()) / static_cast<double>(step.elements_of_whole);
+  const double limit = static_cast<double>(step.feedback.clip) * std::sqrt(fraction) *
                        static_cast<double>(FloatEnvironment::pinned(step.scale));
   const double norm = std::sqrt(squared_norm(values));
   if (!(norm > limit) || !std::isfinite(norm)) return;  // what is not finite is the codec's to refuse

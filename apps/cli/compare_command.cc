@@ -108,7 +108,8 @@ Outcome<void> compare(const CompareOptions& options) {
 }
 
 std::string compare_footer() {
-  return "INPUT is a trace folder (docs/reference/traces.md), a .npy file of float32, a .dw file, - for a .npy "
+  return "INPUT is a trace folder (docs/reference/traces.md), a .npy file of float32, a .dw file, - for a "
+         ".npy "
          "on\n"
          "standard input, or synthetic:NAME, of 2^20 values from a fixed seed\n"
          "(synthetic:NAME:n=65536,seed=7 for others), where NAME is one of\n" +

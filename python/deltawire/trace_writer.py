@@ -1,4 +1,4 @@
-"""Writing traces step by step (docs/reference/traces.md), so that whole steps survive any failure."""
+"""Writes traces step by step (docs/reference/traces.md): whole steps survive any failure."""
 
 import contextlib
 import json

@@ -51,7 +51,7 @@ def check_commands(everything: list[str]) -> None:
     for line in everything:
         assert not re.search(r"_test|apps/(cli|linear)/|gloo| -shared ", line), line
     library = [line for line in everything if re.search(r" -c \S*/(src|Unity)/", line)]
-    assert len(library) > 40
+    assert len(library) > 30  # a file for each few sources: else the pattern finds nothing
     for line in library:
         assert "-ffp-contract=off" in line
         # The outer project's flags come first, and what they say of arithmetic is taken back.

@@ -17,8 +17,6 @@ MAX_FILES = 2
 # Classes that were larger before the rule existed: (members, files). These numbers may only fall.
 EXCEPTIONS: dict[str, tuple[int, int]] = {
     "Trainer": (32, 3),
-    "PacketPort": (33, 3),
-    "Optimizer": (15, 3),
 }
 
 

@@ -140,9 +140,11 @@ Result<SharedBytes> PartServer::encode_view(std::uint64_t version) {
 }
 
 Status PartServer::send() {
-  forget_dropped();
   for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
-    if (run_.workers.is_dropped(worker)) continue;
+    if (run_.workers.is_dropped(worker)) {
+      forget(worker);
+      continue;
+    }
     if (Status sent = send_next(worker); !sent) return sent;
   }
   pulls_.forget_sent();
@@ -178,14 +180,11 @@ void PartServer::send(std::size_t worker, const Pull& pull) {
 
 // The operations of a worker that was dropped have failed. A push of it that had come whole counts in its
 // step.
-void PartServer::forget_dropped() {
-  for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
-    if (!run_.workers.is_dropped(worker)) continue;
-    for (const Handle handle : {pushes_.take_receive(worker), pulls_.take_send(worker)}) {
-      (void)run_.transport.wait(handle, Clock::now());
-    }
-    pulls_.drop(worker);
+void PartServer::forget(std::size_t worker) {
+  for (const Handle handle : {pushes_.take_receive(worker), pulls_.take_send(worker)}) {
+    (void)run_.transport.wait(handle, Clock::now());
   }
+  pulls_.drop(worker);
 }
 
 void PartServer::discard_pushes() {

@@ -89,7 +89,7 @@ class PartServer {
   Result<SharedBytes> encode_view(std::uint64_t version);
   Status send_next(std::size_t worker);
   void send(std::size_t worker, const Pull& pull);
-  void forget_dropped();
+  void forget(std::size_t worker);
 
   ServerRun& run_;
   std::size_t number_;

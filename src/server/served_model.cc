@@ -74,7 +74,6 @@ Result<ServedModel> ServedModel::make(std::span<const Named> model, const Server
   }
   made.parts_ = std::move(*parts);
   made.world_ = transport.world_size();
-  made.servers_ = options.servers;
   return made;
 }
 

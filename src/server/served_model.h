@@ -34,8 +34,6 @@ class ServedModel {
   std::size_t tensor_count() const noexcept { return tensors_.size(); }
   std::uint64_t elements(std::size_t tensor) const noexcept { return tensors_[tensor].elements; }
   const std::string& name(const ServedPart& part) const noexcept { return tensors_[part.tensor].name; }
-  int workers() const noexcept { return world_ - servers_; }
-  int servers() const noexcept { return servers_; }
 
   // The part with these values, as channels take it. This object owns its name and dims.
   Named part_of(const ServedPart& part, float* values) const noexcept;
@@ -57,7 +55,6 @@ class ServedModel {
   std::vector<Tensor> tensors_;
   std::vector<ServedPart> parts_;
   int world_ = 0;
-  int servers_ = 0;
 };
 
 // The channel for parts as they are: float32, without residuals.

@@ -1,4 +1,4 @@
-// F16C converts; its instructions heed neither of the modes that flush subnormals to 0 for binary16.
+// F16C converts eight values with one instruction.
 #include <cstdint>
 
 #include <immintrin.h>

@@ -1,6 +1,6 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-torch check-trainers bench lint docs clean packages check-packages \
+.PHONY: help demo test check check-torch check-gpu check-trainers bench lint docs clean packages check-packages \
 	bench-packages cross-packages docs-packages wheel-packages venv release wheels
 SHELL := /bin/bash
 
@@ -20,6 +20,7 @@ help:
 	@echo "                and small faults planted in the lines changed since main (MUTANTS_SINCE=commit)"
 	@echo "  make check-trainers   install Lightning, Accelerate, transformers and Ray aside and run their recipes"
 	@echo "  make check-torch VERSION=2.6.0   test the PyTorch door against another PyTorch"
+	@echo "  make check-gpu   run what the project has for a GPU, and print one page (about 4 minutes)"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
 	@echo "  make wheels   build wheels that run elsewhere, for the Pythons that are here, and test each: dist/"
 	@echo "  make lint     formatting and style alone: quick answers while you write"
@@ -78,6 +79,10 @@ check-trainers: release
 # PYTHON: an interpreter that has torch, in the place of VERSION.
 check-torch: packages
 	@scripts/check_torch.sh "$(if $(VERSION),$(VERSION),$(PYTHON))"
+
+# PYTHON: an interpreter with a GPU's PyTorch and deltawire, in the place of .venv's (scripts/check_gpu.sh).
+check-gpu: $(if $(PYTHON),,release)
+	@scripts/check_gpu.sh
 
 lint: check-packages venv
 	@scripts/run_steps.sh lint

@@ -1,9 +1,13 @@
 """A small network with several buckets, and steps on data that differs by rank."""
 
 import hashlib
+import os
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+
+# Where networks live; their inputs and outputs are on the CPU. `make check-gpu` says "cuda".
+DEVICE = torch.device(os.environ.get("DELTAWIRE_TEST_DEVICE", "cpu"))
 
 WIDTH = 64
 BUCKET_CAP_MB = 0.03  # two layers of 64 x 64 a bucket
@@ -20,13 +24,15 @@ class Net(torch.nn.Module):
         )
         self.extra = torch.nn.Linear(WIDTH, WIDTH) if sometimes else None
         self.calls = 0
+        self.to(DEVICE)
 
     def forward(self, x):
+        x = x.to(DEVICE)
         y = self.layers(x)
         if self.extra is not None and self.calls % 2 == 0:
             y = y + self.extra(x)
         self.calls += 1
-        return y
+        return y.cpu()
 
 
 def wrapped(module, **ddp_options):
@@ -60,5 +66,5 @@ def fingerprint(model) -> str:
     """Of every bit of every parameter."""
     state = hashlib.sha256()
     for parameter in model.parameters():
-        state.update(parameter.detach().numpy().tobytes())
+        state.update(parameter.detach().cpu().numpy().tobytes())
     return state.hexdigest()

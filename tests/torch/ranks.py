@@ -19,6 +19,7 @@ import traceback
 
 import torch
 import torch.distributed as dist
+from models import DEVICE
 
 AT_ONCE = 25.0  # seconds: what needs none may take this long on a busy machine; far below LONG
 
@@ -77,6 +78,8 @@ class Ranks:
 
     def __init__(self, worker, world_size, args=(), fresh=()):
         spawn = multiprocessing.get_context("spawn")
+        if DEVICE.type == "cuda":
+            fresh = range(world_size)  # a process can't use a GPU that a parent of it has asked for
         self._folder = tempfile.TemporaryDirectory(prefix="deltawire-ranks-")
         init = os.path.join(self._folder.name, "store")
         self.pipes, self.processes = [], []
@@ -161,10 +164,11 @@ def started(worker, world_size, *args, fresh=()):
         ranks.end()
 
 
-def results(worker, world_size, *args):
-    """Runs a worker to its end: the values, by rank. A rank that raises fails the test."""
-    with started(worker, world_size, *args) as ranks:
-        outcomes = ranks.outcomes(timeout=100)
+def results(worker, world_size, *args, fresh=(), timeout=100.0):
+    """Runs a worker to its end: the values, by rank. A rank that raises fails the test. `fresh` is
+    as for `started`."""
+    with started(worker, world_size, *args, fresh=fresh) as ranks:
+        outcomes = ranks.outcomes(timeout=timeout)
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, f"rank {rank}: {outcome.raised}: {outcome.text}"
     return [outcomes[rank].value for rank in range(world_size)]

@@ -1,0 +1,323 @@
+"""Training steps of DDP by two ranks that share one GPU, over loopback: ResNet-50 and a transformer
+of 150 million parameters, plain (gloo), with torch's hooks and with deltawire's.
+
+    PYTHONPATH=build/release/python python bench/gpu_steps.py
+    PYTHONPATH=build/release/python python bench/gpu_steps.py --networks transformer --seconds 20
+
+Before a method is timed, its mean of fixed gradients is compared with plain DDP's and between the
+ranks. Bytes are the loopback interface's. Both ranks compute on the same GPU in turns, so that the
+steps show what an exchange costs, not how fast two GPUs train.
+"""
+
+import argparse
+import contextlib
+import copy
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import time
+
+import deltawire.torch
+import torch
+import torch.distributed as dist
+from spawned_ranks import result_of_ranks
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+ALONE, PLAIN, BF16, POWERSGD = "no exchange", "plain", "torch bf16", "torch PowerSGD rank 4"
+OURS = ("fp32", "bf16", "gcomp", "int8", "topk:k=1%", "3lc:s=1.75")
+METHODS = (ALONE, PLAIN, *OURS, BF16, POWERSGD)
+WARM_UP = 3  # steps; PowerSGD begins after two
+LOSSLESS = ("fp32", "gcomp")
+DEVICE = torch.device("cuda", 0)
+
+
+class Images(nn.Module):
+    """ResNet-50 on random images of 224 x 224."""
+
+    def __init__(self) -> None:
+        from torchvision.models import resnet50
+
+        super().__init__()
+        self.network = resnet50()
+
+    BATCH = 32
+
+    def batch(self, size, generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels."""
+        images = torch.randn(size, 3, 224, 224, generator=generator)
+        return images, torch.randint(0, 1000, (size,), generator=generator)
+
+    def loss(self, images, labels):
+        """Of one batch."""
+        return nn.functional.cross_entropy(self.network(images), labels)
+
+
+class Words(nn.Module):
+    """A transformer of 14 layers that predicts each next of 256 random words."""
+
+    BATCH, VOCABULARY, WIDTH = 8, 32_000, 768
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(
+            self.WIDTH, 12, 4 * self.WIDTH, 0.0, batch_first=True, norm_first=True
+        )
+        self.embedding = nn.Embedding(self.VOCABULARY, self.WIDTH)
+        self.layers = nn.TransformerEncoder(layer, 14, enable_nested_tensor=False)
+        self.head = nn.Linear(self.WIDTH, self.VOCABULARY)
+
+    def batch(self, size, generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and what comes next."""
+        words = torch.randint(0, self.VOCABULARY, (size, 257), generator=generator)
+        return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+
+    def loss(self, words, following):
+        """Of one batch."""
+        mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1], device=words.device)
+        found = self.head(self.layers(self.embedding(words), mask=mask, is_causal=True))
+        return nn.functional.cross_entropy(found.flatten(0, 1), following.flatten())
+
+
+NETWORKS = {"resnet50": Images, "transformer": Words}
+
+
+class Task(nn.Module):
+    """A network with its loss; with `given` gradients, a loss that has these."""
+
+    def __init__(self, of: nn.Module) -> None:
+        super().__init__()
+        self.of = of
+
+    def forward(self, *batch, given=None):
+        """The loss."""
+        if given is None:
+            with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
+                return self.of.loss(*batch)
+        pairs = zip(self.parameters(), given, strict=True)
+        return sum((parameter * gradient).sum() for parameter, gradient in pairs)
+
+
+class Method:
+    """A model with its way to exchange gradients."""
+
+    def __init__(self, name: str, task: Task) -> None:
+        task = copy.deepcopy(task)
+        # With several buckets torch's PowerSGD hangs on Gloo: its rounds cross each other.
+        options = {"bucket_cap_mb": 4096} if name == POWERSGD else {}
+        self.hook = None
+        self.model = task
+        if name != ALONE:
+            self.model = DistributedDataParallel(task, broadcast_buffers=False, **options)
+        if name == BF16:
+            self.model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        elif name == POWERSGD:
+            state = powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=2)
+            self.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        elif name in OURS:
+            self.hook = deltawire.torch.register(self.model, name)
+        self.compressed_after = 2 if name == POWERSGD else 0  # steps
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+
+    def means(self, given) -> list[torch.Tensor]:
+        """Of fixed gradients, in the first step that is compressed."""
+        for _ in range(self.compressed_after + 1):
+            self.model.zero_grad()
+            self.model(given=given).backward()
+        return [parameter.grad for parameter in self.model.parameters()]
+
+    def step(self, batch) -> float:
+        """Milliseconds of one."""
+        synchronize()
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        self.model(*batch).backward()
+        self.optimizer.step()
+        synchronize()
+        return 1e3 * (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Ends the exchange."""
+        if self.hook is not None:
+            self.hook.close()
+
+
+def synchronize() -> None:
+    """Waits for the GPU."""
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def loopback_bytes() -> int:
+    """Sent by the loopback interface so far."""
+    return int(pathlib.Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+
+
+def all_ranks(value: float) -> list[float]:
+    """Every rank's value."""
+    own = torch.tensor([value], dtype=torch.float64)
+    found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, own)
+    return [each.item() for each in found]
+
+
+def checksum(means: list[torch.Tensor]) -> float:
+    """Of every bit; equal tensors have equal ones."""
+    parts = (mean.contiguous().view(torch.int32).sum(dtype=torch.int64) for mean in means)
+    return float(sum(part.item() * (place + 1) for place, part in enumerate(parts)) % 2**52)
+
+
+def relative_error(means: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    """|means - exact| / |exact|."""
+    apart = sum((a.double() - b.double()).square().sum() for a, b in zip(means, exact, strict=True))
+    return (apart / sum(b.double().square().sum() for b in exact)).sqrt().item()
+
+
+def pinned_peak(reset: bool = False) -> float:
+    """MiB of pinned memory, at most since the last reset; torch rounds up to powers of two."""
+    if DEVICE.type != "cuda" or not hasattr(torch.cuda, "host_memory_stats"):
+        return 0.0
+    if reset:
+        with contextlib.suppress(AttributeError):
+            torch._C._host_emptyCache()
+        torch.cuda.reset_peak_host_memory_stats()
+    return torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0) / 2**20
+
+
+def copies(count: int) -> tuple[float, float]:
+    """Milliseconds that so many float32 take to pinned memory and back, whole."""
+    if DEVICE.type != "cuda":
+        return 0.0, 0.0
+    device, host = torch.randn(count, device=DEVICE), torch.empty(count, pin_memory=True)
+    found = []
+    for target, source in ((host, device), (device, host)):
+        times = []
+        for _ in range(4):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            target.copy_(source, non_blocking=True)
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+        found.append(statistics.median(times[1:]))
+    return found[0], found[1]
+
+
+def measured(name: str, task: Task, given, batch, exact, seconds: float) -> tuple[dict, list]:
+    """(figures of a method, its means of the given gradients)."""
+    pinned_peak(reset=True)
+    method = Method(name, task)
+    try:
+        means = [mean.clone() for mean in method.means(given)] if name != ALONE else []
+        row = {"method": name}
+        if means:
+            row["alike"] = len(set(all_ranks(checksum(means)))) == 1
+            row["error"] = relative_error(means, exact) if exact else 0.0
+            if not row["alike"] or (name in LOSSLESS and row["error"] != 0):
+                raise AssertionError(f"wrong means: {row}")
+        for _ in range(WARM_UP):
+            last = method.step(batch)
+        slowest = max(all_ranks(last))
+        steps = max(3, min(30, int(1e3 * seconds / max(slowest, 1e-3))))
+        dist.barrier()
+        before = loopback_bytes()
+        times = [method.step(batch) for _ in range(steps)]
+        dist.barrier()
+        row["bytes"] = (loopback_bytes() - before) / steps / dist.get_world_size()
+        row["ms"], row["steps"] = max(all_ranks(statistics.median(times))), steps
+        row["pinned_mib"] = max(all_ranks(pinned_peak()))
+        if method.hook is not None:
+            last = method.hook.step_records[-1]
+            row["record"] = {key: value for key, value in last.items() if key.endswith("_ms")}
+            row["buckets"] = last["buckets"]
+        return row, means
+    finally:
+        method.close()
+
+
+def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> None:
+    """A rank of one network's run."""
+    os.environ["LOCAL_WORLD_SIZE"] = str(options.ranks)
+    global DEVICE
+    DEVICE = torch.device(options.device)
+    threads = max(1, (os.cpu_count() or 1) // options.ranks)
+    torch.set_num_threads(min(threads, 8))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=options.ranks,
+        timeout=datetime.timedelta(seconds=60),
+    )
+    torch.manual_seed(1)
+    task = Task(NETWORKS[options.network]()).to(DEVICE)
+    generator = torch.Generator().manual_seed(rank)
+    batch = [each.to(DEVICE) for each in task.of.batch(options.batch or task.of.BATCH, generator)]
+    task(*batch).backward()
+    given = [parameter.grad.clone() for parameter in task.parameters()]
+    task.zero_grad()
+    count = sum(each.numel() for each in given)
+    found = {"network": options.network, "parameters": count, "rows": []}
+    found["copies_ms"] = copies(count)
+    exact: list[torch.Tensor] = []
+    for name in options.methods:
+        try:
+            row, means = measured(name, task, given, batch, exact, options.seconds)
+            if name == PLAIN:
+                exact = means
+        except Exception as cause:  # alike on every rank, or the others' groups time out
+            row = {"method": name, "failed": f"{type(cause).__name__}: {cause}".splitlines()[0]}
+        found["rows"].append(row)
+        if rank == 0:
+            print(json.dumps(row), flush=True)
+    if rank == 0:
+        results.send(found)
+    dist.barrier()
+
+
+def table(found: dict) -> str:
+    """As Markdown."""
+    down, up = found["copies_ms"]
+    megabytes = 4 * found["parameters"] / 1e6
+    lines = [
+        f"{found['network']}: {found['parameters']:,} parameters; {megabytes:.0f} MB of gradients "
+        f"take {down:.1f} ms to pinned memory and {up:.1f} ms back",
+        "",
+        "| exchange | ms a step | MB sent by a rank | error of the mean | pinned MiB |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in found["rows"]:
+        if "failed" in row:
+            lines.append(f"| `{row['method']}` | {row['failed'][:160]} | | | |")
+            continue
+        error = f"{row['error']:.2g}" if "error" in row else "-"
+        lines.append(
+            f"| `{row['method']}` | {row['ms']:.1f} | {row['bytes'] / 1e6:.1f} | {error} | "
+            f"{row['pinned_mib']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Runs each network's ranks, and prints tables and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--seconds", type=float, default=3.0, help="of timed steps a method")
+    parser.add_argument("--batch", type=int, help="default: 32 images, 8 sequences")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--device", default="cuda:0", help="cpu: to try the program")
+    options = parser.parse_args()
+    every = []
+    for name in options.networks:
+        options.network = name
+        every.append(result_of_ranks(run_rank, options))
+        print(f"\n{table(every[-1])}\n", flush=True)
+    print(json.dumps(every))
+
+
+if __name__ == "__main__":
+    main()

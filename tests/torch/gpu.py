@@ -1,0 +1,130 @@
+"""Ranks that share the machine's GPU, and what their means have to equal.
+
+These tests need a GPU that PyTorch sees, and are skipped without one. DELTAWIRE_TEST_DEVICE=cpu
+runs them on CPU tensors whose buckets are staged like a GPU's, but for those that need the device.
+"""
+
+import copy
+import hashlib
+import os
+
+import pytest
+import ranks
+import torch
+from models import Net, wrapped
+
+DEVICE = torch.device(os.environ.get("DELTAWIRE_TEST_DEVICE", "cuda"))
+TIMEOUT = 70.0  # seconds for all that a rank does
+_NO_GPU = "PyTorch sees no GPU (torch.cuda.is_available() is false)"
+_HERE = torch.cuda.is_available()
+
+needs_gpu = pytest.mark.skipif(not _HERE and DEVICE.type == "cuda", reason=_NO_GPU)
+needs_cuda = pytest.mark.skipif(not _HERE or DEVICE.type != "cuda", reason=_NO_GPU)
+
+
+def on_device(rank, world_size, report, worker, *args):
+    """Runs a worker where every kernel gives the same bits each time."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    if DEVICE.type == "cuda":
+        torch.cuda.set_device(0)
+    else:
+        os.environ["DELTAWIRE_FORCE_STAGING"] = "1"
+    return worker(rank, world_size, report, *args)
+
+
+def results(worker, world_size, *args):
+    """As `ranks.results`. No rank is forked: a process can't use a GPU that a parent of it has
+    asked for."""
+    fresh = range(world_size)
+    return ranks.results(on_device, world_size, worker, *args, fresh=fresh, timeout=TIMEOUT)
+
+
+def started(worker, world_size, *args):
+    """As `ranks.started`."""
+    return ranks.started(on_device, world_size, worker, *args, fresh=range(world_size))
+
+
+class OnDevice(Net):
+    """The network, with inputs, outputs and loss on the device."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.to(DEVICE, dtype)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Given(Net):
+    """The same parameters on the CPU; its gradients are whatever it is given."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.to("cpu", dtype)
+
+    def forward(self, gradients):
+        pairs = zip(self.parameters(), gradients, strict=True)
+        return sum((parameter * gradient).sum() for parameter, gradient in pairs)
+
+
+def batch(rank, step, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    x, y = (torch.randn(8, 64, generator=generator) for _ in range(2))
+    return x.to(DEVICE, dtype), y.to(DEVICE, dtype)
+
+
+def backward(model, rank, step, dtype=torch.float32):
+    x, y = batch(rank, step, dtype)
+    model.zero_grad()
+    (model(x) - y).square().mean().backward()
+
+
+def descend(model, rate=0.05):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter -= rate * parameter.grad
+
+
+def same_bits(ours, theirs):
+    """Whether two dense tensors, on whatever devices, are equal bit for bit."""
+    each = [tensor.detach().cpu().contiguous().view(torch.uint8) for tensor in (ours, theirs)]
+    return torch.equal(*each)
+
+
+def fingerprint(model):
+    """Of every bit of every parameter."""
+    state = hashlib.sha256()
+    for parameter in model.parameters():
+        whole = parameter.detach().cpu().contiguous()
+        state.update(whole.view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()
+
+
+class Twin:
+    """A model's exchange repeated on the CPU, where nothing is staged: a second hook, which is
+    given the gradients that this rank alone computes.
+
+    Args:
+        model: a DDP model of `OnDevice`.
+        register: registers a DDP model.
+    """
+
+    def __init__(self, model, register):
+        self._model = model
+        self._alone = copy.deepcopy(model.module)
+        self._dtype = next(model.parameters()).dtype
+        self._given = wrapped(Given(self._dtype))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DELTAWIRE_FORCE_STAGING", "0")
+            self.hook = register(self._given)
+
+    def compute(self, rank, step):
+        """The means of the step that the model is about to make, in the order of its parameters."""
+        self._alone.load_state_dict(self._model.module.state_dict())
+        backward(self._alone, rank, step, self._dtype)
+        self._given.zero_grad()
+        self._given([each.grad.cpu() for each in self._alone.parameters()]).backward()
+        return [each.grad for each in self._given.parameters()]

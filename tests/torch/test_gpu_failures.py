@@ -1,0 +1,171 @@
+"""Failures while gradients are on their way from a GPU: a typed error on every rank, in time, and
+nothing that stays behind."""
+
+import signal
+import threading
+import time
+
+import deltawire.torch
+import gpu
+import torch
+from deltawire.errors import DeltawireError
+from gpu import DEVICE, OnDevice, backward, batch, descend, results
+from models import wrapped
+from ranks import AT_ONCE
+from torch.nn.parallel import DistributedDataParallel
+
+pytestmark = gpu.needs_gpu
+MB = 2**20
+
+
+def spoiled(rank, world_size, report):
+    """Rank 1's third loss is NaN, which 3LC can't carry."""
+    model = wrapped(OnDevice())
+    hook = deltawire.torch.register(model, "3lc", timeout=20)
+    for step in range(2):
+        backward(model, rank, step)
+        descend(model)
+    x, y = batch(rank, 2)
+    model.zero_grad()
+    loss = (model(x) - y).square().mean() * (float("nan") if rank == 1 else 1.0)
+    try:
+        loss.backward()
+        caught = None
+    except DeltawireError as error:
+        caught = error
+    hook.close()
+    assert caught is hook.last_error
+    return caught.code, caught.suspect, caught.last_committed_step, hook.metrics()["steps"]
+
+
+def test_nan_is_the_same_error_on_every_rank():
+    values = results(spoiled, 2)
+    print(values)
+    assert values[0] == values[1]
+    assert values[0][1:] == (1, 1, 2)
+
+
+def endless(rank, world_size, report):
+    """Trains until another rank's end is an error."""
+    model = wrapped(OnDevice())
+    hook = deltawire.torch.register(model, "3lc", timeout=60)
+    try:
+        for step in range(1_000_000):
+            if step == 3:
+                report("training")
+            backward(model, rank, step)
+            descend(model)
+    except DeltawireError as error:
+        began = time.monotonic()
+        hook.close()
+        return error.suspect, str(error), time.monotonic() - began
+    return None
+
+
+def test_a_killed_rank_is_named_at_once():
+    with gpu.started(endless, 3) as ranks:
+        for rank in range(3):
+            assert ranks.hear(rank) == "training"
+        ranks.signal(1, signal.SIGKILL)
+        outcomes = ranks.outcomes([0, 2], timeout=AT_ONCE)
+    for outcome in outcomes.values():
+        assert outcome.raised is None, outcome.text
+        suspect, text, closing = outcome.value
+        assert suspect == 1 and "rank 1" in text
+        assert closing < AT_ONCE
+
+
+class Busy(torch.autograd.Function):
+    """Keeps the GPU busy for seconds in backward, once."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        for _ in range(6):
+            torch.cuda._sleep(2_000_000_000)  # about 1 s each
+        return gradient.clone()
+
+
+def held_up(rank, world_size, report):
+    """Rank 0's GPU has other things to do than to compute gradients."""
+    model = wrapped(OnDevice())
+    hook = deltawire.torch.register(model, "fp32", timeout=1.0)
+    backward(model, rank, 0)
+    x, y = batch(rank, 1)
+    y_hat = model(x)
+    loss = ((Busy.apply(y_hat) if rank == 0 else y_hat) - y).square().mean()
+    began = time.monotonic()
+    try:
+        loss.backward()
+        caught = None
+    except DeltawireError as error:
+        caught = error
+    took = time.monotonic() - began
+    hook.close()
+    return caught.code, caught.suspect, str(caught), took
+
+
+@gpu.needs_cuda
+def test_a_copy_that_takes_too_long_is_an_error_on_every_rank():
+    values = results(held_up, 2)
+    print(values)
+    assert [suspect for _, suspect, *_ in values] == [0, 0]
+    assert all("was not on the host after 1 s" in text for _, _, text, _ in values)
+    assert values[0][0] == "Timeout"
+
+
+def staging_threads():
+    return [each.name for each in threading.enumerate() if "staging" in each.name]
+
+
+def ended(rank, world_size, report):
+    """What a closed hook leaves: (threads, whether the model trains on without)."""
+    model = wrapped(OnDevice())
+    hook = deltawire.torch.register(model, "3lc")
+    backward(model, rank, 0)
+    during = staging_threads()
+    hook.close()
+    hook.close()
+    again = wrapped(model.module)
+    backward(again, rank, 1)
+    return during, staging_threads(), all(p.grad.isfinite().all() for p in again.parameters())
+
+
+def test_close_leaves_no_thread():
+    assert results(ended, 2) == [(["deltawire-staging"], [], True)] * 2
+
+
+def pinned_bytes():
+    """Of the process, so far: torch gives none back."""
+    return torch.cuda.host_memory_stats()["allocated_bytes.current"]
+
+
+def pinned(rank, world_size, report):
+    """(gradients' bytes, pinned memory that the hook took) of a model whose buckets are cut anew
+    after the first step."""
+    torch.manual_seed(7)
+    module = torch.nn.Sequential(*(torch.nn.Linear(1500, 1500) for _ in range(8))).to(DEVICE)
+    model = DistributedDataParallel(module, bucket_cap_mb=10)
+    hook = deltawire.torch.register(model, "3lc")
+    before = pinned_bytes()
+    buckets = []
+    for step in range(4):
+        x = torch.randn(4, 1500, generator=torch.Generator().manual_seed(step)).to(DEVICE)
+        model.zero_grad()
+        model(x).square().mean().backward()
+        buckets.append(hook.step_records[-1]["buckets"])
+    taken = pinned_bytes() - before
+    hook.close()
+    return 4 * sum(p.numel() for p in model.parameters()), taken, buckets
+
+
+@gpu.needs_cuda
+def test_pinned_memory_is_the_gradients_size():
+    for gradients, taken, buckets in results(pinned, 2):
+        print(f"gradients {gradients / MB:.1f} MiB, pinned {taken / MB:.1f} MiB, {buckets}")
+        assert min(buckets) > 2
+        power = 1 << (gradients + 64 * 256 - 1).bit_length()  # torch rounds up
+        assert gradients <= taken <= power + MB

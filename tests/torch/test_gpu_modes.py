@@ -1,0 +1,160 @@
+"""Ways to train a model on a GPU: those that don't take one say so at registration, on every rank;
+and process groups of NCCL."""
+
+import os
+
+import deltawire.torch
+import gpu
+import pytest
+import torch
+import torch.distributed as dist
+from gpu import DEVICE, OnDevice, backward, descend, fingerprint, results
+from models import BUCKET_CAP_MB, wrapped
+from ranks import attempted
+from torch.nn.parallel import DistributedDataParallel
+
+pytestmark = gpu.needs_cuda
+
+
+def auto():
+    deltawire.torch.register(wrapped(OnDevice()), "auto")
+
+
+def with_optimizer():
+    model = wrapped(OnDevice())
+    optimizer = torch.optim.Adam(model.parameters())
+    deltawire.torch.register(model, "gcomp", optimizer=optimizer)
+
+
+def local_steps():
+    model = OnDevice()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return deltawire.torch.LocalSteps(model, optimizer, steps=2, reducer="3lc")
+
+
+def averager():
+    deltawire.torch.Averager(local_steps())
+
+
+def parameter_server():
+    model = OnDevice()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    deltawire.torch.ParameterServer(model, optimizer, "3lc")
+
+
+def fsdp2():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cuda", (2, 1), mesh_dim_names=("replicate", "shard"))
+    deltawire.torch.register(fully_shard(OnDevice(), mesh=mesh), "3lc")
+
+
+REFUSED = {
+    auto: "the model is on a GPU; name a codec",
+    with_optimizer: "on the CPU is due",
+    local_steps: "LocalSteps exchanges parameters on the CPU",
+    averager: "LocalSteps exchanges parameters on the CPU",
+    parameter_server: "ParameterServer serves float32 on the CPU",
+    fsdp2: "",  # its text depends on what PyTorch has of FSDP2
+}
+
+
+def refused(rank, world_size, report):
+    return {action.__name__: attempted(action) for action in REFUSED}
+
+
+def test_what_is_for_the_cpu_only_is_refused():
+    values = results(refused, 2)
+    for action, text in REFUSED.items():
+        for value in values:
+            print(action.__name__, value[action.__name__])
+            kind, said, _ = value[action.__name__]
+            assert kind in ("DTypeError", "InvalidArgumentError", "DeltawireError"), said
+            assert text in said
+
+
+def traced(rank, world_size, report, folder):
+    """Whether what rank 0 has recorded are the second step's means, bit for bit."""
+    model = wrapped(OnDevice())
+    hook = deltawire.torch.register(model, "3lc")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    deltawire.torch.trace(model, folder, optimizer=optimizer, steps=[2])
+    means = []
+    for step in range(3):
+        backward(model, rank, step)
+        means.append([parameter.grad.cpu().numpy() for parameter in model.parameters()])
+        optimizer.step()
+    hook.close()
+    if rank > 0:
+        return True
+    (step,) = deltawire.read_trace(folder)
+    found = [each.values for each in step.gradients]
+    return all(a.tobytes() == b.tobytes() for a, b in zip(found, means[1], strict=True))
+
+
+def test_gradients_are_recorded(tmp_path):
+    assert results(traced, 2, str(tmp_path / "trace")) == [True, True]
+
+
+def in_group(rank, world_size, report, backend, init_sync):
+    """Trains in a process group of this backend; (fingerprint, that of the same in gloo's, the
+    error's text if NCCL refuses two ranks on a GPU)."""
+    if backend == "nccl":
+        # Otherwise NCCL sees two ranks on one GPU, and refuses. So they are two hosts.
+        os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_NET="Socket")
+        os.environ.update(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1", NCCL_IB_DISABLE="1")
+    group = dist.new_group(backend=backend)
+    if backend == "nccl":
+        try:
+            dist.all_reduce(torch.ones(1, device=DEVICE), group=group)
+            torch.cuda.synchronize()
+        except RuntimeError as cause:
+            return None, None, str(cause)
+    found = []
+    for each in (group, None):
+        options = {} if each is None or init_sync else {"init_sync": False}
+        if options:
+            options["broadcast_buffers"] = False
+        model = DistributedDataParallel(
+            OnDevice(), process_group=each, bucket_cap_mb=BUCKET_CAP_MB, **options
+        )
+        hook = deltawire.torch.register(model, "3lc")
+        for step in range(4):
+            backward(model, rank, step)
+            descend(model)
+        hook.close()
+        assert hook.last_error is None
+        found.append(fingerprint(model))
+    return *found, ""
+
+
+def check_group(values):
+    if values[0][2]:
+        pytest.skip(f"NCCL refuses two ranks on one GPU: {values[0][2][:300]}")
+    assert values[0] == values[1], "the replicas differ"
+    assert values[0][0] == values[0][1], "other bits than in gloo's group"
+
+
+def test_a_group_of_gloo_and_nccl():
+    """Only the hook exchanges gradients; what `register` gathers goes through gloo."""
+    check_group(results(in_group, 2, "cpu:gloo,cuda:nccl", False))
+
+
+def test_a_group_of_nccl_alone():
+    check_group(results(in_group, 2, "nccl", True))
+
+
+def alone(rank, world_size, report):
+    """A group of NCCL with this rank alone in it."""
+    groups = [dist.new_group([each], backend="nccl") for each in range(world_size)]
+    model = DistributedDataParallel(OnDevice(), process_group=groups[rank])
+    try:
+        deltawire.torch.register(model, "3lc")
+    except ValueError as refusal:
+        return str(refusal)
+    return None
+
+
+def test_a_group_of_one_rank_has_nothing_to_exchange():
+    assert all("world size is 1" in text for text in results(alone, 2))

@@ -60,17 +60,17 @@ tests() {
 }
 
 # The files whose networks follow DELTAWIRE_TEST_DEVICE.
-elsewhere=(ddp_options training failed_steps checkpoint powersgd unused_parameters frozen copies metrics every_nth)
+elsewhere=(ddp_options training loss_scale failures checkpoint powersgd copies metrics every_nth state uncaught)
 
 if ! machine 2>&1 | tee "$out/machine.log"; then
   exit 1
 fi
 export -f tests
 export python
-step gpu 110 bash -c 'tests tests/torch/test_gpu_*.py'
+step gpu 105 bash -c 'tests tests/torch/test_gpu_*.py'
 # shellcheck disable=SC2086
 step steps 110 "$python" bench/gpu_steps.py --device "${DELTAWIRE_TEST_DEVICE/cuda/cuda:0}" ${STEPS_ARGS:-}
-step training 75 bash -c 'tests "$@"' _ "${elsewhere[@]/#/tests/torch/test_}"
+step training 80 bash -c 'tests "$@"' _ "${elsewhere[@]/#/tests/torch/test_}"
 
 echo
 grep -hE '^(FAILED|ERROR|SKIPPED)' "$out"/*.log | cut -c 1-200

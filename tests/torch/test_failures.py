@@ -9,7 +9,7 @@ import time
 import deltawire.torch
 import pytest
 import torch
-from models import Net, batch, train_step, wrapped
+from models import DEVICE, Net, batch, train_step, wrapped
 from ranks import AT_ONCE, results, started, wait_for_training
 
 VICTIM = 1
@@ -43,7 +43,7 @@ def raise_in_backward(hook, model, report):
         raise ZeroDivisionError("a bug of the backward pass")
 
     x, _ = batch(VICTIM, 0)
-    y = model.module.layers[2](x)
+    y = model.module.layers[2](x.to(DEVICE))
     y.register_hook(fail)
     report("raised")
     y.sum().backward()

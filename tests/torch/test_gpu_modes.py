@@ -97,28 +97,21 @@ def test_gradients_are_recorded(tmp_path):
     assert results(traced, 2, str(tmp_path / "trace")) == [True, True]
 
 
-def in_group(rank, world_size, report, backend, init_sync):
+def in_group(rank, world_size, report, backend):
     """Trains in a process group of this backend; (fingerprint, that of the same in gloo's, the
     error's text if NCCL refuses two ranks on a GPU)."""
-    if backend == "nccl":
-        # Otherwise NCCL sees two ranks on one GPU, and refuses. So they are two hosts.
-        os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_NET="Socket")
-        os.environ.update(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1", NCCL_IB_DISABLE="1")
+    # To NCCL these are two hosts: it refuses two ranks of a host on one GPU.
+    os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_NET="Socket")
+    os.environ.update(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1", NCCL_IB_DISABLE="1")
     group = dist.new_group(backend=backend)
-    if backend == "nccl":
-        try:
-            dist.all_reduce(torch.ones(1, device=DEVICE), group=group)
-            torch.cuda.synchronize()
-        except RuntimeError as cause:
-            return None, None, str(cause)
+    try:
+        dist.all_reduce(torch.ones(1, device=DEVICE), group=group)
+        torch.cuda.synchronize()
+    except RuntimeError as cause:
+        return None, None, str(cause)
     found = []
     for each in (group, None):
-        options = {} if each is None or init_sync else {"init_sync": False}
-        if options:
-            options["broadcast_buffers"] = False
-        model = DistributedDataParallel(
-            OnDevice(), process_group=each, bucket_cap_mb=BUCKET_CAP_MB, **options
-        )
+        model = DistributedDataParallel(OnDevice(), process_group=each, bucket_cap_mb=BUCKET_CAP_MB)
         hook = deltawire.torch.register(model, "3lc")
         for step in range(4):
             backward(model, rank, step)
@@ -136,13 +129,10 @@ def check_group(values):
     assert values[0][0] == values[0][1], "other bits than in gloo's group"
 
 
-def test_a_group_of_gloo_and_nccl():
-    """Only the hook exchanges gradients; what `register` gathers goes through gloo."""
-    check_group(results(in_group, 2, "cpu:gloo,cuda:nccl", False))
-
-
-def test_a_group_of_nccl_alone():
-    check_group(results(in_group, 2, "nccl", True))
+@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl"])
+def test_a_group_of_nccl(backend):
+    """What `register` gathers goes through it, and what DDP broadcasts."""
+    check_group(results(in_group, 2, backend))
 
 
 def alone(rank, world_size, report):

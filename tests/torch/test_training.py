@@ -18,7 +18,7 @@ STEPS = 5
 def local_gradients(module, rank, step):
     """What this rank alone would compute, one flat array per parameter."""
     backward(module, rank, step)
-    return [p.grad.detach().clone() for p in module.parameters()]
+    return [p.grad.detach().cpu().clone() for p in module.parameters()]
 
 
 def mean_in_rank_order(rank, world_size, gradients):
@@ -48,7 +48,9 @@ def compare_with_plain(rank, world_size, report):
         for ours, theirs, stated in zip(
             hooked.parameters(), plain.parameters(), expected, strict=True
         ):
-            assert ours.grad.numpy().tobytes() == stated.tobytes(), "not the stated arithmetic"
+            assert ours.grad.cpu().numpy().tobytes() == stated.tobytes(), (
+                "not the stated arithmetic"
+            )
             bit_equal &= torch.equal(ours.grad, theirs.grad)
             gap = (ours.grad - theirs.grad).norm() / theirs.grad.norm()
             worst = max(worst, gap.item())

@@ -61,6 +61,8 @@ tests() {
 
 # The files whose networks follow DELTAWIRE_TEST_DEVICE.
 elsewhere=(ddp_options training loss_scale failures checkpoint powersgd copies metrics every_nth state uncaught)
+elsewhere=("${elsewhere[@]/#/tests/torch/test_}")
+elsewhere=("${elsewhere[@]/%/.py}")
 
 if ! machine 2>&1 | tee "$out/machine.log"; then
   exit 1
@@ -70,7 +72,7 @@ export python
 step gpu 105 bash -c 'tests tests/torch/test_gpu_*.py'
 # shellcheck disable=SC2086
 step steps 110 "$python" bench/gpu_steps.py --device "${DELTAWIRE_TEST_DEVICE/cuda/cuda:0}" ${STEPS_ARGS:-}
-step training 80 bash -c 'tests "$@"' _ "${elsewhere[@]/#/tests/torch/test_}"
+step training 80 bash -c 'tests "$@"' _ "${elsewhere[@]}"
 
 echo
 grep -hE '^(FAILED|ERROR|SKIPPED)' "$out"/*.log | cut -c 1-200

@@ -60,7 +60,7 @@ tests() {
 }
 
 # The files whose networks follow DELTAWIRE_TEST_DEVICE.
-elsewhere=(ddp_options training loss_scale failures checkpoint powersgd copies metrics every_nth state uncaught)
+elsewhere=(ddp_options training loss_scale failures checkpoint powersgd copies metrics every_nth state)
 elsewhere=("${elsewhere[@]/#/tests/torch/test_}")
 elsewhere=("${elsewhere[@]/%/.py}")
 

@@ -2,15 +2,16 @@
 same way is forced upon CPU tensors."""
 
 import threading
+import time
 
 import deltawire.torch
 import pytest
 import torch
 from deltawire.errors import DeltawireError
-from deltawire.torch.core import arguments
+from deltawire.torch.core import abort, arguments
 from deltawire.torch.ddp.staging import Staging
 from models import Net, batch, fingerprint, train_step, wrapped
-from ranks import results
+from ranks import AT_ONCE, results
 
 STEPS = 3
 
@@ -46,7 +47,7 @@ def trained(rank, world_size, report, force, spec):
         train_step(model, rank, step)
     gradients = {parameter.grad.data_ptr() for parameter in model.parameters()}
     hook.close()
-    left = [each.name for each in threading.enumerate() if "staging" in each.name]
+    left = staging_threads()
     in_place = bool(gradients & watched.addresses)
     buckets = hook.step_records[-1]["buckets"]
     return fingerprint(model), in_place, watched.threads, left, buckets
@@ -59,6 +60,31 @@ def test_staged_gradients_are_the_same():
         assert all(in_place for _, in_place, *_ in plain)
         for _, in_place, threads, left, buckets in staged:
             assert not in_place and threads == {"deltawire-staging"} and not left and buckets > 1
+
+
+def dropped(rank, world_size, report):
+    """(hooks, threads) that are left of three models whose hooks nobody closed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+        for _ in range(3):
+            model = wrapped(Net())
+            deltawire.torch.register(model, "fp32")
+            train_step(model, rank, 0)
+            del model
+    end = time.monotonic() + AT_ONCE
+    while len(staging_threads()) > 1 and time.monotonic() < end:
+        time.sleep(0.01)
+    return len(abort._watcher.hooks()), len(staging_threads())
+
+
+def staging_threads():
+    return [each.name for each in threading.enumerate() if "staging" in each.name]
+
+
+def test_models_that_are_dropped_leave_no_thread():
+    """It kept the last bucket, which kept the hook."""
+    for hooks, threads in results(dropped, 2):
+        assert hooks <= 1 and threads <= 1
 
 
 def broken(rank, world_size, report):

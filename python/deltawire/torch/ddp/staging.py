@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -154,25 +155,36 @@ class Staging:
 
     def _obtain_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="deltawire-staging", daemon=True)
+            self._thread = threading.Thread(
+                target=_hand_on,
+                args=(self._jobs, self._timeout),
+                name="deltawire-staging",
+                daemon=True,
+            )
             self._thread.start()
+            weakref.finalize(self, self._jobs.put, None)
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            event, ready, failed = job
-            try:
-                self._await(event)
-                ready()
-            except Exception as cause:
-                failed(cause)
 
-    def _await(self, event: torch.cuda.Event | None) -> None:
-        deadline = time.monotonic() + self._timeout
-        while event is not None and not event.query():
-            if time.monotonic() > deadline:
-                raise make_error(
-                    "Timeout",
-                    f"a bucket of gradients was not on the host after {self._timeout:g} s: the GPU "
-                    "is busy with something else, or hangs",
-                )
-            time.sleep(_POLL_SECONDS)
+def _hand_on(jobs: queue.SimpleQueue, timeout: float) -> None:
+    """The thread of a `Staging`, until it finds None. Between jobs it refers to nothing: a dropped
+    model takes its hook along, which ends the thread."""
+    while (job := jobs.get()) is not None:
+        event, ready, failed = job
+        try:
+            _await(event, timeout)
+            ready()
+        except Exception as cause:
+            failed(cause)
+        del job, event, ready, failed
+
+
+def _await(event: torch.cuda.Event | None, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while event is not None and not event.query():
+        if time.monotonic() > deadline:
+            raise make_error(
+                "Timeout",
+                f"a bucket of gradients was not on the host after {timeout:g} s: the GPU is busy "
+                "with something else, or hangs",
+            )
+        time.sleep(_POLL_SECONDS)

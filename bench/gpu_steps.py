@@ -3,10 +3,12 @@ of 150 million parameters, plain (gloo), with torch's hooks and with deltawire's
 
     PYTHONPATH=build/release/python python bench/gpu_steps.py
     PYTHONPATH=build/release/python python bench/gpu_steps.py --networks transformer --seconds 20
+    PYTHONPATH=build/release/python python bench/gpu_steps.py --link 1     # as root
 
 Before a method is timed, its mean of fixed gradients is compared with plain DDP's and between the
 ranks. Bytes are the loopback interface's. Both ranks compute on the same GPU in turns, so that the
-steps show what an exchange costs, not how fast two GPUs train.
+steps show what an exchange costs, not how fast two GPUs train. With --link loopback is one of a
+network namespace, where `tbf` lets through that rate for each rank.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import json
 import os
 import pathlib
 import statistics
+import sys
 import time
 
 import deltawire.torch
@@ -30,9 +33,10 @@ from torch.nn.parallel import DistributedDataParallel
 ALONE, PLAIN, BF16, POWERSGD = "no exchange", "plain", "torch bf16", "torch PowerSGD rank 4"
 OURS = ("fp32", "bf16", "gcomp", "int8", "topk:k=1%", "3lc:s=1.75")
 METHODS = (ALONE, PLAIN, *OURS, BF16, POWERSGD)
-WARM_UP = 3  # steps; PowerSGD begins after two
+WARM_UP = 2  # steps
 LOSSLESS = ("fp32", "gcomp")
 DEVICE = torch.device("cuda", 0)
+IN_NAMESPACE = "DELTAWIRE_BENCH_IN_NAMESPACE"
 
 
 class Images(nn.Module):
@@ -152,8 +156,10 @@ def synchronize() -> None:
 
 
 def loopback_bytes() -> int:
-    """Sent by the loopback interface so far."""
-    return int(pathlib.Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+    """Sent by the loopback interface of this network namespace so far."""
+    lines = pathlib.Path("/proc/self/net/dev").read_text().splitlines()
+    (counters,) = (line.partition(":")[2] for line in lines if line.strip().startswith("lo:"))
+    return int(counters.split()[8])
 
 
 def all_ranks(value: float) -> list[float]:
@@ -260,7 +266,7 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> Non
     given = [parameter.grad.clone() for parameter in task.parameters()]
     task.zero_grad()
     count = sum(each.numel() for each in given)
-    found = {"network": options.network, "parameters": count, "rows": []}
+    found = {"network": options.network, "link": options.link, "parameters": count, "rows": []}
     found["copies_ms"] = copies(count)
     exact: list[torch.Tensor] = []
     for name in options.methods:
@@ -282,9 +288,10 @@ def table(found: dict) -> str:
     """As Markdown."""
     down, up = found["copies_ms"]
     megabytes = 4 * found["parameters"] / 1e6
+    link = f", {found['link']:g} Gbit/s for each rank" if found["link"] else ""
     lines = [
-        f"{found['network']}: {found['parameters']:,} parameters; {megabytes:.0f} MB of gradients "
-        f"take {down:.1f} ms to pinned memory and {up:.1f} ms back",
+        f"{found['network']}{link}: {found['parameters']:,} parameters; {megabytes:.0f} MB of "
+        f"gradients take {down:.1f} ms to pinned memory and {up:.1f} ms back",
         "",
         "| exchange | ms a step | MB sent by a rank | error of the mean | pinned MiB |",
         "|---|---:|---:|---:|---:|",
@@ -301,6 +308,15 @@ def table(found: dict) -> str:
     return "\n".join(lines)
 
 
+def behind_a_link(gigabits: float, ranks: int) -> None:
+    """Starts this program anew in a network namespace whose loopback has the rate for each rank."""
+    rate = f"tc qdisc add dev lo root tbf rate {gigabits * ranks:g}gbit burst 1mb latency 100ms"
+    command = f'ip link set lo up && {rate} && exec "$@"'
+    program = (sys.executable, *sys.argv)
+    os.environ[IN_NAMESPACE] = "1"
+    os.execvp("unshare", ["unshare", "--net", "sh", "-c", command, "sh", *program])
+
+
 def main() -> None:
     """Runs each network's ranks, and prints tables and JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
@@ -310,7 +326,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="default: 32 images, 8 sequences")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", default="cuda:0", help="cpu: to try the program")
+    parser.add_argument("--link", type=float, help="Gbit/s for each rank; default: unlimited")
     options = parser.parse_args()
+    if options.link and IN_NAMESPACE not in os.environ:
+        behind_a_link(options.link, options.ranks)
     every = []
     for name in options.networks:
         options.network = name

@@ -189,6 +189,29 @@ def test_sparse_gradients_are_plain_ddps():
     results(sparse, 2, "gather(fastsgd)")
 
 
+def compiled(rank, world_size, report):
+    """Compiled, plain and hooked."""
+    found = []
+    for spec in (None, "fp32"):
+        model = wrapped(OnDevice())
+        hook = deltawire.torch.register(model, spec) if spec else None
+        fast = torch.compile(model)
+        for step in range(STEPS):
+            backward(fast, rank, step)
+            descend(model)
+        found.append(fingerprint(model))
+        if hook is not None:
+            assert hook.last_error is None and hook.metrics()["steps"] == STEPS
+            hook.close()
+    return found
+
+
+@gpu.needs_cuda
+def test_a_compiled_model_is_plain_ddps():
+    first, second = results(compiled, 2)
+    assert first == second and len(set(first)) == 1
+
+
 def on_a_side_stream(rank, world_size, report):
     """Forward and backward pass on a stream of the user's."""
     found = []

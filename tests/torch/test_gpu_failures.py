@@ -162,6 +162,6 @@ def pinned(rank, world_size, report):
 def test_pinned_memory_is_the_gradients_size():
     for gradients, block, taken, buckets in results(pinned, 2):
         print(f"gradients {gradients}, block {block}, pinned anew {taken} bytes, {buckets}")
-        assert min(buckets) > 2
+        assert buckets[0] == 1 and buckets[-1] > 2
         assert gradients <= block < gradients + 64 * 300
         assert taken <= 1 << block.bit_length()  # torch rounds up

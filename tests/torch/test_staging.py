@@ -118,7 +118,7 @@ class NeverThere:
 
 
 def test_a_copy_that_never_ends_is_an_error(forced):
-    staging, causes, over = Staging(0.05), [], threading.Event()
+    staging, causes, over = Staging(0.05, rank=3), [], threading.Event()
     staging._copied = lambda host, buffer: NeverThere()
 
     def failed(cause):
@@ -128,6 +128,7 @@ def test_a_copy_that_never_ends_is_an_error(forced):
     staging.load(0, torch.ones(4), lambda host: pytest.fail("it was not there"), failed)
     assert over.wait(20)
     assert isinstance(causes[0], DeltawireError) and causes[0].code == "Timeout"
+    assert causes[0].suspect == 3
     staging.close()
 
 

@@ -79,7 +79,8 @@ class Hook(Participant):
         self._step = 0
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
-        self._staging = Staging(timeout_ms / 1e3, parameters.gradient_bytes if parameters else 0)
+        gradient_bytes = parameters.gradient_bytes if parameters else 0
+        self._staging = Staging(timeout_ms / 1e3, gradient_bytes, self.rank)
         self._end = BackwardEnd()
         self._layouts: dict[int, tuple] = {}  # by bucket: see `_dense`
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A

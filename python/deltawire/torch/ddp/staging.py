@@ -37,10 +37,12 @@ class Staging:
     Args:
         timeout: seconds that a copy may take.
         host_bytes: size of all gradients of a step.
+        rank: this one, whom the error of such a copy names.
     """
 
-    def __init__(self, timeout: float, host_bytes: int = 0) -> None:
+    def __init__(self, timeout: float, host_bytes: int = 0, rank: int | None = None) -> None:
         self._timeout = timeout
+        self._rank = rank
         self._host_bytes = host_bytes
         self._block: torch.Tensor | None = None
         self._latest, self._next = -1, 0  # bucket's index, and where the next one's part begins
@@ -157,7 +159,7 @@ class Staging:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_hand_on,
-                args=(self._jobs, self._timeout),
+                args=(self._jobs, self._timeout, self._rank),
                 name="deltawire-staging",
                 daemon=True,
             )
@@ -165,20 +167,20 @@ class Staging:
             weakref.finalize(self, self._jobs.put, None)
 
 
-def _hand_on(jobs: queue.SimpleQueue, timeout: float) -> None:
+def _hand_on(jobs: queue.SimpleQueue, timeout: float, rank: int | None) -> None:
     """The thread of a `Staging`, until it finds None. Between jobs it refers to nothing: a dropped
     model takes its hook along, which ends the thread."""
     while (job := jobs.get()) is not None:
         event, ready, failed = job
         try:
-            _await(event, timeout)
+            _await(event, timeout, rank)
             ready()
         except Exception as cause:
             failed(cause)
         del job, event, ready, failed
 
 
-def _await(event: torch.cuda.Event | None, timeout: float) -> None:
+def _await(event: torch.cuda.Event | None, timeout: float, rank: int | None) -> None:
     deadline = time.monotonic() + timeout
     while event is not None and not event.query():
         if time.monotonic() > deadline:
@@ -186,5 +188,6 @@ def _await(event: torch.cuda.Event | None, timeout: float) -> None:
                 "Timeout",
                 f"a bucket of gradients was not on the host after {timeout:g} s: the GPU is busy "
                 "with something else, or hangs",
+                rank,
             )
         time.sleep(_POLL_SECONDS)

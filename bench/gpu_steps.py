@@ -35,7 +35,6 @@ OURS = ("fp32", "bf16", "gcomp", "int8", "topk:k=1%", "3lc:s=1.75")
 METHODS = (ALONE, PLAIN, *OURS, BF16, POWERSGD)
 WARM_UP = 2  # steps
 LOSSLESS = ("fp32", "gcomp")
-DEVICE = torch.device("cuda", 0)
 IN_NAMESPACE = "DELTAWIRE_BENCH_IN_NAMESPACE"
 
 
@@ -99,7 +98,7 @@ class Task(nn.Module):
     def forward(self, *batch, given=None):
         """The loss."""
         if given is None:
-            with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
+            with torch.autocast(batch[0].device.type, dtype=torch.bfloat16):
                 return self.of.loss(*batch)
         pairs = zip(self.parameters(), given, strict=True)
         return sum((parameter * gradient).sum() for parameter, gradient in pairs)
@@ -151,7 +150,7 @@ class Method:
 
 def synchronize() -> None:
     """Waits for the GPU."""
-    if DEVICE.type == "cuda":
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
@@ -184,7 +183,7 @@ def relative_error(means: list[torch.Tensor], exact: list[torch.Tensor]) -> floa
 
 def pinned_peak(reset: bool = False) -> float:
     """MiB of pinned memory, at most since the last reset; torch rounds up to powers of two."""
-    if DEVICE.type != "cuda" or not hasattr(torch.cuda, "host_memory_stats"):
+    if not torch.cuda.is_available() or not hasattr(torch.cuda, "host_memory_stats"):
         return 0.0
     if reset:
         with contextlib.suppress(AttributeError):
@@ -195,9 +194,9 @@ def pinned_peak(reset: bool = False) -> float:
 
 def copies(count: int) -> tuple[float, float]:
     """Milliseconds that so many float32 take to pinned memory and back, whole."""
-    if DEVICE.type != "cuda":
+    if not torch.cuda.is_available():
         return 0.0, 0.0
-    device, host = torch.randn(count, device=DEVICE), torch.empty(count, pin_memory=True)
+    device, host = torch.randn(count, device="cuda"), torch.empty(count, pin_memory=True)
     found = []
     for target, source in ((host, device), (device, host)):
         times = []
@@ -247,8 +246,6 @@ def measured(name: str, task: Task, given, batch, exact, seconds: float) -> tupl
 def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> None:
     """A rank of one network's run."""
     os.environ["LOCAL_WORLD_SIZE"] = str(options.ranks)
-    global DEVICE
-    DEVICE = torch.device(options.device)
     threads = max(1, (os.cpu_count() or 1) // options.ranks)
     torch.set_num_threads(min(threads, 8))
     dist.init_process_group(
@@ -259,9 +256,11 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> Non
         timeout=datetime.timedelta(seconds=25),
     )
     torch.manual_seed(1)
-    task = Task(NETWORKS[options.network]()).to(DEVICE)
+    task = Task(NETWORKS[options.network]()).to(options.device)
     generator = torch.Generator().manual_seed(rank)
-    batch = [each.to(DEVICE) for each in task.of.batch(options.batch or task.of.BATCH, generator)]
+    batch = [
+        each.to(options.device) for each in task.of.batch(options.batch or task.of.BATCH, generator)
+    ]
     task(*batch).backward()
     given = [parameter.grad.clone() for parameter in task.parameters()]
     task.zero_grad()
@@ -328,6 +327,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0", help="cpu: to try the program")
     parser.add_argument("--link", type=float, help="Gbit/s for each rank; default: unlimited")
     options = parser.parse_args()
+    if options.device != "cpu" and not torch.cuda.is_available():
+        parser.error("PyTorch sees no GPU; --device cpu tries the program without one")
     if options.link and IN_NAMESPACE not in os.environ:
         behind_a_link(options.link, options.ranks)
     every = []

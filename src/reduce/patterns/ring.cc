@@ -244,14 +244,14 @@ class RingReducer final : public PatternReducer {
     return std::make_unique<RingExchange>(pool(), channel(0), channel(1));
   }
   // A rank never encodes partial sums of its own partition: what falls on it of these waits in its means.
-  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
-                          const SavedChannels& channels) const override {
+  ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
+                                 const SavedChannels& channels) const override {
     const bool means = channel == 1;
-    ChannelShares kept;
-    kept.shares = shares_of_sums(saved, channels[0]);
+    ResizedChannel kept;
+    kept.states = weigh_sums(saved, channels[0]);
     if (means) {
-      const std::vector<Share> whole = whole_shares(channels[1]);
-      kept.shares.insert(kept.shares.end(), whole.begin(), whole.end());
+      const std::vector<WeightedState> whole = weigh_equally(channels[1]);
+      kept.states.insert(kept.states.end(), whole.begin(), whole.end());
     }
     for (const Named& tensor : saved.tensors) {
       for (const OwnedRange& range :

@@ -80,7 +80,7 @@ def trained(folder, ranks, dies_after=None):
 
 
 def has_libuv() -> bool:
-    """Without it torch's own elastic agent finds no store of its own, whatever it is told."""
+    """Without it torch's own elastic agent finds no store of its own, whatever its settings."""
     try:
         dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=True)
     except RuntimeError as cause:

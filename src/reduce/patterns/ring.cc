@@ -91,7 +91,7 @@ void RingExchange::open(const Bucket& bucket, const Step& step, Transport& trans
   }
   messages_.open(0);
   run_.report().element_count = tensors_.elements();
-  // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
+  // Every partition leaves twice, but this rank's not as a sum, and the right neighbour's not as a mean.
   run_.report().raw_bytes =
       2 * tensors_.raw_bytes() - plan_.raw_bytes_of(run_.rank()) - plan_.raw_bytes_of(right());
   scatter_.stops = plan_.scatter_arrivals();

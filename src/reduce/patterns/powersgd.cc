@@ -19,6 +19,7 @@
 #include "reduce/patterns/low_rank.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/powersgd_exchange.h"
+#include "reduce/values.h"
 
 namespace deltawire {
 namespace {

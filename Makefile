@@ -76,7 +76,7 @@ check: check-packages cross-packages docs-packages wheel-packages venv
 check-trainers: release
 	@scripts/check_trainers.sh
 
-# PYTHON: an interpreter that has torch, in the place of VERSION.
+# PYTHON: an interpreter that has torch, instead of VERSION.
 check-torch: packages
 	@scripts/check_torch.sh "$(if $(VERSION),$(VERSION),$(PYTHON))"
 

@@ -1,5 +1,5 @@
-// How fast sorted lists of keys and values are merged and added up: PairMerger beside a tree of std::merge
-// and beside a heap. Built on Google Benchmark, whose options it takes. Every row is verified before it is
+// How fast sorted lists of keys and values are merged and added up: PairMerger against a tree of std::merge
+// and a heap. Built on Google Benchmark, whose options it takes. Every row is verified before it is
 // measured: all three give the same bits.
 //
 //   merging --benchmark_filter='/8/'        names are <how>/<streams>/<one key of so many has a pair>

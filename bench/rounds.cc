@@ -1,4 +1,4 @@
-// How long an exchange takes beside what its bytes alone would: the ranks are threads of this process, each
+// How long an exchange takes, and how long its bytes alone would: the ranks are threads of this process, each
 // behind a line of a given rate. The bound is the bytes that a rank sends, by the rate of its line.
 //
 // Values are normally distributed; their significance is that of weights of 0.05 to SGD at a rate of 0.1.

@@ -19,7 +19,7 @@ done
 # W: a function that other files may have, too; in the target's own namespace nobody else has it.
 if grep " W " <<<"$symbols" | grep -v "::${target}::"; then
   echo "These leak. Kernels call no std:: function, and what their headers define is always_inline: see"
-  echo "base/bit_functions.h and the rules in docs/design/architecture.md."
+  echo "base/bit_functions.h and the rules in docs/design/kernels.md."
   exit 1
 fi
 echo "$# files of kernels for $target: nothing leaks"

@@ -20,6 +20,8 @@ PYTHON = {
     "python": (("python",), ("tests/numpy_door", "tests/optim", "tests/traces")),
     "lab": (("lab",), ("tests/lab",)),
 }
+# The extension, and the programs that Python's tests run.
+PYTHON_PROGRAMS = ("deltawire_python", "deltawire", "deltawire_session_rank")
 NEON = "neon"
 # Small layers whose faults are often reads beyond an end, so their tests run under sanitizers,
 # except those that count allocations, which can't.
@@ -86,8 +88,8 @@ def tests_of(layer: str, cores: int) -> Tests:
     """The commands that build and run all tests of a layer on `cores` cores."""
     if layer in PYTHON:
         folder = "build/release"
-        prepare = f"cmake --preset release -DDELTAWIRE_BENCH=OFF -DDELTAWIRE_TESTS=OFF {WITHOUT}"
-        build = f"cmake --build {folder} -j {cores} --target deltawire_python deltawire"
+        prepare = f"cmake --preset release -DDELTAWIRE_BENCH=OFF {WITHOUT}"
+        build = f"cmake --build {folder} -j {cores} --target {' '.join(PYTHON_PROGRAMS)}"
         run = f"{PYTEST} -n {2 * cores} {' '.join(PYTHON[layer][1])}"
         return Tests(prepare, build, run, f"{folder}/python/deltawire/_core*.so")
     folder, options, limit, grace = "build/mutants", "", f"ulimit -d {MEMORY_KB}; ", 20

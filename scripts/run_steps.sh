@@ -89,7 +89,7 @@ spelling() {
   scripts/build_docs.sh tools && build/docs/venv/bin/codespell
 }
 
-# A mutant that lives (status 1) is a question to whoever wrote the lines, and no failure: some change nothing.
+# A mutant that lives (status 1) is a question to the author of the lines, not a failure: some change nothing.
 mutants_of_changes() {
   .venv/bin/python scripts/mutants.py --changed "${MUTANTS_SINCE:-main}" --sample 20 || [[ $? -eq 1 ]]
 }

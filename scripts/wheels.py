@@ -117,7 +117,7 @@ def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
     (wheel,) = repaired.glob("*.whl")
     tag = re.search(r"-manylinux_(\d+)_(\d+)_", wheel.name)
     if tag is None:
-        sys.exit(f"wheels: {wheel.name} has no manylinux tag: it needs libraries beside glibc")
+        sys.exit(f"wheels: {wheel.name} has no manylinux tag: it needs libraries other than glibc")
     if (int(tag[1]), int(tag[2])) > GLIBC:
         sys.exit(
             f"wheels: {wheel.name} needs a newer glibc than {GLIBC[0]}.{GLIBC[1]}, which "

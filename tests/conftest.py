@@ -38,7 +38,7 @@ def pytest_configure(config):
     """Undoes inherited ignoring of signals, for this run and the programs that it starts.
 
     A script's background jobs ignore SIGINT, `nohup` ignores SIGHUP, and both hand that down: tests
-    of Ctrl-C and of a closed terminal would wait for ever.
+    of Ctrl-C and of a closed terminal would wait forever.
     """
     for number, handler in _FRESH.items():
         if signal.getsignal(number) is signal.SIG_IGN:

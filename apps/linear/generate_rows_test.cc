@@ -55,7 +55,7 @@ TEST(DataShape, FieldsSumUpToTheFeatures) {
   EXPECT_FALSE(find_shape("a9a"));
 }
 
-// At the sets' full width: non-zeros a row, and bytes a row beside the file sizes of the paper's table 2.
+// At the sets' full width: non-zeros a row, and bytes a row against the file sizes of the paper's table 2.
 TEST(GenerateRows, HasTheNonZerosAndBytesOfThePublishedSets) {
   const std::map<std::string_view, double> gigabytes{
       {"url", 2.1}, {"kdd10", 4.8}, {"kdd12", 20.9}, {"webspam", 23.3}};

@@ -1,4 +1,4 @@
-// How fast codecs are, on this machine, beside a copy and beside general compressors. Built on Google
+// How fast codecs are, on this machine, against a copy and general compressors. Built on Google
 // Benchmark, whose options it takes, e.g.
 //
 //   coding --benchmark_filter='(encode|decode)/3lc/.*/25M'       some rows; their names are

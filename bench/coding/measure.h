@@ -18,7 +18,7 @@ enum class Clock : std::uint8_t { kThread, kWall };
 // Copies as fast as one thread can: from 16 MiB on past the caches, which saves reading what is replaced.
 void streaming_copy(const float* from, float* to, std::size_t count) noexcept;
 
-// Runs `work` on `count` float32 as often as `state` asks for, each time beside a copy of as many, and
+// Runs `work` on `count` float32 as often as `state` asks for, each time next to a copy of as many, and
 // reports
 //   xC      speed as a ratio to the copy's: the median
 //   GB/s    bytes of float32 a second: the median

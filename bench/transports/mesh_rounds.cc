@@ -46,7 +46,7 @@ class MeshRounds final : public Rounds {
   std::vector<Handle> handles_;
 };
 
-// Addresses are told in files.
+// Addresses are exchanged in files.
 std::vector<Endpoint> exchange_endpoints(const Meeting& meeting, const Endpoint& own) {
   const auto file = [&meeting](int of) { return meeting.folder / ("endpoint-" + std::to_string(of)); };
   const std::filesystem::path written = file(meeting.rank).string() + ".new";

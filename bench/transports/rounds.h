@@ -15,12 +15,12 @@ struct Meeting {
   int rank = 0;
   int world_size = 1;
   std::filesystem::path folder;
-  std::string host;  // the own address
+  std::string host;  // this rank's address
 };
 
 [[noreturn]] void give_up(const std::string& message);
 
-// The messages of one rank, by peer; the own ones are empty.
+// The messages of one rank, by peer; empty for the rank itself.
 class Messages {
  public:
   Messages(int rank, int world_size, std::size_t bytes);

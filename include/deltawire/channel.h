@@ -80,7 +80,7 @@ struct PartUse {
 };
 
 // A channel's saved state and its weight: finite, 0 or more.
-struct Share {
+struct WeightedState {
   Bytes state;
   double weight = 1;
 };
@@ -189,11 +189,11 @@ class DELTAWIRE_API Channel {
   virtual Status load(Bytes state) = 0;
 
   // For a job that continues with another number of ranks: replaces all residuals by those of
-  // `wanted.parts`, each the weighted sum of the shares' residuals of its elements, and momentum before the
-  // codec likewise. Sums are formed in double and rounded once. A part without a residual in any share gets
-  // none. Errors, which change nothing: those of load; kMismatch if a share has a tensor that is not in
+  // `wanted.parts`, each the weighted sum of the states' residuals of its elements, and momentum before the
+  // codec likewise. Sums are formed in double and rounded once. A part without a residual in any state gets
+  // none. Errors, which change nothing: those of load; kMismatch if a state has a tensor that is not in
   // `wanted.tensors`, or elements beyond its end; kRange if a sum is not finite.
-  virtual Status load_shares(std::span<const Share> shares, const CutTensors& wanted) = 0;
+  virtual Status load_weighted(std::span<const WeightedState> states, const CutTensors& wanted) = 0;
 };
 
 // `codecs` is a codec spec for all parts, or rules, of which the first that matches a part applies:

@@ -86,7 +86,7 @@ def headline(rows: list[dict]) -> str:
     speed = best["times_faster"]
     pace = f"{speed:.1f} times faster" if speed >= 1 else f"{1 / speed:.1f} times slower"
     smaller = f"{best['times_smaller']:,.{0 if best['times_smaller'] >= 10 else 1}f}"
-    accuracies = f"{100 * best['accuracy']:.1f} % beside {100 * base['accuracy']:.1f} %"
+    accuracies = f"{100 * best['accuracy']:.1f} % against {100 * base['accuracy']:.1f} %"
     return (
         f"{best['detail']['label']}: {smaller} times fewer bytes, {pace}, and as accurate as fp32 "
         f"up to what another seed changes ({accuracies})"

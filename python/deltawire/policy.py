@@ -228,7 +228,7 @@ class _Reader:
         if not pieces:
             return codec
         if " with " in codec:
-            raise self.error(f"has 'with' twice in {where}, in the codec and beside it; keep one")
+            raise self.error(f"has 'with' twice in {where}, in the codec and outside it; keep one")
         return f"{codec} with {pieces}"
 
     def _pieces(self, where: str, given: object) -> str:

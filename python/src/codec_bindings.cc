@@ -125,7 +125,7 @@ void bind_registry(nb::module_& module) {
       .def_ro("bytes_follow_library", &CodecInfo::bytes_follow_library,
               "Its bytes are those of a library's version; the values that they are decoded to aren't.")
       .def_ro("significance", &CodecInfo::significance,
-              "Saves more where it is told what the optimizer can see.")
+              "Saves more where it knows what the optimizer can see.")
       .def_ro("sparse", &CodecInfo::sparse,
               "Sends few elements of a tensor; momentum of what was sent can be masked.")
       .def("__repr__", &codec_repr);

@@ -13,7 +13,7 @@
 
 namespace deltawire::python {
 
-// A callable and what it is told.
+// A callable and its arguments.
 struct Completion {
   explicit Completion(nanobind::callable called) : function(std::move(called)) {}
   // Calls function(error or None, report or None). What it raises has nobody to go to: it is shown as

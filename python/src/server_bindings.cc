@@ -159,7 +159,7 @@ void bind_options(nb::module_& module) {
   nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
       .def_ro("steps", &ServerCounts::steps)
       .def_ro("encodes", &ServerCounts::encodes, "Of parts, by this server.")
-      .def_ro("whole_models", &ServerCounts::whole_models, "Of parts, in the place of several changes.")
+      .def_ro("whole_models", &ServerCounts::whole_models, "Of parts, instead of several changes.")
       .def_ro("push_bytes", &ServerCounts::push_bytes, "Of messages, sent (worker) or received (server).")
       .def_ro("pull_bytes", &ServerCounts::pull_bytes,
               "Of messages, received (worker) or sent (server), every copy counted.")

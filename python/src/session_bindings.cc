@@ -201,7 +201,7 @@ void bind_reports(nb::module_& module) {
               "Whether the step's means so far are; looked for with nonfinite='pass' alone.")
       .def_prop_ro("spans", &spans_of,
                    "Of a timed step: (phase, begin, end) of each stretch, as time.monotonic_ns() counts.");
-  nb::class_<Memory>(module, "Memory", "Bytes that a session holds beside the caller's tensors.")
+  nb::class_<Memory>(module, "Memory", "Bytes that a session holds besides the caller's tensors.")
       .def(nb::init<>(), "None at all.")
       .def_ro("residual_bytes", &Memory::residual_bytes)
       .def_ro("staging_bytes", &Memory::staging_bytes, "Where means are formed and messages come in.")

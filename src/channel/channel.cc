@@ -17,8 +17,8 @@
 #include "channel/part_jobs.h"
 #include "channel/payload_maker.h"
 #include "channel/residual_store.h"
-#include "channel/shared_residuals.h"
 #include "channel/step_record.h"
+#include "channel/weighted_residuals.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -106,8 +106,8 @@ class ChannelImpl final : public Channel {
   Status load(Bytes state) override {
     return replace_residuals([&](auto& store) { return load_residuals(state, state_hash_, store); });
   }
-  Status load_shares(std::span<const Share> shares, const CutTensors& wanted) override {
-    return replace_residuals([&](auto& store) { return add_shares(shares, wanted, state_hash_, store); });
+  Status load_weighted(std::span<const WeightedState> states, const CutTensors& wanted) override {
+    return replace_residuals([&](auto& store) { return add_weighted(states, wanted, state_hash_, store); });
   }
 
  private:

@@ -120,7 +120,7 @@ TEST(ChannelState, EveryRule) {
       {"momentum that isn't there", u32(last + 24, 0x40000000), ErrorCode::kTruncated},
       {"a negative scale of momentum", u32(second + 24, 0xC0000000), ErrorCode::kCorrupt},
       {"an infinite scale of momentum", u32(second + 24, 0x7F800000), ErrorCode::kCorrupt},
-      {"momentum that isn't told of", u32(second + 24, 0), ErrorCode::kTruncated},
+      {"momentum that isn't announced", u32(second + 24, 0), ErrorCode::kTruncated},
       {"a name of 2^32 - 1 bytes", u32(last, UINT32_MAX), ErrorCode::kTruncated},
       {"one value more than there are", u64(last + 12, 2), ErrorCode::kTruncated},
       {"2^62 values", u64(last + 12, std::uint64_t{1} << 62), ErrorCode::kTruncated},

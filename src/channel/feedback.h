@@ -1,5 +1,5 @@
-// What a gradient goes through before its codec, beside the residual: the pieces of Deep Gradient Compression
-// (Lin et al., ICLR 2018, section 3) and a decay of the residual, named behind a codec's spec:
+// What a gradient goes through before its codec, besides the residual: the pieces of Deep Gradient
+// Compression (Lin et al., ICLR 2018, section 3) and a decay of the residual, named behind a codec's spec:
 //
 //   topk:k=0.1% with clip=2,momentum=0.9,masking=on
 #pragma once

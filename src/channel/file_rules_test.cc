@@ -88,7 +88,7 @@ std::vector<Rule> rules() {
       {"2^32 - 1 elements", shape(UINT32_MAX, 1), std::nullopt},
       {"2^32 elements", shape(65536, 65536), ErrorCode::kLimit},
       {"2^64 elements", shape(std::uint64_t{1} << 32, std::uint64_t{1} << 32), ErrorCode::kLimit},
-      {"2^32 elements beside none", shape(std::uint64_t{1} << 32, 0), ErrorCode::kLimit},
+      {"2^32 elements by none", shape(std::uint64_t{1} << 32, 0), ErrorCode::kLimit},
       {"no elements", shape(0, UINT32_MAX), std::nullopt},
   };
 }

@@ -22,7 +22,7 @@ using namespace testing;
 using Halves = std::vector<std::uint16_t>;
 
 constexpr std::uint64_t kCount = 5000;
-constexpr std::uint64_t kHeads = 200;  // bytes of frames, beside the values
+constexpr std::uint64_t kHeads = 200;  // bytes of frames, besides the values
 
 Values drawn(std::uint64_t count) {
   CounterRng rng(17);

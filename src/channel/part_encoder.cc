@@ -156,7 +156,7 @@ Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPa
   velocity.drop();
   return fail(ErrorCode::kNotFinite, "part '" + std::string(part.name) + "': element " +
                                          std::to_string(odd - values.begin()) +
-                                         " is not finite, and momentum would keep it for ever");
+                                         " is not finite, and momentum would keep it forever");
 }
 
 // The codec of the tensor's own 16 bits, where the part's codec took more than these; null otherwise. Sums

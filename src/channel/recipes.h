@@ -14,7 +14,7 @@ namespace deltawire {
 
 // What a recipe stands for, in the order of the rules that it becomes.
 struct RecipeStage {
-  std::string condition;  // that the rule has beside the recipe's own; empty for the last
+  std::string condition;  // that the rule has besides the recipe's own; empty for the last
   std::string codec;      // with its feedback
 };
 

@@ -1,7 +1,7 @@
 // Momentum before compression, of one part: what is coded is u = momentum * u + gradient, the gradient
 // clipped (Lin et al., "Deep Gradient Compression", ICLR 2018, sections 3.1 and 3.2, algorithm 1).
 //
-// A step writes the new u beside the old one, so that a step which is taken back has changed nothing.
+// A step writes the new u next to the old one, so that a step which is taken back has changed nothing.
 #pragma once
 
 #include <cstdint>

@@ -91,7 +91,7 @@ struct Expectation {
   double (*conservation_bound)(const EncodedValue&) = nullptr;
   // The signs to which 2^-133, -2^-133, -0 and +0, in one part of these four, are decoded.
   std::array<int, 4> tiny_signs = {1, -1, 0, 0};
-  // Specs at the limits, which the tests of conformance and of hostile bytes run over beside CodecInfo's
+  // Specs at the limits, which the tests of conformance and of hostile bytes run over besides CodecInfo's
   // examples.
   std::vector<std::string> limits = {};
 };

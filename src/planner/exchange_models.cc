@@ -28,21 +28,21 @@ class Rank {
 
   double peers() const noexcept { return site_.ranks - 1; }
 
-  Train encode(const Train& inputs, double count, const Share& of, double values) noexcept {
+  Train encode(const Train& inputs, double count, const BucketLoad& of, double values) noexcept {
     return code(of.codec->encode, inputs, count, of, values);
   }
-  Train decode(const Train& inputs, double count, const Share& of, double values) noexcept {
+  Train decode(const Train& inputs, double count, const BucketLoad& of, double values) noexcept {
     return code(of.codec->decode, inputs, count, of, values);
   }
   // The processor's work for sending or receiving messages.
-  Train handle(const Train& inputs, double count, const Share& of, double values) noexcept {
+  Train handle(const Train& inputs, double count, const BucketLoad& of, double values) noexcept {
     const Machine& machine = site_.machine;
     const double each = machine.message_seconds + bytes(of, values) * machine.byte_seconds;
     moving_seconds_ += count * each;
     return processor_.work(inputs, count, each);
   }
   // Sends messages of `out` values and receives as many of `in`, all decoded or not.
-  Train exchange(const Train& made, double count, const Share& of, double out, double in) noexcept {
+  Train exchange(const Train& made, double count, const BucketLoad& of, double out, double in) noexcept {
     return line_.carry(handle(made, count, of, out), count, {bytes(of, out), bytes(of, in)});
   }
 
@@ -52,10 +52,10 @@ class Rank {
   }
 
  private:
-  static double bytes(const Share& of, double values) noexcept {
+  static double bytes(const BucketLoad& of, double values) noexcept {
     return values * of.codec->bits_per_value / 8;
   }
-  Train code(const CodingTime& time, const Train& inputs, double count, const Share& of,
+  Train code(const CodingTime& time, const Train& inputs, double count, const BucketLoad& of,
              double values) noexcept {
     const double shared = values / site_.machine.coding_threads;
     const double longest =
@@ -73,7 +73,7 @@ class Rank {
 
 // A piece of every owner's share of a bucket.
 struct Round {
-  Share share;  // of the bucket
+  BucketLoad load;  // of the bucket
   double own = 0;
   double other = 0;
   Train arrivals = {};
@@ -84,28 +84,28 @@ class DirectModel {
  public:
   static constexpr std::uint64_t kPiece = kPieceElements;
 
-  static Round round_of(const Share& share, double pieces, double peers) noexcept {
-    return {share, share.own / pieces, (share.total - share.own) / peers / pieces};
+  static Round round_of(const BucketLoad& load, double pieces, double peers) noexcept {
+    return {load, load.own / pieces, (load.total - load.own) / peers / pieces};
   }
-  static double values(const Share& share) noexcept { return share.own; }
+  static double values(const BucketLoad& load) noexcept { return load.own; }
   static void push(Rank& rank, Round& round) noexcept {
-    const Train ready = Train::at(round.share.ready);
+    const Train ready = Train::at(round.load.ready);
     // Each piece is sent as soon as it is encoded, while the next one is being encoded.
-    Train made = rank.encode(ready, rank.peers(), round.share, round.other);
-    round.arrivals = rank.exchange(made, rank.peers(), round.share, round.other, round.own);
-    rank.encode(ready, 1, round.share, round.own);
+    Train made = rank.encode(ready, rank.peers(), round.load, round.other);
+    round.arrivals = rank.exchange(made, rank.peers(), round.load, round.other, round.own);
+    rank.encode(ready, 1, round.load, round.own);
   }
   static void reduce(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), round.share, round.own);
-    const Train added = rank.decode(taken, rank.peers(), round.share, round.own);
-    const Train own = rank.decode(Train::at(added.last), 1, round.share, round.own);
-    const Train mean = rank.encode(own, 1, round.share, round.own);
-    round.arrivals = rank.exchange(Train::at(mean.last), rank.peers(), round.share, round.own, round.other);
-    rank.decode(mean, 1, round.share, round.own);  // the owner applies the same bytes as the others
+    const Train taken = rank.handle(round.arrivals, rank.peers(), round.load, round.own);
+    const Train added = rank.decode(taken, rank.peers(), round.load, round.own);
+    const Train own = rank.decode(Train::at(added.last), 1, round.load, round.own);
+    const Train mean = rank.encode(own, 1, round.load, round.own);
+    round.arrivals = rank.exchange(Train::at(mean.last), rank.peers(), round.load, round.own, round.other);
+    rank.decode(mean, 1, round.load, round.own);  // the owner applies the same bytes as the others
   }
   static void apply(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), round.share, round.other);
-    rank.decode(taken, rank.peers(), round.share, round.other);
+    const Train taken = rank.handle(round.arrivals, rank.peers(), round.load, round.other);
+    rank.decode(taken, rank.peers(), round.load, round.other);
   }
 };
 
@@ -114,18 +114,18 @@ class GatherModel {
  public:
   static constexpr std::uint64_t kPiece = kMostElements;
 
-  static Round round_of(const Share& share, double pieces, double) noexcept {
-    return {share, share.total / pieces, share.total / pieces};
+  static Round round_of(const BucketLoad& load, double pieces, double) noexcept {
+    return {load, load.total / pieces, load.total / pieces};
   }
-  static double values(const Share& share) noexcept { return share.total; }
+  static double values(const BucketLoad& load) noexcept { return load.total; }
   static void push(Rank& rank, Round& round) noexcept {
-    const Train made = rank.encode(Train::at(round.share.ready), 1, round.share, round.own);
-    round.arrivals = rank.exchange(made, rank.peers(), round.share, round.own, round.own);
+    const Train made = rank.encode(Train::at(round.load.ready), 1, round.load, round.own);
+    round.arrivals = rank.exchange(made, rank.peers(), round.load, round.own, round.own);
   }
   static void reduce(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), round.share, round.own);
-    const Train added = rank.decode(taken, rank.peers(), round.share, round.own);
-    rank.decode(added, 1, round.share, round.own);
+    const Train taken = rank.handle(round.arrivals, rank.peers(), round.load, round.own);
+    const Train added = rank.decode(taken, rank.peers(), round.load, round.own);
+    rank.decode(added, 1, round.load, round.own);
   }
   static void apply(Rank&, Round&) noexcept {}
 };
@@ -133,13 +133,13 @@ class GatherModel {
 // The rounds of buckets [begin, end): pushes, then means, then applying them, each stage lagging the one
 // before as the order says.
 template <class Model>
-void replay_group(Rank& rank, const std::vector<Share>& shares, std::size_t begin, std::size_t end,
+void replay_group(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t begin, std::size_t end,
                   const Order& order) {
   std::vector<Round> rounds;
   for (std::size_t i = begin; i < end; ++i) {
-    const double pieces = count_of_pieces(Model::values(shares[i]), Model::kPiece);
+    const double pieces = count_of_pieces(Model::values(loads[i]), Model::kPiece);
     rounds.insert(rounds.end(), static_cast<std::size_t>(pieces),
-                  Model::round_of(shares[i], pieces, rank.peers()));
+                  Model::round_of(loads[i], pieces, rank.peers()));
   }
   const std::size_t applied = order.reduce_after + order.apply_after;
   for (std::size_t i = 0; i < rounds.size() + applied; ++i) {
@@ -153,58 +153,58 @@ void replay_group(Rank& rank, const std::vector<Share>& shares, std::size_t begi
 
 // `ring`: reduce-scatter, where each hop decodes, adds and encodes, and all-gather, which only forwards. The
 // native all-reduce does the same without a codec.
-void replay_ring(Rank& rank, const std::vector<Share>& shares, std::size_t begin, std::size_t end) {
+void replay_ring(Rank& rank, const std::vector<BucketLoad>& loads, std::size_t begin, std::size_t end) {
   struct Message {
-    Share share;
+    BucketLoad load;
     double values = 0;
     Train arrival = {};
   };
   std::vector<Message> messages;
   for (std::size_t i = begin; i < end; ++i) {
-    const double pieces = count_of_pieces(shares[i].own, kRingMessageElements);
-    messages.insert(messages.end(), static_cast<std::size_t>(pieces), {shares[i], shares[i].own / pieces});
+    const double pieces = count_of_pieces(loads[i].own, kRingMessageElements);
+    messages.insert(messages.end(), static_cast<std::size_t>(pieces), {loads[i], loads[i].own / pieces});
   }
   const auto hops = static_cast<std::size_t>(rank.peers());
   for (Message& each : messages) {
-    const Train made = rank.encode(Train::at(each.share.ready), 1, each.share, each.values);
-    each.arrival = rank.exchange(made, 1, each.share, each.values, each.values);
+    const Train made = rank.encode(Train::at(each.load.ready), 1, each.load, each.values);
+    each.arrival = rank.exchange(made, 1, each.load, each.values, each.values);
   }
   for (std::size_t hop = 0; hop < hops; ++hop) {
     for (Message& each : messages) {
-      const Train taken = rank.handle(each.arrival, 1, each.share, each.values);
-      const Train added = rank.decode(taken, 1, each.share, each.values);
-      const Train made = rank.encode(added, 1, each.share, each.values);
-      each.arrival = rank.exchange(made, 1, each.share, each.values, each.values);
-      if (hop + 1 == hops) rank.decode(made, 1, each.share, each.values);  // the mean of its own partition
+      const Train taken = rank.handle(each.arrival, 1, each.load, each.values);
+      const Train added = rank.decode(taken, 1, each.load, each.values);
+      const Train made = rank.encode(added, 1, each.load, each.values);
+      each.arrival = rank.exchange(made, 1, each.load, each.values, each.values);
+      if (hop + 1 == hops) rank.decode(made, 1, each.load, each.values);  // the mean of its own partition
     }
   }
   for (std::size_t hop = 0; hop < hops; ++hop) {
     for (Message& each : messages) {
-      const Train taken = rank.handle(each.arrival, 1, each.share, each.values);
-      if (hop + 1 < hops) each.arrival = rank.exchange(taken, 1, each.share, each.values, each.values);
-      rank.decode(taken, 1, each.share, each.values);
+      const Train taken = rank.handle(each.arrival, 1, each.load, each.values);
+      if (hop + 1 < hops) each.arrival = rank.exchange(taken, 1, each.load, each.values, each.values);
+      rank.decode(taken, 1, each.load, each.values);
     }
   }
 }
 
-void replay_buckets(Rank& rank, const std::vector<Share>& shares, Pattern pattern, const Order& order) {
+void replay_buckets(Rank& rank, const std::vector<BucketLoad>& loads, Pattern pattern, const Order& order) {
   const auto group = [&](std::size_t begin, std::size_t end) {
     switch (pattern) {
-      case Pattern::kDirect: return replay_group<DirectModel>(rank, shares, begin, end, order);
-      case Pattern::kGather: return replay_group<GatherModel>(rank, shares, begin, end, order);
-      case Pattern::kRing: return replay_ring(rank, shares, begin, end);
+      case Pattern::kDirect: return replay_group<DirectModel>(rank, loads, begin, end, order);
+      case Pattern::kGather: return replay_group<GatherModel>(rank, loads, begin, end, order);
+      case Pattern::kRing: return replay_ring(rank, loads, begin, end);
     }
   };
   for (std::size_t i = 0; i < order.together_from; ++i) group(i, i + 1);
-  if (order.together_from < shares.size()) group(order.together_from, shares.size());
+  if (order.together_from < loads.size()) group(order.together_from, loads.size());
 }
 
 // How many rounds of `direct` may be in flight at one time.
-std::size_t open_rounds(const std::vector<Share>& shares) {
+std::size_t open_rounds(const std::vector<BucketLoad>& loads) {
   double longest = 1;
-  for (const Share& share : shares) {
-    const double piece = share.own / count_of_pieces(share.own, kPieceElements);
-    longest = std::max(longest, piece * share.codec->bits_per_value / 8);
+  for (const BucketLoad& load : loads) {
+    const double piece = load.own / count_of_pieces(load.own, kPieceElements);
+    longest = std::max(longest, piece * load.codec->bits_per_value / 8);
   }
   const PieceWindow window(kPieceElements);
   return static_cast<std::size_t>(
@@ -222,41 +222,41 @@ std::uint64_t most_part_of(Pattern pattern) noexcept {
   return kMostElements;
 }
 
-std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part,
-                             const CodecOfBucket& codecs) {
-  std::vector<Share> shares;
+std::vector<BucketLoad> bucket_loads(const Workload& workload, int ranks, std::uint64_t most_part,
+                                     const CodecOfBucket& codecs) {
+  std::vector<BucketLoad> loads;
   std::vector<double> owned;
   for (std::size_t i = 0; i < workload.buckets.size(); ++i) {
     const PlanBucket& bucket = workload.buckets[i];
-    Share share;
-    if (!codecs.empty()) share.codec = codecs[i];
-    share.ready = bucket.ready_seconds;
-    share.value_bytes = bucket.value_bytes;
+    BucketLoad load;
+    if (!codecs.empty()) load.codec = codecs[i];
+    load.ready = bucket.ready_seconds;
+    load.value_bytes = bucket.value_bytes;
     owned.assign(static_cast<std::size_t>(ranks), 0);
     for (const PlanTensor& tensor : bucket.tensors) {
       for (const OwnedRange& range : owned_ranges(tensor.name, tensor.elements, ranks, most_part)) {
         const auto count = static_cast<double>(range.count);
         owned[static_cast<std::size_t>(range.owner)] += count;
-        share.total += count;
-        share.largest_part = std::max(share.largest_part, count);
+        load.total += count;
+        load.largest_part = std::max(load.largest_part, count);
       }
     }
-    share.own = *std::ranges::max_element(owned);
-    if (share.total > 0) shares.push_back(share);
+    load.own = *std::ranges::max_element(owned);
+    if (load.total > 0) loads.push_back(load);
   }
-  return shares;
+  return loads;
 }
 
-std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site, Pattern pattern) {
+std::vector<Order> orders_of(const std::vector<BucketLoad>& loads, const Site& site, Pattern pattern) {
   std::size_t reduce_after = 0;
   std::size_t apply_after = 0;
   if (pattern == Pattern::kDirect && site.ranks > 1) reduce_after = apply_after = 2;
   if (pattern == Pattern::kGather) reduce_after = 2;
-  const std::size_t most_ahead = pattern == Pattern::kDirect ? open_rounds(shares) - 1 : reduce_after;
-  const std::size_t splits = std::min(shares.size(), kMostSplits);
+  const std::size_t most_ahead = pattern == Pattern::kDirect ? open_rounds(loads) - 1 : reduce_after;
+  const std::size_t splits = std::min(loads.size(), kMostSplits);
   std::vector<Order> orders;
   for (std::size_t split = 0; split <= splits; ++split) {
-    const std::size_t from = splits == 0 ? 0 : split * shares.size() / splits;
+    const std::size_t from = splits == 0 ? 0 : split * loads.size() / splits;
     for (std::size_t reduce = 0; reduce <= reduce_after; ++reduce) {
       for (std::size_t apply = 0; apply <= apply_after; ++apply) {
         if (reduce + apply <= most_ahead) orders.push_back({from, reduce, apply});
@@ -266,20 +266,20 @@ std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site,
   return orders;
 }
 
-Replayed replay(const std::vector<Share>& shares, const Site& site, Pattern pattern, const Order& order) {
+Replayed replay(const std::vector<BucketLoad>& loads, const Site& site, Pattern pattern, const Order& order) {
   Rank rank(site);
-  replay_buckets(rank, shares, pattern, order);
+  replay_buckets(rank, loads, pattern, order);
   return rank.result();
 }
 
-Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const Order& order) {
+Replayed replay_plain(const std::vector<BucketLoad>& loads, const Site& site, const Order& order) {
   // The native ring cuts buckets evenly, regardless of their tensors.
-  std::vector<Share> even = shares;
+  std::vector<BucketLoad> even = loads;
   const CodecFigures uncoded;
-  for (Share& share : even) {
-    share.total *= 8 * share.value_bytes / uncoded.bits_per_value;
-    share.own = share.total / site.ranks;
-    share.codec = &uncoded;
+  for (BucketLoad& load : even) {
+    load.total *= 8 * load.value_bytes / uncoded.bits_per_value;
+    load.own = load.total / site.ranks;
+    load.codec = &uncoded;
   }
   Rank rank(site);
   replay_buckets(rank, even, Pattern::kRing, order);

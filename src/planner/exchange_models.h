@@ -10,7 +10,7 @@
 namespace deltawire::planner {
 
 // A bucket's numbers of values, on the rank that owns most of it.
-struct Share {
+struct BucketLoad {
   double total = 0;
   double own = 0;                       // owned by the rank
   double largest_part = 0;              // encoded by one thread
@@ -23,8 +23,8 @@ struct Share {
 using CodecOfBucket = std::vector<const CodecFigures*>;
 
 // `most_part`: no part has more values. `codecs`: empty for the plain exchange.
-std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part,
-                             const CodecOfBucket& codecs);
+std::vector<BucketLoad> bucket_loads(const Workload& workload, int ranks, std::uint64_t most_part,
+                                     const CodecOfBucket& codecs);
 
 // The order in which a rank works. A round exchanges a piece of every owner's share at once.
 struct Order {
@@ -42,12 +42,12 @@ struct Replayed {
 };
 
 // The orders that are worth trying; the choice doesn't depend on the link.
-std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site, Pattern pattern);
+std::vector<Order> orders_of(const std::vector<BucketLoad>& loads, const Site& site, Pattern pattern);
 
-Replayed replay(const std::vector<Share>& shares, const Site& site, Pattern pattern, const Order& order);
+Replayed replay(const std::vector<BucketLoad>& loads, const Site& site, Pattern pattern, const Order& order);
 
 // As `ring`, without a codec.
-Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const Order& order);
+Replayed replay_plain(const std::vector<BucketLoad>& loads, const Site& site, const Order& order);
 
 // The number of values in the pattern's longest possible part.
 std::uint64_t most_part_of(Pattern pattern) noexcept;

@@ -170,9 +170,9 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
   const auto chosen = chosen_of(workload, codecs, of_bucket);
   if (!chosen) return forward_error(chosen);
   const Pattern pattern = chosen->front()->pattern;
-  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(pattern), *chosen);
-  const auto replayed = best_of(planner::orders_of(shares, site, pattern), [&](const planner::Order& order) {
-    return planner::replay(shares, site, pattern, order);
+  const auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(pattern), *chosen);
+  const auto replayed = best_of(planner::orders_of(loads, site, pattern), [&](const planner::Order& order) {
+    return planner::replay(loads, site, pattern, order);
   });
   // The vote: every rank tells every other that everything has arrived.
   const double share = std::min(1.0, site.machine.cores);
@@ -182,9 +182,9 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
 
 Result<Prediction> predict_plain(const Workload& workload, const Site& site) {
   if (Status held = check_place(workload, site); !held) return forward_error(held);
-  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(Pattern::kRing), {});
-  const planner::Order one_by_one{shares.size()};
-  return prediction_of(planner::replay_plain(shares, site, one_by_one), workload, site, 0);
+  const auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(Pattern::kRing), {});
+  const planner::Order one_by_one{loads.size()};
+  return prediction_of(planner::replay_plain(loads, site, one_by_one), workload, site, 0);
 }
 
 }  // namespace deltawire

@@ -67,7 +67,7 @@ TEST(Direct, BytesAlone) {
 }
 
 TEST(Direct, EveryStageOfAPiece) {
-  // 16,000 values of each rank, 16 ms on the line. Push: encoded at 16, here at 32; the own one encoded at
+  // 16,000 values of each rank, 16 ms on the line. Push: encoded at 16, here at 32; the rank's own encoded at
   // 32. Added at 64 and 96, mean encoded at 112, there at 128; decoded by its owner at 144, the other's at
   // 176.
   const auto made = predict(step_of({bucket_of(32000)}), bare_site(2), slow_codec(Pattern::kDirect));
@@ -124,8 +124,8 @@ TEST(Direct, MessagesCostProcessorTime) {
 }
 
 TEST(Ring, EveryHopCodes) {
-  // Encoded at 16, here at 32, added at 64, the mean encoded at 80, there at 96; the own one decoded at 112,
-  // the other's at 144.
+  // Encoded at 16, here at 32, added at 64, the mean encoded at 80, there at 96; the rank's own decoded at
+  // 112, the other's at 144.
   EXPECT_DOUBLE_EQ(step(step_of({bucket_of(32000)}), bare_site(2), slow_codec(Pattern::kRing)), 0.144);
   // Four ranks, no coding: the ring's bytes.
   EXPECT_DOUBLE_EQ(step(step_of({bucket_of(32000)}), bare_site(4), free_codec(Pattern::kRing)),
@@ -147,7 +147,7 @@ TEST(Gather, EverybodyGetsEverything) {
   const auto made = predict(step_of({bucket_of(32000)}), bare_site(4), free_codec(Pattern::kGather));
   ASSERT_TRUE(made);
   EXPECT_DOUBLE_EQ(made->step_seconds, 3 * 0.128);
-  // Encoded at 32, here at 64, decoded at 128, the own one at 192.
+  // Encoded at 32, here at 64, decoded at 128, the rank's own at 192.
   EXPECT_DOUBLE_EQ(step(step_of({bucket_of(32000)}), bare_site(2), slow_codec(Pattern::kGather)), 0.192);
 }
 

@@ -29,8 +29,8 @@ std::vector<float> gradient(int rank, std::uint64_t step) {
 }
 
 // A rank's share of a step: dense tensors and, where the codec has the form, one with keys.
-struct Share {
-  Share(int rank, std::uint64_t step, bool has_pairs) : values(gradient(rank, step)) {
+struct StepInput {
+  StepInput(int rank, std::uint64_t step, bool has_pairs) : values(gradient(rank, step)) {
     list = {{"weight", {values.data(), kCount, DType::kF32}, 0},
             {"bias", {values.data() + kCount, kBiasCount, DType::kF32}, 0}};
     list[0].tensor.dims = kDims;
@@ -77,7 +77,7 @@ class Failing {
     std::int64_t allocations = 0;
     run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
       Outcome& own = outcomes[static_cast<std::size_t>(rank)];
-      Share share(rank, number, has_pairs_);
+      StepInput input(rank, number, has_pairs_);
       ReduceQueue queue(*reducers_[static_cast<std::size_t>(rank)], transport);
       std::atomic<bool> done = false;
       const auto finished = [&own, &done](const Result<Report>& report) {
@@ -89,12 +89,12 @@ class Failing {
       together.arrive_and_wait();
       if (rank == 0) testing::arm_failure(failing, failing < 0 ? 0 : in_a_row);
       together.arrive_and_wait();
-      queue.submit(share.bucket(own.mean), {number, 0, true}, std::chrono::seconds(3), finished);
+      queue.submit(input.bucket(own.mean), {number, 0, true}, std::chrono::seconds(3), finished);
       done.wait(false);
       together.arrive_and_wait();
       if (rank == 0) allocations = testing::disarm_failure();
       together.arrive_and_wait();
-      own.values = share.values;
+      own.values = input.values;
     });
     return allocations;
   }
@@ -111,10 +111,10 @@ class Failing {
   std::vector<State> taken_back(std::uint64_t number) {
     const std::vector<State> before = save();
     run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
-      const Share share(rank, number, has_pairs_);
+      const StepInput input(rank, number, has_pairs_);
       Pairs mean;
       Reducer& reducer = *reducers_[static_cast<std::size_t>(rank)];
-      ASSERT_TRUE(reducer.begin(share.bucket(mean), {number, 0, true}, transport, in_seconds(5)));
+      ASSERT_TRUE(reducer.begin(input.bucket(mean), {number, 0, true}, transport, in_seconds(5)));
       transport.abort({ErrorCode::kAborted, "test", rank});
       EXPECT_FALSE(reducer.finish());
     });

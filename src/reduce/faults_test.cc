@@ -54,7 +54,7 @@ void expect_all_name(const std::vector<Outcome>& outcomes, int suspect) {
 class Faults : public ::testing::TestWithParam<std::string> {
  protected:
   static std::string with(const std::string& codec) { return GetParam() + "(" + codec + ")"; }
-  // What comes of a 2 after the step of a 1 has failed.
+  // The result of a 2 after the step of a 1 has failed.
   static void expect_after_a_failure(const ReducerOptions& options, float expected);
 };
 

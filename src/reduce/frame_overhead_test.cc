@@ -1,4 +1,4 @@
-// What frames cost beside the payload: docs/reference/format.md, "What a frame costs", has these figures.
+// What frames cost on top of the payload: docs/reference/format.md, "What a frame costs", has these figures.
 #include <array>
 #include <atomic>
 #include <memory>

@@ -178,8 +178,8 @@ Status PatternReducer::load_resized(const SavedRanks& saved) {
       return load_one(saved.states[static_cast<std::size_t>(saved.rank)]);
     }
     Status loaded = load_channels(channels_, [&](std::size_t i) {
-      const ChannelShares shares = shares_of(i, saved, *channels);
-      return channels_[i]->load_shares(shares.shares, {saved.tensors, shares.parts});
+      const ResizedChannel resized = resized_channel(i, saved, *channels);
+      return channels_[i]->load_weighted(resized.states, {saved.tensors, resized.parts});
     });
     if (loaded) take_place(saved.world, saved.rank);
     return loaded;

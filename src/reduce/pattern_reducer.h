@@ -30,9 +30,9 @@ struct Channels {
   std::vector<std::unique_ptr<Channel>> all;
 };
 
-// For Channel::load_shares.
-struct ChannelShares {
-  std::vector<Share> shares;
+// For Channel::load_weighted.
+struct ResizedChannel {
+  std::vector<WeightedState> states;
   std::vector<Named> parts;
 };
 
@@ -64,8 +64,8 @@ class PatternReducer : public WakeableReducer {
 
   // What the channel of that index is to keep of what the saved ranks' channels have kept: the parts are all
   // those of the saved tensors that this rank will encode in it.
-  virtual ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
-                                  const SavedChannels& channels) const = 0;
+  virtual ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
+                                         const SavedChannels& channels) const = 0;
 
   // Called when the channels commit or revert: ends the step of what a pattern keeps besides them.
   virtual void commit_own() noexcept {}

@@ -168,7 +168,7 @@ void ReduceQueue::finish() {
   Job job = take_oldest();
   keep_list(std::move(job.tensors));
   {
-    // First: whoever is told by `done` may save.
+    // First: `done` may save.
     const std::lock_guard lock(mutex_);
     if (--in_flight_ == 0) idle_.notify_all();
   }

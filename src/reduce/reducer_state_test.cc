@@ -125,7 +125,7 @@ TEST(ReducerState, AHeadAloneIsRead) {
   EXPECT_EQ(unpack_reducer_state(state, "DWGATHER", 1).error().code, ErrorCode::kCorrupt);
 }
 
-// A spoilt world would have been cut among for ever by the first mask_sent.
+// A spoilt world would have been used for cutting forever after the first mask_sent.
 TEST(ReducerState, ASpoiltWorldIsNotTakenOver) {
   const auto reducer = reducer_of("direct(sbc)");
   State state = *reducer->save();

@@ -201,9 +201,9 @@ TEST(Resize, FactorsFollowTheScaleAndTheQOfTheFirst) {
     matrix.start.assign(shape.q_elements(), value);
     states.push_back(store.save());
   }
-  const std::vector<Share> shares{{states[0], 1}, {states[1], 2}};
+  const std::vector<WeightedState> weighted{{states[0], 1}, {states[1], 2}};
   FactorStore sum(1, Revert::kFold, nullptr);
-  ASSERT_TRUE(sum.load_shares(shares, std::span(&tensor, 1)));
+  ASSERT_TRUE(sum.load_weighted(weighted, std::span(&tensor, 1)));
   const FactorStore::Matrix& matrix = **sum.obtain(tensor, shape);
   EXPECT_EQ(matrix.scale, 4.0F);
   EXPECT_EQ(matrix.kept.front(), 8.0F + 2 * 1.0F * (4.0F / 0.5F));

@@ -18,14 +18,15 @@ double common_part(int from, int from_world, int to, int to_world) noexcept {
   return static_cast<double>(std::max<std::int64_t>(0, end - begin));
 }
 
-std::vector<Share> shares_with(const SavedRanks& saved, const std::vector<Bytes>& states, double unit) {
+std::vector<WeightedState> weigh_by_overlap(const SavedRanks& saved, const std::vector<Bytes>& states,
+                                            double unit) {
   const int world = static_cast<int>(states.size());
-  std::vector<Share> shares;
+  std::vector<WeightedState> weighted;
   for (int from = 0; from < world; ++from) {
     const double part = common_part(from, world, saved.rank, saved.world);
-    if (part > 0) shares.push_back({states[static_cast<std::size_t>(from)], part / unit});
+    if (part > 0) weighted.push_back({states[static_cast<std::size_t>(from)], part / unit});
   }
-  return shares;
+  return weighted;
 }
 
 }  // namespace
@@ -60,18 +61,18 @@ Result<SavedChannels> unpack_saved_ranks(const SavedRanks& saved, std::string_vi
   return channels;
 }
 
-std::vector<Share> shares_of_gradients(const SavedRanks& saved, const std::vector<Bytes>& states) {
-  return shares_with(saved, states, static_cast<double>(states.size()));
+std::vector<WeightedState> weigh_gradients(const SavedRanks& saved, const std::vector<Bytes>& states) {
+  return weigh_by_overlap(saved, states, static_cast<double>(states.size()));
 }
 
-std::vector<Share> shares_of_sums(const SavedRanks& saved, const std::vector<Bytes>& states) {
-  return shares_with(saved, states, saved.world);
+std::vector<WeightedState> weigh_sums(const SavedRanks& saved, const std::vector<Bytes>& states) {
+  return weigh_by_overlap(saved, states, saved.world);
 }
 
-std::vector<Share> whole_shares(const std::vector<Bytes>& states) {
-  std::vector<Share> shares;
-  for (const Bytes state : states) shares.push_back({state, 1.0});
-  return shares;
+std::vector<WeightedState> weigh_equally(const std::vector<Bytes>& states) {
+  std::vector<WeightedState> weighted;
+  for (const Bytes state : states) weighted.push_back({state, 1.0});
+  return weighted;
 }
 
 Named cut_part(const Named& tensor, const OwnedRange& range) {

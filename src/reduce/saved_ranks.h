@@ -21,14 +21,16 @@ using SavedChannels = std::vector<std::vector<Bytes>>;
 Result<SavedChannels> unpack_saved_ranks(const SavedRanks& saved, std::string_view magic,
                                          std::size_t channel_count);
 
-// For Channel::load_shares, without those of weight 0. Rank `from` of N hands rank `to` of M the common part
-// of [from/N, (from+1)/N) and [to/M, (to+1)/M), as a share of the first: all its shares add up to 1. What
-// ranks keep of their own gradients, 1/N of which is in the mean: shares times M/N.
-std::vector<Share> shares_of_gradients(const SavedRanks& saved, const std::vector<Bytes>& states);
-// What has the mean's unit, and is shared out.
-std::vector<Share> shares_of_sums(const SavedRanks& saved, const std::vector<Bytes>& states);
-// What has the mean's unit, and goes with its elements.
-std::vector<Share> whole_shares(const std::vector<Bytes>& states);
+// The states for Channel::load_weighted, without those of weight 0. Rank `from` of N gives rank `to` of M the
+// common part of [from/N, (from+1)/N) and [to/M, (to+1)/M), as a fraction of the first: the fractions of a
+// state add up to 1.
+
+// What ranks keep of their own gradients, 1/N of which is in the mean: fractions times M/N.
+std::vector<WeightedState> weigh_gradients(const SavedRanks& saved, const std::vector<Bytes>& states);
+// What has the mean's unit and is divided among the ranks.
+std::vector<WeightedState> weigh_sums(const SavedRanks& saved, const std::vector<Bytes>& states);
+// What has the mean's unit and goes whole to the owner of its elements.
+std::vector<WeightedState> weigh_equally(const std::vector<Bytes>& states);
 
 // The part of a tensor, without memory.
 Named cut_part(const Named& tensor, const OwnedRange& range);

@@ -179,7 +179,8 @@ class SequentialRing final : public Sequential {
         means_(channels_of(codec, 1, 1)) {}
 
  private:
-  // From the rank after the owner round to the owner: what comes is added to the own share and sent on.
+  // From the rank after the owner round to the owner: what arrives is added to the rank's own share and sent
+  // on.
   void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
                     std::vector<float>& out) override {
     std::vector<float> sum;

@@ -168,7 +168,7 @@ TEST_F(Snapshots, BeginWithTheirMagic) {
 }
 
 // The writer is gone at its nth flush. What it had not flushed may be lost: the entry of the folder, and any
-// of the bytes beside it.
+// of the bytes next to it.
 TEST_F(Snapshots, StoppedAtAnyFlushLeaveTheOneBefore) {
   int flush = 0;
   for (bool is_over = false; !is_over; ++flush) {

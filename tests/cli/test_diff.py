@@ -1,4 +1,4 @@
-"""`deltawire diff`: what it says of two files, beside NumPy's own arithmetic."""
+"""`deltawire diff`: its figures for two files, against NumPy's own arithmetic."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
 """What the decoder of one codec is: src/codecs/<name>/<name>_decoder.py holds one, named CODEC.
 
-Beside it may stand GOOD and REFUSED, parts made by hand, which tests/decoder/test_spec_codecs.py
+It may be followed by GOOD and REFUSED, parts made by hand, which tests/decoder/test_spec_codecs.py
 tries, and tests of its own.
 """
 

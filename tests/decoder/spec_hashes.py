@@ -18,7 +18,7 @@ class DecodeError(Exception):
     """The one way in which bytes are refused; `kind` is one of `KINDS`."""
 
     def __init__(self, kind: str, message: str) -> None:
-        """Keep the kind beside the text."""
+        """Keep the kind with the text."""
         if kind not in KINDS:
             raise ValueError(f"no such kind of error: {kind}")
         super().__init__(f"{kind}: {message}")

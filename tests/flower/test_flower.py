@@ -79,7 +79,7 @@ def test_one_array_carries_the_record_both_ways():
     for message in local.sent:
         record = message.content["arrays"]
         assert list(record) == [records.FRAME]
-        assert "config" in message.content  # what the strategy sends beside it
+        assert "config" in message.content  # what the strategy sends with it
 
 
 def test_counters_travel_as_they_are():

@@ -29,7 +29,7 @@ class Archive:
 
     @property
     def path(self) -> Path:
-        """The .dwz; the values that it stands for lie beside it in a .npz."""
+        """The .dwz; the values that it stands for are in a .npz next to it."""
         spec = self.spec.replace(":", "_").replace(",", "_").replace("=", "-")
         cut = f".parts{self.part_elements}" if self.part_elements else ""
         frames = f".frames{self.frames}" if self.frames > 1 else ""

@@ -1,6 +1,6 @@
 """The golden messages: what a channel sends in two steps, and what it keeps after them.
 
-The second step has another scale, and zeros in the place of a tensor: a bare segment, where the
+The second step has another scale, and zeros instead of a tensor: a bare segment, where the
 codec keeps what it has not sent.
 """
 

@@ -99,7 +99,7 @@ def reducer_states(
 ) -> tuple[list[bytes], list[dict[str, np.ndarray]]]:
     """Both ranks' states after STEPS steps, and the means of the step after it.
 
-    With `loaded`, states of both ranks: these are loaded in the place of the steps.
+    With `loaded`, states of both ranks: these are loaded instead of running the steps.
     """
     options = _core.ReducerOptions(8, "exact", 1, "error")
 
@@ -160,7 +160,7 @@ def _train(worker: "_core.ParameterWorker", rank: int, step: int) -> None:
 def served_states(loaded: list[bytes] | None = None) -> tuple[list[bytes], dict[str, np.ndarray]]:
     """The states of a server and its worker after STEPS steps, and the model a step later.
 
-    With `loaded`, their states: these are loaded in the place of the steps.
+    With `loaded`, their states: these are loaded instead of running the steps.
     """
     options = _core.ServerOptions(1, 0, "3lc", "3lc:s=1.75", 8, _SEED)
     of_server, of_worker = loaded or (None, None)

@@ -1,4 +1,4 @@
-"""Steps over slow links beside the ceiling: real ranks behind real links, and the table."""
+"""Steps over slow links against the ceiling: real ranks behind real links, and the table."""
 
 import json
 from pathlib import Path

@@ -103,7 +103,7 @@ def sent_by(name: str, bytes_a_step: float) -> dict:
 def test_times_smaller_compares_bytes_really_sent():
     fp32 = 4 * PARAMETER_COUNT * 2 * 3 / 4
     rows = [sent_by("fp32", 1.01 * fp32), sent_by("gcomp", fp32 / 2), sent_by("sbc:p=1%@1", 3000)]
-    assert rows[1]["times_smaller"] == pytest.approx(2), "without fp32 beside it"
+    assert rows[1]["times_smaller"] == pytest.approx(2), "without fp32"
     add_ratios(rows)
     assert rows[0]["times_smaller"] == 1
     assert rows[1]["times_smaller"] == pytest.approx(2.02)
@@ -230,7 +230,7 @@ def test_the_headline_does_not_depend_on_the_seed():
         assert told.startswith("3LC s=1.00: 100 times fewer bytes")
         assert told.endswith(
             f"as accurate as fp32 up to what another seed changes "
-            f"({85.6 + 100 * change:.1f} % beside 85.6 %)"
+            f"({85.6 + 100 * change:.1f} % against 85.6 %)"
         )
     small["accuracy"] = 0.856 - 0.023  # as SBC at every step is
     assert headline([fp32, small]) == headline([])

@@ -135,7 +135,7 @@ TEST_P(Kill, TheSurvivorsAgree) {
   }
 }
 
-// Two die at once, or nearly: whoever is left agrees.
+// Two die at once, or nearly: the survivors agree.
 TEST(Survivors, AgreeWhenTwoDieAtOnce) {
   std::mt19937 random(seed() + 100);
   for (int trial = 0; trial < trials() && !HasFailure(); ++trial) {

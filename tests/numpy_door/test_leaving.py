@@ -1,4 +1,4 @@
-"""Why a rank has left: an exception that ended its program, or its `with`, is told to the others,
+"""Why a rank has left: an exception that ended its program, or its `with`, is reported to the others,
 and printed by Python as ever."""
 
 import os

@@ -55,6 +55,8 @@ def raised(action) -> tuple:
 
 def average(rank, world_size, address, spec):
     with session(rank, world_size, address, spec) as door:
+        metrics = door.metrics()
+        assert (metrics["steps"], metrics["digest"], metrics["finite"]) == (0, None, True)
         arrays = {"a": gradient(rank).reshape(50, 100), "b": np.full((), rank, np.float32)}
         report = door.all_reduce(arrays)
         assert report.element_count == 5001 and door.steps == 1

@@ -24,7 +24,7 @@ def test_every_kind_is_here():
 
 
 def units_of(significance):
-    """One unit in the last place of each number, in float64; 0 beside 0."""
+    """One unit in the last place of each number, in float64; 0 for 0."""
     _, exponents = np.frexp(significance.astype(np.float64))
     return np.where(significance == 0, 0.0, np.ldexp(1.0, exponents - 24))
 

@@ -45,7 +45,7 @@ def test_a_silent_clients_layout_is_sent_again():
     exchange(server, client, "ann", 1.0)
     server.finish()
     server.begin()
-    assert server.download("ann").layout is None  # and nothing comes of it
+    assert server.download("ann").layout is None  # and nothing changes
     server.begin()
     assert server.download("ann").layout is not None
 

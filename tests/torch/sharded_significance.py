@@ -1,4 +1,4 @@
-"""What a sharded model's optimizer can see, beside what whole parameters with whole moments would
+"""What a sharded model's optimizer can see, against what whole parameters with whole moments would
 say."""
 
 import ctypes

@@ -6,7 +6,7 @@ import torch
 from ranks import results
 from torch.nn.parallel import DistributedDataParallel
 
-HEADS = 1.03  # frames and votes, beside the values
+HEADS = 1.03  # frames and votes, on top of the values
 
 
 class ManySmall(torch.nn.Module):

@@ -93,7 +93,7 @@ def test_delayed_rounds_and_fragments_are_as_written_out():
 def hidden(rank, world_size, report):
     """The local steps of the second round wait until the exchange of the first has ended: it does,
     though nobody calls the trainer."""
-    link = deltawire.LinkShape(250_000)  # so that what a busy machine adds is little beside it
+    link = deltawire.LinkShape(250_000)  # so that what a busy machine adds is little against it
     model, _, trainer = make(link=link)
     train(trainer, model, rank, range(STEPS))
     assert trainer.metrics()["hidden"] is None

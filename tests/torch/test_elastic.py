@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import re
-import runpy
 import signal
 import threading
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 import torch.distributed as dist
 from deltawire.torch.core.process_group import agree_on_attempt
 from models import fingerprint
+from programs import run_program
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/guides/checkpoints.md").read_text()
 
@@ -36,7 +36,7 @@ def run_rank(program, dies_after):
         return step(self, *args, **kwargs)
 
     torch.optim.SGD.step = counted
-    end = runpy.run_path(program)
+    end = run_program(program)
     end["hook"].close()
     Path(f"rank-{rank}.json").write_text(json.dumps([life, steps, fingerprint(end["model"])]))
     dist.destroy_process_group()
@@ -80,7 +80,7 @@ def trained(folder, ranks, dies_after=None):
 
 
 def has_libuv() -> bool:
-    """Without it torch's own elastic agent finds no store of its own, whatever it is told."""
+    """Without it torch's own elastic agent finds no store of its own, whatever its settings."""
     try:
         dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=True)
     except RuntimeError as cause:

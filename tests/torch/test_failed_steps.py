@@ -1,4 +1,4 @@
-"""What register(revert=) says of a step that fails holds for the whole model: whoever obeys it
+"""What register(revert=) says of a step that fails holds for the whole model: a loop that obeys it
 loses no gradient and counts none twice."""
 
 import os

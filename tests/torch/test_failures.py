@@ -66,7 +66,7 @@ def grow_children(hook, model, report):
 
 
 def train_until_it_fails(rank, world_size, report, plan):
-    """Trains for ever. Returns what the error was, as the training loop and as the hook has it."""
+    """Trains forever. Returns what the error was, as the training loop and as the hook has it."""
     model = wrapped(Net())
     hook = deltawire.torch.register(
         model, plan.spec, timeout=plan.timeout, arrival_timeout=plan.arrival_timeout

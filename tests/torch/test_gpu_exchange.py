@@ -23,7 +23,7 @@ OPTIONS = {
 }
 
 
-def beside_the_cpu(rank, spec, dtype=torch.float32, **options):
+def against_the_cpu(rank, spec, dtype=torch.float32, **options):
     """Trains; (fingerprint, buckets) after every mean was compared."""
     model = wrapped(OnDevice(dtype), **options)
     hook = deltawire.torch.register(model, spec)
@@ -48,7 +48,7 @@ def beside_the_cpu(rank, spec, dtype=torch.float32, **options):
 
 def each_of(rank, world_size, report, specs, *dtypes):
     return {
-        (spec, dtype): beside_the_cpu(rank, spec, getattr(torch, dtype))
+        (spec, dtype): against_the_cpu(rank, spec, getattr(torch, dtype))
         for spec in specs
         for dtype in dtypes
     }
@@ -73,7 +73,7 @@ def test_means_of_four_ranks_are_those_of_the_cpu():
 
 
 def with_options(rank, world_size, report):
-    return {name: beside_the_cpu(rank, "3lc", **given) for name, given in OPTIONS.items()}
+    return {name: against_the_cpu(rank, "3lc", **given) for name, given in OPTIONS.items()}
 
 
 def test_means_with_ddps_options_are_those_of_the_cpu():

@@ -33,7 +33,7 @@ def seen():
 
 
 def as_written_out(rank):
-    """A model of each dtype, exchanged without loss, beside the same rounds by hand."""
+    """A model of each dtype, exchanged without loss, against the same rounds by hand."""
     model, twin = Mixed(EACH), Mixed(EACH)
     _, trainer = make(model)
     common = [p.detach().clone().float() for p in twin.parameters()]
@@ -76,7 +76,7 @@ def nudge(model, trainer, rank, by):
 
 def add_up(rank):
     """One of two ranks moves by the least that there is: the mean, half of it, is too small for
-    bfloat16 in one round. With delay=1 the own step stays on top of it."""
+    bfloat16 in one round. With delay=1 the rank's own step stays on top of it."""
     found = []
     for options in ({}, {"delay": 1}, {"outer": lambda p: torch.optim.SGD(p, lr=1.0)}):
         model = Scale(1.0, torch.bfloat16)

@@ -102,7 +102,7 @@ def test_without_a_process_group():
 
 
 def train_until_it_fails(rank, world_size, report, timeout, fault):
-    """Trains for ever. Returns what the error was."""
+    """Trains forever. Returns what the error was."""
     model = Net()
     model.layers[5].requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

@@ -123,7 +123,7 @@ def test_a_step_that_passes_leaves_no_trace():
 
 
 def failing(rank, world_size, report):
-    """What comes of a NaN without scaler= and nonfinite=, and of loss scales that differ."""
+    """What happens to a NaN without scaler= and nonfinite=, and of loss scales that differ."""
     caught = []
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "3lc", timeout=30)
@@ -149,7 +149,7 @@ def test_errors_say_what_to_do():
 
 
 def unknown_scaler(rank, world_size, report):
-    """The warnings of hooks beside an enabled GradScaler that they weren't told of."""
+    """The warnings of hooks with an enabled GradScaler that they don't know of."""
     records = []
     logger = logging.getLogger("deltawire")
     handler = logging.Handler()

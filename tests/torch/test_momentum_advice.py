@@ -1,4 +1,4 @@
-"""A codec whose gradients arrive late beside an optimizer's momentum: said once, on rank 0."""
+"""A codec whose gradients arrive late, with an optimizer that has momentum: said once, on rank 0."""
 
 import contextlib
 import warnings

@@ -28,7 +28,7 @@ def train(trainer, model, rank, steps):
 
 
 def diloco_by_hand(rank, world_size, report):
-    """Beside the trainer: algorithm 1 with torch's optimizer on the mean of all ranks' outer
+    """Next to the trainer: algorithm 1 with torch's optimizer on the mean of all ranks' outer
     gradients, and with Nesterov's formula in double precision."""
     model, twin = Net(), Net()
     inner, theirs = (torch.optim.AdamW(m.parameters(), lr=2e-3) for m in (model, twin))

@@ -109,7 +109,7 @@ def test_without_a_process_group():
 
 
 def train_until_it_fails(rank, world_size, report, timeout, fault=None):
-    """One server, the others work for ever. Returns what the error was, and the second one."""
+    """One server, the others work forever. Returns what the error was, and the second one."""
     model = Net()
     server = deltawire.torch.ParameterServer(model, sgd(model, rate=0.01), timeout=timeout)
     error = None

@@ -36,7 +36,7 @@ def adam(model):
 
 def train(rank, world_size, report, folder, stop_at=None, staleness=0):
     """Training with snapshots, which says each of its steps on the first worker, and there waits in
-    step `stop_at` for ever."""
+    step `stop_at` forever."""
     model = Normed()
     optimizer = adam(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.1)

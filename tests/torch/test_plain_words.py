@@ -1,4 +1,4 @@
-"""What a user is told where something small is wrong: in one line, with what to do."""
+"""Error messages for small mistakes: one line, with what to do."""
 
 import contextlib
 import logging

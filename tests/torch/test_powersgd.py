@@ -26,7 +26,7 @@ def test_replicas_stay_equal_and_messages_small():
     assert first[1] == SPEC
     for other in others:
         assert other[0] == first[0]
-    # 2 * (64 + 64) numbers in the place of 64 * 64; biases and heads of frames beside them.
+    # 2 * (64 + 64) numbers instead of 64 * 64, plus biases and frame headers.
     assert first[3]["total_ratio"] > 6
     assert plain[0][3]["total_ratio"] < 1
     assert first[3]["total_raw_bytes"] == plain[0][3]["total_raw_bytes"]

@@ -51,7 +51,7 @@ def apply(model, rate=0.3):
 
 
 def exact(rank, world_size, report, spec):
-    """With raw tensors, which lose nothing, beside plain DDP."""
+    """With raw tensors, which lose nothing, against plain DDP."""
     plain = wrapped(Tables())
     hooked = wrapped(copy.deepcopy(plain.module))
     hook = deltawire.torch.register(hooked, spec, min_elements=10**6)
@@ -107,7 +107,7 @@ def test_only_what_is_there_travels():
     (first, sent, raw), (second, *_), (third, *_) = results(coded, 3, "0")
     for other in (second, third):
         assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-    # Two tables of at most 30 rows to two ranks, beside 4 x 16 + 4 dense values.
+    # Two tables of at most 30 rows to two ranks, and 4 x 16 + 4 dense values.
     assert sent < 2 * (2 * 30 * WIDTH * 3 + 4 * 68 + 400)
     assert raw == 2 * (ROWS * WIDTH * (4 + 2) + 4 * 68)
 

@@ -154,7 +154,7 @@ def test_buckets_stay_in_order_and_keep_their_memory(forced):
 
 def test_all_buckets_share_one_block_also_when_they_are_cut_anew(forced):
     """Each kept memory of its own, and after DDP had cut them anew of another size again: pinned
-    memory that torch keeps for ever, up to 3.3 times the gradients."""
+    memory that torch keeps forever, up to 3.3 times the gradients."""
     staging, seen = Staging(20, 4 * 5000), []
     for cut in ((1000, 4000), (4000, 1000), (2000, 2000, 1000)):
         for index, count in enumerate(cut):

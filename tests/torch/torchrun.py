@@ -6,11 +6,11 @@ is an interpreter of its own, as the user's ranks are.
 
 import multiprocessing
 import os
-import runpy
 import sys
 from pathlib import Path
 
 from ports import kept_port
+from programs import run_program
 
 
 def _run_rank(program, folder, settings, arguments):
@@ -19,8 +19,7 @@ def _run_rank(program, folder, settings, arguments):
     with open(f"said-{settings['RANK']}", "wb") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
-    sys.argv = [program, *arguments]
-    runpy.run_path(program, run_name="__main__")
+    run_program(program, arguments)
 
 
 def _run_fresh(command, folder, settings):

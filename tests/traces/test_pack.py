@@ -1,4 +1,4 @@
-"""The recorded traces beside this file are whole, and what their README says of them."""
+"""The recorded traces next to this file are whole, and what their README says of them."""
 
 from pathlib import Path
 

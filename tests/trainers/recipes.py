@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import re
-import runpy
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ports import kept_port
+from programs import run_program
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "trainers"
 MARK = re.compile(r"  # deltawire(?:: (?P<plain>.*))?$")
@@ -62,8 +62,7 @@ def _run_rank(program, settings):
     with open(f"said-{settings['RANK_OF_TEST']}", "wb") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
-    sys.argv = [str(program)]
-    runpy.run_path(str(program), run_name="__main__")
+    run_program(str(program))
 
 
 def run_ranks(text: str, folder: Path, ranks: list[dict], timeout: float = 100) -> str:

@@ -62,7 +62,9 @@ void place_labels(std::vector<Curve>& curves, const Axis& ms) {
   };
   std::vector<Curve*> order;
   for (Curve& curve : curves) order.push_back(&curve);
-  std::ranges::stable_sort(order, {}, [&](const Curve* curve) { return ms.place(curve->ms.back()); });
+  // Not stable_sort: with libstdc++ 12 it calls a function that Clang 19 reports as deprecated.
+  std::ranges::sort(order, {},
+                    [&](const Curve* curve) { return std::pair(ms.place(curve->ms.back()), curve); });
   std::vector<Group> groups;
   for (const Curve* curve : order) {
     groups.push_back({ms.place(curve->ms.back()), 1});

@@ -1,4 +1,4 @@
-// Small traces for tests: trace.json as text, and the files beside it.
+// Small traces for tests: trace.json as text, and the files next to it.
 #pragma once
 
 #include <cstddef>

@@ -29,8 +29,8 @@ struct ExchangeOption {
 
 void add_exchange_option(CLI::App* command, ExchangeOption& option);
 
-// Refuses a pattern beside a codec that names one, as direct(fp32) does; codecs that owners do not support;
-// and --feedback without residuals to keep (check_feedback).
+// Refuses a pattern together with a codec that names one, as direct(fp32) does; codecs that owners do not
+// support; and --feedback without residuals to keep (check_feedback).
 cli::Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec);
 
 // The spec for Exchange::open; empty if settle_exchange has to choose it by the data.

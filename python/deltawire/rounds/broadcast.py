@@ -75,7 +75,6 @@ class Broadcast:
         else:
             self._full.encode(source)  # refuses what is not finite
             self.reference = {name: array.copy() for name, array in source.items()}
-            self._deltas.clear()
         self.source, self.layout = source, ModelLayout(layout_of(source), also)
         self.version += 1
         self._digest, self._whole = digest_of(self.reference), None

@@ -130,7 +130,7 @@ def as_float32(model: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             raise make_error(
                 "UnsupportedDType",
                 f"'{name}' is {found.dtype!r}; rounds average {', '.join(_FLOATS)} arrays: keep "
-                "others beside them",
+                "others as well",
             )
         copies[name] = np.array(found, dtype=np.float32, order="C")
     return copies

@@ -400,8 +400,8 @@ PROPERTY(Fastsgd, NeverOverestimatesAndIsOffByLessThanB) {
   }
 }
 
-// Beside 2^24 a block's magnitudes are counted in 2^-5; what is less is dropped from each. Blocks are added
-// in float64.
+// With 2^24 among them, a block's magnitudes are counted in 2^-5; what is less is dropped from each. Blocks
+// are added in float64.
 TEST(FastsgdBytes, TheSumIsOfWholeUnitsInEachBlock) {
   const auto sum_of = [](const std::vector<std::pair<std::size_t, float>>& values) {
     std::vector<float> x(3 * 65536 + 5, 0.0F);

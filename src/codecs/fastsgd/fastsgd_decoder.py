@@ -76,7 +76,7 @@ def check_pairs(pairs: int, is_first: bool, is_last: bool) -> None:
     """Check that a chunk in this place may have so many pairs."""
     require(pairs <= FULL_CHUNK, "Corrupt", f"{pairs} pairs")
     require(is_last or pairs == FULL_CHUNK, "Corrupt", "a short chunk before the last")
-    require(pairs > 0 or is_first, "Corrupt", "an empty chunk beside others")
+    require(pairs > 0 or is_first, "Corrupt", "an empty chunk among others")
 
 
 def value_bytes(chunk: bytes, pairs: int) -> int:

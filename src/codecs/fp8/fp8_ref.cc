@@ -97,14 +97,26 @@ std::uint64_t find_bad_code(const std::byte* chunk, std::uint64_t count, const S
   return i;
 }
 
+// Calls store(i, value) for each value of a chunk.
+template <class Store>
+[[gnu::always_inline]] inline void decode(const std::byte* chunk, std::uint64_t count, const Shape& shape,
+                                          Store store) noexcept {
+  const std::byte* codes = chunk + shape.blocks(count);
+  for (std::uint64_t at = 0; at < count; at += shape.block) {
+    const std::uint64_t end = count - at < shape.block ? count : at + shape.block;
+    const float unit = power_of_two(static_cast<int>(*chunk++) - 127);
+    for (std::uint64_t i = at; i < end; ++i) store(i, number_of(codes[i], shape.format) * unit);
+  }
+}
+
 void decode_overwrite(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
                       float* slot) {
-  for (std::uint64_t i = 0; i < count; ++i) slot[i] = scale * value_at(chunk, i, count, shape);
+  decode(chunk, count, shape, [&](std::uint64_t i, float value) { slot[i] = scale * value; });
 }
 
 void decode_accumulate(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
                        float* slot) {
-  for (std::uint64_t i = 0; i < count; ++i) slot[i] += scale * value_at(chunk, i, count, shape);
+  decode(chunk, count, shape, [&](std::uint64_t i, float value) { slot[i] += scale * value; });
 }
 
 }  // namespace

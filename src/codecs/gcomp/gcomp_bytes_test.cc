@@ -62,7 +62,7 @@ TEST(GcompBytes, StoredWhereCodingWouldNotBeSmaller) {
   EXPECT_EQ(coded("gcomp:cut=12", {std::bit_cast<float>(0xC0123FFFU)}), (Ints{0, 0, 0x40, 0x12, 0xC0}));
 }
 
-// n ones in a static table: 2 bits of code each, so floor(n / 8) words, and 3 bytes of mantissa, beside 9
+// n ones in a static table: 2 bits of code each, so floor(n / 8) words, and 3 bytes of mantissa, besides 9
 // bytes of heads, table and lane.
 TEST(GcompBytes, EqualSizesAreStored) {
   for (const auto& [ones, bytes, mode] : {std::tuple{9U, 37U, 0}, {10U, 41U, 0}, {11U, 44U, 2}}) {

@@ -127,7 +127,7 @@ struct Takers {
     const uint8x16_t needs = vcltq_u8(held, vdupq_n_u8(kWordBits));
     const uint8x16_t take = turned(needs);
     const Takers takers = takers_of(take);
-    // For a lane that takes nothing a place that no vector has: 0 comes of it.
+    // A lane that takes nothing gets a place that no vector has, which gives 0.
     const uint8x16x2_t places = places_of_halves(vornq_u8(vshlq_n_u8(takers.before, 1), take));
     at -= takers.last * kWordBytes;
     const uint16x8_t last = vreinterpretq_u16_u8(vqtbl1q_u8(load_bytes(at), places.val[1]));

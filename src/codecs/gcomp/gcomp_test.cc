@@ -179,7 +179,7 @@ TEST(Gcomp, DecodedZerosLeaveTheSlotAsItIs) {
 
 constexpr float kMax = std::numeric_limits<float>::max();
 
-// Low bits that gcomp drops of numbers with the exponent of `power`, a power of two, beside the significance
+// Low bits that gcomp drops of numbers with the exponent of `power`, a power of two, next to the significance
 // `num`: the lowest bit of the mantissa that one of them keeps.
 int dropped(float power, float num, std::string_view spec = "gcomp") {
   for (int bit = 0; bit < 23; ++bit) {
@@ -189,8 +189,8 @@ int dropped(float power, float num, std::string_view spec = "gcomp") {
   return 23;
 }
 
-// One unit in the last place of a significance: how far gcomp may move what stands beside it. 0 where it may
-// not; subnormals allow less than any number could be moved by.
+// One unit in the last place of a significance: how far gcomp may move a value compared with it. 0 where it
+// may not; subnormals allow less than any number could be moved by.
 double unit_of(float significance) {
   if (std::isinf(significance)) return kInf;
   if (!(std::fabs(significance) >= std::numeric_limits<float>::min())) return 0;

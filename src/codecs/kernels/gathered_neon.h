@@ -26,7 +26,7 @@ struct GatherPlaces {
 inline constexpr GatherPlaces kGatherPlaces = make_gather_places();
 
 // Where bytes, halves or words are looked up is a byte for each byte: these are made of places of whole
-// numbers. 255 is no place, and 0 comes of it.
+// numbers. 255 is no place and gives 0.
 //
 // The chosen of eight in the lower half, and behind them 0.
 [[gnu::always_inline]] inline uint8x16_t gathered(std::uint32_t mask) noexcept {

@@ -19,7 +19,7 @@ def decode(coded: Coded) -> np.ndarray:
         found = chunk_positions(chunk, positions[-1] + 1 if positions else 0, coded.count)
         is_last = number == len(coded.chunks) - 1
         require(is_last or len(found) == FULL_CHUNK, "Corrupt", "a short chunk before the last")
-        require(bool(found) or number == 0, "Corrupt", "an empty chunk beside others")
+        require(bool(found) or number == 0, "Corrupt", "an empty chunk among others")
         positions += found
     require(bool(positions) == (scalar != 0), "Corrupt", "a mean of nothing, or none of something")
     values = np.zeros(coded.count, "<f4")

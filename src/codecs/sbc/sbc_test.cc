@@ -230,7 +230,7 @@ TEST(Sbc, TheSumIsTheTreeOfTheSpec) {
       std::vector<std::uint32_t> magnitudes(count);
       std::vector<double> values(count);
       for (std::size_t i = 0; i < count; ++i) {
-        // About four large values, and others that vanish beside them one by one, but not together.
+        // About four large values, and others that vanish when added to them one by one, but not together.
         const auto small = 120 + static_cast<std::uint32_t>(random.next() % 12);
         const std::uint32_t exponent = random.next() % (count / 4 + 1) == 0 ? 180 : small;
         const auto mantissa = static_cast<std::uint32_t>(random.next()) & 0x007FFFFF;

@@ -110,7 +110,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   if (!scale) return forward_error(scale);
   if (*scale == 1 && *feedback == 1) {
     return fail(ErrorCode::kInvalidArgument,
-                "signsgd: a residual grows for ever under bare signs; give scale=one with feedback=off");
+                "signsgd: a residual grows without bound under bare signs; give scale=one with feedback=off");
   }
   return std::make_unique<const Signsgd>(*feedback == 1, *scale == 1, kernels_for(target));
 }

@@ -36,8 +36,8 @@ constexpr std::uint64_t kPeekBytes = 8;
   return true;
 }
 
-// kLanes of the lanes, from `first` on: their gaps go to every all_lanes-th place. Beside each the slot's
-// memory is asked for at a place of `asked`: all at once, they would wait for each other.
+// kLanes of the lanes, from `first` on: their gaps go to every all_lanes-th place. Next to each goes the
+// slot's memory is asked for at a place of `asked`: all at once, they would wait for each other.
 template <unsigned kLanes>
 bool read_lanes(BitWindow* first, unsigned all_lanes, unsigned parameter, std::uint32_t* gaps,
                 const float* slot, const std::uint32_t* asked) noexcept {

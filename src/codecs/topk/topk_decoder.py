@@ -123,7 +123,7 @@ def decode(coded: Coded) -> np.ndarray:
         require(n <= CHUNK_POSITIONS, "Corrupt", "more than 16,384 elements in a chunk")
         behind = index + 1 < len(coded.chunks)
         require(not behind or n == CHUNK_POSITIONS, "Corrupt", "a chunk that is not full")
-        require(n > 0 or index == 0, "Corrupt", "an empty chunk beside others")
+        require(n > 0 or index == 0, "Corrupt", "an empty chunk among others")
         cut = len(chunk) - n * VALUE_BYTES[kind]
         require(cut >= 3, "Truncated", "the chunk ends inside its values")
         positions = chunk_positions(chunk[:cut], n, coded.count)

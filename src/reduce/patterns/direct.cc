@@ -6,7 +6,8 @@
 // MessagePlan says which parts make which piece of an owner's share, DirectRounds when a piece may leave.
 //
 //   start: open the rounds that the window takes
-//   move:  open a round: post its receives, encode and send its pushes, one by one; decode the own piece's
+//   move:  open a round: post its receives, encode and send its pushes, one by one; decode this rank's
+//   piece's
 //          pushes in rank order; encode its mean, send it as the pull; decode another owner's pull
 #include "reduce/patterns/direct.h"
 
@@ -202,7 +203,7 @@ void DirectExchange::keep_unsent() noexcept {
   });
 }
 
-// The next rank's push of the own piece, which has arrived.
+// The next rank's push of this rank's piece, which has arrived.
 Status DirectExchange::add_push() {
   const std::size_t piece = rounds_.next_mean(self());
   const int sender = static_cast<int>(added_);

@@ -28,8 +28,8 @@ std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const Dir
 TensorParts direct_parts(const Named& tensor, int world, const MostElements& most);
 
 // What a rank of `direct` is to keep of its saved states: pushes are of all parts, means of the rank's own.
-ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,
-                            const MostElements& most);
+ResizedChannel resized_direct_channel(std::size_t channel, const SavedRanks& saved,
+                                      const SavedChannels& channels, const MostElements& most);
 
 // To how many ranks this one pushes the part of the tensor that begins at `first`: to its owner, if that is
 // another.

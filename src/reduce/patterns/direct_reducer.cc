@@ -34,9 +34,9 @@ class DirectReducer final : public PatternReducer {
   std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
     return channel == 1 ? others() : pushes_of_part(tensor, part.first, most_, rank(), world());
   }
-  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
-                          const SavedChannels& channels) const override {
-    return direct_shares(channel, saved, channels, most_);
+  ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
+                                 const SavedChannels& channels) const override {
+    return resized_direct_channel(channel, saved, channels, most_);
   }
   Status mask_ranges(std::string_view name, std::span<float> momentum) const {
     for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_.dense)) {
@@ -75,11 +75,11 @@ TensorParts direct_parts(const Named& tensor, int world, const MostElements& mos
   return {owned_key_ranges(tensor.name, elements, world, most.pairs), key_partition_of(elements, world)};
 }
 
-ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,
-                            const MostElements& most) {
+ResizedChannel resized_direct_channel(std::size_t channel, const SavedRanks& saved,
+                                      const SavedChannels& channels, const MostElements& most) {
   const bool pushes = channel == 0;
-  ChannelShares kept;
-  kept.shares = pushes ? shares_of_gradients(saved, channels[0]) : whole_shares(channels[1]);
+  ResizedChannel kept;
+  kept.states = pushes ? weigh_gradients(saved, channels[0]) : weigh_equally(channels[1]);
   for (const Named& tensor : saved.tensors) {
     for (const OwnedRange& range :
          owned_ranges(tensor.name, tensor.tensor.elements(), saved.world, most.dense)) {

@@ -212,14 +212,14 @@ Result<std::uint64_t> FactorStore::load(Bytes state) {
   return bytes;
 }
 
-Status FactorStore::load_shares(std::span<const Share> shares, std::span<const Named> tensors) {
+Status FactorStore::load_weighted(std::span<const WeightedState> states, std::span<const Named> tensors) {
   const FloatEnvironment environment;
   std::unordered_map<std::string_view, std::uint64_t> elements;
   for (const Named& tensor : tensors) elements[tensor.name] = tensor.tensor.elements();
   Sums sums;
-  for (const Share& share : shares) {
+  for (const WeightedState& each : states) {
     FactorStore saved(rank_, revert_, nullptr);
-    if (const auto loaded = saved.load(share.state); !loaded) return forward_error(loaded);
+    if (const auto loaded = saved.load(each.state); !loaded) return forward_error(loaded);
     for (const auto& [key, matrix] : saved.matrices_) {
       const auto tensor = elements.find(matrix->name);
       if (tensor != elements.end() && tensor->second == matrix->shape.elements()) continue;
@@ -228,7 +228,7 @@ Status FactorStore::load_shares(std::span<const Share> shares, std::span<const N
                                               " elements is none that the job exchanges; load them into the "
                                               "model that they were saved with");
     }
-    if (Status added = add_share(saved, share.weight, sums); !added) return added;
+    if (Status added = add_weighted(saved, each.weight, sums); !added) return added;
   }
   for (const auto& [key, matrix] : matrices_) {
     const std::vector<double>& sum = sums[matrix.get()];
@@ -239,7 +239,7 @@ Status FactorStore::load_shares(std::span<const Share> shares, std::span<const N
   return {};
 }
 
-Status FactorStore::add_share(const FactorStore& share, double weight, Sums& sums) {
+Status FactorStore::add_weighted(const FactorStore& share, double weight, Sums& sums) {
   for (const auto& [share_key, saved] : share.matrices_) {
     auto found = matrices_.find(share_key);
     if (found == matrices_.end()) {

@@ -77,10 +77,10 @@ class FactorStore {
   // kUnsupportedVersion.
   static Result<std::uint64_t> saved_bytes(Bytes state);
 
-  // As Channel::load_shares, of matrices as save() made them, each of which a state's bytes end with; the Q
-  // that the next step begins with is that of the first share. REQUIRES: the store is empty; on error its
+  // As Channel::load_weighted, of matrices as save() made them, each of which a state's bytes end with; the Q
+  // that the next step begins with is that of the first state. REQUIRES: the store is empty; on error its
   // content is unspecified.
-  Status load_shares(std::span<const Share> shares, std::span<const Named> tensors);
+  Status load_weighted(std::span<const WeightedState> states, std::span<const Named> tensors);
 
  private:
   struct Key {
@@ -97,7 +97,7 @@ class FactorStore {
 
   static low_rank::Left what_waits(const Matrix& matrix) noexcept;
   std::unique_ptr<Matrix> make(std::string_view name, const low_rank::Shape& shape) const;
-  Status add_share(const FactorStore& share, double weight, Sums& sums);
+  Status add_weighted(const FactorStore& share, double weight, Sums& sums);
   Result<Matrices> read_all(Bytes body) const;
   Result<std::unique_ptr<Matrix>> read_one(Bytes& rest) const;
 

@@ -168,9 +168,9 @@ class GatherReducer final : public PatternReducer {
     return std::make_unique<GatherExchange>(pool(), channel(0), most_elements_);
   }
   std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override { return others(); }
-  ChannelShares shares_of(std::size_t, const SavedRanks& saved,
-                          const SavedChannels& channels) const override {
-    ChannelShares kept{shares_of_gradients(saved, channels[0]), {}};
+  ResizedChannel resized_channel(std::size_t, const SavedRanks& saved,
+                                 const SavedChannels& channels) const override {
+    ResizedChannel kept{weigh_gradients(saved, channels[0]), {}};
     for (const Named& tensor : saved.tensors) {
       for (const OwnedRange& range : gathered_ranges(tensor, most_elements_)) {
         kept.parts.push_back(cut_part(tensor, range));

@@ -1,4 +1,4 @@
-// The arithmetic of low-rank approximation: a matrix M of rows x columns beside the product of two factors,
+// The arithmetic of low-rank approximation: a matrix M of rows x columns as the product of two factors,
 // P (rows x rank) and Q (columns x rank). Vogels, Karimireddy, Jaggi, "PowerSGD" (NeurIPS 2019), algorithm 1.
 //
 // M lies row after row, a factor column after column. Every sum has one order, which

@@ -20,7 +20,7 @@ Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view code
 Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements = kMostElements);
-// `pattern`: "powersgd:rank=4". kInvalidArgument for codecs with error feedback, beside the errors of
+// `pattern`: "powersgd:rank=4". kInvalidArgument for codecs with error feedback, besides the errors of
 // make_reducer.
 Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec& pattern,
                                                                std::string_view codecs,

@@ -19,6 +19,7 @@
 #include "reduce/patterns/low_rank.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/powersgd_exchange.h"
+#include "reduce/values.h"
 
 namespace deltawire {
 namespace {
@@ -101,7 +102,7 @@ class PowerSgdReducer final : public PatternReducer {
       FactorStore loaded(settings_.rank, revert_, meter());
       const Status added = saved.states.size() == static_cast<std::size_t>(saved.world)
                                ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
-                               : loaded.load_shares(shares_of_gradients(saved, matrices), saved.tensors);
+                               : loaded.load_weighted(weigh_gradients(saved, matrices), saved.tensors);
       if (!added) return added;
       const SavedRanks channels{rest, saved.tensors, saved.world, saved.rank};
       if (Status others = PatternReducer::load_resized(channels); !others) return others;
@@ -121,9 +122,9 @@ class PowerSgdReducer final : public PatternReducer {
     return channel == 1 ? others() : pushes_of_part(tensor, part.first, kMost, rank(), world());
   }
   // Of its channels, which keep nothing of factors.
-  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
-                          const SavedChannels& channels) const override {
-    return direct_shares(channel, saved, channels, kMost);
+  ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
+                                 const SavedChannels& channels) const override {
+    return resized_direct_channel(channel, saved, channels, kMost);
   }
   void commit_own() noexcept override { store_.commit(); }
   void revert_own() noexcept override { store_.revert(); }

@@ -91,7 +91,7 @@ void RingExchange::open(const Bucket& bucket, const Step& step, Transport& trans
   }
   messages_.open(0);
   run_.report().element_count = tensors_.elements();
-  // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
+  // Every partition leaves twice, but this rank's not as a sum, and the right neighbour's not as a mean.
   run_.report().raw_bytes =
       2 * tensors_.raw_bytes() - plan_.raw_bytes_of(run_.rank()) - plan_.raw_bytes_of(right());
   scatter_.stops = plan_.scatter_arrivals();
@@ -244,14 +244,14 @@ class RingReducer final : public PatternReducer {
     return std::make_unique<RingExchange>(pool(), channel(0), channel(1));
   }
   // A rank never encodes partial sums of its own partition: what falls on it of these waits in its means.
-  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
-                          const SavedChannels& channels) const override {
+  ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
+                                 const SavedChannels& channels) const override {
     const bool means = channel == 1;
-    ChannelShares kept;
-    kept.shares = shares_of_sums(saved, channels[0]);
+    ResizedChannel kept;
+    kept.states = weigh_sums(saved, channels[0]);
     if (means) {
-      const std::vector<Share> whole = whole_shares(channels[1]);
-      kept.shares.insert(kept.shares.end(), whole.begin(), whole.end());
+      const std::vector<WeightedState> whole = weigh_equally(channels[1]);
+      kept.states.insert(kept.states.end(), whole.begin(), whole.end());
     }
     for (const Named& tensor : saved.tensors) {
       for (const OwnedRange& range :

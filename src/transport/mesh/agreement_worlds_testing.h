@@ -354,7 +354,7 @@ class Explorer {
         EXPECT_EQ(own.decided(), 0u) << "a ballot counts that was not unanimous";
       }
       if (world.is_cut && !own.failed()) continue;  // nothing has failed on its side
-      EXPECT_TRUE(own.failed() && own.settled()) << "rank " << r << " waits for ever";
+      EXPECT_TRUE(own.failed() && own.settled()) << "rank " << r << " waits forever";
       EXPECT_NE(own.outcome(), Agreement::Outcome::kOpen);
       EXPECT_FALSE(own.unheard().has(r));
       const bool takes_time = limits_.false_suspicions > 0 || world.is_cut || limits_.freezes;

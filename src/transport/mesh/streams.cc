@@ -205,7 +205,9 @@ bool Streams::may_end() {
     const bool sending =
         peers_.find([](const Peer& peer) { return peer.wants_send() && !peer.said_goodbye; }) != nullptr;
     if (sending && !consensus_.failed() && !overdue) return false;
-    if (!consensus_.failed()) peers_.broadcast(Goodbye{consensus_.decided()});
+    if (!consensus_.failed()) {
+      consensus_.or_fail([this] { peers_.broadcast(Goodbye{consensus_.decided()}); });
+    }
     farewell_said_ = true;
   }
   return overdue || (!consensus_.is_untold() && all_flushed());

@@ -81,7 +81,7 @@ TEST(Strangers, DoNotDisturb) {
     strangers.emplace_back(endpoint).say(garbage);
     strangers.emplace_back(endpoint).say(claims);  // then silent
     strangers.emplace_back(endpoint).say(claims);
-    strangers.back().say(garbage);  // in the place of a proof
+    strangers.back().say(garbage);  // instead of a proof
   }
   Ranks ranks(3);
   run_ranks(3, [&](int rank) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr ParameterInfo kParameters[] = {
     {"bits", "1 to 8", "4",
-     "of a value beside its sign: 2^bits - 1 levels below the largest value, and zero"},
+     "of a value besides its sign: 2^bits - 1 levels below the largest value, and zero"},
     {"base", "2 or sqrt2", "2", "what levels are powers of"},
 };
 

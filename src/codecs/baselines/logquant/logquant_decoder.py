@@ -42,7 +42,7 @@ def decode(coded: Coded) -> np.ndarray:
     for i, pairs in enumerate(chunks):
         is_last = i == len(chunks) - 1
         require(is_last or len(pairs) == FULL_CHUNK, "Corrupt", "a short chunk before the last")
-        require(len(pairs) > 0 or i == 0, "Corrupt", "an empty chunk beside others")
+        require(len(pairs) > 0 or i == 0, "Corrupt", "an empty chunk among others")
     every = [pair for pairs in chunks for pair in pairs]
     require((coded.scalars[0] == 0) == (not every), "Corrupt", "a top without pairs, or none")
     values = np.zeros(coded.count, "<f4")

@@ -94,7 +94,8 @@ enum class Fault : std::uint8_t {
   kNone,
   kTruncated,      // the bytes end before the chunk does
   kTrailingBytes,  // bytes follow the last number
-  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or none beside others
+  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or an empty chunk among
+                   // others
   kForm,           // keys where their absence is shorter, or the other way round
   kKey,            // a key that isn't above the one before it, or not below the dimension
   kLevel,          // a level that stands for 0, or a zero with a sign

@@ -257,7 +257,7 @@ TEST(LogquantRefusals, ChunksGoUpInKeys) {
   full.payload.resize(full.payload.size() + 2, std::byte{0});
   full.chunk_ends.push_back(static_cast<std::uint32_t>(full.payload.size()));
   EXPECT_EQ(testing::verdict_of("logquant", full, 16384), ErrorCode::kCorrupt)
-      << "an empty chunk beside another";
+      << "an empty chunk next to another";
 }
 
 TEST(LogquantRefusals, Numbers) {

@@ -173,7 +173,7 @@ def decode(coded: Coded) -> np.ndarray:
         keys, found = decode_chunk(chunk, sketch)
         behind = index + 1 < len(coded.chunks)
         require(not behind or len(keys) == CHUNK_PAIRS, "Corrupt", "a chunk that is not full")
-        require(len(keys) > 0 or index == 0, "Corrupt", "an empty chunk beside others")
+        require(len(keys) > 0 or index == 0, "Corrupt", "an empty chunk among others")
         if len(keys) > 0:
             require(int(keys[0]) > last, "Corrupt", "chunks whose keys do not grow")
             last = int(keys[-1])

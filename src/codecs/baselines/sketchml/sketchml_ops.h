@@ -99,7 +99,8 @@ enum class Fault : std::uint8_t {
   kNone,
   kTruncated,      // the bytes end before the chunk does
   kTrailingBytes,  // bytes follow the last group
-  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or none beside others
+  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or an empty chunk among
+                   // others
   kBuckets,        // more buckets of a sign than the spec says, or more of both than pairs, or none
   kMean,           // means that aren't finite, above 0 and in order
   kGroup,          // a group without keys, or all groups together with more or fewer than stated

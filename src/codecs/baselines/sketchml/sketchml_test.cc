@@ -599,7 +599,8 @@ TEST(SketchmlRefusals, ChunksGoUpInKeys) {
   Encoded empty = *testing::encode(*codec, std::vector<float>(65536, 1.0F));
   empty.payload.resize(empty.payload.size() + 4, std::byte{0});
   empty.chunk_ends.push_back(static_cast<std::uint32_t>(empty.payload.size()));
-  EXPECT_EQ(testing::verdict_of(kSpec, empty, 65537), ErrorCode::kCorrupt) << "an empty chunk beside another";
+  EXPECT_EQ(testing::verdict_of(kSpec, empty, 65537), ErrorCode::kCorrupt)
+      << "an empty chunk next to another";
   Ints two = kGood;
   two.insert(two.end(), kGood.begin(), kGood.end());
   two[kGood.size() + 4] = 9;

@@ -1,4 +1,4 @@
-#include "channel/shared_residuals.h"
+#include "channel/weighted_residuals.h"
 
 #include <algorithm>
 #include <cmath>
@@ -127,14 +127,14 @@ class Adder {
 
 }  // namespace
 
-Status add_shares(std::span<const Share> shares, const CutTensors& wanted, std::uint64_t params_hash,
-                  ResidualStore& store) {
+Status add_weighted(std::span<const WeightedState> states, const CutTensors& wanted,
+                    std::uint64_t params_hash, ResidualStore& store) {
   const FloatEnvironment environment;
   Adder adder(wanted);
-  for (const Share& share : shares) {
+  for (const WeightedState& each : states) {
     ResidualStore saved;
-    if (Status loaded = load_residuals(share.state, params_hash, saved); !loaded) return loaded;
-    if (Status added = adder.add(saved, share.weight); !added) return added;
+    if (Status loaded = load_residuals(each.state, params_hash, saved); !loaded) return loaded;
+    if (Status added = adder.add(saved, each.weight); !added) return added;
   }
   return adder.store_in(store);
 }

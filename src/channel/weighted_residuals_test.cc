@@ -1,5 +1,5 @@
-// Channel::load_shares: sums, cuts and what is refused.
-#include "channel/shared_residuals.h"
+// Channel::load_weighted: sums, cuts and what is refused.
+#include "channel/weighted_residuals.h"
 
 #include <cmath>
 #include <limits>
@@ -9,7 +9,7 @@
 #include "channel/channel_state.h"
 #include "channel/channel_testing.h"
 
-namespace deltawire::testing::shared_residuals_test {
+namespace deltawire::testing::weighted_residuals_test {
 namespace {
 
 struct Kept {
@@ -54,14 +54,14 @@ Added add(const std::vector<std::pair<std::vector<Kept>, double>>& saved, const 
           const std::vector<Named>& parts) {
   std::vector<std::vector<std::byte>> states;
   for (const auto& [kept, weight] : saved) states.push_back(state_of(kept));
-  std::vector<Share> shares;
-  for (std::size_t i = 0; i < states.size(); ++i) shares.push_back({states[i], saved[i].second});
+  std::vector<WeightedState> weighted;
+  for (std::size_t i = 0; i < states.size(); ++i) weighted.push_back({states[i], saved[i].second});
   Added added;
-  added.status = add_shares(shares, {tensors, parts}, kHash, added.store);
+  added.status = add_weighted(weighted, {tensors, parts}, kHash, added.store);
   return added;
 }
 
-TEST(SharedResiduals, AreWeighedSummedAndCutAnew) {
+TEST(WeightedResiduals, AreWeighedSummedAndCutAnew) {
   const Added added = add({{{{"w", 0, {1, 2, 3}}, {"w", 3, {4, 5}}}, 0.5}, {{{"w", 3, {10, 20}}}, 2}},
                           {range("w", 0, 8)}, {range("w", 0, 2), range("w", 2, 2), range("w", 4, 4)});
   ASSERT_TRUE(added.status);
@@ -70,14 +70,14 @@ TEST(SharedResiduals, AreWeighedSummedAndCutAnew) {
   EXPECT_EQ(added.values("w", 4), (Values{42.5F, 0, 0, 0}));
 }
 
-TEST(SharedResiduals, PartsThatNothingIsKeptOfGetNone) {
+TEST(WeightedResiduals, PartsThatNothingIsKeptOfGetNone) {
   const Added added =
       add({{{{"w", 0, {1}}}, 1}}, {range("w", 0, 4), range("v", 0, 4)}, {range("w", 1, 3), range("v", 0, 4)});
   ASSERT_TRUE(added.status);
   EXPECT_TRUE(added.store.sorted().empty());
 }
 
-TEST(SharedResiduals, FollowTheScaleOfTheFirst) {
+TEST(WeightedResiduals, FollowTheScaleOfTheFirst) {
   const Added added = add({{{{"w", 0, {8}, 4, {2}, 2}}, 1}, {{{"w", 0, {1}, 1, {24}, 8}}, 1}},
                           {range("w", 0, 1)}, {range("w", 0, 1)});
   ASSERT_TRUE(added.status);
@@ -88,14 +88,14 @@ TEST(SharedResiduals, FollowTheScaleOfTheFirst) {
   EXPECT_EQ(entry.velocity.values()[0], 2.0F + 6.0F);
 }
 
-TEST(SharedResiduals, AreRoundedOnce) {
+TEST(WeightedResiduals, AreRoundedOnce) {
   const float small = 0x1p-24F;
   const Added added = add({{{{"w", 0, {1}}}, 1}, {{{"w", 0, {small}}}, 1}, {{{"w", 0, {small}}}, 1}},
                           {range("w", 0, 1)}, {range("w", 0, 1)});
   EXPECT_EQ(added.values("w", 0), (Values{1 + 0x1p-23F}));
 }
 
-TEST(SharedResiduals, OfOtherTensorsAreRefused) {
+TEST(WeightedResiduals, OfOtherTensorsAreRefused) {
   for (const Kept& kept : {Kept{"v", 0, {1}}, Kept{"w", 2, {1}}, Kept{"w", 0, {1, 2, 3}},
                            Kept{"w", std::numeric_limits<std::uint64_t>::max(), {1}}}) {
     const Added added = add({{{kept}, 1}}, {range("w", 0, 2)}, {range("w", 0, 2)});
@@ -105,7 +105,7 @@ TEST(SharedResiduals, OfOtherTensorsAreRefused) {
   }
 }
 
-TEST(SharedResiduals, OverlapsAndSumsThatAreNoNumbersAreRefused) {
+TEST(WeightedResiduals, OverlapsAndSumsThatAreNoNumbersAreRefused) {
   const std::vector<Named> whole{range("w", 0, 4)};
   EXPECT_EQ(add({{{{"w", 0, {1, 2}}, {"w", 1, {1, 2}}}, 1}}, whole, whole).status.error().code,
             ErrorCode::kCorrupt);
@@ -116,12 +116,12 @@ TEST(SharedResiduals, OverlapsAndSumsThatAreNoNumbersAreRefused) {
   EXPECT_EQ(add({{{{"w", 0, {1}, 1, {nan}}}, 1}}, whole, whole).status.error().code, ErrorCode::kRange);
 }
 
-TEST(SharedResiduals, AreLoadedBetweenStepsOnly) {
+TEST(WeightedResiduals, AreLoadedBetweenStepsOnly) {
   const auto open = channel("3lc");
   Values values{1, 2};
   ASSERT_TRUE(open->encode(std::vector<Named>{named("w", values)}, step_id(0)));
-  EXPECT_EQ(open->load_shares({}, {}).error().code, ErrorCode::kState);
+  EXPECT_EQ(open->load_weighted({}, {}).error().code, ErrorCode::kState);
 }
 
 }  // namespace
-}  // namespace deltawire::testing::shared_residuals_test
+}  // namespace deltawire::testing::weighted_residuals_test

@@ -11,8 +11,8 @@
 
 namespace deltawire {
 
-// Fills `store`, which must be empty, as Channel::load_shares says; on error its content is unspecified.
-Status add_shares(std::span<const Share> shares, const CutTensors& wanted, std::uint64_t params_hash,
-                  ResidualStore& store);
+// Fills `store`, which must be empty, as Channel::load_weighted says; on error its content is unspecified.
+Status add_weighted(std::span<const WeightedState> states, const CutTensors& wanted,
+                    std::uint64_t params_hash, ResidualStore& store);
 
 }  // namespace deltawire

@@ -80,7 +80,7 @@ check-trainers: release
 check-torch: packages
 	@scripts/check_torch.sh "$(if $(VERSION),$(VERSION),$(PYTHON))"
 
-# PYTHON: an interpreter with a GPU's PyTorch and deltawire, in the place of .venv's (scripts/check_gpu.sh).
+# PYTHON: an interpreter with a GPU's PyTorch and deltawire, instead of .venv's (scripts/check_gpu.sh).
 check-gpu: $(if $(PYTHON),,release)
 	@scripts/check_gpu.sh
 

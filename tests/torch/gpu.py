@@ -14,7 +14,6 @@ import torch
 from models import Net, wrapped
 
 DEVICE = torch.device(os.environ.get("DELTAWIRE_TEST_DEVICE", "cuda"))
-TIMEOUT = 70.0  # seconds for all that a rank does
 _NO_GPU = "PyTorch sees no GPU (torch.cuda.is_available() is false)"
 _HERE = torch.cuda.is_available()
 
@@ -37,8 +36,7 @@ def on_device(rank, world_size, report, worker, *args):
 def results(worker, world_size, *args):
     """As `ranks.results`. No rank is forked: a process can't use a GPU that a parent of it has
     asked for."""
-    fresh = range(world_size)
-    return ranks.results(on_device, world_size, worker, *args, fresh=fresh, timeout=TIMEOUT)
+    return ranks.results(on_device, world_size, worker, *args, fresh=range(world_size))
 
 
 def started(worker, world_size, *args):

@@ -1,5 +1,5 @@
-"""Why a rank has left: an exception that ended its program, or its `with`, is reported to the others,
-and printed by Python as ever."""
+"""Why a rank has left: an exception that ended its program, or its `with`, is reported to the
+others, and printed by Python as ever."""
 
 import os
 import subprocess

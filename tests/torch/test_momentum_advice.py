@@ -1,4 +1,4 @@
-"""A codec whose gradients arrive late, with an optimizer that has momentum: said once, on rank 0."""
+"""Rank 0 warns once if gradients arrive late and the optimizer has momentum."""
 
 import contextlib
 import warnings

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Specs, InTheirOwnBits,
 
 TEST_P(SixteenBits, AreWhatFloat32IsRoundedOnce) {
   const auto [spec, world] = GetParam();
-  run_ranks(world, {}, [&, spec = spec](int rank, Transport& transport) {
+  run_ranks(world, {}, [&](int rank, Transport& transport) {
     const auto reducer = reducer_of(spec);
     const auto twin = reducer_of(spec);
     for (std::uint64_t step = 0; step < 3; ++step) {
@@ -143,7 +143,7 @@ std::vector<std::byte> ring_mean(std::size_t tensor, std::uint64_t step, int wor
 TEST_P(InTheirOwnBits, AreTheMeanRoundedWhereItIsSent) {
   const auto [spec, world] = GetParam();
   const bool is_ring = std::string(spec).starts_with("ring");
-  run_ranks(world, {}, [&, spec = spec, world = world](int rank, Transport& transport) {
+  run_ranks(world, {}, [&](int rank, Transport& transport) {
     const auto reducer = reducer_of(spec);
     const auto twin = reducer_of(is_ring ? "direct(fp32)" : spec);
     for (std::uint64_t step = 0; step < 3; ++step) {
@@ -174,7 +174,7 @@ TEST_P(InTheirOwnBits, AreTheMeanRoundedWhereItIsSent) {
 TEST_P(SixteenBits, CountAsTwoBytes) {
   const auto [spec, world] = GetParam();
   std::vector<std::uint64_t> raw(static_cast<std::size_t>(world));
-  run_ranks(world, {}, [&, spec = spec](int rank, Transport& transport) {
+  run_ranks(world, {}, [&](int rank, Transport& transport) {
     const auto reducer = reducer_of(spec);
     const Tensors own(rank, 0, false);
     const auto report = reduce(*reducer, own.list, 0, transport);

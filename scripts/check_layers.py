@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cpp_source
+import python_source
 from class_sizes import ClassSizes
 
 LONG_FILE_LINES = 400
@@ -290,7 +291,7 @@ def python_functions(text: str) -> list[cpp_source.Function]:
         cpp_source.Function(
             node.name, node.lineno, (node.end_lineno or node.lineno) - _doc_lines(node)
         )
-        for node in ast.walk(ast.parse(text))
+        for node in python_source.statements(text)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import cpp_source
+import python_source
 
 MAX_MEMBERS = 40
 MAX_FILES = 2
@@ -74,7 +75,7 @@ class ClassSizes:
 
     def add_python(self, path: str, text: str) -> None:
         """Adds the classes of a Python file."""
-        for node in ast.walk(ast.parse(text)):
+        for node in python_source.statements(text):
             if isinstance(node, ast.ClassDef):
                 self._python.append(_python_class(path, node))
 

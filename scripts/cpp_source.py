@@ -26,6 +26,7 @@ CLASS = re.compile(r"^(?:typedef\s+)?(?:class|struct|union)\b")
 ATTRIBUTE = re.compile(r"\[\[[^\]]*\]\]|\b(?:alignas|decltype|noexcept|explicit)\s*\([^()]*\)")
 # These are not members: types, friends, defaulted and deleted functions, and constants, which are
 # no state.
+MARKS = re.compile(r"[{}();]")
 NO_MEMBER = re.compile(
     r"^(?:using|typedef|friend|enum|class|struct|union|static_assert)\b"
     r"|^static constexpr\b[^(]*(?:=|$)"
@@ -116,14 +117,25 @@ class _Scanner:
         self.found = Source()
 
     def run(self) -> Source:
-        for character in self.code:
+        at = 0
+        for mark in MARKS.finditer(self.code):
+            self._skip(self.code[at : mark.start()])
             if self.inside:
-                self._in_function(character)
+                self._in_function(mark[0])
             else:
-                self._outside(character)
-            if character == "\n":
-                self.line += 1
+                self._outside(mark[0])
+            at = mark.end()
         return self.found
+
+    def _skip(self, text: str) -> None:
+        """Text without a mark."""
+        if not self.inside:
+            if self.head:
+                self.head += text
+            elif begun := text.lstrip():
+                self.head = begun
+                self.head_line = self.line + text[: -len(begun)].count("\n")
+        self.line += text.count("\n")
 
     def _in_function(self, character: str) -> None:
         if character == "{":
@@ -150,10 +162,9 @@ class _Scanner:
             self.head = ""
         else:
             self.parens += {"(": 1, ")": -1}.get(character, 0)
-            if not self.head and not character.isspace():
+            if not self.head:
                 self.head_line = self.line
-            if self.head or not character.isspace():
-                self.head += character
+            self.head += character
 
     def _open_brace(self) -> None:
         head = ACCESS.sub("", self.head.strip())

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import stat
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from cli_program import decode, encode, must_run, run
 from spec_decoder import decode_file
 
 MILLION = 1_000_000
-SHAPES = [(), (0,), (3, 0, 2), (1,), (5,), (1000,), (3, 4, 5), (100_003,)]
+SHAPES = [(), (0,), (3, 0, 2), (1,), (5,), (1000,), (3, 4, 5), (600, 700)]
 
 
 def listed_codecs() -> list[dict]:
@@ -36,7 +37,7 @@ def ternary(density: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (100_003,)], ids=str)
 def test_round_trip(tmp_path: Path, spec: str, shape: tuple[int, ...]) -> None:
     """The program decodes a file to the same values as the decoder written from the documents."""
     values = gradient(shape)
@@ -44,7 +45,51 @@ def test_round_trip(tmp_path: Path, spec: str, shape: tuple[int, ...]) -> None:
     back = decode(tmp_path, file)
     assert back.shape == values.shape and back.dtype == np.float32
     assert back.tobytes() == decode_file(file.read_bytes()).tobytes()
-    assert json.loads(must_run("inspect", file, "--json"))["shape"] == list(shape)
+    facts = json.loads(must_run("inspect", file, "--json"))
+    assert facts["shape"] == list(shape)
+    check_sections(facts, file.stat().st_size)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("least", [0, None])
+def test_every_shape(tmp_path: Path, spec: str, least: int | None) -> None:
+    """So it does with arrays of every shape in one archive; by default small ones stay float32."""
+    source, coded, back = tmp_path / "in.npz", tmp_path / "coded.dwz", tmp_path / "back.npz"
+    arrays = {str(shape): gradient(shape) for shape in SHAPES}
+    np.savez(source, **arrays)
+    options = () if least is None else ("--min-elements", least)
+    must_run("encode", spec, source, coded, *options)
+    must_run("decode", coded, back)
+    inspected = json.loads(must_run("inspect", coded, "--json"))["arrays"]
+    with zipfile.ZipFile(coded) as archive, np.load(back) as found:
+        assert list(found) == [facts["file"] for facts in inspected] == list(arrays)
+        for (name, values), facts in zip(arrays.items(), inspected, strict=True):
+            coded_values = archive.read(f"{name}.dw")
+            assert found[name].shape == values.shape and found[name].dtype == np.float32
+            if values.size <= 1000:  # the decoder is slow
+                assert found[name].tobytes() == decode_file(coded_values).tobytes()
+            assert facts["shape"] == list(values.shape)
+            check_sections(facts, len(coded_values))
+
+
+def check_sections(facts: dict, size: int) -> None:
+    """What `inspect` says of a file's parts is the file."""
+    sections = {section["name"]: section["bits"] for section in facts["sections"]}
+    assert sum(sections.values()) == facts["bits"] == 8 * size
+    assert len(sections) == len(facts["sections"])
+    frames = facts["frames"]
+    assert facts["header_bytes"] + sum(frame["bytes"] for frame in frames) == size
+    assert sections.get("frame headers", 0) == 8 * 34 * len(frames)
+    head = sum(frame["bytes"] - frame["payload_bytes"] for frame in frames)
+    assert sections.get("segment table", 0) == 8 * (head - 34 * len(frames))
+    assert sum(part["count"] for frame in frames for part in frame["segments"]) == facts["count"]
+    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+    for frame in frames:
+        assert sum(sum(part["chunk_bytes"]) for part in frame["segments"]) == frame["payload_bytes"]
+        assert sum(len(part["chunk_bytes"]) for part in frame["segments"]) == frame["chunks"]
+    if facts["count"]:
+        assert facts["bits_per_value"] == pytest.approx(8 * size / facts["count"])
+        assert facts["times_smaller"] == pytest.approx(4 * facts["count"] / size)
 
 
 def test_small_arrays_stay_float32_unless_told_otherwise(tmp_path: Path) -> None:
@@ -55,7 +100,7 @@ def test_small_arrays_stay_float32_unless_told_otherwise(tmp_path: Path) -> None
 
 
 def test_written_npy_is_what_numpy_writes(tmp_path: Path) -> None:
-    for shape in SHAPES:
+    for shape in [*SHAPES, (100_003,)]:
         decode(tmp_path, encode(tmp_path, "fp32", gradient(shape)))
         assert (tmp_path / "decoded.npy").read_bytes() == (tmp_path / "values.npy").read_bytes()
 
@@ -185,32 +230,6 @@ def test_gcomp_hardly_grows_what_is_incompressible(tmp_path: Path, spec: str, fi
     assert file.stat().st_size <= 1.001 * 4 * MILLION
     if spec == "gcomp:lossless=on":
         assert decode(tmp_path, file).tobytes() == values.tobytes()
-
-
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("shape", [(), (0,), (5,), (1000,), (600, 700)], ids=str)
-def test_inspect_sections_sum_to_the_file(
-    tmp_path: Path, spec: str, shape: tuple[int, ...]
-) -> None:
-    file = encode(tmp_path, spec, gradient(shape))
-    facts = json.loads(must_run("inspect", file, "--json"))
-    size = file.stat().st_size
-    sections = {section["name"]: section["bits"] for section in facts["sections"]}
-    assert sum(sections.values()) == facts["bits"] == 8 * size
-    assert len(sections) == len(facts["sections"])
-    frames = facts["frames"]
-    assert facts["header_bytes"] + sum(frame["bytes"] for frame in frames) == size
-    assert sections.get("frame headers", 0) == 8 * 34 * len(frames)
-    head = sum(frame["bytes"] - frame["payload_bytes"] for frame in frames)
-    assert sections.get("segment table", 0) == 8 * (head - 34 * len(frames))
-    assert sum(part["count"] for frame in frames for part in frame["segments"]) == facts["count"]
-    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
-    for frame in frames:
-        assert sum(sum(part["chunk_bytes"]) for part in frame["segments"]) == frame["payload_bytes"]
-        assert sum(len(part["chunk_bytes"]) for part in frame["segments"]) == frame["chunks"]
-    if facts["count"]:
-        assert facts["bits_per_value"] == pytest.approx(8 * size / facts["count"])
-        assert facts["times_smaller"] == pytest.approx(4 * facts["count"] / size)
 
 
 def test_inspect_for_people(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def test_round_trip(tmp_path: Path, spec: str, shape: tuple[int, ...]) -> None:
 def test_every_shape(tmp_path: Path, spec: str, least: int | None) -> None:
     """So it does with arrays of every shape in one archive; by default small ones stay float32."""
     source, coded, back = tmp_path / "in.npz", tmp_path / "coded.dwz", tmp_path / "back.npz"
-    arrays = {str(shape): gradient(shape) for shape in SHAPES}
+    shapes = SHAPES if least is None else SHAPES[:-1]  # the largest is coded in any case
+    arrays = {str(shape): gradient(shape) for shape in shapes}
     np.savez(source, **arrays)
     options = () if least is None else ("--min-elements", least)
     must_run("encode", spec, source, coded, *options)

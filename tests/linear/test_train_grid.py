@@ -60,8 +60,10 @@ def was_killed_in_epoch_4(command: list[object]) -> bool:
     return running.returncode < 0
 
 
+@pytest.mark.timeout(400)  # 22 trainings a run, and at least 3 runs
 def test_a_killed_training_chooses_again_and_continues(data: Path, tmp_path: Path) -> None:
-    settings = ["--data", data, "--epochs", 12, "--stop", 0, "--grid", "--workers", 2]
+    settings = ["--data", data, "--epochs", 40, "--batch", 0.1, "--stop", 0]
+    settings += ["--grid", "--workers", 2]
     whole = train(*settings)
     for attempt in range(10):  # the grid's trainings have as many epochs, so this one must end soon
         kept = ["--checkpoint", tmp_path / f"kept-{attempt}", "--every", 3]

@@ -167,6 +167,26 @@ def test_a_python_function_of_61_lines(house: Path) -> None:
     expect_one(house, "lab/f.py:1:", "f has 61 lines", "60")
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        "class F:",
+        "def g():",
+        "if x:",
+        "if x:\n    pass\nelse:",
+        "while x:",
+        "try:\n    pass\nexcept E:",
+        "try:\n    pass\nfinally:",
+        "with x:",
+        "match x:\n  case 1:",
+    ],
+)
+def test_a_python_function_is_found_in_every_block(house: Path, around: str) -> None:
+    plant(house, "lab/f.py", f"{around}\n    def f():\n" + "        g()\n" * 60)
+    said = check(house)
+    assert "f has 61 lines" in said.stdout, said.stdout
+
+
 def test_a_docstring_does_not_count(house: Path) -> None:
     doc = '    """F.\n' + "    More.\n" * 80 + '    """\n'
     plant(house, "lab/f.py", "def f():\n" + doc + "    g()\n" * 60)

@@ -61,3 +61,5 @@ def test_a_tensorboard_that_lacks_something_else_says_what_that_is(monkeypatch, 
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
         rounds.TensorBoard(tmp_path / "runs")
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:
+        del sys.modules[name]  # which later tests would take for the real one

@@ -18,9 +18,11 @@ GPU = ROOT / "python/deltawire/torch/gpu"
 
 import triton  # noqa: E402
 from deltawire.torch.gpu.kernels import (  # noqa: E402
+    blocks,
     chunks,
     int8,
     magnitude,
+    narrow_floats,
     positions_decoding,
     positions_encoding,
     selection,
@@ -38,10 +40,14 @@ TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
 # Types of arguments: float32, int32, int64, float64, bytes; f and i are numbers.
-TYPES = {"F": "*fp32", "I": "*i32", "L": "*i64", "D": "*fp64", "B": "*u8", "C": "*i8"}
+TYPES = {"F": "*fp32", "I": "*i32", "L": "*i64", "D": "*fp64", "B": "*u8", "C": "*i8", "S": "*i16"}
 TYPES |= {"f": "fp32", "i": "i32"}
 FED = {"HAS_R": True, "BLOCK": 2048}
 TWO = {"SIDES": 2, "BLOCK": 2048}
+ADD = {"ADD": True, "BLOCK": 2048}
+EIGHT_BITS = {"KIND": "int8", "BLOCK": 256, "ROWS": 8}
+FOUR_BITS = {"KIND": "int4", "BLOCK": 64, "ROWS": 32}
+FLOATS = {"KIND": "e4m3", "BLOCK": 32, "ROWS": 64}
 KERNELS = [
     (magnitude.largest_magnitude, "FFIi", FED | {"TILES": 8}, 8),
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -57,7 +63,16 @@ KERNELS = [
     (threelc_decoding.expand_positions, "BLIIi", {}, 1),
     (threelc_decoding.write_values, "BFIifii", {"ADD": True, "ROWS": 8}, 4),
     (int8.encode, "FFFICi", FED, 8),
-    (int8.decode, "CFIifi", {"ADD": True, "BLOCK": 2048}, 8),
+    (int8.decode, "CFIifi", ADD, 8),
+    (narrow_floats.encode, "FFFISi", FED | {"KIND": "fp16"}, 8),
+    (narrow_floats.encode, "FFFISi", FED | {"KIND": "bf16"}, 8),
+    (narrow_floats.decode, "SFIfi", ADD | {"SCALED": True, "KIND": "fp16"}, 8),
+    (blocks.encode, "FFFIBi", EIGHT_BITS | {"HAS_R": True}, 8),
+    (blocks.encode, "FFFIBi", FOUR_BITS | {"HAS_R": True}, 8),
+    (blocks.encode, "FFFIBi", FLOATS | {"HAS_R": True}, 8),
+    (blocks.decode, "BFIfi", EIGHT_BITS | {"ADD": True}, 8),
+    (blocks.decode, "BFIfi", FOUR_BITS | {"ADD": True}, 8),
+    (blocks.decode, "BFIfi", FLOATS | {"ADD": True}, 8),
     (selection.count_first, "FFFIIi", FED | TWO | {"CHECKED": True, "TILES": 4}, 8),
     (selection.choose_bin, "IIi", {"FIRST": True, "BITS": 11}, 8),
     (selection.count_candidates, "FIIii", TWO, 8),
@@ -87,16 +102,22 @@ KERNELS = [
     (sent_values.take_mean, "FIII", {"BLOCK": 2048}, 8),
     (sent_values.count_chunks, "II", {}, 1),
 ]
-# Kernels that divide: an approximate quotient of int8's is corrected by exact comparisons; the
-# others' is float64, which GPUs of AMD compute by fused steps that round once.
-DIVIDES = {"encode", "append_values", "choose_side"}
+# Kernels that divide. Approximate quotients of float32 are corrected by exact comparisons; those of
+# float64 and of whole numbers are exact, though GPUs of AMD compute them by fused steps.
+DIVIDES = {
+    int8.encode,
+    blocks.encode,
+    sent_values.append_values,
+    sent_values.choose_side,
+    threelc_decoding.expand_positions,
+}
 CHANGES_BITS = {
     "cuda": r"\bfma\.\w+\.f\d+|\bmad\.\w*\.?f\d+|[\w.]+\.approx[\w.]*|div\.full\.f32"
     r"|[\w.]+\.ftz[\w.]*",
     "hip": r"v_(?:pk_)?(?:fma|fmac|mac|mad)\w*_f(?:32|64)|v_rcp\w*_f\d+|v_rsq\w*|v_exp_f32"
     r"|v_log_f32|denorm_mode_32 [012]",
 }
-OF_DIVISION = {"cuda": r"div\.full\.f32", "hip": r"v_fma_f\d+|v_fmac_f\d+|v_rcp\w*_f\d+"}
+OF_DIVISION = {"cuda": r"div\.full\.f32", "hip": r"v_fma\w*_f\d+|v_rcp\w*_f\d+"}
 
 
 def found_in(kernel, types, constants, warps, target):
@@ -111,7 +132,7 @@ def found_in(kernel, types, constants, warps, target):
     built = triton.compile(source, target=target, options=options)
     text = built.asm["ptx" if target.backend == "cuda" else "amdgcn"]
     found = set(re.findall(CHANGES_BITS[target.backend], text))
-    if kernel.__name__ in DIVIDES:
+    if kernel in DIVIDES:
         allowed = re.compile(OF_DIVISION[target.backend])
         found = {each for each in found if not allowed.fullmatch(each)}
     return found

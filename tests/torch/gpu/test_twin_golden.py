@@ -11,10 +11,14 @@ from library import bits, parts_of
 from spec_codecs import MODULES
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-CODECS = ["3lc", "int8", "topk", "sbc"]
+CODECS = ["3lc", "int8", "topk", "sbc", "fp32", "bf16", "fp16", "fp8", "blockint"]
 WITH_VALUES = [m for m in MODULES if m.CODEC.name in CODECS]
-GOOD = [(m.CODEC, name, *case) for m in WITH_VALUES for name, case in m.GOOD.items()]
-REFUSED = [(m.CODEC, name, *case) for m in WITH_VALUES for name, case in m.REFUSED.items()]
+GOOD = [
+    (m.CODEC, name, *case) for m in WITH_VALUES for name, case in getattr(m, "GOOD", {}).items()
+]
+REFUSED = [
+    (m.CODEC, name, *case) for m in WITH_VALUES for name, case in getattr(m, "REFUSED", {}).items()
+]
 
 
 def ids(rows):
@@ -55,7 +59,9 @@ def decode(device, codec, coded):
     from deltawire.torch.gpu.parts import EncodedPart
     from deltawire.torch.gpu.twins import twin
 
-    chosen = ",".join(f"{name}={value}" for name, value in coded.parameters.items())
+    chosen = ",".join(
+        f"{name}={value}" for name, value in coded.parameters.items() if name != "positions"
+    )
     made = twin(f"{codec.name}:{chosen}" if chosen else codec.name)
     payload = torch.frombuffer(bytearray(b"".join(coded.chunks)) or bytearray(1), dtype=torch.uint8)
     ends = np.cumsum([len(chunk) for chunk in coded.chunks]).tolist()

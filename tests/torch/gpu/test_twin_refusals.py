@@ -7,8 +7,9 @@ import deltawire
 import numpy as np
 import pytest
 import torch
+from library import Library, bits
 
-SPECS = ["3lc", "int8", "topk:values=int8", "sbc"]
+SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "blockint"]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -50,6 +51,21 @@ def test_a_sum_that_is_not_finite_is_named(device, spec):
     assert residual[300] == np.float32(3e38) and residual.count_nonzero() == 1
 
 
+@pytest.mark.parametrize("spec", ["fp32", "bf16"])
+def test_values_that_are_not_finite_are_carried(device, spec):
+    values = np.linspace(-1, 1, 700, dtype=np.float32)
+    values[[3, 50, 400]] = [NAN, INF, -INF]
+    twin = gpu().twin(spec)
+    part = twin.encode(torch.from_numpy(values).to(device)).collect()
+    library = Library(spec)
+    message, wanted = library.encode(values)
+    assert part.payload.numpy().tobytes() == wanted.payload
+    slot, out = np.zeros_like(values), torch.zeros(700, device=device)
+    library.decode(message, slot, 1.0, add=False)
+    twin.decode(part, out).check()
+    np.testing.assert_array_equal(bits(out), bits(slot))
+
+
 def test_an_m_beyond_float32_is_refused(device):
     values = torch.full((321,), 3e38, device=device)
     residual = torch.zeros(321, device=device)
@@ -60,7 +76,9 @@ def test_an_m_beyond_float32_is_refused(device):
 
 @pytest.mark.parametrize("spec", ["zstd", "qsgd", "randomk"])
 def test_a_codec_without_a_twin_names_those_that_have_one(spec):
-    with pytest.raises(deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc"):
+    with pytest.raises(
+        deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, fp32"
+    ):
         gpu().twin(spec)
     assert spec not in gpu().codecs_with_twin()
 

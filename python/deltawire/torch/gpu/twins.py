@@ -17,6 +17,11 @@ _TWINS = {
     "int8": ("int8", "Int8"),
     "topk": ("sparse", "TopK"),
     "sbc": ("sparse", "SBC"),
+    "fp32": ("narrow_floats", "FP32"),
+    "bf16": ("narrow_floats", "BF16"),
+    "fp16": ("narrow_floats", "FP16"),
+    "fp8": ("blocks", "FP8"),
+    "blockint": ("blocks", "BlockInt"),
 }
 
 

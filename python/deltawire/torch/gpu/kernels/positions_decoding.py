@@ -105,7 +105,8 @@ def check_order(list_ptr, counts_ptr, lasts_ptr, error_ptr, scalar, SCALAR: tl.c
         error = tl.where((count == 0) & (scalar != 0), CORRUPT, error)
     if SCALAR == 2:  # and only then
         error = tl.where((count == 0) != (scalar == 0), CORRUPT, error)
-    tl.atomic_or(error_ptr, error, sem="relaxed")
+    good = tl.load(error_ptr) == 0  # a refused chunk has no count
+    tl.atomic_or(error_ptr, tl.where(good, error, 0), sem="relaxed")
 
 
 @triton.jit

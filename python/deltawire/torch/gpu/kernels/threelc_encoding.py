@@ -47,8 +47,8 @@ def quantize(
     m, bits, h = threshold_of(status_ptr, s)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     j = tl.arange(0, 64)[None, :]
-    real = tl.broadcast_to(row < rows, (ROWS, 64))
-    ok = tl.broadcast_to(row < tl.where(bits < 0x7F800000, rows, 0), (ROWS, 64))
+    real = row < rows
+    ok = (row < tl.where(bits < 0x7F800000, rows, 0)) & (j >= 0)
     byte = tl.zeros((ROWS, 64), tl.int32)
     found = tl.zeros((ROWS, 64), tl.int32)
     for p in tl.static_range(5):
@@ -56,7 +56,7 @@ def quantize(
         digit = digit_of(x_ptr, r_ptr, left_ptr, at, ok, m, h, HAS_R)
         byte = byte * 3 + (digit + 1)
         found += digit * digit
-    tl.store(base_ptr + row.to(tl.int64) * 64 + j, byte.to(tl.uint8), mask=real)
+    tl.store(base_ptr + row.to(tl.int64) * 64 + j, byte.to(tl.uint8), mask=real & (j >= 0))
     if COUNT:
         total = tl.sum(found, axis=1)
         row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

@@ -86,6 +86,16 @@ def test_values_of_kinds(device, spec, kind):
     check_equal(device, spec, inputs(330)[kind], after=True)
 
 
+@pytest.mark.parametrize(
+    ("spec", "dropped"), [("bf16", 16), ("fp16", 13), ("fp8", 20), ("fp8:format=e5m2", 21)]
+)
+def test_floats_between_two_codes(device, spec, dropped):
+    rng = np.random.default_rng(dropped)
+    upper = rng.integers(0x3F000000, 0x41000000, 650) >> dropped << dropped
+    patterns = (upper | 1 << (dropped - 1)).astype(np.uint32)
+    check_equal(device, spec, patterns.view(np.float32) * rng.choice([-1, 1], 650).astype("f4"))
+
+
 @pytest.mark.parametrize("spec", SPECS)
 def test_borders_of_chunks(device, spec):
     chunk = CHUNKS.get(spec.partition(":")[0], 65536)

@@ -94,6 +94,6 @@ bench: bench-packages release
 	@scripts/run_steps.sh bench
 
 clean:
-	rm -rf build out dist .venv-trainers .pytest_cache .ruff_cache .hypothesis
+	rm -rf build out dist .venv-trainers .venv-twins .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	@echo "clean. The Python environment stays; 'rm -rf .venv' removes it too."

@@ -1,0 +1,175 @@
+"""A codec's twin: the same bytes as the codec's, from and to tensors on a device."""
+
+from abc import ABC, abstractmethod
+
+import torch
+
+from deltawire.errors import make_error
+from deltawire.torch.gpu.parts import (
+    INFINITY,
+    Decoding,
+    EncodedPart,
+    Encoding,
+    check_ends,
+    name_not_finite,
+)
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Twin(ABC):
+    """Encodes and decodes parts where they are. Made by `deltawire.torch.gpu.twin`.
+
+    Attributes:
+        name: the codec's name.
+        spec: its canonical spec.
+    """
+
+    name: str
+    scalars = 0  # how many numbers the codec has for a part
+    chunk_elements = 0  # 0: chunks depend on the values
+    finite_only = True
+
+    def __init__(self, spec: str, parameters: dict[str, str]):
+        self.spec = spec
+        self._read(parameters)
+
+    def takes(self, dtype: torch.dtype) -> bool:
+        """Whether it encodes tensors of this dtype. Residuals and decoded values are float32."""
+        return dtype in DTYPES
+
+    def encode(
+        self,
+        values: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        after: torch.Tensor | None = None,
+    ) -> Encoding:
+        """Encodes a contiguous tensor on the current stream of its device.
+
+        Args:
+            values: float32, bfloat16 or float16.
+            residual: what earlier calls left, float32, to be added; None: no error feedback.
+            after: where the new residual goes; None: into `residual`, which a refused tensor leaves
+                as it was. Other memory spares a sparse codec a pass, and is unspecified after a
+                refusal.
+
+        Raises DTypeError for a dtype that it doesn't take, InvalidArgumentError for a tensor that
+        is not contiguous and for residuals of another size or device. What depends on the values
+        is raised by Encoding.collect.
+        """
+        if not self.takes(values.dtype):
+            text = f"{self.name}: {values.dtype} on a device; give float32, bfloat16 or float16"
+            raise make_error("UnsupportedDType", text)
+        check_memory(self.name, "the tensor", values, values)
+        for each in (residual, after):
+            if each is not None:
+                check_memory(self.name, "the residual", each, values)
+                check_float32(self.name, "the residual", each)
+        flat = values.detach().view(-1)
+        if not flat.numel():
+            return self._nothing(flat)
+        if residual is None:
+            return self._encode(flat, None, flat)
+        left = residual if after is None else after
+        return self._encode(flat, residual.detach().view(-1), left.detach().view(-1))
+
+    def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
+        """Writes scale * value into `out`, a contiguous float32 tensor.
+
+        Raises DeltawireError ("Corrupt", "Truncated") for chunks whose number or ends are wrong.
+        What is wrong within them is raised by Decoding.check.
+        """
+        return self._into(part, out, scale, add=False)
+
+    def decode_add(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
+        """As `decode`, but adds to what is in `out`; a sparse codec adds only what was sent."""
+        return self._into(part, out, scale, add=True)
+
+    def _into(self, part: EncodedPart, out: torch.Tensor, scale: float, add: bool) -> Decoding:
+        check_memory(self.name, "the slot", out, out)
+        check_float32(self.name, "the slot", out)
+        flat = out.detach().view(-1)
+        self._check_part(part, flat.numel())
+        error = torch.zeros(1, dtype=torch.int32, device=out.device)
+        if flat.numel():
+            payload = part.payload.to(out.device)
+            ends = torch.tensor(part.ends, dtype=torch.int64).to(out.device)
+            self._decode(payload, ends, part.scalars, flat, scale, add, error)
+        return Decoding(error, self.name)
+
+    def _check_part(self, part: EncodedPart, count: int) -> None:
+        chunks, wanted = len(part.ends), -(-count // (self.chunk_elements or 1))
+        if chunks != wanted and (self.chunk_elements or (chunks == 0) != (count == 0)):
+            text = f"{self.name}: {chunks} chunks for {count} elements"
+            raise make_error("Corrupt", text)
+        check_ends(part)
+        if any(part.scalars[self.scalars if count else 0 :]):
+            text = f"the part's scalars are {part.scalars}, but {self.name} has {self.scalars}"
+            raise make_error("Corrupt", text)
+        if count:
+            self._check(part, count)
+
+    def _nothing(self, values: torch.Tensor) -> Encoding:
+        def empty(dtype: torch.dtype) -> torch.Tensor:
+            return torch.empty(0, dtype=dtype, device=values.device)
+
+        status = torch.zeros(4, dtype=torch.int32, device=values.device)
+        bytes_ = empty(torch.uint8)
+        return Encoding(
+            bytes_, empty(torch.int64), empty(torch.int32), status, 0, lambda most, first: None
+        )
+
+    def _refusal(self, values: torch.Tensor, residual: torch.Tensor | None):
+        """What Encoding.collect asks whether the codec refuses the values."""
+
+        def refuse(most: int, first: int) -> None:
+            if self.finite_only and most >= INFINITY:
+                name_not_finite(self.name, values, residual)
+
+        return refuse
+
+    @abstractmethod
+    def _read(self, parameters: dict[str, str]) -> None:
+        """Takes the parameters of a canonical spec."""
+
+    @abstractmethod
+    def _encode(
+        self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
+    ) -> Encoding:
+        """Encodes at least one value. Without a residual `after` is `values`, to be left alone."""
+
+    @abstractmethod
+    def _check(self, part: EncodedPart, count: int) -> None:
+        """Refuses scalars, and chunk ends that don't depend on the values."""
+
+    @abstractmethod
+    def _decode(
+        self,
+        payload: torch.Tensor,
+        ends: torch.Tensor,
+        scalars: tuple[int, int],
+        out: torch.Tensor,
+        scale: float,
+        add: bool,
+        error: torch.Tensor,
+    ) -> None:
+        """Decodes a part whose ends and scalars are good."""
+
+
+def check_memory(codec: str, what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
+    """Raises InvalidArgumentError unless a tensor is contiguous, of `like`'s size and device."""
+    if not tensor.is_contiguous():
+        raise make_error("InvalidArgument", f"{codec}: {what} is not contiguous in memory")
+    if tensor.numel() != like.numel() or tensor.device != like.device:
+        raise make_error(
+            "InvalidArgument",
+            f"{codec}: {what} has {tensor.numel()} elements on {tensor.device}, but the tensor "
+            f"{like.numel()} on {like.device}",
+        )
+
+
+def check_float32(codec: str, what: str, tensor: torch.Tensor) -> None:
+    """Raises DTypeError unless a tensor has float32 values."""
+    if tensor.dtype != torch.float32:
+        text = f"{codec}: {what} must be float32, not {tensor.dtype}"
+        raise make_error("UnsupportedDType", text)

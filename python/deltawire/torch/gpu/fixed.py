@@ -1,0 +1,19 @@
+"""Parts whose chunks end where their number of elements says."""
+
+import functools
+
+import torch
+
+
+def fixed_ends(count: int, chunk_elements: int, element_bytes: int) -> list[int]:
+    """Where the chunks of a part end."""
+    whole = range(chunk_elements, count + chunk_elements, chunk_elements)
+    return [min(count, elements) * element_bytes for elements in whole]
+
+
+@functools.lru_cache(maxsize=256)
+def ends_on(
+    device: torch.device, count: int, chunk_elements: int, element_bytes: int
+) -> torch.Tensor:
+    """The same on a device, kept: a model has few sizes of parts."""
+    return torch.tensor(fixed_ends(count, chunk_elements, element_bytes)).to(device)

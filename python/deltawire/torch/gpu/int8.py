@@ -1,0 +1,60 @@
+"""int8 on a device."""
+
+import numpy as np
+import torch
+
+from deltawire.errors import make_error
+from deltawire.torch.gpu.codec_twin import Twin
+from deltawire.torch.gpu.fixed import ends_on, fixed_ends
+from deltawire.torch.gpu.kernels import int8 as kernels
+from deltawire.torch.gpu.kernels.chunks import checksums
+from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
+from deltawire.torch.gpu.kernels.magnitude import find_largest
+from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
+
+CHUNK = 65536
+GREATEST_STEP = 0x7C010203
+
+
+class Int8(Twin):
+    """255 evenly spaced values, a byte each."""
+
+    name = "int8"
+    scalars = 1
+    chunk_elements = CHUNK
+
+    def _read(self, parameters: dict[str, str]) -> None:
+        assert not parameters
+
+    def _encode(
+        self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
+    ) -> Encoding:
+        n, device = values.numel(), values.device
+        status = torch.zeros(4, dtype=torch.int32, device=device)
+        payload = torch.empty(n, dtype=torch.uint8, device=device)
+        r = find_largest(values, residual, status)
+        launch(
+            kernels.encode,
+            blocks(n, BLOCK),
+            *(values, r, after, status, payload.view(torch.int8), n),
+            HAS_R=residual is not None,
+            BLOCK=BLOCK,
+        )
+        ends = ends_on(device, n, CHUNK, 1)
+        sums = checksums(payload, ends)
+        return Encoding(payload, ends, sums, status, len(ends), self._refusal(values, residual))
+
+    def _check(self, part: EncodedPart, count: int) -> None:
+        check_fixed_ends(part, fixed_ends(count, CHUNK, 1))
+        if part.scalars[0] > GREATEST_STEP:
+            raise make_error("Corrupt", f"int8: the step is {part.scalars[0]:#x}")
+
+    def _decode(self, payload, ends, scalars, out, scale, add, error) -> None:
+        n = out.numel()
+        launch(
+            kernels.decode,
+            blocks(n, BLOCK),
+            *(payload.view(torch.int8), out, error, scalars[0], float(np.float32(scale)), n),
+            ADD=add,
+            BLOCK=BLOCK,
+        )

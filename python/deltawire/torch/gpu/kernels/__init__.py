@@ -1,0 +1,1 @@
+"""The Triton kernels. Imported only where a codec runs on a device."""

@@ -1,0 +1,73 @@
+"""int8: one byte a value. Guesses may be approximate; what decides is exact in float32."""
+
+import triton
+import triton.language as tl
+
+from deltawire.torch.gpu.kernels.magnitude import load_sum
+
+
+@triton.jit
+def smallest_step(most, LEVELS: tl.constexpr, GREATEST: tl.constexpr):
+    """The bits of the smallest float32 with LEVELS * step >= M, at most GREATEST.
+
+    It is among the neighbours of a guess, which are compared in float64, exactly.
+    """
+    largest = most.to(tl.float32, bitcast=True)
+    guess = (largest * (1.0 / LEVELS)).to(tl.int32, bitcast=True)
+    near = guess - 3 + tl.arange(0, 8)
+    near = tl.minimum(tl.maximum(near, 0), GREATEST)
+    step = near.to(tl.float32, bitcast=True)
+    fits = (step.to(tl.float64) * LEVELS >= largest.to(tl.float64)) | (near == GREATEST)
+    return tl.min(tl.where(fits, near, 0x7FFFFFFF), axis=0)
+
+
+@triton.jit
+def nearest_code(x, bits):
+    """x / step to the nearest whole number, ties to even, as float32; bits are the step's."""
+    step = bits.to(tl.float32, bitcast=True)
+    lift = tl.where(bits < 0x20000000, 18446744073709551616.0, 1.0)  # 2^64: 1 / step stays finite
+    divisor = step * lift
+    inverse = 1.0 / tl.where(bits == 0, 1.0, divisor)  # may be approximate
+    high = (divisor.to(tl.int32, bitcast=True) & 0x7FFFF000).to(tl.float32, bitcast=True)
+    low = divisor - high
+    y = x * lift
+    code = (y * inverse + 12582912.0) - 12582912.0  # to the nearest whole number, or beside it
+    rest = (y - code * high) - code * low  # exact: 12 bits times 7, differences below a step
+    odd = (code.to(tl.int32) & 1) != 0
+    up = (rest + rest > divisor) | ((rest + rest == divisor) & odd)
+    down = (rest + rest < -divisor) | ((rest + rest == -divisor) & odd)
+    return tl.where(x == 0, 0.0, code + up.to(tl.float32) - down.to(tl.float32))
+
+
+@triton.jit(do_not_specialize=["n"])
+def encode(
+    x_ptr, r_ptr, left_ptr, status_ptr, out_ptr, n, HAS_R: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Codes and residual; nothing is written if a value is refused."""
+    most = tl.load(status_ptr)
+    bits = smallest_step(most, 127, 0x7C010203)
+    tl.store(status_ptr + 1, bits)
+    n = tl.where(most < 0x7F800000, n, 0)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = at < n
+    x = load_sum(x_ptr, r_ptr, at, ok, HAS_R)
+    code = nearest_code(x, bits)
+    tl.store(out_ptr + at, code.to(tl.int8), mask=ok)
+    if HAS_R:
+        value = tl.where(code == 0.0, 0.0, code * bits.to(tl.float32, bitcast=True))
+        tl.store(left_ptr + at, x - value, mask=ok)
+
+
+@triton.jit(do_not_specialize=["bits", "n"])
+def decode(data_ptr, out_ptr, error_ptr, bits, scale, n, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    """Values, or sums with them."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = at < n
+    code = tl.load(data_ptr + at, mask=ok, other=0).to(tl.int32)
+    bad = (code == -128) | tl.where(bits == 0, code != 0, False)
+    if tl.max(bad.to(tl.int32), axis=0) > 0:
+        tl.atomic_or(error_ptr, 1, sem="relaxed")
+    value = code.to(tl.float32) * bits.to(tl.int32).to(tl.float32, bitcast=True) * scale
+    if ADD:
+        value = tl.load(out_ptr + at, mask=ok) + value
+    tl.store(out_ptr + at, value, mask=ok)

@@ -1,0 +1,101 @@
+"""fp32, bf16 and fp16: each value as a float of its own."""
+
+import triton
+import triton.language as tl
+
+from deltawire.torch.gpu.kernels.magnitude import load_sum
+
+
+@triton.jit
+def bf16_of(x):
+    """The upper half of the nearest bfloat16, ties to even; of a NaN the quiet one of its sign."""
+    bits = x.to(tl.int32, bitcast=True)
+    magnitude = bits & 0x7FFFFFFF
+    rounded = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
+    return tl.where(magnitude > 0x7F800000, 0x7FC0, rounded) | ((bits >> 16) & 0x8000)
+
+
+@triton.jit
+def fp16_of(x):
+    """The nearest binary16, ties to even, at most 65,504."""
+    bits = x.to(tl.int32, bitcast=True)
+    magnitude = bits & 0x7FFFFFFF
+    normal = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13
+    # The last bit of this sum is the smallest binary16, 2^-24.
+    small = (magnitude.to(tl.float32, bitcast=True) + 0.5).to(tl.int32, bitcast=True) - 0x3F000000
+    rounded = tl.where(magnitude >= 0x38800000, normal, small)
+    return tl.minimum(rounded, 0x7BFF) | ((bits >> 16) & 0x8000)
+
+
+@triton.jit
+def fp16_value(code):
+    """A binary16 number in float32, exactly."""
+    magnitude = code & 0x7FFF
+    normal = ((magnitude << 13) + 0x38000000).to(tl.float32, bitcast=True)
+    small = magnitude.to(tl.float32) * 5.9604644775390625e-08  # 2^-24
+    value = tl.where(magnitude >= 0x0400, normal, small).to(tl.int32, bitcast=True)
+    return (value | ((code & 0x8000) << 16)).to(tl.float32, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["n"])
+def encode(
+    x_ptr,
+    r_ptr,
+    left_ptr,
+    status_ptr,
+    out_ptr,
+    n,
+    HAS_R: tl.constexpr,
+    KIND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Codes and residual. fp16's residual is left alone if a value is refused."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = at < n
+    x = load_sum(x_ptr, r_ptr, at, ok, HAS_R)
+    if KIND == "fp32":
+        tl.store(out_ptr + at, x.to(tl.int32, bitcast=True), mask=ok)
+        left = tl.zeros((BLOCK,), tl.float32)
+    elif KIND == "bf16":
+        code = bf16_of(x)
+        tl.store(out_ptr + at, code.to(tl.int16), mask=ok)
+        left = x - (code << 16).to(tl.float32, bitcast=True)
+        left = tl.where((code & 0x7F80) == 0x7F80, 0.0, left)
+    else:
+        code = fp16_of(x)
+        tl.store(out_ptr + at, code.to(tl.int16), mask=ok)
+        left = x - fp16_value(code)
+        ok = at < tl.where(tl.load(status_ptr) < 0x7F800000, n, 0)
+    if HAS_R:
+        tl.store(left_ptr + at, left, mask=ok)
+
+
+@triton.jit(do_not_specialize=["n"])
+def decode(
+    data_ptr,
+    out_ptr,
+    error_ptr,
+    scale,
+    n,
+    ADD: tl.constexpr,
+    SCALED: tl.constexpr,
+    KIND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Values, or sums with them; without a scale their bits as they are."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = at < n
+    code = tl.load(data_ptr + at, mask=ok, other=0).to(tl.int32)
+    if KIND == "fp32":
+        value = code.to(tl.float32, bitcast=True)
+    elif KIND == "bf16":
+        value = (code << 16).to(tl.float32, bitcast=True)
+    else:
+        value = fp16_value(code & 0xFFFF)
+        if tl.max(((code & 0x7C00) == 0x7C00).to(tl.int32), axis=0) > 0:
+            tl.atomic_or(error_ptr, 1, sem="relaxed")
+    if SCALED:
+        value = value * scale
+    if ADD:
+        value = tl.load(out_ptr + at, mask=ok) + value
+    tl.store(out_ptr + at, value, mask=ok)

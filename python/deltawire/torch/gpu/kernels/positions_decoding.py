@@ -1,0 +1,182 @@
+"""Golomb codes into positions, and positions into values (src/codecs/sbc/spec.md, section 2)."""
+
+import triton
+import triton.language as tl
+
+from deltawire.torch.gpu.kernels.bit_streams import (
+    CORRUPT,
+    INTERPOLATIVE,
+    TRUNCATED,
+    read_gap,
+    read_window,
+)
+
+
+@triton.jit
+def check_head(code, n, c, chunks, size, room):
+    """What is wrong with a chunk's first bytes. room: bytes without the values."""
+    b = code & 31
+    log = code >> 5
+    one_lane_count = tl.where(c < chunks - 1, n != 16384, (n > 16384) | ((n == 0) & (chunks > 1)))
+    bad = one_lane_count | (b > 24) | (log == 1) | (log > 3)
+    bad = bad | ((n < 2) & (code != 0)) | ((n == 0) & (room > 3))
+    head = tl.where(n == 0, 3, 7 + 2 * ((1 << log) - 1))
+    short = (size < 3) | (room < 3) | (room < head)
+    error = tl.where(bad, CORRUPT, tl.where(short, TRUNCATED, 0))
+    return tl.where(code == 31, INTERPOLATIVE, error), head
+
+
+@triton.jit(do_not_specialize=["n", "chunks"])
+def decode_gaps(
+    data_ptr, ends_ptr, list_ptr, counts_ptr, error_ptr, n, chunks, VALUE_BYTES: tl.constexpr
+):
+    """A chunk's gaps plus 1, behind its first position, a lane of its streams each in parallel."""
+    c = tl.program_id(0)
+    begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
+    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
+    data = data_ptr + begin
+    code = tl.load(data).to(tl.int32)
+    found = tl.load(data + 1, mask=size > 2, other=0).to(tl.int32)
+    found |= tl.load(data + 2, mask=size > 2, other=0).to(tl.int32) << 8
+    room = size - found * VALUE_BYTES
+    error, head = check_head(code, found, c, chunks, size, room)
+    listed = list_ptr + c.to(tl.int64) * 16384
+    if (error == 0) & (found > 0):
+        lane = tl.arange(0, 8)
+        lanes = 1 << (code >> 5)
+        first = tl.zeros((), tl.int64)
+        for byte in tl.static_range(4):
+            first |= tl.load(data + 3 + byte).to(tl.int64) << (8 * byte)
+        sized = lane < lanes - 1
+        bytes_ = tl.load(data + 7 + 2 * lane, mask=sized, other=0).to(tl.int32)
+        bytes_ |= tl.load(data + 8 + 2 * lane, mask=sized, other=0).to(tl.int32) << 8
+        end = head + tl.cumsum(bytes_, 0)
+        start = end - bytes_
+        error = tl.where(tl.max(tl.where(sized, end, 0), axis=0) > room, TRUNCATED, 0)
+        end = tl.where(lane == lanes - 1, room, end)
+        bit = start * 8
+        tl.store(listed, first)
+        error = tl.where(first >= n, CORRUPT, error)
+        rows = (found - 1 + lanes - 1) // lanes
+        row = tl.zeros((), tl.int32)
+        while (row < rows) & (error == 0):
+            i = row * lanes + lane
+            ok = (lane < lanes) & (i < found - 1)
+            gap, length, needless = read_gap(read_window(data, bit, end), code & 31, 32)
+            bit += tl.where(ok, length, 0)
+            wrong = tl.where(needless | (gap >= n), CORRUPT, 0)
+            wrong = tl.where(bit > 8 * end, TRUNCATED, wrong)
+            error = tl.max(tl.where(ok, wrong, 0), axis=0)
+            tl.store(listed + 1 + i, gap + 1, mask=ok)
+            row += 1
+        rest = read_window(data, bit, end)
+        left = (lane < lanes) & (((bit + 7) // 8 < end) | (rest != 0))
+        wrong = tl.where(tl.max(left.to(tl.int32), axis=0) > 0, CORRUPT, 0)
+        error = tl.where(error == 0, wrong, error)
+    tl.store(counts_ptr + c, tl.where(error == 0, found, 0))
+    tl.atomic_or(error_ptr, error, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["n"])
+def sum_gaps(list_ptr, counts_ptr, lasts_ptr, error_ptr, n, BLOCK: tl.constexpr):
+    """Positions from gaps."""
+    c = tl.program_id(0)
+    count = tl.load(counts_ptr + c)
+    listed = list_ptr + c.to(tl.int64) * 16384
+    position = tl.zeros((), tl.int64)
+    for first in range(0, count, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        gap = tl.load(listed + i, mask=i < count, other=0)
+        tl.store(listed + i, position + tl.cumsum(gap, 0), mask=i < count)
+        position += tl.sum(gap, axis=0)
+    tl.store(lasts_ptr + c, tl.where(count > 0, position, -1))
+    tl.atomic_or(error_ptr, tl.where(position >= n, CORRUPT, 0), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["scalar"])
+def check_order(list_ptr, counts_ptr, lasts_ptr, error_ptr, scalar, SCALAR: tl.constexpr):
+    """Positions grow from chunk to chunk; a scalar that goes with positions is 0 without them."""
+    c = tl.program_id(0)
+    count = tl.load(counts_ptr + c)
+    first = tl.load(list_ptr + c.to(tl.int64) * 16384, mask=count > 0, other=0)
+    before = tl.load(lasts_ptr + c - 1, mask=c > 0, other=-1)
+    error = tl.where((count > 0) & (first <= before), CORRUPT, 0)
+    if SCALAR == 1:  # 0 without positions
+        error = tl.where((count == 0) & (scalar != 0), CORRUPT, error)
+    if SCALAR == 2:  # and only then
+        error = tl.where((count == 0) != (scalar == 0), CORRUPT, error)
+    good = tl.load(error_ptr) == 0  # a refused chunk has no count
+    tl.atomic_or(error_ptr, tl.where(good, error, 0), sem="relaxed")
+
+
+@triton.jit
+def load_value(data, at, ok, step_bits, VALUE_BYTES: tl.constexpr):
+    """A sent value, and whether no encoder sends it."""
+    code = tl.zeros_like(at).to(tl.int32)
+    for byte in tl.static_range(VALUE_BYTES):
+        code |= tl.load(data + at + byte, mask=ok, other=0).to(tl.int32) << (8 * byte)
+    if VALUE_BYTES == 1:
+        code = (code << 24) >> 24
+        step = step_bits.to(tl.int32).to(tl.float32, bitcast=True)
+        bad = (code == -128) | tl.where(step_bits == 0, code != 0, False)
+        value = code.to(tl.float32) * step
+    else:
+        code = code << (32 - 8 * VALUE_BYTES)
+        bad = (code & 0x7F800000) == 0x7F800000
+        value = code.to(tl.float32, bitcast=True)
+    return value, bad & ok
+
+
+@triton.jit(do_not_specialize=["scalar"])
+def check_values(
+    data_ptr,
+    ends_ptr,
+    counts_ptr,
+    error_ptr,
+    scalar,
+    VALUE_BYTES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Refuses values that no encoder sends."""
+    c = tl.program_id(0)
+    count = tl.load(counts_ptr + c)
+    data = data_ptr + tl.load(ends_ptr + c) - count * VALUE_BYTES
+    wrong = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, count, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        _, bad = load_value(data, i * VALUE_BYTES, i < count, scalar, VALUE_BYTES)
+        wrong |= bad.to(tl.int32)
+    tl.atomic_or(error_ptr, tl.max(wrong, axis=0), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["scalar"])
+def scatter(
+    data_ptr,
+    ends_ptr,
+    list_ptr,
+    counts_ptr,
+    out_ptr,
+    error_ptr,
+    scalar,
+    scale,
+    VALUE_BYTES: tl.constexpr,
+    ADD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Values times scale to their places; nothing if the part is refused."""
+    c = tl.program_id(0)
+    count = tl.load(counts_ptr + c)
+    data = data_ptr + tl.load(ends_ptr + c) - count * VALUE_BYTES
+    listed = list_ptr + c.to(tl.int64) * 16384
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    ok = i < tl.where(tl.load(error_ptr) == 0, count, 0)
+    at = tl.load(listed + i, mask=ok, other=0)
+    if VALUE_BYTES == 0:
+        value = tl.where(ok, scalar.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+    else:
+        value, _ = load_value(data, i * VALUE_BYTES, ok, scalar, VALUE_BYTES)
+    ok = ok & (value != 0)
+    value = value * scale
+    if ADD:
+        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
+    tl.store(out_ptr + at, value, mask=ok)

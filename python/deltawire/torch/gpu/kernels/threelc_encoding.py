@@ -1,0 +1,263 @@
+"""3lc's encoder: digits five to a byte, zero runs, positions with signs."""
+
+import triton
+import triton.language as tl
+
+from deltawire.torch.gpu.kernels.bit_streams import put_code
+from deltawire.torch.gpu.kernels.magnitude import load_sum
+
+
+@triton.jit
+def threshold_of(status_ptr, s):
+    """m, its bits, and the smallest magnitude that is sent; 1 where m is 0, as all values are."""
+    m = tl.load(status_ptr).to(tl.float32, bitcast=True) * s
+    bits = m.to(tl.int32, bitcast=True)
+    half = tl.where(bits >= 0x01000000, m * 0.5, ((bits + 1) >> 1).to(tl.float32, bitcast=True))
+    return m, bits, tl.where(bits == 0, 1.0, half)
+
+
+@triton.jit
+def digit_of(x_ptr, r_ptr, left_ptr, at, ok, m, h, HAS_R: tl.constexpr):
+    """-1, 0 or 1 for each value; the residual is updated."""
+    x = load_sum(x_ptr, r_ptr, at, ok, HAS_R)
+    digit = tl.where(ok, (x >= h).to(tl.int32) - (x <= -h).to(tl.int32), 0)
+    if HAS_R:
+        tl.store(left_ptr + at, x - digit.to(tl.float32) * m, mask=ok)  # exact where sent
+    return digit
+
+
+@triton.jit(do_not_specialize=["rows"])
+def quantize(
+    x_ptr,
+    r_ptr,
+    left_ptr,
+    status_ptr,
+    base_ptr,
+    found_ptr,
+    s,
+    rows,
+    HAS_R: tl.constexpr,
+    COUNT: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Mode 0 of full rows of 320 elements, and how many digits of each aren't 0.
+
+    A refused part has only zeros here, and its residual is left alone.
+    """
+    m, bits, h = threshold_of(status_ptr, s)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    j = tl.arange(0, 64)[None, :]
+    real = row < rows
+    ok = (row < tl.where(bits < 0x7F800000, rows, 0)) & (j >= 0)
+    byte = tl.zeros((ROWS, 64), tl.int32)
+    found = tl.zeros((ROWS, 64), tl.int32)
+    for p in tl.static_range(5):
+        at = row.to(tl.int64) * 320 + (64 * p + j)
+        digit = digit_of(x_ptr, r_ptr, left_ptr, at, ok, m, h, HAS_R)
+        byte = byte * 3 + (digit + 1)
+        found += digit * digit
+    tl.store(base_ptr + row.to(tl.int64) * 64 + j, byte.to(tl.uint8), mask=real & (j >= 0))
+    if COUNT:
+        total = tl.sum(found, axis=1)
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        tl.store(found_ptr + row, total, mask=row < rows)
+    tl.store(status_ptr + 1, bits)
+
+
+@triton.jit(do_not_specialize=["row", "r"])
+def quantize_last(
+    x_ptr,
+    r_ptr,
+    left_ptr,
+    status_ptr,
+    base_ptr,
+    found_ptr,
+    s,
+    row,
+    r,
+    HAS_R: tl.constexpr,
+    COUNT: tl.constexpr,
+):
+    """The same for a last row of r elements."""
+    m, bits, h = threshold_of(status_ptr, s)
+    j = tl.arange(0, 64)
+    t = (r + 4) // 5
+    good = tl.where(bits < 0x7F800000, r, 0)
+    byte = tl.zeros((64,), tl.int32)
+    found = tl.zeros((64,), tl.int32)
+    first = (tl.zeros((), tl.int64) + row) * 320
+    for p in tl.static_range(5):
+        place = p * t + j
+        ok = (j < t) & (place < good)
+        digit = digit_of(x_ptr, r_ptr, left_ptr, first + place, ok, m, h, HAS_R)
+        byte = byte * 3 + (digit + 1)
+        found += digit * digit
+    tl.store(base_ptr + first // 5 + j, byte.to(tl.uint8), mask=j < t)
+    if COUNT:
+        tl.store(found_ptr + row, tl.sum(found, axis=0))
+    tl.store(status_ptr + 1, bits)
+
+
+@triton.jit
+def larger(a, b):
+    """What a scan finds the last place with."""
+    return tl.maximum(a, b)
+
+
+@triton.jit(do_not_specialize=["n"])
+def write_runs(
+    base_ptr, slots_ptr, sizes_ptr, n, RUNS: tl.constexpr, BYTES: tl.constexpr, BLOCK: tl.constexpr
+):
+    """A chunk's mode 1 into its slot of BYTES + 4 bytes.
+
+    Without two zero bytes in a row these are the bytes of mode 0, and then their mode is 0.
+    """
+    c = tl.program_id(0)
+    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
+    size = (count + 4) // 5
+    base = base_ptr + c.to(tl.int64) * BYTES
+    slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
+    total = 0
+    last_other = -1  # byte that isn't 121
+    for first in range(0, size, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        ok = i < size
+        byte = tl.load(base + i, mask=ok, other=0).to(tl.int32)
+        if RUNS:
+            after = tl.load(base + i + 1, mask=i + 1 < size, other=0).to(tl.int32)
+            zero = ok & (byte == 121)
+            before = tl.associative_scan(tl.where(zero, last_other, i), 0, larger)
+            last_other = tl.max(before, axis=0)
+            rest = (i - before - 1) % 14
+            long = zero & (rest == 13)
+            code = tl.where(zero, tl.where(long, 255, tl.where(rest == 0, 121, 242 + rest)), byte)
+            ends = (ok & ((byte != 121) | long | (after != 121))).to(tl.int32)
+            at = total + tl.cumsum(ends, 0)
+            tl.store(slot + at, code.to(tl.uint8), mask=ends != 0)
+            total += tl.sum(ends, axis=0)
+        else:
+            tl.store(slot + 1 + i, byte.to(tl.uint8), mask=ok)
+            total += tl.sum(ok.to(tl.int32), axis=0)
+    tl.store(slot, (total < size).to(tl.uint8))
+    tl.store(sizes_ptr + c, 1 + total)
+
+
+@triton.jit
+def parameter_of(nonzeros, count, bounds_ptr):
+    """Mode 2's k."""
+    entry = tl.arange(0, 16)
+    bound = tl.load(bounds_ptr + entry, mask=entry < 15, other=0)
+    small = nonzeros.to(tl.int64) * 4294967296 <= bound * count.to(tl.int64)
+    return tl.sum(((entry < 15) & small).to(tl.int32), axis=0)
+
+
+@triton.jit
+def can_be_shorter(nonzeros, k, size):
+    """Whether mode 2 may take fewer bytes than `size`: a digit has at least k + 2 bits."""
+    return 4 + (nonzeros * (k + 2) + 7) // 8 < size
+
+
+@triton.jit
+def nonzeros_of(found_ends_ptr, c, rows):
+    """Where a chunk's digits that aren't 0 begin in the list of all, and how many they are."""
+    end = tl.load(found_ends_ptr + tl.minimum((c + 1) * 128, rows) - 1)
+    begin = tl.load(found_ends_ptr + c * 128 - 1, mask=c > 0, other=0)
+    return begin, (end - begin).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["n", "rows", "r"])
+def list_positions(
+    base_ptr, found_ends_ptr, sizes_ptr, bounds_ptr, list_ptr, n, rows, r, ROWS: tl.constexpr
+):
+    """The digits that aren't 0, in order, as position in the chunk | sign << 16.
+
+    Left out where mode 2 can't be the shortest. The last row has r elements; ROWS divides 128.
+    """
+    first_row = tl.program_id(0) * ROWS
+    c = first_row // 128
+    _, nonzeros = nonzeros_of(found_ends_ptr, c, rows)
+    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
+    k = parameter_of(nonzeros, count, bounds_ptr)
+    if can_be_shorter(nonzeros, k, tl.load(sizes_ptr + c)):
+        row = first_row + tl.arange(0, ROWS)[:, None]
+        i = tl.arange(0, 512)[None, :]
+        p = i >> 6
+        j = i & 63
+        last = row == rows - 1
+        elements = tl.where(last, r, 320)
+        t = tl.where(last, (r + 4) // 5, 64)
+        place = p * t + j
+        ok = (row < rows) & (p < 5) & (j < t) & (place < elements)
+        byte = tl.load(base_ptr + row.to(tl.int64) * 64 + j, mask=ok, other=121).to(tl.int32)
+        low = tl.where(p == 2, byte // 9, tl.where(p == 3, byte // 3, byte))
+        digit = tl.where(p == 0, byte // 81, tl.where(p == 1, byte // 27, low)) % 3
+        found = (ok & (digit != 1)).to(tl.int32)
+        begin = tl.load(found_ends_ptr + row - 1, mask=(row > 0) & (row <= rows), other=0)
+        rank = begin + tl.cumsum(found, 1) - 1
+        entry = ((row - c * 128) * 320 + place) | ((digit == 0).to(tl.int32) << 16)
+        tl.store(list_ptr + rank, entry, mask=found != 0)
+
+
+@triton.jit(do_not_specialize=["n", "rows"])
+def write_positions(
+    list_ptr,
+    found_ends_ptr,
+    bounds_ptr,
+    words_ptr,
+    slots_ptr,
+    sizes_ptr,
+    n,
+    rows,
+    BYTES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A chunk's mode 2 into zeroed words, BYTES / 4 + 1 a chunk, if it may be the shortest."""
+    c = tl.program_id(0)
+    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
+    begin, nonzeros = nonzeros_of(found_ends_ptr, c, rows)
+    k = parameter_of(nonzeros, count, bounds_ptr)
+    size = tl.load(sizes_ptr + c)
+    if can_be_shorter(nonzeros, k, size):
+        listed = list_ptr + begin
+        words = words_ptr + c.to(tl.int64) * (BYTES // 4 + 1)
+        i = tl.arange(0, BLOCK)
+        bit = 0
+        for first in range(0, nonzeros, BLOCK):
+            ok = first + i < nonzeros
+            entry = tl.load(listed + first + i, mask=ok, other=0)
+            last = tl.load(listed + first + i - 1, mask=ok & (first + i > 0), other=0)
+            before = tl.where(first + i > 0, last & 0xFFFF, -1)
+            gap = (entry & 0xFFFF) - before - 1
+            u = gap >> k
+            short = u < 24
+            ones = tl.where(short, u, 24).to(tl.uint64)
+            rest = tl.where(short, (gap & ((1 << k) - 1)) << 1, gap).to(tl.uint64)
+            length = tl.where(short, u + 1 + k, 40)
+            one = tl.full((BLOCK,), 1, tl.uint64)
+            sign = (entry >> 16).to(tl.uint64) << length.to(tl.uint64)
+            taken = tl.where(ok, length + 1, 0)
+            at = bit + tl.cumsum(taken, 0) - taken
+            put_code(words, BYTES // 4 + 1, at, ((one << ones) - 1) | (rest << ones) | sign, ok)
+            bit += tl.sum(taken, axis=0)
+        total = 4 + (bit + 7) // 8
+        if total < size:
+            slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
+            tl.store(slot, tl.full((), 2, tl.uint8))
+            tl.store(slot + 1, k.to(tl.uint8))
+            tl.store(slot + 2, (nonzeros & 0xFF).to(tl.uint8))
+            tl.store(slot + 3, (nonzeros >> 8).to(tl.uint8))
+            tl.store(sizes_ptr + c, total)
+
+
+@triton.jit
+def copy_positions(words_ptr, slots_ptr, sizes_ptr, BYTES: tl.constexpr, BLOCK: tl.constexpr):
+    """The words of the chunks in mode 2 behind their heads."""
+    c = tl.program_id(0)
+    slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
+    size = tl.where(tl.load(slot) == 2, tl.load(sizes_ptr + c) - 4, 0)
+    words = words_ptr + c.to(tl.int64) * (BYTES // 4 + 1)
+    i = tl.arange(0, BLOCK)
+    for first in range(0, size, BLOCK):
+        at = first + i
+        word = tl.load(words + (at >> 2), mask=at < size, other=0)
+        tl.store(slot + 4 + at, ((word >> (8 * (at & 3))) & 0xFF).to(tl.uint8), mask=at < size)

@@ -1,0 +1,130 @@
+"""Encoded parts: on their way through a device, and as the wire has them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from deltawire.errors import make_error
+
+INFINITY = 0x7F800000  # bits of the magnitude from which on a value is not finite
+
+
+@dataclass(frozen=True)
+class EncodedPart:
+    """What a frame carries of a part.
+
+    Attributes:
+        payload: the chunks' bytes, one directly after another, on any device.
+        ends: where each chunk ends in it.
+        sums: CRC-32C of each chunk, from seed 0; empty if they were not computed.
+        scalars: the codec's numbers for the part, unused ones 0.
+    """
+
+    payload: torch.Tensor
+    ends: Sequence[int]
+    sums: Sequence[int] = ()
+    scalars: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A part that a device is encoding or has encoded. Nothing has waited for the device yet.
+
+    Attributes:
+        payload, ends, sums: buffers on the device; what lies behind the last chunk has no meaning.
+        status: int32 numbers on the device: bits of the largest magnitude, or of what refuses the
+            part; both scalars; and how many chunks there are, if that depends on the values.
+    """
+
+    payload: torch.Tensor
+    ends: torch.Tensor
+    sums: torch.Tensor
+    status: torch.Tensor
+    chunks: int | None  # None: status[3]
+    refuse: Callable[[int, int], None]  # raises for a status that refuses
+
+    def collect(self) -> EncodedPart:
+        """Waits for the device and gives the part in the host's memory.
+
+        Raises DeltawireError ("NotFinite", "Range") for what the codec refuses.
+        """
+        most, first, second, found = self.status[:4].tolist()
+        self.refuse(most, first)
+        chunks = found if self.chunks is None else self.chunks
+        ends = self.ends[:chunks].tolist()
+        return EncodedPart(
+            self.payload[: ends[-1] if ends else 0].cpu(),
+            ends,
+            [each & 0xFFFFFFFF for each in self.sums[:chunks].tolist()],
+            (first & 0xFFFFFFFF, second & 0xFFFFFFFF),
+        )
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """A part that a device is decoding or has decoded.
+
+    Attributes:
+        error: on the device: 0, or bits that say what is wrong with the part: 1 corrupt,
+            2 truncated, 4 positions that have no twin.
+        codec: its name.
+    """
+
+    error: torch.Tensor
+    codec: str
+
+    def check(self) -> None:
+        """Waits for the device. Raises DeltawireError ("Corrupt", "Truncated") for a part that no
+        encoder writes; the values are then unspecified.
+        """
+        bits = int(self.error)
+        if bits & 4:
+            text = f"{self.codec}: interpolative positions (positions=auto) have no twin on a GPU"
+            raise make_error("InvalidArgument", text)
+        if bits & 1:
+            raise make_error("Corrupt", f"{self.codec}: a chunk that no encoder writes")
+        if bits & 2:
+            raise make_error("Truncated", f"{self.codec}: a chunk ends before its elements")
+
+
+def check_ends(part: EncodedPart) -> None:
+    """Raises DeltawireError unless the chunks' ends grow strictly up to the payload's end."""
+    before = 0
+    for i, end in enumerate(part.ends):
+        if end <= before:
+            text = f"chunk {i} ends at byte {end}, not after the chunk before it"
+            raise make_error("Corrupt", text)
+        before = end
+    size = part.payload.numel()
+    if before > size:
+        text = f"payload has {size} bytes, its chunks {before}"
+        raise make_error("Truncated", text)
+    if before < size:
+        raise make_error("Corrupt", f"{size - before} bytes follow the last chunk")
+
+
+def check_fixed_ends(part: EncodedPart, ends: Sequence[int]) -> None:
+    """Raises DeltawireError unless the chunks end where `ends` says."""
+    for i, (end, wanted) in enumerate(zip(part.ends, ends, strict=True)):
+        if end != wanted:
+            code = "Truncated" if end < wanted else "Corrupt"
+            raise make_error(code, f"chunk {i} ends at byte {end}, expected {wanted}")
+
+
+def name_not_finite(codec: str, values: torch.Tensor, residual: torch.Tensor | None) -> None:
+    """Raises DeltawireError ("NotFinite"), which names the first value that isn't finite."""
+    x = values.to(torch.float32)
+    sums = x if residual is None else x + residual
+    at = int((~torch.isfinite(sums)).nonzero()[0])
+    text = f"element {at}"
+    if residual is None or not torch.isfinite(x[at]):
+        text += f" of the input is {_number(x[at])}"
+    else:
+        text += f" is {_number(sums[at])} once the residual {_number(residual[at])} is added "
+        text += f"to the input {_number(x[at])}"
+    raise make_error("NotFinite", f"{text}: {codec} carries finite values only")
+
+
+def _number(value: torch.Tensor) -> str:
+    return f"{float(value):.9g}"

@@ -1,0 +1,69 @@
+"""Which codecs have a twin, and how one is made."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import TYPE_CHECKING
+
+from deltawire.errors import make_error
+
+if TYPE_CHECKING:
+    from deltawire.torch.gpu.codec_twin import Twin
+
+# The module and class of each codec's twin. Modules are imported when used: they need Triton.
+_TWINS = {
+    "3lc": ("threelc", "ThreeLC"),
+    "int8": ("int8", "Int8"),
+    "topk": ("sparse", "TopK"),
+    "sbc": ("sparse", "SBC"),
+    "fp32": ("narrow_floats", "FP32"),
+    "bf16": ("narrow_floats", "BF16"),
+    "fp16": ("narrow_floats", "FP16"),
+    "fp8": ("blocks", "FP8"),
+    "blockint": ("blocks", "BlockInt"),
+}
+
+
+def codecs_with_twin() -> tuple[str, ...]:
+    """The names of the codecs that a device can encode and decode."""
+    return tuple(_TWINS)
+
+
+def twin(spec: str) -> Twin:
+    """The twin of a codec, given its spec.
+
+    Raises InvalidArgumentError for an invalid spec and for a codec without a twin, ImportError
+    without Triton.
+    """
+    from deltawire import canonical_spec
+
+    canonical = canonical_spec(spec)
+    codec = re.fullmatch(r"\w+\(([^() ]*)\)", canonical)
+    if codec is None:
+        text = f"{spec} is no codec's spec, but {canonical}: a twin is made for each codec"
+        raise make_error("InvalidArgument", text)
+    return twin_of_canonical(codec[1])
+
+
+def twin_of_canonical(spec: str) -> Twin:
+    """As `twin`, for a spec that is known to be canonical."""
+    name, _, parameters = spec.partition(":")
+    if name not in _TWINS:
+        raise make_error(
+            "InvalidArgument",
+            f"{name} has no twin for tensors on a GPU; these have one: {', '.join(_TWINS)}",
+        )
+    try:
+        importlib.import_module("triton")
+    except ModuleNotFoundError as cause:
+        raise ImportError(
+            "deltawire.torch.gpu needs Triton, which comes with PyTorch's builds for GPUs: "
+            "pip install triton",
+            name="triton",
+        ) from cause
+    module, made = _TWINS[name]
+    pairs = (pair.split("=") for pair in parameters.split(",") if pair)
+    return getattr(importlib.import_module(f"deltawire.torch.gpu.{module}"), made)(
+        spec, dict(pairs)
+    )

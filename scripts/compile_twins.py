@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Compiles every kernel of the codecs' twins for GPUs that need not be here, and searches the code
+for what would change bits: contracted products, approximate functions, subnormals taken as zeros.
+
+usage: scripts/compile_twins.py [TARGET ...]     targets: sm_80 sm_90 sm_100 gfx942
+exit status 1 if a kernel does not compile or has such an instruction.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+os.environ["TRITON_INTERPRET"] = "0"
+ROOT = Path(__file__).resolve().parents[1]
+GPU = ROOT / "python/deltawire/torch/gpu"
+
+import triton  # noqa: E402
+from deltawire.torch.gpu.kernels import (  # noqa: E402
+    blocks,
+    chunks,
+    int8,
+    magnitude,
+    narrow_floats,
+    positions_decoding,
+    positions_encoding,
+    selection,
+    sent_values,
+    threelc_decoding,
+    threelc_encoding,
+)
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+TARGETS = {
+    "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+}
+# Types of arguments: float32, int32, int64, float64, bytes; f and i are numbers.
+TYPES = {"F": "*fp32", "I": "*i32", "L": "*i64", "D": "*fp64", "B": "*u8", "C": "*i8", "S": "*i16"}
+TYPES |= {"f": "fp32", "i": "i32"}
+FED = {"HAS_R": True, "BLOCK": 2048}
+TWO = {"SIDES": 2, "BLOCK": 2048}
+ADD = {"ADD": True, "BLOCK": 2048}
+EIGHT_BITS = {"KIND": "int8", "BLOCK": 256, "ROWS": 8}
+FOUR_BITS = {"KIND": "int4", "BLOCK": 64, "ROWS": 32}
+FLOATS = {"KIND": "e4m3", "BLOCK": 32, "ROWS": 64}
+KERNELS = [
+    (magnitude.largest_magnitude, "FFIi", FED | {"TILES": 8}, 8),
+    (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
+    (chunks.crc32c, "BLIII", {"LANES": 512}, 8),
+    (threelc_encoding.quantize, "FFFIBIfi", {"HAS_R": True, "COUNT": True, "ROWS": 8}, 4),
+    (threelc_encoding.quantize, "FFFIBIfi", {"HAS_R": True, "COUNT": False, "ROWS": 8}, 4),
+    (threelc_encoding.quantize_last, "FFFIBIfii", {"HAS_R": True, "COUNT": True}, 1),
+    (threelc_encoding.write_runs, "BBIi", {"RUNS": True, "BYTES": 8192, "BLOCK": 1024}, 8),
+    (threelc_encoding.list_positions, "BLILIiii", {"ROWS": 8}, 8),
+    (threelc_encoding.write_positions, "ILLIBIii", {"BYTES": 8192, "BLOCK": 512}, 8),
+    (threelc_encoding.copy_positions, "IBI", {"BYTES": 8192, "BLOCK": 1024}, 8),
+    (threelc_decoding.expand_runs, "BLBIi", {"BYTES": 8192, "BLOCK": 1024}, 8),
+    (threelc_decoding.expand_positions, "BLIIi", {}, 1),
+    (threelc_decoding.write_values, "BFIifii", {"ADD": True, "ROWS": 8}, 4),
+    (int8.encode, "FFFICi", FED, 8),
+    (int8.decode, "CFIifi", ADD, 8),
+    (narrow_floats.encode, "FFFISi", FED | {"KIND": "fp16"}, 8),
+    (narrow_floats.encode, "FFFISi", FED | {"KIND": "bf16"}, 8),
+    (narrow_floats.decode, "SFIfi", ADD | {"SCALED": True, "KIND": "fp16"}, 8),
+    (blocks.encode, "FFFIBi", EIGHT_BITS | {"HAS_R": True}, 8),
+    (blocks.encode, "FFFIBi", FOUR_BITS | {"HAS_R": True}, 8),
+    (blocks.encode, "FFFIBi", FLOATS | {"HAS_R": True}, 8),
+    (blocks.decode, "BFIfi", EIGHT_BITS | {"ADD": True}, 8),
+    (blocks.decode, "BFIfi", FOUR_BITS | {"ADD": True}, 8),
+    (blocks.decode, "BFIfi", FLOATS | {"ADD": True}, 8),
+    (selection.count_first, "FFFIIi", FED | TWO | {"CHECKED": True, "TILES": 4}, 8),
+    (selection.choose_bin, "IIi", {"FIRST": True, "BITS": 11}, 8),
+    (selection.count_candidates, "FIIii", TWO, 8),
+    (selection.list_candidates, "FILIii", TWO, 8),
+    (selection.count_next, "FILIIi", TWO | {"SHIFT": 10}, 8),
+    (selection.count_chosen, "FILIIi", TWO, 8),
+    (selection.list_chosen, "FILILIii", TWO, 8),
+    (positions_encoding.encode_positions, "IILIIi", {"ROWS": 128, "LANES": 8}, 8),
+    (positions_decoding.decode_gaps, "BLLIIii", {"VALUE_BYTES": 1}, 1),
+    (positions_decoding.sum_gaps, "LILIi", {"BLOCK": 1024}, 8),
+    (positions_decoding.check_order, "LILIi", {"SCALAR": 2}, 1),
+    (positions_decoding.check_values, "BLIIi", {"VALUE_BYTES": 1, "BLOCK": 1024}, 8),
+    (
+        positions_decoding.scatter,
+        "BLLIFIif",
+        {"VALUE_BYTES": 4, "ADD": True, "BLOCK": 1024},
+        8,
+    ),
+    (
+        sent_values.append_values,
+        "IIFIBIi",
+        {"VALUE_BYTES": 1, "HAS_R": True, "BLOCK": 1024},
+        8,
+    ),
+    (sent_values.sum_blocks, "FIIDii", {}, 2),
+    (sent_values.choose_side, "IDIIii", {}, 1),
+    (sent_values.take_mean, "FIII", {"BLOCK": 2048}, 8),
+    (sent_values.count_chunks, "II", {}, 1),
+]
+# Kernels that divide. Approximate quotients of float32 are corrected by exact comparisons; those of
+# float64 and of whole numbers are exact, though GPUs of AMD compute them by fused steps.
+DIVIDES = {
+    int8.encode,
+    blocks.encode,
+    sent_values.append_values,
+    sent_values.choose_side,
+    threelc_decoding.expand_positions,
+}
+CHANGES_BITS = {
+    "cuda": r"\bfma\.\w+\.f\d+|\bmad\.\w*\.?f\d+|[\w.]+\.approx[\w.]*|div\.full\.f32"
+    r"|[\w.]+\.ftz[\w.]*",
+    "hip": r"v_(?:pk_)?(?:fma|fmac|mac|mad)\w*_f(?:32|64)|v_rcp\w*_f\d+|v_rsq\w*|v_exp_f32"
+    r"|v_log_f32|denorm_mode_32 [012]",
+}
+OF_DIVISION = {"cuda": r"div\.full\.f32", "hip": r"v_fma\w*_f\d+|v_rcp\w*_f\d+"}
+
+
+def found_in(kernel, types, constants, warps, target):
+    """What an optimized kernel's code has that may change bits."""
+    names = kernel.arg_names
+    signature = dict(zip(names, (TYPES[each] for each in types), strict=False))
+    signature |= dict.fromkeys(constants, "constexpr")
+    positions = {(names.index(name),): value for name, value in constants.items()}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, each in enumerate(types) if each.isupper()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=positions, attrs=aligned)
+    options = {"enable_fp_fusion": False, "num_warps": warps}
+    built = triton.compile(source, target=target, options=options)
+    text = built.asm["ptx" if target.backend == "cuda" else "amdgcn"]
+    found = set(re.findall(CHANGES_BITS[target.backend], text))
+    if kernel in DIVIDES:
+        allowed = re.compile(OF_DIVISION[target.backend])
+        found = {each for each in found if not allowed.fullmatch(each)}
+    return found
+
+
+def not_listed():
+    """Kernels that a module launches, but that are not in the table above."""
+    sources = "".join(path.read_text() for path in GPU.rglob("*.py"))
+    launched = set(re.findall(r"\blaunch\(\s*(?:\w+\.)*(\w+),", sources)) - {"kernel"}
+    return sorted(launched - {kernel.__name__ for kernel, *_ in KERNELS})
+
+
+def main(names):
+    """Prints a line for each kernel that is wrong, and one for each target."""
+    wrong = [f"{name}: no row in KERNELS" for name in not_listed()]
+    for name in names or TARGETS:
+        for kernel, types, constants, warps in KERNELS:
+            try:
+                found = found_in(kernel, types, constants, warps, TARGETS[name])
+            except Exception as error:  # any failure of the compiler is a finding
+                wrong.append(f"{name} {kernel.__name__}: {type(error).__name__}: {error}")
+                continue
+            if found:
+                wrong.append(f"{name} {kernel.__name__}: {', '.join(sorted(found))}")
+        print(f"{name}: {len(KERNELS)} kernels", flush=True)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ constexpr ParameterInfo kPieces[] = {
     kClipPiece,
     kMomentumPiece,
     {"masking", "on or off", "off", "momentum of what was sent becomes 0"},
-    {"decay", "0 <= decay < 1", "none", "by which the residual is multiplied in each step"},
+    kDecayPiece,
 };
 
 }  // namespace

@@ -32,6 +32,8 @@ inline constexpr ParameterInfo kClipPiece = {"clip", "0.000001 <= clip < 1000000
                                              "the largest L2 norm of a tensor's gradient"};
 inline constexpr ParameterInfo kMomentumPiece = {"momentum", "0 <= momentum < 1", "0",
                                                  "momentum before compression"};
+inline constexpr ParameterInfo kDecayPiece = {"decay", "0 <= decay < 1", "none",
+                                              "by which the residual is multiplied in each step"};
 
 // The pieces among the parameters of `spec`, and those of `defaults` where it has none. kInvalidArgument for
 // a number out of range.

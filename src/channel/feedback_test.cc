@@ -84,32 +84,6 @@ TEST(Feedback, HasACanonicalText) {
   EXPECT_EQ(spec_of(text), text);
 }
 
-// Deep Gradient Compression by its name: 25 %, 6.25 %, 1.5625 % and 0.390625 % in the quarters of the
-// warm-up.
-TEST(Feedback, ARecipeStandsForItsRules) {
-  const auto topk = [](const std::string& k, const std::string& feedback) {
-    return spec_of("topk:k=" + k) + feedback;
-  };
-  const std::string usual = " with momentum=0.9,masking=on";
-  EXPECT_EQ(spec_of("dgc"), topk("0.001", usual));
-  EXPECT_EQ(spec_of("dgc:p=1%,clip=2,momentum=0.5"), topk("0.01", " with clip=2,momentum=0.5,masking=on"));
-  EXPECT_EQ(spec_of("dgc:momentum=0"), topk("0.001", ""));
-  EXPECT_EQ(spec_of("conv*: dgc:p=0.1%,warmup=1001, rest fp32"),
-            "conv* step<250: " + topk("0.25", usual) + ", conv* step<500: " + topk("0.0625", usual) +
-                ", conv* step<750: " + topk("0.015625", usual) + ", conv* step<1001: " +
-                topk("0.00390625", usual) + ", conv*: " + topk("0.001", usual) + ", rest " + spec_of("fp32"));
-  EXPECT_EQ(spec_of("dgc:p=6.25%,warmup=8"),
-            "step<2: " + topk("0.25", usual) + ", rest " + topk("0.0625", usual));
-  EXPECT_EQ(spec_of("dgc:warmup=2"), "step<1: " + topk("0.0625", usual) + ", step<2: " +
-                                         topk("0.00390625", usual) + ", rest " + topk("0.001", usual));
-  for (const std::string wrong : {"dgc:p=1", "dgc:warmup=0.5", "dgc:k=1%", "dgc:clip=0"}) {
-    const auto refused = make_channel(wrong);
-    ASSERT_FALSE(refused) << wrong;
-    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(refused.error().message.find("dgc"), std::string::npos) << refused.error().message;
-  }
-}
-
 TEST(Feedback, RefusesWhatItDoesNotKnow) {
   const std::pair<std::string_view, std::string_view> kCases[] = {
       {"sbc with velocity=1", "has no parameter \"velocity\""},
@@ -221,6 +195,31 @@ TEST(Feedback, DecayIsOfTheResidual) {
     for (std::size_t i = 0; i < given.size(); ++i) lost[i] = given[i] - sent[i];
     ASSERT_TRUE(same_bits(sender->residual("w", 0), lost)) << step;
   }
+}
+
+// What went in = what came out + what waits + what decayed of each residual: (1 - decay) of it.
+TEST(Feedback, DecayLosesItsShareOfEachResidual) {
+  const auto sender = channel("sparseloco:k=5%,decay=0.75");
+  std::vector<double> balance(500, 0.0);
+  Values waits(500, 0.0F);
+  for (std::uint64_t step = 0; step < 12; ++step) {
+    const Values given = gradient(step);
+    const Values sent = encode(*sender, given, step_id(step));
+    if (step % 3 == 2) {
+      sender->revert();  // folds: nothing came out, and nothing is lost but what decayed
+    } else {
+      sender->commit();
+    }
+    for (std::size_t i = 0; i < balance.size(); ++i) {
+      balance[i] += given[i] - 0.25 * waits[i] - (step % 3 == 2 ? 0.0F : sent[i]);
+    }
+    waits = copy(sender->residual("w", 0));
+    for (std::size_t i = 0; i < balance.size(); ++i) ASSERT_NEAR(waits[i], balance[i], 1e-5) << step;
+  }
+  const auto other = channel("sparseloco:k=5%,decay=0.75");
+  ASSERT_TRUE(other->load(*sender->save()));
+  const Values next = encode(*sender, gradient(12), step_id(12));
+  EXPECT_TRUE(same_bits(encode(*other, gradient(12), step_id(12)), next));
 }
 
 TEST(Feedback, AnExactRevertTakesAllOfItBack) {

@@ -46,13 +46,32 @@ Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
   return stages;
 }
 
+// SparseLoCo (Sarfi et al., arXiv 2508.15706), as its authors' code has it: of each 4,096 elements the 64
+// largest, in four bins; what is left decays.
+constexpr ParameterInfo kSparseLoCo[] = {
+    {"k", "0.000001 <= k < 1, or in percent", "0.015625", "share of each 4,096 elements that is sent"},
+    {kDecayPiece.name, kDecayPiece.range, "0.95", kDecayPiece.meaning},
+};
+
+Result<std::vector<RecipeStage>> stages_of_sparseloco(const ParsedSpec& spec) {
+  if (Status known = check_parameter_names(spec, kSparseLoCo); !known) return forward_error(known);
+  const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.015625F});
+  if (!k) return forward_error(k);
+  const auto pieces = read_feedback(spec, {.decay = 0.95F});
+  if (!pieces) return forward_error(pieces);
+  const std::string codec =
+      "topk:k=" + canonical_number(*k) + ",values=2bit,positions=auto,chunk=4096" + pieces->text();
+  return std::vector<RecipeStage>{{"", codec}};
+}
+
 }  // namespace
 
 Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec) {
-  if (spec != "dgc" && !spec.starts_with("dgc:")) return std::vector<RecipeStage>{};
+  const std::string_view name = spec.substr(0, spec.find(':'));
+  if (name != "dgc" && name != "sparseloco") return std::vector<RecipeStage>{};
   const auto parsed = parse_spec(spec);
   if (!parsed) return forward_error(parsed);
-  return stages_of_dgc(*parsed);
+  return name == "dgc" ? stages_of_dgc(*parsed) : stages_of_sparseloco(*parsed);
 }
 
 }  // namespace deltawire

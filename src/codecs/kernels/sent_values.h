@@ -1,4 +1,5 @@
-// How the values of a sparse codec are coded: as they are, rounded to bfloat16, or as multiples of a step.
+// How the values of a sparse codec are coded: as they are, rounded to bfloat16, as multiples of a step, or by
+// their bins (codecs/sparse/sparse_bins.h). What is below is for codes of whole bytes, all but the last.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace deltawire {
 
-enum class ValueFormat : std::uint8_t { kFp32, kBf16, kInt8 };
+enum class ValueFormat : std::uint8_t { kFp32, kBf16, kInt8, kBins };
 
 struct ValueCode {
   ValueFormat format = ValueFormat::kFp32;

@@ -16,7 +16,8 @@ namespace deltawire::sparse {
 namespace {
 
 constexpr std::string_view kPositionCodes[] = {"golomb", "auto"};
-constexpr std::string_view kValueFormats[] = {"fp32", "bf16", "int8"};
+constexpr std::string_view kValueFormats[] = {"fp32", "bf16", "int8", "2bit"};
+constexpr std::size_t kWholeByteFormats = 3;  // the first ones
 
 // b is held at 24 only in a last chunk of fewer gaps.
 constexpr std::uint64_t kHeldGaps = 256;
@@ -24,6 +25,25 @@ constexpr std::uint64_t kLongestCodeBytes = (kMaxUnary + kEscapeBits) / 8;
 
 std::uint64_t held_bound(std::uint64_t kept, std::uint64_t count) noexcept {
   return count >> kMaxParameter != 0 ? std::min(kept, kHeldGaps) * kLongestCodeBytes : 0;
+}
+
+std::uint64_t bits_of_value(ValueFormat format) noexcept {
+  return format == ValueFormat::kBins ? kBinCodeBits : value_bytes(format) * std::uint64_t{8};
+}
+
+std::uint64_t bytes_of_values(ValueFormat format, std::uint64_t count) noexcept {
+  return ceil_div(count * bits_of_value(format), 8);
+}
+
+// What stands before the values of a chunk.
+std::uint32_t means_bytes(ValueFormat format, std::size_t chunk, std::uint64_t count) noexcept {
+  return format == ValueFormat::kBins && chunk == 0 && count > 0 ? kMeansBytes : 0;
+}
+
+Result<ValueFormat> values_among(std::span<const std::string_view> formats, const ParsedSpec& spec) {
+  const auto format = choice_parameter(spec, "values", formats, 0);
+  if (!format) return forward_error(format);
+  return static_cast<ValueFormat>(*format);
 }
 
 constexpr Sizes kTooMany = {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
@@ -92,9 +112,7 @@ std::uint32_t write_positions(const Kernels& kernels, PositionCode code,
 }
 
 Result<ValueFormat> values_parameter(const ParsedSpec& spec) {
-  const auto format = choice_parameter(spec, "values", kValueFormats, 0);
-  if (!format) return forward_error(format);
-  return static_cast<ValueFormat>(*format);
+  return values_among(std::span(kValueFormats).first(kWholeByteFormats), spec);
 }
 
 std::string_view name_of(ValueFormat format) noexcept {
@@ -118,12 +136,24 @@ void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements
   kernels.subtract_elements(part.left, sent);
 }
 
-Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target) {
-  const auto values = values_parameter(spec);
+namespace {
+
+Result<PartCoder> part_coder_of(std::string_view codec, const ParsedSpec& spec,
+                                const Result<ValueFormat>& values, TargetId target) {
   if (!values) return forward_error(values);
   const auto positions = positions_parameter(spec);
   if (!positions) return forward_error(positions);
   return PartCoder(codec, *positions, *values, kernels_for(target));
+}
+
+}  // namespace
+
+Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target) {
+  return part_coder_of(codec, spec, values_parameter(spec), target);
+}
+
+Result<PartCoder> part_coder_with_bins(std::string_view codec, const ParsedSpec& spec, TargetId target) {
+  return part_coder_of(codec, spec, values_among(kValueFormats, spec), target);
 }
 
 std::string PartCoder::spec() const {
@@ -134,8 +164,8 @@ Sizes PartCoder::sizes(std::uint64_t kept, std::uint64_t elements) const noexcep
   if (elements > kMaxElements) return kTooMany;
   const std::uint64_t chunks = std::max<std::uint64_t>(1, ceil_div(kept, kChunkPositions));
   const std::uint64_t positions = kept > 0 ? positions_bound(kept, elements) : kEmptyHeadBytes;
-  return Sizes{.payload_bytes = positions + kept * value_bytes(values_),
-               .chunks = static_cast<std::uint32_t>(chunks)};
+  const std::uint64_t values = bytes_of_values(values_, kept) + means_bytes(values_, 0, kept);
+  return Sizes{.payload_bytes = positions + values, .chunks = static_cast<std::uint32_t>(chunks)};
 }
 
 Sizes PartCoder::sizes_of_any(std::uint64_t elements) const noexcept {
@@ -144,13 +174,20 @@ Sizes PartCoder::sizes_of_any(std::uint64_t elements) const noexcept {
                .chunks = static_cast<std::uint32_t>(ceil_div(elements, kChunkPositions))};
 }
 
-void PartCoder::append(const SentElements& sent, const ValueCode& code, const PartBuffer& out,
+void PartCoder::append(const SentElements& sent, const PartCode& code, const PartBuffer& out,
                        EncodedPart& part) const {
   const MutBytes rest = out.payload.subspan(part.payload_bytes);
   const auto count = static_cast<std::uint32_t>(sent.count);
   const std::uint32_t written = write_positions(kernels_, positions_, {sent.positions, count}, rest);
-  kernels_.encode_values(sent.values, count, code, rest.data() + written);
-  part.payload_bytes += written + std::uint64_t{count} * value_bytes(values_);
+  const std::uint32_t means = means_bytes(values_, part.chunks, count);
+  if (means > 0) store_means(code.bins, rest.data() + written);
+  std::byte* const codes = rest.data() + written + means;
+  if (values_ == ValueFormat::kBins) {
+    encode_bins({sent.values, count}, code.bins, codes);
+  } else {
+    kernels_.encode_values(sent.values, count, code.plain, codes);
+  }
+  part.payload_bytes += written + means + bytes_of_values(values_, count);
   out.chunk_ends[part.chunks++] = static_cast<std::uint32_t>(part.payload_bytes);
 }
 
@@ -158,9 +195,28 @@ void PartCoder::append(const SentElements& sent, const ValueCode& code, const Pa
 struct PartCoder::DecodedChunk {
   std::array<std::uint32_t, kChunkPositions> positions;
   const std::byte* codes = nullptr;  // of its values
-  ValueCode code;
+  std::uint32_t means_bytes = 0;     // before them
+  PartCode code;
   ChunkContent content;
 };
+
+Status PartCoder::check_values(std::size_t number, const DecodedChunk& chunk) const {
+  const std::uint32_t count = chunk.content.positions;
+  if (values_ == ValueFormat::kBins) {
+    if (!has_bin_padding(chunk.codes, count)) return {};
+    return chunk_error(codec_, ErrorCode::kCorrupt, number, "bits follow the code of the last value");
+  }
+  const std::uint64_t bad = kernels_.find_bad_value(chunk.codes, count, chunk.code.plain);
+  if (bad == count) return {};
+  return chunk_error(codec_, ErrorCode::kCorrupt, number,
+                     "value " + std::to_string(bad) + " is none that an encoder writes");
+}
+
+void PartCoder::decode_values(const DecodedChunk& chunk, float* values) const noexcept {
+  const std::uint32_t count = chunk.content.positions;
+  if (values_ == ValueFormat::kBins) return decode_bins(chunk.codes, chunk.code.bins, {values, count});
+  kernels_.decode_values(chunk.codes, count, chunk.code.plain, values);
+}
 
 Status PartCoder::decode_chunk(const ChunkBytes& bytes, std::size_t number, std::uint64_t elements,
                                DecodedChunk& chunk) const {
@@ -169,22 +225,23 @@ Status PartCoder::decode_chunk(const ChunkBytes& bytes, std::size_t number, std:
     return fault_status(codec_, number, Fault::kTruncated, fault_text(Fault::kTruncated));
   }
   const std::uint32_t count = load_le<std::uint16_t>(bytes.at + 1);
-  const std::uint32_t value_size = count * value_bytes(values_);
+  chunk.means_bytes = means_bytes(values_, number, count);
+  const auto value_size = chunk.means_bytes + static_cast<std::uint32_t>(bytes_of_values(values_, count));
   if (count > kChunkPositions || value_size > bytes.bytes - kEmptyHeadBytes) {
     const Fault fault = count > kChunkPositions ? Fault::kCount : Fault::kTruncated;
     return fault_status(codec_, number, fault, fault_text(fault));
   }
   const ChunkBytes positions{bytes.at, bytes.bytes - value_size};
-  chunk.codes = bytes.at + positions.bytes;
+  chunk.codes = bytes.at + positions.bytes + chunk.means_bytes;
   chunk.content =
       kernels_.decode_chunk(positions, begin, {.count = elements, .positions = chunk.positions.data()});
   if (chunk.content.fault != Fault::kNone) {
     return fault_status(codec_, number, chunk.content.fault, fault_text(chunk.content.fault));
   }
-  const std::uint64_t bad = kernels_.find_bad_value(chunk.codes, count, chunk.code);
-  if (bad == count) return {};
-  return chunk_error(codec_, ErrorCode::kCorrupt, number,
-                     "value " + std::to_string(bad) + " is none that an encoder writes");
+  if (chunk.means_bytes > 0 && !load_means(bytes.at + positions.bytes, chunk.code.bins)) {
+    return chunk_error(codec_, ErrorCode::kCorrupt, number, "the mean of a bin is not finite");
+  }
+  return check_values(number, chunk);
 }
 
 template <class Visit>
@@ -192,7 +249,7 @@ Status PartCoder::decode_chunks(const PartView& in, std::uint64_t elements, Visi
   if (auto ok = check_count(codec_, elements); !ok || elements == 0) return ok;
   if (auto ok = check_step(codec_, values_, in.scalar); !ok) return ok;
   DecodedChunk chunk;
-  chunk.code = {values_, FloatEnvironment::pinned(std::bit_cast<float>(in.scalar))};
+  chunk.code.plain = {values_, FloatEnvironment::pinned(std::bit_cast<float>(in.scalar))};
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     const ChunkBytes bytes = chunk_of(in, i);
     if (auto ok = decode_chunk(bytes, i, elements, chunk); !ok) return ok;
@@ -215,7 +272,7 @@ Status PartCoder::decode(const PartView& in, const PartTarget& out) const {
   const ScatterTarget target{out.slot, out.scale, out.accumulate};
   std::array<float, kChunkPositions> values;
   return decode_chunks(in, out.count, [&](const DecodedChunk& chunk, std::uint32_t) -> Status {
-    kernels_.decode_values(chunk.codes, chunk.content.positions, chunk.code, values.data());
+    decode_values(chunk, values.data());
     kernels_.scatter({chunk.positions.data(), values.data(), chunk.content.positions}, target);
     return {};
   });
@@ -224,9 +281,11 @@ Status PartCoder::decode(const PartView& in, const PartTarget& out) const {
 Result<std::uint64_t> PartCoder::decode_pairs(const PartView& in, const TensorSlot& out, float scale) const {
   std::uint64_t pairs = 0;
   bool fits = true;
+  std::array<float, kChunkPositions> values;
   const auto list = [&](const DecodedChunk& chunk, std::uint32_t) -> Status {
+    decode_values(chunk, values.data());
     for (std::uint32_t i = 0; i < chunk.content.positions; ++i) {
-      const float value = value_of(chunk.codes + std::uint64_t{i} * value_bytes(values_), chunk.code);
+      const float value = values[i];
       if (value == 0) continue;
       fits = pairs < out.count;
       if (!fits)
@@ -243,20 +302,23 @@ Result<std::uint64_t> PartCoder::decode_pairs(const PartView& in, const TensorSl
 Status PartCoder::describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const {
   std::uint64_t heads = 0;
   std::uint64_t codes = 0;
+  std::uint64_t means = 0;
   std::uint64_t values = 0;
   std::uint64_t all = 0;
   const auto add_up = [&](const DecodedChunk& chunk, std::uint32_t bytes) -> Status {
     heads += chunk.content.head_bytes * std::uint64_t{8};
     codes += chunk.content.code_bits;
-    values += std::uint64_t{chunk.content.positions} * value_bytes(values_) * 8;
+    means += chunk.means_bytes * std::uint64_t{8};
+    values += chunk.content.positions * bits_of_value(values_);
     all += bytes * std::uint64_t{8};
     return {};
   };
   if (auto ok = decode_chunks(in, count, add_up); !ok) return ok;
   add_section(sections, "chunk heads", heads);
   add_section(sections, "positions", codes);
+  add_section(sections, "means", means);
   add_section(sections, "values", values);
-  add_section(sections, "padding", all - heads - codes - values);
+  add_section(sections, "padding", all - heads - codes - means - values);
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codecs/sparse/sparse_bins.h"
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/spec_string.h"
 #include "deltawire/codec.h"
@@ -40,13 +41,24 @@ std::uint32_t write_positions(const Kernels& kernels, PositionCode code,
 inline constexpr ParameterInfo kValuesParameter = {"values", "fp32, bf16 or int8", "fp32",
                                                    "code of the values that are sent"};
 Result<ValueFormat> values_parameter(const ParsedSpec& spec);
+
+// The same with values=2bit, for codecs that know all values before they code the first.
+inline constexpr ParameterInfo kValuesOrBinsParameter = {kValuesParameter.name, "fp32, bf16, int8 or 2bit",
+                                                         kValuesParameter.default_value,
+                                                         kValuesParameter.meaning};
 std::string_view name_of(ValueFormat format) noexcept;
 
 // An error unless `step` is the scalar that goes with values of this format: 0 except for int8.
 Status check_step(std::string_view codec, ValueFormat format, std::uint32_t step);
 
-// The code for values of which `largest` has the largest magnitude. REQUIRES: finite.
+// The code for values of which `largest` has the largest magnitude. REQUIRES: finite; not kBins.
 ValueCode code_for(ValueFormat format, std::uint32_t largest) noexcept;
+
+// How a part's values are coded: `bins` of ValueFormat::kBins, `plain` of all others.
+struct PartCode {
+  ValueCode plain;
+  Bins bins = {};
+};
 
 // Elements that are coded: the values are replaced by what decoders get.
 struct SentElements {
@@ -74,8 +86,7 @@ class PartCoder {
   Sizes sizes_of_any(std::uint64_t elements) const noexcept;
 
   // Appends a chunk to what is in `out` so far. REQUIRES: kChunkPositions of them, but for the last chunk.
-  void append(const SentElements& sent, const ValueCode& code, const PartBuffer& out,
-              EncodedPart& part) const;
+  void append(const SentElements& sent, const PartCode& code, const PartBuffer& out, EncodedPart& part) const;
 
   Status decode(const PartView& in, const PartTarget& out) const;
   Result<std::uint64_t> decode_pairs(const PartView& in, const TensorSlot& out, float scale) const;
@@ -87,6 +98,8 @@ class PartCoder {
   Status decode_chunks(const PartView& in, std::uint64_t elements, Visit visit) const;
   Status decode_chunk(const ChunkBytes& bytes, std::size_t number, std::uint64_t elements,
                       DecodedChunk& chunk) const;
+  Status check_values(std::size_t number, const DecodedChunk& chunk) const;
+  void decode_values(const DecodedChunk& chunk, float* values) const noexcept;
 
   std::string_view codec_;
   PositionCode positions_;
@@ -116,8 +129,9 @@ class PartCodec : public Codec {
 };
 
 // The coder of the codec `codec`, a name that lives as long as the program, with `values` and `positions` of
-// the spec. Errors: kInvalidArgument.
+// the spec; of values those that part_coder() takes, or values=2bit, too. Errors: kInvalidArgument.
 Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target);
+Result<PartCoder> part_coder_with_bins(std::string_view codec, const ParsedSpec& spec, TargetId target);
 
 // Completes the new residual, where there is one: x, less what was sent. REQUIRES: x is there already, where
 // it lies apart from the old one.

@@ -74,7 +74,7 @@ class ThresholdCodec final : public sparse::PartCodec {
         leave(part, at, found.next, {});
         break;
       }
-      coder().append({staging.positions, staging.values, found.count}, code, out, encoded);
+      coder().append({staging.positions, staging.values, found.count}, {code}, out, encoded);
       leave(part, at, found.next, {staging.positions, staging.values, found.count});
       at = found.next;
     }

@@ -17,11 +17,16 @@ using sparse::PartCoder;
 
 constexpr ParameterInfo kParameters[] = {
     {"k", "0.000001 <= k < 1, or in percent", "0.01", "share of the elements that is sent"},
-    sparse::kValuesParameter,
+    sparse::kValuesOrBinsParameter,
     sparse::kPositionsParameter,
+    {"chunk", "none, 64, 128, ..., 65536", "none", "elements of which each time the largest are sent"},
 };
+constexpr std::string_view kBlocks[] = {"none", "64",   "128",  "256",   "512",   "1024",
+                                        "2048", "4096", "8192", "16384", "32768", "65536"};
+constexpr std::uint64_t kLeastBlock = 64;
 
-constexpr std::string_view kExamples[] = {"topk:k=0.1,values=bf16", "topk:k=0.3,values=int8,positions=auto"};
+constexpr std::string_view kExamples[] = {"topk:k=0.1,values=bf16", "topk:k=0.3,values=int8,positions=auto",
+                                          "topk:k=0.2,values=2bit", "topk:k=0.015625,values=2bit,chunk=4096"};
 
 constexpr CodecInfo kInfo = {
     .id = 14,
@@ -39,33 +44,37 @@ constexpr CodecInfo kInfo = {
 };
 
 // The encoder's scratch: candidates of both signs, then what was chosen of them. kLists arrays of `room`
-// numbers; the last two pairs hold magnitudes of both signs together, and spare ones, until then.
+// numbers; the last two pairs hold magnitudes of both signs together, and spare ones. What is chosen takes
+// their place, or has room for so many `apart` where more is chosen later.
 struct Selection {
   static constexpr std::uint64_t kLists = 8;
 
-  Selection(MutBytes scratch, std::uint64_t room) noexcept {
+  Selection(MutBytes scratch, std::uint64_t room, std::uint64_t apart) noexcept {
     auto* at = reinterpret_cast<std::uint32_t*>(scratch.data());
     positive = {at, at + room, 0};
     negative = {at + 2 * room, at + 3 * room, 0};
-    positions = at + 4 * room;
-    values = reinterpret_cast<float*>(at + 6 * room);
+    both = at + 4 * room;
+    spare = at + 6 * room;
+    positions = apart > 0 ? at + kLists * room : both;
+    values = reinterpret_cast<float*>(apart > 0 ? positions + apart : spare);
   }
-
-  std::uint32_t* spare() const noexcept { return reinterpret_cast<std::uint32_t*>(values); }
 
   Candidates positive;
   Candidates negative;
+  std::uint32_t* both;
+  std::uint32_t* spare;
   std::uint32_t* positions;
   float* values;
   std::uint64_t count = 0;
   std::uint32_t largest = 0;  // magnitude
 };
 
-// Takes candidates in the order of their positions, both signs together, as long as they are among the
-// largest.
+// Takes candidates in the order of their positions, which count from `base`, both signs together, as long as
+// they are among the largest.
 class Merge {
  public:
-  Merge(Selection& to, const sparse::Threshold& threshold) noexcept : to_(to), threshold_(threshold) {}
+  Merge(Selection& to, const sparse::Threshold& threshold, std::uint64_t base) noexcept
+      : to_(to), threshold_(threshold), base_(static_cast<std::uint32_t>(base)) {}
 
   void run() noexcept {
     const Candidates& positive = to_.positive;
@@ -92,20 +101,34 @@ class Merge {
       if (threshold_.ties == 0) return;
       --threshold_.ties;
     }
-    to_.positions[to_.count] = position;
+    to_.positions[to_.count] = base_ + position;
     to_.values[to_.count++] = std::bit_cast<float>(magnitude | sign);
     to_.largest = std::max(to_.largest, magnitude);
   }
 
   Selection& to_;
   sparse::Threshold threshold_;
+  std::uint32_t base_;
+};
+
+// Elements or pairs of a part, and how many of them are sent at most.
+struct Block {
+  std::uint64_t begin = 0;
+  std::uint64_t count = 0;
+  std::uint64_t keep = 0;
 };
 
 class Topk final : public sparse::PartCodec {
  public:
-  Topk(float k, const PartCoder& coder) noexcept : PartCodec(kInfo, coder), k_(k) {}
+  // block: 0 where the largest of the whole part are sent.
+  Topk(float k, std::uint64_t block, const PartCoder& coder) noexcept
+      : PartCodec(kInfo, coder), k_(k), block_(block) {}
 
-  std::string spec() const override { return "topk:k=" + canonical_number(k_) + coder().spec(); }
+  // `chunk` came later: specs that don't name it keep their hash.
+  std::string spec() const override {
+    const std::string plain = "topk:k=" + canonical_number(k_) + coder().spec();
+    return block_ == 0 ? plain : plain + ",chunk=" + std::to_string(block_);
+  }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {
@@ -114,24 +137,23 @@ class Topk final : public sparse::PartCodec {
     if (elements > kMaxFractionElements) return coder().sizes(1, elements);
     const std::uint64_t kept = most_sent(part);
     Sizes sizes = coder().sizes(kept, elements);
-    sizes.scratch_bytes = Selection::kLists * room(part, kept) * sizeof(std::uint32_t);
+    sizes.scratch_bytes = (Selection::kLists * room(part) + 2 * room_apart(part)) * sizeof(std::uint32_t);
     return sizes;
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const std::uint64_t keep = most_sent(part.view);
-    Selection chosen(exec.scratch, room(part.view, keep));
-    if (keep > 0) choose(part, keep, chosen);
+    Selection chosen(exec.scratch, room(part.view), room_apart(part.view));
+    choose_of_all(part, chosen);
     // What isn't finite is larger than all else, so it was chosen.
     if (chosen.largest >= kInfinityBits) return not_finite();
-    const ValueCode code = sparse::code_for(coder().values(), chosen.largest);
+    const sparse::PartCode code = code_of(chosen);
     if (part.view.has_keys()) {
       for (std::uint64_t i = 0; i < chosen.count; ++i) {
         chosen.positions[i] = part.view.keys[chosen.positions[i]];
       }
     }
-    EncodedPart encoded{.scalar = std::bit_cast<std::uint32_t>(code.step)};
+    EncodedPart encoded{.scalar = std::bit_cast<std::uint32_t>(code.plain.step)};
     std::uint64_t at = 0;
     do {
       const std::uint64_t count = std::min<std::uint64_t>(chosen.count - at, sparse::kChunkPositions);
@@ -142,43 +164,81 @@ class Topk final : public sparse::PartCodec {
     return encoded;
   }
 
-  // k of all elements, but no more than are given.
-  std::uint64_t most_sent(const TensorView& part) const noexcept {
-    return std::min(kept_of(k_, part.elements()), part.count);
+  sparse::PartCode code_of(const Selection& chosen) const noexcept {
+    if (coder().values() != ValueFormat::kBins) return {sparse::code_for(coder().values(), chosen.largest)};
+    return {{coder().values(), 0}, sparse::bins_of({chosen.values, chosen.count})};
   }
 
-  static std::uint64_t room(const TensorView& part, std::uint64_t kept) noexcept {
-    return sparse::candidate_room(part.count, kept);
+  // k of all elements, but no more than are given.
+  std::uint64_t most_sent(const TensorView& part) const noexcept {
+    const std::uint64_t elements = part.elements();
+    if (block_ == 0) return std::min(kept_of(k_, elements), part.count);
+    const std::uint64_t rest = elements % block_;
+    const std::uint64_t kept = elements / block_ * kept_of(k_, block_) + (rest > 0 ? kept_of(k_, rest) : 0);
+    return std::min(kept, part.count);
+  }
+
+  // What select() needs for a block.
+  std::uint64_t room(const TensorView& part) const noexcept {
+    if (block_ == 0) return sparse::candidate_room(part.count, most_sent(part));
+    return sparse::candidate_room(std::min(part.count, block_), kept_of(k_, block_));
+  }
+
+  std::uint64_t room_apart(const TensorView& part) const noexcept {
+    return block_ == 0 ? 0 : most_sent(part);
+  }
+
+  void choose_of_all(const PartSource& part, Selection& chosen) const {
+    if (block_ == 0) return choose(part, {0, part.count, most_sent(part.view)}, chosen);
+    const TensorView& view = part.view;
+    for (std::uint64_t at = 0; at < view.count;) {
+      const std::uint64_t first = view.has_keys() ? view.keys[at] : at;
+      const std::uint64_t begin = first - first % block_;
+      const std::uint64_t end = std::min(begin + block_, view.elements());
+      const std::uint64_t next = view.has_keys() ? first_pair_from(view, at, end) : end;
+      choose(part, {at, next - at, std::min(kept_of(k_, end - begin), next - at)}, chosen);
+      at = next;
+    }
+  }
+
+  // The first pair from `at` on whose key is `key` or larger.
+  static std::uint64_t first_pair_from(const TensorView& part, std::uint64_t at, std::uint64_t key) noexcept {
+    while (at < part.count && part.keys[at] < key) ++at;
+    return at;
   }
 
   // Of each sign the largest, then of both.
-  void choose(const PartSource& part, std::uint64_t keep, Selection& chosen) const {
+  void choose(const PartSource& part, const Block& block, Selection& chosen) const {
+    if (block.keep == 0) return;
     const sparse::Kernels& kernels = coder().kernels();
-    float* const left = part.left != part.residual ? part.left : nullptr;
-    kernels.select({part.in, part.residual, left, part.count, keep}, chosen.positive, chosen.negative,
-                   chosen.spare());
+    const auto from_block = [&](auto* values) { return values == nullptr ? nullptr : values + block.begin; };
+    float* const left = part.left != part.residual ? from_block(part.left) : nullptr;
+    kernels.select({from_block(part.in), from_block(part.residual), left, block.count, block.keep},
+                   chosen.positive, chosen.negative, chosen.spare);
     sparse::Threshold threshold{0, 0};  // no candidate is a zero
     const Candidates& positive = chosen.positive;
     const Candidates& negative = chosen.negative;
     const std::uint64_t count = positive.count + negative.count;
-    if (count > keep) {
-      std::uint32_t* const both = chosen.positions;
-      std::copy_n(positive.magnitudes, positive.count, both);
-      std::copy_n(negative.magnitudes, negative.count, both + positive.count);
-      threshold = kernels.find_threshold(both, count, keep, chosen.spare());
+    if (count > block.keep) {
+      std::copy_n(positive.magnitudes, positive.count, chosen.both);
+      std::copy_n(negative.magnitudes, negative.count, chosen.both + positive.count);
+      threshold = kernels.find_threshold(chosen.both, count, block.keep, chosen.spare);
     }
-    Merge(chosen, threshold).run();
+    Merge(chosen, threshold, block.begin).run();
   }
 
   float k_;
+  std::uint64_t block_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
   if (!k) return forward_error(k);
-  const auto coder = sparse::part_coder(kInfo.name, spec, target);
+  const auto coder = sparse::part_coder_with_bins(kInfo.name, spec, target);
   if (!coder) return forward_error(coder);
-  return std::make_unique<const Topk>(*k, *coder);
+  const auto block = choice_parameter(spec, "chunk", kBlocks, 0);
+  if (!block) return forward_error(block);
+  return std::make_unique<const Topk>(*k, *block == 0 ? 0 : kLeastBlock << (*block - 1), *coder);
 }
 
 }  // namespace

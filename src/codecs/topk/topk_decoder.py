@@ -12,7 +12,8 @@ LARGEST_STEP = 0x7C010203
 INTERPOLATIVE = 31
 LARGEST_RICE = 24
 ESCAPE_BITS = 32
-VALUE_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}
+VALUE_BITS = {"fp32": 32, "bf16": 16, "int8": 8, "2bit": 2}
+MEANS_BYTES = 16
 
 
 def u16(data: bytes, at: int) -> int:
@@ -109,6 +110,15 @@ def chunk_values(data: bytes, kind: str, step: np.float32) -> np.ndarray:
     return values
 
 
+def binned_values(data: bytes, n: int, means: np.ndarray) -> np.ndarray:
+    """Give each value the mean of its bin."""
+    require(bool(np.isfinite(means).all()), "Corrupt", "a mean is not finite")
+    stream = BitReader(data)
+    codes = [stream.number(2) for _ in range(n)]
+    stream.finish()
+    return means[codes]
+
+
 def decode(coded: Coded) -> np.ndarray:
     """Put the values sent at their positions, and +0 elsewhere."""
     kind = coded.parameters["values"]
@@ -116,6 +126,7 @@ def decode(coded: Coded) -> np.ndarray:
     require(coded.scalars[0] <= largest, "Corrupt", "the step is out of range")
     require(len(coded.chunks) > 0, "Corrupt", "a part without chunks")
     values = np.zeros(coded.count, "<f4")
+    means = np.zeros(4, "<f4")
     last, sent = -1, 0
     for index, chunk in enumerate(coded.chunks):
         require(len(chunk) >= 3, "Truncated", "a chunk of fewer than 3 bytes")
@@ -124,10 +135,17 @@ def decode(coded: Coded) -> np.ndarray:
         behind = index + 1 < len(coded.chunks)
         require(not behind or n == CHUNK_POSITIONS, "Corrupt", "a chunk that is not full")
         require(n > 0 or index == 0, "Corrupt", "an empty chunk among others")
-        cut = len(chunk) - n * VALUE_BYTES[kind]
+        codes = len(chunk) - (n * VALUE_BITS[kind] + 7) // 8
+        has_means = kind == "2bit" and index == 0 and n > 0
+        cut = codes - MEANS_BYTES if has_means else codes
         require(cut >= 3, "Truncated", "the chunk ends inside its values")
         positions = chunk_positions(chunk[:cut], n, coded.count)
-        found = chunk_values(chunk[cut:], kind, coded.number())
+        if has_means:
+            means = np.frombuffer(chunk[cut:codes], "<f4")
+        if kind == "2bit":
+            found = binned_values(chunk[codes:], n, means)
+        else:
+            found = chunk_values(chunk[codes:], kind, coded.number())
         if n > 0:
             require(positions[0] > last, "Corrupt", "positions that do not grow")
             last = positions[-1]
@@ -144,9 +162,11 @@ CODEC = Codec(
     scalars=1,
     parameters={
         "k": SHARE,
-        "values": one_of(*VALUE_BYTES),
+        "values": one_of(*VALUE_BITS),
         "positions": one_of("golomb", "auto"),
+        "chunk": one_of("none", *(str(2**power) for power in range(6, 17))),
     },
+    later={"chunk": "none"},
 )
 
 
@@ -193,6 +213,12 @@ def int8(count: int, step: int, *chunks: bytes) -> Coded:
     return Coded(list(chunks), count, (step, 0), parameters)
 
 
+def two_bits(count: int, *chunks: bytes) -> Coded:
+    """Make a part whose values are means of bins."""
+    parameters = {"k": "0.01", "values": "2bit", "positions": "golomb", "chunk": "64"}
+    return Coded(list(chunks), count, parameters=parameters)
+
+
 def floats(*values: float) -> bytes:
     """Write float32 values."""
     return np.array(values, "<f4").tobytes()
@@ -204,9 +230,11 @@ def only(value: int) -> Coded:
 
 
 ONES = bytes([1] * CHUNK_POSITIONS)
-FULL = rice(0, CHUNK_POSITIONS, 0, "0" * (CHUNK_POSITIONS - 1)) + ONES
+GAPS = rice(0, CHUNK_POSITIONS, 0, "0" * (CHUNK_POSITIONS - 1))
+FULL = GAPS + ONES
 NONE = bytes(3)
 PAIR = floats(1.5, -2)
+MEANS = floats(-3, -1, 0, 2)
 GOOD = {
     "one position": (fp32(4, rice(0, 1, 2, "") + floats(-3)), [0, 0, -3, 0]),
     "a gap": (fp32(8, rice(1, 2, 2, "110 0") + PAIR), [0, 0, 1.5, 0, 0, 0, 0, -2]),
@@ -230,6 +258,19 @@ GOOD = {
     "a code of 0": (int8(2, HALF, rice(0, 2, 0, "0") + bytes([0, 255])), [0, -0.5]),
     "a step of 0": (int8(2, 0, rice(0, 2, 0, "0") + bytes(2)), [0, 0]),
     "the largest step": (int8(1, LARGEST_STEP, rice(0, 1, 0, "") + b"\x01"), [2.6793884e36]),
+    "2 bits, the lowest first": (
+        two_bits(7, rice(0, 5, 0, "10 0 0 10") + MEANS + bits("11 00 01 10 10")),
+        [2, 0, -3, 0, -1, 0, -1],
+    ),
+    "2 bits, nothing sent": (two_bits(2, NONE), [0, 0]),
+    "2 bits in two chunks": (
+        two_bits(
+            16386,
+            GAPS + MEANS + bits("11" * CHUNK_POSITIONS),
+            rice(0, 1, 16385, "") + bits("10"),
+        ),
+        [*[2] * 16384, 0, -1],
+    ),
     "two chunks": (
         int8(16390, HALF, FULL, rice(0, 1, 16386, "") + b"\x02"),
         [*[0.5] * 16384, 0, 0, 1, 0, 0, 0],
@@ -341,6 +382,27 @@ REFUSED = {
         "Corrupt",
     ),
     "interpolative, a byte too many": (fp32(9, interpolative(2, 0, 6, "0") + PAIR), "Corrupt"),
+    "means that end": (two_bits(9, rice(0, 1, 0, "")[:6] + MEANS + b"\0"), "Truncated"),
+    "no room for means": (two_bits(9, b"\0\1\0" + MEANS), "Truncated"),
+    "an infinite mean": (two_bits(1, rice(0, 1, 0, "") + MEANS[4:] + b"\0\0\x80\x7f\0"), "Corrupt"),
+    "a NaN among the means": (
+        two_bits(1, rice(0, 1, 0, "") + b"\0\0\xc0\xff" + MEANS[4:] + b"\3"),
+        "Corrupt",
+    ),
+    "a bit behind 2 bits": (two_bits(9, rice(0, 1, 0, "") + MEANS + bits("001")), "Corrupt"),
+    "a byte behind 2 bits": (two_bits(9, rice(0, 1, 0, "") + MEANS + b"\0\0"), "Corrupt"),
+    "means in the second chunk": (
+        two_bits(
+            16386,
+            GAPS + MEANS + bits("11" * CHUNK_POSITIONS),
+            rice(0, 1, 16385, "") + MEANS + bits("10"),
+        ),
+        "Corrupt",
+    ),
+    "a step for 2 bits": (
+        replace(two_bits(1, rice(0, 1, 0, "") + MEANS + b"\0"), scalars=(HALF, 0)),
+        "Corrupt",
+    ),
     "bf16 Inf": (bf16(1, rice(0, 1, 0, "") + b"\x80\xff"), "Corrupt"),
     "bf16 NaN": (bf16(1, rice(0, 1, 0, "") + b"\xc0\x7f"), "Corrupt"),
     "-128": (int8(1, HALF, rice(0, 1, 0, "") + b"\x80"), "Corrupt"),

@@ -24,8 +24,28 @@ const testing::Expects kExpects{{
     .error_bound = [](const testing::EncodedValue& value) { return std::fabs(value.x()); },
     .conservation_bound = [](const testing::EncodedValue&) { return 0.0; },
     .tiny_signs = {1, 0, 0, 0},
-    .limits = {"topk:k=0.000001,positions=auto"},
+    .limits = {"topk:k=0.000001,positions=auto", "topk:k=0.1,chunk=64"},
 }};
+
+// A mean may have the other sign, but no larger magnitude than the largest x has. What is left is one rounded
+// subtraction.
+double farthest_mean(const testing::EncodedValue& value) {
+  const auto [least, most] = std::ranges::minmax_element(value.values);
+  return std::fabs(value.x()) + std::fmax(std::fabs(*least), std::fabs(*most));
+}
+const testing::Expectation kExpectedOfBins = {
+    .codec = "topk:k=0.2,values=2bit",
+    .error_bound = farthest_mean,
+    .conservation_bound = [](const testing::EncodedValue& value) { return farthest_mean(value) * 0x1p-24; },
+    .tiny_signs = {1, 0, 0, 0},
+};
+testing::Expectation of(std::string_view spec) {
+  testing::Expectation expectation = kExpectedOfBins;
+  expectation.codec = spec;
+  return expectation;
+}
+const testing::Expects kExpectsOfBins{kExpectedOfBins};
+const testing::Expects kExpectsOfBlocks{of("topk:k=0.015625,values=2bit,chunk=4096")};
 
 // The k largest by a sort of all.
 Floats slow_topk(const Floats& values, float share) {

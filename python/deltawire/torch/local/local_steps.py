@@ -21,7 +21,7 @@ from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
 from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
-from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
+from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum, masked_by_default
 from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.weights import Weights
 from deltawire.torch.metrics.explanation import Explanation
@@ -82,7 +82,8 @@ class LocalSteps(AbortsOnError, Participant):
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't repeat a change that was just sent (momentum masking;
             supplement A of the paper). Only sparse codecs are affected. Default: yes with delay=0,
-            no with delay=1, where momentum has already changed when the round ends.
+            no with delay=1, where momentum has already changed when the round ends, and with the
+            recipe "sparseloco", whose paper masks none.
         momentum: the names under which the optimizer's state keeps momentum. The default covers
             SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
@@ -155,7 +156,8 @@ class LocalSteps(AbortsOnError, Participant):
     ) -> None:
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group) as meeting:
-            spec = _core.canonical_spec(spec_of(arguments.named(reducer, "LocalSteps")))
+            given = spec_of(arguments.named(reducer, "LocalSteps"))
+            spec = _core.canonical_spec(given)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             self.steps = steps
@@ -167,6 +169,8 @@ class LocalSteps(AbortsOnError, Participant):
             self._weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
             arguments.warn_of_rules_without_tensor(spec, self._weights.names, meeting.place[0])
             masked = Momentum(optimizer, self._weights, momentum)
+            if mask_momentum is None and not masked_by_default(given):
+                mask_momentum = False
             masked = masked.wanted(spec, mask_momentum, delay)
             timeout_ms = arguments.timeout_in_ms(timeout)
             self._exchange = LocalExchange(self._weights, masked, delay, timeout_ms)

@@ -1,5 +1,6 @@
 """Momentum masking: sets the momentum of the elements that a rank has just sent to 0."""
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +12,14 @@ from deltawire.torch.local.weights import Weights
 
 # SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.
 DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
+
+_SPARSELOCO = re.compile(r"(\w+\()?sparseloco\b")
+
+
+def masked_by_default(spec: str) -> bool:
+    """Whether momentum is masked with this spec, as it was given. SparseLoCo's inner optimizer
+    keeps all of its momentum."""
+    return _SPARSELOCO.match(spec) is None
 
 
 class Momentum:

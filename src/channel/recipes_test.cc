@@ -1,0 +1,58 @@
+// Recipes by name, and the rules that they stand for.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "channel/codec_rules.h"
+#include "deltawire/channel.h"
+
+namespace deltawire {
+namespace {
+
+std::string spec_of(std::string_view text) {
+  const auto rules = CodecRules::parse(text);
+  EXPECT_TRUE(rules) << rules.error().message;
+  return rules ? rules->spec() : "";
+}
+
+// Deep Gradient Compression by its name: 25 %, 6.25 %, 1.5625 % and 0.390625 % in the quarters of the
+// warm-up.
+TEST(Recipes, DgcStandsForItsRules) {
+  const auto topk = [](const std::string& k, const std::string& feedback) {
+    return spec_of("topk:k=" + k) + feedback;
+  };
+  const std::string usual = " with momentum=0.9,masking=on";
+  EXPECT_EQ(spec_of("dgc"), topk("0.001", usual));
+  EXPECT_EQ(spec_of("dgc:p=1%,clip=2,momentum=0.5"), topk("0.01", " with clip=2,momentum=0.5,masking=on"));
+  EXPECT_EQ(spec_of("dgc:momentum=0"), topk("0.001", ""));
+  EXPECT_EQ(spec_of("conv*: dgc:p=0.1%,warmup=1001, rest fp32"),
+            "conv* step<250: " + topk("0.25", usual) + ", conv* step<500: " + topk("0.0625", usual) +
+                ", conv* step<750: " + topk("0.015625", usual) + ", conv* step<1001: " +
+                topk("0.00390625", usual) + ", conv*: " + topk("0.001", usual) + ", rest " + spec_of("fp32"));
+  EXPECT_EQ(spec_of("dgc:p=6.25%,warmup=8"),
+            "step<2: " + topk("0.25", usual) + ", rest " + topk("0.0625", usual));
+  EXPECT_EQ(spec_of("dgc:warmup=2"), "step<1: " + topk("0.0625", usual) + ", step<2: " +
+                                         topk("0.00390625", usual) + ", rest " + topk("0.001", usual));
+  for (const std::string wrong : {"dgc:p=1", "dgc:warmup=0.5", "dgc:k=1%", "dgc:clip=0"}) {
+    const auto refused = make_channel(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("dgc"), std::string::npos) << refused.error().message;
+  }
+}
+
+TEST(Recipes, SparseLoCoIsTopkInBlocksAndADecay) {
+  const std::string sparseloco = "topk:values=2bit,positions=auto,chunk=4096,k=";
+  EXPECT_EQ(spec_of("sparseloco"), spec_of(sparseloco + "0.015625") + " with decay=0.95");
+  EXPECT_EQ(spec_of("dims>=2: sparseloco:k=1%,decay=0.9, rest fp32"),
+            "dims>=2: " + spec_of(sparseloco + "0.01") + " with decay=0.9, rest " + spec_of("fp32"));
+  for (const std::string wrong : {"sparseloco:k=2", "sparseloco:decay=1", "sparseloco:momentum=0.9"}) {
+    const auto refused = make_channel(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("sparseloco"), std::string::npos) << refused.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,127 @@
+"""SparseLoCo by its name, in rounds of local steps: its algorithm written out, bit for bit."""
+
+import deltawire
+import deltawire.torch
+import numpy as np
+import torch
+import torch.distributed as dist
+from local_rounds import mean_of
+from models import fingerprint
+from ranks import results
+
+STEPS, ROUNDS, BLOCK, DECAY = 3, 5, 4096, np.float32(0.95)
+
+
+def sent_of(x: np.ndarray) -> np.ndarray:
+    """Of each block the 64th part that is largest, in four bins over six standard deviations."""
+    positions = []
+    for begin in range(0, x.size, BLOCK):
+        block = np.abs(x[begin : begin + BLOCK])
+        count = max(1, (block.size + 32) // 64)
+        largest = np.lexsort((np.arange(block.size), -block))[:count]
+        positions += sorted(begin + largest[block[largest] > 0])
+    values = x[positions]
+    decoded = np.zeros_like(x)
+    if values.size <= 4:
+        decoded[positions] = values
+        return decoded
+    wide = values.astype(np.float64)
+    center = sum(wide.tolist()) / values.size
+    squares = sum(((wide - center) ** 2).tolist())
+    width = 6 * np.sqrt(squares / (values.size - 1)) / 4
+    bins = np.clip(np.round((wide - center) / width + 2), 0, 3)
+    for number in set(bins.tolist()):
+        inside = bins == number
+        mean = sum(wide[inside].tolist()) / np.count_nonzero(inside)
+        decoded[np.array(positions)[inside]] = np.float32(mean)
+    return decoded
+
+
+class WrittenOut:
+    """A rank, exchanging by all_gather: e = decay e + change; e -= sent; weights += mean sent."""
+
+    def __init__(self, model):
+        self.parameters = list(model.parameters())
+        self.common = [p.detach().clone() for p in self.parameters]
+        self.waits = [np.zeros(p.numel(), np.float32) for p in self.parameters]
+
+    @torch.no_grad()
+    def exchange(self):
+        for i, parameter in enumerate(self.parameters):
+            change = (parameter - self.common[i]).numpy().ravel()
+            summed = DECAY * self.waits[i] + change
+            sent = sent_of(summed)
+            self.waits[i] = summed - sent
+            self.common[i] += mean_of(torch.from_numpy(sent)).view_as(parameter)
+            parameter.copy_(self.common[i])
+
+
+def network():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, 200), torch.nn.Tanh(), torch.nn.Linear(200, 50, bias=False)
+    )
+
+
+def trained(model, optimizer, rank, step):
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    optimizer.zero_grad()
+    x, y = torch.randn(8, 64, generator=generator), torch.randn(8, 50, generator=generator)
+    (model(x) - y).square().mean().backward()
+
+
+def rounds(rank, world_size, report):
+    model, twin = network(), network()
+    inner, theirs = (torch.optim.AdamW(m.parameters(), lr=2e-3) for m in (model, twin))
+    trainer = deltawire.torch.LocalSteps(model, inner, "sparseloco", steps=STEPS, min_elements=1)
+    by_hand = WrittenOut(twin)
+    first = by_hand.common[0].clone()
+    for step in range(ROUNDS * STEPS):
+        trained(model, inner, rank, step)
+        trainer.step()
+        trained(twin, theirs, rank, step)
+        theirs.step()
+        if step % STEPS == STEPS - 1:
+            by_hand.exchange()
+            assert fingerprint(model) == fingerprint(twin), f"after step {step}"
+    moved = int((by_hand.common[0] != first).sum())
+    trainer.close()
+    dist.barrier()
+    return trainer.spec, moved, fingerprint(model)
+
+
+def test_it_is_the_published_algorithm_bit_for_bit():
+    """As torch's SGD with a learning rate of 1 on the mean; AdamW's moments are not touched."""
+    values = results(rounds, 4)
+    assert len(set(values)) == 1
+    spec, moved, _ = values[0]
+    codec = "topk:k=0.015625,values=2bit,positions=auto,chunk=4096 with decay=0.95"
+    assert spec == f"gather({codec})"
+    assert 200 < moved < 12800
+
+
+def masks(rank, world_size, report):
+    """Whether a trainer zeroes AdamW's momentum, for specs and for what was asked."""
+    found = {}
+    for spec, asked in [
+        ("sparseloco", None),
+        ("gather(sparseloco:k=1%)", None),
+        ("sparseloco", True),
+        ("topk:k=1.5625%,values=2bit,chunk=4096 with decay=0.95", None),
+    ]:
+        model = network()
+        inner = torch.optim.AdamW(model.parameters(), lr=2e-3)
+        with deltawire.torch.LocalSteps(
+            model, inner, spec, steps=99, mask_momentum=asked
+        ) as trainer:
+            trained(model, inner, rank, 0)
+            trainer.step()
+            trainer.exchange()
+            momentum = inner.state[model[0].weight]["exp_avg"]
+            found[spec, asked] = bool((momentum == 0).any())
+    return found
+
+
+def test_masks_no_momentum_by_itself():
+    (found,) = results(masks, 1)
+    assert list(found.values()) == [False, False, True, True], found

@@ -72,6 +72,7 @@ fi
 export -f tests
 export python
 step gpu 105 bash -c 'tests tests/torch/test_gpu_*.py'
+step twins 120 env PYTHON="$python" scripts/check_twins.sh
 # shellcheck disable=SC2086
 step steps 110 "$python" bench/gpu_steps.py --device "${DELTAWIRE_TEST_DEVICE/cuda/cuda:0}" ${STEPS_ARGS:-}
 step training 80 bash -c 'tests "$@"' _ "${elsewhere[@]}"

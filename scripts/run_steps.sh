@@ -111,6 +111,7 @@ check_steps() {
   step "the site, strictly" scripts/build_docs.sh
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
   step "the trainers' recipes, under their packages" scripts/check_trainers.sh
+  step "the codecs' twins for GPUs, interpreted and compiled" scripts/check_twins.sh
   step "mutants of the lines changed since ${MUTANTS_SINCE:-main}" mutants_of_changes
   step "as a part of another project, compiled whole" whole_package
   step "Flower's environment" scripts/make_flower_venv.sh

@@ -99,6 +99,19 @@ def test_without_triton_the_error_says_what_to_install():
     assert "pip install triton" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("topk:values=2bit", "values must be fp32, bf16, int8"),
+        ("topk:chunk=4096", "without chunk="),
+        ("sparseloco", "no twin"),
+    ],
+)
+def test_forms_without_a_twin_are_refused(device, spec, why):
+    with pytest.raises(deltawire.InvalidArgumentError, match=why):
+        gpu().twin(spec)
+
+
 @pytest.mark.parametrize("spec", ["sbc:positions=auto", "topk:positions=auto"])
 def test_interpolative_positions_have_no_twin(device, spec):
     with pytest.raises(deltawire.InvalidArgumentError, match="positions must be golomb"):

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.kernels import positions_decoding as decoding
 from deltawire.torch.gpu.kernels import positions_encoding, sent_values
@@ -19,6 +19,7 @@ from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
 CHUNK = 16384  # positions
 GREATEST_STEP = 0x7C010203
 LANES = (1, 4, 8)
+VALUE_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}
 CODES = 16384 if INTERPRETED else 1024  # at a time
 
 
@@ -33,11 +34,11 @@ class SparseTwin(Twin):
 
     def _read(self, parameters: dict[str, str]) -> None:
         if parameters.get("positions", "golomb") != "golomb":
-            raise make_error(
-                "InvalidArgument",
-                f"{self.spec} has no twin for tensors on a GPU: its positions must be golomb",
-            )
+            raise self._refused("its positions must be golomb")
         self.share = float(np.float32(parameters.get("k") or parameters["p"]))
+
+    def _refused(self, why: str) -> DeltawireError:
+        return make_error("InvalidArgument", f"{self.spec} has no twin for tensors on a GPU: {why}")
 
     def _encode(
         self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
@@ -112,7 +113,11 @@ class TopK(SparseTwin):
 
     def _read(self, parameters: dict[str, str]) -> None:
         super()._read(parameters)
-        self.value_bytes = {"fp32": 4, "bf16": 2, "int8": 1}[parameters["values"]]
+        if parameters["values"] not in VALUE_BYTES:
+            raise self._refused(f"its values must be {', '.join(VALUE_BYTES)}")
+        if "chunk" in parameters:
+            raise self._refused("it must select from the whole tensor, without chunk=")
+        self.value_bytes = VALUE_BYTES[parameters["values"]]
         self.scalars = self.scalar_rule = 1 if self.value_bytes == 1 else 0
 
     def _check(self, part: EncodedPart, count: int) -> None:

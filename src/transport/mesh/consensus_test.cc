@@ -171,6 +171,16 @@ TEST_F(Agreed, WhoSaysNothingIsGivenUpAndUnheard) {
   EXPECT_EQ(last_commit().unheard, std::vector{2});
 }
 
+TEST(AgreedByNobody, AnOpenVoteEndsWhenTheRankGivesUpWaiting) {
+  MeshParts rank;
+  Operation vote;
+  rank.consensus.cast(kBallot, vote);
+  rank.consensus.fail({ErrorCode::kPeerLost, "rank 2 is gone", 2}, 0);
+  EXPECT_FALSE(vote.done);
+  rank.consensus.give_up_waiting();
+  EXPECT_TRUE(vote.done);
+}
+
 TEST_F(Agreed, WhoIsGoneIsNotWaitedFor) {
   consensus_.on_gone(2);
   consensus_.fail({ErrorCode::kPeerLost, "rank 2 is gone", 2}, 0);

@@ -104,7 +104,7 @@ def test_without_triton_the_error_says_what_to_install():
     [
         ("topk:values=2bit", "values must be fp32, bf16, int8"),
         ("topk:chunk=4096", "without chunk="),
-        ("sparseloco", "no twin"),
+        ("sparseloco", "no codec's spec"),
     ],
 )
 def test_forms_without_a_twin_are_refused(device, spec, why):

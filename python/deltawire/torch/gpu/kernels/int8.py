@@ -31,7 +31,7 @@ def nearest_code(x, bits):
     high = (divisor.to(tl.int32, bitcast=True) & 0x7FFFF000).to(tl.float32, bitcast=True)
     low = divisor - high
     y = x * lift
-    code = (y * inverse + 12582912.0) - 12582912.0  # to the nearest whole number, or beside it
+    code = (y * inverse + 12582912.0) - 12582912.0  # to the nearest whole number, or one next to it
     rest = (y - code * high) - code * low  # exact: 12 bits times 7, differences below a step
     odd = (code.to(tl.int32) & 1) != 0
     up = (rest + rest > divisor) | ((rest + rest == divisor) & odd)

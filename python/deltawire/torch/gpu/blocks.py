@@ -5,7 +5,6 @@ import torch
 
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.kernels import blocks as kernels
-from deltawire.torch.gpu.kernels.chunks import checksums
 from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
 from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
@@ -47,10 +46,7 @@ class BlockTwin(Twin):
             HAS_R=residual is not None,
             **shape,
         )
-        ends_there = torch.tensor(ends).to(device)
-        sums = checksums(payload, ends_there)
-        refusal = self._refusal(values, residual)
-        return Encoding(payload, ends_there, sums, status, len(ends), refusal)
+        return self._encoded(payload, torch.tensor(ends).to(device), status, values, residual)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, self._ends(count))

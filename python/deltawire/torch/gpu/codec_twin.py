@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 
 from deltawire.errors import make_error
+from deltawire.torch.gpu.kernels.chunks import checksums
 from deltawire.torch.gpu.parts import (
     INFINITY,
     Decoding,
@@ -118,6 +119,18 @@ class Twin(ABC):
         return Encoding(
             bytes_, empty(torch.int64), empty(torch.int32), status, 0, lambda most, first: None
         )
+
+    def _encoded(
+        self,
+        payload: torch.Tensor,
+        ends: torch.Tensor,
+        status: torch.Tensor,
+        values: torch.Tensor,
+        residual: torch.Tensor | None,
+    ) -> Encoding:
+        """A part whose number of chunks follows from its number of elements."""
+        sums = checksums(payload, ends)
+        return Encoding(payload, ends, sums, status, len(ends), self._refusal(values, residual))
 
     def _refusal(self, values: torch.Tensor, residual: torch.Tensor | None):
         """What Encoding.collect asks whether the codec refuses the values."""

@@ -7,7 +7,6 @@ from deltawire.errors import make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.fixed import ends_on, fixed_ends
 from deltawire.torch.gpu.kernels import int8 as kernels
-from deltawire.torch.gpu.kernels.chunks import checksums
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
 from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
@@ -41,8 +40,7 @@ class Int8(Twin):
             BLOCK=BLOCK,
         )
         ends = ends_on(device, n, CHUNK, 1)
-        sums = checksums(payload, ends)
-        return Encoding(payload, ends, sums, status, len(ends), self._refusal(values, residual))
+        return self._encoded(payload, ends, status, values, residual)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, fixed_ends(count, CHUNK, 1))

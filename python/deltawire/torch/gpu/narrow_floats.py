@@ -6,7 +6,6 @@ import torch
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.fixed import ends_on, fixed_ends
 from deltawire.torch.gpu.kernels import narrow_floats as kernels
-from deltawire.torch.gpu.kernels.chunks import checksums
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
 from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
@@ -42,8 +41,7 @@ class NarrowFloats(Twin):
         )
         payload = codes.view(torch.uint8)
         ends = ends_on(device, n, CHUNK, codes.element_size())
-        sums = checksums(payload, ends)
-        return Encoding(payload, ends, sums, status, len(ends), self._refusal(values, residual))
+        return self._encoded(payload, ends, status, values, residual)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, fixed_ends(count, CHUNK, self.code.itemsize))

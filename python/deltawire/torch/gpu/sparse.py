@@ -8,6 +8,7 @@ import torch
 
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.gpu.codec_twin import Twin
+from deltawire.torch.gpu.int8 import GREATEST_STEP
 from deltawire.torch.gpu.kernels import positions_decoding as decoding
 from deltawire.torch.gpu.kernels import positions_encoding, sent_values
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
@@ -17,7 +18,6 @@ from deltawire.torch.gpu.kernels.selection import select
 from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
 
 CHUNK = 16384  # positions
-GREATEST_STEP = 0x7C010203
 LANES = (1, 4, 8)
 VALUE_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}
 CODES = 16384 if INTERPRETED else 1024  # at a time

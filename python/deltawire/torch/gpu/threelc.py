@@ -8,7 +8,7 @@ from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.kernels import threelc_decoding as decoding
 from deltawire.torch.gpu.kernels import threelc_encoding as encoding
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
-from deltawire.torch.gpu.kernels.chunks import checksums, join
+from deltawire.torch.gpu.kernels.chunks import join
 from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, constant, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
 from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
@@ -58,8 +58,7 @@ class ThreeLC(Twin):
         if self._positions:
             self._encode_positions(base, found, slots, sizes, n)
         payload, ends = join(slots, SLOT, sizes)
-        sums = checksums(payload, ends)
-        return Encoding(payload, ends, sums, status, chunks, self._refusal(values, residual))
+        return self._encoded(payload, ends, status, values, residual)
 
     def _encode_positions(
         self,

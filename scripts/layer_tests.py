@@ -1,9 +1,10 @@
 """How a layer's tests are built and run in a copy of the tree, those nearest to a file first.
 
 Layers of C++ are rows of the table in docs/design/architecture.md; their tests are the programs
-deltawire_<layer>_test and deltawire_<layer>_memory_test. Python's layers are folders, and so are
-their tests. On another machine than aarch64 the kernels for aarch64 are a layer of their own,
-`neon`: they are compiled for the sysroot of scripts/make_aarch64_sysroot.sh and run by qemu.
+deltawire_<layer>_test and deltawire_<layer>_memory_test, and for applications also Python tests,
+which run the program. Python's layers are folders, and so are their tests. On another machine than
+aarch64 the kernels for aarch64 are a layer of their own, `neon`: they are compiled for the sysroot
+of scripts/make_aarch64_sysroot.sh and run by qemu.
 """
 
 import platform
@@ -22,6 +23,8 @@ PYTHON = {
 }
 # The extension, and the programs that Python's tests run.
 PYTHON_PROGRAMS = ("deltawire_python", "deltawire", "deltawire_session_rank")
+# Tests in Python of the applications in apps/.
+APPLICATIONS = {"cli": "tests/cli", "linear": "tests/linear"}
 NEON = "neon"
 # Small layers whose faults are often reads beyond an end, so their tests run under sanitizers,
 # except those that count allocations, which can't.
@@ -36,7 +39,8 @@ FLAGS = "-O1 -Werror=return-type -D_GLIBCXX_ASSERTIONS"
 WITHOUT = "-DDELTAWIRE_GLOO=OFF -DDELTAWIRE_MPI=OFF"
 CMAKE = f"cmake -S . -B {{build}} -G Ninja -DCMAKE_BUILD_TYPE=None {WITHOUT}"
 MEMORY_KB = 12_000_000  # the limit for a program that a fault makes grow
-PYTEST = "PYTHONPATH=build/release/python .venv/bin/python -m pytest -q -x -p no:cacheprovider"
+PYTEST = ".venv/bin/python -m pytest -q -x -p no:cacheprovider"
+WITH_PACKAGE = "PYTHONPATH=build/release/python"
 
 
 class Layers:
@@ -90,7 +94,7 @@ def tests_of(layer: str, cores: int) -> Tests:
         folder = "build/release"
         prepare = f"cmake --preset release -DDELTAWIRE_BENCH=OFF {WITHOUT}"
         build = f"cmake --build {folder} -j {cores} --target {' '.join(PYTHON_PROGRAMS)}"
-        run = f"{PYTEST} -n {2 * cores} {' '.join(PYTHON[layer][1])}"
+        run = f"{WITH_PACKAGE} {PYTEST} -n {2 * cores} {' '.join(PYTHON[layer][1])}"
         return Tests(prepare, build, run, f"{folder}/python/deltawire/_core*.so")
     folder, options, limit, grace = "build/mutants", "", f"ulimit -d {MEMORY_KB}; ", 20
     programs = f"^deltawire_{'codecs' if layer == NEON else layer}(_memory)?_test"
@@ -111,7 +115,16 @@ def tests_of(layer: str, cores: int) -> Tests:
         f"{limit}GTEST_FAIL_FAST=1 ctest --test-dir {folder} -R '{programs}([.]|$)' -j {8 * cores} "
         "--stop-on-failure --no-tests=error --output-on-failure"
     )
-    return Tests(prepare, build, run, f"{folder}/**/deltawire_*_test", grace)
+    if layer not in APPLICATIONS:
+        return Tests(prepare, build, run, f"{folder}/**/deltawire_*_test", grace)
+    in_python = f"DELTAWIRE_BIN=$PWD/{folder}/deltawire {PYTEST} -n {2 * cores}"
+    return Tests(
+        prepare,
+        f"{build} deltawire",
+        f"{run} && {in_python} {APPLICATIONS[layer]}",
+        f"{folder}/**/deltawire*",
+        grace,
+    )
 
 
 def lack(layer: str, root: Path) -> str:
@@ -129,7 +142,7 @@ def nearest(layer: str, path: str, root: Path, run: str) -> str:
         wanted = re.compile(rf"^(?=.*import).*\b{stem}\b", re.MULTILINE)
         tests = [file for folder in PYTHON[layer][1] for file in (root / folder).rglob("test_*.py")]
         found = [str(t.relative_to(root)) for t in sorted(tests) if wanted.search(t.read_text())]
-        return f"{PYTEST} {' '.join(found)}" if found else ""
+        return f"{WITH_PACKAGE} {PYTEST} {' '.join(found)}" if found else ""
     bare = re.sub(rf"_({check_layers.TARGETS})$", "", stem)
     wanted = re.compile(rf'#include "[^"]*\b{re.escape(bare)}(_ops)?\.h"')
     suites = set()
@@ -138,4 +151,5 @@ def nearest(layer: str, path: str, root: Path, run: str) -> str:
         if test.stem == f"{bare}_test" or wanted.search(text):
             suites.update(SUITE.findall(text))
     patterns = ":".join(f"{suite}.*:{suite}/*:*/{suite}.*:*/{suite}/*" for suite in sorted(suites))
-    return f"export GTEST_FILTER='{patterns}'; {run}" if suites else ""
+    cpp_tests = run.partition(" && ")[0]  # Python tests test no single file
+    return f"export GTEST_FILTER='{patterns}'; {cpp_tests}" if suites else ""

@@ -387,6 +387,13 @@ def test_the_nearest_tests() -> None:
     assert "pytest" in near and near.endswith(" tests/lab/test_key_bits.py")
 
 
+def test_applications_are_judged_by_their_tests_in_python_too() -> None:
+    tests = layer_tests.tests_of("cli", 1)
+    assert tests.build.endswith(" deltawire") and tests.run.endswith(" tests/cli")
+    near = layer_tests.nearest("cli", "apps/cli/measure/rows.h", ROOT, tests.run)
+    assert "ctest" in near and "pytest" not in near
+
+
 def test_every_layer_of_this_tree_has_mutants() -> None:
     layers = layer_tests.Layers(ROOT)
     found = mutants.generate(ROOT, layers, layers.names)

@@ -80,12 +80,7 @@ TEST(BackupWorkers, SendLateGradientsWithTheNext) {
     auto mesh = connect_inproc(3);
     ASSERT_TRUE(mesh);
     Outcome outcome;
-    outcome.view = outcome.master = zeros();
-    outcome.workers.resize(2);
-    outcome.residuals.assign(2, zeros());
-    outcome.pushed.assign(2, zeros());
-    outcome.worker_counts.resize(2);
-    outcome.server_counts.resize(1);
+    make_room(job, outcome);
     Job short_job = job;
     short_job.steps = 3;
     std::thread server([&] { serve(job, *(*mesh)[0], outcome); });

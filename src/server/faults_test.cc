@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "server/served_model.h"
 #include "server/server_testing.h"
 
 namespace deltawire::server_test {
@@ -105,6 +106,31 @@ TEST(ServerFaults, AFlippedBitIsNoGradient) {
       errors_when([](std::unique_ptr<Transport>& self) { (void)work_until_error(*self, 20); }, 20, links);
   EXPECT_EQ(errors.server.code, ErrorCode::kCorrupt) << errors.server.message;
   EXPECT_EQ(errors.server.suspect, 2);
+}
+
+// Worker 1 closes before the first step, so that none will be made; then worker 2 sends what is no push.
+TEST(ServerFaults, BytesThatAreNoPushEndAClosingServerToo) {
+  auto mesh = connect_inproc(3);
+  ASSERT_TRUE(mesh);
+  Error error;
+  std::thread server([&] { error = serve_until_error(*(*mesh)[0], 20); });
+  Model model(99);
+  std::thread closing([&] {
+    auto worker = make_worker(model.tensors, {}, *(*mesh)[1]);
+    EXPECT_TRUE((*worker)->open(soon()));
+    (void)(*worker)->close(soon());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until it closes
+  const auto served = ServedModel::make(model.tensors, {}, *(*mesh)[2]);
+  ASSERT_TRUE(served);
+  const std::vector<std::byte> junk(100, std::byte{0x5a});
+  const Bytes pieces[] = {Bytes(junk)};
+  (void)(*mesh)[2]->post_send(0, served->tag(0, Way::kPush), pieces);
+  server.join();
+  (*mesh)[0].reset();
+  closing.join();
+  EXPECT_EQ(error.code, ErrorCode::kCorrupt) << error.message;
+  EXPECT_EQ(error.suspect, 2);
 }
 
 TEST(ServerFaults, OtherCodecsAreAMismatch) {

@@ -168,6 +168,7 @@ TEST(Server, SaysWhatAModelMayNotBe) {
   EXPECT_EQ(code({.servers = 0}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({.servers = 2}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({.backup = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({.max_lag = 0}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({.push = "no"}), ErrorCode::kUnknownCodec);
   EXPECT_EQ(make_worker(model.tensors, {}, rank0).error().code, ErrorCode::kInvalidArgument);
   model.tensors[1].tensor.dtype = DType::kF16;

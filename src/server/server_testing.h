@@ -75,6 +75,7 @@ struct Outcome {
   std::vector<std::vector<Values>> workers;    // by worker
   std::vector<std::vector<Values>> residuals;  // by worker
   std::vector<ServerCounts> server_counts, worker_counts;
+  std::vector<std::uint64_t> versions;      // by worker, after close()
   std::vector<std::vector<Values>> pushed;  // by worker: the sum of what it handed in
   std::vector<std::vector<Values>> views;   // by version, from 1
   std::vector<std::vector<Seen>> seen;      // by worker
@@ -156,18 +157,25 @@ inline void work(const Job& job, std::size_t at, Transport& transport, Outcome& 
     ASSERT_TRUE(worker.add_residual(tensor, outcome.residuals[at][tensor]));
   }
   outcome.workers[at] = model.values;
+  outcome.versions[at] = worker.version();
   outcome.worker_counts[at] = worker.counts();
 }
 
-inline Outcome run(const Job& job, std::vector<std::unique_ptr<Transport>> mesh, Outcome outcome = {}) {
+// Sizes what serve() and work() fill in.
+inline void make_room(const Job& job, Outcome& outcome) {
   outcome.view = outcome.master = zeros();
   const auto workers = static_cast<std::size_t>(job.workers);
   outcome.workers.resize(workers);
   outcome.residuals.assign(workers, zeros());
   outcome.pushed.assign(workers, zeros());
   outcome.worker_counts.resize(workers);
+  outcome.versions.resize(workers);
   outcome.seen.resize(workers);
   outcome.server_counts.resize(static_cast<std::size_t>(job.options.servers));
+}
+
+inline Outcome run(const Job& job, std::vector<std::unique_ptr<Transport>> mesh, Outcome outcome = {}) {
+  make_room(job, outcome);
   std::vector<std::thread> threads;
   for (auto& transport : mesh) {
     threads.emplace_back([&] {

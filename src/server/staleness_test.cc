@@ -38,6 +38,8 @@ TEST(Staleness, LetsAWorkerBeSoFarAheadAndNoFarther) {
   for (const ServerCounts& counts : outcome.server_counts) EXPECT_EQ(counts.steps, job.steps);
   EXPECT_EQ(outcome.seen[0][0].version, 0U);
   EXPECT_EQ(outcome.seen[0][1].version, 0U);
+  EXPECT_LT(outcome.seen[0].back().version, job.steps) << "the last changes come at close()";
+  EXPECT_EQ(outcome.versions, std::vector(2, job.steps));
   EXPECT_EQ(outcome.worker_counts[0].late_pushes, 0U);
 }
 

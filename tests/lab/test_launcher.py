@@ -53,8 +53,8 @@ def is_alive(pid: int) -> bool:
 
 
 def first_messages(ranks: Launcher, count: int) -> dict:
-    """By rank."""
-    return dict(ranks.receive(100) for _ in range(count))
+    """By rank. Each rank is asked for one, since it may end before another sends its own."""
+    return dict(ranks.receive(100, among={rank}) for rank in range(count))
 
 
 def test_messages_go_both_ways_and_no_rank_is_left():

@@ -108,6 +108,35 @@ TEST(ChannelEdges, ARevertKeepsNoMemoryOfMessages) {
   EXPECT_EQ(meter->held(MemoryMeter::Use::kMessages), 0u);
 }
 
+// The memory of a message that no revert needs serves the next one as soon as it is released.
+TEST(ChannelEdges, AReleasedMessageMakesRoom) {
+  const auto meter = std::make_shared<MemoryMeter>();
+  const auto sender = make_metered_channel("fp32", {}, {meter, nullptr});
+  ASSERT_TRUE(sender);
+  Values values(100000, 1.0F);
+  for (const std::string name : {"a", "b", "c"}) {
+    const Named part = named(name, values);
+    const auto pieces = (*sender)->encode(std::span(&part, 1), step_id(0), 400000);
+    ASSERT_TRUE(pieces);
+    (*sender)->release(*pieces);
+  }
+  EXPECT_LT(meter->peak(), 2 * 400000u);
+}
+
+TEST(ChannelEdges, AnExactRevertNeedsNoCopyOfZeros) {
+  const auto meter = std::make_shared<MemoryMeter>();
+  const auto sender = make_metered_channel("3lc", {.policy = {}, .revert = Revert::kExact}, {meter, nullptr});
+  ASSERT_TRUE(sender);
+  Values values(100000, 1.0F);
+  values[7] = -2.0F;
+  const Named part = named("w", values);
+  ASSERT_TRUE((*sender)->encode(std::span(&part, 1), step_id(0)));
+  EXPECT_LT(meter->held(MemoryMeter::Use::kResiduals), 2 * 400000u) << "nothing waited before the first step";
+  (*sender)->commit();
+  ASSERT_TRUE((*sender)->encode(std::span(&part, 1), step_id(1)));
+  EXPECT_GE(meter->held(MemoryMeter::Use::kResiduals), 2 * 400000u);
+}
+
 // A residual of zeros is saved without memory only where all its bits are 0.
 TEST(ChannelEdges, AnExactRevertRestoresNegativeZeros) {
   ResidualStore store{nullptr};

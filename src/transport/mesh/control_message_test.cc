@@ -59,6 +59,17 @@ TEST(ControlMessage, ComesBackHoweverItWasCut) {
   }
 }
 
+TEST(ControlMessage, EveryErrorCodeComesBack) {
+  for (auto code = static_cast<std::uint16_t>(ErrorCode::kInvalidArgument);
+       code <= static_cast<std::uint16_t>(kLastErrorCode); ++code) {
+    const std::vector<ControlMessage> sent{Abort{static_cast<ErrorCode>(code), 2, 0, "why not"}};
+    ControlParser parser(kWorld);
+    std::vector<ControlMessage> messages;
+    ASSERT_TRUE(parser.feed(bytes_of(sent), messages));
+    EXPECT_TRUE(messages == sent) << code;
+  }
+}
+
 TEST(ControlMessage, EveryFlippedBitIsFound) {
   const std::vector<ControlMessage> sent = all_kinds();
   const std::vector<std::byte> good = bytes_of(sent);

@@ -107,6 +107,11 @@ TEST(Randomk, UnbiasedMultipliesWithTheElementsOfTheStratum) {
 
 // Over many streams every element comes as often as its stratum says, and the mean of what comes is the
 // input.
+TEST(Randomk, KeepsAResidualUnlessItIsUnbiased) {
+  EXPECT_TRUE((*make_codec("randomk"))->info().error_feedback);
+  EXPECT_FALSE((*make_codec("randomk:unbiased=on"))->info().error_feedback);
+}
+
 TEST(Randomk, EveryElementHasItsChance) {
   constexpr int kStreams = 20000;
   const std::vector<float> values = rising(10);

@@ -33,6 +33,10 @@ def test_the_page_shows_losses_and_where_the_time_went(workers: int, tmp_path: P
     sent = [epoch["bytes_sent"] for epoch in report["epochs"]]
     per_epoch = [10 * epoch["bytes_per_step"] for epoch in report["epochs"]]
     assert sent == pytest.approx([sum(per_epoch[: i + 1]) for i in range(len(per_epoch))])
+    if workers > 1:  # each pair would take 8 bytes
+        first = report["epochs"][0]
+        plain = first["times_smaller_than_plain_pairs"] * workers * first["bytes_sent"]
+        assert plain > 0 and plain % 8 == pytest.approx(0, abs=1e-3)
 
     text = page.read_text()
     assert 'content="width=device-width, initial-scale=1"' in text

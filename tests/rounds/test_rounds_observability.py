@@ -27,6 +27,7 @@ def test_scalars_are_named_by_kind():
         "train/down_bytes": 1000, "train/up_bytes": 500, "train/loss": 0.25,
     }  # fmt: skip
     assert SERVER.scalars() == {"server/accuracy": 0.5}
+    assert SERVER.clients == SERVER.replies == SERVER.down_bytes == SERVER.up_bytes == 0
 
 
 def test_tensorboard_reads_what_was_written(tmp_path):

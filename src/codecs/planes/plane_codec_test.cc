@@ -77,6 +77,15 @@ TEST_P(Planes, EveryLevelCompressesChunksOfEverySize) {
   }
 }
 
+TEST_P(Planes, ShortPartsNeedLessScratch) {
+  const auto codec = codec_of(GetParam());
+  const auto scratch = [&](std::uint64_t count) {
+    return codec->sizes({.count = count, .dtype = DType::kF32}).scratch_bytes;
+  };
+  EXPECT_LT(scratch(1000) + 4 * (kChunk - 1000) - 64, scratch(kChunk));
+  EXPECT_LE(scratch(100 * kChunk), scratch(kChunk));
+}
+
 TEST_P(Planes, PlanesAreWorthTheirWhile) {
   const Floats values = testing::normal_values(kChunk, 3);
   const std::size_t on = testing::encode(*codec_of(GetParam()), values)->payload.size();

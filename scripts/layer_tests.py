@@ -30,9 +30,10 @@ NEON = "neon"
 # except those that count allocations, which can't.
 SANITIZED = {"base", "wire", "optim", "planner"}
 CPU_FLAGS = {"avx2": "avx2", "avx512": "avx512bw", "avx512vbmi": "avx512_vbmi2"}
-# Code that is not the product, and deltawire.flower, whose tests need a separate environment.
+# Code that is not the product, and Python whose tests need separate environments.
 NOT_JUDGED = re.compile(
-    r"_(test|testing|decoder)\.\w+$|/fuzz_\w+\.cc$|/counted_new\.|^python/deltawire/flower/"
+    r"_(test|testing|decoder)\.\w+$|/fuzz_\w+\.cc$|/counted_new\.|"
+    r"^python/deltawire/(flower|torch/gpu)/"
 )
 SUITE = re.compile(r"^\s*(?:\w*TEST(?:_F|_P)?|RC_GTEST\w*_PROP)\(\s*(\w+)", re.MULTILINE)
 FLAGS = "-O1 -Werror=return-type -D_GLIBCXX_ASSERTIONS"

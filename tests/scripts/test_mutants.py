@@ -362,6 +362,7 @@ def test_wrong_usage(tree: Path, capsys: pytest.CaptureFixture) -> None:
         ("include/deltawire/deltawire.hpp", None),
         ("python/deltawire/errors.py", "python"),
         ("python/deltawire/torch/hook.py", "torch"),
+        ("python/deltawire/torch/gpu/kernels/blocks.py", None),
         ("python/src/module.cc", "python"),
         ("lab/demo/report.py", "lab"),
         ("src/wire/frame_test.cc", None),

@@ -51,6 +51,7 @@ class Staging:
     ) -> None:
         self._timeout = timeout
         self._parts = parts
+        self._awaited = f"a bucket of gradients was not {'complete' if parts else 'on the host'}"
         self._rank = rank
         self._host_bytes = host_bytes
         self._block: torch.Tensor | None = None
@@ -181,7 +182,7 @@ class Staging:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_hand_on,
-                args=(self._jobs, self._timeout, self._rank),
+                args=(self._jobs, self._timeout, self._rank, self._awaited),
                 name="deltawire-staging",
                 daemon=True,
             )
@@ -189,13 +190,13 @@ class Staging:
             weakref.finalize(self, self._jobs.put, None)
 
 
-def _hand_on(jobs: queue.SimpleQueue, timeout: float, rank: int | None) -> None:
+def _hand_on(jobs: queue.SimpleQueue, timeout: float, rank: int | None, awaited: str) -> None:
     """The thread of a `Staging`, until it finds None. Between jobs it refers to nothing: a dropped
     model takes its hook along, which ends the thread."""
     while (job := jobs.get()) is not None:
         event, ready, failed = job
         try:
-            until(event, timeout, rank, "a bucket of gradients was not on the host")
+            until(event, timeout, rank, awaited)
             ready()
         except Exception as cause:
             failed(cause)

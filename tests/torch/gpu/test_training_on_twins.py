@@ -20,7 +20,7 @@ SPECS = {
         "direct(sbc:p=2%)",
         "direct(step>=1: fp32, rest fp8)",
     ],
-    "bfloat16": ["gather(3lc)", "fp32"],
+    "bfloat16": ["gather(int8)", "fp32"],
     "float16": ["fp16", "direct(3lc:mode=paper)"],
 }
 

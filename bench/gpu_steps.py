@@ -32,9 +32,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 ALONE, PLAIN, BF16, POWERSGD = "no exchange", "plain", "torch bf16", "torch PowerSGD rank 4"
 OURS = ("fp32", "bf16", "gcomp", "int8", "topk:k=1%", "3lc:s=1.75")
-METHODS = (ALONE, PLAIN, *OURS, BF16, POWERSGD)
+BY_CPU = " by the CPU"  # as the name without it, but encoded there, and not by twins
+METHODS = (ALONE, PLAIN, *OURS, *(f"{name}{BY_CPU}" for name in OURS), BF16, POWERSGD)
+METHODS = tuple(name for name in METHODS if name != f"gcomp{BY_CPU}")  # it has no twin
 WARM_UP = 2  # steps
-LOSSLESS = ("fp32", "gcomp")
+LOSSLESS = ("fp32", f"fp32{BY_CPU}", "gcomp")
 IN_NAMESPACE = "DELTAWIRE_BENCH_IN_NAMESPACE"
 
 
@@ -120,8 +122,9 @@ class Method:
         elif name == POWERSGD:
             state = powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=2)
             self.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        elif name in OURS:
-            self.hook = deltawire.torch.register(self.model, name)
+        elif (spec := name.removesuffix(BY_CPU)) in OURS:
+            twins = False if name.endswith(BY_CPU) else None
+            self.hook = deltawire.torch.register(self.model, spec, twins=twins)
         self.compressed_after = 2 if name == POWERSGD else 0  # steps
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
 
@@ -218,6 +221,8 @@ def measured(name: str, task: Task, given, batch, exact, seconds: float) -> tupl
     try:
         means = [mean.clone() for mean in method.means(given)] if name != ALONE else []
         row = {"method": name}
+        if method.hook is not None:
+            row["coded on"] = method.hook.explain().coded_on
         if means:
             row["alike"] = len(set(all_ranks(checksum(means)))) == 1
             row["error"] = relative_error(means, exact) if exact else 0.0

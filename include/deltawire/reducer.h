@@ -12,6 +12,7 @@
 
 #include "deltawire/channel.h"
 #include "deltawire/export.h"
+#include "deltawire/part_backend.h"
 #include "deltawire/policy.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -125,6 +126,11 @@ struct ReducerOptions {
 
   // Seeds the random numbers of codecs, together with step, rank and part; it may differ between ranks.
   std::uint64_t seed = 0;
+
+  // Codes the tensors, whose values are in its memory then; null: the CPU. On all ranks or on none.
+  // kInvalidArgument with kFold, with patterns other than `direct` and `gather`, and with codecs `with`
+  // momentum, clip or the like; begin refuses tensors in key-value form.
+  std::shared_ptr<PartBackend> backend = nullptr;
 };
 
 // The saved states of all ranks of a job, for a rank of the job that continues it with another number of

@@ -11,7 +11,11 @@ _SECRET_BYTES = 16
 
 
 def reducer_options(
-    min_elements: int, revert: str, threads: int | None, nonfinite: str = "error"
+    min_elements: int,
+    revert: str,
+    threads: int | None,
+    nonfinite: str = "error",
+    device: object = None,
 ) -> _core.ReducerOptions:
     """The core's options for residuals, small tensors, overflows and threads. Raises
     InvalidArgumentError.
@@ -19,7 +23,7 @@ def reducer_options(
     check_count("min_elements", min_elements)
     if threads is not None:
         check_positive("threads", threads)
-    return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite))
+    return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite), device)
 
 
 def check_reducer(spec: str, options: _core.ReducerOptions) -> None:

@@ -15,4 +15,9 @@ void bind_meshes(nanobind::module_& module);  // listener, mesh
 void bind_sessions(nanobind::module_& module);
 void bind_servers(nanobind::module_& module);  // parameter servers and their workers
 
+// Nothing of Python can be had once it is gone, and no other thread may ask for the GIL.
+inline bool interpreter_is_up() noexcept {
+  return Py_IsInitialized() != 0 && nanobind::is_alive();
+}
+
 }  // namespace deltawire::python

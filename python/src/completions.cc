@@ -8,16 +8,13 @@
 
 #include <unistd.h>
 
+#include "bindings.h"
 #include "python_error.h"
 
 namespace nb = nanobind;
 
 namespace deltawire::python {
 namespace {
-
-bool interpreter_is_up() noexcept {
-  return Py_IsInitialized() != 0 && nb::is_alive();
-}
 
 // The GIL, from time to time, on one thread with one Python thread state: to make a state takes longer than
 // most callables do. Nothing is had once the interpreter is gone.

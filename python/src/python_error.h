@@ -12,6 +12,10 @@ namespace deltawire::python {
 // The exception object for `error`: a subclass of deltawire.DeltawireError. REQUIRES: the GIL.
 nanobind::object make_exception(const Error& error);
 
+// The other way round: of a DeltawireError, or of whatever else was raised. REQUIRES: the GIL.
+Error error_of(nanobind::handle exception);
+Error error_of(const nanobind::python_error& raised);
+
 // Raises it. REQUIRES: the GIL.
 [[noreturn]] void raise(const Error& error);
 

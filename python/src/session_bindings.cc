@@ -25,6 +25,7 @@
 #include "completions.h"
 #include "deltawire/reducer.h"
 #include "deltawire/session.h"
+#include "device_bindings.h"
 #include "explain_bindings.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
@@ -38,7 +39,7 @@ namespace {
 using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std::string_view revert,
-                          int threads, std::string_view nonfinite) {
+                          int threads, std::string_view nonfinite, const nb::object& device) {
   if (revert != "exact" && revert != "fold") {
     raise({ErrorCode::kInvalidArgument,
            "revert='" + std::string(revert) + "' is unknown; use 'exact' or 'fold'"});
@@ -50,7 +51,8 @@ void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std:
   const NonFinite steps = nonfinite == "pass" ? NonFinite::kPass : NonFinite::kError;
   new (self) ReducerOptions{.policy = {min_elements, steps},
                             .revert = revert == "fold" ? Revert::kFold : Revert::kExact,
-                            .threads = threads};
+                            .threads = threads,
+                            .backend = device.is_none() ? nullptr : backend_of(device)};
 }
 
 std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions& mesh,
@@ -116,7 +118,8 @@ nb::object failure(const Session& session, std::int64_t wait_ms) {
 // What Python holds: a session whose destructor lets go of the GIL.
 class SessionHandle {
  public:
-  explicit SessionHandle(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+  SessionHandle(std::unique_ptr<Session> session, bool is_on_device)
+      : is_on_device_(is_on_device), session_(std::move(session)) {}
   ~SessionHandle() {
     without_gil([&] {
       session_.reset();
@@ -136,11 +139,13 @@ class SessionHandle {
   }
 
  private:
+  bool is_on_device_;        // its reducer calls Python
   Completions completions_;  // first: the session adds to it until it is gone
   std::unique_ptr<Session> session_;
 };
 
-// Keeps the GIL: nothing here waits for long, and to get it back may take longer than all of it.
+// Keeps the GIL where no device codes: nothing here waits for long then, and to get it back may take longer
+// than all of it.
 void SessionHandle::submit(const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
                            nb::callable callback) {
   auto bucket = std::make_shared<SubmittedBucket>(tensors);
@@ -158,19 +163,24 @@ void SessionHandle::submit(const Submitted& tensors, const Step& step, std::int6
     if (std::this_thread::get_id() != caller) {
       completions_.add(*completion);
     } else {  // it could not be queued
+      const nb::gil_scoped_acquire gil;
       own.call();
       completion->clear();
     }
   };
+  std::optional<nb::gil_scoped_release> no_gil;
+  if (is_on_device_) no_gil.emplace();  // whoever has the queue may wait for the GIL
   session_->submit(bucket->bucket(), step, std::chrono::milliseconds(timeout_ms), done);
 }
 
 void bind_reports(nb::module_& module) {
   nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
       .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 0,
-           "nonfinite"_a = "error",
+           "nonfinite"_a = "error", "device"_a = nb::none(),
            "Tensors below min_elements travel uncompressed; revert: 'exact' or 'fold'; threads: that code a "
-           "message, 0: the process's; nonfinite: 'error' or 'pass', of steps with NaN or infinities.");
+           "message, 0: the process's; nonfinite: 'error' or 'pass', of steps with NaN or infinities; "
+           "device: codes "
+           "the tensors, whose addresses are its own then; None: the CPU.");
   nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
       .def(
           "__init__",
@@ -268,7 +278,7 @@ void bind_sessions(nb::module_& module) {
           "__init__",
           [](SessionHandle* self, OpenListener& listener, const MeshOptions& mesh, const std::string& spec,
              const ReducerOptions& options) {
-            new (self) SessionHandle(open_session(listener, mesh, spec, options));
+            new (self) SessionHandle(open_session(listener, mesh, spec, options), options.backend != nullptr);
           },
           "listener"_a, "mesh"_a, "spec"_a, "options"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
       .def(

@@ -70,12 +70,11 @@ class ChannelImpl final : public Channel {
         options_(options),
         params_hash_(deltawire::params_hash(rules_.spec(), options.policy)),
         state_hash_(deltawire::params_hash(rules_.spec(), Policy{options.policy.min_elements})),
-        meter_(std::move(resources.meter)),
-        workers_(std::move(resources.workers)),
-        residuals_(meter_),
-        payload_maker_(meter_),
-        record_(meter_),
-        scratch_held_(meter_, MemoryMeter::Use::kMessages),
+        resources_(std::move(resources)),
+        residuals_(resources_.meter, resources_.backend.get()),
+        payload_maker_(resources_.meter),
+        record_(resources_.meter),
+        scratch_held_(resources_.meter, MemoryMeter::Use::kMessages),
         encoder_(codecs(), options_, residuals_) {}
 
   const std::string& spec() const noexcept override { return rules_.spec(); }
@@ -118,7 +117,8 @@ class ChannelImpl final : public Channel {
             options_.policy,
             options_.error_feedback,
             options_.revert == Revert::kFold,
-            workers_.get()};
+            resources_.backend ? nullptr : resources_.workers.get(),
+            resources_.backend.get()};
   }
   void lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
                Message& message);
@@ -126,8 +126,13 @@ class ChannelImpl final : public Channel {
   template <class Fill>
   Status replace_residuals(const Fill& filled_by) {
     if (Status closed = record_.check_closed("loading"); !closed) return closed;
-    ResidualStore loaded(meter_);
+    ResidualStore loaded(resources_.meter);
     if (Status filled = filled_by(loaded); !filled) return filled;
+    if (resources_.backend) {
+      ResidualStore uploaded(resources_.meter, resources_.backend.get());
+      if (Status copied = uploaded.upload(loaded); !copied) return copied;
+      loaded = std::move(uploaded);
+    }
     residuals_ = std::move(loaded);
     record_.forget_uses();
     return {};
@@ -139,8 +144,7 @@ class ChannelImpl final : public Channel {
   ChannelOptions options_;
   std::uint64_t params_hash_;
   std::uint64_t state_hash_;  // without Policy::nonfinite, which says nothing about residuals
-  std::shared_ptr<MemoryMeter> meter_;
-  std::shared_ptr<Workers> workers_;
+  ChannelResources resources_;
   ResidualStore residuals_;
   PayloadMaker payload_maker_;
   StepRecord record_;
@@ -186,7 +190,11 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
     message.is_needed = room == 0 || is_needed(codecs(), layout, id.step, options_.revert);
     payload_maker_.open(message, std::max(bounds.payload_bytes, message.is_needed ? 0 : room));
     lay_out(layout.parts, id.step, bounds, message);
-    code_parts(jobs_, encoder_, id, bounds, {workers_.get(), memory_.scratch});
+    if (resources_.backend) {
+      code_parts_on(*resources_.backend, jobs_, encoder_, id);
+    } else {
+      code_parts(jobs_, encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
+    }
     scratch_held_.set(memory_.scratch.capacity());
     const std::size_t earlier = record_.parts().size();
     for (const PartJob& job : jobs_) record_.add(job.sent);
@@ -281,12 +289,16 @@ void ChannelImpl::revert() noexcept {
 }
 
 std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_t first) const {
-  const ResidualStore::Entry* entry = residuals_.find(Named{name, {}, first});
-  return entry == nullptr ? std::span<const float>{} : std::span<const float>(entry->values);
+  return residuals_.values_of(Named{name, {}, first});
 }
 
 Result<std::vector<std::byte>> ChannelImpl::save() const {
   if (Status closed = record_.check_closed("saving"); !closed) return forward_error(closed);
+  if (resources_.backend) {
+    ResidualStore copy;
+    if (Status copied = residuals_.download(copy); !copied) return forward_error(copied);
+    return save_residuals(copy, state_hash_);
+  }
   return save_residuals(residuals_, state_hash_);
 }
 
@@ -305,6 +317,14 @@ Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, c
   }
   Result<CodecRules> rules = CodecRules::parse(codecs);
   if (!rules) return forward_error(rules);
+  if (resources.backend && options.revert == Revert::kFold) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a device's residuals can't be folded; take the exact revert, or let the CPU code");
+  }
+  if (resources.backend && rules->have_feedback()) {
+    return fail(ErrorCode::kInvalidArgument, "a device codes no part of '" + rules->spec() +
+                                                 "': 'with' is the CPU's; leave it out, or let the CPU code");
+  }
   Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
   if (!raw) return forward_error(raw);
   Result<HalfCodecs> halves = HalfCodecs::make();

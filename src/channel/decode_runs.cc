@@ -20,6 +20,10 @@ constexpr std::uint64_t kShortestRun = 32768;  // elements
 
 }  // namespace
 
+tl::unexpected<Error> name_part(const Named& part, const Error& error) {
+  return fail(error.code, "part '" + std::string(part.name) + "': " + error.message);
+}
+
 void DecodeRuns::begin(std::uint64_t elements, Workers* workers) {
   workers_ = elements < kWorthSharing ? nullptr : workers;
   const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_));
@@ -77,18 +81,37 @@ TensorSlot DecodeRuns::slot_of(const Run& run, const Call& call) noexcept {
   return {at, run.place.count, tensor.dtype};
 }
 
+PartView DecodeRuns::view_of(const Run& run) const noexcept {
+  return {run.payload, std::span(ends_).subspan(run.first_entry, run.chunks), run.scalar, run.scalar2};
+}
+
+Status DecodeRuns::check_run(const Run& run, Workers* workers) const {
+  if (run.is_checked) return {};
+  return FrameReader::check_chunks(run.payload, std::span(ends_).subspan(run.first_entry, run.chunks),
+                                   std::span(sums_).subspan(run.first_entry, run.chunks), run.first_chunk,
+                                   workers);
+}
+
 Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec) const {
-  const std::span<const std::uint32_t> ends = std::span(ends_).subspan(run.first_entry, run.chunks);
-  const std::span<const std::uint32_t> sums = std::span(sums_).subspan(run.first_entry, run.chunks);
-  if (!run.is_checked) {
-    Status whole = FrameReader::check_chunks(run.payload, ends, sums, run.first_chunk, exec.workers);
-    if (!whole) return whole;
+  if (Status whole = check_run(run, exec.workers); !whole) return whole;
+  const Status decoded =
+      run.codec->decode(view_of(run), slot_of(run, call), call.target.into, call.target.scale, exec);
+  return decoded ? decoded : name_part(call.parts[run.place.part], decoded.error());
+}
+
+Status DecodeRuns::decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target) {
+  std::vector<DecodeJob> jobs;
+  jobs.reserve(runs_.size());
+  for (const Run& run : runs_) {
+    if (Status whole = check_run(run, nullptr); !whole) return whole;
+    jobs.push_back({run.codec, view_of(run), slot_of(run, {parts, target}), {}});
   }
-  const PartView in{run.payload, ends, run.scalar, run.scalar2};
-  const Status decoded = run.codec->decode(in, slot_of(run, call), call.target.into, call.target.scale, exec);
-  if (decoded) return decoded;
-  return fail(decoded.error().code,
-              "part '" + std::string(call.parts[run.place.part].name) + "': " + decoded.error().message);
+  if (jobs.empty()) return {};
+  if (Status done = backend.decode(jobs, target.into, target.scale); !done) return done;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (!jobs[i].decoded) return name_part(parts[runs_[i].place.part], jobs[i].decoded.error());
+  }
+  return {};
 }
 
 Status DecodeRuns::decode(std::span<const Named> parts, const Target& target,

@@ -8,6 +8,7 @@
 
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
+#include "deltawire/part_backend.h"
 #include "deltawire/workers.h"
 
 namespace deltawire {
@@ -24,6 +25,9 @@ struct Place {
   std::uint64_t begin = 0;  // elements of the part before it
   std::uint64_t count = 0;
 };
+
+// The error of a part's codec, with the part's name.
+tl::unexpected<Error> name_part(const Named& part, const Error& error);
 
 // Keeps its memory from message to message.
 class DecodeRuns {
@@ -53,6 +57,9 @@ class DecodeRuns {
   // number of threads. `scratch` grows as it must.
   Status decode(std::span<const Named> parts, const Target& target, std::vector<std::byte>& scratch);
 
+  // The same into a device's memory. REQUIRES: begin() without workers.
+  Status decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target);
+
  private:
   struct Run {
     const Codec* codec = nullptr;
@@ -74,6 +81,8 @@ class DecodeRuns {
   };
 
   static TensorSlot slot_of(const Run& run, const Call& call) noexcept;
+  Status check_run(const Run& run, Workers* workers) const;
+  PartView view_of(const Run& run) const noexcept;
   Status decode_run(const Run& run, const Call& call, const Exec& exec) const;
   Status error_of(std::size_t failed, const Call& call);
 

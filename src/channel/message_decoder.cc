@@ -37,6 +37,7 @@ struct DenseSink {
     const bool not_finite = state == SegmentState::kNotFinite;
     if (!not_finite && target.into == Into::kAccumulate) return {};
     const float value = not_finite ? std::numeric_limits<float>::quiet_NaN() : 0.0F;
+    if (backend != nullptr) return backend->fill(static_cast<float*>(tensor.values), tensor.count, value);
     if (tensor.dtype == DType::kF32) {
       std::fill_n(static_cast<float*>(tensor.values), tensor.count, value);
     } else if (dtype_bytes(tensor.dtype) == sizeof(std::uint16_t)) {
@@ -60,11 +61,15 @@ struct DenseSink {
     return {};
   }
 
-  Status finish() { return memory.runs.decode(parts, target, memory.scratch); }
+  Status finish() {
+    if (backend != nullptr) return memory.runs.decode_on(*backend, parts, target);
+    return memory.runs.decode(parts, target, memory.scratch);
+  }
 
   std::span<const Named> parts;
   Target target;
   CodingMemory& memory;
+  PartBackend* backend = nullptr;
 };
 
 // Into lists of keys and values.
@@ -325,7 +330,7 @@ Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expe
   std::uint64_t elements = 0;
   for (const Named& part : expected.layout.parts) elements += part.tensor.elements();
   memory.runs.begin(elements, codecs.workers);
-  DenseSink sink{expected.layout.parts, target, memory};
+  DenseSink sink{expected.layout.parts, target, memory, codecs.backend};
   return decode_into(sink, pieces, expected, codecs);
 }
 

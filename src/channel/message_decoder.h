@@ -11,6 +11,7 @@
 #include "channel/half_codecs.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
+#include "deltawire/part_backend.h"
 
 namespace deltawire {
 
@@ -30,6 +31,7 @@ struct PartCodecs {
   bool error_feedback = true;  // as ChannelOptions
   bool folds = false;          // Revert::kFold
   Workers* workers = nullptr;
+  PartBackend* backend = nullptr;  // null: the CPU codes
 
   bool is_raw(const Named& part) const noexcept { return part.tensor.elements() < policy.min_elements; }
   const Codec& of(const Named& part, std::uint64_t step) const noexcept {
@@ -38,7 +40,7 @@ struct PartCodecs {
 
   // As Channel::takes_pairs: the form has no residual.
   bool take_pairs(const Named& part, std::uint64_t step) const noexcept {
-    if (folds) return false;
+    if (folds || backend != nullptr) return false;
     if (is_raw(part)) return true;
     const CodecInfo& codec = rules.of(part, step).info();
     const bool keeps_residual = codec.error_feedback || rules.feedback_of(part, step).changes_input();

@@ -6,14 +6,16 @@
 
 #include "base/memory_meter.h"
 #include "deltawire/channel.h"
+#include "deltawire/part_backend.h"
 #include "deltawire/workers.h"
 
 namespace deltawire {
 
-// What the channels of one owner have together; either may be null.
+// What the channels of one owner have together; each may be null.
 struct ChannelResources {
-  std::shared_ptr<MemoryMeter> meter;  // counts residuals and messages
-  std::shared_ptr<Workers> workers;    // for one channel's call at a time
+  std::shared_ptr<MemoryMeter> meter;              // counts residuals and messages
+  std::shared_ptr<Workers> workers;                // for one channel's call at a time
+  std::shared_ptr<PartBackend> backend = nullptr;  // as ReducerOptions::backend
 };
 
 // As make_channel.

@@ -18,10 +18,6 @@
 namespace deltawire {
 namespace {
 
-tl::unexpected<Error> name_part(const Named& part, const Error& error) {
-  return fail(error.code, "part '" + std::string(part.name) + "': " + error.message);
-}
-
 bool has_only_zeros(const TensorSlot& tensor) {
   if (tensor.dtype == DType::kF32) {
     return all_zeros(std::span(static_cast<const float*>(tensor.values), tensor.count));
@@ -99,7 +95,7 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const
   const bool keeps = codec.info().error_feedback || feedback.changes_input();
   if (!keeps && !folds(part)) {
     const ResidualStore::Entry* waiting = residuals_.find(part);
-    if (waiting == nullptr || waiting->values.empty()) return nullptr;
+    if (waiting == nullptr || waiting->is_empty()) return nullptr;
   }
   if (part.tensor.has_keys()) {
     const std::string advice = keeps ? "turn the codec's residual off" : "take the exact revert";
@@ -107,7 +103,8 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const
                                                  "' is in key-value form, which has no residual; " + advice);
   }
   const Result<ResidualStore::Entry*> entry = residuals_.obtain(part);
-  if (entry && keeps) (*entry)->fill();
+  if (!entry || !keeps) return entry;
+  if (Status filled = residuals_.fill(**entry); !filled) return forward_error(filled);
   return entry;
 }
 
@@ -167,7 +164,7 @@ const Codec* PartEncoder::half_codec(const Named& part, const TensorView& view, 
   const Codec* half = codecs_.halves.of(part);
   const bool is_longer = encoded.payload_bytes > HalfCodecs::kValueBytes * view.count;
   if (half == nullptr || !is_longer || view.has_keys() || sent.codec->info().sparse) return nullptr;
-  const bool has_residual = sent.residual != nullptr && !sent.residual->values.empty();
+  const bool has_residual = sent.residual != nullptr && !sent.residual->is_empty();
   return !has_residual && HalfCodecs::carries(part.own_dtype(), view) ? half : nullptr;
 }
 
@@ -210,6 +207,13 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   if (!encoded) {
     ResidualStore::stay(residual);
     if (sent.residual != nullptr) sent.residual->velocity.drop();
+  }
+  return settle(part, encoded, buffer, sent);
+}
+
+Status PartEncoder::settle(const Named& part, const Result<EncodedPart>& encoded, const PartBuffer& buffer,
+                           SentPart& sent) const {
+  if (!encoded) {
     if (!passes(part, sent, encoded.error())) return name_part(part, encoded.error());
     sent.state = SegmentState::kNotFinite;
     return {};
@@ -218,6 +222,39 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
                           buffer.chunk_ends.first(encoded->chunks), encoded->scalar, encoded->scalar2};
   if (encoded->has_sums) sent.sums = buffer.chunk_sums.first(encoded->chunks);
   sent.state = SegmentState::kCoded;
+  return {};
+}
+
+Result<EncodeJob> PartEncoder::device_job(const Named& part, const MessageId& id, const PartBuffer& buffer,
+                                          const SentPart& sent) const {
+  EncodeJob job{.codec = sent.codec, .in = as_view(part.tensor), .out = buffer};
+  if (const ResidualStore::Entry* entry = sent.residual; entry != nullptr) {
+    if (entry->in_step) {
+      return fail(ErrorCode::kState,
+                  "part '" + std::string(part.name) + "' is in the step already; a device encodes it once");
+    }
+    job.before = entry->on_device.get();
+    job.after = entry->beside.get();
+    job.factor = ResidualStore::factor_to(*entry, id.scale, sent.feedback.decay);
+  } else if (codecs_.halves.of(part) != nullptr && !sent.codec->info().sparse) {
+    job.carrier = part.own_dtype();
+  }
+  return job;
+}
+
+const Codec* PartEncoder::shorter_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const {
+  const bool is_longer = job.encoded && job.encoded->payload_bytes > HalfCodecs::kValueBytes * job.in.count;
+  return is_longer && job.carries && sent.state == SegmentState::kCoded ? codecs_.halves.of(part) : nullptr;
+}
+
+Status PartEncoder::take(const Named& part, const MessageId& id, const EncodeJob& job, SentPart& sent) const {
+  if (sent.residual != nullptr && job.is_zeros && codecs_.may_be(SegmentState::kNothing, *job.codec)) {
+    return {};
+  }
+  sent.is_in_halves = job.codec != sent.codec;
+  sent.codec = job.codec;
+  if (Status settled = settle(part, job.encoded, job.out, sent); !settled) return settled;
+  if (sent.residual != nullptr && sent.state == SegmentState::kCoded) sent.residual->take_step(id.scale);
   return {};
 }
 
@@ -266,7 +303,7 @@ void PartEncoder::discharge(const SentPart& sent) noexcept {
   ResidualStore::Entry* entry = sent.residual;
   if (sent.state != SegmentState::kCoded || entry == nullptr) return;
   const bool keeps = sent.codec->info().error_feedback || sent.feedback.changes_input();
-  if (!keeps && entry->velocity.bytes() == 0) entry->values.clear();
+  if (!keeps && entry->velocity.bytes() == 0) entry->clear();
 }
 
 PartUse PartEncoder::use_of(const SentPart& sent) noexcept {
@@ -275,7 +312,7 @@ PartUse PartEncoder::use_of(const SentPart& sent) noexcept {
               .elements = sent.count,
               .payload_bytes = sent.encoded.payload.size()};
   if (sent.residual != nullptr) {
-    use.residual_bytes = sizeof(float) * (sent.residual->values.capacity() + sent.residual->saved.capacity());
+    use.residual_bytes = sent.residual->value_bytes();
     use.momentum_bytes = sent.residual->velocity.bytes();
   }
   return use;

@@ -7,6 +7,7 @@
 #include "channel/message_encoder.h"
 #include "channel/residual_store.h"
 #include "deltawire/channel.h"
+#include "deltawire/part_backend.h"
 
 namespace deltawire {
 
@@ -41,6 +42,14 @@ class PartEncoder {
   Status code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
               SentPart& sent) const;
 
+  // The same on a device: what is to be encoded there of an opened part, and what came of it, as code() would
+  // have left it. kState for a part that is in the step already.
+  Result<EncodeJob> device_job(const Named& part, const MessageId& id, const PartBuffer& buffer,
+                               const SentPart& sent) const;
+  Status take(const Named& part, const MessageId& id, const EncodeJob& job, SentPart& sent) const;
+  // The codec of the tensor's own 16 bits, if that is the shorter one for a part that was taken; else null.
+  const Codec* shorter_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const;
+
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
   void keep(const Named& part, const MessageId& id);
 
@@ -68,6 +77,8 @@ class PartEncoder {
   const Codec* half_codec(const Named& part, const TensorView& view, const SentPart& sent,
                           const EncodedPart& encoded) const;
   Status advance(const Named& part, const MessageId& id, const SentPart& sent) const;
+  Status settle(const Named& part, const Result<EncodedPart>& encoded, const PartBuffer& buffer,
+                SentPart& sent) const;
   static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent, const Exec& exec) noexcept;
 
   PartCodecs codecs_;

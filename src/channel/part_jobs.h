@@ -45,4 +45,8 @@ struct CodingRoom {
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room);
 
+// The same on a device, all of them together.
+void code_parts_on(PartBackend& backend, std::span<PartJob> jobs, const PartEncoder& encoder,
+                   const MessageId& id);
+
 }  // namespace deltawire

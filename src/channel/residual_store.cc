@@ -24,7 +24,7 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
     made->name = part.name;
     made->first = part.first;
     made->elements = count;
-    made->values.reserve(count);
+    if (backend_ == nullptr) made->values.reserve(count);
     made->held = MeteredBytes(meter_, MemoryMeter::Use::kResiduals);
     made->count();
     entry = made.get();
@@ -39,6 +39,62 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
                     "of ranks is loaded with those of all (docs/guides/checkpoints.md)");
   }
   return entry;
+}
+
+std::span<const float> ResidualStore::values_of(const Named& part) const {
+  const Entry* entry = find(part);
+  if (entry == nullptr || !entry->on_device)
+    return entry == nullptr ? std::span<const float>() : entry->values;
+  copy_.resize(entry->elements);
+  if (!backend_->download(entry->on_device.get(), copy_)) return {};
+  return copy_;
+}
+
+Status ResidualStore::fill(Entry& entry) const {
+  if (backend_ == nullptr) {
+    entry.fill();
+    return {};
+  }
+  if (entry.on_device) return {};
+  Result<DeviceFloats> beside = backend_->allocate(entry.elements);
+  if (!beside) return forward_error(beside);
+  Result<DeviceFloats> values = backend_->allocate(entry.elements);
+  if (!values) return forward_error(values);
+  entry.beside = *std::move(beside);
+  entry.on_device = *std::move(values);
+  entry.count();
+  return {};
+}
+
+Status ResidualStore::download(ResidualStore& copy) const {
+  for (const auto& [key, entry] : entries_) {
+    if (!entry->on_device) continue;
+    const Named part{entry->name, {nullptr, entry->elements, DType::kF32}, entry->first};
+    const Result<Entry*> made = copy.obtain(part);
+    if (!made) return forward_error(made);
+    (*made)->fill();
+    (*made)->scale = entry->scale;
+    if (Status s = backend_->download(entry->on_device.get(), (*made)->values); !s) return s;
+  }
+  return {};
+}
+
+Status ResidualStore::upload(ResidualStore& copy) {
+  for (const auto& [key, entry] : copy.entries_) {
+    const Named part{entry->name, {nullptr, entry->elements, DType::kF32}, entry->first};
+    const Result<Entry*> made = obtain(part);
+    if (!made) return forward_error(made);
+    if (Status filled = fill(**made); !filled) return filled;
+    if (Status s = backend_->upload(entry->values, (*made)->on_device.get()); !s) return s;
+    (*made)->scale = entry->scale;
+  }
+  copy.entries_.clear();
+  return {};
+}
+
+double ResidualStore::factor_to(const Entry& entry, float scale, float decay) noexcept {
+  return static_cast<double>(decay) * static_cast<double>(scale) /
+         static_cast<double>(FloatEnvironment::pinned(entry.scale));
 }
 
 Residual ResidualStore::keep_for_step(Entry& entry) {
@@ -68,8 +124,7 @@ Status ResidualStore::rescale(Entry& entry, float scale, float decay, Residual& 
   residual = entry.values;
   const FloatEnvironment environment;
   // In double, so that neither the factor nor the product is rounded before it becomes a float.
-  const double factor = static_cast<double>(decay) * static_cast<double>(scale) /
-                        static_cast<double>(FloatEnvironment::pinned(entry.scale));
+  const double factor = factor_to(entry, scale, decay);
   const auto scaled = [factor](float value) {
     return static_cast<float>(static_cast<double>(value) * factor);
   };
@@ -95,7 +150,9 @@ void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
 void ResidualStore::restore_step() noexcept {
   for (auto& [key, entry] : entries_) {
     if (entry->in_step) {
-      if (entry->saved.empty()) {
+      if (entry->on_device) {
+        entry->on_device.swap(entry->beside);
+      } else if (entry->saved.empty()) {
         std::ranges::fill(entry->values, 0.0F);
       } else {
         entry->values.swap(entry->saved);

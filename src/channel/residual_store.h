@@ -13,6 +13,7 @@
 #include "base/memory_meter.h"
 #include "channel/velocity.h"
 #include "deltawire/codec.h"
+#include "deltawire/part_backend.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 
@@ -30,24 +31,58 @@ class ResidualStore {
     float saved_scale = 1.0F;   // and their scale
     bool in_step = false;       // `saved` holds the state to go back to
     Velocity velocity;          // of parts with momentum before compression
+    DeviceFloats on_device;     // with a backend: in place of `values`; null: nothing waits
+    DeviceFloats beside;        // and of `saved`; between steps it has no meaning
     MeteredBytes held;
 
-    void count() noexcept {
-      held.set(sizeof(float) * (values.capacity() + saved.capacity()) + velocity.bytes());
+    void count() noexcept { held.set(value_bytes() + velocity.bytes()); }
+    std::uint64_t value_bytes() const noexcept {
+      return sizeof(float) * (values.capacity() + saved.capacity() + (on_device ? 2 * elements : 0));
     }
 
     // Makes the values, zeros, unless they are there. Takes no memory.
     void fill() noexcept { values.resize(elements, 0.0F); }
+
+    bool is_empty() const noexcept { return values.empty() && !on_device; }
+    void clear() noexcept {
+      values.clear();
+      on_device.reset();
+      beside.reset();
+    }
+
+    // A device has left new values beside the old ones.
+    void take_step(float new_scale) noexcept {
+      on_device.swap(beside);
+      saved_scale = std::exchange(scale, new_scale);
+      in_step = true;
+    }
   };
 
-  // Counts what it holds in `meter`, if there is one.
-  explicit ResidualStore(std::shared_ptr<MemoryMeter> meter = nullptr) noexcept : meter_(std::move(meter)) {}
+  // Counts what it holds in `meter`, if there is one. `backend`: whose memory the values are in, null for the
+  // host's; it outlives the store.
+  explicit ResidualStore(std::shared_ptr<MemoryMeter> meter = nullptr,
+                         PartBackend* backend = nullptr) noexcept
+      : meter_(std::move(meter)), backend_(backend) {}
 
   // The part's residual or nullptr. Pointers stay valid until the store is gone.
   Entry* find(const Named& part) const;
 
   // The part's residual, made without values if there is none. kMismatch if it has another element count.
   Result<Entry*> obtain(const Named& part);
+
+  // The part's values; empty where there are none. Of a device they are a copy, until the next call.
+  std::span<const float> values_of(const Named& part) const;
+
+  // Makes the entry's values, zeros, unless they are there. Only a device's memory may be missing.
+  Status fill(Entry& entry) const;
+
+  // Fills `copy`, which is empty and the host's, with what this one has on a device; and the other way round,
+  // which empties `copy`.
+  Status download(ResidualStore& copy) const;
+  Status upload(ResidualStore& copy);
+
+  // By what the values must be multiplied for `scale`, in double.
+  static double factor_to(const Entry& entry, float scale, float decay) noexcept;
 
   // Keeps the entry's values for restore_step(), once a step, and says what to encode with: the kept values,
   // and apart from them the place of the new ones, where no copy was made.
@@ -87,6 +122,8 @@ class ResidualStore {
   };
 
   std::shared_ptr<MemoryMeter> meter_;
+  PartBackend* backend_;
+  mutable std::vector<float> copy_;  // values_of()
   std::unordered_map<Key, std::unique_ptr<Entry>, Hash> entries_;
 };
 

@@ -12,14 +12,17 @@
 namespace deltawire {
 namespace {
 
+tl::unexpected<Error> beyond_range(const Named& tensor, float mean) {
+  return fail(ErrorCode::kRange, "tensor '" + std::string(tensor.name) + "': a mean is " + number_text(mean) +
+                                     ", beyond the largest " + std::string(dtype_name(tensor.tensor.dtype)) +
+                                     "; scale the input down, take a wider dtype, or let such steps pass "
+                                     "(nonfinite)");
+}
+
 Status check_range_of(const Named& tensor, std::span<const float> means) {
   const std::uint64_t beyond = first_beyond(means, tensor.tensor.dtype);
   if (beyond == means.size()) return {};
-  return fail(ErrorCode::kRange, "tensor '" + std::string(tensor.name) + "': a mean is " +
-                                     number_text(means[beyond]) + ", beyond the largest " +
-                                     std::string(dtype_name(tensor.tensor.dtype)) +
-                                     "; scale the input down, take a wider dtype, or let such steps pass "
-                                     "(nonfinite)");
+  return beyond_range(tensor, means[beyond]);
 }
 
 }  // namespace
@@ -53,7 +56,27 @@ std::uint64_t BucketTensors::raw_bytes() const noexcept {
   return bytes;
 }
 
+Status BucketTensors::stage_on_device() {
+  Result<DeviceFloats> made = backend_->allocate(dense_elements_);
+  if (!made) return forward_error(made);
+  on_device_ = *std::move(made);
+  return {};
+}
+
+Status BucketTensors::examine() {
+  if (backend_ == nullptr) return {};
+  to_publish_.clear();
+  facts_ = {};
+  if (!on_device_) return {};  // a bucket without elements
+  for (std::size_t i = 0; i < all().size(); ++i) to_publish_.push_back({mean_of(i).data(), all()[i].tensor});
+  const Result<MeanFacts> facts = backend_->examine(to_publish_);
+  if (!facts) return forward_error(facts);
+  facts_ = *facts;
+  return {};
+}
+
 std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
+  if (backend_ != nullptr) return digest64(std::as_bytes(std::span(facts_.sums)), seed);
   seed = digest64(std::as_bytes(means()), seed);
   for (const Pairs& mean : pair_means_) {
     seed = digest64(std::as_bytes(std::span(mean.keys)), seed);
@@ -63,12 +86,17 @@ std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
 }
 
 bool BucketTensors::finite() const {
+  if (backend_ != nullptr) return facts_.finite;
   return all_finite(means()) &&
          std::ranges::all_of(pair_means_, [](const Pairs& mean) { return all_finite(mean.values); });
 }
 
 // Dense tensors first, whatever their order.
 Status BucketTensors::check_range() const {
+  if (backend_ != nullptr && facts_.beyond != MeanFacts::kNone) {
+    return beyond_range(all()[facts_.beyond], facts_.beyond_value);
+  }
+  if (backend_ != nullptr) return {};
   for (std::size_t i = 0; i < all().size(); ++i) {
     if (all()[i].tensor.has_keys()) continue;
     if (Status fits = check_range_of(all()[i], mean_of(i)); !fits) return fits;
@@ -82,6 +110,10 @@ Status BucketTensors::check_range() const {
 }
 
 void BucketTensors::publish() {
+  if (backend_ != nullptr) {
+    if (!to_publish_.empty()) backend_->publish(to_publish_);
+    return;
+  }
   const FloatEnvironment environment;  // which rounding to 16 bits takes
   for (std::size_t i = 0; i < all().size(); ++i) {
     const TensorSlot& tensor = all()[i].tensor;

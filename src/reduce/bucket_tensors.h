@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
+#include "deltawire/part_backend.h"
 #include "deltawire/reducer.h"
 #include "reduce/own_tensors.h"
 
@@ -15,8 +16,9 @@ namespace deltawire {
 
 class BucketTensors {
  public:
-  // The pool outlives it.
-  explicit BucketTensors(BufferPool& pool) : pool_(&pool) {}
+  // Both outlive it. `backend`: in whose memory tensors and means are; null: in the host's.
+  explicit BucketTensors(BufferPool& pool, PartBackend* backend = nullptr)
+      : pool_(&pool), backend_(backend) {}
 
   // Whether these are the tensors of the last bucket: then assign copies and hashes nothing.
   bool same(std::span<const Named> tensors) const noexcept { return tensors_.same(tensors); }
@@ -32,14 +34,23 @@ class BucketTensors {
 
   // Takes memory for the means of dense tensors, uninitialized.
   void stage() { staging_ = pool_->take(sizeof(float) * dense_elements_); }
-  // The means of dense tensors, one tensor after another; empty before stage().
-  std::span<float> means() const noexcept { return staging_.floats(); }
+  // The same with a backend: zeros, in its memory.
+  bool is_on_device() const noexcept { return backend_ != nullptr; }
+  Status stage_on_device();
+  // The means of dense tensors, one tensor after another; empty before stage(). On a device only addresses.
+  std::span<float> means() const noexcept {
+    return backend_ != nullptr ? std::span(on_device_.get(), on_device_ ? dense_elements_ : 0)
+                               : staging_.floats();
+  }
   // The mean of one of them. REQUIRES: stage() was called.
   std::span<float> mean_of(std::size_t tensor) const noexcept {
     return means().subspan(begins_[tensor], all()[tensor].tensor.count);
   }
   // The means of tensors in key-value form, in their order.
   std::span<Pairs> pair_means() noexcept { return pair_means_; }
+
+  // Before the next three: looks at means on a device.
+  Status examine();
 
   // Continues the step's digest with the bucket's means.
   std::uint64_t digest(std::uint64_t seed) const;
@@ -54,10 +65,17 @@ class BucketTensors {
   void publish();
 
   // Gives the staging memory to the next bucket.
-  void give_back() noexcept { staging_.reset(); }
+  void give_back() noexcept {
+    staging_.reset();
+    on_device_.reset();
+  }
 
  private:
   BufferPool* pool_;
+  PartBackend* backend_;
+  DeviceFloats on_device_;
+  MeanFacts facts_;                     // of means on a device
+  std::vector<DeviceMean> to_publish_;  // those with elements
   OwnTensors tensors_;
   std::vector<std::uint64_t> begins_;  // by tensor: where the mean of a dense one begins in means()
   std::uint64_t dense_elements_ = 0;

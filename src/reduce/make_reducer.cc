@@ -16,18 +16,21 @@ struct Pattern {
   std::string_view name;
   Result<std::unique_ptr<WakeableReducer>> (*make)(const ParsedSpec& pattern, std::string_view codecs,
                                                    const ReducerOptions& options);
+  bool takes_backend = false;
   std::string_view parameter = {};       // the one that it has
   std::string_view default_codecs = {};  // where the pattern stands alone, as it may then
 };
 
 constexpr std::array<Pattern, 4> kPatterns{{
     {"direct",
-     [](const auto&, auto codecs, const auto& options) { return make_direct_reducer(codecs, options); }},
+     [](const auto&, auto codecs, const auto& options) { return make_direct_reducer(codecs, options); },
+     true},
     {"ring",
      [](const auto&, auto codecs, const auto& options) { return make_ring_reducer(codecs, options); }},
     {"gather",
-     [](const auto&, auto codecs, const auto& options) { return make_gather_reducer(codecs, options); }},
-    {"powersgd", make_powersgd_reducer, "rank", "fp32"},
+     [](const auto&, auto codecs, const auto& options) { return make_gather_reducer(codecs, options); },
+     true},
+    {"powersgd", make_powersgd_reducer, false, "rank", "fp32"},
 }};
 
 std::string known_patterns() {
@@ -94,6 +97,11 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
                       std::string(given.key) + "'" +
                       (pattern.parameter.empty() ? "" : "; it has " + std::string(pattern.parameter)));
     }
+    if (options.backend && !pattern.takes_backend) {
+      return fail(ErrorCode::kInvalidArgument, "the exchange pattern " + std::string(pattern.name) +
+                                                   " codes on the CPU alone; take direct or gather, or no "
+                                                   "backend");
+    }
     return pattern.make(*named, parts->codecs, options);
   }
   return fail(ErrorCode::kInvalidArgument,
@@ -109,7 +117,8 @@ Result<std::string> agreed_settings(std::string_view spec, const ReducerOptions&
   if (!reducer) return forward_error(reducer);
   return (*reducer)->spec() + " min_elements=" + std::to_string(options.policy.min_elements) +
          " revert=" + (options.revert == Revert::kExact ? "exact" : "fold") +
-         " nonfinite=" + (options.policy.nonfinite == NonFinite::kPass ? "pass" : "error");
+         " nonfinite=" + (options.policy.nonfinite == NonFinite::kPass ? "pass" : "error") +
+         (options.backend ? " coded=on-device" : "");
 }
 
 }  // namespace deltawire

@@ -89,6 +89,9 @@ Result<Report> PatternReducer::finish() {
   }
   BucketExchange& bucket = in_flight_.oldest();
   BucketRun& run = bucket.run();
+  if (Status seen = bucket.tensors().examine(); !seen) {
+    return give_up(run.transport(), std::move(seen.error()));
+  }
   digest_ = bucket.tensors().digest(digest_);
   run.report().digest = digest_;
   // Equal on all ranks, as the means are.
@@ -244,7 +247,7 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
     const std::uint64_t seed = channel_seed(options.seed, channels.all.size());
     const ChannelOptions channel{
         .policy = options.policy, .revert = revert, .means = !channels.all.empty(), .seed = seed};
-    auto made = make_metered_channel(codecs, channel, {channels.meter, workers});
+    auto made = make_metered_channel(codecs, channel, {channels.meter, workers, options.backend});
     if (!made) return forward_error(made);
     channels.all.push_back(std::move(*made));
   }

@@ -97,4 +97,5 @@ def test_torchs_wings_stand_side_by_side() -> None:
     for wing in wings:
         assert drawing.arrows[wing] <= {"participant", "metrics/", "core/"}
     assert drawing.arrows["auto/"] <= {"ddp/", "participant", "metrics/", "core/"}
-    assert drawing.arrows["core/"] == set()
+    assert drawing.arrows["core/"] == {"gpu/"}
+    assert drawing.arrows["gpu/"] == set()

@@ -6,16 +6,23 @@ runs them on CPU tensors whose buckets are staged like a GPU's, but for those th
 
 import copy
 import hashlib
+import importlib.util
 import os
 
 import pytest
 import ranks
 import torch
+from host_twin import LIBRARY, HostTwin
 from models import Net, wrapped
 
 DEVICE = torch.device(os.environ.get("DELTAWIRE_TEST_DEVICE", "cuda"))
 _NO_GPU = "PyTorch sees no GPU (torch.cuda.is_available() is false)"
 _HERE = torch.cuda.is_available()
+
+# What `register(twins=)` gets where the device is to encode.
+ON_DEVICE = True if DEVICE.type == "cuda" else HostTwin
+_CAN_CODE = importlib.util.find_spec("triton") if DEVICE.type == "cuda" else LIBRARY.is_file()
+needs_twins = pytest.mark.skipif(not _CAN_CODE, reason="needs Triton, or target deltawire")
 
 needs_gpu = pytest.mark.skipif(not _HERE and DEVICE.type == "cuda", reason=_NO_GPU)
 needs_cuda = pytest.mark.skipif(not _HERE or DEVICE.type != "cuda", reason=_NO_GPU)

@@ -16,6 +16,7 @@ pytestmark = gpu.needs_gpu
 STEPS = 5
 BY_DEFAULT = ["fp32", "bf16", "int8", "3lc:s=1.75", "topk:k=10%", "sbc:p=10%", "gcomp"]
 BY_PATTERN = ["direct(3lc)", "gather(3lc)", "ring(gcomp)", "ring(onebit)", "powersgd:rank=2"]
+ON_TWINS = [*BY_DEFAULT[:-1], "fp16", "blockint", "gather(3lc)"]
 OPTIONS = {
     "view": {"gradient_as_bucket_view": True},
     "static": {"static_graph": True},
@@ -23,10 +24,11 @@ OPTIONS = {
 }
 
 
-def against_the_cpu(rank, spec, dtype=torch.float32, **options):
+def against_the_cpu(rank, spec, dtype=torch.float32, twins=False, **options):
     """Trains; (fingerprint, buckets) after every mean was compared."""
     model = wrapped(OnDevice(dtype), **options)
-    hook = deltawire.torch.register(model, spec)
+    hook = deltawire.torch.register(model, spec, twins=twins)
+    assert hook.explain().coded_on.startswith(DEVICE.type if twins else "cpu")
     twin = Twin(model, lambda given: deltawire.torch.register(given, spec))
     for step in range(STEPS):
         means = twin.compute(rank, step)
@@ -38,6 +40,11 @@ def against_the_cpu(rank, spec, dtype=torch.float32, **options):
     ours, theirs = (each.step_records[-1] for each in (hook, twin.hook))
     if ours["buckets"] == theirs["buckets"]:  # each has a frame
         assert ours["bytes_sent"] == theirs["bytes_sent"], spec
+    rows = [
+        [(row.bytes_sent, row.residual_norm) for row in each.explain().rows]
+        for each in (hook, twin.hook)
+    ]
+    assert rows[0] == rows[1], spec
     buckets = max(record["buckets"] for record in hook.step_records)
     error = hook.last_error
     hook.close()
@@ -46,12 +53,16 @@ def against_the_cpu(rank, spec, dtype=torch.float32, **options):
     return fingerprint(model), buckets
 
 
-def each_of(rank, world_size, report, specs, *dtypes):
+def each_of(rank, world_size, report, specs, *dtypes, twins=False):
     return {
-        (spec, dtype): against_the_cpu(rank, spec, getattr(torch, dtype))
+        (spec, dtype): against_the_cpu(rank, spec, getattr(torch, dtype), twins)
         for spec in specs
         for dtype in dtypes
     }
+
+
+def each_on_twins(rank, world_size, report, specs, *dtypes):
+    return each_of(rank, world_size, report, specs, *dtypes, twins=gpu.ON_DEVICE)
 
 
 def check_alike(values):
@@ -72,12 +83,28 @@ def test_means_of_four_ranks_are_those_of_the_cpu():
     check_alike(results(each_of, 4, ["3lc", "ring(gcomp)", "gather(sbc:p=10%)"], "float32"))
 
 
-def with_options(rank, world_size, report):
-    return {name: against_the_cpu(rank, "3lc", **given) for name, given in OPTIONS.items()}
+@gpu.needs_twins
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_means_on_twins_are_those_of_the_cpu(world_size):
+    check_alike(results(each_on_twins, world_size, ON_TWINS, "float32"))
 
 
-def test_means_with_ddps_options_are_those_of_the_cpu():
-    check_alike(results(with_options, 2))
+@gpu.needs_twins
+def test_means_of_16_bits_on_twins_are_those_of_the_cpu():
+    check_alike(results(each_on_twins, 2, ["fp32", "3lc", "fp8"], "bfloat16", "float16"))
+
+
+def with_options(rank, world_size, report, twins):
+    return {
+        name: against_the_cpu(rank, "3lc", twins=twins, **given) for name, given in OPTIONS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "twins", [False, pytest.param(gpu.ON_DEVICE, marks=gpu.needs_twins)], ids=["staged", "twins"]
+)
+def test_means_with_ddps_options_are_those_of_the_cpu(twins):
+    check_alike(results(with_options, 2, twins))
 
 
 class Sleep(torch.autograd.Function):

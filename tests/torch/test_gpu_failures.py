@@ -7,6 +7,7 @@ import time
 
 import deltawire.torch
 import gpu
+import pytest
 import torch
 from deltawire.errors import DeltawireError
 from gpu import DEVICE, OnDevice, backward, batch, descend, results
@@ -17,10 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 pytestmark = gpu.needs_gpu
 
 
-def spoiled(rank, world_size, report):
+def spoiled(rank, world_size, report, twins):
     """Rank 1's third loss is NaN, which 3LC can't carry."""
     model = wrapped(OnDevice())
-    hook = deltawire.torch.register(model, "3lc", timeout=20)
+    hook = deltawire.torch.register(model, "3lc", timeout=20, twins=twins)
     for step in range(2):
         backward(model, rank, step)
         descend(model)
@@ -37,17 +38,20 @@ def spoiled(rank, world_size, report):
     return caught.code, caught.suspect, caught.last_committed_step, hook.metrics()["steps"]
 
 
-def test_nan_is_the_same_error_on_every_rank():
-    values = results(spoiled, 2)
+@pytest.mark.parametrize(
+    "twins", [False, pytest.param(gpu.ON_DEVICE, marks=gpu.needs_twins)], ids=["staged", "twins"]
+)
+def test_nan_is_the_same_error_on_every_rank(twins):
+    values = results(spoiled, 2, twins)
     print(values)
     assert values[0] == values[1]
     assert values[0][1:] == (1, 1, 2)
 
 
-def endless(rank, world_size, report):
+def endless(rank, world_size, report, twins):
     """Trains until another rank's end is an error."""
     model = wrapped(OnDevice())
-    hook = deltawire.torch.register(model, "3lc", timeout=60)
+    hook = deltawire.torch.register(model, "3lc", timeout=60, twins=twins)
     try:
         for step in range(1_000_000):
             if step == 3:
@@ -61,8 +65,11 @@ def endless(rank, world_size, report):
     return None
 
 
-def test_a_killed_rank_is_named_at_once():
-    with gpu.started(endless, 3) as ranks:
+@pytest.mark.parametrize(
+    "twins", [False, pytest.param(gpu.ON_DEVICE, marks=gpu.needs_twins)], ids=["staged", "twins"]
+)
+def test_a_killed_rank_is_named_at_once(twins):
+    with gpu.started(endless, 3, twins) as ranks:
         for rank in range(3):
             assert ranks.hear(rank) == "training"
         ranks.signal(1, signal.SIGKILL)
@@ -88,10 +95,10 @@ class Busy(torch.autograd.Function):
         return gradient.clone()
 
 
-def held_up(rank, world_size, report):
+def held_up(rank, world_size, report, twins):
     """Rank 0's GPU has other things to do than to compute gradients."""
     model = wrapped(OnDevice())
-    hook = deltawire.torch.register(model, "fp32", timeout=1.0)
+    hook = deltawire.torch.register(model, "fp32", timeout=1.0, twins=twins)
     backward(model, rank, 0)
     x, y = batch(rank, 1)
     y_hat = model(x)
@@ -108,11 +115,15 @@ def held_up(rank, world_size, report):
 
 
 @gpu.needs_cuda
-def test_a_copy_that_takes_too_long_is_an_error_on_every_rank():
-    values = results(held_up, 2)
+@pytest.mark.parametrize(
+    ("twins", "late"),
+    [(False, "on the host"), pytest.param(True, "complete", marks=gpu.needs_twins)],
+)
+def test_a_copy_that_takes_too_long_is_an_error_on_every_rank(twins, late):
+    values = results(held_up, 2, twins)
     print(values)
     assert [suspect for _, suspect, *_ in values] == [0, 0]
-    assert all("was not on the host after 1 s" in text for _, _, text, _ in values)
+    assert all(f"was not {late} after 1 s" in text for _, _, text, _ in values)
     assert values[0][0] == "Timeout"
 
 
@@ -143,7 +154,7 @@ def pinned(rank, world_size, report):
     torch.manual_seed(7)
     module = torch.nn.Sequential(*(torch.nn.Linear(1500, 1500) for _ in range(8))).to(DEVICE)
     model = DistributedDataParallel(module, bucket_cap_mb=10)
-    hook = deltawire.torch.register(model, "3lc")
+    hook = deltawire.torch.register(model, "3lc", twins=False)
     before = torch.cuda.host_memory_stats()["allocated_bytes.current"]  # torch gives none back
     buckets = []
     for step in range(4):

@@ -9,6 +9,7 @@ from deltawire.policy import Policy
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, momentum_advice, wrappers
+from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.loss_scale import Scaler
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
@@ -36,6 +37,7 @@ def register(
     nonfinite: str | None = None,
     tier: str | None = None,
     summary_every: int | None = None,
+    twins: Twins = None,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
 
@@ -87,6 +89,10 @@ def register(
         tier: only for "auto": what its codecs may lose: "lossless", "near-lossless" (the default:
             at most bfloat16's rounding) or "lossy"; equal on all ranks.
         summary_every: steps between the summaries that rank 0 logs (logger "deltawire", INFO).
+        twins: whether gradients on a GPU are encoded and decoded there, by the codecs' twins
+            (docs/reference/gpu.md). None (the default): where that is possible; else they are
+            copied to the CPU, and rank 0 logs why. False: never; True: or it is an error. Or a
+            function that makes a twin, given a codec's canonical spec. Only for DDP with a codec.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -125,13 +131,16 @@ def register(
         nonfinite=nonfinite,
         summary_every=summary_every,
         tier=tier,
+        twins=twins,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
+        settings.check_no_twins("a sharded model")
         sharded = register_sharded(ddp_model, spec, settings)
         momentum_advice.watch(sharded.spec, ddp_model.parameters(), dist.get_rank())
         return sharded
     group = check_model(ddp_model)
     if isinstance(spec, str) and spec == arguments.AUTO:
+        settings.check_no_twins('"auto"')
         return attach(register_auto(ddp_model, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
     momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank)

@@ -31,7 +31,7 @@ class DirectExchange final : public BucketExchange {
         pull_(channels.pull),
         most_(most),
         messages_(pool, run_),
-        tensors_(pool),
+        tensors_(pool, channels.backend),
         means_(run_, tensors_, plan_),
         rounds_(std::move(window)) {}
 

@@ -17,6 +17,7 @@ namespace deltawire {
 struct DirectChannels {
   Channel& push;
   Channel& pull;
+  PartBackend* backend = nullptr;  // theirs
 };
 
 // All that is given outlives the exchange. `window` is that of all exchanges of a reducer.

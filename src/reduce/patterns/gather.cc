@@ -31,11 +31,11 @@ std::vector<OwnedRange> gathered_ranges(const Named& tensor, std::uint64_t most_
 
 class GatherExchange final : public BucketExchange {
  public:
-  GatherExchange(BufferPool& pool, Channel& channel, std::uint64_t most_elements)
+  GatherExchange(BufferPool& pool, Channel& channel, PartBackend* backend, std::uint64_t most_elements)
       : channel_(channel),
         most_elements_(most_elements),
         messages_(pool, run_),
-        tensors_(pool),
+        tensors_(pool, backend),
         means_(run_, tensors_, plan_) {}
 
   void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
@@ -151,6 +151,7 @@ class GatherReducer final : public PatternReducer {
  public:
   GatherReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
       : PatternReducer({"gather", "DWGATHER", true}, std::move(channels), options),
+        backend_(options.backend),
         most_elements_(most_elements) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
@@ -165,7 +166,7 @@ class GatherReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<GatherExchange>(pool(), channel(0), most_elements_);
+    return std::make_unique<GatherExchange>(pool(), channel(0), backend_.get(), most_elements_);
   }
   std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override { return others(); }
   ResizedChannel resized_channel(std::size_t, const SavedRanks& saved,
@@ -179,6 +180,7 @@ class GatherReducer final : public PatternReducer {
     return kept;
   }
 
+  std::shared_ptr<PartBackend> backend_;
   std::uint64_t most_elements_;
 };
 

@@ -29,9 +29,14 @@ void PartMeans::open(std::size_t own_list) {
 }
 
 // Only when the first message is decoded: a bucket that waits needs no staging memory.
-void PartMeans::stage() {
-  if (is_staged_) return;
+Status PartMeans::stage() {
+  if (is_staged_) return {};
   is_staged_ = true;
+  if (tensors_.is_on_device()) {
+    if (Status staged = tensors_.stage_on_device(); !staged) return staged;
+    plan_.place_means(tensors_);
+    return {};
+  }
   tensors_.stage();
   plan_.place_means(tensors_);
   for (const PartMessage& message : plan_.list(own_list_)) {
@@ -40,11 +45,12 @@ void PartMeans::stage() {
       std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
     }
   }
+  return {};
 }
 
 Status PartMeans::add(Channel& channel, std::span<const Bytes> bytes, const Place& place,
                       const Source& source) {
-  stage();
+  if (Status staged = stage(); !staged) return staged;
   const PartMessage& message = plan_.message(place);
   if (message.has_keys()) return decode_pairs(channel, bytes, place, source, Into::kAccumulate);
   return run_.decode(channel, bytes, message.mean_layout(), source, Into::kAccumulate, run_.world_scale());
@@ -52,7 +58,7 @@ Status PartMeans::add(Channel& channel, std::span<const Bytes> bytes, const Plac
 
 Status PartMeans::replace(Channel& channel, std::span<const Bytes> bytes, const Place& place,
                           const Source& source) {
-  stage();
+  if (Status staged = stage(); !staged) return staged;
   const PartMessage& message = plan_.message(place);
   if (message.has_keys()) return decode_pairs(channel, bytes, place, source, Into::kOverwrite);
   return run_.decode(channel, bytes, message.mean_layout(), source, Into::kOverwrite, 1.0F);

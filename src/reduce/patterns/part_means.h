@@ -47,7 +47,7 @@ class PartMeans {
   };
 
   PairSum& sum_of(const Place& place) { return sums_[place.list][place.message]; }
-  void stage();
+  Status stage();
   Status decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
                       const Source& source, Into into);
   std::vector<Pairs>& next_addend(PairSum& sum);

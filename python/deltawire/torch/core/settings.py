@@ -10,6 +10,8 @@ from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import exchange_settings
 from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.device_choice import Twins
+from deltawire.torch.core.device_parts import DeviceParts
 from deltawire.torch.core.loss_scale import LossScale, Scaler
 
 
@@ -32,6 +34,7 @@ class Settings:
     nonfinite: str | None
     summary_every: int | None
     tier: str | None
+    twins: Twins = None
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is
@@ -51,6 +54,11 @@ class Settings:
                 f'tier={self.tier!r} is for "auto", which chooses within it; leave it out where '
                 "you name a codec",
             )
+
+    def check_no_twins(self, what: str) -> None:
+        """Raises InvalidArgumentError where twins are asked for, but `what` has none."""
+        if self.twins:
+            raise make_error("InvalidArgument", f"twins are for DDP with a codec, not for {what}")
 
     def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
         """Parses and checks what an exchange between the group's ranks is made from. Raises
@@ -92,6 +100,14 @@ class ExchangeSettings:
     options: _core.ReducerOptions
     timeout_ms: int
     arrival_timeout_ms: int
+
+    def coded_by(self, parts: DeviceParts | None) -> "ExchangeSettings":
+        """The same, with parts that a device codes; None: the CPU."""
+        given = self.given
+        options = arguments.reducer_options(
+            given.min_elements, given.revert, given.threads, self.loss_scale.nonfinite, parts
+        )
+        return dataclasses.replace(self, options=options)
 
     def terms(self) -> dict[str, object]:
         """What must be equal on all ranks, by name."""

@@ -45,6 +45,7 @@ class PendingBucket:
         if self.exchanged.done():
             return
         self.error = error
+        self._staging.release(self.buffer)
         with self._staging.returning(self.buffer):
             self.exchanged.set_result(self._mean)
 

@@ -1,6 +1,7 @@
 """DDP's communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
 signature and refuses annotations that are strings.)"""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
+from deltawire.torch.core.device_choice import Choice
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.significance import SignificanceSource
@@ -68,6 +70,7 @@ class Hook(Participant):
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
         history: History | None = None,
+        choice: Choice | None = None,
         **of_participant: Any,
     ) -> None:
         """`of_participant`: group and summary_every, as for every participant."""
@@ -80,7 +83,8 @@ class Hook(Participant):
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
         gradient_bytes = parameters.gradient_bytes if parameters else 0
-        self._staging = Staging(timeout_ms / 1e3, gradient_bytes, self.rank)
+        self._choice = choice or Choice(None)
+        self._staging = Staging(timeout_ms / 1e3, gradient_bytes, self.rank, self._choice.parts)
         self._end = BackwardEnd()
         self._layouts: dict[int, tuple] = {}  # by bucket: see `_dense`
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
@@ -221,7 +225,8 @@ class Hook(Participant):
         printable table. Call between steps; DeltawireError ("State") within one.
         """
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
-        return self._explain(tensors, self._step)
+        explained = self._explain(tensors, self._step)
+        return dataclasses.replace(explained, coded_on=self._choice.coded_on)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or

@@ -60,6 +60,11 @@ class DDPParameters:
         """Size of all gradients together."""
         return sum(each.numel() * each.element_size() for each in self._parameters)
 
+    @property
+    def devices(self) -> set[torch.device]:
+        """Where gradients come out."""
+        return {each.device for each in self._parameters}
+
     def lines(self) -> list[str]:
         """One line a tensor, with what must be equal on all ranks, in the same order on all."""
         sparse = {name for name, *_ in self.sparse}

@@ -6,8 +6,8 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.terms import Terms
-from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.settings import Settings
+from deltawire.torch.core import arguments, bootstrap, device_choice, wrappers
+from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -30,9 +30,13 @@ def register_ddp(
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
         source = source_for(given.optimizer, made.text, names)
         optimizer = source.name if source else "none"
-        terms = made.terms() | {"optimizer": optimizer}
+        choice = device_choice.choose(given.twins, _exchange(made, parameters, meeting.place[0]))
+        made = made.coded_by(choice.parts)
+        coder = "the CPU" if choice.parts is None else "twins (twins=False: the CPU)"
+        terms = made.terms() | {"optimizer": optimizer, "coder": coder}
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         made.listen(meeting)
+    choice.log(meeting.place[0])
     return Hook(
         made.connect(meeting),
         parameters,
@@ -40,8 +44,22 @@ def register_ddp(
         made.timeout_ms,
         source,
         made.loss_scale,
+        choice=choice,
         group=group,
         summary_every=given.summary_every,
+    )
+
+
+def _exchange(
+    made: ExchangeSettings, parameters: DDPParameters, rank: int
+) -> device_choice.Exchange:
+    return device_choice.Exchange(
+        spec=made.spec,
+        revert=made.given.revert,
+        has_sparse=bool(parameters.sparse),
+        devices=parameters.devices,
+        timeout=made.timeout_ms / 1e3,
+        rank=rank,
     )
 
 

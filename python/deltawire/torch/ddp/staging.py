@@ -6,15 +6,13 @@ import contextlib
 import os
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.torch.core.device_parts import DeviceParts, until
 
-_POLL_SECONDS = 1e-4
 _JOIN_SECONDS = 10.0
 _GAP = 64  # bytes; buckets begin at multiples
 _BUCKETS = 256  # whose gaps the block has room for
@@ -31,6 +29,9 @@ class Staging:
 
     `DELTAWIRE_FORCE_STAGING=1` in the environment sends CPU tensors the same way, for tests.
 
+    Where the device codes its buckets itself, they are not copied: `load` waits for the gradients
+    alone.
+
     Thread rule: `load` belongs to the thread of backward, `store` to the session's thread that
     completes buckets, after the bucket's `load`; `close` to any.
 
@@ -38,10 +39,19 @@ class Staging:
         timeout: seconds that a copy may take.
         host_bytes: size of all gradients of a step.
         rank: this one, whom the error of such a copy names.
+        parts: codes buckets on their device; None: the CPU codes them.
     """
 
-    def __init__(self, timeout: float, host_bytes: int = 0, rank: int | None = None) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        host_bytes: int = 0,
+        rank: int | None = None,
+        parts: DeviceParts | None = None,
+    ) -> None:
         self._timeout = timeout
+        self._parts = parts
+        self._awaited = f"a bucket of gradients was not {'complete' if parts else 'on the host'}"
         self._rank = rank
         self._host_bytes = host_bytes
         self._block: torch.Tensor | None = None
@@ -76,11 +86,13 @@ class Staging:
             index: of the bucket.
             buffer: dense, of one dimension; a sparse one is handed on as it is.
         """
-        if not self._is_staged(buffer):
+        event, host = None, buffer
+        if self._parts is not None:
+            event = self._parts.adopt(buffer)
+        if event is None and not self._is_staged(buffer):
             ready(buffer)
             return
-        event, host = None, buffer
-        if not buffer.is_sparse:
+        if self._parts is None and not buffer.is_sparse:
             host = self._host(index, buffer)
             event = self._copied(host, buffer)
         self._obtain_thread()
@@ -101,9 +113,16 @@ class Staging:
         return torch.cuda.stream(self._stream(buffer.device))
 
     def store(self, index: int, buffer: torch.Tensor) -> None:
-        """Copies a dense bucket's means back to the buffer."""
-        if self._is_staged(buffer):
+        """Copies a dense bucket's means back to the buffer, where they are unless it was copied."""
+        if self._parts is not None:
+            self._parts.check()
+        elif self._is_staged(buffer):
             buffer.copy_(self._hosts[index], non_blocking=True)
+
+    def release(self, buffer: torch.Tensor) -> None:
+        """The core is done with a bucket, or never got it."""
+        if self._parts is not None:
+            self._parts.forget(buffer)
 
     def close(self) -> None:
         """Ends the thread once its queue is empty; idempotent."""
@@ -115,6 +134,8 @@ class Staging:
             thread.join(_JOIN_SECONDS)
 
     def _is_staged(self, buffer: torch.Tensor) -> bool:
+        if self._parts is not None:
+            return False
         return self._forced or buffer.device.type != "cpu"
 
     def _host(self, index: int, buffer: torch.Tensor) -> torch.Tensor:
@@ -151,6 +172,8 @@ class Staging:
         return event
 
     def _stream(self, device: torch.device) -> torch.cuda.Stream:
+        if self._parts is not None:
+            return self._parts.stream
         if device not in self._streams:  # by one thread at a time: `load` comes first
             self._streams[device] = torch.cuda.Stream(device)
         return self._streams[device]
@@ -159,7 +182,7 @@ class Staging:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_hand_on,
-                args=(self._jobs, self._timeout, self._rank),
+                args=(self._jobs, self._timeout, self._rank, self._awaited),
                 name="deltawire-staging",
                 daemon=True,
             )
@@ -167,27 +190,14 @@ class Staging:
             weakref.finalize(self, self._jobs.put, None)
 
 
-def _hand_on(jobs: queue.SimpleQueue, timeout: float, rank: int | None) -> None:
+def _hand_on(jobs: queue.SimpleQueue, timeout: float, rank: int | None, awaited: str) -> None:
     """The thread of a `Staging`, until it finds None. Between jobs it refers to nothing: a dropped
     model takes its hook along, which ends the thread."""
     while (job := jobs.get()) is not None:
         event, ready, failed = job
         try:
-            _await(event, timeout, rank)
+            until(event, timeout, rank, awaited)
             ready()
         except Exception as cause:
             failed(cause)
         del job, event, ready, failed
-
-
-def _await(event: torch.cuda.Event | None, timeout: float, rank: int | None) -> None:
-    deadline = time.monotonic() + timeout
-    while event is not None and not event.query():
-        if time.monotonic() > deadline:
-            raise make_error(
-                "Timeout",
-                f"a bucket of gradients was not on the host after {timeout:g} s: the GPU is busy "
-                "with something else, or hangs",
-                rank,
-            )
-        time.sleep(_POLL_SECONDS)

@@ -1,7 +1,7 @@
 """Codecs for tensors on a GPU: kernels in Triton that give the library's bytes.
 
 A twin encodes and decodes where the tensor is: payload, chunk ends, checksums and residual are the
-codec's own, bit for bit. `register` and the other ways to train do not use twins yet::
+codec's own, bit for bit. `register` uses twins for DDP models on a GPU; other programs may, too::
 
     twin = deltawire.torch.gpu.twin("3lc:s=1.75")
     part = twin.encode(gradient, residual).collect()

@@ -75,6 +75,7 @@ class Explanation:
         rows: one for each tensor that is exchanged, in the model's order.
         other_bytes: bytes of the last step that belong to no row: message headers, and with "ring"
             what was forwarded. None before the first step.
+        coded_on: the device that encodes and decodes, "cpu" or "cuda:0".
     """
 
     spec: str
@@ -82,6 +83,7 @@ class Explanation:
     world_size: int | None
     rows: tuple[TensorRow, ...]
     other_bytes: int | None
+    coded_on: str = "cpu"
 
     @property
     def pattern(self) -> str:
@@ -114,6 +116,7 @@ class Explanation:
             "rows": [_as_dict(row) for row in self.rows],
             "total": _as_dict(self.total),
             "other_bytes": self.other_bytes,
+            "coded_on": self.coded_on,
         }
 
     def __str__(self) -> str:
@@ -128,6 +131,8 @@ class Explanation:
     def _heading(self, sent: bool) -> str:
         ranks = f", {self.world_size} ranks" if self.world_size is not None else ""
         took = "and what the last one took" if sent else "nothing was sent yet"
+        if self.coded_on != "cpu":
+            ranks += f", coded on {self.coded_on}"
         return f"{self.pattern}{ranks}: the codecs of step {self.step}, {took}"
 
     def _legend(self, sent: bool) -> Iterable[str]:

@@ -1,0 +1,91 @@
+// Who encodes and decodes the parts of a reducer instead of the CPU: a device, in whose memory tensors, means
+// and residuals lie. Everything else (frames, sends, votes, failures) stays with the reducer, which sees
+// payloads alone. A reducer without one (ReducerOptions::backend) codes on the CPU.
+//
+// To programs this is new and may change. deltawire.torch has the one implementation, over codecs' twins.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "deltawire/codec.h"
+#include "deltawire/export.h"
+#include "deltawire/result.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// float32 values in a device's memory, which the last copy gives back. Addresses on a device are numbers to
+// the reducer: it adds offsets to them, and reads nothing there.
+using DeviceFloats = std::shared_ptr<float>;
+
+// A part to be encoded, and what came of it.
+struct EncodeJob {
+  const Codec* codec = nullptr;
+  TensorView in;                  // on the device, dense
+  const float* before = nullptr;  // the residual, on the device; null: no error feedback
+  float* after = nullptr;         // where the new one goes: disjoint memory on the device
+  double factor = 1;              // the residual is multiplied by it first, and rounded once
+  DType carrier = DType::kF32;    // a dtype of 16 bits: look whether it carries every value
+  PartBuffer out = {};            // in the host's memory
+
+  // As Codec::encode gives; kRange also for a residual that `factor` takes beyond float32.
+  Result<EncodedPart> encoded = {};
+  bool is_zeros = false;  // all values of `in` are zeros. `encoded` need not be given then
+  bool carries = false;   // with `carrier`: it rounds no value to infinity, and its codec refuses none
+};
+
+// A part to be decoded, and what came of it.
+struct DecodeJob {
+  const Codec* codec = nullptr;
+  PartView in;          // in the host's memory
+  TensorSlot slot;      // on the device, float32
+  Status decoded = {};  // as Codec::decode gives
+};
+
+// The mean of a tensor, and the caller's tensor: both on the device.
+struct DeviceMean {
+  float* mean = nullptr;
+  TensorSlot tensor;
+};
+
+// What must be known of means before a step may be committed.
+struct MeanFacts {
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+  std::array<std::uint64_t, 2> sums{};  // a digest; any order of summation gives the same
+  bool finite = true;
+  std::size_t beyond = kNone;  // the first tensor with a mean that its dtype can't hold,
+  float beyond_value = 0;      // and that mean
+};
+
+// Thread rule: one call at a time, from whichever thread; give-backs of DeviceFloats at any time. Calls run
+// in their order on the device. All ranks of a job have a backend, or none has: digests differ.
+class DELTAWIRE_API PartBackend {
+ public:
+  virtual ~PartBackend() = default;
+
+  virtual Result<DeviceFloats> allocate(std::uint64_t count) = 0;  // zeros
+  virtual Status fill(float* at, std::uint64_t count, float value) = 0;
+  virtual Status upload(std::span<const float> values, float* to) = 0;
+  virtual Status download(const float* from, std::span<float> values) = 0;
+
+  // Encodes all jobs and waits for them. An error is one of the device, and no job's.
+  virtual Status encode(std::span<EncodeJob> jobs) = 0;
+  virtual Status decode(std::span<DecodeJob> jobs, Into into, float scale) = 0;
+
+  virtual Result<MeanFacts> examine(std::span<const DeviceMean> means) = 0;
+  // Each mean becomes the tensor's values, rounded once. The step counts by then: an error is shown by the
+  // next call, and to the owner of the tensors.
+  virtual void publish(std::span<const DeviceMean> means) noexcept = 0;
+
+ protected:
+  PartBackend() = default;
+  PartBackend(const PartBackend&) = default;
+  PartBackend& operator=(const PartBackend&) = default;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,109 @@
+"""Who codes a hook's gradients: their device, with codecs' twins, or the CPU."""
+
+import dataclasses
+import importlib.util
+import logging
+from collections.abc import Callable, Iterable
+
+import torch
+
+from deltawire.errors import DeltawireError, make_error
+from deltawire.policy import pattern_and_codec
+from deltawire.rule_texts import rules_of
+from deltawire.torch.core.device_parts import DeviceParts
+
+logger = logging.getLogger("deltawire")
+
+# What `register(twins=)` takes: None, whether, or what makes a twin of a codec's canonical spec.
+Twins = bool | Callable[[str], object] | None
+
+_PATTERNS = ("direct", "gather")
+_OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # whose tensors every policy may leave to them
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Who codes.
+
+    Attributes:
+        parts: codes on the device; None: the CPU does.
+        coded_on: the device's name.
+        reason: why the CPU does, where the gradients are on another device; else empty.
+    """
+
+    parts: DeviceParts | None
+    coded_on: str = "cpu"
+    reason: str = ""
+
+    def log(self, rank: int) -> None:
+        """Says it once, on rank 0."""
+        if rank == 0 and self.parts is not None:
+            logger.info("gradients are encoded and decoded on %s", self.coded_on)
+        if rank == 0 and self.reason:
+            logger.info("gradients are copied to the CPU and encoded there: %s", self.reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """What the choice depends on, besides the caller's wish: canonical spec, `revert`, whether any
+    gradient is sparse, devices of the gradients, seconds for a call of the device, and rank."""
+
+    spec: str
+    revert: str
+    has_sparse: bool
+    devices: Iterable[torch.device]
+    timeout: float
+    rank: int
+
+
+def choose(twins: Twins, exchange: Exchange) -> Choice:
+    """The caller's wish, if it can be granted: twins on a GPU where all codecs have one.
+
+    Raises InvalidArgumentError where twins=True can't be granted.
+    """
+    devices = set(exchange.devices)
+    device = next(iter(devices))
+    if twins is False or (twins is None and devices == {torch.device("cpu")}):
+        return Choice(None, reason="" if device.type == "cpu" else "twins=False")
+    make_twin, reason = _maker(twins, device)
+    reason = reason or _why_not(exchange, len(devices), make_twin)
+    if not reason:
+        parts = DeviceParts(device, make_twin, exchange.timeout, exchange.rank)
+        return Choice(parts, str(device))
+    if twins is not None:
+        raise make_error("InvalidArgument", f"twins={twins} can't be granted: {reason}")
+    return Choice(None, reason=reason)
+
+
+def _maker(twins: Twins, device: torch.device) -> tuple[Callable[[str], object] | None, str]:
+    if callable(twins):
+        return twins, ""
+    if device.type != "cuda":
+        return None, f"twins are for CUDA devices, and the gradients are on {device}"
+    if importlib.util.find_spec("triton") is None:
+        return None, "Triton is not installed"
+    from deltawire.torch.gpu.twins import twin_of_canonical
+
+    return twin_of_canonical, ""
+
+
+def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[str], object]) -> str:
+    """Why the device can't code; empty if it can."""
+    pattern, _ = pattern_and_codec(exchange.spec)
+    if pattern not in _PATTERNS:
+        return f"the pattern {pattern} has no way for twins, {' and '.join(_PATTERNS)} have one"
+    if exchange.revert != "exact":
+        return f"revert={exchange.revert!r} is for the CPU"
+    if exchange.has_sparse:
+        return "sparse gradients have no twin"
+    if number_of_devices > 1:
+        return "the gradients are on several devices"
+    codecs = [rule.codec for rule in rules_of(exchange.spec)]
+    for codec in (*codecs, *_OF_SMALL_TENSORS):
+        if " with " in codec:
+            return f"'with' has no twin: {codec}"
+        try:
+            make_twin(codec)
+        except DeltawireError as cause:
+            return str(cause)
+    return ""

@@ -1,0 +1,320 @@
+// A device played on the host: its addresses are none that the host can read, and its codecs are the
+// library's. Whatever a reducer does with it is what it does on the CPU.
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/float16.h"
+#include "reduce/rank_threads.h"
+#include "reduce/values.h"
+
+namespace deltawire::device_test {
+namespace {
+
+constexpr std::uintptr_t kFar = std::uintptr_t{1} << 62;  // where no memory is
+
+template <class Value>
+Value* far(Value* host) {
+  return std::bit_cast<Value*>(std::bit_cast<std::uintptr_t>(host) | kFar);
+}
+template <class Value>
+Value* near(Value* device) {
+  EXPECT_NE(std::bit_cast<std::uintptr_t>(device) & kFar, 0U) << "the host's memory";
+  return std::bit_cast<Value*>(std::bit_cast<std::uintptr_t>(device) & ~kFar);
+}
+
+class HostDevice final : public PartBackend {
+ public:
+  Result<DeviceFloats> allocate(std::uint64_t count) override {
+    ++blocks_;
+    return DeviceFloats(far(new float[count]()), [this](float* values) {
+      --blocks_;
+      delete[] near(values);
+    });
+  }
+  Status fill(float* at, std::uint64_t count, float value) override {
+    std::fill_n(near(at), count, value);
+    return {};
+  }
+  Status upload(std::span<const float> values, float* to) override {
+    std::ranges::copy(values, near(to));
+    return {};
+  }
+  Status download(const float* from, std::span<float> values) override {
+    std::copy_n(near(from), values.size(), values.begin());
+    return {};
+  }
+  Status encode(std::span<EncodeJob> jobs) override {
+    for (EncodeJob& job : jobs) encode_one(job);
+    return next_fails();
+  }
+  Status decode(std::span<DecodeJob> jobs, Into into, float scale) override {
+    for (DecodeJob& job : jobs) {
+      TensorSlot slot = job.slot;
+      slot.values = near(slot.values);
+      std::vector<std::byte> scratch(job.codec->decode_scratch(slot));
+      job.decoded = job.codec->decode(job.in, slot, into, scale, {.scratch = scratch});
+    }
+    return next_fails();
+  }
+  Result<MeanFacts> examine(std::span<const DeviceMean> means) override {
+    MeanFacts facts;
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      const std::span<const float> values(near(means[i].mean), means[i].tensor.count);
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        facts.sums[0] += std::bit_cast<std::uint32_t>(values[k]) * (2 * k + 1);
+      }
+      facts.finite = facts.finite && all_finite(values);
+      const std::uint64_t beyond = first_beyond(values, means[i].tensor.dtype);
+      if (beyond < values.size() && facts.beyond == MeanFacts::kNone) {
+        facts.beyond = i;
+        facts.beyond_value = values[beyond];
+      }
+    }
+    return facts;
+  }
+  void publish(std::span<const DeviceMean> means) noexcept override {
+    for (const DeviceMean& each : means) {
+      if (each.tensor.count == 0) continue;
+      narrow(near(each.mean), each.tensor.count, each.tensor.dtype, near(each.tensor.values));
+    }
+  }
+
+  void fail_in(int calls) { calls_left_ = calls; }
+  int blocks() const { return blocks_; }
+  int jobs() const { return jobs_; }
+
+ private:
+  Status next_fails() {
+    if (calls_left_ < 0 || calls_left_-- > 0) return {};
+    return fail(ErrorCode::kSystem, "the device is gone");
+  }
+
+  void encode_one(EncodeJob& job) {
+    ++jobs_;
+    TensorView in = job.in;
+    in.values = near(in.values);
+    std::vector<float> wide(in.count);
+    widen(in.values, in.dtype, in.count, wide.data());
+    job.is_zeros = std::ranges::all_of(wide, [](float value) { return value == 0.0F; });
+    if (job.carrier != DType::kF32) {
+      job.carries =
+          first_beyond(wide, job.carrier) == wide.size() && (job.carrier == DType::kBF16 || all_finite(wide));
+    }
+    Residual residual;
+    std::vector<float> before;
+    if (job.before != nullptr) {
+      before.assign(near(job.before), near(job.before) + in.count);
+      for (float& value : before) value = static_cast<float>(static_cast<double>(value) * job.factor);
+      residual = Residual(before, std::span(near(job.after), in.count));
+    }
+    std::vector<std::byte> scratch(job.codec->sizes(in).scratch_bytes);
+    job.encoded = job.codec->encode(in, residual, job.out, {.scratch = scratch});
+  }
+
+  int blocks_ = 0;
+  int jobs_ = 0;
+  int calls_left_ = -1;
+};
+
+ReducerOptions coded_by(std::shared_ptr<PartBackend> device, NonFinite nonfinite = NonFinite::kError) {
+  ReducerOptions options;
+  options.policy.nonfinite = nonfinite;
+  options.backend = std::move(device);
+  return options;
+}
+
+constexpr int kWorld = 3;
+constexpr std::uint64_t kSteps = 6;
+
+struct Kind {
+  std::string name;
+  std::size_t count;
+  DType dtype;
+};
+const std::vector<Kind> kKinds{{"bias", 40, DType::kF32},        {"weight", 90'000, DType::kF32},
+                               {"half", 3'000, DType::kBF16},    {"small half", 30, DType::kF16},
+                               {"other half", 700, DType::kF16}, {"none", 0, DType::kF32}};
+
+using Tensors = std::vector<std::vector<std::byte>>;
+
+// Zeros of the last tensor but one in every other step.
+Tensors gradient(int rank, std::uint64_t step) {
+  Tensors tensors;
+  for (std::size_t k = 0; k < kKinds.size(); ++k) {
+    std::vector<float> wide(kKinds[k].count);
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      const std::size_t mixed = i * 7919 + static_cast<std::size_t>(rank) * 31 + step * 101 + k * 13;
+      wide[i] = k == 4 && step % 2 == 1 ? 0.0F : static_cast<float>(mixed % 41) / 16 - 1;
+    }
+    std::vector<std::byte>& bytes = tensors.emplace_back(wide.size() * dtype_bytes(kKinds[k].dtype));
+    narrow(wide.data(), wide.size(), kKinds[k].dtype, bytes.data());
+  }
+  return tensors;
+}
+
+// What a rank has in the end.
+struct Outcome {
+  std::vector<Tensors> means;        // of the steps that count
+  std::vector<std::uint64_t> bytes;  // that they sent
+  std::vector<ErrorCode> failures;   // of those that don't
+  std::vector<std::byte> state;
+  double residual_norm = 0;
+
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome& operator+=(Outcome& outcome, const WakeableReducer& reducer) {
+  outcome.state = reducer.save().value();
+  std::vector<Named> tensors;
+  for (const Kind& kind : kKinds) tensors.push_back({kind.name, {nullptr, kind.count, kind.dtype}});
+  for (const TensorUse& use : reducer.explain(tensors, kSteps)) outcome.residual_norm += use.residual_norm;
+  return outcome;
+}
+
+// Step 2 fails on rank 1, before its tensors are handed in, and is made again; step 4 has a NaN there.
+void take_steps(int rank, bool on_device, WakeableReducer& reducer, Transport& transport, std::uint64_t first,
+                std::uint64_t end, Outcome& outcome) {
+  for (std::uint64_t step = first; step < end; ++step) {
+    Tensors tensors = gradient(rank, step);
+    if (step == 4 && rank == 1) {
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(tensors[1].data() + 400, &nan, sizeof nan);
+    }
+    const float scale = step < 3 ? 1.0F : 8.0F;
+    Status failed;
+    std::uint64_t bytes = 0;
+    for (std::uint32_t bucket = 0; bucket < 2 && failed; ++bucket) {
+      std::vector<Named> named;
+      for (std::size_t k = bucket; k < kKinds.size(); k += 2) {
+        void* const at = tensors[k].data();
+        named.push_back({kKinds[k].name, {on_device ? far(at) : at, kKinds[k].count, kKinds[k].dtype}});
+      }
+      const auto report =
+          reducer.all_reduce(named, {step, bucket, bucket == 1, scale}, transport, in_seconds(20));
+      if (!report) {
+        failed = forward_error(report);
+      } else {
+        bytes += report->bytes_sent;
+      }
+    }
+    if (!failed) {
+      outcome.failures.push_back(failed.error().code);
+      return;
+    }
+    outcome.means.push_back(tensors);
+    outcome.bytes.push_back(bytes);
+  }
+}
+
+std::vector<Outcome> trained(const std::string& spec, NonFinite nonfinite, bool on_device) {
+  std::vector<Outcome> outcomes(kWorld);
+  std::vector<std::unique_ptr<WakeableReducer>> reducers;
+  std::vector<std::shared_ptr<HostDevice>> devices;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    devices.push_back(on_device ? std::make_shared<HostDevice>() : nullptr);
+    reducers.push_back(reducer_of(spec, coded_by(devices.back(), nonfinite)));
+  }
+  const auto steps = [&](std::uint64_t first, std::uint64_t end, bool is_cut_short) {
+    run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
+      const auto at = static_cast<std::size_t>(rank);
+      if (is_cut_short && rank == 1) transport.abort({ErrorCode::kAborted, "a fault", 1});
+      take_steps(rank, on_device, *reducers[at], transport, first, end, outcomes[at]);
+    });
+  };
+  steps(0, 2, false);
+  steps(2, 3, true);
+  steps(2, 4, false);
+  steps(4, 5, false);
+  steps(5, kSteps, false);
+  for (std::size_t rank = 0; rank < kWorld; ++rank) {
+    outcomes[rank] += *reducers[rank];
+    // The state is loaded by a reducer of the other kind.
+    const auto other = std::make_shared<HostDevice>();
+    const auto loaded = reducer_of(spec, coded_by(on_device ? nullptr : other, nonfinite));
+    EXPECT_TRUE(loaded->load(outcomes[rank].state));
+    EXPECT_EQ(loaded->save().value(), outcomes[rank].state);
+    reducers[rank].reset();
+    if (on_device) {
+      EXPECT_GT(devices[rank]->jobs(), 30);
+      EXPECT_EQ(devices[rank]->blocks(), 0) << "memory of the device was not given back";
+    }
+  }
+  return outcomes;
+}
+
+class OnADevice : public testing::TestWithParam<std::string> {};
+
+TEST_P(OnADevice, EverythingIsAsOnTheCpu) {
+  for (const NonFinite nonfinite : {NonFinite::kError, NonFinite::kPass}) {
+    const auto by_cpu = trained(GetParam(), nonfinite, false);
+    const auto on_device = trained(GetParam(), nonfinite, true);
+    for (std::size_t rank = 0; rank < kWorld; ++rank) {
+      EXPECT_EQ(on_device[rank].means, by_cpu[rank].means);
+      EXPECT_EQ(on_device[rank].bytes, by_cpu[rank].bytes);
+      EXPECT_EQ(on_device[rank].failures, by_cpu[rank].failures);
+      EXPECT_FALSE(by_cpu[rank].failures.empty());
+      EXPECT_EQ(on_device[rank].state, by_cpu[rank].state);
+      EXPECT_EQ(on_device[rank].residual_norm, by_cpu[rank].residual_norm);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, OnADevice,
+                         testing::Values("direct(3lc)", "gather(sbc:p=1%)", "direct(fp32)", "gather(int8)",
+                                         "direct(step>=3: fp32, weight: 3lc, rest int8)"));
+
+TEST(ADevice, IsRefusedWhereTheCpuAloneCodes) {
+  const auto refused = [](const std::string& spec, Revert revert) {
+    ReducerOptions options = coded_by(std::make_shared<HostDevice>());
+    options.revert = revert;
+    const auto made = make_reducer(spec, options);
+    return !made && made.error().code == ErrorCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused("ring(gcomp)", Revert::kExact));
+  EXPECT_TRUE(refused("powersgd", Revert::kExact));
+  EXPECT_TRUE(refused("direct(3lc with momentum=0.9)", Revert::kExact));
+  EXPECT_TRUE(refused("direct(3lc)", Revert::kFold));
+  EXPECT_FALSE(refused("direct(3lc)", Revert::kExact));
+  EXPECT_NE(agreed_settings("direct(3lc)", coded_by(std::make_shared<HostDevice>())).value(),
+            agreed_settings("direct(3lc)").value());
+}
+
+// Whichever call of the device fails, the step fails on all ranks and has left no trace.
+TEST(ADevice, ThatIsGoneFailsTheStep) {
+  for (const int calls : {0, 1, 2, 3, 5}) {
+    std::vector<std::shared_ptr<HostDevice>> devices;
+    std::vector<std::unique_ptr<WakeableReducer>> reducers;
+    std::vector<Outcome> outcomes(kWorld);
+    for (int rank = 0; rank < kWorld; ++rank) {
+      devices.push_back(std::make_shared<HostDevice>());
+      reducers.push_back(reducer_of("direct(3lc)", coded_by(devices.back())));
+    }
+    const auto step = [&](std::uint64_t number) {
+      run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
+        const auto at = static_cast<std::size_t>(rank);
+        take_steps(rank, true, *reducers[at], transport, number, number + 1, outcomes[at]);
+      });
+    };
+    step(0);
+    std::vector<std::vector<std::byte>> before;
+    for (const auto& each : reducers) before.push_back(each->save().value());
+    devices[1]->fail_in(calls);
+    step(1);
+    for (std::size_t rank = 0; rank < kWorld; ++rank) {
+      EXPECT_EQ(outcomes[rank].failures, std::vector{ErrorCode::kSystem}) << calls;
+      EXPECT_EQ(reducers[rank]->save().value(), before[rank]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire::device_test

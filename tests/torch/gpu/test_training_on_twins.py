@@ -1,0 +1,71 @@
+"""Ranks that train on twins: means, bytes and saved residuals are those of the CPU's way. Without a
+GPU the twins are interpreted, over tensors of the CPU."""
+
+import conftest
+import deltawire.torch
+import pytest
+import torch
+from deltawire.torch.core.checkpoint import residuals_of
+from deltawire.torch.gpu import twin
+from ranks import results
+from torch.nn.parallel import DistributedDataParallel
+
+SHAPES = ((90, 460), (40,), (300,))
+STEPS = 2
+SPECS = {
+    "float32": [
+        "3lc:s=1.75",
+        "int8",
+        "topk:k=2%,values=int8",
+        "direct(sbc:p=2%)",
+        "direct(step>=1: fp32, rest fp8)",
+    ],
+    "bfloat16": ["gather(int8)", "fp32"],
+    "float16": ["fp16", "direct(3lc:mode=paper)"],
+}
+
+
+class Given(torch.nn.Module):
+    """Whose gradients are what it is called with."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        given = [torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in SHAPES]
+        self.parts = torch.nn.ParameterList(given)
+
+    def forward(self, gradients):
+        return sum((p * g).sum() for p, g in zip(self.parts, gradients, strict=True))
+
+
+def trained(rank, spec, dtype, device, twins):
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(Given(dtype).to(device), bucket_cap_mb=0.05)
+    hook = deltawire.torch.register(model, spec, twins=twins)
+    means = []
+    for _ in range(STEPS):
+        model.zero_grad()
+        model([torch.randn(shape).to(device, dtype) for shape in SHAPES]).backward()
+        means.append([each.grad.cpu().view(torch.uint8) for each in model.parameters()])
+    sent = [each["bytes_sent"] for each in hook.step_records]
+    residuals = residuals_of(hook.state_dict(), rank)
+    hook.close()
+    return means, sent, residuals
+
+
+def both_ways(rank, world_size, report, dtype):
+    device = torch.device(conftest.DEVICE)
+    if device.type == "cpu":
+        conftest.fast_interpreter.install()
+    on_device = True if device.type == "cuda" else (lambda spec: twin(f"direct({spec})"))
+    for spec in SPECS[dtype]:
+        found = [trained(rank, spec, getattr(torch, dtype), device, t) for t in (on_device, False)]
+        for ours, theirs in zip(found[0][0], found[1][0], strict=True):
+            assert all(map(torch.equal, ours, theirs)), f"{spec}: means"
+        assert found[0][1] == found[1][1], f"{spec}: bytes"
+        assert torch.equal(found[0][2], found[1][2]), f"{spec}: residuals"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("dtype", SPECS)
+def test_training_on_twins_is_the_cpus(device, dtype):
+    results(both_ways, 2, dtype, fresh=range(2))

@@ -1,0 +1,260 @@
+"""Training where a device, played on the host, encodes and decodes: parameters, bytes and saved
+states are those of the CPU's way."""
+
+import io
+
+import deltawire.torch
+import pytest
+import torch
+from deltawire.torch.core.checkpoint import residuals_of
+from host_twin import LIBRARY, HostTwin
+from models import Net, backward, fingerprint, wrapped
+from ranks import AT_ONCE, results, started
+
+pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
+STEPS = 4
+SPECS = [
+    "3lc:s=1.75",
+    "gather(3lc)",
+    "int8",
+    "topk:k=10%",
+    "direct(sbc:p=10%)",
+    "fp32",
+    "fp8",
+    "direct(*bias: bf16, step>=2: fp32, rest 3lc)",
+]
+
+
+def hooked(spec, twins, dtype=torch.float32, **options):
+    model = wrapped(Net().to(dtype))
+    return model, deltawire.torch.register(model, spec, twins=twins, **options)
+
+
+def descend(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.05 * parameter.grad
+
+
+def step_of(model, rank, step, dtype=torch.float32):
+    """Its loss is made so that gradients have the model's dtype."""
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    x, y = (torch.randn(8, 64, generator=generator).to(dtype) for _ in range(2))
+    model.zero_grad()
+    (model(x) - y).square().mean().backward()
+    descend(model)
+
+
+def facts_of(hook, model):
+    """What must be the same whoever codes."""
+    rank = hook.rank
+    records = [(each["bytes_sent"], each["raw_bytes"]) for each in hook.step_records]
+    residuals = residuals_of(hook.state_dict(), rank)
+    norms = [(row.bytes_sent, row.residual_norm) for row in hook.explain().rows]
+    weights = [each.detach().float().numpy().tobytes() for each in model.parameters()]
+    return weights, records, bytes(residuals.numpy()), norms
+
+
+def trained_both_ways(rank, world_size, report, specs, dtype):
+    for spec in specs:
+        found = []
+        for twins in (False, HostTwin):
+            model, hook = hooked(spec, twins, dtype)
+            for step in range(STEPS):
+                step_of(model, rank, step, dtype)
+            found.append(facts_of(hook, model))
+            assert hook.explain().coded_on == "cpu"
+            hook.close()
+        for ours, theirs, what in zip(*found, ("weights", "bytes", "state", "rows"), strict=True):
+            assert ours == theirs, f"{spec}, {dtype}: {what}"
+    least = STEPS * len(specs) * sum(1 for _ in model.parameters()) // world_size
+    assert min(HostTwin.encodings, HostTwin.decodings) > least, "the device had nothing to do"
+    return found[0][0]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_training_is_the_cpus(world_size):
+    values = results(trained_both_ways, world_size, SPECS, torch.float32)
+    assert all(value == values[0] for value in values)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_training_in_16_bits_is_the_cpus(dtype):
+    results(trained_both_ways, 2, ["fp32", "3lc", "gather(topk:k=5%)", "bf16"], dtype)
+
+
+def failed(rank, world_size, report, spec, fault):
+    """(error, residuals before and after a step that fails, those after it is made again), of both
+    ways."""
+    found = []
+    for twins in (False, HostTwin):
+        model, hook = hooked(spec, twins)
+        for step in range(2):
+            step_of(model, rank, step)
+        before = residuals_of(hook.state_dict(), rank)
+        if fault == "abort" and rank == 1:
+            hook._session.abort("a fault")
+        nan = float("nan") if fault == "nan" and rank == 1 else 1.0
+        generator = torch.Generator().manual_seed(1000 * rank + 2)
+        x = torch.randn(8, 64, generator=generator)
+        model.zero_grad()
+        with pytest.raises(deltawire.DeltawireError) as caught:
+            (model(x).square().mean() * nan).backward()
+        state = hook.state_dict()
+        hook.close()
+        after = residuals_of(state, rank)
+        assert torch.equal(before, after), "a step that failed has left a trace"
+        model, hook = hooked(spec, twins)
+        hook.load_state_dict(state)
+        for step in range(2, 4):
+            step_of(model, rank, step)
+        found.append((caught.value.code, str(caught.value), facts_of(hook, model)))
+        hook.close()
+    return found
+
+
+@pytest.mark.parametrize("fault", ["nan", "abort"])
+@pytest.mark.parametrize("spec", ["3lc", "gather(sbc:p=10%)"])
+def test_a_step_that_fails_leaves_no_trace(spec, fault):
+    for by_cpu, on_device in results(failed, 2, spec, fault):
+        assert by_cpu[0] == on_device[0] and by_cpu[2] == on_device[2]
+        if fault == "nan":
+            assert by_cpu[1] == on_device[1]
+
+
+def killed(rank, world_size, report):
+    """What is saved before and after a step that a rank's end makes fail."""
+    model, hook = hooked("3lc", HostTwin)
+    for step in range(3):
+        step_of(model, rank, step)
+    before = residuals_of(hook.state_dict(), rank)
+    report("training")
+    if rank == 1:
+        while True:
+            pass
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        backward(model, rank, 3)
+    after = residuals_of(hook.state_dict(), rank)
+    hook.close()
+    return caught.value.suspect, torch.equal(before, after)
+
+
+def test_a_killed_rank_leaves_no_trace():
+    with started(killed, 3) as ranks:
+        for rank in range(3):
+            ranks.hear(rank)
+        ranks.signal(1, 9)
+        outcomes = ranks.outcomes([0, 2], timeout=AT_ONCE)
+    assert all(outcome.value == (1, True) for outcome in outcomes.values()), outcomes
+
+
+def passed(rank, world_size, report):
+    """Steps with NaN that count for nobody, and a loss scale that changes."""
+    found = []
+    for twins in (False, HostTwin):
+        scale = [1.0]
+        model, hook = hooked("3lc", twins, scaler=lambda scale=scale: scale[0])
+        for step in range(5):
+            scale[0] = (1.0, 1024.0, 1024.0, 512.0, 512.0)[step]
+            generator = torch.Generator().manual_seed(1000 * rank + step)
+            x = torch.randn(8, 64, generator=generator)
+            model.zero_grad()
+            nan = float("nan") if step == 2 and rank == 1 else scale[0]
+            (model(x).square().mean() * nan).backward()
+            finite = all(each.grad.isfinite().all() for each in model.parameters())
+            assert finite == (step != 2)
+            if finite:
+                for parameter in model.parameters():
+                    parameter.grad /= scale[0]
+                descend(model)
+        found.append((facts_of(hook, model), [each["finite"] for each in hook.step_records]))
+        hook.close()
+    return found
+
+
+def test_loss_scales_and_steps_that_pass():
+    for by_cpu, on_device in results(passed, 2):
+        assert by_cpu == on_device
+        assert by_cpu[1] == [True, True, False, True, True]
+
+
+def saved(rank, world_size, report, twins):
+    model, hook = hooked("3lc", twins)
+    for step in range(3):
+        step_of(model, rank, step)
+    file = io.BytesIO()
+    torch.save(hook.state_dict(), file)
+    hook.close()
+    return file.getvalue()
+
+
+def resumed(rank, world_size, report, twins, states):
+    model, hook = hooked("3lc", twins)
+    hook.load_state_dict([torch.load(io.BytesIO(state)) for state in states])
+    step_of(model, rank, 3)
+    found = facts_of(hook, model)
+    hook.close()
+    return found
+
+
+def test_states_of_either_way_are_loaded_by_either_for_other_ranks():
+    states = results(saved, 3, HostTwin)
+    assert states == results(saved, 3, False)
+    assert results(resumed, 2, False, states) == results(resumed, 2, HostTwin, states)
+
+
+def idle(rank, world_size, report):
+    """A layer that only some steps use: zeros on both ranks, and a residual that waits."""
+    found = []
+    for twins in (False, HostTwin):
+        model = wrapped(Net(sometimes=True), find_unused_parameters=True)
+        hook = deltawire.torch.register(model, "3lc", twins=twins)
+        for step in range(STEPS):
+            backward(model, rank, step)
+        found.append((facts_of(hook, model), fingerprint(model)))
+        hook.close()
+    return found
+
+
+def test_a_part_of_zeros_waits():
+    for by_cpu, on_device in results(idle, 2):
+        assert by_cpu == on_device
+
+
+REFUSED = {
+    "ring(gcomp)": "the pattern ring has no way for twins",
+    "3lc with momentum=0.9": "'with' has no twin",
+}
+
+
+def asked_in_vain(rank, world_size, report):
+    texts = []
+    for spec in REFUSED:
+        with pytest.raises(deltawire.InvalidArgumentError) as caught:
+            hooked(spec, HostTwin)
+        texts.append(str(caught.value))
+    with pytest.raises(deltawire.InvalidArgumentError) as caught:
+        hooked("3lc", HostTwin, revert="fold")
+    texts.append(str(caught.value))
+    with pytest.raises(deltawire.InvalidArgumentError) as caught:
+        hooked("3lc", True)
+    return [*texts, str(caught.value)]
+
+
+def test_what_can_not_be_granted_is_refused():
+    first, second = results(asked_in_vain, 2)
+    assert first == second
+    wanted = [*REFUSED.values(), "revert='fold' is for the CPU", "twins are for CUDA devices"]
+    for text, said in zip(wanted, first, strict=True):
+        assert text in said
+
+
+def of_two_minds(rank, world_size, report):
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        hooked("3lc", HostTwin if rank else False)
+    return caught.value.code, str(caught.value)
+
+
+def test_ranks_must_code_alike():
+    for code, text in results(of_two_minds, 2):
+        assert code == "Mismatch" and "coder" in text

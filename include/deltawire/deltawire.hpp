@@ -11,6 +11,7 @@
 #include "deltawire/file.h"
 #include "deltawire/frame.h"
 #include "deltawire/optimizer.h"
+#include "deltawire/patch.h"
 #include "deltawire/planner.h"
 #include "deltawire/policy.h"
 #include "deltawire/reducer.h"

@@ -24,6 +24,9 @@ inline constexpr std::uint32_t kClassesFrom = 48;
 // Entries behind the last word's, so that a search for a rank needs no bound.
 inline constexpr std::uint32_t kRankFence = 16;
 
+// Words behind the members of a class: with a power of two, those of all classes would share a cache's set.
+inline constexpr std::uint32_t kMemberPadding = 8;
+
 enum class Form : std::uint8_t { kPlain = 0, kByClass = 1, kFull = 3 };
 inline constexpr unsigned kFormBits = 2;
 
@@ -49,8 +52,8 @@ struct CodedView {
 
 // What the kernels need besides input and output: too large for a stack.
 struct Scratch {
-  std::uint64_t changed[kMaxWords];            // a bit for each element
-  std::uint64_t members[kClasses][kMaxWords];  // of active classes
+  std::uint64_t changed[kMaxWords];                             // a bit for each element
+  std::uint64_t members[kClasses][kMaxWords + kMemberPadding];  // of active classes
   // Members of a class before each word, then how many it has, then the largest number.
   std::uint32_t ranks[kClasses][kMaxWords + kRankFence];
   std::uint64_t marks[kMaxWords];          // positions of what is rarer: changed members, or others

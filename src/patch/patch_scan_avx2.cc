@@ -118,7 +118,9 @@ std::uint32_t find_changes_of(const ChunkView& from, const std::byte* to, Scratc
 
 // The active classes, one after another.
 struct Active {
-  unsigned classes[kClasses];
+  __m256i wanted[kClasses];  // a class in all bytes
+  std::uint64_t* members[kClasses];
+  std::uint32_t* ranks[kClasses];
   std::uint32_t before[kClasses];
   unsigned count;
 };
@@ -126,16 +128,15 @@ struct Active {
 template <unsigned kBytes>
 [[gnu::always_inline]] inline void find_members_in_word(const std::byte* weights, const ClassRule& rule,
                                                         std::uint32_t word, std::uint64_t inside,
-                                                        Active& active, Scratch& scratch) noexcept {
+                                                        Active& active) noexcept {
   const __m256i low = classes_of_32<kBytes>(weights, rule);
   const __m256i high = classes_of_32<kBytes>(weights + 32 * kBytes, rule);
   for (unsigned i = 0; i < active.count; ++i) {
-    const unsigned c = active.classes[i];
-    const __m256i wanted = _mm256_set1_epi8(static_cast<char>(c));
+    const __m256i wanted = active.wanted[i];
     const std::uint64_t members =
         bits_of(_mm256_cmpeq_epi8(low, wanted), _mm256_cmpeq_epi8(high, wanted)) & inside;
-    scratch.members[c][word] = members;
-    scratch.ranks[c][word] = active.before[i];
+    active.members[i][word] = members;
+    active.ranks[i][word] = active.before[i];
     active.before[i] += popcount(members);
   }
 }
@@ -146,22 +147,25 @@ void find_members_of(const ChunkView& from, unsigned top, unsigned active_mask, 
   const ClassRule rule = class_rule<kBytes>(from.element, top);
   Active active{};
   for (unsigned c = 0; c < kClasses; ++c) {
-    if ((active_mask >> c & 1) != 0) active.classes[active.count++] = c;
+    if ((active_mask >> c & 1) == 0) continue;
+    active.wanted[active.count] = _mm256_set1_epi8(static_cast<char>(c));
+    active.members[active.count] = scratch.members[c];
+    active.ranks[active.count++] = scratch.ranks[c];
   }
   const std::uint32_t whole = from.count / kWordElements;
   const std::uint32_t rest = from.count % kWordElements;
   for (std::uint32_t word = 0; word < whole; ++word) {
     find_members_in_word<kBytes>(from.at + std::uint64_t{kWordBytes} * word, rule, word, ~std::uint64_t{0},
-                                 active, scratch);
+                                 active);
   }
   if (rest != 0) {
     std::byte tail[kWordBytes] = {};
     std::memcpy(tail, from.at + std::uint64_t{kWordBytes} * whole, rest * kBytes);
-    find_members_in_word<kBytes>(tail, rule, whole, (std::uint64_t{1} << rest) - 1, active, scratch);
+    find_members_in_word<kBytes>(tail, rule, whole, (std::uint64_t{1} << rest) - 1, active);
   }
   const std::uint32_t words = words_of(from.count);
   for (unsigned i = 0; i < active.count; ++i) {
-    std::uint32_t* ranks = scratch.ranks[active.classes[i]];
+    std::uint32_t* ranks = active.ranks[i];
     ranks[words] = active.before[i];
     for (std::uint32_t j = 1; j < kRankFence; ++j) ranks[words + j] = UINT32_MAX;
   }

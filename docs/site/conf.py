@@ -33,6 +33,7 @@ include_patterns = [
     "examples/README.md",
     "apps/linear/README.md",
     "src/codecs/**/spec.md",
+    "src/patch/spec.md",
     "tests/traces/README.md",
 ]
 exclude_patterns = ["build", "out", "dist", ".venv", ".git"]

@@ -12,6 +12,7 @@
 #include "deltawire/frame.h"
 #include "deltawire/optimizer.h"
 #include "deltawire/part_backend.h"
+#include "deltawire/patch.h"
 #include "deltawire/planner.h"
 #include "deltawire/policy.h"
 #include "deltawire/reducer.h"

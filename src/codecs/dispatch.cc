@@ -15,7 +15,7 @@ const Result<TargetId>& decided_target() {
   return kDecided;
 }
 
-// In the order of TargetId. The features are those that src/codecs/CMakeLists.txt compiles the kernels for.
+// In the order of TargetId. The features are those that cmake/kernel_targets.cmake compiles the kernels for.
 auto targets_of_this_cpu() noexcept {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0 &&

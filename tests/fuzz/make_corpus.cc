@@ -14,9 +14,11 @@
 #include "deltawire/channel.h"
 #include "deltawire/file.h"
 #include "deltawire/optimizer.h"
+#include "deltawire/patch.h"
 #include "deltawire/reducer.h"
 #include "deltawire/snapshot.h"
 #include "fuzz_inputs.h"
+#include "patch_inputs.h"
 #include "server_inputs.h"
 
 namespace deltawire {
@@ -338,6 +340,13 @@ void make_programs() {
   }
 }
 
+void make_patches() {
+  for (const WeightType type : fuzz::kPatchTypes) {
+    const fuzz::PatchSides sides = fuzz::patch_sides(type);
+    write("patch", std::string(weight_type_name(type)), sure(make_patch(sides.from, sides.to, type)));
+  }
+}
+
 }  // namespace
 }  // namespace deltawire
 
@@ -359,5 +368,6 @@ int main(int count, char** arguments) {
   deltawire::make_traces();
   deltawire::make_control();
   deltawire::make_programs();
+  deltawire::make_patches();
   return 0;
 }

@@ -1,0 +1,182 @@
+// Making patches, and what they say about themselves.
+#include <atomic>
+#include <new>
+
+#include "base/bit_functions.h"
+#include "base/bits.h"
+#include "base/no_memory.h"
+#include "patch/chunk_walk.h"
+#include "patch/patch_codes_ops.h"
+#include "patch/patch_coding.h"
+#include "patch/patch_digest.h"
+
+namespace deltawire {
+
+namespace patch {
+
+namespace {
+
+// The coded chunks of a group, one after another; unchanged ones have no bytes.
+struct CodedGroup {
+  std::vector<std::byte> bytes;
+  std::uint32_t ends[kGroupChunks] = {};
+};
+
+struct Making {
+  const Head& head;
+  Bytes from;
+  Bytes to;
+  const Kernels& kernels;
+  std::vector<std::uint64_t> old_digests;
+  std::vector<std::uint64_t> new_digests;
+  std::vector<CodedGroup> groups;
+};
+
+// Throws std::bad_alloc.
+void encode_group(Making& making, std::uint64_t group, Workspace& workspace) {
+  const Element element = element_of(making.head.type);
+  CodedGroup& coded = making.groups[group];
+  for (std::uint64_t i = 0; i < kGroupChunks; ++i) {
+    const std::uint64_t chunk = group * kGroupChunks + i;
+    if (chunk >= making.head.chunks()) break;
+    const std::uint32_t count = making.head.count_of(chunk);
+    const std::uint64_t begin = (chunk << making.head.chunk_bits) * element.bytes;
+    const Bytes from = making.from.subspan(begin, std::uint64_t{count} * element.bytes);
+    const Bytes to = making.to.subspan(begin, from.size());
+    const std::uint32_t bytes = making.kernels.encode_chunk({from.data(), count, element}, to.data(),
+                                                            workspace.chunk, workspace.scratch);
+    making.old_digests[chunk] = chunk_digest(from);
+    making.new_digests[chunk] = bytes == 0 ? making.old_digests[chunk] : chunk_digest(to);
+    coded.bytes.insert(coded.bytes.end(), workspace.chunk, workspace.chunk + bytes);
+    coded.ends[i] = static_cast<std::uint32_t>(coded.bytes.size());
+  }
+}
+
+std::vector<std::byte> joined(const Making& making, Head head) {
+  PatchBuilder builder;
+  for (std::uint64_t chunk = 0; chunk < head.chunks(); ++chunk) {
+    const CodedGroup& group = making.groups[chunk / kGroupChunks];
+    const std::uint64_t i = chunk % kGroupChunks;
+    const std::uint32_t begin = i == 0 ? 0 : group.ends[i - 1];
+    if (group.ends[i] == begin) {
+      builder.add_unchanged();
+    } else {
+      builder.add(Bytes(group.bytes).subspan(begin, group.ends[i] - begin));
+    }
+  }
+  head.old_root = root_digest(making.old_digests);
+  head.new_root = root_digest(making.new_digests);
+  return builder.finish(head);
+}
+
+Result<Head> head_for(const Weights& weights, unsigned chunk_bits) {
+  const std::uint64_t element_bytes = weight_bytes(weights.type);
+  if (element_bytes == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "no weights have the type " + std::to_string(static_cast<unsigned>(weights.type)));
+  }
+  if (weights.bytes.size() % element_bytes != 0) {
+    return fail(ErrorCode::kInvalidArgument, std::to_string(weights.bytes.size()) +
+                                                 " bytes are no whole number of weights of type " +
+                                                 std::string(weight_type_name(weights.type)) +
+                                                 ", which have " + std::to_string(element_bytes));
+  }
+  if (weights.bytes.size() / element_bytes > kPatchMaxElements) {
+    return fail(ErrorCode::kLimit, "the tensor has more than 2^40 weights: cut it");
+  }
+  Head head;
+  head.type = weights.type;
+  head.chunk_bits = chunk_bits;
+  head.elements = weights.bytes.size() / element_bytes;
+  return head;
+}
+
+// How many elements a chunk changes, by its own word, which may be wrong: without the old weights nobody
+// knows.
+Fault count_changes(Bytes coded, std::uint32_t elements, PatchInfo& info) noexcept {
+  BitWindow in{coded.data(), coded.size()};
+  const auto form = static_cast<Form>(in.peek() & ((1U << kFormBits) - 1));
+  in.position += kFormBits;
+  if (form == Form::kFull) {
+    ++info.full_chunks;
+    const std::uint64_t bytes = full_bytes(elements, element_of(info.type).bytes);
+    if (coded.size() < bytes) return Fault::kTruncated;
+    return coded.size() > bytes ? Fault::kTrailing : Fault::kNone;
+  }
+  if (form != Form::kPlain && form != Form::kByClass) return Fault::kForm;
+  if (form == Form::kByClass) in.position += 8;
+  std::uint64_t changes = 0;
+  Fault fault = Fault::kNone;
+  Before before{};
+  for (unsigned c = 0; c < (form == Form::kByClass ? kClasses : 1); ++c) {
+    changes += get_count(in, before.width, fault);
+  }
+  if (in.exhausted()) return Fault::kTruncated;
+  if (fault == Fault::kNone && (changes == 0 || changes > elements)) fault = Fault::kCount;
+  info.changes += changes;
+  return fault;
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> make(const Weights& from, Bytes to, unsigned chunk_bits, const Means& means) {
+  const auto head = head_for(from, chunk_bits);
+  if (!head) return forward_error(head);
+  if (to.size() != from.bytes.size()) {
+    return fail(ErrorCode::kInvalidArgument, "the old weights have " + std::to_string(from.bytes.size()) +
+                                                 " bytes, the new ones " + std::to_string(to.size()) +
+                                                 ": a patch is between tensors of one shape");
+  }
+  const std::uint64_t chunks = head->chunks();
+  Making making{*head, from.bytes, to, kernels_for(means.target), {}, {}, {}};
+  making.old_digests.resize(chunks);
+  making.new_digests.resize(chunks);
+  making.groups.resize((chunks + kGroupChunks - 1) / kGroupChunks);
+  std::atomic<bool> no_room = false;
+  for_each_group(chunks, means.workers, [&](std::uint64_t group, Workspace& workspace) {
+    try {
+      encode_group(making, group, workspace);
+    } catch (const std::bad_alloc&) {
+      no_room = true;
+    }
+  });
+  if (no_room) throw std::bad_alloc();
+  return joined(making, *head);
+}
+
+}  // namespace patch
+
+Result<std::uint64_t> weights_digest(Bytes weights, WeightType type, Workers* workers) {
+  return or_no_memory("hashing weights", [&]() -> Result<std::uint64_t> {
+    const auto head = patch::head_for({weights, type}, patch::kMaxChunkBits);
+    if (!head) return forward_error(head);
+    const std::uint64_t chunk_bytes = head->chunk_elements() * weight_bytes(type);
+    std::vector<std::uint64_t> digests(head->chunks());
+    Workers::share(workers, digests.size(), [&](std::size_t chunk) {
+      const Bytes rest = weights.subspan(chunk * chunk_bytes);
+      digests[chunk] = patch::chunk_digest(rest.first(std::min<std::size_t>(rest.size(), chunk_bytes)));
+    });
+    return patch::root_digest(std::move(digests));
+  });
+}
+
+Result<PatchInfo> inspect_patch(Bytes patch) {
+  const auto open = patch::open_patch(patch);
+  if (!open) return forward_error(open);
+  const patch::Head& head = open->head;
+  PatchInfo info;
+  info.type = head.type;
+  info.elements = head.elements;
+  info.chunk_elements = head.chunk_elements();
+  info.chunks = head.chunks();
+  info.old_digest = head.old_root;
+  info.new_digest = head.new_root;
+  patch::TableReader table(*open);
+  for (patch::ChangedChunk changed; table.next(changed); ++info.changed_chunks) {
+    const patch::Fault fault = patch::count_changes(changed.coded, head.count_of(changed.chunk), info);
+    if (fault != patch::Fault::kNone) return tl::unexpected<Error>(patch::chunk_error(fault, changed.chunk));
+  }
+  return info;
+}
+
+}  // namespace deltawire

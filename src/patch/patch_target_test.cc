@@ -1,0 +1,54 @@
+// Every target's kernels give the reference's bytes, and decode them.
+#include <gtest/gtest.h>
+
+#include "codecs/target_testing.h"
+#include "patch/patch_coding.h"
+#include "patch/patch_testing.h"
+
+namespace deltawire::patch_target_test {
+namespace {
+
+using testing::ByteVector;
+using testing::Change;
+using testing::OldWeights;
+using testing::PairCase;
+using testing::WeightPair;
+
+class PatchTarget : public ::testing::TestWithParam<TargetId> {
+ protected:
+  void SetUp() override { testing::skip_unless_runnable(GetParam()); }
+};
+
+void expect_reference_bytes(TargetId target, const PairCase& wanted, unsigned chunk_bits) {
+  const WeightPair pair = testing::make_pair(wanted, chunk_bits);
+  const patch::Weights from{pair.from, wanted.type};
+  const auto expected = patch::make(from, pair.to, chunk_bits, {});
+  const auto patch = patch::make(from, pair.to, chunk_bits, {target});
+  ASSERT_TRUE(expected && patch);
+  EXPECT_TRUE(*patch == *expected) << weight_type_name(wanted.type) << " " << wanted.count;
+  ByteVector weights = pair.from;
+  const Status applied = patch::apply(*expected, {weights, wanted.type}, weights, {target});
+  ASSERT_TRUE(applied) << applied.error().message;
+  EXPECT_TRUE(weights == pair.to) << weight_type_name(wanted.type) << " " << wanted.count;
+}
+
+TEST_P(PatchTarget, GivesTheReferencesBytes) {
+  for (const WeightType type : testing::kWeightTypes) {
+    for (const std::uint64_t count : {1U, 31U, 64U, 100U, 4099U, 70001U}) {
+      for (const double share : {0.004, 0.1, 0.7}) {
+        for (const OldWeights weights : {OldWeights::kRandomBits, OldWeights::kBell}) {
+          const Change change = count % 2 == 0 ? Change::kOneUnit : Change::kFewUnits;
+          const unsigned chunk_bits = count == 4099 ? patch::kMinChunkBits : patch::kMaxChunkBits;
+          expect_reference_bytes(GetParam(), {type, count, share, weights, change, false}, chunk_bits);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PatchTarget, ::testing::ValuesIn(testing::beyond_reference()),
+                         testing::target_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PatchTarget);
+
+}  // namespace
+}  // namespace deltawire::patch_target_test

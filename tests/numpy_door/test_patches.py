@@ -1,0 +1,78 @@
+"""deltawire.patches on NumPy arrays and PyTorch tensors."""
+
+import numpy as np
+import pytest
+from deltawire import DeltawireError, DTypeError, InvalidArgumentError, patches
+
+torch = pytest.importorskip("torch")
+
+
+def pair(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Two versions of a matrix; one weight in ten is one unit higher."""
+    draw = np.random.default_rng(1)
+    old = (100 * draw.standard_normal((300, 50))).astype(dtype)
+    new = old.copy()
+    bits = new.reshape(-1).view(f"u{old.itemsize}")
+    bits[::10] ^= 1
+    return old, new
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "int32", "int64"])
+def test_every_bit_comes_back(dtype: str) -> None:
+    """In another array, and in place."""
+    old, new = pair(dtype)
+    patch = patches.make(old, new)
+    out = np.zeros_like(old)
+    patches.apply(patch, old, out)
+    assert out.tobytes() == new.tobytes()
+    patches.verify(patch, old)
+    patches.apply(patch, old)
+    assert old.tobytes() == new.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_tensors(dtype: torch.dtype) -> None:
+    """Dtypes that NumPy doesn't know, in place, and parameters."""
+    old = torch.randn(3000, generator=torch.Generator().manual_seed(1)).to(dtype)
+    new = old.clone()
+    new.view(torch.uint8)[::20] ^= 1
+    weights = torch.nn.Parameter(old, requires_grad=dtype == torch.bfloat16)
+    patch = patches.make(weights, new)
+    assert patches.inspect(patch).type == str(dtype).removeprefix("torch.").removesuffix("fn")
+    patches.apply(patch, weights)
+    assert torch.equal(weights.detach().view(torch.uint8), new.view(torch.uint8))
+
+
+def test_a_patch_knows_its_weights() -> None:
+    """It says which they are, and refuses others without touching them."""
+    old, new = pair("float16")
+    patch = patches.make(old, new)
+    info = patches.inspect(patch)
+    assert (info.elements, info.changes, info.chunks) == (15000, 1500, 1)
+    assert (info.old_digest, info.new_digest) == (patches.digest(old), patches.digest(new))
+    with pytest.raises(DeltawireError, match="was made from weights with the digest") as refused:
+        patches.apply(patch, new)
+    assert refused.value.code == "Mismatch"
+    with pytest.raises(DeltawireError) as refused:
+        patches.apply(patch[:-1], old)
+    assert refused.value.code == "Truncated"
+    assert np.array_equal(new, pair("float16")[1])
+
+
+def test_what_is_refused() -> None:
+    """Each says why."""
+    old, new = pair("float32")
+    with pytest.raises(InvalidArgumentError, match="one dtype and shape"):
+        patches.make(old, new.T)
+    with pytest.raises(DTypeError, match="complex128"):
+        patches.make(old.astype(complex), new.astype(complex))
+    with pytest.raises(InvalidArgumentError, match="C-contiguous"):
+        patches.make(old.T, new.T)
+    with pytest.raises(DTypeError, match="neither a NumPy array"):
+        patches.digest(memoryview(old))
+    patch = patches.make(old, new)
+    with pytest.raises(InvalidArgumentError, match="'out' is float64"):
+        patches.apply(patch, old, np.zeros((300, 50)))
+    old.flags.writeable = False
+    with pytest.raises(InvalidArgumentError, match="can't be written"):
+        patches.apply(patch, old)

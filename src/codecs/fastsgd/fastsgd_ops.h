@@ -169,7 +169,7 @@ struct DecodeTarget : PairTarget {
 // A chunk whose keys are known and in the tensor.
 struct KeyedValues {
   const std::uint32_t* keys = nullptr;
-  Head head;  // its pairs, at least one, base and code bits
+  Head head{};  // its pairs, at least one, base and code bits
   BitWindow values;
 };
 

@@ -329,7 +329,7 @@ struct ChunkReader {
 
 template <Sink kSink>
 bool decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
-  Head head;
+  Head head{};
   if (read_head(chunk, target.least_key == 0, target.is_last, head) != Fault::kNone) return false;
   if (head.pairs == 0) return false;
   ChunkReader<kSink> reader(chunk, head, rules);

@@ -41,7 +41,7 @@ constexpr std::uint64_t kPeekBytes = 8;
 template <unsigned kLanes>
 bool read_lanes(BitWindow* first, unsigned all_lanes, unsigned parameter, std::uint32_t* gaps,
                 const float* slot, const std::uint32_t* asked) noexcept {
-  BitWindow lanes[kLanes];
+  BitWindow lanes[kLanes] = {};
   for (unsigned lane = 0; lane < kLanes; ++lane) lanes[lane] = first[lane];
   bool good = true;
   for (std::uint32_t round = 0; round < kRounds; ++round) {

@@ -20,6 +20,8 @@ namespace deltawire::threelc {
 template <unsigned kLength>
 class LongRuns {
  public:
+  [[gnu::always_inline]] LongRuns() noexcept = default;
+
   // Whether such a run ends in this word. It lies in at most two words, and half of it in one of them: both
   // are examined together only where one of them holds that much.
   [[gnu::always_inline]] bool end_in(std::uint64_t ones) noexcept {

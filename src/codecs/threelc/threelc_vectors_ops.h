@@ -107,7 +107,7 @@ template <class QuantizeRow>
                                                       const DigitMaps& maps,
                                                       QuantizeRow quantize_row) noexcept {
   std::uint32_t nonzeros = 0;
-  ZeroCounter zeros;
+  ZeroCounter zeros{};
   RowDigits digits;
   std::uint32_t at = 0;
   for (; at + kRowElements <= input.count; at += kRowElements, packed += kRowBytes) {

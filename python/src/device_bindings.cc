@@ -25,7 +25,7 @@ std::uintptr_t number_of(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
-float* at_address(std::uintptr_t address) {
+float* floats_at(std::uintptr_t address) {
   return reinterpret_cast<float*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
@@ -87,7 +87,7 @@ class PythonBackend final : public PartBackend {
   Result<DeviceFloats> allocate(std::uint64_t count) override {
     return call<DeviceFloats>([&]() -> Result<DeviceFloats> {
       const auto address = nb::cast<std::uintptr_t>(device_->attr("allocate")(count));
-      return DeviceFloats(at_address(address), [device = device_](float* values) mutable {
+      return DeviceFloats(floats_at(address), [device = device_](float* values) mutable {
         give_back(std::move(device), values);
       });
     });

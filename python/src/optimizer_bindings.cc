@@ -19,25 +19,24 @@ using namespace nb::literals;
 namespace deltawire::python {
 namespace {
 
-using FloatsIn = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-using FloatsInPlace = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using ArrayIn = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using ArrayInPlace = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using KeysIn = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-std::span<const float> span_of(const FloatsIn& array) {
+std::span<const float> span_of(const ArrayIn& array) {
   return {array.data(), array.size()};
 }
 
-std::span<const float> span_of(const std::optional<FloatsIn>& array) {
+std::span<const float> span_of(const std::optional<ArrayIn>& array) {
   return array ? span_of(*array) : std::span<const float>{};
 }
 
-std::span<float> span_of(const FloatsInPlace& array) {
+std::span<float> span_of(const ArrayInPlace& array) {
   return {array.data(), array.size()};
 }
 
-void step(Optimizer& self, std::string_view tensor, const FloatsInPlace& parameters,
-          const FloatsIn& gradient) {
+void step(Optimizer& self, std::string_view tensor, const ArrayInPlace& parameters, const ArrayIn& gradient) {
   Status stepped;
   {
     const nb::gil_scoped_release no_gil;
@@ -46,8 +45,8 @@ void step(Optimizer& self, std::string_view tensor, const FloatsInPlace& paramet
   raise_if_failed(stepped);
 }
 
-void step_pairs(Optimizer& self, std::string_view tensor, const FloatsInPlace& parameters, const KeysIn& keys,
-                const FloatsIn& values) {
+void step_pairs(Optimizer& self, std::string_view tensor, const ArrayInPlace& parameters, const KeysIn& keys,
+                const ArrayIn& values) {
   Status stepped;
   {
     const nb::gil_scoped_release no_gil;
@@ -56,8 +55,8 @@ void step_pairs(Optimizer& self, std::string_view tensor, const FloatsInPlace& p
   raise_if_failed(stepped);
 }
 
-void significance_of(const Optimizer& self, std::string_view tensor, const FloatsIn& parameters,
-                     const FloatsInPlace& out) {
+void significance_of(const Optimizer& self, std::string_view tensor, const ArrayIn& parameters,
+                     const ArrayInPlace& out) {
   Status written;
   {
     const nb::gil_scoped_release no_gil;
@@ -66,9 +65,9 @@ void significance_of(const Optimizer& self, std::string_view tensor, const Float
   raise_if_failed(written);
 }
 
-void write_significance(const OptimizerSettings& settings, const FloatsIn& parameters, std::uint64_t steps,
-                        const std::optional<FloatsIn>& first, const std::optional<FloatsIn>& second,
-                        const FloatsInPlace& out) {
+void write_significance(const OptimizerSettings& settings, const ArrayIn& parameters, std::uint64_t steps,
+                        const std::optional<ArrayIn>& first, const std::optional<ArrayIn>& second,
+                        const ArrayInPlace& out) {
   Status written;
   {
     const nb::gil_scoped_release no_gil;
@@ -78,7 +77,7 @@ void write_significance(const OptimizerSettings& settings, const FloatsIn& param
   raise_if_failed(written);
 }
 
-void bind_settings(nb::module_& module) {
+void bind_optimizer_settings(nb::module_& module) {
   using S = OptimizerSettings;
   nb::class_<S>(module, "OptimizerSettings", "An optimizer's kind and hyper-parameters.")
       .def(
@@ -101,7 +100,7 @@ void bind_settings(nb::module_& module) {
 }  // namespace
 
 void bind_optimizers(nb::module_& module) {
-  bind_settings(module);
+  bind_optimizer_settings(module);
   nb::class_<Optimizer>(module, "Optimizer", "State and steps; one thread at a time.")
       .def(
           "__init__",

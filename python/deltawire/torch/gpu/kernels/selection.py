@@ -38,7 +38,7 @@ def guess_least(
     SIDES: tl.constexpr,
     LOG_SAMPLE: tl.constexpr,
 ):
-    """The magnitude of this rank in a sample of 2^LOG_SAMPLE elements, at least 1. A side a program.
+    """The magnitude of this rank among 2^LOG_SAMPLE elements, at least 1. A side a program.
 
     An element of each of as many equal parts is drawn, so that no period of the tensor shows.
     """

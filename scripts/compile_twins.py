@@ -27,6 +27,7 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     positions_encoding,
     selection,
     sent_values,
+    signs,
     threelc_decoding,
     threelc_encoding,
 )
@@ -103,6 +104,10 @@ KERNELS = [
     (sent_values.choose_side, "IDIIii", {}, 1),
     (sent_values.take_mean, "FIII", {"BLOCK": 2048}, 8),
     (sent_values.count_chunks, "II", {}, 1),
+    (signs.sum_blocks, "FFIDIii", {"HAS_R": True, "SIDES": 2, "BLOCKS": 1}, 1),
+    (signs.find_means, "DIIii", {"SIDES": 2}, 1),
+    (signs.encode, "FFFIBi", {"HAS_R": True, "SIDES": 2, "BYTES": 256}, 8),
+    (signs.decode, "BFIiifi", {"ADD": True, "BYTES": 256}, 8),
 ]
 # Kernels that divide. Approximate quotients of float32 are corrected by exact comparisons; those of
 # float64 and of whole numbers are exact, though GPUs of AMD compute them by fused steps.
@@ -111,6 +116,7 @@ DIVIDES = {
     blocks.encode,
     sent_values.append_values,
     sent_values.choose_side,
+    signs.find_means,
     threelc_decoding.expand_positions,
 }
 CHANGES_BITS = {

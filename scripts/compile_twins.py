@@ -27,6 +27,7 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     positions_encoding,
     selection,
     sent_values,
+    signs,
     threelc_decoding,
     threelc_encoding,
 )
@@ -43,7 +44,8 @@ TARGETS = {
 TYPES = {"F": "*fp32", "I": "*i32", "L": "*i64", "D": "*fp64", "B": "*u8", "C": "*i8", "S": "*i16"}
 TYPES |= {"f": "fp32", "i": "i32"}
 FED = {"HAS_R": True, "BLOCK": 2048}
-TWO = {"SIDES": 2, "BLOCK": 2048}
+TWO = {"SIDES": 2, "BLOCK": 512}
+LISTING = FED | {"SIDES": 2, "TILES": 8}
 ADD = {"ADD": True, "BLOCK": 2048}
 EIGHT_BITS = {"KIND": "int8", "BLOCK": 256, "ROWS": 8}
 FOUR_BITS = {"KIND": "int4", "BLOCK": 64, "ROWS": 32}
@@ -73,13 +75,14 @@ KERNELS = [
     (blocks.decode, "BFIfi", EIGHT_BITS | {"ADD": True}, 8),
     (blocks.decode, "BFIfi", FOUR_BITS | {"ADD": True}, 8),
     (blocks.decode, "BFIfi", FLOATS | {"ADD": True}, 8),
-    (selection.count_first, "FFFIIi", FED | TWO | {"CHECKED": True, "TILES": 4}, 8),
-    (selection.choose_bin, "IIi", {"FIRST": True, "BITS": 11}, 8),
-    (selection.count_candidates, "FIIii", TWO, 8),
-    (selection.list_candidates, "FILIii", TWO, 8),
-    (selection.count_next, "FILIIi", TWO | {"SHIFT": 10}, 8),
-    (selection.count_chosen, "FILIIi", TWO, 8),
-    (selection.list_chosen, "FILILIii", TWO, 8),
+    (selection.guess_least, "FFIii", {"HAS_R": True, "SIDES": 2, "LOG_SAMPLE": 14}, 16),
+    (selection.list_candidates, "FFFIIIIIii", LISTING | {"CHECKED": True, "AGAIN": False}, 8),
+    (selection.list_candidates, "FFFIIIIIii", LISTING | {"CHECKED": False, "AGAIN": True}, 8),
+    (selection.count_digits, "IIIIIi", TWO | {"SHIFT": 24}, 4),
+    (selection.count_digits, "IIIIIi", TWO | {"SHIFT": 8}, 4),
+    (selection.choose_bin, "IIi", {"FIRST": True}, 4),
+    (selection.count_chosen, "IIIIii", TWO, 4),
+    (selection.list_chosen, "IIIILIiii", TWO, 4),
     (positions_encoding.encode_positions, "IILIIi", {"ROWS": 128, "LANES": 8}, 8),
     (positions_decoding.decode_gaps, "BLLIIii", {"VALUE_BYTES": 1}, 1),
     (positions_decoding.sum_gaps, "LILIi", {"BLOCK": 1024}, 8),
@@ -101,6 +104,10 @@ KERNELS = [
     (sent_values.choose_side, "IDIIii", {}, 1),
     (sent_values.take_mean, "FIII", {"BLOCK": 2048}, 8),
     (sent_values.count_chunks, "II", {}, 1),
+    (signs.sum_blocks, "FFIDIii", {"HAS_R": True, "SIDES": 2, "BLOCKS": 1}, 1),
+    (signs.find_means, "DIIii", {"SIDES": 2}, 1),
+    (signs.encode, "FFFIBi", {"HAS_R": True, "SIDES": 2, "BYTES": 256}, 8),
+    (signs.decode, "BFIiifi", {"ADD": True, "BYTES": 256}, 8),
 ]
 # Kernels that divide. Approximate quotients of float32 are corrected by exact comparisons; those of
 # float64 and of whole numbers are exact, though GPUs of AMD compute them by fused steps.
@@ -109,6 +116,7 @@ DIVIDES = {
     blocks.encode,
     sent_values.append_values,
     sent_values.choose_side,
+    signs.find_means,
     threelc_decoding.expand_positions,
 }
 CHANGES_BITS = {

@@ -21,6 +21,9 @@ SPECS = [
     "fp8:format=e5m2,block=1024",
     "blockint",
     "blockint:bits=4,block=64",
+    "onebit",
+    "signsgd",
+    "signsgd:feedback=off,scale=one",
 ]
 COUNTS = [1, 31, 32, 33, 641]
 CHUNKS = {"3lc": 40960, "topk": 16384, "sbc": 16384}  # elements, or positions; else 65536
@@ -127,3 +130,13 @@ def test_16_bit_values_have_the_bytes_of_the_same_values_in_float32(device, spec
     wide = twin.encode(values.to(torch.float32)).collect()
     assert narrow.payload.tolist() == wide.payload.tolist()
     assert (narrow.ends, narrow.sums, narrow.scalars) == (wide.ends, wide.sums, wide.scalars)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("lanes", [(4, 12), (8, 9)])
+@pytest.mark.parametrize("spec", ["onebit", "signsgd"])
+def test_order_of_sums(device, spec, lanes, sign):
+    # 16 + 2^-20 is a tie between two means in float32: 2^-48 more decides, but 2^-49 is lost.
+    values = np.full(16, 2**-140, np.float32)
+    values[[0, 1, *lanes]] = [16, 2**-20, 2**-49, 2**-49]
+    check_equal(device, spec, np.float32(sign) * values, steps=1)

@@ -12,6 +12,7 @@ from spec_codecs import MODULES
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CODECS = ["3lc", "int8", "topk", "sbc", "fp32", "bf16", "fp16", "fp8", "blockint"]
+CODECS += ["onebit", "signsgd"]
 WITH_VALUES = [m for m in MODULES if m.CODEC.name in CODECS]
 GOOD = [
     (m.CODEC, name, *case) for m in WITH_VALUES for name, case in getattr(m, "GOOD", {}).items()
@@ -73,16 +74,19 @@ def decode(device, codec, coded):
     return out
 
 
-def has_no_twin(coded):
-    """Whether a part of topk or sbc has a form that only the CPU reads."""
+def has_no_twin(codec, coded):
+    """Whether a part has a form that only the CPU reads."""
     interpolative = any(chunk[:1] == b"\x1f" for chunk in coded.chunks)
-    return interpolative or coded.parameters.get("values") == "2bit"
+    if codec.name in ("topk", "sbc") and interpolative:
+        return True
+    chosen = coded.parameters
+    return chosen.get("values") == "2bit" or chosen.get("means") == "column"
 
 
 @pytest.mark.parametrize(("codec", "_name", "coded", "expected"), GOOD, ids=ids(GOOD))
 def test_parts_made_by_hand(device, codec, _name, coded, expected):
-    if codec.name in ("topk", "sbc") and has_no_twin(coded):
-        with pytest.raises(DeltawireError, match="interpolative|values must be"):
+    if has_no_twin(codec, coded):
+        with pytest.raises(DeltawireError, match="interpolative|(values|means) must be"):
             decode(device, codec, coded)
         return
     got = decode(device, codec, coded).cpu().numpy() + np.float32(0)
@@ -95,4 +99,4 @@ def test_parts_that_are_refused(device, codec, _name, coded, kind):
         decode(device, codec, coded)
     assert refused.value.code in (kind, "InvalidArgument")
     if refused.value.code == "InvalidArgument":
-        assert has_no_twin(coded)
+        assert has_no_twin(codec, coded)

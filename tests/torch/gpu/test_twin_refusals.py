@@ -9,7 +9,8 @@ import pytest
 import torch
 from library import Library, bits
 
-SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "blockint"]
+SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "blockint", "onebit"]
+SPECS += ["signsgd"]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -104,6 +105,7 @@ def test_without_triton_the_error_says_what_to_install():
     [
         ("topk:values=2bit", "values must be fp32, bf16, int8"),
         ("topk:chunk=4096", "without chunk="),
+        ("onebit:means=column", "means must be the part's"),
         ("sparseloco", "no codec's spec"),
     ],
 )

@@ -22,6 +22,8 @@ _TWINS = {
     "fp16": ("narrow_floats", "FP16"),
     "fp8": ("blocks", "FP8"),
     "blockint": ("blocks", "BlockInt"),
+    "onebit": ("signs", "OneBit"),
+    "signsgd": ("signs", "SignSGD"),
 }
 
 

@@ -1,8 +1,11 @@
 """The elements of largest magnitude, of both signs together or of each, in the order of positions.
 
-Three passes over the tensor find the candidates: those whose upper 11 bits of the magnitude are at
-least the smallest that is chosen. All further passes read candidates alone.
+A sample gives a magnitude that a few more elements reach than are to be chosen. One pass over the
+tensor lists those candidates, and the exact threshold comes from them alone. Where the sample
+misled and too few are found, a second pass lists all that isn't 0: the choice never depends on it.
 """
+
+import math
 
 import torch
 import triton
@@ -11,63 +14,174 @@ import triton.language as tl
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest, load_sum
 
-BINS = 4096  # of a round, both sides
-TILES = 1 if INTERPRETED else 4
+SAMPLE = 16384  # elements: a tensor that has no more is looked at as a whole
+TILES = 1 if INTERPRETED else 8  # of BLOCK elements, listed by a program
+LISTED = 8192 if INTERPRETED else 512  # candidates at a time
+DIGIT = tl.constexpr(8)  # bits of the threshold that a round finds
+ROW = 8  # numbers of a side in `chosen`
 # What a side's row of `chosen` holds.
 PREFIX = tl.constexpr(0)  # the bits of the smallest magnitude that is chosen, as far as known
 NEED = tl.constexpr(1)  # how many are to be chosen among those that begin so
 COUNT = tl.constexpr(2)  # how many are chosen
+LEAST = tl.constexpr(3)  # the smallest magnitude of a candidate
+FOUND = tl.constexpr(4)  # how many candidates there are
 
 
-@triton.jit(do_not_specialize=["n"])
-def count_first(
+@triton.jit(do_not_specialize=["n", "rank"])
+def guess_least(
+    x_ptr,
+    r_ptr,
+    chosen_ptr,
+    n,
+    rank,
+    HAS_R: tl.constexpr,
+    SIDES: tl.constexpr,
+    LOG_SAMPLE: tl.constexpr,
+):
+    """The magnitude of this rank among 2^LOG_SAMPLE elements, at least 1. A side a program.
+
+    An element of each of as many equal parts is drawn, so that no period of the tensor shows.
+    """
+    side = tl.program_id(0)
+    i = tl.arange(0, 1 << LOG_SAMPLE).to(tl.int64)
+    count = tl.full((), 0, tl.int64) + n
+    draw = ((i * 40503) ^ (i >> 3)) & 0xFFFF
+    part = (((i << 16) + draw) >> 8) * count >> (LOG_SAMPLE + 8)
+    at = tl.where(count <= (1 << LOG_SAMPLE), i, part)
+    bits = load_sum(x_ptr, r_ptr, at, at < count, HAS_R).to(tl.int32, bitcast=True)
+    magnitude = bits & 0x7FFFFFFF
+    if SIDES == 2:
+        magnitude = tl.where((bits < 0).to(tl.int32) == side, magnitude, 0)
+    least = tl.full((), 0, tl.int32)
+    for bit in range(31):
+        trial = least | (1 << (30 - bit))
+        reached = tl.sum((magnitude >= trial).to(tl.int32), axis=0)
+        least = tl.where(reached >= rank, trial, least)
+    tl.store(chosen_ptr + side * 8 + LEAST, tl.maximum(least, 1))
+
+
+@triton.jit
+def too_few(chosen_ptr, k, SIDE: tl.constexpr):
+    """Whether a side has fewer candidates than are to be chosen, though there may be more."""
+    row = chosen_ptr + 8 * SIDE
+    return (tl.load(row + FOUND) < k) & (tl.load(row + LEAST) > 1)
+
+
+@triton.jit(do_not_specialize=["n", "k"])
+def list_candidates(
     x_ptr,
     r_ptr,
     left_ptr,
-    bins_ptr,
-    most_ptr,
+    status_ptr,
+    chosen_ptr,
+    found_ptr,
+    list_ptr,
+    bits_ptr,
     n,
+    k,
     HAS_R: tl.constexpr,
     CHECKED: tl.constexpr,
+    AGAIN: tl.constexpr,
     SIDES: tl.constexpr,
     TILES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Input plus residual into left; a histogram of the magnitudes' upper 11 bits.
+    """Input plus residual into left; positions and bits of each program's candidates, in order.
 
     CHECKED: the largest magnitude is known, and nothing is written if it refuses the part.
+    AGAIN: nothing is done unless a side has too few, and then all of it that isn't 0 is listed.
     """
+    least = tl.load(chosen_ptr + LEAST)
+    least1 = tl.load(chosen_ptr + (SIDES - 1) * 8 + LEAST)
     if CHECKED:
-        n = tl.where(tl.load(most_ptr) < 0x7F800000, n, 0)
-    first = tl.program_id(0).to(tl.int64) * (TILES * BLOCK)
-    bins = tl.zeros((2048 * SIDES,), tl.int32)
-    most = tl.zeros((BLOCK,), tl.int32)
-    for tile in range(TILES):
-        at = first + tile * BLOCK + tl.arange(0, BLOCK)
+        n = tl.where(tl.load(status_ptr) < 0x7F800000, n, 0)
+    tiles = TILES
+    if AGAIN:
+        missed = too_few(chosen_ptr, k, 0)
+        missed1 = too_few(chosen_ptr, k, SIDES - 1)
+        least = tl.where(missed, 1, least)
+        least1 = tl.where(missed1, 1, least1)
+        tiles = tl.where(missed | missed1, TILES, 0)
+    begin = tl.program_id(0).to(tl.int64) * (TILES * BLOCK)
+    total = tl.full((), 0, tl.int32)
+    negative = tl.full((), 0, tl.int32)
+    for tile in range(tiles):
+        at = begin + tile * BLOCK + tl.arange(0, BLOCK)
         x = load_sum(x_ptr, r_ptr, at, at < n, HAS_R)
         if HAS_R:
             tl.store(left_ptr + at, x, mask=at < n)
         bits = x.to(tl.int32, bitcast=True)
-        magnitude = bits & 0x7FFFFFFF
-        most = tl.maximum(most, magnitude)
-        key = magnitude >> 20
+        bound = tl.where(bits < 0, least1, least) if SIDES == 2 else least
+        good = (at < n) & ((bits & 0x7FFFFFFF) >= bound)
+        place = begin + total + tl.cumsum(good.to(tl.int32), 0) - 1
+        tl.store(list_ptr + place, at.to(tl.int32), mask=good)
+        tl.store(bits_ptr + place, bits, mask=good)
+        total += tl.sum(good.to(tl.int32), axis=0)
         if SIDES == 2:
-            key += (bits < 0).to(tl.int32) << 11
-        bins += tl.histogram(key, 2048 * SIDES, mask=magnitude != 0)
-    i = tl.arange(0, 2048 * SIDES)
+            negative += tl.sum((good & (bits < 0)).to(tl.int32), axis=0)
+    if tiles > 0:
+        tl.store(found_ptr + tl.program_id(0), total)
+        if not AGAIN:
+            tl.atomic_add(chosen_ptr + FOUND, total - negative, sem="relaxed")
+            if SIDES == 2:
+                tl.atomic_add(chosen_ptr + 8 + FOUND, negative, sem="relaxed")
+
+
+@triton.jit
+def load_candidates(bits_ptr, i, total, SIDES: tl.constexpr):
+    """Magnitudes and sides of a program's candidates; -1 where there is none."""
+    bits = tl.load(bits_ptr + i, mask=i < total, other=0)
+    side = (bits < 0).to(tl.int32) if SIDES == 2 else tl.zeros_like(bits)
+    return tl.where(i < total, bits & 0x7FFFFFFF, -1), side
+
+
+@triton.jit(do_not_specialize=["slot"])
+def count_digits(
+    bits_ptr,
+    found_ptr,
+    chosen_ptr,
+    bins_ptr,
+    status_ptr,
+    slot,
+    SIDES: tl.constexpr,
+    SHIFT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A histogram of the next digit of the candidates that begin as the smallest chosen.
+
+    The first round finds the largest magnitude, too. It is a candidate.
+    """
+    program = tl.program_id(0)
+    total = tl.load(found_ptr + program)
+    bits_ptr += program.to(tl.int64) * slot
+    mine = tl.load(chosen_ptr + PREFIX)
+    mine1 = tl.load(chosen_ptr + (SIDES - 1) * 8 + PREFIX)
+    bins = tl.zeros((256 * SIDES,), tl.int32)
+    most = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, total, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        magnitude, side = load_candidates(bits_ptr, i, total, SIDES)
+        key = ((magnitude >> SHIFT) & 255) + (side << DIGIT)
+        if SHIFT == 24:
+            most = tl.maximum(most, magnitude)
+            bins += tl.histogram(key, 256 * SIDES, mask=magnitude >= 0)
+        else:
+            begins = tl.where(side == 1, mine1, mine) if SIDES == 2 else mine
+            ok = (magnitude >= 0) & ((magnitude >> (SHIFT + DIGIT)) == begins)
+            bins += tl.histogram(key, 256 * SIDES, mask=ok)
+    i = tl.arange(0, 256 * SIDES)
     tl.atomic_add(bins_ptr + i, bins, mask=bins != 0, sem="relaxed")
-    if not CHECKED:
-        tl.atomic_max(most_ptr, tl.max(most, axis=0), sem="relaxed")
+    if SHIFT == 24:
+        tl.atomic_max(status_ptr, tl.max(most, axis=0), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["k"])
-def choose_bin(chosen_ptr, bins_ptr, k, FIRST: tl.constexpr, BITS: tl.constexpr):
+def choose_bin(chosen_ptr, bins_ptr, k, FIRST: tl.constexpr):
     """The bin in which the smallest chosen magnitude lies. A side a program."""
     side = tl.program_id(0)
-    chosen = chosen_ptr + side * 4
-    i = tl.arange(0, 1 << BITS)
-    down = (1 << BITS) - 1 - i
-    counts = tl.load(bins_ptr + (side << BITS) + down)
+    chosen = chosen_ptr + side * 8
+    down = 255 - tl.arange(0, 256)
+    counts = tl.load(bins_ptr + (side << DIGIT) + down)
     above = tl.cumsum(counts, 0)
     if FIRST:
         need = tl.minimum(tl.sum(counts, axis=0), k).to(tl.int32)
@@ -79,161 +193,85 @@ def choose_bin(chosen_ptr, bins_ptr, k, FIRST: tl.constexpr, BITS: tl.constexpr)
     hit = (above >= need) & (above - counts < need)  # none where nothing is needed
     key = tl.sum(tl.where(hit, down, 0), axis=0)
     before = tl.sum(tl.where(hit, above - counts, 0), axis=0)
-    tl.store(chosen + PREFIX, tl.where(need > 0, (prefix << BITS) | key, 0x7FFFFFFF))
+    tl.store(chosen + PREFIX, tl.where(need > 0, (prefix << DIGIT) | key, 0x7FFFFFFF))
     tl.store(chosen + NEED, need - before)
 
 
-@triton.jit
-def is_candidate(bits, chosen_ptr, SIDE: tl.constexpr, SIDES: tl.constexpr):
-    """Whether values of a side begin with the first prefix, or are larger."""
-    magnitude = bits & 0x7FFFFFFF
-    good = (magnitude != 0) & ((magnitude >> 20) >= tl.load(chosen_ptr + 4 * SIDE + PREFIX))
-    if SIDES == 2:
-        good = good & ((bits < 0) if SIDE == 1 else (bits >= 0))
-    return good
-
-
-@triton.jit(do_not_specialize=["n", "programs"])
-def count_candidates(
-    left_ptr, chosen_ptr, found_ptr, n, programs, SIDES: tl.constexpr, BLOCK: tl.constexpr
-):
-    """How many candidates each block has, side by side."""
-    b = tl.program_id(0)
-    at = b.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(left_ptr + at, mask=at < n, other=0.0).to(tl.float32)
-    bits = x.to(tl.int32, bitcast=True)
-    for side in tl.static_range(SIDES):
-        good = is_candidate(bits, chosen_ptr, side, SIDES)
-        tl.store(found_ptr + side * programs + b, tl.sum(good.to(tl.int32), axis=0))
-
-
-@triton.jit(do_not_specialize=["n", "programs"])
-def list_candidates(
-    left_ptr,
-    chosen_ptr,
-    ends_ptr,
-    list_ptr,
-    n,
-    programs,
-    SIDES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The candidates' positions, in order; those of the negative side after the others."""
-    b = tl.program_id(0)
-    at = b.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(left_ptr + at, mask=at < n, other=0.0).to(tl.float32)
-    bits = x.to(tl.int32, bitcast=True)
-    for side in tl.static_range(SIDES):
-        good = is_candidate(bits, chosen_ptr, side, SIDES).to(tl.int32)
-        end = tl.load(ends_ptr + side * programs + b)
-        rank = end - tl.sum(good, axis=0) + tl.cumsum(good, 0) - 1
-        tl.store(list_ptr + rank, at.to(tl.int32), mask=good != 0)
-
-
-@triton.jit
-def load_candidates(left_ptr, list_ptr, middle, total, at, SIDES: tl.constexpr):
-    """Magnitudes and sides of candidates; -1 where there is none."""
-    ok = at < total
-    position = tl.load(list_ptr + at, mask=ok, other=0).to(tl.uint32).to(tl.int64)
-    x = tl.load(left_ptr + position, mask=ok, other=0.0).to(tl.float32)
-    magnitude = tl.where(ok, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, -1)
-    side = (at >= middle).to(tl.int32) if SIDES == 2 else tl.zeros_like(magnitude)
-    return position, magnitude, side
-
-
-@triton.jit
-def bounds_of(ends_ptr, programs, SIDES: tl.constexpr):
-    """Where the candidates of the first side end, and all."""
-    return tl.load(ends_ptr + programs - 1), tl.load(ends_ptr + SIDES * programs - 1)
-
-
-@triton.jit(do_not_specialize=["programs"])
-def count_next(
-    left_ptr,
-    list_ptr,
-    ends_ptr,
-    chosen_ptr,
-    bins_ptr,
-    programs,
-    SIDES: tl.constexpr,
-    SHIFT: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A histogram of the next 10 bits of the candidates that begin as the smallest chosen."""
-    middle, total = bounds_of(ends_ptr, programs, SIDES)
-    first = tl.program_id(0).to(tl.int64) * BLOCK
-    if first < total:
-        at = first + tl.arange(0, BLOCK)
-        _, magnitude, side = load_candidates(left_ptr, list_ptr, middle, total, at, SIDES)
-        mine = tl.load(chosen_ptr + 4 * side + PREFIX)
-        ok = (magnitude >= 0) & ((magnitude >> (SHIFT + 10)) == mine)
-        key = ((magnitude >> SHIFT) & 1023) + (side << 10)
-        found = tl.histogram(key, 1024 * SIDES, mask=ok)
-        i = tl.arange(0, 1024 * SIDES)
-        tl.atomic_add(bins_ptr + i, found, mask=found != 0, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["programs"])
+@triton.jit(do_not_specialize=["slot", "programs"])
 def count_chosen(
-    left_ptr,
-    list_ptr,
-    ends_ptr,
+    bits_ptr,
+    found_ptr,
     chosen_ptr,
     tally_ptr,
+    slot,
     programs,
     SIDES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Of each block of candidates and side: how many are larger than the smallest, and equal."""
-    middle, total = bounds_of(ends_ptr, programs, SIDES)
-    b = tl.program_id(0)
-    first = b.to(tl.int64) * BLOCK
-    if first < total:
-        at = first + tl.arange(0, BLOCK)
-        _, magnitude, side = load_candidates(left_ptr, list_ptr, middle, total, at, SIDES)
-        for s in tl.static_range(SIDES):
-            least = tl.load(chosen_ptr + 4 * s + PREFIX)
-            above = ((side == s) & (magnitude > least)).to(tl.int32)
-            equal = ((side == s) & (magnitude == least)).to(tl.int32)
-            tl.store(tally_ptr + (2 * s) * programs + b, tl.sum(above, axis=0))
-            tl.store(tally_ptr + (2 * s + 1) * programs + b, tl.sum(equal, axis=0))
+    """Of each program's candidates and side: how many are larger than the smallest, and equal."""
+    program = tl.program_id(0)
+    total = tl.load(found_ptr + program)
+    bits_ptr += program.to(tl.int64) * slot
+    for s in tl.static_range(SIDES):
+        least = tl.load(chosen_ptr + 8 * s + PREFIX)
+        above = tl.zeros((BLOCK,), tl.int32)
+        equal = tl.zeros((BLOCK,), tl.int32)
+        for first in range(0, total, BLOCK):
+            i = first + tl.arange(0, BLOCK)
+            magnitude, side = load_candidates(bits_ptr, i, total, SIDES)
+            above += ((side == s) & (magnitude > least)).to(tl.int32)
+            equal += ((side == s) & (magnitude == least)).to(tl.int32)
+        tl.store(tally_ptr + (2 * s) * programs + program, tl.sum(above, axis=0))
+        tl.store(tally_ptr + (2 * s + 1) * programs + program, tl.sum(equal, axis=0))
 
 
-@triton.jit(do_not_specialize=["programs", "k"])
+@triton.jit(do_not_specialize=["slot", "programs", "k"])
 def list_chosen(
-    left_ptr,
     list_ptr,
-    ends_ptr,
+    bits_ptr,
+    found_ptr,
     chosen_ptr,
     tally_ptr,
     out_ptr,
     k,
+    slot,
     programs,
     SIDES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Positions of what is chosen, in order; those of side 1 from k on.
 
-    tally has running sums: what stands before a block is the sum up to the block before it.
+    tally has running sums: what stands before a program's is the sum up to the one before it.
     """
-    middle, total = bounds_of(ends_ptr, programs, SIDES)
-    b = tl.program_id(0)
-    first = b.to(tl.int64) * BLOCK
-    if first < total:
-        at = first + tl.arange(0, BLOCK)
-        position, magnitude, side = load_candidates(left_ptr, list_ptr, middle, total, at, SIDES)
-        for s in tl.static_range(SIDES):
-            least = tl.load(chosen_ptr + 4 * s + PREFIX)
-            need = tl.load(chosen_ptr + 4 * s + NEED)
-            sums = tally_ptr + (2 * s) * programs + b
-            above0 = tl.load(sums - 1, mask=b > 0, other=0)
-            equal0 = tl.load(sums + programs - 1, mask=b > 0, other=0)
+    program = tl.program_id(0)
+    total = tl.load(found_ptr + program)
+    list_ptr += program.to(tl.int64) * slot
+    bits_ptr += program.to(tl.int64) * slot
+    for s in tl.static_range(SIDES):
+        least = tl.load(chosen_ptr + 8 * s + PREFIX)
+        need = tl.load(chosen_ptr + 8 * s + NEED)
+        sums = tally_ptr + (2 * s) * programs + program
+        equals = tl.load(sums + programs - 1, mask=program > 0, other=0)
+        rank = tl.load(sums - 1, mask=program > 0, other=0) + tl.minimum(equals, need)
+        for first in range(0, total, BLOCK):
+            i = first + tl.arange(0, BLOCK)
+            magnitude, side = load_candidates(bits_ptr, i, total, SIDES)
             equal = ((side == s) & (magnitude == least)).to(tl.int32)
-            before = equal0 + tl.cumsum(equal, 0) - equal
+            before = equals + tl.cumsum(equal, 0) - equal
             taken = ((side == s) & (magnitude > least)) | ((equal != 0) & (before < need))
-            taken = taken.to(tl.int32)
-            rank = above0 + tl.minimum(equal0, need) + tl.cumsum(taken, 0) - 1
-            tl.store(out_ptr + s * k + rank, position.to(tl.int32), mask=taken != 0)
+            position = tl.load(list_ptr + i, mask=taken, other=0)
+            place = rank + tl.cumsum(taken.to(tl.int32), 0) - 1
+            tl.store(out_ptr + s * k + place, position, mask=taken)
+            equals += tl.sum(equal, axis=0)
+            rank += tl.sum(taken.to(tl.int32), axis=0)
+
+
+def sample_rank(n: int, k: int) -> int:
+    """The rank in the sample that k of n elements reach but once in thousands of tensors."""
+    if n <= SAMPLE:
+        return k
+    expected = SAMPLE * k / n
+    return math.ceil(expected + 4 * math.sqrt(expected) + 4)
 
 
 def select(
@@ -249,45 +287,40 @@ def select(
     status[0] becomes the largest magnitude's bits.
 
     Returns:
-        The positions, k for each side (int32, to be read as unsigned), and four numbers of each
+        The positions, k for each side (int32, to be read as unsigned), and ROW numbers of each
         side: the smallest magnitude's bits, how many of its equals are chosen, how many are chosen
-        in all, 0.
+        in all; the others have no meaning.
     """
     n, device = values.numel(), values.device
     has = residual is not None
     checked = has and after.data_ptr() == residual.data_ptr()
     if checked:
         find_largest(values, residual, status)
-    bins = torch.zeros(3 * BINS + 8, dtype=torch.int32, device=device)
-    chosen = bins[3 * BINS :]
+    slot = TILES * BLOCK
+    programs = blocks(n, slot)
+    bins = torch.zeros((4, 256 * sides), dtype=torch.int32, device=device)
+    chosen = torch.zeros(ROW * sides, dtype=torch.int32, device=device)
+    found = torch.empty(programs, dtype=torch.int32, device=device)
+    listed, bits = torch.empty((2, programs * slot), dtype=torch.int32, device=device)
     r = residual if has else values
-    whole = (values, r, after, bins, status, n)
-    programs = blocks(n, BLOCK)
-    launch(
-        count_first,
-        blocks(n, TILES * BLOCK),
-        *whole,
-        HAS_R=has,
-        CHECKED=checked,
-        SIDES=sides,
-        TILES=TILES,
-        BLOCK=BLOCK,
-    )
-    launch(choose_bin, sides, chosen, bins, k, FIRST=True, BITS=11)
-    sizes = {"SIDES": sides, "BLOCK": BLOCK}
-    found = torch.empty(sides * programs, dtype=torch.int32, device=device)
-    listed = torch.empty(n, dtype=torch.int32, device=device)
-    launch(count_candidates, programs, after, chosen, found, n, programs, **sizes)
-    ends = torch.cumsum(found, 0)
-    launch(list_candidates, programs, after, chosen, ends, listed, n, programs, **sizes)
-    candidates = (after, listed, ends, chosen)
-    for number, shift in enumerate((10, 0), 1):
-        here = bins[number * BINS :]
-        launch(count_next, programs, *candidates, here, programs, SHIFT=shift, **sizes)
-        launch(choose_bin, sides, chosen, here, k, FIRST=False, BITS=10)
-    tally = torch.zeros(2 * sides, programs, dtype=torch.int32, device=device)
-    launch(count_chosen, programs, *candidates, tally, programs, **sizes)
+    sample = {"HAS_R": has, "SIDES": sides, "LOG_SAMPLE": SAMPLE.bit_length() - 1}
+    launch(guess_least, sides, values, r, chosen, n, sample_rank(n, k), **sample, warps=16)
+    lists = (status, chosen, found, listed, bits, n, k)
+    tiles = {"SIDES": sides, "TILES": TILES, "BLOCK": BLOCK}
+    kind = {"HAS_R": has, "CHECKED": checked, "AGAIN": False, **tiles}
+    launch(list_candidates, programs, values, r, after, *lists, **kind)
+    if n > SAMPLE:
+        kind |= {"HAS_R": False, "AGAIN": True}
+        launch(list_candidates, programs, after, after, after, *lists, **kind)
+    sizes = {"SIDES": sides, "BLOCK": LISTED, "warps": 4}
+    for number, shift in enumerate((24, 16, 8, 0)):
+        here = (bits, found, chosen, bins[number], status, slot)
+        launch(count_digits, programs, *here, SHIFT=shift, **sizes)
+        launch(choose_bin, sides, chosen, bins[number], k, FIRST=number == 0, warps=4)
+    tally = torch.empty(2 * sides, programs, dtype=torch.int32, device=device)
+    launch(count_chosen, programs, bits, found, chosen, tally, slot, programs, **sizes)
     sums = torch.cumsum(tally, 1)
     out = torch.empty(sides * k, dtype=torch.int32, device=device)
-    launch(list_chosen, programs, *candidates, sums, out, k, programs, **sizes)
+    where = (listed, bits, found, chosen, sums, out, k, slot, programs)
+    launch(list_chosen, programs, *where, **sizes)
     return out, chosen

@@ -69,16 +69,17 @@ def sum_blocks(left_ptr, chosen_ptr, list_ptr, sums_ptr, k, blocks):
     """The sum of 4,096 magnitudes in the order of sbc's spec: 64 lanes, then their tree."""
     block = tl.program_id(0)
     side = tl.program_id(1)
-    count = tl.load(chosen_ptr + side * 4 + 2)
+    count = tl.load(chosen_ptr + side * 8 + 2)
     positions = list_ptr + side.to(tl.int64) * k
     lane = tl.arange(0, 64)
     total = tl.zeros((64,), tl.float64)
     if block * 4096 < count:
-        for row in range(64):
-            i = block * 4096 + row * 64 + lane
-            at = load_position(positions, i, i < count)
-            x = tl.load(left_ptr + at, mask=i < count, other=0.0).to(tl.float32)
-            total += tl.abs(x).to(tl.float64)
+        for group in range(4):
+            for row in tl.static_range(16):  # so that loads don't wait for each other
+                i = block * 4096 + (group * 16 + row) * 64 + lane
+                at = load_position(positions, i, i < count)
+                x = tl.load(left_ptr + at, mask=i < count, other=0.0).to(tl.float32)
+                total += tl.abs(x).to(tl.float64)
     t32 = tl.sum(tl.reshape(total, (2, 32)), axis=0)
     t16 = tl.sum(tl.reshape(t32, (2, 16)), axis=0)
     t8 = tl.sum(tl.reshape(t16, (2, 8)), axis=0)
@@ -92,11 +93,13 @@ def choose_side(chosen_ptr, sums_ptr, status_ptr, sent_ptr, k, blocks):
     """The side with the larger mean; what is sent of it, and the mean as the part's scalar."""
     plus = tl.full((), 0, tl.float64)
     minus = tl.full((), 0, tl.float64)
-    for i in range(blocks):
-        plus += tl.load(sums_ptr + i)
-        minus += tl.load(sums_ptr + blocks + i)
+    for group in range(0, blocks, 16):
+        for j in tl.static_range(16):  # so that loads don't wait for each other
+            i = group + j
+            plus += tl.load(sums_ptr + i, mask=i < blocks, other=0.0)
+            minus += tl.load(sums_ptr + blocks + i, mask=i < blocks, other=0.0)
     a = tl.load(chosen_ptr + 2)
-    b = tl.load(chosen_ptr + 6)
+    b = tl.load(chosen_ptr + 10)
     plus = plus / tl.maximum(a, 1).to(tl.float64)
     minus = minus / tl.maximum(b, 1).to(tl.float64)
     first = plus >= minus

@@ -72,14 +72,15 @@ fi
 export -f tests
 export python
 step gpu 105 bash -c 'tests tests/torch/test_gpu_*.py'
-step twins 120 env PYTHON="$python" scripts/check_twins.sh
+step twins 240 env PYTHON="$python" scripts/check_twins.sh -n "${JOBS:-$(nproc)}"
 # shellcheck disable=SC2086
 step steps 110 "$python" bench/gpu_steps.py --device "${DELTAWIRE_TEST_DEVICE/cuda/cuda:0}" ${STEPS_ARGS:-}
+step device 90 "$python" bench/device.py
 step training 80 bash -c 'tests "$@"' _ "${elsewhere[@]}"
 
 echo
 grep -hE '^(FAILED|ERROR|SKIPPED)' "$out"/*.log | cut -c 1-200
-grep -hE '^\||parameters; ' "$out/steps.log"
+grep -hE '^\||parameters; |^NVIDIA|^a copy' "$out/steps.log" "$out/device.log"
 echo
 printf '%s\n' "${summary[@]}"
 exit "$failed"

@@ -32,11 +32,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 ALONE, PLAIN, BF16, POWERSGD = "no exchange", "plain", "torch bf16", "torch PowerSGD rank 4"
 OURS = ("fp32", "bf16", "gcomp", "int8", "topk:k=1%", "3lc:s=1.75")
-BY_CPU = " by the CPU"  # as the name without it, but encoded there, and not by twins
-METHODS = (ALONE, PLAIN, *OURS, *(f"{name}{BY_CPU}" for name in OURS), BF16, POWERSGD)
-METHODS = tuple(name for name in METHODS if name != f"gcomp{BY_CPU}")  # it has no twin
+ON_TWINS = " on twins"  # as the name without it, but encoded on the GPU
+TWINS = tuple(f"{name}{ON_TWINS}" for name in OURS if name != "gcomp")
+METHODS = (ALONE, PLAIN, *OURS, BF16, POWERSGD, *TWINS)
 WARM_UP = 2  # steps
-LOSSLESS = ("fp32", f"fp32{BY_CPU}", "gcomp")
+LOSSLESS = ("fp32", f"fp32{ON_TWINS}", "gcomp")
 IN_NAMESPACE = "DELTAWIRE_BENCH_IN_NAMESPACE"
 
 
@@ -122,9 +122,8 @@ class Method:
         elif name == POWERSGD:
             state = powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=2)
             self.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        elif (spec := name.removesuffix(BY_CPU)) in OURS:
-            twins = False if name.endswith(BY_CPU) else None
-            self.hook = deltawire.torch.register(self.model, spec, twins=twins)
+        elif (spec := name.removesuffix(ON_TWINS)) in OURS:
+            self.hook = deltawire.torch.register(self.model, spec, twins=spec != name)
         self.compressed_after = 2 if name == POWERSGD else 0  # steps
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
 

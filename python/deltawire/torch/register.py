@@ -37,7 +37,7 @@ def register(
     nonfinite: str | None = None,
     tier: str | None = None,
     summary_every: int | None = None,
-    twins: Twins = None,
+    twins: Twins = False,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
 
@@ -89,10 +89,10 @@ def register(
         tier: only for "auto": what its codecs may lose: "lossless", "near-lossless" (the default:
             at most bfloat16's rounding) or "lossy"; equal on all ranks.
         summary_every: steps between the summaries that rank 0 logs (logger "deltawire", INFO).
-        twins: whether gradients on a GPU are encoded and decoded there, by the codecs' twins
-            (docs/reference/gpu.md). None (the default): where that is possible; else they are
-            copied to the CPU, and rank 0 logs why. False: never; True: or it is an error. Or a
-            function that makes a twin, given a codec's canonical spec. Only for DDP with a codec.
+        twins: True: gradients on a GPU are encoded and decoded there, by the codecs' twins; an
+            error where that can't be. False (the default): they are copied to the CPU, which is
+            faster so far (docs/reference/gpu.md). Or a function that makes a twin, given a codec's
+            canonical spec. Only for DDP with a codec.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A

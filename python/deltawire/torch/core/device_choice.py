@@ -14,8 +14,8 @@ from deltawire.torch.core.device_parts import DeviceParts
 
 logger = logging.getLogger("deltawire")
 
-# What `register(twins=)` takes: None, whether, or what makes a twin of a codec's canonical spec.
-Twins = bool | Callable[[str], object] | None
+# What `register(twins=)` takes: whether, or what makes a twin of a codec's canonical spec.
+Twins = bool | Callable[[str], object]
 
 _PATTERNS = ("direct", "gather")
 _OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # whose tensors every policy may leave to them
@@ -28,19 +28,15 @@ class Choice:
     Attributes:
         parts: codes on the device; None: the CPU does.
         coded_on: the device's name.
-        reason: why the CPU does, where the gradients are on another device; else empty.
     """
 
     parts: DeviceParts | None
     coded_on: str = "cpu"
-    reason: str = ""
 
     def log(self, rank: int) -> None:
         """Says it once, on rank 0."""
         if rank == 0 and self.parts is not None:
             logger.info("gradients are encoded and decoded on %s", self.coded_on)
-        if rank == 0 and self.reason:
-            logger.info("gradients are copied to the CPU and encoded there: %s", self.reason)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,22 +53,19 @@ class Exchange:
 
 
 def choose(twins: Twins, exchange: Exchange) -> Choice:
-    """The caller's wish, if it can be granted: twins on a GPU where all codecs have one.
+    """Twins on the gradients' device if the caller wants them, else the CPU.
 
-    Raises InvalidArgumentError where twins=True can't be granted.
+    Raises InvalidArgumentError, which says why, where twins can't code these gradients.
     """
+    if twins is False:
+        return Choice(None)
     devices = set(exchange.devices)
     device = next(iter(devices))
-    if twins is False or (twins is None and devices == {torch.device("cpu")}):
-        return Choice(None, reason="" if device.type == "cpu" else "twins=False")
     make_twin, reason = _maker(twins, device)
     reason = reason or _why_not(exchange, len(devices), make_twin)
-    if not reason:
-        parts = DeviceParts(device, make_twin, exchange.timeout, exchange.rank)
-        return Choice(parts, str(device))
-    if twins is not None:
+    if reason:
         raise make_error("InvalidArgument", f"twins={twins} can't be granted: {reason}")
-    return Choice(None, reason=reason)
+    return Choice(DeviceParts(device, make_twin, exchange.timeout, exchange.rank), str(device))
 
 
 def _maker(twins: Twins, device: torch.device) -> tuple[Callable[[str], object] | None, str]:

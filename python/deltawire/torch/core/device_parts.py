@@ -6,6 +6,7 @@ encode and decode parts, by the addresses of their values: a `part_backend.h` in
 
 import bisect
 import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -141,9 +142,13 @@ class DeviceParts:
                 for payload, job in zip(payloads, jobs, strict=True)
             ]
             decodings = [each for each in under_way if isinstance(each, Decoding)]
-            if decodings:
-                self._to_host(torch.cat([each.error for each in decodings]))
-            return [_error_of(each) for each in under_way]
+            if not decodings:
+                return under_way
+            found = iter(self._to_host(torch.cat([each.error for each in decodings])))
+            return [
+                _error_of(each, next(found)) if isinstance(each, Decoding) else each
+                for each in under_way
+            ]
 
     def examine(self, means: Sequence[tuple]) -> tuple:
         """Of (address of a tensor's mean, of the tensor, count, dtype) for each tensor of a bucket:
@@ -311,11 +316,10 @@ def _refusal(
     return None
 
 
-def _error_of(decoding: Decoding | Exception) -> Exception | None:
-    if isinstance(decoding, Exception):
-        return decoding
+def _error_of(decoding: Decoding, on_host: torch.Tensor) -> Exception | None:
+    """`on_host`: the decoding's `error`, which would otherwise be waited for once more."""
     try:
-        decoding.check()
+        dataclasses.replace(decoding, error=on_host).check()
     except DeltawireError as cause:
         return cause
     return None

@@ -34,7 +34,7 @@ class Settings:
     nonfinite: str | None
     summary_every: int | None
     tier: str | None
-    twins: Twins = None
+    twins: Twins = False
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from deltawire.torch.gpu.codec_twin import Twin
+from deltawire.torch.gpu.fixed import kept_on
 from deltawire.torch.gpu.kernels import blocks as kernels
 from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
@@ -46,7 +47,7 @@ class BlockTwin(Twin):
             HAS_R=residual is not None,
             **shape,
         )
-        return self._encoded(payload, torch.tensor(ends).to(device), status, values, residual)
+        return self._encoded(payload, kept_on(device, tuple(ends)), status, values, residual)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, self._ends(count))

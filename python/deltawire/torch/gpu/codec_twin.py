@@ -94,7 +94,9 @@ class Twin(ABC):
         error = torch.zeros(1, dtype=torch.int32, device=out.device)
         if flat.numel():
             payload = part.payload.to(out.device)
-            ends = torch.tensor(part.ends, dtype=torch.int64).to(out.device)
+            ends = torch.tensor(part.ends, dtype=torch.int64)
+            if out.is_cuda:  # pinned: else the copy waits until the stream is done
+                ends = ends.pin_memory().to(out.device, non_blocking=True)
             self._decode(payload, ends, part.scalars, flat, scale, add, error)
         return Decoding(error, self.name)
 

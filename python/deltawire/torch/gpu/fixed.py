@@ -16,4 +16,10 @@ def ends_on(
     device: torch.device, count: int, chunk_elements: int, element_bytes: int
 ) -> torch.Tensor:
     """The same on a device, kept: a model has few sizes of parts."""
-    return torch.tensor(fixed_ends(count, chunk_elements, element_bytes)).to(device)
+    return kept_on(device, tuple(fixed_ends(count, chunk_elements, element_bytes)))
+
+
+@functools.lru_cache(maxsize=256)
+def kept_on(device: torch.device, ends: tuple[int, ...]) -> torch.Tensor:
+    """Ends on a device, kept: the copy waits for it, and can't be captured in a CUDA graph."""
+    return torch.tensor(ends, dtype=torch.int64).to(device)

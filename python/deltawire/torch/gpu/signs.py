@@ -5,6 +5,7 @@ import torch
 
 from deltawire.errors import make_error
 from deltawire.torch.gpu.codec_twin import Twin
+from deltawire.torch.gpu.fixed import kept_on
 from deltawire.torch.gpu.kernels import signs as kernels
 from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, launch
 from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding, check_fixed_ends
@@ -47,7 +48,7 @@ class SignTwin(Twin):
             status[1] = ONE
         coded = (values, r, after, status, payload, n)
         launch(kernels.encode, blocks(n, 8 * BYTES), *coded, BYTES=BYTES, **kind)
-        ends = torch.tensor(sign_ends(n)).to(device)
+        ends = kept_on(device, tuple(sign_ends(n)))
         return self._encoded(payload, ends, status, values, residual)
 
     def _check(self, part: EncodedPart, count: int) -> None:

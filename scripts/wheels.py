@@ -75,9 +75,14 @@ def abi_of(version: tuple[int, int]) -> str:
     return f"cp{major}{minor}"
 
 
+def starts(python: str) -> bool:
+    """Whether an interpreter starts: the shim of a version manager may stand for one that isn't."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
 def pythons_here(wanted: list[str]) -> list[str]:
     """Those of the wanted Pythons that can be run; prints the names of the others."""
-    here = [python for python in wanted if shutil.which(python)]
+    here = [python for python in wanted if shutil.which(python) and starts(python)]
     for python in wanted:
         if python not in here:
             print(

@@ -102,7 +102,7 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const
     return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
                                                  "' is in key-value form, which has no residual; " + advice);
   }
-  const Result<ResidualStore::Entry*> entry = residuals_.obtain(part);
+  Result<ResidualStore::Entry*> entry = residuals_.obtain(part);
   if (!entry || !keeps) return entry;
   if (Status filled = residuals_.fill(**entry); !filled) return forward_error(filled);
   return entry;
@@ -177,7 +177,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     if (idle && codecs_.may_be(SegmentState::kNothing, *sent.codec)) return {};
     residual = options_.revert == Revert::kExact ? ResidualStore::keep_for_step(*sent.residual)
                                                  : Residual(sent.residual->values);
-    const Status followed = ResidualStore::rescale(*sent.residual, id.scale, sent.feedback.decay, residual);
+    Status followed = ResidualStore::rescale(*sent.residual, id.scale, sent.feedback.decay, residual);
     if (!followed && !passes(part, sent, followed.error())) return followed;
     if (!followed) {
       sent.state = SegmentState::kNotFinite;

@@ -110,7 +110,7 @@ Result<Report> PatternReducer::finish() {
   if (last) run.report().last_committed_step = run.step().number;
   bucket.tensors().publish();
   bucket.give_back();
-  const Report report = run.report();
+  Report report = run.report();
   in_flight_.finish_oldest();
   if (last) end_step();
   return report;

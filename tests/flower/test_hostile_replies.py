@@ -82,7 +82,10 @@ HOSTILE = {
         lambda r: r.content.update({records.HEADER: ConfigRecord({"header": LONG_NUMBER})}),
         "(4,000 characters)",
     ),
-    "a plain model": (lambda r: r.content.update({"arrays": start_arrays()}), "no deltawire frame"),
+    "a plain model": (
+        lambda r: r.content.update({"arrays": start_arrays()}),
+        "not a deltawire frame",
+    ),
     "two models": (lambda r: r.content.update({"more": start_arrays()}), "2 ArrayRecords"),
     "a strange array": (
         lambda r: r.content["arrays"].update({"x": Array(np.zeros(3, np.int64))}),

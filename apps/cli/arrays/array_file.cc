@@ -27,7 +27,7 @@ bool begins_with(Bytes bytes, std::string_view magic) {
 std::optional<ArrayFile::Member> member_named(const std::string& name, const std::string& file) {
   for (const auto& [end, kind] : {std::pair(kNpyEnd, FileKind::kNpy), std::pair(kDwEnd, FileKind::kDw)}) {
     if (name.ends_with(end) && name.size() > end.size()) {
-      return ArrayFile::Member{name.substr(0, name.size() - end.size()), kind, file + ": " + name};
+      return ArrayFile::Member{name.substr(0, name.size() - end.size()), kind, (file + ": ").append(name)};
     }
   }
   return std::nullopt;

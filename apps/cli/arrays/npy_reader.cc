@@ -111,7 +111,7 @@ class NpyReader final : public ArrayReader {
 
   Outcome<void> open() {
     const auto found = source_->bytes_left();
-    if (found && *found != info_.bytes()) return wrong_length(*found);
+    if (found && *found != info_.bytes()) return wrong_length(found);
     if (info_.count == 0) return check_end();
     if (!fortran_) return {};
     const Result<ByteSource::Place> place = source_->settle();

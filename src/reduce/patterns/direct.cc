@@ -113,6 +113,7 @@ void DirectExchange::cut() {
   plan_.cut(tensors_.all(), static_cast<std::size_t>(world), most_,
             [&](const Named& tensor) { return direct_parts(tensor, world, most_); });
   std::vector<std::size_t> pieces;
+  pieces.reserve(plan_.lists());
   for (std::size_t owner = 0; owner < plan_.lists(); ++owner) pieces.push_back(plan_.list(owner).size());
   rounds_.plan(self(), std::move(pieces));
 }

@@ -1,0 +1,223 @@
+"""Versions go into a store and come out of it, bit for bit."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+from deltawire import DeltawireError, InvalidArgumentError, weight_store
+
+from tests.weight_store.store_models import (
+    bits_of,
+    copy_of,
+    publish_versions,
+    small_model,
+    step,
+    stored_names,
+)
+
+
+def test_every_version_comes_back(place: str) -> None:
+    """Loaded, and as an update of every earlier one."""
+    with weight_store.Store(place, merged=(3,), snapshot_every=5) as store:
+        assert store.latest() is None
+        bits = publish_versions(store, range(10, 80, 10))
+    reader = weight_store.Store(place)
+    assert reader.latest() == 70
+    assert [each.version for each in reader.versions()] == list(bits)
+    for number in bits:
+        loaded = reader.load(number)
+        assert bits_of(loaded) == bits[number]
+        assert loaded["embedding"] is loaded["head"]
+        for later in (each for each in bits if each >= number):
+            weights = reader.load(number)
+            assert reader.update(weights, from_version=number, to_version=later) == later
+            assert bits_of(weights) == bits[later]
+    assert reader.update(weights, from_version=70) == 70
+    assert reader.update(weights, from_version=70, to_version=20) == 20
+    assert bits_of(weights) == bits[20]
+
+
+def test_a_hundred_versions(tmp_path) -> None:
+    """In a chain and by merged patches, the same bits; the latter in half the bytes."""
+    taken = {}
+    for merged in ((), (8, 64)):
+        store = weight_store.Store(tmp_path / str(len(merged)), merged=merged, snapshot_every=1000)
+        bits = publish_versions(store, range(100))
+        weights = store.load(0)
+        before = store.bytes_read
+        store.update(weights, from_version=0)
+        taken[merged] = store.bytes_read - before
+        assert bits_of(weights) == bits[99]
+        assert bits_of(store.load()) == bits[99]
+    assert taken[8, 64] < taken[()] / 2
+
+
+def test_the_files_of_a_version(tmp_path) -> None:
+    """Patches from the last version, merged ones when they are due, and snapshots."""
+    store = weight_store.Store(tmp_path, merged=(2, 4), snapshot_every=3)
+    publish_versions(store, range(9))
+    bases = [[file.base for file in version.files] for version in store.versions()]
+    assert bases == [[None], [0], [1, 0], [2, None], [3, 2, 0], [4], [5, 4, None], [6], [7, 6, 4]]
+    assert stored_names(str(tmp_path)) == {
+        file.name for version in store.versions() for file in version.files
+    }
+
+
+def test_a_snapshot_comes_early_where_patches_are_large(tmp_path) -> None:
+    """And where everything changes, it takes the place of the patch."""
+    store = weight_store.Store(tmp_path, merged=())
+    model = {"w": np.zeros(10_000, np.float32)}
+    draw = np.random.default_rng(1)
+    store.publish(model, 0)
+    for number in range(1, 5):
+        model["w"][:4000] = draw.standard_normal(4000)
+        store.publish(model, number)
+    model["w"][:] = draw.standard_normal(10_000).astype(np.float32) * 1e20
+    version = store.publish(model, 5)
+    bases = [[file.base for file in each.files] for each in store.versions()]
+    assert bases == [[None], [0], [1], [2, None], [3], [4, None]] or len(version.files) == 1
+    assert np.array_equal(store.load(framework="numpy")["w"], model["w"])
+
+
+def test_modules_and_ties(place: str) -> None:
+    """A module is published and updated in place; a reader may have two copies of a tied tensor."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(50, 8)
+            self.head = torch.nn.Linear(8, 50, bias=False)
+            self.norm = torch.nn.BatchNorm1d(8)
+            self.head.weight = self.embedding.weight
+
+    store = weight_store.Store(place)
+    trained = Tied().bfloat16()
+    served = Tied().bfloat16()
+    store.publish(trained, 1)
+    assert served.load_state_dict(store.load()) is not None
+    with torch.no_grad():
+        trained.head.weight += 1
+        trained.norm.running_mean += 1
+    version = store.publish(trained, 2)
+    assert version.tied == {"head.weight": "embedding.weight"}
+    apart = copy_of(store.load(1))
+    apart["head.weight"] = apart["head.weight"].clone()
+    for model in (served, apart):
+        assert store.update(model, from_version=1) == 2
+    assert bits_of(served.state_dict()) == bits_of(trained.state_dict()) == bits_of(apart)
+    assert served.head.weight is served.embedding.weight
+
+
+def test_weights_that_are_not_contiguous(tmp_path) -> None:
+    """They are written through, not replaced."""
+    store = weight_store.Store(tmp_path)
+    old = np.arange(600, dtype=np.float32).reshape(20, 30)
+    store.publish({"a": old, "b": torch.from_numpy(old.T.copy())}, 1)
+    store.publish({"a": old + 1, "b": torch.from_numpy(old.T.copy()) * 2}, 2)
+    transposed, striped = np.asfortranarray(old), torch.zeros(30, 40)[:, ::2]
+    striped.copy_(torch.from_numpy(old.T.copy()))
+    store.update({"a": transposed, "b": striped}, from_version=1)
+    assert np.array_equal(transposed, old + 1) and np.array_equal(striped.numpy(), old.T * 2)
+    store.update({"a": transposed, "b": striped}, from_version=2, to_version=1)
+    assert np.array_equal(transposed, old) and np.array_equal(striped.numpy(), old.T)
+
+
+def test_numpy_without_pytorch_tensors(tmp_path) -> None:
+    """NumPy knows what it knows."""
+    store = weight_store.Store(tmp_path)
+    store.publish({"half": np.ones(5, np.float16), "flags": np.ones(3, bool)}, 1)
+    loaded = store.load(framework="numpy")
+    assert loaded["half"].dtype == np.float16 and loaded["flags"].dtype == bool
+    store.publish({"wide": torch.ones(5).bfloat16()}, 2)
+    with pytest.raises(DeltawireError, match="install ml_dtypes"):
+        store.load(framework="numpy")
+    assert torch.equal(store.load()["wide"], torch.ones(5).bfloat16())
+
+
+def test_other_tensors_in_the_next_version(place: str) -> None:
+    """A tensor that is new, gone or of another shape: loaded, and refused in place."""
+    store = weight_store.Store(place)
+    model = small_model()
+    store.publish(model, 1)
+    old = store.load(1)
+    model["layer.bias"] = torch.ones(65)
+    model["new"] = torch.ones(3)
+    del model["scale"]
+    store.publish(model, 2)
+    step(model, 2)
+    store.publish(model, 3)
+    assert bits_of(store.load(3)) == bits_of(model)
+    before = bits_of(old)
+    with pytest.raises(DeltawireError, match="is a tensor that") as refused:
+        store.update(old, from_version=1)
+    assert refused.value.code == "Mismatch" and bits_of(old) == before
+
+
+def test_weights_are_recognized(place: str) -> None:
+    """By their digest; unknown ones take a snapshot."""
+    store = weight_store.Store(place)
+    bits = publish_versions(store, range(3))
+    weights = store.load(1)
+    before = store.bytes_read
+    store.update(weights)
+    assert bits_of(weights) == bits[2] and store.bytes_read - before < 2000
+    step(weights, 99)
+    store.update(weights, to_version=1)
+    assert bits_of(weights) == bits[1]
+
+
+def test_weights_are_written_under_the_lock(tmp_path) -> None:
+    """Not while the patches are read and checked."""
+    store = weight_store.Store(tmp_path)
+    bits = publish_versions(store, range(2))
+    weights = store.load(0)
+    seen = []
+
+    @contextlib.contextmanager
+    def lock():
+        seen.append(bits_of(weights) == bits[0])
+        yield
+        seen.append(bits_of(weights) == bits[1])
+
+    store.update(weights, from_version=0, lock=lock())
+    assert seen == [True, True]
+
+
+def test_a_writer_that_starts_again_continues(place: str) -> None:
+    """With the weights that the store has, merged patches too."""
+    model = small_model()
+    for number in range(9):
+        with weight_store.Store(place, merged=(4,)) as store:
+            version = store.publish(model, number)
+            step(model, number)
+    assert [file.base for file in version.files] == [7, 4]
+    assert [file.base for file in store.versions()[7].files] == [6]
+
+
+def test_what_is_refused(tmp_path) -> None:
+    """Each says why."""
+    store = weight_store.Store(tmp_path / "store")
+    with pytest.raises(InvalidArgumentError, match="has no version yet"):
+        store.load()
+    model = small_model()
+    store.publish(model, 5)
+    for number, text in ((5, "does not follow version 5"), (-1, "from 0 on"), ("6", "from 0 on")):
+        with pytest.raises(InvalidArgumentError, match=text):
+            store.publish(model, number)
+    with pytest.raises(InvalidArgumentError, match="no version 6: it has 1, from 5 to 5"):
+        store.load(6)
+    flat = torch.zeros(100)
+    with pytest.raises(InvalidArgumentError, match="share memory"):
+        store.publish({"a": flat[:60], "b": flat[50:]}, 6)
+    with pytest.raises(DeltawireError, match="neither a NumPy array"):
+        store.publish({"a": [1.0]}, 6)
+    with pytest.raises(InvalidArgumentError, match="no weights"):
+        store.publish({}, 6)
+    with pytest.raises(InvalidArgumentError, match="a dict of arrays or tensors"):
+        store.publish([1], 6)
+    for settings in ({"merged": (1,)}, {"merged": (8, 8)}, {"keep": 0}, {"snapshot_every": 0}):
+        with pytest.raises(InvalidArgumentError, match="="):
+            weight_store.Store(tmp_path, **settings)
+    with pytest.raises(InvalidArgumentError, match="can't be opened"):
+        weight_store.Store("nowhere://at/all")

@@ -56,7 +56,7 @@ class Reader:
             _check_digest(version, digest_of(digests), opened)
             return made
 
-        return self._by_best_route(None, goal, make)
+        return self._by_best_route(self.manifest(), None, goal, make)
 
     def update(self, model: Model, start: int | None, goal: int | None, lock) -> Version:
         """Turns a model's weights into those of a version, all tensors or none."""
@@ -79,13 +79,14 @@ class Reader:
                 _write_all(lines, targets)
 
         try:
-            return self._by_best_route(start, goal, make)[0]
+            return self._by_best_route(manifest, start, goal, make)[0]
         except WrongBaseError as error:
             raise _wrong_base(manifest, start, model, str(error)) from None
 
-    def _by_best_route(self, start: int | None, goal: int | None, make: Callable):
-        """What `make` makes of the files of the shortest route that can be read."""
-        manifest = self.manifest()
+    def _by_best_route(
+        self, manifest: Manifest, start: int | None, goal: int | None, make: Callable
+    ):
+        """The version, and what `make` makes of the files of the best route that can be read."""
         version = self._wanted(manifest, goal)
         unusable: dict[str, str] = {}
         while version.version != start:

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,8 +66,13 @@ class Writer:
         self._policy = policy
         self._reader = Reader(storage)
         self._held: dict[int, tuple[int, dict[str, Entry]]] = {}  # by span: version and weights
+        self._written: list[str] = []  # files that no manifest names yet
         self._lock = storage.lock(take_over)
-        self._generation = self._sweep()
+        try:
+            self._generation = self._sweep()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def close(self) -> None:
         """Lets the next writer in."""
@@ -202,6 +207,7 @@ class Writer:
                     written += len(piece)
                     yield piece
 
+        self._written.append(whole)
         self._storage.write(whole, pieces())
         return StoredFile(whole, written, checksum.hexdigest(), base)
 
@@ -210,22 +216,29 @@ class Writer:
         after = after.without_deletable(self._policy.grace)
         before = self._reader.manifest()
         self._lock.check()
-        self._storage.replace(manifests.NAME, manifests.to_bytes(after))
+        try:
+            self._storage.replace(manifests.NAME, manifests.to_bytes(after))
+        except Exception:
+            if self._reader.manifest() != after:
+                raise
+            # It is there: only the answer was lost.
         self._generation = after.generation
         with contextlib.suppress(OSError):  # the next writer's sweep finds them
             for name in before.files() - after.files():
                 self._storage.remove(name)
 
-    def _or_nothing(self, change, number: int | None):
-        """Runs a change of the store, after whose failure the store is as it was."""
+    def _or_nothing(self, change: Callable, number: int | None):
+        """Runs a change of the store; after its failure the store is as it was."""
+        self._written.clear()
         try:
             return change()
         except BaseException as error:
             self._held.clear()  # they may be ahead of the store
             with contextlib.suppress(DeltawireError, OSError):
-                if number is not None and self._reader.manifest().latest == number:
-                    raise  # the request to replace it had worked
-                self._sweep()
+                named = self._reader.manifest().files()
+                for name in self._written:
+                    if name not in named:
+                        self._storage.remove(name)
             if not isinstance(error, OSError):
                 raise
             what = "nothing was collected" if number is None else f"version {number} is not there"

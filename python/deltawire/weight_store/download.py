@@ -4,7 +4,6 @@ With a cache folder, what has arrived stays there: a reader that starts again co
 readers of one machine download a file once.
 """
 
-import contextlib
 import fcntl
 import os
 import time
@@ -16,6 +15,7 @@ import numpy as np
 from deltawire.errors import make_error
 from deltawire.weight_store.manifest import StoredFile
 
+PARTIAL = ".partial"  # ends the name of a file that has not arrived whole
 RANGE_BYTES = 16 << 20
 ATTEMPTS = 5  # in a row without a byte
 _FIRST_PAUSE = 0.1  # seconds; doubles with each attempt
@@ -24,11 +24,11 @@ _FIRST_PAUSE = 0.1  # seconds; doubles with each attempt
 class Download:
     """One file's way to this machine."""
 
-    def __init__(self, system, path: str, file: StoredFile, cache: str | None) -> None:
+    def __init__(self, system, path: str, file: StoredFile, cache: Path | None) -> None:
         self._system = system
         self._path = path
         self._file = file
-        self._cache = None if cache is None else Path(cache)
+        self._cache = cache
 
     def run(self) -> np.ndarray:
         """The file's bytes: in memory, or mapped from the cache.
@@ -42,7 +42,7 @@ class Download:
         self._cache.mkdir(parents=True, exist_ok=True)
         whole = self._cache / self._file.name
         if not self._is_there(whole):
-            with (self._cache / f"{self._file.name}.partial").open("ab") as partial:
+            with (self._cache / f"{self._file.name}{PARTIAL}").open("ab") as partial:
                 try:
                     fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:  # somebody else downloads it: don't wait for them
@@ -95,15 +95,3 @@ class Download:
             failures = 0
             at += len(part)
             yield bytes(part)
-
-
-def clear_cache(cache: str | None, named: set[str]) -> None:
-    """Deletes what a cache has of files that the manifest doesn't name any more."""
-    if cache is None:
-        return
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(cache):
-            if name.endswith((".safetensors", ".safetensors.partial")):
-                kept = name.removesuffix(".partial") in named
-                if not kept:
-                    (Path(cache) / name).unlink(missing_ok=True)

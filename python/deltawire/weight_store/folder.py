@@ -74,6 +74,9 @@ class Folder:
     def forget(self, file: StoredFile) -> None:
         """There is no copy to be dropped."""
 
+    def forget_all_but(self, names: set[str]) -> None:
+        """There are no copies to be dropped."""
+
     def names(self) -> Iterator[str]:
         """Names of all files of the store, also of those that the manifest doesn't name."""
         with contextlib.suppress(FileNotFoundError):

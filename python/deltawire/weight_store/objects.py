@@ -1,6 +1,7 @@
 """A store on a filesystem of fsspec: S3, Google's and Azure's stores, HDFS, SFTP, ..."""
 
 import contextlib
+import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from deltawire.errors import make_error
-from deltawire.weight_store.download import Download
+from deltawire.weight_store.download import PARTIAL, Download
 from deltawire.weight_store.manifest import StoredFile
 from deltawire.weight_store.object_lock import ObjectLock
 
@@ -35,7 +36,9 @@ class Objects:
             self._system, self._root = fsspec.url_to_fs(url, **options)
         except (ImportError, ValueError) as error:
             raise make_error("InvalidArgument", f"{url} can't be opened: {error}") from error
-        self._cache = cache
+        # Its own folder there: another store's files aren't known here.
+        name = hashlib.sha256(url.encode()).hexdigest()[:16]
+        self._cache = None if cache is None else Path(cache) / name
         self.place = url
         protocols = self._system.protocol
         names = {protocols} if isinstance(protocols, str) else set(protocols)
@@ -78,7 +81,15 @@ class Objects:
     def forget(self, file: StoredFile) -> None:
         """Drops what the cache has of a file, as it turned out to be damaged."""
         if self._cache is not None:
-            (Path(self._cache) / file.name).unlink(missing_ok=True)
+            (self._cache / file.name).unlink(missing_ok=True)
+
+    def forget_all_but(self, names: set[str]) -> None:
+        """Drops what the cache has of files that the manifest doesn't name any more."""
+        if self._cache is None or not self._cache.is_dir():
+            return
+        for path in self._cache.iterdir():
+            if path.name.removesuffix(PARTIAL) not in names:
+                path.unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
         """Names of all files of the store, also of those that the manifest doesn't name."""

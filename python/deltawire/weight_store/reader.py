@@ -100,7 +100,9 @@ class Reader:
                     OpenedFile(file, number, self._fetch(file))
                     for file, number in zip(route.files, route.versions, strict=True)
                 ]
-                return version, make(version, opened)
+                made = make(version, opened)
+                self._storage.forget_all_but(manifest.files())
+                return version, made
             except DamagedFileError as error:
                 newest = self.manifest()
                 if newest.generation != manifest.generation:  # it may have been collected

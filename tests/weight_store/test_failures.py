@@ -92,6 +92,23 @@ def test_a_chain_is_refused_as_a_whole(tmp_path) -> None:
     assert bits_of(weights) == bits[0]
 
 
+def test_a_manifest_that_contradicts_its_files(tmp_path) -> None:
+    """By a version's digest, though each patch fits: nothing is written."""
+    store = weight_store.Store(tmp_path)
+    bits = publish_versions(store, range(2))
+    fields = json.loads((tmp_path / "manifest.json").read_bytes())["store"]
+    weights = store.load(0)
+    fields["versions"][1]["digest"] = "0" * 16
+    write_manifest(tmp_path, fields)
+    for call in (lambda: store.update(weights, 0), store.load):
+        with (
+            pytest.warns(RuntimeWarning, match="makes weights with the digest"),
+            pytest.raises(DeltawireError, match="nothing is left"),
+        ):
+            call()
+    assert bits_of(weights) == bits[0]
+
+
 def write_manifest(place: Path, fields: dict) -> None:
     """With the checksum that belongs to it."""
     import hashlib
@@ -110,8 +127,10 @@ def test_a_model_with_other_tensors_is_refused(place: str) -> None:
         "scale": torch.zeros(32, dtype=torch.int8),
         "extra": torch.zeros(1),
     }
+    own = store.load(0)
+    same_bits = {"layer.bias": own["layer.bias"].reshape(8, 8)}
     for start in (0, None):
-        for name, value in changes.items():
+        for name, value in [*changes.items(), *same_bits.items()]:
             weights = store.load(0) | {name: value}
             before = bits_of(weights)
             with pytest.raises(DeltawireError, match=name if start is None else ".") as refused:

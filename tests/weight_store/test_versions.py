@@ -123,6 +123,32 @@ def test_weights_that_are_not_contiguous(tmp_path) -> None:
     assert np.array_equal(transposed, old) and np.array_equal(striped.numpy(), old.T)
 
 
+def test_every_dtype(place: str) -> None:
+    """Each comes back with its name."""
+    store = weight_store.Store(place)
+    names = [
+        *("float32", "float64", "float16", "bfloat16", "complex64", "bool"),
+        *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+        *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+    ]
+    model = {
+        name: torch.arange(64, dtype=torch.uint8).view(getattr(torch, name)).reshape(2, -1)
+        for name in names
+        if name != "bool"
+    }
+    model["bool"] = torch.tensor([True, False])
+    store.publish(model, 1)
+    served = store.load()
+    for name, each in model.items():
+        if name != "bool":
+            each.view(torch.uint8)[0, 3] ^= 1
+    model["bool"][0] = False
+    store.publish(model, 2)
+    store.update(served, from_version=1)
+    assert bits_of(served) == bits_of(model)
+    assert all(served[name].dtype == getattr(torch, name) for name in names)
+
+
 def test_numpy_without_pytorch_tensors(tmp_path) -> None:
     """NumPy knows what it knows."""
     store = weight_store.Store(tmp_path)

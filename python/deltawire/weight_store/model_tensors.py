@@ -17,6 +17,7 @@ _NAMES = {
     "float16": "F16",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
     "int8": "I8",
     "uint8": "U8",
     "bool": "BOOL",
@@ -27,6 +28,7 @@ _NAMES = {
     "int64": "I64",
     "uint64": "U64",
     "float64": "F64",
+    "complex64": "C64",
 }
 _CALLED = {name: called for called, name in _NAMES.items()}
 

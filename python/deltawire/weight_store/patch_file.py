@@ -70,26 +70,21 @@ def make_patches(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> NewPatch
 
 
 def parts_of(
-    made: NewPatches,
-    old: str,
-    new: str,
-    versions: tuple[int, int],
-    header: bytes | None,
+    made: NewPatches, digests: tuple[str, str], versions: tuple[int, int], header: bytes | None
 ) -> list:
     """The file's bytes, as buffers to be written one after another.
 
     Args:
         made: the patches.
-        old: digest of the old model.
-        new: digest of the new model.
+        digests: of the old and the new model.
         versions: their numbers.
         header: of the new model's file, if that differs from the old one's.
     """
     metadata = {
         "format": FORMAT,
         "format_version": _FORMAT_VERSION,
-        "old": old,
-        "new": new,
+        "old": digests[0],
+        "new": digests[1],
         "from": str(versions[0]),
         "to": str(versions[1]),
     }

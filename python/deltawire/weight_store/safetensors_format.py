@@ -16,6 +16,7 @@ import numpy as np
 from deltawire.errors import make_error
 
 MAX_HEADER_BYTES = 100_000_000  # as the package safetensors has it
+_MAX_TENSORS = 1 << 20
 _MAX_DIMENSIONS = 64
 _ALIGNMENT = 8
 
@@ -38,6 +39,7 @@ DTYPES = {
     "F16": DType("float16", 2),
     "F8_E4M3": DType("float8_e4m3", 1),
     "F8_E5M2": DType("float8_e5m2", 1),
+    "F8_E8M0": DType("int8", 1),
     "I8": DType("int8", 1),
     "U8": DType("int8", 1),
     "BOOL": DType("int8", 1),
@@ -49,6 +51,7 @@ DTYPES = {
     "I64": DType("int32", 8),
     "U64": DType("int32", 8),
     "F64": DType("int32", 8),
+    "C64": DType("int32", 8),
 }
 
 
@@ -116,6 +119,8 @@ def parse(where: str, data: np.ndarray) -> SafetensorsFile:
         raise make_error("Corrupt", f"{where} has no valid header: {error}") from None
     if not isinstance(fields, dict):
         raise make_error("Corrupt", f"{where}: the header is no JSON object")
+    if len(fields) > _MAX_TENSORS:
+        raise make_error("Limit", f"{where} has {len(fields):,} tensors")
     metadata = fields.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise make_error("Corrupt", f"{where}: the metadata are not texts")

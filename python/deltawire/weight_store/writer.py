@@ -3,8 +3,8 @@
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from deltawire.weight_store.model_digest import TensorDigest, digest_of
 from deltawire.weight_store.model_tensors import Model, weights_digest
 from deltawire.weight_store.patch_file import NewPatches
 from deltawire.weight_store.reader import Reader
-from deltawire.weight_store.safetensors_format import DTYPES, Entry
+from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_bytes
 
 _WRITTEN_AT_ONCE = 64 << 20  # bytes; a filesystem may copy what it is given
 _PREVIOUS = 1  # the span of the patch from the version before
@@ -99,80 +99,71 @@ class Writer:
         self._or_nothing(lambda: self._replace(manifest.without_old(keep)), None)
 
     def _publish(self, manifest: Manifest, model: Model, number: int) -> Version:
-        files: list[StoredFile] = []
+        new = {
+            name: Entry(tensor.dtype, tensor.shape, tensor.read())
+            for name, tensor in model.tensors.items()
+        }
         if manifest.versions:
-            weights, digests = self._add_patch(manifest, model, number, files)
+            latest = manifest.versions[-1]
+            held = self._weights_of(_PREVIOUS, latest.version)
+            made = patch_file.make_patches(held, new)
+            version = Version(number, digest_of(made.digests), (), model.tied)
+            files = list(self._patch(latest, version, made, _described(held)))
+            weights = _advance(held, made)
         else:
-            weights = {
-                name: Entry(tensor.dtype, tensor.shape, np.array(tensor.read()))
-                for name, tensor in model.tensors.items()
-            }
-            digests = {
-                name: TensorDigest(dtype, shape, weights_digest(dtype, data))
-                for name, (dtype, shape, data) in weights.items()
-            }
-            self._held = {_PREVIOUS: (number, weights)}
-        digest = digest_of(digests)
-        self._add_merged(manifest, weights, (number, digest), files)
-        version = Version(number, digest, tuple(files), model.tied)
+            weights = {name: Entry(*each[:2], np.array(each.data)) for name, each in new.items()}
+            version = Version(number, digest_of(_digests(weights)), (), model.tied)
+            files = []
+        self._held[_PREVIOUS] = (number, weights)
+        # From here on the writer's own copy is read: the model may change.
+        files += self._merged(manifest, weights, version)
+        version = replace(version, files=tuple(files))
         if self._snapshot_is_due(manifest.with_version(version), weights):
             header = safetensors_format.header_of(_described(weights), _metadata(model.tied))
-            parts = [header, *(weights[name].data for name in _order(weights))]
-            files.append(self._store(f"{number:012}-full", None, parts))
-            version = Version(number, digest, tuple(files), model.tied)
+            parts = [header, *(weights[name].data for name in _described(weights))]
+            version = replace(
+                version, files=(*files, self._store(f"{number:012}-full", None, parts))
+            )
         after = manifest.with_version(version)
         if self._policy.keep is not None:
             after = after.without_old(self._policy.keep)
         self._replace(after)
         return version
 
-    def _add_patch(self, manifest: Manifest, model: Model, number: int, files: list):
-        """The patch from the last version; returns the new weights and their tensors' digests."""
-        latest = manifest.versions[-1]
-        held = self._weights_of(_PREVIOUS, latest.version)
-        new = {
-            name: Entry(tensor.dtype, tensor.shape, tensor.read())
-            for name, tensor in model.tensors.items()
-        }
-        made = patch_file.make_patches(held, new)
-        changed = _described(held) != _described(new) or latest.tied != model.tied
-        digests = made.digests
-        header = None
-        if changed:
-            header = safetensors_format.header_of(_described(new), _metadata(model.tied))[8:]
-        parts = patch_file.parts_of(
-            made, latest.digest, digest_of(digests), (latest.version, number), header
-        )
-        if sum(map(len, parts)) < sum(len(entry.data) for entry in new.values()):
-            files.append(self._store(_patch_name(number, latest.version), latest.version, parts))
-        weights = _advance(held, made)
-        self._held[_PREVIOUS] = (number, weights)
-        return weights, digests
-
-    def _add_merged(
-        self, manifest: Manifest, weights: dict[str, Entry], to: tuple[int, str], files: list
-    ) -> None:
+    def _merged(
+        self, manifest: Manifest, weights: dict[str, Entry], to: Version
+    ) -> Iterator[StoredFile]:
         """Patches over several versions, for readers that missed some."""
         for span in self._policy.merged:
             if manifest.published % span:
                 continue
             index = len(manifest.versions) - span
-            if index < 0:  # the first version, or collected
-                held = {
-                    name: Entry(*entry[:2], entry.data.copy()) for name, entry in weights.items()
+            if index < 0:  # the first version, or one whose base was collected
+                copies = {
+                    name: Entry(*each[:2], each.data.copy()) for name, each in weights.items()
                 }
-                self._held[span] = (to[0], held)
+                self._held[span] = (to.version, copies)
                 continue
             base = manifest.versions[index]
             before = self._weights_of(span, base.version)
             made = patch_file.make_patches(before, weights)
-            header = None
-            if _described(before) != _described(weights):
-                header = safetensors_format.header_of(_described(weights), {})[8:]
-            parts = patch_file.parts_of(made, base.digest, to[1], (base.version, to[0]), header)
-            if sum(map(len, parts)) < sum(len(entry.data) for entry in weights.values()):
-                files.append(self._store(_patch_name(to[0], base.version), base.version, parts))
-            self._held[span] = (to[0], _advance(before, made))
+            yield from self._patch(base, to, made, _described(before))
+            self._held[span] = (to.version, _advance(before, made))
+
+    def _patch(
+        self, base: Version, to: Version, made: NewPatches, before: dict
+    ) -> Iterator[StoredFile]:
+        """Writes a patch, unless a snapshot is no larger."""
+        after = _described(made.digests)
+        header = None
+        if before != after or base.tied != to.tied:
+            header = safetensors_format.header_of(after, _metadata(to.tied))[8:]
+        parts = patch_file.parts_of(
+            made, (base.digest, to.digest), (base.version, to.version), header
+        )
+        if sum(map(len, parts)) < sum(tensor_bytes(*each) for each in after.values()):
+            name = f"{to.version:012}-from-{base.version:012}"
+            yield self._store(name, base.version, parts)
 
     def _weights_of(self, span: int, number: int) -> dict[str, Entry]:
         """Weights that the writer holds, or reads from the store after a restart."""
@@ -269,17 +260,17 @@ class Writer:
         return manifest.generation
 
 
-def _patch_name(number: int, base: int) -> str:
-    return f"{number:012}-from-{base:012}"
-
-
-def _described(tensors: dict[str, Entry]) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _described(tensors: Mapping[str, tuple]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Dtypes and shapes, in the order of a snapshot."""
-    return {name: tensors[name][:2] for name in _order(tensors)}
+    described = {name: (each[0], each[1]) for name, each in tensors.items()}
+    return {name: described[name] for name in safetensors_format.in_file_order(described)}
 
 
-def _order(tensors: dict[str, Entry]) -> list[str]:
-    return safetensors_format.in_file_order({name: entry[:2] for name, entry in tensors.items()})
+def _digests(weights: Mapping[str, Entry]) -> dict[str, TensorDigest]:
+    return {
+        name: TensorDigest(dtype, shape, weights_digest(dtype, data))
+        for name, (dtype, shape, data) in weights.items()
+    }
 
 
 def _metadata(tied: dict[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from deltawire import DeltawireError, weight_store
 from deltawire.weight_store import patch_file, safetensors_format
 from deltawire.weight_store.model_digest import TensorDigest, digest_of, xxh64
 
-from tests.weight_store.store_models import publish_versions
+from tests.weight_store.store_models import publish_versions, small_model
 
 
 def test_xxh64() -> None:
@@ -57,6 +57,28 @@ def test_files_of_a_store(tmp_path) -> None:
     }
     read = patch_file.read("it", patch)
     assert read.patches.keys() == entries.keys() and not read.full
+
+
+def test_the_header_of_a_version_with_other_tensors(tmp_path) -> None:
+    """Is in its patches, single and merged: who applies them gets the file of a snapshot."""
+    store = weight_store.Store(tmp_path, merged=(2,), snapshot_every=1)
+    model = small_model()
+    for number in range(3):
+        store.publish(model, number)
+        model["head"] = model["embedding"] if number else model["embedding"].clone()
+    files = {
+        (file.base, version.version): np.fromfile(tmp_path / "files" / file.name, np.uint8)
+        for version in store.versions()
+        for file in version.files
+    }
+    for (base, number), data in files.items():
+        entries = safetensors_format.parse("it", data).entries
+        if base is not None:
+            snapshot = files[None, number]
+            length = int.from_bytes(snapshot[:8].tobytes(), "little")
+            same = (base, number) == (0, 2)
+            assert ("header" in entries) != same
+            assert same or entries["header"].data.tobytes() == snapshot[8 : 8 + length].tobytes()
 
 
 def of(fields: object, data: bytes = b"", length: int | None = None) -> np.ndarray:

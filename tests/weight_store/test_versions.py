@@ -1,11 +1,14 @@
 """Versions go into a store and come out of it, bit for bit."""
 
 import contextlib
+import os
+import signal
 
 import numpy as np
 import pytest
 import torch
 from deltawire import DeltawireError, InvalidArgumentError, weight_store
+from deltawire.weight_store.model_tensors import ModelTensor
 
 from tests.weight_store.store_models import (
     bits_of,
@@ -109,6 +112,26 @@ def test_modules_and_ties(place: str) -> None:
     assert served.head.weight is served.embedding.weight
 
 
+def test_ties_that_change(place: str) -> None:
+    """Weights are untied, and tied again: a reader with two copies follows."""
+    store = weight_store.Store(place)
+    bits = {}
+    for number in range(3):
+        shared = torch.full((40,), float(number))
+        other = torch.ones(40) if number == 1 else shared
+        store.publish({"a": shared, "b": other}, number)
+        bits[number] = bits_of({"a": shared, "b": other})
+    assert [version.tied for version in store.versions()] == [{"b": "a"}, {}, {"b": "a"}]
+    apart = {"a": torch.zeros(40), "b": torch.zeros(40)}
+    for number in (1, 2):
+        assert store.update(apart, from_version=number - 1, to_version=number) == number
+        assert bits_of(apart) == bits[number]
+    together = store.load(0)
+    with pytest.raises(InvalidArgumentError, match="one tensor in the model, but two in version 1"):
+        store.update(together, from_version=0, to_version=1)
+    assert bits_of(together) == bits[0]
+
+
 def test_weights_that_are_not_contiguous(tmp_path) -> None:
     """They are written through, not replaced."""
     store = weight_store.Store(tmp_path)
@@ -208,6 +231,35 @@ def test_weights_are_written_under_the_lock(tmp_path) -> None:
 
     store.update(weights, from_version=0, lock=lock())
     assert seen == [True, True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_writes(tmp_path, monkeypatch, number: int) -> None:
+    """The weights are those of the new version when it is raised."""
+    store = weight_store.Store(tmp_path)
+    bits = publish_versions(store, range(2))
+    weights = store.load(0)
+    real = ModelTensor.write
+    calls = []
+
+    def write(tensor: ModelTensor, data: np.ndarray) -> None:
+        calls.append(tensor)
+        if len(calls) == 1:
+            os.kill(os.getpid(), number)
+        real(tensor, data)
+
+    def interrupt(*_call) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ModelTensor, "write", write)
+    before = signal.signal(number, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store.update(weights, from_version=0)
+        assert signal.getsignal(number) is interrupt
+    finally:
+        signal.signal(number, before)
+    assert bits_of(weights) == bits[1] and len(calls) > 1
 
 
 def test_a_writer_that_starts_again_continues(place: str) -> None:

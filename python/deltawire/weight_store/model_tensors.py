@@ -123,7 +123,7 @@ class Model:
         tied: further names, and the stored name of each.
     """
 
-    def __init__(self, model) -> None:
+    def __init__(self, model: object) -> None:
         self.tensors: dict[str, ModelTensor] = {}
         self.tied: dict[str, str] = {}
         named = _named(model)
@@ -205,7 +205,7 @@ def _is_tensor(array) -> bool:
     return array.layout == torch.strided
 
 
-def _named(model) -> Mapping[str, object]:
+def _named(model: object) -> Mapping[str, object]:
     """Names and arrays of a dict, or of what a module's state_dict() names."""
     if isinstance(model, Mapping):
         named = dict(model)

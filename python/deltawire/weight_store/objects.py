@@ -47,6 +47,11 @@ class Objects:
     def _path(self, *names: str) -> str:
         return posixpath.join(self._root, *names)
 
+    def _make_folder(self, *names: str) -> None:
+        """Object stores have none, and would look for the bucket each time."""
+        if not self._one_put:
+            self._system.makedirs(self._path(*names), exist_ok=True)
+
     def read(self, name: str, max_bytes: int) -> bytes | None:
         """A small file's bytes, None if there is none."""
         try:
@@ -59,7 +64,7 @@ class Objects:
 
     def replace(self, name: str, data: bytes) -> None:
         """Puts a small file in its place, whole or not at all."""
-        self._system.makedirs(self._root, exist_ok=True)
+        self._make_folder()
         if self._one_put:
             self._system.pipe_file(self._path(name), data)
         else:
@@ -68,7 +73,7 @@ class Objects:
 
     def write(self, name: str, parts: Iterable) -> None:
         """Writes a new file of the store."""
-        self._system.makedirs(self._path(_FILES), exist_ok=True)
+        self._make_folder(_FILES)
         with self._system.open(self._path(_FILES, name), "wb") as opened:
             for part in parts:
                 opened.write(part)
@@ -105,5 +110,5 @@ class Objects:
 
     def lock(self, take_over: bool) -> ObjectLock:
         """Makes the caller the store's only writer."""
-        self._system.makedirs(self._root, exist_ok=True)
+        self._make_folder()
         return ObjectLock(self._system, self._path("writer.lock"), self.place, take_over)

@@ -10,6 +10,7 @@ import numpy as np
 from deltawire.errors import DeltawireError, make_error
 from deltawire.weight_store import manifest as manifests
 from deltawire.weight_store import routes
+from deltawire.weight_store.deferred_signals import deferred
 from deltawire.weight_store.lines import (
     DamagedFileError,
     Line,
@@ -58,7 +59,13 @@ class Reader:
 
         return self._by_best_route(self.manifest(), None, goal, make)
 
-    def update(self, model: Model, start: int | None, goal: int | None, lock) -> Version:
+    def update(
+        self,
+        model: Model,
+        start: int | None,
+        goal: int | None,
+        lock: contextlib.AbstractContextManager | None,
+    ) -> Version:
         """Turns a model's weights into those of a version, all tensors or none."""
         manifest = self.manifest()
         if start is None:
@@ -75,7 +82,7 @@ class Reader:
             if None not in old.values() and digest_of(old) != manifest.find(start).digest:
                 raise WrongBaseError("a shape or dtype differs")
             _check_digest(version, digest_of(new), opened)
-            with lock if lock is not None else contextlib.nullcontext():
+            with lock if lock is not None else contextlib.nullcontext(), deferred():
                 _write_all(lines, targets)
 
         try:

@@ -1,7 +1,9 @@
 """A store of a model's versions."""
 
 import os
+from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any
 
 from deltawire.errors import make_error
 from deltawire.weight_store.folder import Folder
@@ -46,7 +48,7 @@ class Store:
         grace: int = 16,
         cache: str | os.PathLike | None = None,
         take_over: bool = False,
-        storage_options: dict | None = None,
+        storage_options: dict[str, Any] | None = None,
     ) -> None:
         self._policy = Policy(tuple(merged), snapshot_every, keep, grace)
         self._storage = _storage_of(url, cache, storage_options or {})
@@ -54,7 +56,7 @@ class Store:
         self._reader = Reader(self._storage)
         self._writer: Writer | None = None
 
-    def publish(self, model, version: int) -> Version:
+    def publish(self, model: object, version: int) -> Version:
         """Adds a version, which readers see when this returns, whole.
 
         Args:
@@ -82,7 +84,7 @@ class Store:
         """All versions that can be loaded, in ascending order."""
         return list(self._reader.manifest().versions)
 
-    def load(self, version: int | None = None, *, framework: str | None = None) -> dict:
+    def load(self, version: int | None = None, *, framework: str | None = None) -> dict[str, Any]:
         """A version's weights, by name; tied tensors are one object with several names.
 
         Args:
@@ -100,13 +102,19 @@ class Store:
         return arrays | {name: arrays[stored] for name, stored in found.tied.items()}
 
     def update(
-        self, model, from_version: int | None = None, to_version: int | None = None, *, lock=None
+        self,
+        model: object,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        *,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> int:
         """Turns weights in place into those of another version, bit for bit.
 
         It reads the fewest bytes that lead there: patches, or a snapshot and patches. Everything is
-        checked before the first write, so after an error the weights are as they were. Tensors that
-        are not contiguous or on another device go through host memory.
+        checked before the first write, so after an error the weights are as they were. Ctrl-C and
+        SIGTERM wait for the writes. Tensors that are not contiguous or on another device go through
+        host memory.
 
         Args:
             model: as for `publish`, with the names, dtypes and shapes of that version.

@@ -118,7 +118,7 @@ def test_ties_that_change(place: str) -> None:
     bits = {}
     for number in range(3):
         shared = torch.full((40,), float(number))
-        other = torch.ones(40) if number == 1 else shared
+        other = torch.full((40,), 7.0) if number == 1 else shared
         store.publish({"a": shared, "b": other}, number)
         bits[number] = bits_of({"a": shared, "b": other})
     assert [version.tied for version in store.versions()] == [{"b": "a"}, {}, {"b": "a"}]

@@ -117,12 +117,12 @@ def test_ties_that_change(place: str) -> None:
     store = weight_store.Store(place)
     bits = {}
     for number in range(3):
-        shared = torch.full((40,), float(number))
-        other = torch.full((40,), 7.0) if number == 1 else shared
+        shared = torch.full((4000,), float(number))
+        other = torch.full((4000,), 7.0) if number == 1 else shared
         store.publish({"a": shared, "b": other}, number)
         bits[number] = bits_of({"a": shared, "b": other})
     assert [version.tied for version in store.versions()] == [{"b": "a"}, {}, {"b": "a"}]
-    apart = {"a": torch.zeros(40), "b": torch.zeros(40)}
+    apart = {"a": torch.zeros(4000), "b": torch.zeros(4000)}
     for number in (1, 2):
         assert store.update(apart, from_version=number - 1, to_version=number) == number
         assert bits_of(apart) == bits[number]

@@ -20,11 +20,6 @@ class Route(NamedTuple):
     versions: tuple[int, ...]
     bytes: int
 
-    @property
-    def from_snapshot(self) -> bool:
-        """Whether the reader's own weights aren't needed."""
-        return bool(self.files) and self.files[0].base is None
-
 
 def shortest(
     manifest: Manifest, start: int | None, goal: int, without: Collection[str] = ()

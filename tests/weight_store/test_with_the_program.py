@@ -6,7 +6,7 @@ from deltawire import weight_store
 
 from tests.weight_store.store_models import small_model, step
 
-if cli_program.run("patch", "--help").returncode:
+if b"\n  patch " not in cli_program.run("--help").stdout:
     pytest.skip("this program has no patches", allow_module_level=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from deltawire import DeltawireError, weight_store
-from deltawire.weight_store import folder
+from deltawire.weight_store import folder, folder_lock
 
 from tests.weight_store.store_models import (
     bits_of,
@@ -200,11 +200,24 @@ def test_a_second_writer_is_refused_by_name(place: str) -> None:
     assert first.latest() == 2
 
 
+def test_a_second_writer_where_locks_do_nothing(tmp_path, monkeypatch) -> None:
+    """The first finds the other's manifest, and does not write over it."""
+    monkeypatch.setattr(folder_lock.fcntl, "flock", lambda *_call: None)
+    first, second = weight_store.Store(tmp_path), weight_store.Store(tmp_path)
+    model = small_model()
+    first.publish(model, 1)
+    second.publish(model, 2)
+    with pytest.raises(DeltawireError, match="written by somebody else meanwhile") as refused:
+        first.publish(model, 3)
+    assert refused.value.code == "State" and first.latest() == 2
+    second.publish(model, 3)
+
+
 _WRITER = """
 import os, signal, sys, time
 import numpy as np
 from deltawire import weight_store
-from deltawire.weight_store import folder
+from deltawire.weight_store import folder, folder_lock
 
 def stop_at(number):
     real = os.fsync

@@ -26,7 +26,11 @@ class FolderLock:
             owner = writer_name.parse(os.pread(self._file, 4096, 0))
             self.close_file()
             if not isinstance(error, BlockingIOError):
-                raise make_error("Io", f"{path} can't be locked: {error.strerror}") from error
+                raise make_error(
+                    "Io",
+                    f"{path} can't be locked: {error.strerror}; a store that is written needs a "
+                    "filesystem with locks",
+                ) from error
             raise make_error(
                 "State",
                 f"{path.parent} already has a writer, {owner or 'of unknown name'}: a store has "

@@ -205,8 +205,7 @@ class Writer:
     def _replace(self, after: Manifest) -> None:
         """Puts the next manifest in its place, then deletes what it allows."""
         after = after.without_deletable(self._policy.grace)
-        before = self._reader.manifest()
-        self._lock.check()
+        before = self._current()  # once more, as the files took their time
         try:
             self._storage.replace(manifests.NAME, manifests.to_bytes(after))
         except Exception:

@@ -10,9 +10,10 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from deltawire import DeltawireError, weight_store
+from deltawire import DeltawireError, InvalidArgumentError, weight_store
 from deltawire.weight_store import folder, folder_lock
 
 from tests.weight_store.store_models import (
@@ -118,6 +119,18 @@ def write_manifest(place: Path, fields: dict) -> None:
     (place / "manifest.json").write_text(json.dumps(whole))
 
 
+def test_readonly_weights_are_refused(tmp_path) -> None:
+    """Before the first write, though they are the last."""
+    store = weight_store.Store(tmp_path)
+    bits = publish_versions(store, range(2))
+    weights = store.load(0)
+    weights["steps"] = np.array(0)
+    weights["steps"].flags.writeable = False
+    with pytest.raises(InvalidArgumentError, match="'steps' can't be written"):
+        store.update(weights, from_version=0)
+    assert bits_of(weights) == bits[0]
+
+
 def test_a_model_with_other_tensors_is_refused(place: str) -> None:
     """By name, dtype or shape, and on both ways."""
     store = weight_store.Store(place)
@@ -176,12 +189,12 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch) -> None:
                 assert error.code == "Io" and "No space left on device" in str(error)
                 assert f"version {number} is not there" in str(error)
                 assert store.latest() == latest and stored_names(str(tmp_path)) == before
+                assert not list(tmp_path.rglob("*.partial"))
                 failures[number] += 1
         step(model, number)
     # Of two syncs for each file and the manifest, the last finds the manifest in its place.
     assert failures == [3, 3, 7, 3, 7]
     assert all(bits_of(store.load(each)) == bits[each] for each in bits)
-    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_a_second_writer_is_refused_by_name(place: str) -> None:

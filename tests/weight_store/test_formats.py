@@ -128,6 +128,14 @@ def test_files_that_break_a_rule(data: np.ndarray, code: str) -> None:
     assert refused.value.code == code
 
 
+def test_too_many_tensors_break_a_rule(monkeypatch) -> None:
+    monkeypatch.setattr(safetensors_format, "_MAX_TENSORS", 1)
+    safetensors_format.parse("it", of({"a": tensor(0, 1)}, b"1"))
+    with pytest.raises(DeltawireError) as refused:
+        safetensors_format.parse("it", of({"a": tensor(0, 1), "b": tensor(1, 2)}, b"12"))
+    assert refused.value.code == "Limit"
+
+
 @pytest.mark.parametrize(
     ("metadata", "names", "code"),
     [

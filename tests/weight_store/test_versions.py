@@ -154,6 +154,7 @@ def test_every_dtype(place: str) -> None:
         *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
         *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
     ]
+    names = [name for name in names if hasattr(torch, name)]  # PyTorch 2.6 lacks the last
     model = {
         name: torch.arange(64, dtype=torch.uint8).view(getattr(torch, name)).reshape(2, -1)
         for name in names

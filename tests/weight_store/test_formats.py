@@ -101,7 +101,7 @@ def tensor(begin: int, end: int, shape=None, dtype: str = "U8") -> dict:
         (of(b"[" * 100_000), "Corrupt"),
         (of(b"\xff"), "Corrupt"),
         (of([]), "Corrupt"),
-        (of(b'{"a":1,"a":1}'), "Corrupt"),
+        (of(b'{"a":%s,"a":%s}' % ((json.dumps(tensor(0, 1)).encode(),) * 2), b"1"), "Corrupt"),
         (of({"__metadata__": {"a": 1}}), "Corrupt"),
         (of({"__metadata__": []}), "Corrupt"),
         (of({}, b"1"), "Corrupt"),

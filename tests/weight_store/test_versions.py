@@ -76,11 +76,12 @@ def test_a_snapshot_comes_early_where_patches_are_large(tmp_path) -> None:
     for number in range(1, 5):
         model["w"][:4000] = draw.standard_normal(4000)
         store.publish(model, number)
-    model["w"][:] = draw.standard_normal(10_000).astype(np.float32) * 1e20
-    version = store.publish(model, 5)
+    model["w"][:] = draw.integers(0, 2**32, 10_000, np.uint32).view(np.float32)
+    store.publish(model, 5)
     bases = [[file.base for file in each.files] for each in store.versions()]
-    assert bases == [[None], [0], [1], [2, None], [3], [4, None]] or len(version.files) == 1
-    assert np.array_equal(store.load(framework="numpy")["w"], model["w"])
+    assert bases == [[None], [0], [1], [2, None], [3], [None]]
+    loaded = store.load(framework="numpy")["w"]
+    assert loaded.tobytes() == model["w"].tobytes()
 
 
 def test_modules_and_ties(place: str) -> None:

@@ -211,6 +211,7 @@ def test_weights_are_recognized(place: str) -> None:
     bits = publish_versions(store, range(3))
     weights = store.load(1)
     before = store.bytes_read
+    assert before == sum(version.files[0].bytes for version in store.versions()[:2])
     store.update(weights)
     assert bits_of(weights) == bits[2] and store.bytes_read - before < 2000
     step(weights, 99)

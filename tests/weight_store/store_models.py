@@ -1,6 +1,9 @@
 """Models that are trained for the tests of the store, and what they share."""
 
+import hashlib
+import json
 import uuid
+from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -90,3 +93,10 @@ def damage(place: str, name: str, change: str) -> None:
         data[len(data) * 3 // 4] ^= 1
     if change != "remove":
         system.pipe_file(path, bytes(data[:-1] if change == "cut" else data))
+
+
+def write_manifest(place: Path, fields: dict) -> None:
+    """With the checksum that belongs to it."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "store": fields}
+    (place / "manifest.json").write_text(json.dumps(whole))

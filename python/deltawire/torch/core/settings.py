@@ -13,6 +13,7 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.device_parts import DeviceParts
 from deltawire.torch.core.loss_scale import LossScale, Scaler
+from deltawire.torch.core.momentum_as_rate import AS_RATE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Settings:
     summary_every: int | None
     tier: str | None
     twins: Twins = False
+    momentum: str = AS_RATE
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is

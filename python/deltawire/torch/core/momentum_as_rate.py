@@ -108,7 +108,7 @@ class MomentumAsRate:
         of_ours = self.held & late.keys()
         changes = {
             f"momentum={group['momentum']:g} becomes a learning rate up to "
-            f"{rate_times(group['momentum'], group['dampening'], sys.maxsize):.2g} times as high, "
+            f"{rate_times(group['momentum'], group['dampening'], sys.maxsize):.3g} times as high, "
             f"after {_RISE / (1.0 - group['momentum']):.0f} steps"
             for group in self._optimizer.param_groups
             if _has_momentum(group) and not of_ours.isdisjoint(map(id, group["params"]))

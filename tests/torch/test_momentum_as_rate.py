@@ -12,6 +12,10 @@ import torch
 from deltawire.torch.core.momentum_as_rate import rate_times
 from models import Net, backward, fingerprint, wrapped
 from ranks import attempted, results
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.nn.utils import clip_grad_norm_
 
 SPEC = "gather(layers.0*: fp32, rest topk:k=5%)"
@@ -84,8 +88,9 @@ def trained(rank, world_size, report, spec, late_from, settings):
         assert hook.metrics()["buckets"] > 2
     ours = dict(model.module.named_parameters())
     worst = max((ours[n] - v).abs().max().item() for n, v in reference.values.items())
-    with_velocity = {names[id(p)] for p, s in optimizer.state.items() if "momentum_buffer" in s}
-    return worst, with_velocity == set(reference.velocity), fingerprint(model)
+    moving = {names[id(p)] for p, s in optimizer.state.items() if s["momentum_buffer"].any()}
+    complete = len(optimizer.state) == len(ours)
+    return worst, complete and moving == set(reference.velocity), fingerprint(model)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +100,7 @@ def trained(rank, world_size, report, spec, late_from, settings):
         (SPEC, 0, {"nesterov": True, "foreach": True}),
         (SPEC, 0, {"dampening": 0.5, "fused": False, "foreach": False}),
         (SPEC, 0, {"fused": True}),
-        # the velocity of what becomes late is dropped
+        # the velocity of what becomes late is forgotten
         ("gather(layers.0*: fp32, step<3: bf16, rest topk:k=5%)", 3, {}),
         # bits that the optimizer can't see are cut elsewhere
         ("gather(layers.0*: gcomp, rest topk:k=5%)", 0, {}),
@@ -105,7 +110,7 @@ def test_the_equations_are_those_of_the_guide(spec, late_from, settings):
     ranks = results(trained, 2, spec, late_from, settings)
     for worst, same_velocities, digest in ranks:
         assert worst <= 1e-6
-        assert same_velocities, "late tensors have no momentum_buffer, all others have one"
+        assert same_velocities, "each tensor has a velocity, which for late ones is 0"
         assert digest == ranks[0][2], "the replicas differ"
 
 
@@ -116,8 +121,9 @@ def test_the_rate_rises_and_then_stays():
     assert rate_times(0.99, 0.5, sys.maxsize) == pytest.approx(37.5)
 
 
-def resumed(rank, world_size, report):
-    """Training in one piece, and with everything saved and made anew after four steps."""
+def resumed(rank, world_size, report, by_name):
+    """Training in one piece, and with everything saved and made anew after four steps; the
+    optimizer's state `by_name` as distributed checkpoints have it."""
     digests = []
     for pieces in ((range(8),), (range(4), range(4, 8))):
         state = None
@@ -128,46 +134,52 @@ def resumed(rank, world_size, report):
                 weights, of_hook, of_optimizer = state
                 model.load_state_dict(weights)
                 hook.load_state_dict(of_hook)
-                optimizer.load_state_dict(of_optimizer)
+                if by_name:
+                    set_optimizer_state_dict(model, optimizer, of_optimizer)
+                else:
+                    optimizer.load_state_dict(of_optimizer)
             for step in steps:
                 backward(model, rank, step)
                 optimizer.step()
-            state = copy.deepcopy([model.state_dict(), hook.state_dict(), optimizer.state_dict()])
+            of_torch = get_optimizer_state_dict(model, optimizer) if by_name else None
+            moments = of_torch or optimizer.state_dict()
+            state = copy.deepcopy([model.state_dict(), hook.state_dict(), moments])
             hook.close()
         digests.append(fingerprint(model))
     return digests, sorted(state[1]), [g["momentum"] for g in state[2]["param_groups"]]
 
 
-def test_a_training_that_goes_on_from_a_checkpoint_is_the_same():
-    for (whole, in_pieces), keys, momentum in results(resumed, 2):
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_training_that_goes_on_from_a_checkpoint_is_the_same(by_name):
+    for (whole, in_pieces), keys, momentum in results(resumed, 2, by_name):
         assert whole == in_pieces
         assert keys == ["residuals", "spec", "steps", "version", "world_size"], "no new state"
         assert momentum == [0.9, 0.6]
 
 
 def closed(rank, world_size, report):
-    """After close the optimizer is a plain one; checkpoints with velocities are taken."""
+    """After close the optimizer is a plain one. An old checkpoint's velocities are forgotten."""
     model, optimizer = model_and_sgd()
     names = {id(p): n for n, p in model.module.named_parameters()}
 
-    def with_velocity():
-        return {names[id(p)] for p, s in optimizer.state.items() if "momentum_buffer" in s}
+    def moving():
+        return {names[id(p)] for p, s in optimizer.state.items() if s["momentum_buffer"].any()}
 
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     state = copy.deepcopy(optimizer.state_dict())
-    everything = with_velocity()
+    everything = moving()
     hook = deltawire.torch.register(model, SPEC, optimizer=optimizer)
     optimizer.load_state_dict(state)
     backward(model, rank, 0)
     optimizer.step()
-    late = everything - with_velocity()
+    late = everything - moving()
     hook.close()
     optimizer.step()
     return (
         late == set(LATE),
-        with_velocity() == everything,
+        moving() == everything,
         len(optimizer._optimizer_step_pre_hooks),
     )
 

@@ -98,8 +98,7 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
             f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "
             f"of {optimizer} multiplies what arrives: such runs diverged "
             "(docs/results/training.md, "
-            f'"Late codecs and momentum"). Under DistributedDataParallel, give register '
-            f"optimizer=; or give {optimizer} momentum=0 and "
+            f'"Late codecs and momentum"). {_first_advice(optimizer)} {optimizer} momentum=0 and '
             f"{rate_times(momentum):.2g} times the learning rate; or momentum=0, and the momentum "
             "before the codec, as in 'dgc' or "
             f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
@@ -112,3 +111,10 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
     else:
         return
     warnings.warn(text, MomentumWarning, stacklevel=stacklevel)
+
+
+def _first_advice(optimizer: str) -> str:
+    """The advice that comes first, where it can be followed."""
+    if optimizer != "SGD":
+        return "Give"
+    return "Under DistributedDataParallel, give register optimizer=; or give"

@@ -18,8 +18,8 @@ from deltawire.torch.core import arguments
 
 logger = logging.getLogger("deltawire")
 
-# Of 1 / (1 - m), measured (docs/results/training.md): 0.7 at once diverges, and so does a slow rise to
-# it from far below; half is safe at any time, the whole of it never.
+# Of 1 / (1 - m), measured (docs/results/training.md): half trains from the first step on, 0.7
+# doesn't, nor does it after a rise from far below; the whole diverges at any time.
 _FIRST_SHARE, _LAST_SHARE = 0.5, 0.75
 _RISE = 10.0  # steps from one to the other, in units of 1 / (1 - m)
 
@@ -82,9 +82,9 @@ class MomentumAsRate:
 
     The optimizer's step() runs on a stand-in with the optimizer's state and other param_groups: the
     late tensors of a group with momentum are a group of their own, with momentum 0 and `rate_times`
-    the rate. The optimizer itself is not changed, apart from the velocity of late tensors, which is
-    dropped: its param_groups keep what the user or a scheduler wrote there, which is read in every
-    step, and its state_dict has no momentum_buffer for late tensors.
+    the rate. The optimizer's own param_groups keep what the user or a scheduler wrote there, which
+    is read in every step. In its state the velocity of late tensors is kept, as 0: tools that save
+    and load states expect one for every tensor, and a step without this rule may go on from it.
 
     Attributes:
         step: number of the step whose gradients the optimizer gets next; the hook sets it.
@@ -97,6 +97,8 @@ class MomentumAsRate:
         self._optimizer = optimizer
         self._late = late
         self._handle = None
+        self._zero: dict[int, torch.Tensor] = {}  # velocities that are 0, by id(parameter)
+        self._late_before: dict[int, str] = {}
 
     @property
     def name(self) -> str:
@@ -149,10 +151,21 @@ class MomentumAsRate:
     def _before_step(self, _, args: tuple, kwargs: dict) -> tuple:
         own = args[0]  # the optimizer, or a stand-in for it, if it steps two models
         late = self._late.at(self.step)
+        if late is not self._late_before:  # what was not late has had a velocity
+            self._zero, self._late_before = {}, late
         groups = [part for group in own.param_groups for part in self._parts(group, late)]
         stand_in = object.__new__(type(own))
         stand_in.__dict__ = {**own.__dict__, "param_groups": groups}
         return (stand_in, *args[1:]), kwargs
+
+    def _keep_at_zero(self, parameter: torch.Tensor) -> None:
+        state = self._optimizer.state[parameter]
+        velocity = state.get("momentum_buffer")
+        if velocity is None:
+            velocity = state["momentum_buffer"] = torch.zeros_like(parameter)
+        elif velocity is not self._zero.get(id(parameter)):
+            velocity.zero_()
+        self._zero[id(parameter)] = velocity
 
     def _parts(self, group: dict, late: dict[int, str]) -> Iterator[dict]:
         parameters = [each for each in group["params"] if id(each) in late]
@@ -160,7 +173,8 @@ class MomentumAsRate:
             yield group
             return
         for each in parameters:
-            self._optimizer.state.get(each, {}).pop("momentum_buffer", None)
+            if each.grad is not None:
+                self._keep_at_zero(each)
         others = [each for each in group["params"] if id(each) not in late]
         if others:
             yield {**group, "params": others}

@@ -124,7 +124,7 @@ class DELTAWIRE_API Channel {
   // the next encode.
   virtual std::span<const PartUse> last_step() const noexcept = 0;
 
-  // That of the latest committed step which was measured: steps 15, 31, 47 and so on are. Parts of more than
+  // That of the latest committed step which was measured: steps 15, 79, 143 and so on are. Parts of more than
   // 2^22 elements, or on a device, do not count.
   virtual FeedbackFlow flow() const noexcept = 0;
 

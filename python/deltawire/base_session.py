@@ -107,7 +107,7 @@ class BaseSession:
         maximum of the three together.
 
         What error feedback holds back on this rank, over all tensors with a residual, in the latest
-        of the steps 15, 31, 47 ... (`measured_step`); None before, and without residuals. With g
+        of the steps 15, 79, 143 ... (`measured_step`); None before, and without residuals. With g
         the gradients of that step, e the residuals after it, s what it sent, and x = s + e, which
         was due (g and the residuals before):
 

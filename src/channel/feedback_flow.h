@@ -9,9 +9,9 @@
 
 namespace deltawire {
 
-// Whether the flow of this step is measured: that of every sixteenth, because it takes a decoding.
+// Whether the flow of this step is measured: that of one in 64, because it takes a decoding.
 constexpr bool measures_flow(std::uint64_t step) noexcept {
-  return step % 16 == 15;
+  return step % 64 == 15;
 }
 
 inline constexpr std::uint64_t kMostMeasured = std::uint64_t{1} << 22;  // elements; 16 MiB for a while

@@ -152,6 +152,6 @@ def register(
         settings.check_no_twins('"auto"')
         return attach(register_auto(ddp_model, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
-    stepped = hook.rate.held if hook.rate is not None else ()
+    stepped = hook._rate.held if hook._rate is not None else ()
     momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank, stepped)
     return hook

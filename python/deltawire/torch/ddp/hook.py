@@ -80,7 +80,7 @@ class Hook(Participant):
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
         self._source = source  # computes what the optimizer can see; None: nothing is cut
-        self.rate = rate  # None: the optimizer's momentum is left alone
+        self._rate = rate  # None: the optimizer's momentum is left alone
         if rate is not None:
             rate.attach()
             weakref.finalize(self, rate.remove)
@@ -155,8 +155,8 @@ class Hook(Participant):
             raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
         if index == 0:
             self._scale = self._loss_scale.now()
-            if self.rate is not None:
-                self.rate.step = self._step
+            if self._rate is not None:
+                self._rate.step = self._step
             self._log_summary()
         step = _core.Step(self._step, index, last, self._scale, timed=True)
         self._next_bucket = 0 if last else index + 1
@@ -222,8 +222,8 @@ class Hook(Participant):
         """
         super().close()
         self._staging.close()
-        if self.rate is not None:
-            self.rate.remove()
+        if self._rate is not None:
+            self._rate.remove()
 
     def go_to_step(self, step: int) -> None:
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
@@ -237,8 +237,8 @@ class Hook(Participant):
         """
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
         explained = self._explain(tensors, self._step)
-        if self.rate is not None:
-            explained = explained.with_rates(self.rate.times(self._step))
+        if self._rate is not None:
+            explained = explained.with_rates(self._rate.times(self._step))
         return dataclasses.replace(explained, coded_on=self._choice.coded_on)
 
     def state_dict(self) -> dict[str, Any]:

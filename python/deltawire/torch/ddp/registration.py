@@ -44,8 +44,10 @@ def register_ddp(
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         made.listen(meeting)
     choice.log(meeting.place[0])
-    if rate is not None and meeting.place[0] == 0:
-        logger.info("%s", rate.text())
+    if meeting.place[0] == 0:
+        values = parameters.gradient_bytes
+        what = f"{made.spec} exchanges {len(names)} tensors, {values:,} bytes a step"
+        logger.info("%s; %s", what, rate.text() if rate else "optimizers are left alone")
     return Hook(
         made.connect(meeting),
         parameters,

@@ -6,6 +6,7 @@ without compression it is federated averaging (McMahan et al., 2017) with equal 
 outer optimizer it is DiLoCo (Douillard et al., 2023, algorithm 1).
 """
 
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -28,6 +29,8 @@ from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import Participant
 
 _BUCKET_BYTES = 25 << 20
+
+logger = logging.getLogger("deltawire")
 
 Steps = int | Callable[[int], int]
 
@@ -187,8 +190,10 @@ class LocalSteps(AbortsOnError, Participant):
         with self._aborting_on_error():
             broadcast_model(model, self.group)
         self._weights.start_from_here()
+        kind = type(optimizer).__name__
+        if self.rank == 0:
+            logger.info("%s", _what_happens(kind, self._weights, spec, steps, masked is not None))
         if steps == 1 and self.rank == 0:  # more steps: the changes contain its momentum
-            kind = type(optimizer).__name__
             momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=3)
 
     @property
@@ -368,3 +373,14 @@ class LocalSteps(AbortsOnError, Participant):
             own.update(local_state.share_of(flats, place))
             self._load_resized([each["residuals"] for each in flats], self._weights.tensors())
         return alike
+
+
+def _what_happens(kind: str, weights: Weights, spec: str, steps: Steps, masked: bool) -> str:
+    """One line about a trainer's rounds; `kind` is the inner optimizer's."""
+    often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
+    outer = type(weights.outer.optimizer).__name__ if weights.outer else "nothing"
+    return (
+        f"{kind} steps {len(weights.names)} tensors on each rank; after {often} their changes are "
+        f"exchanged by {spec}; outer optimizer: {outer}; momentum of what was sent "
+        f"{'becomes 0' if masked else 'is kept'}"
+    )

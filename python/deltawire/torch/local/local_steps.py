@@ -190,11 +190,8 @@ class LocalSteps(AbortsOnError, Participant):
         with self._aborting_on_error():
             broadcast_model(model, self.group)
         self._weights.start_from_here()
-        kind = type(optimizer).__name__
         if self.rank == 0:
-            logger.info("%s", _what_happens(kind, self._weights, spec, steps, masked is not None))
-        if steps == 1 and self.rank == 0:  # more steps: the changes contain its momentum
-            momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=3)
+            _announce(optimizer, self._weights, spec, steps, masked is not None)
 
     @property
     def steps(self) -> Steps:
@@ -375,12 +372,18 @@ class LocalSteps(AbortsOnError, Participant):
         return alike
 
 
-def _what_happens(kind: str, weights: Weights, spec: str, steps: Steps, masked: bool) -> str:
-    """One line about a trainer's rounds; `kind` is the inner optimizer's."""
+def _announce(
+    optimizer: torch.optim.Optimizer, weights: Weights, spec: str, steps: Steps, masked: bool
+) -> None:
+    """Logs one line about the rounds; warns of single steps with momentum, because only the changes
+    of several contain it."""
+    kind = type(optimizer).__name__
     often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
-    outer = type(weights.outer.optimizer).__name__ if weights.outer else "nothing"
-    return (
-        f"{kind} steps {len(weights.names)} tensors on each rank; after {often} their changes are "
-        f"exchanged by {spec}; outer optimizer: {outer}; momentum of what was sent "
-        f"{'becomes 0' if masked else 'is kept'}"
+    outer = type(weights.outer.optimizer).__name__ if weights.outer else "none"
+    logger.info(
+        "%s steps %d tensors on each rank; after %s their changes are exchanged by %s; outer "
+        "optimizer: %s; momentum of what was sent %s",
+        *(kind, len(weights.names), often, spec, outer, "becomes 0" if masked else "is kept"),
     )
+    if steps == 1:
+        momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=4)

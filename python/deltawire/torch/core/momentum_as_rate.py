@@ -195,19 +195,23 @@ def _times_of(group: dict, step: int) -> float:
     return rate_times(float(group["momentum"]), float(group["dampening"]), step)
 
 
+def check_momentum(momentum: str) -> None:
+    """Raises InvalidArgumentError for a momentum= that `register` doesn't know."""
+    if momentum not in (AS_RATE, IN_OPTIMIZER):
+        raise make_error(
+            "InvalidArgument", f'momentum={momentum!r} is neither "{AS_RATE}" nor "{IN_OPTIMIZER}"'
+        )
+
+
 def rule_for(
     optimizer: torch.optim.Optimizer | None, momentum: str, late: LateTensors
 ) -> MomentumAsRate | None:
     """The rule for register's optimizer= and momentum=; None if nothing arrives late, without an
     optimizer, or with momentum="optimizer".
 
-    Raises InvalidArgumentError for another `momentum`, and for an optimizer that is not SGD or
-    holds none of the parameters, unless the spec has another use for it: then a warning says so.
+    Raises InvalidArgumentError for an optimizer that holds none of the parameters or isn't SGD. If
+    the spec has another use for that one, a warning says so instead.
     """
-    if momentum not in (AS_RATE, IN_OPTIMIZER):
-        raise make_error(
-            "InvalidArgument", f'momentum={momentum!r} is neither "{AS_RATE}" nor "{IN_OPTIMIZER}"'
-        )
     if optimizer is None or momentum == IN_OPTIMIZER or not late_rules(late.spec):
         return None
     if type(optimizer) is not torch.optim.SGD:

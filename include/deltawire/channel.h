@@ -79,6 +79,19 @@ struct PartUse {
   std::uint64_t momentum_bytes = 0;  // for momentum and clipping before the codec
 };
 
+// What became of a step's input in the parts that keep a residual: sums of squares over their elements, of
+// this rank's values. Input + residual = due; due = sent + left, and `left` is the new residual. By
+// sqrt(left / sent) steps' sendings wait, and sent_of_due / due of what was due was sent.
+struct FeedbackFlow {
+  std::uint64_t step = kNoStep;  // the step that was measured; kNoStep: none was
+  std::uint64_t parts = 0;
+  double given = 0;  // the input: gradients, or their momentum
+  double sent = 0;
+  double left = 0;
+  double due = 0;
+  double sent_of_due = 0;  // the inner product of what was sent and what was due
+};
+
 // A channel's saved state and its weight: finite, 0 or more.
 struct WeightedState {
   Bytes state;
@@ -110,6 +123,10 @@ class DELTAWIRE_API Channel {
   // All parts of the last committed step, in the order of encoding; empty after load. Valid until
   // the next encode.
   virtual std::span<const PartUse> last_step() const noexcept = 0;
+
+  // That of the latest committed step which was measured: steps 15, 79, 143 and so on are. Parts of more than
+  // 2^22 elements, or on a device, do not count.
+  virtual FeedbackFlow flow() const noexcept = 0;
 
   // Whether any of its codecs has the property, e.g. any(&CodecInfo::significance).
   virtual bool any(bool CodecInfo::* property) const noexcept = 0;

@@ -66,6 +66,10 @@ struct Report {
   // finite, so that the caller can drop the step; all residuals are as they were before it, bit for bit.
   bool finite = true;
 
+  // Of this rank's gradients, in the latest step that was measured (Channel::flow); with the last bucket of a
+  // step alone.
+  FeedbackFlow flow;
+
   // With Step::timed: the spans that the three sums above consist of, in the order of their ends.
   std::vector<PhaseSpan> spans;
 };

@@ -85,13 +85,16 @@ class HookExchange(_DeltawireExchange):
     ) -> None:
         import deltawire.torch
 
+        as_rate = settings.momentum_as_rate(method)
+        takes_optimizer = as_rate or deltawire.uses_significance(method.spec)
         session = deltawire.torch.register(
             model,
             method.spec,
             timeout=settings.timeout,
             interface=interface,
             link=_shaped_link(settings),
-            optimizer=optimizer if deltawire.uses_significance(method.spec) else None,
+            optimizer=optimizer if takes_optimizer else None,
+            momentum="rate" if as_rate else "optimizer",
         )
         super().__init__(model, optimizer, session)
 

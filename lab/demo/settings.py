@@ -63,12 +63,17 @@ class Settings:
 
     def of_row(self, method: Method) -> "Settings":
         """The settings of one row. If its codec sends most of a gradient in later steps, SGD has no
-        momentum and a higher rate; otherwise the row would diverge (docs/results/training.md)."""
-        if not method.late or self.same_optimizer:
+        momentum and a higher rate; otherwise the row would diverge (docs/results/training.md). In
+        rows without local steps `register` sees to that."""
+        if not method.late or self.same_optimizer or not method.local_steps:
             return self
         from deltawire.late_codecs import rate_times  # here: plain DDP alone does without
 
         return dataclasses.replace(self, lr=self.lr * rate_times(self.momentum), momentum=0.0)
+
+    def momentum_as_rate(self, method: Method) -> bool:
+        """Whether `register` turns momentum into a higher rate in this row."""
+        return method.late and not method.local_steps and not self.same_optimizer
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see SCHEDULE."""

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import logging
+import math
 import threading
 import time
 from typing import Any
@@ -55,6 +56,7 @@ class History:
         self.last_error: DeltawireError | None = None
         self.records: collections.deque[dict] = collections.deque(maxlen=RECORDED_STEPS)
         self.buckets: tuple[BucketRecord, ...] = ()  # of the last step
+        self._flow: dict[str, float] = {}  # sums of the latest step that was measured
         self._lock = threading.Lock()
         self._ready: collections.deque[tuple] = collections.deque()  # that are not over
         self._over: list[BucketRecord] = []  # of the open step
@@ -105,6 +107,7 @@ class History:
         self.records.append(_record(step, report.digest, report.finite) | (also or {}))
         self.steps += 1
         self.nonfinite_steps += not report.finite
+        self._flow = report.flow or self._flow
         self._open = dict.fromkeys(_SUMMED, 0)
         self.buckets, self._over = tuple(self._over), []
 
@@ -123,11 +126,26 @@ class History:
             totals = {**self._totals, "ratio": _ratio(self._totals)}
             prefixed = {f"total_{key}": value for key, value in totals.items()}
             counts = {"steps": self.steps, "nonfinite_steps": self.nonfinite_steps}
-            return {**counts, **last, **prefixed}
+            return {**counts, **last, **prefixed, **_waiting(self._flow)}
 
 
 def _record(sums: dict, digest: int | None = None, finite: bool = True) -> dict:
     return {**sums, "ratio": _ratio(sums), "digest": digest, "finite": finite}
+
+
+def _waiting(flow: dict[str, float]) -> dict[str, float | None]:
+    """What error feedback holds back, from the sums of squares of a step: see
+    `BaseSession.metrics`."""
+
+    def norms(over: str) -> float | None:
+        return math.sqrt(flow["left"] / flow[over]) if flow.get(over) else None
+
+    return {
+        "measured_step": int(flow["step"]) if flow else None,
+        "residual_to_gradient": norms("given"),
+        "waiting_steps": norms("sent"),
+        "sent_share": flow["sent_of_due"] / flow["due"] if flow.get("due") else None,
+    }
 
 
 def _ratio(sums: dict) -> float | None:

@@ -21,7 +21,7 @@ def rate_times(momentum: float) -> float:
 def late_rules(canonical_spec: str) -> list[str]:
     """The rules of a canonical spec whose codec sends most of a gradient later, without momentum
     before the codec: ["topk:k=0.01,values=fp32,positions=golomb"]."""
-    return [rule.codec for rule in rules_of(canonical_spec) if _is_late(rule)]
+    return [rule.codec for rule in rules_of(canonical_spec) if is_late(rule.codec)]
 
 
 def rules_with_momentum(canonical_spec: str) -> list[str]:
@@ -29,6 +29,7 @@ def rules_with_momentum(canonical_spec: str) -> list[str]:
     return [rule.codec for rule in rules_of(canonical_spec) if "momentum=" in rule.codec]
 
 
-def _is_late(rule: RuleText) -> bool:
-    keeps = "feedback=off" not in rule.codec and "momentum=" not in rule.codec
-    return rule.codec_name in _LATE and keeps
+def is_late(codec: str) -> bool:
+    """Whether a canonical codec, with what stands before it, sends most of a gradient later."""
+    keeps = "feedback=off" not in codec and "momentum=" not in codec
+    return RuleText("", "", codec).codec_name in _LATE and keeps

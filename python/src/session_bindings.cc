@@ -1,5 +1,6 @@
 // Sessions, and what their buckets cost.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -209,6 +211,20 @@ void bind_reports(nb::module_& module) {
           "The last step that counts on every rank, perhaps this one; None before the first.")
       .def_ro("finite", &Report::finite,
               "Whether the step's means so far are; looked for with nonfinite='pass' alone.")
+      .def_prop_ro(
+          "flow",
+          [](const Report& self) -> std::optional<std::map<std::string, double>> {
+            const FeedbackFlow& flow = self.flow;
+            if (flow.step == kNoStep) return std::nullopt;
+            return {{{"step", static_cast<double>(flow.step)},
+                     {"given", flow.given},
+                     {"sent", flow.sent},
+                     {"left", flow.left},
+                     {"due", flow.due},
+                     {"sent_of_due", flow.sent_of_due}}};
+          },
+          "Sums of squares of the latest step that was measured (FeedbackFlow); None before, or within a "
+          "step.")
       .def_prop_ro("spans", &spans_of,
                    "Of a timed step: (phase, begin, end) of each stretch, as time.monotonic_ns() counts.");
   nb::class_<Memory>(module, "Memory", "Bytes that a session holds besides the caller's tensors.")

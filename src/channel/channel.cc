@@ -83,6 +83,7 @@ class ChannelImpl final : public Channel {
   }
   PartPlan plan(const Named& part, std::uint64_t step) const override { return encoder_.plan(part, step); }
   std::span<const PartUse> last_step() const noexcept override { return record_.uses(); }
+  FeedbackFlow flow() const noexcept override { return record_.flow(); }
   bool any(bool CodecInfo::* property) const noexcept override { return rules_.any(property); }
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().take_pairs(part, step);

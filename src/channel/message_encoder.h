@@ -36,6 +36,12 @@ struct SentPart {
   PartView encoded;                          // empty unless coded
   std::span<const std::uint32_t> sums;       // of its chunks, if its codec has made them
   ResidualStore::Entry* residual = nullptr;  // null without error feedback
+  FeedbackFlow flow;                         // without parts unless measures_flow(step)
+
+  // Whether what is not sent stays in a residual.
+  bool keeps() const noexcept {
+    return residual != nullptr && (codec->info().error_feedback || feedback.changes_input());
+  }
 };
 
 // A message and all its memory.

@@ -13,6 +13,7 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "base/zeros.h"
+#include "channel/feedback_flow.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -208,7 +209,11 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     ResidualStore::stay(residual);
     if (sent.residual != nullptr) sent.residual->velocity.drop();
   }
-  return settle(part, encoded, buffer, sent);
+  Status settled = settle(part, encoded, buffer, sent);
+  if (measures_flow(id.step) && sent.state == SegmentState::kCoded && sent.keeps()) {
+    sent.flow = measure_flow(*sent.codec, view, sent.encoded, sent.residual->values, exec);
+  }
+  return settled;
 }
 
 Status PartEncoder::settle(const Named& part, const Result<EncodedPart>& encoded, const PartBuffer& buffer,
@@ -302,8 +307,7 @@ void PartEncoder::fold(const SentPart& sent, MutBytes scratch) noexcept {
 void PartEncoder::discharge(const SentPart& sent) noexcept {
   ResidualStore::Entry* entry = sent.residual;
   if (sent.state != SegmentState::kCoded || entry == nullptr) return;
-  const bool keeps = sent.codec->info().error_feedback || sent.feedback.changes_input();
-  if (!keeps && entry->velocity.bytes() == 0) entry->clear();
+  if (!sent.keeps() && entry->velocity.bytes() == 0) entry->clear();
 }
 
 PartUse PartEncoder::use_of(const SentPart& sent) noexcept {

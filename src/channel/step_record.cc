@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "channel/feedback_flow.h"
 #include "channel/part_encoder.h"
 
 namespace deltawire {
@@ -30,11 +31,14 @@ void StepRecord::reserve(std::size_t count) {
 
 void StepRecord::commit(bool keeps, MutBytes scratch) noexcept {
   uses_.clear();
+  FeedbackFlow flow{.step = step_};
   for (const SentPart& part : parts_) {
     PartEncoder::mask(part, scratch);
     uses_.push_back(PartEncoder::use_of(part));
     PartEncoder::discharge(part);
+    add_flow(part.flow, flow);
   }
+  if (flow.parts > 0) flow_ = flow;
   if (keeps) {
     committed_messages_.swap(messages_);
     committed_parts_.swap(parts_);

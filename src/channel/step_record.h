@@ -43,6 +43,9 @@ class StepRecord {
   std::span<const PartUse> uses() const noexcept { return uses_; }
   void forget_uses() noexcept { uses_.clear(); }
 
+  // Of the latest committed step that was measured.
+  const FeedbackFlow& flow() const noexcept { return flow_; }
+
   // That part of the last committed step; null where it had none, or was not kept.
   const SentPart* find(std::uint64_t name_hash, std::uint64_t first) const noexcept;
 
@@ -54,6 +57,7 @@ class StepRecord {
   StepMessages committed_messages_;
   std::vector<SentPart> committed_parts_;
   std::vector<PartUse> uses_;
+  FeedbackFlow flow_;
 };
 
 }  // namespace deltawire

@@ -112,7 +112,10 @@ Result<Report> PatternReducer::finish() {
   bucket.give_back();
   Report report = run.report();
   in_flight_.finish_oldest();
-  if (last) end_step();
+  if (last) {
+    end_step();
+    report.flow = channel(0).flow();
+  }
   return report;
 }
 

@@ -12,6 +12,7 @@ from rich.console import Console  # noqa: E402
 from lab.demo import methods  # noqa: E402
 from lab.demo.busy import busy_warnings, load_warnings  # noqa: E402
 from lab.demo.definitions import ROW_KEYS  # noqa: E402
+from lab.demo.labels import label_of  # noqa: E402
 from lab.demo.report import headline  # noqa: E402
 from lab.demo.results import (  # noqa: E402
     add_ratios,
@@ -260,13 +261,17 @@ def test_more_trainings_make_the_headline_stricter():
 def test_rows_whose_gradients_arrive_late_train_without_momentum(name, late):
     method = methods.find(name)
     own = SETTINGS.of_row(method)
-    assert (own.momentum, own.lr) == ((0.0, pytest.approx(0.3)) if late else (0.9, 0.06))
+    in_rounds = late and bool(method.local_steps)  # elsewhere `register` sees to it
+    assert (own.momentum, own.lr) == ((0.0, pytest.approx(0.3)) if in_rounds else (0.9, 0.06))
     row = make_row(method, [make_repeat(1, [make_report(0)])], SETTINGS)
     assert (row["momentum"], row["learning_rate"]) == (own.momentum, own.lr)
-    assert row["detail"]["label"].endswith(", momentum 0, rate x 5") is late
+    assert row["detail"]["label"].endswith(", momentum 0, rate x 5") is in_rounds
+    assert row["detail"]["label"].endswith(", momentum as rate") is (late and not in_rounds)
+    assert SETTINGS.momentum_as_rate(method) is (late and not in_rounds)
     same = dataclasses.replace(SETTINGS, same_optimizer=True)
-    assert same.of_row(method) == same
+    assert same.of_row(method) == same and not same.momentum_as_rate(method)
     without = dataclasses.replace(SETTINGS, momentum=0.0)
+    assert not label_of(method, without).endswith("rate")
     assert without.of_row(method) == without
 
 

@@ -184,6 +184,10 @@ REFUSED = {
                              "' is torch.bfloat16 of shape"),
     "useless optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": True}, "ValueError",
                           "optimizer= has no effect with 'fp32'"),
+    "late": (lambda mesh: cut(Uneven(), mesh), {"spec": "topk", "optimizer": True}, "ValueError",
+             "not for a sharded model; leave optimizer= out"),
+    "momentum": (lambda mesh: cut(Uneven(), mesh), {"momentum": "none"}, "ValueError",
+                 "momentum='none' is neither"),
     "spec": (lambda mesh: cut(Uneven(), mesh), {"spec": "nothing"}, "ValueError", "nothing"),
 }  # fmt: skip
 

@@ -6,6 +6,8 @@ import types
 from deltawire.errors import make_error
 from deltawire.history import RECORDED_STEPS, History
 
+WAITING = ("measured_step", "residual_to_gradient", "waiting_steps", "sent_share")
+
 
 def report(digest=0, **changes):
     """As of one bucket."""
@@ -17,6 +19,7 @@ def report(digest=0, **changes):
         "bytes_sent": 20,
         "raw_bytes": 60,
         "finite": True,
+        "flow": None,
     }
     return types.SimpleNamespace(digest=digest, **{**values, **changes})
 
@@ -46,7 +49,19 @@ def test_a_step_is_the_sum_of_its_buckets():
         **{"total_buckets": 2, "total_elements": 20, "total_encode_ms": 2},
         **{"total_exchange_ms": 4, "total_decode_ms": 6, "total_bytes_sent": 30},
         **{"total_raw_bytes": 90, "total_ratio": 3},
+        **dict.fromkeys(WAITING),
     }
+
+
+def test_what_waits_is_of_the_latest_measured_step():
+    history = History(0)
+    sums = {"given": 4.0, "sent": 9.0, "left": 36.0, "due": 50.0, "sent_of_due": 10.0}
+    history.add(report(flow={"step": 15.0, **sums}), last=True)
+    history.add(report(), last=True)
+    metrics = history.metrics()
+    assert [metrics[key] for key in WAITING] == [15, 3.0, 2.0, 0.2]
+    history.add(report(flow={"step": 31.0, **dict.fromkeys(sums, 0.0)}), last=True)
+    assert [history.metrics()[key] for key in WAITING] == [31, None, None, None]
 
 
 def test_the_first_error_stays_and_is_logged_once(caplog):

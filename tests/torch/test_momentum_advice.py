@@ -1,6 +1,7 @@
 """Rank 0 warns once if gradients arrive late and the optimizer has momentum."""
 
 import contextlib
+import logging
 import warnings
 
 import deltawire.torch
@@ -44,7 +45,8 @@ def test_register_says_once_on_rank_0_what_to_do():
     assert (left, silent) == (0, [])
     assert file == __file__  # the line that steps the optimizer
     assert "'topk:k=0.01" in text and "momentum=0.9 of SGD" in text and "\n" not in text
-    assert "Give SGD momentum=0 and 5 times the learning rate" in text
+    assert "give register optimizer=" in text
+    assert "give SGD momentum=0 and 5 times the learning rate" in text
     assert "'... with momentum=0.9'" in text and "LocalSteps" in text
 
 
@@ -71,6 +73,31 @@ def several(rank, world_size, report):
 
 def test_to_have_looked_ends_no_step():
     assert results(several, 2) == [(3, 0)] * 2
+
+
+def announced(rank, world_size, report):
+    """What rank 0 logs of a hook without optimizer=, and of a trainer."""
+    texts = []
+    handler = logging.Handler()
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logger = logging.getLogger("deltawire")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    deltawire.torch.register(wrapped(Net()), "3lc").close()
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+    deltawire.torch.LocalSteps(model, optimizer, "sbc:p=1%", steps=10, outer="nesterov").close()
+    return [text for text in texts if "exchange" in text]
+
+
+def test_rank_0_says_what_will_happen():
+    (of_hook, of_trainer), silent = results(announced, 2)
+    assert silent == []
+    assert of_hook.startswith("direct(3lc") and of_hook.endswith("; optimizers are left alone")
+    assert "exchanges 12 tensors, 99,840 bytes a step" in of_hook
+    assert of_trainer.startswith("SGD steps 12 tensors on each rank; after 10 steps their changes")
+    assert "by gather(sbc:p=0.01" in of_trainer and "outer optimizer: SGD" in of_trainer
+    assert of_trainer.endswith("momentum of what was sent becomes 0")
 
 
 def local(rank, world_size, report, steps):

@@ -11,6 +11,7 @@ from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, momentum_advice, wrappers
 from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.loss_scale import Scaler
+from deltawire.torch.core.momentum_as_rate import AS_RATE
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.registration import attach, check_model, register_ddp
@@ -38,6 +39,7 @@ def register(
     tier: str | None = None,
     summary_every: int | None = None,
     twins: Twins = False,
+    momentum: str = AS_RATE,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
 
@@ -56,8 +58,10 @@ def register(
             `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
             all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
             for dense gradients on the CPU, without optimizer= and link=.
-        optimizer: the model's optimizer (see `SignificanceSource`), for a codec that cuts what its
-            step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
+        optimizer: the model's optimizer, the same kind on all ranks: for a codec that sends most of
+            a gradient later ("topk", "sbc", "signsgd" and the like; see `momentum`), and for one
+            that cuts what the optimizer's step can't see ("gcomp", which cuts nothing without it;
+            see `SignificanceSource`).
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
             and name the culprit; also how long a rank may be silent.
@@ -93,6 +97,10 @@ def register(
             error where that can't be. False (the default): they are copied to the CPU, which is
             faster so far (docs/reference/gpu.md). Or a function that makes a twin, given a codec's
             canonical spec. Only for DDP with a codec.
+        momentum: what becomes of the optimizer's momentum for tensors whose gradients arrive late.
+            "rate" (the default): with optimizer=SGD they are stepped without momentum and at a
+            higher learning rate (see `MomentumAsRate`), as one line of the log says; others keep
+            their momentum. "optimizer": nothing, and such a run may diverge.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -112,7 +120,7 @@ def register(
     The one collective on the model's process group runs under that group's timeout.
 
     A `MomentumWarning` is issued once, on rank 0, when an optimizer with momentum first steps the
-    model while the codec sends most of a gradient later ("topk", "sbc" and the like) or has
+    model while the codec sends most of a gradient later and optimizer= was not given, or has
     momentum itself ("dgc"). Its text says what to do.
     """
     settings = Settings(
@@ -132,6 +140,7 @@ def register(
         summary_every=summary_every,
         tier=tier,
         twins=twins,
+        momentum=momentum,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
         settings.check_no_twins("a sharded model")
@@ -143,5 +152,6 @@ def register(
         settings.check_no_twins('"auto"')
         return attach(register_auto(ddp_model, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
-    momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank)
+    stepped = hook._rate.held if hook._rate is not None else ()
+    momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank, stepped)
     return hook

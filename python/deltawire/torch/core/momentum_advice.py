@@ -2,7 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -15,13 +15,31 @@ class MomentumWarning(UserWarning):
     `warnings.filterwarnings("ignore", category=deltawire.torch.MomentumWarning)`."""
 
 
-def watch(canonical_spec: str, parameters: Iterable[torch.nn.Parameter], rank: int) -> None:
+def watch(
+    canonical_spec: str,
+    parameters: Iterable[torch.nn.Parameter],
+    rank: int,
+    stepped_by_rule: Collection[int] = (),
+) -> None:
     """Warns, on rank 0, if the momentum of the optimizer that first steps these parameters doesn't
-    go with the spec."""
-    if rank == 0 and (late_rules(canonical_spec) or rules_with_momentum(canonical_spec)):
-        _watches.append(_Watch(canonical_spec, parameters))
-        if len(_handles) == 0:
-            _handles.append(register_optimizer_step_post_hook(_look))
+    go with the spec.
+
+    Args:
+        stepped_by_rule: id(parameter) of those whose late gradients are provided for
+            (`MomentumAsRate`).
+    """
+    if rank != 0:
+        return
+    if not late_rules(canonical_spec) and not rules_with_momentum(canonical_spec):
+        return
+    parameters = list(parameters)
+    others = [each for each in parameters if id(each) not in stepped_by_rule]
+    provided = [each for each in parameters if id(each) in stepped_by_rule]
+    for watched, is_provided in ((others, False), (provided, True)):
+        if watched:
+            _watches.append(_Watch(canonical_spec, watched, is_provided))
+    if len(_handles) == 0:
+        _handles.append(register_optimizer_step_post_hook(_look))
 
 
 def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
@@ -35,8 +53,11 @@ def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
 class _Watch:
     """Watches the steps of all optimizers until one steps a parameter of the model."""
 
-    def __init__(self, spec: str, parameters: Iterable[torch.nn.Parameter]) -> None:
+    def __init__(
+        self, spec: str, parameters: Iterable[torch.nn.Parameter], is_provided: bool
+    ) -> None:
         self._spec = spec
+        self._late = [] if is_provided else late_rules(spec)
         self._parameters = {id(each): weakref.ref(each) for each in parameters}
 
     def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -46,7 +67,8 @@ class _Watch:
             return True
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
         if groups:
-            warn(self._spec, type(optimizer).__name__, groups, stacklevel=5)
+            name = type(optimizer).__name__
+            _warn(self._spec, self._late, name, groups, stacklevel=5)
         return bool(groups)
 
     def _steps_ours(self, group: dict) -> bool:
@@ -63,16 +85,20 @@ _handles: list = []  # the hook's handle, once there is one
 def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
     """Warns if one of the optimizer's groups has momentum and the spec doesn't go with it.
     `stacklevel` as warnings.warn has it, from here."""
+    late = late_rules(canonical_spec)
+    _warn(canonical_spec, late, optimizer, groups, stacklevel=stacklevel + 1)
+
+
+def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
     momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
     if not momentum > 0:
         return
-    late = late_rules(canonical_spec)
     if late:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "
             f"of {optimizer} multiplies what arrives: such runs diverged "
             "(docs/results/training.md, "
-            f'"Late codecs and momentum"). Give {optimizer} momentum=0 and '
+            f'"Late codecs and momentum"). {_first_advice(optimizer)} {optimizer} momentum=0 and '
             f"{rate_times(momentum):.2g} times the learning rate; or momentum=0, and the momentum "
             "before the codec, as in 'dgc' or "
             f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
@@ -85,3 +111,10 @@ def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel:
     else:
         return
     warnings.warn(text, MomentumWarning, stacklevel=stacklevel)
+
+
+def _first_advice(optimizer: str) -> str:
+    """The advice that comes first, where it can be followed."""
+    if optimizer != "SGD":
+        return "Give"
+    return "Under DistributedDataParallel, give register optimizer=; or give"

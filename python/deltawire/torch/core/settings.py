@@ -13,6 +13,7 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.device_parts import DeviceParts
 from deltawire.torch.core.loss_scale import LossScale, Scaler
+from deltawire.torch.core.momentum_as_rate import AS_RATE, check_momentum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Settings:
     summary_every: int | None
     tier: str | None
     twins: Twins = False
+    momentum: str = AS_RATE
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is
@@ -64,6 +66,7 @@ class Settings:
         """Parses and checks what an exchange between the group's ranks is made from. Raises
         InvalidArgumentError; TypeError for what is no scaler or no link."""
         arguments.check_summary_every(self.summary_every)
+        check_momentum(self.momentum)
         text = spec_of(policy)
         spec = _core.canonical_spec(text)
         scale = LossScale(self.scaler, self.nonfinite, _core.keeps_residual(spec))

@@ -148,13 +148,17 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
 
 
 def source_for(
-    optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
+    optimizer: torch.optim.Optimizer | None,
+    spec: str,
+    names: dict[int, str],
+    has_other_use: bool = False,
 ) -> SignificanceSource | None:
     """The source for register's optimizer=. None without one, with a warning if the codec would
     have used it.
 
     Args:
         names: id -> name of the parameters that are exchanged.
+        has_other_use: the optimizer may be of no use for significance.
 
     Raises like `SignificanceSource` and `require_any_of`, and InvalidArgumentError for a codec that
     doesn't use significance.
@@ -166,6 +170,8 @@ def source_for(
                 "given: nothing is cut",
                 spec,
             )
+        return None
+    if has_other_use and not _core.uses_significance(spec):
         return None
     source = SignificanceSource(optimizer)
     source.require_any_of(names)

@@ -1,5 +1,7 @@
 """What `register` does for a DistributedDataParallel model."""
 
+import logging
+
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -7,12 +9,15 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, device_choice, wrappers
+from deltawire.torch.core.momentum_as_rate import LateTensors, rule_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import check_sparse
 from deltawire.torch.participant import DetachedSession, Participant
+
+logger = logging.getLogger("deltawire")
 
 
 def register_ddp(
@@ -28,8 +33,10 @@ def register_ddp(
         check_sparse(made.spec, made.options, parameters.sparse)
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
-        source = source_for(given.optimizer, made.text, names)
-        optimizer = source.name if source else "none"
+        late = LateTensors(made.spec, given.min_elements, names, parameters.tensors)
+        rate = rule_for(given.optimizer, given.momentum, late)
+        source = source_for(given.optimizer, made.text, names, has_other_use=rate is not None)
+        optimizer = next((each.name for each in (rate, source) if each is not None), "none")
         choice = device_choice.choose(given.twins, _exchange(made, parameters, meeting.place[0]))
         made = made.coded_by(choice.parts)
         coder = "the CPU" if choice.parts is None else "twins (twins=False: the CPU)"
@@ -37,6 +44,10 @@ def register_ddp(
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         made.listen(meeting)
     choice.log(meeting.place[0])
+    if meeting.place[0] == 0:
+        values = parameters.gradient_bytes
+        what = f"{made.spec} exchanges {len(names)} tensors, {values:,} bytes a step"
+        logger.info("%s; %s", what, rate.text() if rate else "optimizers are left alone")
     return Hook(
         made.connect(meeting),
         parameters,
@@ -45,6 +56,7 @@ def register_ddp(
         source,
         made.loss_scale,
         choice=choice,
+        rate=rate,
         group=group,
         summary_every=given.summary_every,
     )

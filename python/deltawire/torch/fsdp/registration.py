@@ -3,9 +3,11 @@
 import torch
 import torch.distributed as dist
 
+from deltawire.late_codecs import late_rules
 from deltawire.policy import Policy
 from deltawire.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.momentum_as_rate import AS_RATE, refuse
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for
 from deltawire.torch.fsdp.groups import Group, check_free, find_shards, groups_of
@@ -54,6 +56,8 @@ class _Registration:
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
+            if given.optimizer and given.momentum == AS_RATE and late_rules(made.spec):
+                refuse(made.spec, "a sharded model")
             self._source = source_for(given.optimizer, made.text, trained)
             self._terms = self._agreed_on()
             self._listen(self._replicas)

@@ -6,6 +6,7 @@ without compression it is federated averaging (McMahan et al., 2017) with equal 
 outer optimizer it is DiLoCo (Douillard et al., 2023, algorithm 1).
 """
 
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -28,6 +29,8 @@ from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import Participant
 
 _BUCKET_BYTES = 25 << 20
+
+logger = logging.getLogger("deltawire")
 
 Steps = int | Callable[[int], int]
 
@@ -187,9 +190,8 @@ class LocalSteps(AbortsOnError, Participant):
         with self._aborting_on_error():
             broadcast_model(model, self.group)
         self._weights.start_from_here()
-        if steps == 1 and self.rank == 0:  # more steps: the changes contain its momentum
-            kind = type(optimizer).__name__
-            momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=3)
+        if self.rank == 0:
+            _announce(optimizer, self._weights, spec, steps, masked is not None)
 
     @property
     def steps(self) -> Steps:
@@ -368,3 +370,20 @@ class LocalSteps(AbortsOnError, Participant):
             own.update(local_state.share_of(flats, place))
             self._load_resized([each["residuals"] for each in flats], self._weights.tensors())
         return alike
+
+
+def _announce(
+    optimizer: torch.optim.Optimizer, weights: Weights, spec: str, steps: Steps, masked: bool
+) -> None:
+    """Logs one line about the rounds; warns of single steps with momentum, because only the changes
+    of several contain it."""
+    kind = type(optimizer).__name__
+    often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
+    outer = type(weights.outer.optimizer).__name__ if weights.outer else "none"
+    logger.info(
+        "%s steps %d tensors on each rank; after %s their changes are exchanged by %s; outer "
+        "optimizer: %s; momentum of what was sent %s",
+        *(kind, len(weights.names), often, spec, outer, "becomes 0" if masked else "is kept"),
+    )
+    if steps == 1:
+        momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=4)

@@ -38,6 +38,9 @@ class TensorRow:
             reverted exactly), and of momentum and clipping before the codec.
         residual_norm: L2 norm of this rank's residuals, of its own values and of the means that it
             owns. It grows with the loss scale.
+        rate_times: by how much the optimizer's learning rate is multiplied in the next step, in
+            place of its momentum, because the tensor's gradients arrive late (see `register`);
+            None: the optimizer steps it as it is.
     """
 
     name: str
@@ -54,6 +57,7 @@ class TensorRow:
     residual_bytes: int
     momentum_bytes: int
     residual_norm: float
+    rate_times: float | None = None
 
     @property
     def times_smaller(self) -> float | None:
@@ -89,6 +93,11 @@ class Explanation:
     def pattern(self) -> str:
         """The exchange pattern."""
         return self.spec.partition("(")[0]
+
+    def with_rates(self, times: dict[str, float]) -> "Explanation":
+        """The same, with each row's `rate_times` by its name."""
+        rows = (dataclasses.replace(row, rate_times=times.get(row.name)) for row in self.rows)
+        return dataclasses.replace(self, rows=tuple(rows))
 
     @property
     def total(self) -> TensorRow:
@@ -150,6 +159,8 @@ class Explanation:
             yield "residual: memory of what was not sent yet; it leaves with later steps."
         if self.total.momentum_bytes:
             yield "momentum: memory of momentum and clipping before the codec."
+        if any(row.rate_times is not None for row in self.rows):
+            yield "rate x: times the optimizer's learning rate, in place of its momentum."
 
 
 def explain(
@@ -233,6 +244,8 @@ def _as_dict(row: TensorRow) -> dict:
 def _cells(row: TensorRow) -> list[str]:
     sent = row.most_bytes if row.bytes_sent is None else row.bytes_sent
     codec = f"{row.codec} (raw)" if row.raw else row.codec
+    if row.rate_times is not None:
+        codec += f"; rate x {row.rate_times:.3g}"
     if row.changes_at is not None:
         codec += f"; from step {row.changes_at:,} on {row.next_codec}"
     return [

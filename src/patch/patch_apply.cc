@@ -130,7 +130,7 @@ Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* o
     to_digests[chunk] = from_digests[chunk];
     std::byte* const place = out == nullptr ? nullptr : out + (from.data() - chunks.from.data());
     if (coded.empty()) {
-      if (place != nullptr) std::memcpy(place, from.data(), from.size());
+      if (place != nullptr && place != from.data()) std::memcpy(place, from.data(), from.size());
       return;
     }
     std::byte* const to = place != nullptr ? place : workspace.chunk;
@@ -138,7 +138,7 @@ Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* o
     const CodedView code{coded.data(), coded.size()};
     const Decoded decoded = kernels.decode_chunk(view, code, workspace.scratch);
     if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
-    if (decoded.form != Form::kFull) std::memcpy(to, from.data(), from.size());
+    if (decoded.form != Form::kFull && to != from.data()) std::memcpy(to, from.data(), from.size());
     kernels.apply(decoded, code, view, workspace.scratch, to);
     to_digests[chunk] = chunk_digest(Bytes(to, from.size()));
   });

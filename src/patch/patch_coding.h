@@ -44,8 +44,9 @@ struct CodedChunks {
   Bytes from;
 };
 
-// Writes the chunks' new weights to `out`, or only checks them if that is null, and adds to the digests.
-// Errors: kTruncated, kCorrupt, after which the digests of `from` are there nevertheless.
+// Writes the chunks' new weights to `out`, which may be where the old ones are, or only checks them if that
+// is null, and adds to the digests. Errors: kTruncated, kCorrupt, after which the digests of `from` are there
+// nevertheless.
 Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* out, ChunkDigests& digests);
 
 // What applying the whole patch has led to; `decoded` is the first error of decode_chunks(). Errors: that

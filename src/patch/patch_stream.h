@@ -57,8 +57,9 @@ class StoredPatch {
 
   const Head& head() const noexcept { return layout_.head; }
 
-  // Takes the tensor's next piece and writes its new weights to `out`, or only checks them if that is null.
-  // Throws std::bad_alloc. Errors: kIo, kTruncated. Other errors wait for finish().
+  // Takes the tensor's next piece and writes its new weights to `out`, which may be where the old ones are,
+  // or only checks them if that is null. Throws std::bad_alloc. Errors: kIo, kTruncated. Other errors wait
+  // for finish().
   Status apply(Bytes from, std::byte* out, const Means& means);
 
   // After the last piece. Errors: those of apply_patch() that only the weights show.

@@ -69,6 +69,10 @@ void expect_like_a_whole_tensor(const PairCase& wanted) {
   ByteVector out(pair.from.size());
   ASSERT_TRUE(applied(*stored, pair.from, wanted.type, out.data()));
   EXPECT_TRUE(out == pair.to);
+  ByteVector in_place = pair.from;
+  stored = patch::StoredPatch::open(made.file.get(), kOffset, made.patch.size());
+  ASSERT_TRUE(applied(*stored, in_place, wanted.type, in_place.data()));
+  EXPECT_TRUE(in_place == pair.to);
   auto again = patch::StoredPatch::open(made.file.get(), kOffset, made.patch.size());
   EXPECT_TRUE(applied(*again, pair.from, wanted.type, nullptr));
   const auto info = patch::StoredPatch::open(made.file.get(), kOffset, made.patch.size())->inspect();

@@ -101,6 +101,7 @@ TEST_F(PatchFiles, MakeTheNewFileBitForBit) {
 TEST_F(PatchFiles, WithOneHeaderNoneIsCarried) {
   auto tensors = old_tensors();
   tensors[0].bytes = changed_bytes(tensors[0].bytes, 10);
+  tensors[6].bytes = changed_bytes(tensors[6].bytes, 10);  // the last one
   write_file(new_, model_bytes(tensors, R"(,"__metadata__":{"format":"pt"})"));
   ASSERT_TRUE(make_patch_file(old_, new_, patch_));
   EXPECT_FALSE(inspect_patch_file(patch_)->has_header);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include <unistd.h>
+
 #include "base/little_endian.h"
+#include "base/os_error.h"
 #include "model/model_file.h"
 #include "patch/patch_stream.h"
 
@@ -87,6 +90,10 @@ Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadat
   front.resize(kLengthBytes + header_room_, ' ');
   const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(front)), 0);
   if (!written) return error_in(path_, written.error());
+  // A patch is written behind the room for the longest table, and then moved.
+  if (ftruncate(file_.descriptor(), static_cast<off_t>(place())) != 0) {
+    return error_in(path_, io_error("cannot be cut to its length").value());
+  }
   if (const Status flushed = file_.flush(); !flushed) return flushed;
   return file_.put_in_place();
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, assert_refused, must_run, run, shown_on_terminal
+from cli_program import BINARY, ROOT, TIMEOUT, assert_refused, must_run, run, shown_on_terminal
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
@@ -109,6 +109,25 @@ def test_merge_is_the_patch_from_first_to_last(folder: Path) -> None:
     words = ["p3: ", "order of versions"]
     gap = ["merge", folder / "v0", steps[0], steps[2], "-o", folder / "no"]
     assert_patch_refused(folder, FAILURE, words, *gap)
+
+
+def test_the_guides_commands(folder: Path) -> None:
+    """Those of docs/guides/weights.md."""
+    guide = (ROOT / "docs" / "guides" / "weights.md").read_text()
+    before = "<!-- block: run by tests/cli/test_patch.py -->\n```bash\n"
+    script = guide.split(before)[1].split("```")[0]
+    for version in (1, 2):
+        (folder / f"v{version}").rename(folder / f"v{version}.safetensors")
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=folder,
+        env=os.environ | {"PATH": f"{BINARY.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"v1-v2.safetensors: " in done.stdout and b"layers.0.weight" in done.stdout
 
 
 def test_other_models_and_files_are_refused(folder: Path, patch: Path) -> None:

@@ -69,6 +69,20 @@ def test_merged_patches_are_the_direct_one(tmp_path: Path, versions: list[Path])
     assert merged.read_bytes() == direct.read_bytes()
 
 
+def test_the_guides_program(
+    tmp_path: Path, versions: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does what the page says."""
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "weights.md"
+    before = "<!-- block: run by tests/numpy_door/test_patch_files.py -->\n```python\n"
+    program = guide.read_text().split(before)[1].split("```")[0]
+    for version, name in ((0, "v1"), (2, "v2")):
+        versions[version].rename(tmp_path / f"{name}.safetensors")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, guide, "exec"), {})
+    assert Path("new.safetensors").read_bytes() == Path("v2.safetensors").read_bytes()
+
+
 def test_refusals(tmp_path: Path, versions: list[Path]) -> None:
     """Each has its class and code, and leaves no file."""
     patch, out = tmp_path / "patch", tmp_path / "out"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -180,8 +181,8 @@ Status check_kind(TensorEntry& tensor) {
 }
 
 Status check_layout(ModelHeader& header) {
-  std::ranges::stable_sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
-    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
+  std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
+    return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
   });
   for (TensorEntry& tensor : header.tensors) {
     if (const Status sound = check_kind(tensor); !sound) return sound;

@@ -22,6 +22,17 @@ Result<Bytes> bytes_at(const void* memory, std::uint64_t count, const char* argu
   return Bytes(static_cast<const std::byte*>(memory), count);
 }
 
+constexpr bool is(int number, WeightType type) noexcept {
+  return number == static_cast<int>(type);
+}
+static_assert(is(DELTAWIRE_WEIGHTS_F32, WeightType::kFloat32) &&
+              is(DELTAWIRE_WEIGHTS_BF16, WeightType::kBFloat16) &&
+              is(DELTAWIRE_WEIGHTS_F16, WeightType::kFloat16) &&
+              is(DELTAWIRE_WEIGHTS_F8_E4M3, WeightType::kFloat8E4M3) &&
+              is(DELTAWIRE_WEIGHTS_F8_E5M2, WeightType::kFloat8E5M2) &&
+              is(DELTAWIRE_WEIGHTS_I8, WeightType::kInt8) && is(DELTAWIRE_WEIGHTS_I16, WeightType::kInt16) &&
+              is(DELTAWIRE_WEIGHTS_I32, WeightType::kInt32));
+
 // Numbers outside the enum become 0, which is none of its values either.
 WeightType weight_type(std::int32_t number) noexcept {
   return static_cast<WeightType>(number >= 0 && number <= UINT8_MAX ? number : 0);

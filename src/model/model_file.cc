@@ -31,7 +31,8 @@ class FileTensor final : public TensorReader {
 };
 
 Result<Descriptor> open_to_read(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK a pipe would keep us until somebody opens its other end.
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     if (errno == ENOENT) return fail(ErrorCode::kIo, "no such file; check the name");
     return io_error("cannot be opened");

@@ -9,6 +9,14 @@
 
 namespace deltawire::model {
 
+namespace {
+
+tl::unexpected<Error> taken(const std::string& path) {
+  return error_in(path, {ErrorCode::kIo, "exists already; give another name, or have it replaced"});
+}
+
+}  // namespace
+
 Result<NewFile> begin_file(const std::string& path, bool replace, std::span<const std::string> inputs) {
   struct stat place{};
   if (stat(path.c_str(), &place) != 0) return NewFile::create(path);  // free, or creating it will tell
@@ -21,13 +29,18 @@ Result<NewFile> begin_file(const std::string& path, bool replace, std::span<cons
                       {ErrorCode::kInvalidArgument, "is the input itself; give the output another name"});
     }
   }
-  if (!replace) {
-    return error_in(path, {ErrorCode::kIo, "exists already; give another name, or have it replaced"});
-  }
+  if (!replace) return taken(path);
   // Through a symbolic link, what it points to is replaced, not the link.
   std::error_code not_there;
   const std::filesystem::path resolved = std::filesystem::canonical(path, not_there);
   return NewFile::create(not_there ? path : resolved.string());
+}
+
+Status end_file(NewFile& file, const std::string& path, bool replace) {
+  if (const Status flushed = file.flush(); !flushed) return flushed;
+  struct stat place{};
+  if (!replace && lstat(path.c_str(), &place) == 0) return taken(path);
+  return file.put_in_place();
 }
 
 }  // namespace deltawire::model

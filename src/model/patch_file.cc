@@ -59,18 +59,21 @@ std::vector<TensorEntry> planned_entries(const Model& from, const Model& to) {
   return planned;
 }
 
-struct VersionNames {
+// Where a new patch file is to be, and what it calls the versions.
+struct PatchPlace {
+  std::string path;
+  bool replace = false;
   std::string from;
   std::string to;
 };
 
-std::map<std::string, std::string> metadata_of(const TensorDigests& digests, const VersionNames& names) {
+std::map<std::string, std::string> metadata_of(const TensorDigests& digests, const PatchPlace& place) {
   std::map<std::string, std::string> metadata = {{"format", std::string(kPatchFormat)},
                                                  {"format_version", std::string(kPatchFormatVersion)},
                                                  {"old", digest_text(digests.from)},
                                                  {"new", digest_text(digests.to)}};
-  if (!names.from.empty()) metadata["from"] = names.from;
-  if (!names.to.empty()) metadata["to"] = names.to;
+  if (!place.from.empty()) metadata["from"] = place.from;
+  if (!place.to.empty()) metadata["to"] = place.to;
   return metadata;
 }
 
@@ -106,16 +109,16 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
 
 // Writes the patch from a model to another; `check` sees the digests before the file takes its place.
 template <class Check>
-Status write_patch(Model& from, Model& to, NewFile file, const std::string& path, const VersionNames& names,
-                   const Work& work, const Check& check) {
-  PatchFileWriter writer(std::move(file), path, planned_entries(from, to), metadata_of({}, names));
+Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place, const Work& work,
+                   const Check& check) {
+  PatchFileWriter writer(std::move(file), place.path, planned_entries(from, to), metadata_of({}, place));
   const auto digests = add_tensors(from, to, writer, work);
   if (!digests) return forward_error(digests);
   if (const Status sound = check(*digests); !sound) return sound;
   if (from.header_json() != to.header_json()) {
     if (const Status added = writer.add_text(to.header_json()); !added) return added;
   }
-  return writer.finish(metadata_of(*digests, names));
+  return writer.finish(metadata_of(*digests, place), place.replace);
 }
 
 Status make(const std::string& old_path, const std::string& new_path, const std::string& patch_path,
@@ -128,8 +131,8 @@ Status make(const std::string& old_path, const std::string& new_path, const std:
   if (!to) return forward_error(to);
   const auto work = work_on((*to)->header().data_bytes, options);
   if (!work) return forward_error(work);
-  return write_patch(**from, **to, *std::move(file), patch_path, {options.from, options.to}, *work,
-                     [](const TensorDigests&) { return Status(); });
+  return write_patch(**from, **to, *std::move(file), {patch_path, options.replace, options.from, options.to},
+                     *work, [](const TensorDigests&) { return Status(); });
 }
 
 // Opens what a patch file makes of the model in `old_path`, and hands both it and the work to `use`.
@@ -175,8 +178,7 @@ Status apply(const std::string& old_path, const std::string& patch_path, const s
     return read_patched(model, work, write);
   };
   if (const Status done = with_patched(old_path, patch_path, options, write_model); !done) return done;
-  if (const Status flushed = file->flush(); !flushed) return flushed;
-  return file->put_in_place();
+  return end_file(*file, new_path, options.replace);
 }
 
 Status verify(const std::string& old_path, const std::string& patch_path, const PatchFileOptions& options) {
@@ -219,8 +221,9 @@ Status merge(const std::string& old_path, std::span<const std::string> patch_pat
   if (!work) return forward_error(work);
   auto opened = ModelFile::open(old_path);
   if (!opened) return forward_error(opened);
-  const VersionNames names{options.from.empty() ? patches.front().text("from") : options.from,
-                           options.to.empty() ? patches.back().text("to") : options.to};
+  const PatchPlace place{merged_path, options.replace,
+                         options.from.empty() ? patches.front().text("from") : options.from,
+                         options.to.empty() ? patches.back().text("to") : options.to};
   const std::uint64_t old_digest = patches.front().old_digest();
   std::unique_ptr<Model> to = *std::move(opened);
   const PatchedModel* last = nullptr;
@@ -238,7 +241,7 @@ Status merge(const std::string& old_path, std::span<const std::string> patch_pat
     }
     return check_new_digest(last->entries(), digests.to);
   };
-  return write_patch(**from, *to, *std::move(file), merged_path, names, *work, check);
+  return write_patch(**from, *to, *std::move(file), place, *work, check);
 }
 
 Result<PatchFileInfo> inspect(const std::string& patch_path) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "deltawire/patch.h"
 #include "model/model_testing.h"
@@ -225,6 +226,29 @@ TEST_F(PatchFiles, PlacesThatAreTakenOrNowhere) {
   ASSERT_TRUE(make_to(link, true)());
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_TRUE(verify_patch_file(old_, patch_));
+}
+
+TEST_F(PatchFiles, APlaceThatIsTakenMeanwhileIsNotReplaced) {
+  PatchFileOptions options;
+  options.progress = [&](std::uint64_t, std::uint64_t) {
+    write_file(patch_, "precious");
+    write_file(out_, "precious");
+    return true;
+  };
+  const std::string other = folder_.path("other");
+  ASSERT_TRUE(make_patch_file(old_, new_, other));
+  EXPECT_EQ(make_patch_file(old_, new_, patch_, options).error().code, ErrorCode::kIo);
+  EXPECT_EQ(read_file(patch_), "precious");
+  std::filesystem::remove(out_);
+  EXPECT_EQ(apply_patch_file(old_, other, out_, options).error().code, ErrorCode::kIo);
+  EXPECT_EQ(read_file(out_), "precious");
+  EXPECT_EQ(files(), 5U);
+}
+
+TEST_F(PatchFiles, APipeIsNoModelAndKeepsNobodyWaiting) {
+  ASSERT_EQ(mkfifo(out_.c_str(), 0600), 0);
+  expect_refused(ErrorCode::kIo, {"out.safetensors: is not a regular file"},
+                 [&] { return make_patch_file(out_, new_, patch_); });
 }
 
 TEST_F(PatchFiles, AFullDiskNamesFileAndTensor) {

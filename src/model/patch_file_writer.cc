@@ -7,6 +7,7 @@
 #include "base/little_endian.h"
 #include "base/os_error.h"
 #include "model/model_file.h"
+#include "model/new_model_file.h"
 #include "patch/patch_stream.h"
 
 namespace deltawire::model {
@@ -83,7 +84,7 @@ Status PatchFileWriter::add_text(std::string_view text) {
   return {};
 }
 
-Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadata) {
+Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadata, bool replace) {
   std::string front(kLengthBytes, '\0');
   store_le(std::as_writable_bytes(std::span(front)).data(), header_room_);
   front += write_header(entries_, metadata);
@@ -94,8 +95,7 @@ Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadat
   if (ftruncate(file_.descriptor(), static_cast<off_t>(place())) != 0) {
     return error_in(path_, io_error("cannot be cut to its length").value());
   }
-  if (const Status flushed = file_.flush(); !flushed) return flushed;
-  return file_.put_in_place();
+  return end_file(file_, path_, replace);
 }
 
 }  // namespace deltawire::model

@@ -36,8 +36,8 @@ class PatchFileWriter {
 
   Status add_text(std::string_view text);
 
-  // Puts the file in its place. REQUIRES: all planned entries were added.
-  Status finish(const std::map<std::string, std::string>& metadata);
+  // Ends the file, as end_file() does. REQUIRES: all planned entries were added.
+  Status finish(const std::map<std::string, std::string>& metadata, bool replace);
 
  private:
   std::uint64_t place() const noexcept { return kLengthBytes + header_room_ + data_bytes_; }

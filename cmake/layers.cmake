@@ -1,8 +1,9 @@
 # How the folders of src/ and apps/ become libraries, and tests become programs.
 #
-# DELTAWIRE_SANITIZED_TWIN compiles every library a second time, under sanitizers, and links each test program twice:
-# with the libraries that users get, and with the sanitized ones. The tests' own code, which is more than half
-# of all, is compiled once, unsanitized. (The presets asan-ubsan and tsan sanitize tests and all.)
+# DELTAWIRE_SANITIZED_TWIN compiles the libraries a second time, under sanitizers, and links each test program twice: with
+# the libraries that users get, and with the sanitized ones. The tests' own code, which is more than half of all, is
+# compiled once, unsanitized, and so are the applications, the planner and the C interface (NO_TWIN), which take long to
+# compile and read no compressed bytes themselves. The presets asan-ubsan and tsan sanitize tests and all.
 option(DELTAWIRE_SANITIZED_TWIN "Link each test program a second time, with sanitized libraries" OFF)
 # Checks that compile slowly and find little here are off, which halves the time: null pointers and objects' sizes
 # (AddressSanitizer finds both), objects' types, pointers' alignment and overflow. asan-ubsan and fuzz have them on.
@@ -15,7 +16,7 @@ set(twin_options -Og -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undef
 set(test_options $<$<CONFIG:Release>:-Og>)
 # Freed memory is reused after 16 MB instead of 256, since fresh pages cost time and memory. For the same reason the stacks
 # of thousands of threads are not kept for use-after-return checks; asan-ubsan keeps them.
-set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1:quarantine_size_mb=16
+set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1:quarantine_size_mb=16:malloc_context_size=8
                      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
 # How many of CTest's slots a test takes: run_steps.sh has eight a core, since most tests wait. A folder whose tests
 # compute all the time sets more: they begin first, and those that wait fill what is left.
@@ -40,14 +41,14 @@ function(deltawire_gather layers property result)
 endfunction()
 
 # deltawire_layer(NAME [OBJECTS] [UNITY_GROUPS] SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...]
-#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED file...])
+#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [NO_TWIN])
 # Makes a static library, or objects alone if only the libraries of libraries.cmake use them; with OBJECTS these
 # become part of each library that depends on the layer. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled
 # together. The DEPENDS are the arrows of docs/design/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
-# UNSANITIZED are more of its files, which a twin uses unsanitized: they only format our own figures as text, through
-# templates that compile slowly.
+# NO_TWIN: it is compiled once, and programs with it have no twin.
 function(deltawire_layer name)
-  cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO;UNSANITIZED" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS;NO_TWIN" "SHARDS"
+                        "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
   set(type OBJECT)
   if(NOT ARG_OBJECTS AND (DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH))
     set(type STATIC)
@@ -56,28 +57,20 @@ function(deltawire_layer name)
   if(ARG_UNITY_GROUPS)
     set(unity_mode GROUP)
   endif()
-  set(sanitized ${ARG_SOURCES})
-  set(unsanitized)
-  if(ARG_UNSANITIZED)
-    set(unsanitized deltawire_${name}_unsanitized)
-    add_library(${unsanitized} OBJECT ${ARG_UNSANITIZED})
-    list(APPEND ARG_SOURCES $<TARGET_OBJECTS:${unsanitized}>)
-  endif()
   add_library(deltawire_${name} ${type} ${ARG_SOURCES})
   add_library(deltawire::${name} ALIAS deltawire_${name})
   list(TRANSFORM ARG_DEPENDS PREPEND deltawire:: OUTPUT_VARIABLE depends)
-  foreach(target IN ITEMS deltawire_${name} ${unsanitized})
-    target_include_directories(${target} PUBLIC ${include_folders})
-    target_compile_options(${target} PRIVATE ${ARG_OPTIONS})
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD} UNITY_BUILD_MODE ${unity_mode})
-    target_link_libraries(${target} PUBLIC tl::expected Threads::Threads ${depends} PRIVATE ${ARG_LIBRARIES})
-  endforeach()
+  target_include_directories(deltawire_${name} PUBLIC ${include_folders})
+  target_compile_options(deltawire_${name} PRIVATE ${ARG_OPTIONS})
+  set_target_properties(deltawire_${name} PROPERTIES
+                        UNITY_BUILD ${DELTAWIRE_SHORT_BUILD} UNITY_BUILD_MODE ${unity_mode})
+  target_link_libraries(deltawire_${name} PUBLIC tl::expected Threads::Threads ${depends} PRIVATE ${ARG_LIBRARIES})
   deltawire_gather("${ARG_DEPENDS}" below below)
   deltawire_gather("${ARG_DEPENDS}" libraries libraries)
   set_property(GLOBAL PROPERTY deltawire_below_${name} ${name} ${below})
   set_property(GLOBAL PROPERTY deltawire_libraries_${name} ${ARG_LIBRARIES} ${libraries})
-  if(DELTAWIRE_SANITIZED_TWIN)
-    add_library(deltawire_${name}_sanitized OBJECT ${sanitized})
+  if(DELTAWIRE_SANITIZED_TWIN AND NOT ARG_NO_TWIN)
+    add_library(deltawire_${name}_sanitized OBJECT ${ARG_SOURCES})
     target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options})
     set_target_properties(deltawire_${name}_sanitized PROPERTIES
                           UNITY_BUILD ${DELTAWIRE_SHORT_BUILD} UNITY_BUILD_MODE ${unity_mode})
@@ -119,18 +112,21 @@ function(deltawire_test_program name)
   deltawire_compile_tests(${name}_objects)
   add_executable(${name} $<TARGET_OBJECTS:${name}_objects>)
   target_link_libraries(${name} PRIVATE ${layers} ${ARG_LIBRARIES})
-  if(NOT DELTAWIRE_SANITIZED_TWIN OR ARG_PLAIN)
+  deltawire_gather("${ARG_LAYERS}" below below)
+  deltawire_gather("${ARG_LAYERS}" libraries libraries)
+  set(has_twin ${DELTAWIRE_SANITIZED_TWIN})
+  foreach(layer IN LISTS below)
+    if(ARG_PLAIN OR NOT TARGET deltawire_${layer}_sanitized)
+      set(has_twin OFF)
+    endif()
+  endforeach()
+  if(NOT has_twin)
     return()
   endif()
   add_executable(${name}_sanitized)
-  deltawire_gather("${ARG_LAYERS}" below below)
-  deltawire_gather("${ARG_LAYERS}" libraries libraries)
   # The libraries' objects come first: of an inline function that both sides compiled, the linker takes the first.
   foreach(layer IN LISTS below)
     target_sources(${name}_sanitized PRIVATE $<TARGET_OBJECTS:deltawire_${layer}_sanitized>)
-    if(TARGET deltawire_${layer}_unsanitized)
-      target_sources(${name}_sanitized PRIVATE $<TARGET_OBJECTS:deltawire_${layer}_unsanitized>)
-    endif()
   endforeach()
   target_sources(${name}_sanitized PRIVATE $<TARGET_OBJECTS:${name}_objects>)
   target_link_libraries(${name}_sanitized PRIVATE ${libraries} ${ARG_LIBRARIES} Threads::Threads)
@@ -154,36 +150,32 @@ function(deltawire_test name)
                    ARGUMENTS ${ARG_ARGUMENTS})
 endfunction()
 
-# deltawire_shards(PROGRAM COUNT [PLAIN] [RELEASED_ONLY case...] [RELEASED_TOO case...] [ARGUMENTS text...]): the tests
+# deltawire_shards(PROGRAM COUNT [RELEASED_ONLY case...] [RELEASED_TOO case...] [ARGUMENTS text...]): the tests
 # PROGRAM.1 to PROGRAM.COUNT.
 function(deltawire_shards program count)
-  cmake_parse_arguments(ARG "PLAIN" "" "RELEASED_ONLY;RELEASED_TOO;ARGUMENTS" ${ARGN})
-  set(plain)
-  if(ARG_PLAIN)
-    set(plain PLAIN)
-  endif()
+  cmake_parse_arguments(ARG "" "" "RELEASED_ONLY;RELEASED_TOO;ARGUMENTS" ${ARGN})
   foreach(shard RANGE 1 ${count})
     math(EXPR index "${shard} - 1")
     set(environment GTEST_TOTAL_SHARDS=${count} GTEST_SHARD_INDEX=${index})
-    deltawire_run(${program}.${shard} PROGRAM ${program} ${plain} ARGUMENTS ${ARG_ARGUMENTS} ENVIRONMENT ${environment}
+    deltawire_run(${program}.${shard} PROGRAM ${program} ARGUMENTS ${ARG_ARGUMENTS} ENVIRONMENT ${environment}
                   RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO})
   endforeach()
 endfunction()
 
-# deltawire_run(TEST PROGRAM program [PLAIN] [RELEASED_ONLY case...] [RELEASED_TOO case...] [LAUNCHER text...]
+# deltawire_run(TEST PROGRAM program [RELEASED_ONLY case...] [RELEASED_TOO case...] [LAUNCHER text...]
 #               [ARGUMENTS text...] [ENVIRONMENT setting...])
-# Registers TEST, which runs all cases of the program. With a twin (PLAIN: it has none) TEST has the label "twice", which
-# the preset `release` leaves out; there each case runs once: TEST.sanitized runs the twin, and TEST.released the cases that
+# Registers TEST, which runs all cases of the program. If it has a twin, TEST has the label "twice", which the preset
+# `release` leaves out; there each case runs once: TEST.sanitized runs the twin, and TEST.released the cases that
 # need the released libraries. Both lists are GoogleTest patterns: RELEASED_ONLY are slow cases that check results and
 # access no memory that others don't; RELEASED_TOO are run by both.
 function(deltawire_run test)
-  cmake_parse_arguments(ARG "PLAIN" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
+  cmake_parse_arguments(ARG "" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
   set(released ${ARG_PROGRAM})  # by its target's name CTest has the emulator run it, where there is one
   if(ARG_LAUNCHER)
     set(released ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}>)
   endif()
   deltawire_register(${test} COMMAND ${released} ${ARG_ARGUMENTS} ENVIRONMENT ${ARG_ENVIRONMENT})
-  if(NOT DELTAWIRE_SANITIZED_TWIN OR ARG_PLAIN)
+  if(NOT TARGET ${ARG_PROGRAM}_sanitized)
     return()
   endif()
   set_tests_properties(${test} PROPERTIES LABELS twice)

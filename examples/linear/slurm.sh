@@ -8,7 +8,9 @@
 # lies in the folder that the job was sent from, which all nodes must see. A deltawire that was built with MPI
 # (-DDELTAWIRE_CLI_MPI=ON) needs neither address nor secret: srun --mpi=pmix deltawire train linear "$@"
 set -euo pipefail
-host="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
+# Without a pipe to head: scontrol, which still writes when head has ended, would fail the script.
+hosts="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"
+host="${hosts%%$'\n'*}"
 token="$PWD/deltawire-$SLURM_JOB_ID.token"
 trap 'rm -f "$token"' EXIT
 (umask 077 && head -c 32 /dev/urandom > "$token")

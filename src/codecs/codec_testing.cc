@@ -211,4 +211,10 @@ std::vector<float> sparse_values(std::uint64_t count, double share, std::uint64_
   return values;
 }
 
+double largest_magnitude(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) largest = std::fmax(largest, std::fabs(value));
+  return largest;
+}
+
 }  // namespace deltawire::testing

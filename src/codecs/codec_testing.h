@@ -69,6 +69,7 @@ std::vector<float> normal_values(std::uint64_t count, std::uint64_t seed);
 
 // `share` of the values are +1 or -1, the others 0.
 std::vector<float> sparse_values(std::uint64_t count, double share, std::uint64_t seed);
+double largest_magnitude(std::span<const float> values);  // 0 of no values
 
 // One value of an encoded part, as the expectations below see it.
 struct EncodedValue {
@@ -76,6 +77,7 @@ struct EncodedValue {
   const Encoded& part;
   std::span<const float> values;  // the whole input; without a residual before it
   std::uint64_t i = 0;            // the element in question
+  double largest = 0;             // the largest magnitude of all values
 
   double x() const { return values[i]; }
   double scalar() const { return std::bit_cast<float>(part.scalar); }

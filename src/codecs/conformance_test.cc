@@ -41,8 +41,9 @@ TEST_P(Conformance, RoundTripWithinTheStatedBound) {
     // Asking for bounds is slow: of a long part, every seventh element, whose places differ from count to
     // count.
     const std::uint64_t apart = count > 1000 ? 7 : 1;
+    const double largest = testing::largest_magnitude(values);
     for (std::uint64_t i = count % apart; i < count; i += apart) {
-      const testing::EncodedValue value{*codec_, *part, values, i};
+      const testing::EncodedValue value{*codec_, *part, values, i, largest};
       const double decoded = back->at(i);
       const double lost = expected_.conservation_bound != nullptr ? expected_.conservation_bound(value) : 0;
       ASSERT_LE(std::fabs(decoded - values[i]), expected_.error_bound(value)) << i << " of " << count;
@@ -307,8 +308,9 @@ TEST_P(LongParts, LoseNothingAndAreTheSameByThreads) {
   ASSERT_TRUE(part) << part.error().message;
   const auto back = testing::decode(*codec, part->view(), kCount);
   ASSERT_TRUE(back) << back.error().message;
+  const double largest = testing::largest_magnitude(sums);
   for (std::uint64_t i = 0; i < kCount; i += 61) {
-    const testing::EncodedValue value{*codec, *part, sums, i};
+    const testing::EncodedValue value{*codec, *part, sums, i, largest};
     const double lost = expected.conservation_bound != nullptr ? expected.conservation_bound(value) : 0;
     const double decoded = back->at(i);
     ASSERT_LE(std::fabs(decoded + left[i] - sums[i]), lost) << i;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -241,7 +244,9 @@ std::vector<std::string> tensor_names() {
   return names;
 }
 
-Tensors gradients(int rank, std::uint64_t step) {
+namespace {
+
+Tensors draw_gradients(int rank, std::uint64_t step) {
   Tensors all;
   for (std::size_t i = 0; i < tensor_counts().size(); ++i) {
     CounterRng rng(1000 * step + static_cast<std::uint64_t>(rank), i);
@@ -252,6 +257,18 @@ Tensors gradients(int rank, std::uint64_t step) {
     }
   }
   return all;
+}
+
+}  // namespace
+
+// Drawn once: all patterns and codecs ask for the same ones.
+Tensors gradients(int rank, std::uint64_t step) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, std::uint64_t>, Tensors> drawn;
+  const std::scoped_lock lock(mutex);
+  const auto [found, is_new] = drawn.try_emplace({rank, step});
+  if (is_new) found->second = draw_gradients(rank, step);
+  return found->second;
 }
 
 std::vector<Named> named(Tensors& tensors, const std::vector<std::string>& names) {

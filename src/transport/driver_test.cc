@@ -15,7 +15,7 @@ constexpr auto kLongWait = 30ms;
 void expect_message(Transport& self, int from, Tag tag, std::size_t length) {
   std::vector<std::byte> got(length);
   EXPECT_TRUE(self.wait(self.post_recv(from, tag, got), soon()).has_value());
-  EXPECT_TRUE(got == pattern(length, tag));
+  EXPECT_TRUE(same_bytes(got, pattern(length, tag)));
 }
 
 TEST_P(Driver, BytesMoveWhenNobodyWaitsAnyMore) {
@@ -37,7 +37,7 @@ TEST_P(Driver, BytesMoveWhenNobodyWaitsAnyMore) {
       while (!ranks[0]->done(receive) && Clock::now() < until) std::this_thread::sleep_for(1ms);
       ASSERT_TRUE(ranks[0]->done(receive));
       EXPECT_TRUE(ranks[0]->wait(receive, soon()) && ranks[1]->wait(sent, soon()));
-      EXPECT_TRUE(got == bytes);
+      EXPECT_TRUE(same_bytes(got, bytes));
     }
   }
 }

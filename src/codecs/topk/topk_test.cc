@@ -30,8 +30,7 @@ const testing::Expects kExpects{{
 // A mean may have the other sign, but no larger magnitude than the largest x has. What is left is one rounded
 // subtraction.
 double farthest_mean(const testing::EncodedValue& value) {
-  const auto [least, most] = std::ranges::minmax_element(value.values);
-  return std::fabs(value.x()) + std::fmax(std::fabs(*least), std::fabs(*most));
+  return std::fabs(value.x()) + value.largest;
 }
 const testing::Expectation kExpectedOfBins = {
     .codec = "topk:k=0.2,values=2bit",

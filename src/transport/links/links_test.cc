@@ -35,7 +35,7 @@ TEST_P(Links, AShapedLineIsAsSlowAsItsShapeInEitherDirection) {
     send_and_forget(*ranks[0], 1, 1, bytes);
     ASSERT_TRUE(ranks[1]->wait(receive, soon()).has_value());
     EXPECT_GE(seconds_since(start), 0.09);
-    EXPECT_TRUE(got == bytes);
+    EXPECT_TRUE(same_bytes(got, bytes));
   }
 }
 
@@ -52,7 +52,7 @@ TEST_P(Links, AllPeersShareOneLine) {
       EXPECT_TRUE(self.wait(send_bytes(self, 2, 1, bytes), soon()).has_value());
     } else {
       EXPECT_TRUE(self.wait(self.post_recv(0, 1, got), soon()).has_value());
-      EXPECT_TRUE(got == bytes);
+      EXPECT_TRUE(same_bytes(got, bytes));
     }
   });
   EXPECT_GE(seconds_since(start), 0.09);
@@ -65,7 +65,7 @@ TEST_P(Links, ATinyBurstStillMoves) {
   std::vector<std::byte> got(bytes.size());
   send_and_forget(*ranks[0], 1, 1, bytes);
   ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
-  EXPECT_TRUE(got == bytes);
+  EXPECT_TRUE(same_bytes(got, bytes));
 }
 
 TEST_P(Links, DelayHoldsEveryMessageBackButNotOneAfterTheOther) {
@@ -76,7 +76,7 @@ TEST_P(Links, DelayHoldsEveryMessageBackButNotOneAfterTheOther) {
   for (Tag tag = 0; tag < 100; ++tag) {
     std::vector<std::byte> got(bytes.size());
     ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, tag, got), soon()).has_value());
-    EXPECT_TRUE(got == bytes);
+    EXPECT_TRUE(same_bytes(got, bytes));
   }
   EXPECT_GE(seconds_since(start), 0.29);
   EXPECT_LT(seconds_since(start), 25) << "one after the other they take 30 s";
@@ -89,7 +89,7 @@ TEST_P(Links, DelayedBytesSurviveTheirSendersDeparture) {
   ranks[0].reset();
   std::vector<std::byte> got(bytes.size());
   EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
-  EXPECT_TRUE(got == bytes);
+  EXPECT_TRUE(same_bytes(got, bytes));
 }
 
 TEST_P(Links, CutIsNoticedOnBothSides) {
@@ -151,7 +151,7 @@ TEST_P(Links, DribbleIsSlowButWhole) {
   send_and_forget(*ranks[0], 1, 1, bytes);
   ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
   EXPECT_GE(seconds_since(start), 0.09);  // 48 bytes, 2 ms apart
-  EXPECT_TRUE(got == bytes);
+  EXPECT_TRUE(same_bytes(got, bytes));
 }
 
 // On a simulated clock: 1000 bytes a second, a burst of at most 8000.

@@ -1,0 +1,97 @@
+"""Reading a file from an object store, by ranges, so that a broken connection costs one range.
+
+With a cache folder, what has arrived stays there: a reader that starts again continues, and the
+readers of one machine download a file once.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from deltawire.errors import make_error
+from deltawire.weight_store.manifest import StoredFile
+
+PARTIAL = ".partial"  # ends the name of a file that has not arrived whole
+RANGE_BYTES = 16 << 20
+ATTEMPTS = 5  # in a row without a byte
+_FIRST_PAUSE = 0.1  # seconds; doubles with each attempt
+
+
+class Download:
+    """One file's way to this machine."""
+
+    def __init__(self, system, path: str, file: StoredFile, cache: Path | None) -> None:
+        self._system = system
+        self._path = path
+        self._file = file
+        self._cache = cache
+
+    def run(self) -> np.ndarray:
+        """The file's bytes: in memory, or mapped from the cache.
+
+        Raises:
+            DeltawireError: code "Io" if the file is missing or can't be read, "Truncated" if it is
+                shorter than the manifest says.
+        """
+        if self._cache is None or self._file.bytes == 0:
+            return self._into_memory()
+        self._cache.mkdir(parents=True, exist_ok=True)
+        whole = self._cache / self._file.name
+        if not self._is_there(whole):
+            with (self._cache / f"{self._file.name}{PARTIAL}").open("ab") as partial:
+                try:
+                    fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:  # somebody else downloads it: don't wait for them
+                    return self._into_memory()
+                if not self._is_there(whole):  # nobody finished it while this one was opened
+                    self._continue(partial)
+                    partial.flush()
+                    os.replace(partial.name, whole)
+        return np.memmap(whole, np.uint8, mode="r")
+
+    def _is_there(self, whole: Path) -> bool:
+        return whole.exists() and whole.stat().st_size == self._file.bytes
+
+    def _into_memory(self) -> np.ndarray:
+        data = np.empty(self._file.bytes, np.uint8)
+        at = 0
+        for part in self._ranges(0):
+            data[at : at + len(part)] = np.frombuffer(part, np.uint8)
+            at += len(part)
+        return data
+
+    def _continue(self, partial) -> None:
+        if partial.seek(0, os.SEEK_END) > self._file.bytes:
+            partial.truncate(0)
+            partial.seek(0)
+        for part in self._ranges(partial.tell()):
+            partial.write(part)
+
+    def _ranges(self, at: int) -> Iterator[bytes]:
+        """The file from byte `at` on."""
+        failures = 0
+        while at < self._file.bytes:
+            end = min(at + RANGE_BYTES, self._file.bytes)
+            try:
+                part = self._system.cat_file(self._path, start=at, end=end)
+            except FileNotFoundError:
+                raise make_error("Io", f"{self._path} is missing") from None
+            except Exception as error:  # each filesystem has its own
+                failures += 1
+                if failures >= ATTEMPTS:
+                    raise make_error("Io", f"{self._path} can't be read: {error}") from error
+                time.sleep(_FIRST_PAUSE * 2 ** (failures - 1))
+                continue
+            if len(part) == 0 or len(part) > end - at:
+                raise make_error(
+                    "Truncated",
+                    f"{self._path} gives {len(part):,} bytes from byte {at:,} on: the manifest "
+                    f"says that it has {self._file.bytes:,}",
+                )
+            failures = 0
+            at += len(part)
+            yield bytes(part)

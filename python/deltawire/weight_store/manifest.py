@@ -1,0 +1,183 @@
+"""The manifest: which versions a store has, and what they are made of.
+
+A version exists when the manifest names it, and the manifest is replaced as a whole.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from deltawire.errors import make_error
+
+NAME = "manifest.json"
+MAX_BYTES = 256 << 20
+_FORMAT = "deltawire-weight-store"
+_FORMAT_VERSION = 1
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the store: a patch, or a snapshot of all weights.
+
+    Attributes:
+        name: in the store's folder `files`.
+        bytes: its size.
+        sha256: of its bytes.
+        base: the version that a patch is made from; None for a snapshot.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+    base: int | None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the model.
+
+    Attributes:
+        version: its number.
+        digest: of the model's weights, 16 hexadecimal digits.
+        files: each of them makes this version: a snapshot alone, a patch from its base.
+        tied: further names of tensors, and the name under which each is stored.
+    """
+
+    version: int
+    digest: str
+    files: tuple[StoredFile, ...]
+    tied: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a store has.
+
+    Attributes:
+        generation: how many manifests were there before it.
+        published: how many versions have ever been published.
+        versions: in ascending order.
+        retired: names of files that no version has any more, and the last generation that named
+            them; they are deleted when readers of that manifest had time to finish.
+    """
+
+    generation: int = 0
+    published: int = 0
+    versions: tuple[Version, ...] = ()
+    retired: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def latest(self) -> int | None:
+        """The newest version."""
+        return self.versions[-1].version if self.versions else None
+
+    def find(self, version: int) -> Version | None:
+        """A version by its number."""
+        return next((each for each in self.versions if each.version == version), None)
+
+    def ordinal(self, index: int) -> int:
+        """How many versions were published before `versions[index]`."""
+        return self.published - len(self.versions) + index
+
+    def files(self) -> set[str]:
+        """Names of all files that somebody may read: of versions, and retired ones."""
+        named = {file.name for version in self.versions for file in version.files}
+        return named | self.retired.keys()
+
+    def with_version(self, version: Version) -> "Manifest":
+        """The manifest that also has a new version."""
+        return replace(self, published=self.published + 1, versions=(*self.versions, version))
+
+    def without_old(self, keep: int) -> "Manifest":
+        """The manifest of the last `keep` versions, and of those that they are made from."""
+        oldest = max(0, len(self.versions) - keep)
+        snapshots = [i for i in range(oldest + 1) if _has_snapshot(self.versions[i])]
+        kept = self.versions[snapshots[-1] :] if snapshots else self.versions
+        bases = {each.version for each in kept}
+        trimmed = tuple(
+            replace(each, files=tuple(f for f in each.files if f.base is None or f.base in bases))
+            for each in kept
+        )
+        dropped = self.files() - self.retired.keys()
+        dropped -= {file.name for version in trimmed for file in version.files}
+        retired = dict(self.retired) | dict.fromkeys(dropped, self.generation)
+        return replace(self, versions=trimmed, retired=retired)
+
+    def without_deletable(self, grace: int) -> "Manifest":
+        """The next manifest, without retired files that `grace` manifests have not named."""
+        held = {name: last for name, last in self.retired.items() if self.generation - last < grace}
+        return replace(self, generation=self.generation + 1, retired=held)
+
+
+def _has_snapshot(version: Version) -> bool:
+    return any(file.base is None for file in version.files)
+
+
+def to_bytes(manifest: Manifest) -> bytes:
+    """The manifest as JSON, with a checksum of itself."""
+    fields = {"format": _FORMAT, "format_version": _FORMAT_VERSION, **asdict(manifest)}
+    text = _canonical(fields)
+    return _canonical({"sha256": hashlib.sha256(text).hexdigest(), "store": fields})
+
+
+def _canonical(fields: object) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def parse(where: str, data: bytes) -> Manifest:
+    """The manifest of bytes that `to_bytes` made.
+
+    Raises:
+        DeltawireError: code "Corrupt" or "UnsupportedVersion".
+    """
+    try:
+        whole = json.loads(data)
+        fields = whole["store"]
+        if whole["sha256"] != hashlib.sha256(_canonical(fields)).hexdigest():
+            raise ValueError("its checksum is wrong")
+        if fields["format"] != _FORMAT:
+            raise ValueError("it is of another format")
+        newer = fields["format_version"] != _FORMAT_VERSION
+        manifest = None if newer else _from_fields(fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise make_error("Corrupt", f"{where} is no manifest: {error}") from None
+    if manifest is None:
+        raise make_error("UnsupportedVersion", f"{where} has a newer format: update deltawire")
+    return manifest
+
+
+def _from_fields(fields: dict) -> Manifest:
+    versions: list[Version] = []
+    known: set[int] = set()
+    for each in fields["versions"]:
+        files = tuple(StoredFile(**file) for file in each["files"])
+        number = each["version"]
+        _require(type(number) is int and _DIGEST.fullmatch(each["digest"]), "a version")
+        _require(not versions or number > versions[-1].version, "the order of versions")
+        for file in files:
+            _require(_FILE_NAME.fullmatch(file.name) and _SHA256.fullmatch(file.sha256), "a file")
+            _require(type(file.bytes) is int and 0 <= file.bytes < 2**63, "a file's size")
+            _require(file.base is None or file.base in known, "a patch's base")
+        _require(all(map(_is_text, (*each["tied"], *each["tied"].values()))), "tied tensors")
+        versions.append(Version(number, each["digest"], files, dict(each["tied"])))
+        known.add(number)
+    retired = fields["retired"]
+    _require(all(_FILE_NAME.fullmatch(name) for name in retired), "a retired file")
+    counts = (fields["generation"], fields["published"], *retired.values())
+    _require(all(type(count) is int and count >= 0 for count in counts), "a count")
+    _require(fields["published"] >= len(versions), "how many versions were published")
+    return Manifest(fields["generation"], fields["published"], tuple(versions), dict(retired))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _require(condition: object, what: str) -> None:
+    if not condition:
+        raise ValueError(f"{what} is wrong")

@@ -1,0 +1,227 @@
+"""A model's weights as bytes: dicts of NumPy arrays or PyTorch tensors, and modules."""
+
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+
+from deltawire import _core
+from deltawire.errors import make_error
+from deltawire.weight_store.model_digest import TensorDigest, digest_of
+from deltawire.weight_store.safetensors_format import DTYPES, tensor_bytes
+
+# By the names of NumPy, ml_dtypes and PyTorch.
+_NAMES = {
+    "float32": "F32",
+    "bfloat16": "BF16",
+    "float16": "F16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "int16": "I16",
+    "uint16": "U16",
+    "int32": "I32",
+    "uint32": "U32",
+    "int64": "I64",
+    "uint64": "U64",
+    "float64": "F64",
+    "complex64": "C64",
+}
+_CALLED = {name: called for called, name in _NAMES.items()}
+
+
+class ModelTensor:
+    """One tensor of a model, in the caller's memory.
+
+    Attributes:
+        name: in the model.
+        dtype: as safetensors spells it.
+        shape: its dimensions.
+    """
+
+    def __init__(self, name: str, array) -> None:
+        self.name = name
+        self._array = array
+        self._torch = _is_tensor(array)
+        if not self._torch and not isinstance(array, np.ndarray):
+            raise make_error(
+                "UnsupportedDType",
+                f"'{name}' is a {type(array).__name__}, neither a NumPy array nor a PyTorch "
+                "tensor: leave it out of what you pass",
+            )
+        called = str(array.dtype).removeprefix("torch.")
+        if called not in _NAMES or not (self._torch or array.dtype.isnative):
+            raise make_error("UnsupportedDType", f"'{name}' is {called}: patches don't know it")
+        self.dtype = _NAMES[called]
+        self.shape = tuple(array.shape)
+
+    def read(self) -> np.ndarray:
+        """Its bytes: the memory itself if that is contiguous and the CPU's, otherwise a copy."""
+        if self._torch:
+            import torch
+
+            flat = self._array.detach().cpu().contiguous().reshape(-1)
+            return flat.view(torch.uint8).numpy()
+        return np.ascontiguousarray(self._array).reshape(-1).view(np.uint8)
+
+    def write(self, data: np.ndarray) -> None:
+        """Stores bytes that came from `read` and have changed since."""
+        if self._in_place():
+            return  # `read` gave the memory itself
+        if self._torch:
+            import torch
+
+            changed = torch.from_numpy(data).view(self._array.dtype).reshape(self.shape)
+            with torch.no_grad():
+                self._array.copy_(changed)
+        else:
+            self._array[...] = data.view(self._array.dtype).reshape(self.shape)
+
+    @property
+    def writable(self) -> bool:
+        """Whether its memory may be written."""
+        return self._torch or self._array.flags.writeable
+
+    def _in_place(self) -> bool:
+        if self._torch:
+            return self._array.device.type == "cpu" and self._array.is_contiguous()
+        return self._array.flags.c_contiguous
+
+    def extent(self) -> tuple[str, int, int]:
+        """The device, and the first address and the one behind the last of its memory."""
+        reach = [(size - 1) * step for size, step in zip(self.shape, self._strides(), strict=True)]
+        if self._torch:
+            device, address = str(self._array.device), self._array.data_ptr()
+        else:
+            device, address = "cpu", self._array.__array_interface__["data"][0]
+        low = address + sum(min(0, bytes_) for bytes_ in reach)
+        high = address + sum(max(0, bytes_) for bytes_ in reach) + DTYPES[self.dtype].bytes
+        return device, low, high
+
+    def _strides(self) -> tuple[int, ...]:
+        """In bytes."""
+        if not self._torch:
+            return self._array.strides
+        return tuple(step * self._array.element_size() for step in self._array.stride())
+
+    def same_memory(self) -> tuple:
+        """Equal for two names of one tensor."""
+        return (*self.extent(), self.dtype, self.shape, self._strides())
+
+
+class Model:
+    """The tensors of a model, each once.
+
+    A tensor that has several names (tied weights) is stored under the first of them in the order of
+    their bytes.
+
+    Attributes:
+        tensors: by the name under which they are stored.
+        tied: further names, and the stored name of each.
+    """
+
+    def __init__(self, model: object) -> None:
+        self.tensors: dict[str, ModelTensor] = {}
+        self.tied: dict[str, str] = {}
+        named = _named(model)
+        seen: dict[tuple, str] = {}
+        for name in sorted(named, key=str.encode):
+            tensor = ModelTensor(name, named[name])
+            empty = not tensor_bytes(tensor.dtype, tensor.shape)
+            first = name if empty else seen.setdefault(tensor.same_memory(), name)
+            if first == name:
+                self.tensors[name] = tensor
+            else:
+                self.tied[name] = first
+        self._refuse_overlaps()
+
+    def _refuse_overlaps(self) -> None:
+        """A tensor that shares part of its memory with another can't be written alone."""
+        extents = sorted(
+            (*tensor.extent(), name)
+            for name, tensor in self.tensors.items()
+            if tensor_bytes(tensor.dtype, tensor.shape)
+        )
+        for before, after in zip(extents, extents[1:], strict=False):
+            if before[0] == after[0] and after[1] < before[2]:
+                raise make_error(
+                    "InvalidArgument",
+                    f"'{before[3]}' and '{after[3]}' share memory without being the same tensor: "
+                    "pass a contiguous copy of one of them",
+                )
+
+    def digest(self) -> str:
+        """The model's digest, 16 hexadecimal digits. Hashes all weights."""
+        return digest_of(
+            {
+                name: TensorDigest(each.dtype, each.shape, weights_digest(each.dtype, each.read()))
+                for name, each in self.tensors.items()
+            }
+        )
+
+
+def weights_digest(dtype: str, data: np.ndarray) -> int:
+    """`deltawire.patches.digest` of bytes."""
+    return _core.weights_digest(data, DTYPES[dtype].kind)
+
+
+def array_of(dtype: str, shape: tuple[int, ...], data: np.ndarray, framework: str):
+    """Bytes as an array of NumPy or a tensor of PyTorch, the same memory."""
+    called = _CALLED[dtype]
+    if framework == "torch":
+        import torch
+
+        kind = getattr(torch, called)
+        if not len(data):  # which has no stride that `view` would take
+            return torch.empty(shape, dtype=kind)
+        return torch.from_numpy(data).view(kind).reshape(shape)
+    try:
+        known = np.dtype(called)
+    except TypeError:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise make_error(
+                "UnsupportedDType",
+                f"NumPy has no {called}: install ml_dtypes, or load with framework='torch'",
+            ) from None
+        known = np.dtype(getattr(ml_dtypes, called))
+    return data.view(known).reshape(shape)
+
+
+def _is_tensor(array) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(array, torch.Tensor):
+        return False
+    if hasattr(array, "placements"):
+        raise make_error(
+            "UnsupportedDType",
+            "the weights are sharded (DTensor): pass full_tensor() of each, or to_local() if each "
+            "rank has a store of its own",
+        )
+    return array.layout == torch.strided
+
+
+def _named(model: object) -> Mapping[str, object]:
+    """Names and arrays of a dict, or of what a module's state_dict() names."""
+    if isinstance(model, Mapping):
+        named = dict(model)
+    elif hasattr(model, "named_parameters") and hasattr(model, "state_dict"):
+        # Not the state dict's own tensors: hooks may have replaced them by copies.
+        own = dict(model.named_parameters(remove_duplicate=False))
+        own |= dict(model.named_buffers(remove_duplicate=False))
+        named = {name: own.get(name, value) for name, value in model.state_dict().items()}
+    else:
+        raise make_error(
+            "InvalidArgument",
+            f"weights are a dict of arrays or tensors, or a module, not {type(model).__name__}",
+        )
+    if not named:
+        raise make_error("InvalidArgument", "the model has no weights")
+    for name in named:
+        if not isinstance(name, str) or name == "__metadata__":
+            raise make_error("InvalidArgument", f"{name!r} is not a name of a tensor")
+    return named

@@ -1,0 +1,57 @@
+"""The way to a version that reads the fewest bytes: a snapshot or the reader's own version, and
+patches after it."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from deltawire.weight_store.manifest import Manifest, StoredFile
+
+
+class Route(NamedTuple):
+    """Files to be read in this order.
+
+    Attributes:
+        files: patches, after a snapshot unless the way begins at the reader's own weights.
+        versions: the version that each file makes.
+        bytes: of all files.
+    """
+
+    files: tuple[StoredFile, ...]
+    versions: tuple[int, ...]
+    bytes: int
+
+
+def shortest(
+    manifest: Manifest, start: int | None, goal: int, without: Collection[str] = ()
+) -> Route | None:
+    """The route with the fewest bytes, and of equal ones that with the fewest files.
+
+    Args:
+        manifest: of the store.
+        start: the version that the reader has, if any.
+        goal: the version that it wants.
+        without: names of files that can't be read.
+
+    Returns:
+        None if there is no way.
+    """
+    best: dict[int, Route] = {} if start is None else {start: Route((), (), 0)}
+    for version in manifest.versions:  # ascending, so all bases come before
+        number = version.version
+        for file in version.files:
+            before = Route((), (), 0) if file.base is None else best.get(file.base)
+            if before is None or file.name in without:
+                continue
+            route = Route(
+                (*before.files, file), (*before.versions, number), before.bytes + file.bytes
+            )
+            known = best.get(number)
+            if known is None or _cost(route) < _cost(known):
+                best[number] = route
+        if number == goal:
+            break
+    return best.get(goal)
+
+
+def _cost(route: Route) -> tuple[int, int]:
+    return route.bytes, len(route.files)

@@ -1,0 +1,198 @@
+"""A store of a model's versions."""
+
+import os
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from deltawire.errors import make_error
+from deltawire.weight_store.folder import Folder
+from deltawire.weight_store.manifest import Version
+from deltawire.weight_store.model_tensors import Model, array_of
+from deltawire.weight_store.reader import Reader
+from deltawire.weight_store.writer import Policy, Writer
+
+
+class Store:
+    """Versions of a model's weights, in a folder or on a filesystem of fsspec.
+
+    A trainer publishes into it, readers update from it, in any number and on any machine that sees
+    the folder or URL. It has one writer at a time: the first `publish` makes this one the writer,
+    until `close`. An object of this class is for one thread at a time; threads may have one each.
+
+    Args:
+        url: a folder, or a URL that fsspec knows ("s3://bucket/policy").
+        merged: spans, in versions, of patches for readers that missed versions: every 8th version
+            also has a patch from 8 versions before. The writer keeps a copy of the weights for
+            each, and one more.
+        snapshot_every: a snapshot of all weights is written after this many versions at the latest,
+            and earlier if the patches since the last one take as many bytes.
+        keep: how many of the last versions stay; None for all. What these are made from stays too,
+            back to a snapshot.
+        grace: files that are no longer needed are deleted this many versions later.
+        cache: a folder in which downloads from an object store stay and are continued.
+        take_over: become the writer of an object store whose writer did not close it.
+        storage_options: for fsspec.
+
+    Attributes:
+        bytes_read: of the files that this reader took from the store.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike,
+        *,
+        merged: tuple[int, ...] = (8, 64),
+        snapshot_every: int = 64,
+        keep: int | None = None,
+        grace: int = 16,
+        cache: str | os.PathLike | None = None,
+        take_over: bool = False,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        self._policy = Policy(tuple(merged), snapshot_every, keep, grace)
+        self._storage = _storage_of(url, cache, storage_options or {})
+        self._take_over = take_over
+        self._reader = Reader(self._storage)
+        self._writer: Writer | None = None
+
+    def publish(self, model: object, version: int) -> Version:
+        """Adds a version, which readers see when this returns, whole.
+
+        Args:
+            model: a dict of NumPy arrays or PyTorch tensors, or a module. A tensor with several
+                names (tied weights) is stored once. It must not change before this returns.
+            version: above all published ones, e.g. the number of the training step.
+
+        Returns:
+            the version with its files and their sizes.
+
+        Raises:
+            DeltawireError: code "State" if the store has another writer, which the message names;
+                "Io" if a file can't be written, e.g. because the disk is full. After an error the
+                store is as it was.
+            InvalidArgumentError: a version that is not above the last one.
+            DTypeError: a tensor that patches don't know.
+        """
+        return self._write().publish(Model(model), version)
+
+    def latest(self) -> int | None:
+        """The newest version; None if there is none yet."""
+        return self._reader.manifest().latest
+
+    def versions(self) -> list[Version]:
+        """All versions that can be loaded, in ascending order."""
+        return list(self._reader.manifest().versions)
+
+    def load(self, version: int | None = None, *, framework: str | None = None) -> dict[str, Any]:
+        """A version's weights, by name; tied tensors are one object with several names.
+
+        Args:
+            version: its number; None for the newest.
+            framework: "torch" or "numpy"; None for PyTorch where it is installed. NumPy needs
+                `ml_dtypes` for bfloat16 and float8.
+
+        Raises:
+            DeltawireError: code "Corrupt" if nothing is left that the version could be made from.
+            InvalidArgumentError: no such version.
+        """
+        chosen = _framework(framework)
+        found, tensors = self._reader.load(version)
+        arrays = {name: array_of(*entry, chosen) for name, entry in tensors.items()}
+        return arrays | {name: arrays[stored] for name, stored in found.tied.items()}
+
+    def update(
+        self,
+        model: object,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        *,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> int:
+        """Turns weights in place into those of another version, bit for bit.
+
+        It reads the fewest bytes that lead there: patches, or a snapshot and patches. Everything is
+        checked before the first write, so after an error the weights are as they were. Ctrl-C and
+        SIGTERM wait for the writes. Tensors that are not contiguous or on another device go through
+        host memory.
+
+        Args:
+            model: as for `publish`, with the names, dtypes and shapes of that version.
+            from_version: the version that the weights are now. None: any; they are recognized by
+                their digest, and read from a snapshot if they are no version of the store.
+            to_version: None for the newest.
+            lock: a context manager, held only while the weights are written: whoever reads them
+                under it sees one version.
+
+        Returns:
+            the version that the weights are now.
+
+        Raises:
+            DeltawireError: code "Mismatch" if the weights are not `from_version`, or the model has
+                other tensors; "Corrupt" if nothing is left that the version could be made from.
+            InvalidArgumentError: no such version.
+
+        Warns:
+            RuntimeWarning: a damaged or missing file; another way was taken.
+        """
+        return self._reader.update(Model(model), from_version, to_version, lock).version
+
+    def collect(self, keep: int) -> None:
+        """Drops all versions but the last `keep`, and those that they are made from.
+
+        Their files are deleted `grace` versions later.
+        """
+        if type(keep) is not int or keep < 1:
+            raise make_error("InvalidArgument", f"keep={keep!r} must be a positive number")
+        self._write().collect(keep)
+
+    def close(self) -> None:
+        """Lets the next writer in. Only writers need it."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the files that this reader took from the store."""
+        return self._reader.bytes_read
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self) -> Writer:
+        if self._writer is None:
+            self._writer = Writer(self._storage, self._policy, self._take_over)
+        return self._writer
+
+
+def _storage_of(url: str | os.PathLike, cache: str | os.PathLike | None, options: dict):
+    """A folder, or a filesystem of fsspec."""
+    text = os.fspath(url)
+    for scheme in ("file://", "local://"):
+        text = text.removeprefix(scheme)
+    if "://" not in text:
+        return Folder(text)
+    from deltawire.weight_store.objects import Objects
+
+    return Objects(text, None if cache is None else os.fspath(cache), options)
+
+
+def _framework(name: str | None) -> str:
+    if name is None:
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            return "numpy"
+        return "torch"
+    if name not in ("numpy", "torch"):
+        raise make_error("InvalidArgument", f"framework={name!r}: it is 'torch' or 'numpy'")
+    return name

@@ -1,0 +1,297 @@
+"""Publishing: files for the readers of each earlier version, then the manifest that names them."""
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error
+from deltawire.weight_store import manifest as manifests
+from deltawire.weight_store import patch_file, routes, safetensors_format
+from deltawire.weight_store.manifest import Manifest, StoredFile, Version
+from deltawire.weight_store.model_digest import TensorDigest, digest_of
+from deltawire.weight_store.model_tensors import Model, weights_digest
+from deltawire.weight_store.patch_file import NewPatches
+from deltawire.weight_store.reader import Reader
+from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_bytes
+
+_WRITTEN_AT_ONCE = 64 << 20  # bytes; a filesystem may copy what it is given
+_PREVIOUS = 1  # the span of the patch from the version before
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a writer publishes and keeps.
+
+    Attributes:
+        merged: spans, in versions, of patches that make a reader's way shorter: every 8th version
+            also has one from 8 versions before.
+        snapshot_every: how many versions after a snapshot the next is written, at the latest.
+        keep: how many versions stay; None for all.
+        grace: how many more versions are published before a file that is no longer needed is
+            deleted.
+    """
+
+    merged: tuple[int, ...] = (8, 64)
+    snapshot_every: int = 64
+    keep: int | None = None
+    grace: int = 16
+
+    def __post_init__(self) -> None:
+        spans_valid = all(type(span) is int and span > 1 for span in self.merged)
+        if not spans_valid or len(set(self.merged)) < len(self.merged):
+            raise make_error(
+                "InvalidArgument", f"merged={self.merged}: give different spans, each above 1"
+            )
+        for name in ("snapshot_every", "keep", "grace"):
+            value = getattr(self, name)
+            optional = name == "keep" and value is None
+            if not optional and (type(value) is not int or value < (name != "grace")):
+                raise make_error("InvalidArgument", f"{name}={value!r} must be a positive number")
+
+
+class Writer:
+    """The store's only writer.
+
+    It holds the weights of the last version, and those from which the next merged patches will be
+    made: a copy of the model, and another for each span.
+    """
+
+    def __init__(self, storage, policy: Policy, take_over: bool) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._reader = Reader(storage)
+        self._held: dict[int, tuple[int, dict[str, Entry]]] = {}  # by span: version and weights
+        self._written: list[str] = []  # files that no manifest names yet
+        self._lock = storage.lock(take_over)
+        try:
+            self._generation = self._sweep()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def close(self) -> None:
+        """Lets the next writer in."""
+        self._held.clear()
+        self._lock.release()
+
+    def publish(self, model: Model, number: int) -> Version:
+        """Adds a version: patches, a snapshot when it is due, and the manifest."""
+        manifest = self._current()
+        latest = manifest.latest
+        if type(number) is not int or not 0 <= number < 2**63:
+            raise make_error("InvalidArgument", f"version={number!r} must be a number from 0 on")
+        if latest is not None and number <= latest:
+            raise make_error(
+                "InvalidArgument",
+                f"version {number} does not follow version {latest}, which "
+                f"{self._storage.place} has already: give a higher number",
+            )
+        return self._or_nothing(lambda: self._publish(manifest, model, number), number)
+
+    def collect(self, keep: int) -> None:
+        """Drops all but the last `keep` versions and what they are made from."""
+        manifest = self._current()
+        self._or_nothing(lambda: self._replace(manifest.without_old(keep)), None)
+
+    def _publish(self, manifest: Manifest, model: Model, number: int) -> Version:
+        new = {
+            name: Entry(tensor.dtype, tensor.shape, tensor.read())
+            for name, tensor in model.tensors.items()
+        }
+        if manifest.versions:
+            latest = manifest.versions[-1]
+            held = self._weights_of(_PREVIOUS, latest.version)
+            made = patch_file.make_patches(held, new)
+            version = Version(number, digest_of(made.digests), (), model.tied)
+            files = list(self._patch(latest, version, made, _described(held)))
+            weights = _advance(held, made)
+        else:
+            weights = {name: Entry(*each[:2], np.array(each.data)) for name, each in new.items()}
+            version = Version(number, digest_of(_digests(weights)), (), model.tied)
+            files = []
+        self._held[_PREVIOUS] = (number, weights)
+        # From here on the writer's own copy is read: the model may change.
+        files += self._merged(manifest, weights, version)
+        version = replace(version, files=tuple(files))
+        if self._snapshot_is_due(manifest.with_version(version), weights):
+            header = safetensors_format.header_of(_described(weights), _metadata(model.tied))
+            parts = [header, *(weights[name].data for name in _described(weights))]
+            version = replace(
+                version, files=(*files, self._store(f"{number:012}-full", None, parts))
+            )
+        after = manifest.with_version(version)
+        if self._policy.keep is not None:
+            after = after.without_old(self._policy.keep)
+        self._replace(after)
+        return version
+
+    def _merged(
+        self, manifest: Manifest, weights: dict[str, Entry], to: Version
+    ) -> Iterator[StoredFile]:
+        """Patches over several versions, for readers that missed some."""
+        for span in self._policy.merged:
+            if manifest.published % span:
+                continue
+            index = len(manifest.versions) - span
+            if index < 0:  # the first version, or one whose base was collected
+                copies = {
+                    name: Entry(*each[:2], each.data.copy()) for name, each in weights.items()
+                }
+                self._held[span] = (to.version, copies)
+                continue
+            base = manifest.versions[index]
+            before = self._weights_of(span, base.version)
+            made = patch_file.make_patches(before, weights)
+            yield from self._patch(base, to, made, _described(before))
+            self._held[span] = (to.version, _advance(before, made))
+
+    def _patch(
+        self, base: Version, to: Version, made: NewPatches, before: dict
+    ) -> Iterator[StoredFile]:
+        """Writes a patch, unless a snapshot is no larger."""
+        after = _described(made.digests)
+        header = None
+        if before != after or base.tied != to.tied:
+            header = safetensors_format.header_of(after, _metadata(to.tied))[8:]
+        parts = patch_file.parts_of(
+            made, (base.digest, to.digest), (base.version, to.version), header
+        )
+        if sum(map(len, parts)) < sum(tensor_bytes(*each) for each in after.values()):
+            name = f"{to.version:012}-from-{base.version:012}"
+            yield self._store(name, base.version, parts)
+
+    def _weights_of(self, span: int, number: int) -> dict[str, Entry]:
+        """Weights that the writer holds, or reads from the store after a restart."""
+        held = self._held.pop(span, None)  # until they are those of the next version
+        if held is not None and held[0] == number:
+            return held[1]
+        return self._reader.load(number)[1]
+
+    def _snapshot_is_due(self, after: Manifest, weights: dict[str, Entry]) -> bool:
+        """Whether a reader that begins with nothing has a long way."""
+        last = len(after.versions) - 1
+        recent = after.versions[max(0, last - self._policy.snapshot_every + 1) :]
+        if not any(file.base is None for version in recent for file in version.files):
+            return True
+        route = routes.shortest(after, None, after.versions[-1].version)
+        whole = sum(len(entry.data) for entry in weights.values())
+        return route is None or route.bytes - route.files[0].bytes >= whole
+
+    def _store(self, name: str, base: int | None, parts: Iterable) -> StoredFile:
+        """Writes a file that no manifest names yet."""
+        whole = f"{name}-{secrets.token_hex(4)}.safetensors"
+        checksum = hashlib.sha256()
+        written = 0
+
+        def pieces() -> Iterator[memoryview]:
+            nonlocal written
+            for part in parts:
+                view = memoryview(part)
+                for at in range(0, len(view), _WRITTEN_AT_ONCE):
+                    piece = view[at : at + _WRITTEN_AT_ONCE]
+                    checksum.update(piece)
+                    written += len(piece)
+                    yield piece
+
+        self._written.append(whole)
+        self._storage.write(whole, pieces())
+        return StoredFile(whole, written, checksum.hexdigest(), base)
+
+    def _replace(self, after: Manifest) -> None:
+        """Puts the next manifest in its place, then deletes what it allows."""
+        after = after.without_deletable(self._policy.grace)
+        before = self._current()  # once more, as the files took their time
+        try:
+            self._storage.replace(manifests.NAME, manifests.to_bytes(after))
+        except Exception:
+            if self._reader.manifest() != after:
+                raise
+            # It is there: only the answer was lost.
+        self._generation = after.generation
+        with contextlib.suppress(OSError):  # the next writer's sweep finds them
+            for name in before.files() - after.files():
+                self._storage.remove(name)
+
+    def _or_nothing(self, change: Callable, number: int | None):
+        """Runs a change of the store; after its failure the store is as it was."""
+        self._written.clear()
+        try:
+            return change()
+        except BaseException as error:
+            self._held.clear()  # they may be ahead of the store
+            with contextlib.suppress(DeltawireError, OSError):
+                named = self._reader.manifest().files()
+                for name in self._written:
+                    if name not in named:
+                        self._storage.remove(name)
+            if not isinstance(error, OSError):
+                raise
+            what = "nothing was collected" if number is None else f"version {number} is not there"
+            raise make_error(
+                "Io",
+                f"{self._storage.place}: {error.strerror or error}: {what}, the store is as it was",
+            ) from error
+
+    def _current(self) -> Manifest:
+        """The manifest, which must be the one that this writer has left."""
+        self._lock.check()
+        manifest = self._reader.manifest()
+        if manifest.generation != self._generation:
+            raise make_error(
+                "State",
+                f"{self._storage.place} was written by somebody else meanwhile: a store has one "
+                "writer at a time; close this one and open the store again",
+            )
+        return manifest
+
+    def _sweep(self) -> int:
+        """Deletes files of publications that never ended; returns the manifest's generation."""
+        manifest = self._reader.manifest()
+        named = manifest.files()
+        for name in list(self._storage.names()):
+            if name not in named:
+                self._storage.remove(name)
+        return manifest.generation
+
+
+def _described(tensors: Mapping[str, tuple]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtypes and shapes, in the order of a snapshot."""
+    described = {name: (each[0], each[1]) for name, each in tensors.items()}
+    return {name: described[name] for name in safetensors_format.in_file_order(described)}
+
+
+def _digests(weights: Mapping[str, Entry]) -> dict[str, TensorDigest]:
+    return {
+        name: TensorDigest(dtype, shape, weights_digest(dtype, data))
+        for name, (dtype, shape, data) in weights.items()
+    }
+
+
+def _metadata(tied: dict[str, str]) -> dict[str, str]:
+    """A snapshot's metadata: what transformers looks for, and names of tied tensors as the package
+    safetensors writes them."""
+    return {"format": "pt", **{name: tied[name] for name in sorted(tied, key=str.encode)}}
+
+
+def _advance(held: dict[str, Entry], made: NewPatches) -> dict[str, Entry]:
+    """Held weights after patches, in the same memory where there is any."""
+    after = {}
+    for name, (dtype, shape, _) in made.digests.items():
+        if name in made.full:
+            after[name] = Entry(dtype, shape, np.array(made.full[name].data))
+            continue
+        data = held[name].data
+        try:
+            _core.apply_patch(made.patches[name], data, DTYPES[dtype].kind, data)
+        except DeltawireError as error:
+            raise make_error(
+                error.code,
+                f"'{name}' was changed while it was published: wait with the next step ({error})",
+            ) from None
+        after[name] = Entry(dtype, shape, data)
+    return after

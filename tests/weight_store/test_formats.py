@@ -1,0 +1,159 @@
+"""Safetensors files, patch files and digests, as their pages say."""
+
+import json
+
+import numpy as np
+import pytest
+import spec_hashes
+from deltawire import DeltawireError, weight_store
+from deltawire.weight_store import patch_file, safetensors_format
+from deltawire.weight_store.model_digest import TensorDigest, digest_of, xxh64
+
+from tests.weight_store.store_models import publish_versions, small_model
+
+
+def test_xxh64() -> None:
+    """Of every length up to four stripes, as the decoder written from the documents has it."""
+    data = np.random.default_rng(1).bytes(130)
+    for length in range(len(data)):
+        assert xxh64(data[:length]) == spec_hashes.xxh64(data[:length])
+
+
+def test_the_digest_of_a_model() -> None:
+    """By hand: names in the order of their bytes."""
+    tensors = {
+        "b": TensorDigest("BF16", (2, 3), 0x0102030405060708),
+        "a": TensorDigest("F32", (), 1),
+    }
+    text = (
+        b"\1\0\0\0a" b"\3\0\0\0F32" b"\0\0\0\0" b"\1\0\0\0\0\0\0\0"
+        b"\1\0\0\0b" b"\4\0\0\0BF16" b"\2\0\0\0" b"\2\0\0\0\0\0\0\0" b"\3\0\0\0\0\0\0\0"
+        b"\x08\7\6\5\4\3\2\1"
+    )  # fmt: skip
+    assert digest_of(tensors) == f"{spec_hashes.xxh64(text):016x}"
+
+
+def test_files_of_a_store(tmp_path) -> None:
+    """Aligned tensors, metadata for other programs, the patches' digests and versions."""
+    store = weight_store.Store(tmp_path)
+    publish_versions(store, [10, 11])
+    first, second = store.versions()
+    snapshot = np.fromfile(tmp_path / "files" / first.files[0].name, np.uint8)
+    metadata, entries = safetensors_format.parse("it", snapshot)
+    assert metadata == {"format": "pt", "head": "embedding"}
+    widths = [safetensors_format.DTYPES[entry.dtype].bytes for entry in entries.values()]
+    assert widths == sorted(widths, reverse=True) and "head" not in entries
+    header_bytes = int.from_bytes(snapshot[:8].tobytes(), "little")
+    assert header_bytes % 8 == 0
+    patch = np.fromfile(tmp_path / "files" / second.files[0].name, np.uint8)
+    metadata, _ = safetensors_format.parse("it", patch)
+    assert metadata == {
+        "format": "deltawire-patch",
+        "format_version": "1",
+        "old": first.digest,
+        "new": second.digest,
+        "from": "10",
+        "to": "11",
+    }
+    read = patch_file.read("it", patch)
+    assert read.patches.keys() == entries.keys() and not read.full
+
+
+def test_the_header_of_a_version_with_other_tensors(tmp_path) -> None:
+    """Is in its patches, single and merged: who applies them gets the file of a snapshot."""
+    store = weight_store.Store(tmp_path, merged=(2,), snapshot_every=1)
+    model = small_model()
+    for number in range(3):
+        store.publish(model, number)
+        model["head"] = model["embedding"] if number else model["embedding"].clone()
+    files = {
+        (file.base, version.version): np.fromfile(tmp_path / "files" / file.name, np.uint8)
+        for version in store.versions()
+        for file in version.files
+    }
+    for (base, number), data in files.items():
+        entries = safetensors_format.parse("it", data).entries
+        if base is not None:
+            snapshot = files[None, number]
+            length = int.from_bytes(snapshot[:8].tobytes(), "little")
+            same = (base, number) == (0, 2)
+            assert ("header" in entries) != same
+            assert same or entries["header"].data.tobytes() == snapshot[8 : 8 + length].tobytes()
+
+
+def of(fields: object, data: bytes = b"", length: int | None = None) -> np.ndarray:
+    header = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+    length = len(header) if length is None else length
+    return np.frombuffer(length.to_bytes(8, "little") + header + data, np.uint8)
+
+
+def tensor(begin: int, end: int, shape=None, dtype: str = "U8") -> dict:
+    shape = [end - begin] if shape is None else shape
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (np.zeros(7, np.uint8), "Truncated"),
+        (of(b"{}", length=3), "Truncated"),
+        (of(b"{}", length=2**63), "Limit"),
+        (of(b"[" * 100_000), "Corrupt"),
+        (of(b"\xff"), "Corrupt"),
+        (of([]), "Corrupt"),
+        (of(b'{"a":%s,"a":%s}' % ((json.dumps(tensor(0, 1)).encode(),) * 2), b"1"), "Corrupt"),
+        (of({"__metadata__": {"a": 1}}), "Corrupt"),
+        (of({"__metadata__": []}), "Corrupt"),
+        (of({}, b"1"), "Corrupt"),
+        (of({"a": tensor(0, 2)}, b"1"), "Truncated"),
+        (of({"a": tensor(0, 2), "b": tensor(1, 3)}, b"123"), "Corrupt"),
+        (of({"a": tensor(0, 1), "b": tensor(2, 3)}, b"123"), "Corrupt"),
+        (of({"a": tensor(1, 0, [])}, b"1"), "Corrupt"),
+        (of({"a": tensor(0, 2, [-1, -2])}, b"12"), "Corrupt"),
+        (of({"a": tensor(0, 2, [True, 2])}, b"12"), "Corrupt"),
+        (of({"a": tensor(0, 2, [2.0])}, b"12"), "Corrupt"),
+        (of({"a": tensor(0, 2, [3])}, b"12"), "Corrupt"),
+        (of({"a": tensor(0, 1, [1] * 65)}, b"1"), "Corrupt"),
+        (of({"a": tensor(0, 2, dtype="F4")}, b"12"), "UnsupportedDType"),
+        (of({"a": tensor(0, 2, dtype=None)}, b"12"), "UnsupportedDType"),
+        (of({"a": {"dtype": "U8", "shape": [1]}}, b"1"), "Corrupt"),
+        (of({"a": tensor(0, 1) | {"data_offsets": [0]}}, b"1"), "Corrupt"),
+        (of({"a": 1}), "Corrupt"),
+    ],
+)
+def test_files_that_break_a_rule(data: np.ndarray, code: str) -> None:
+    """Each is an error in one line."""
+    with pytest.raises(DeltawireError) as refused:
+        safetensors_format.parse("file\n", data)
+    assert refused.value.code == code
+
+
+def test_too_many_tensors_break_a_rule(monkeypatch) -> None:
+    monkeypatch.setattr(safetensors_format, "_MAX_TENSORS", 1)
+    safetensors_format.parse("it", of({"a": tensor(0, 1)}, b"1"))
+    with pytest.raises(DeltawireError) as refused:
+        safetensors_format.parse("it", of({"a": tensor(0, 1), "b": tensor(1, 2)}, b"12"))
+    assert refused.value.code == "Limit"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "names", "code"),
+    [
+        ({}, [], "Corrupt"),
+        ({"format": "deltawire-patch", "format_version": "2"}, [], "UnsupportedVersion"),
+        ({"format": "deltawire-patch", "format_version": "1"}, ["patch:a", "full:a"], "Corrupt"),
+        ({"format": "deltawire-patch", "format_version": "1"}, ["a"], "Corrupt"),
+    ],
+)
+def test_patch_files_that_break_a_rule(metadata: dict, names: list[str], code: str) -> None:
+    fields = {name: tensor(at, at + 1) for at, name in enumerate(names)}
+    with pytest.raises(DeltawireError) as refused:
+        patch_file.read("it", of({"__metadata__": metadata, **fields}, bytes(len(names))))
+    assert refused.value.code == code
+
+
+def test_names_are_not_printed_raw() -> None:
+    """A name from a file can't bring its own lines into a message."""
+    with pytest.raises(DeltawireError) as refused:
+        safetensors_format.parse("it", of({"a\n\x1b[2J": 1}))
+    assert "\n" not in str(refused.value) and "\x1b" not in str(refused.value)

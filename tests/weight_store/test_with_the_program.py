@@ -1,0 +1,32 @@
+"""A store's files are those of `deltawire patch`: what one writes the other reads."""
+
+import cli_program
+import pytest
+from deltawire import weight_store
+
+from tests.weight_store.store_models import small_model, step
+
+if b"\n  patch " not in cli_program.run("--help").stdout:
+    pytest.skip("this program has no patches", allow_module_level=True)
+
+
+def test_the_program_applies_a_stores_patches(tmp_path) -> None:
+    """Byte for byte the snapshot of the version, and it would have made the same patch."""
+    store = weight_store.Store(tmp_path, merged=(2,), snapshot_every=1)
+    model = small_model()
+    for number in range(4):
+        store.publish(model, number)
+        step(model, number)
+    files = {
+        (file.base, version.version): tmp_path / "files" / file.name
+        for version in store.versions()
+        for file in version.files
+    }
+    patches = {ends: path for ends, path in files.items() if ends[0] is not None}
+    assert set(patches) == {(0, 1), (1, 2), (0, 2), (2, 3)}
+    for (base, number), path in patches.items():
+        old, new = files[None, base], files[None, number]
+        cli_program.must_run("patch", "apply", old, path, tmp_path / f"{base}-{number}")
+        assert (tmp_path / f"{base}-{number}").read_bytes() == new.read_bytes()
+        cli_program.must_run("patch", "make", old, new, tmp_path / f"{base}-{number}.patch")
+        assert (tmp_path / f"{base}-{number}.patch").stat().st_size <= path.stat().st_size

@@ -17,7 +17,7 @@ constexpr const char* kAbout =
     "deltawire: gradients and weight updates in far fewer bytes.\n"
     "Encodes arrays as .dw files and back, shows what is in them and how far two are apart, compares "
     "methods\n"
-    "on your gradients, and plans which one suits a link.";
+    "on your gradients, plans which one suits a link, and patches models.";
 
 constexpr const char* kFooter =
     "Examples:\n"
@@ -29,6 +29,7 @@ constexpr const char* kFooter =
     "  deltawire compare --input gradient.npy                compare bytes, errors and speed of all methods\n"
     "  deltawire plan --input trace/ --link 100mbit          which codec pays on a link, if any\n"
     "  deltawire trace info trace/                           summarize recorded gradients\n"
+    "  deltawire patch make OLD NEW PATCH                    write what changed between two models\n"
     "  deltawire train linear --data a9a --model a9a.npz     train a linear model on sparse rows\n"
     "  deltawire predict --model a9a.npz --data a9a.t        predict with it\n"
     "  deltawire generate kdd12 --scale 0.01 clicks.zst      generate rows shaped like a published set\n"
@@ -66,6 +67,7 @@ int parse_and_run(int argc, char** argv) {
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
   add_trace_command(app, chosen);
+  add_patch_command(app, chosen);
   linear::add_train_command(app, chosen);
   linear::add_predict_command(app, chosen);
   linear::add_generate_command(app, chosen);

@@ -51,7 +51,7 @@ function(deltawire_check_requirements)
   list(JOIN missing ", " missing)
   set(advice "")
   if(DELTAWIRE_CLI)
-    set(advice "; -DDELTAWIRE_CLI=OFF leaves out the program, and with it CLI11, nlohmann-json and libarchive")
+    set(advice "; -DDELTAWIRE_CLI=OFF leaves out the program, and with it CLI11 and libarchive")
   endif()
   message(FATAL_ERROR "deltawire needs headers and libraries that were not found: ${missing}. Install them, or name "
                       "their folder in CMAKE_PREFIX_PATH${advice}")

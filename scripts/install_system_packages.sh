@@ -45,7 +45,7 @@ base_group() {
   want zlib1g-dev 'the codec zlib'
   want libcli11-dev 'the command line of deltawire'
   want libarchive-dev '.npz archives in the command line'
-  want nlohmann-json3-dev 'the --json output of deltawire'
+  want nlohmann-json3-dev 'headers of safetensors files, and --json of deltawire'
   want libgtest-dev 'unit tests'
   want librapidcheck-dev 'property tests'
   want libgloo-dev 'the optional transport over Gloo'

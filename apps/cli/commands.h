@@ -22,6 +22,7 @@ void add_manual_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);
+void add_patch_command(CLI::App& app, Command& chosen);
 
 // The option --min-elements of the commands that measure codecs: Policy::min_elements.
 void add_min_elements_option(CLI::App& command, std::uint64_t& min_elements);

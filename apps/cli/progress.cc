@@ -43,7 +43,7 @@ void catch_interrupts() {
   struct sigaction action{};
   action.sa_handler = note_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-  for (const int number : std::array{SIGINT, SIGTERM}) {
+  for (const int number : std::array{SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before{};
     sigaction(number, nullptr, &before);
     if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);

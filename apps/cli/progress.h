@@ -22,7 +22,7 @@ class Progress {
 
 inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells have it
 
-// From now on the first SIGINT or SIGTERM only sets interrupted(); the second ends the program.
+// From now on the first SIGINT, SIGTERM or SIGHUP only sets interrupted(); the second ends the program.
 void catch_interrupts();
 
 bool interrupted() noexcept;

@@ -3,6 +3,7 @@
  *   codecs     a tensor to bytes and back, stateless
  *   channels   messages of many tensors, with the residuals that stay from step to step
  *   sessions   a rank's place in a job over TCP: the mean of named tensors over all ranks
+ *   patches    what changed between two versions of a tensor of weights, without loss
  *
  * Errors: calls that can fail return 0 (DELTAWIRE_OK) or an error's number, and write it with a line of text
  * to the caller's deltawire_error, which may be NULL. No exception leaves a call, nothing is printed.
@@ -347,6 +348,41 @@ DELTAWIRE_API int32_t deltawire_session_load(deltawire_session* session, const v
 /* Fails every wait of every rank, naming this rank and the reason. */
 DELTAWIRE_API int32_t deltawire_session_abort(deltawire_session* session, const char* reason,
                                               deltawire_error* error);
+
+/* ---- patches: deltawire/patch.h ---- */
+
+/* What the bits of a weight mean: integers of 8 bytes are two of I32, unsigned ones and booleans count as
+ * signed. */
+enum {
+  DELTAWIRE_WEIGHTS_F32 = 1,
+  DELTAWIRE_WEIGHTS_BF16 = 2,
+  DELTAWIRE_WEIGHTS_F16 = 3,
+  DELTAWIRE_WEIGHTS_F8_E4M3 = 4,
+  DELTAWIRE_WEIGHTS_F8_E5M2 = 5,
+  DELTAWIRE_WEIGHTS_I8 = 6,
+  DELTAWIRE_WEIGHTS_I16 = 7,
+  DELTAWIRE_WEIGHTS_I32 = 8
+};
+
+/* The patch that makes new_weights of old_weights, two tensors of weight_bytes bytes each. */
+DELTAWIRE_API int32_t deltawire_patch_make(const void* old_weights, const void* new_weights,
+                                           uint64_t weight_bytes, int32_t type, deltawire_bytes** patch,
+                                           deltawire_error* error);
+
+/* Writes the new weights to new_weights, which is old_weights itself or overlaps none of it. In place,
+ * everything is checked before the first write; elsewhere an error leaves new_weights unspecified. `patch`
+ * may hold any bytes. MISMATCH if it was not made from these weights. */
+DELTAWIRE_API int32_t deltawire_patch_apply(const void* patch, uint64_t patch_bytes, const void* old_weights,
+                                            uint64_t weight_bytes, int32_t type, void* new_weights,
+                                            deltawire_error* error);
+
+/* All checks of deltawire_patch_apply; nothing is written. */
+DELTAWIRE_API int32_t deltawire_patch_verify(const void* patch, uint64_t patch_bytes, const void* old_weights,
+                                             uint64_t weight_bytes, int32_t type, deltawire_error* error);
+
+/* The digest by which patches recognize their weights. */
+DELTAWIRE_API int32_t deltawire_weights_digest(const void* weights, uint64_t weight_bytes, int32_t type,
+                                               uint64_t* digest, deltawire_error* error);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 #include "deltawire/optimizer.h"
 #include "deltawire/part_backend.h"
 #include "deltawire/patch.h"
+#include "deltawire/patch_file.h"
 #include "deltawire/planner.h"
 #include "deltawire/policy.h"
 #include "deltawire/reducer.h"

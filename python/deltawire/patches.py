@@ -6,17 +6,39 @@ fine-tuning, a patch of 16-bit weights takes 5 to 9 bits for each weight that ch
 Weights are NumPy arrays or PyTorch tensors on the CPU, C-contiguous: float32, float16, bfloat16,
 float8 and integers. Anything else of 8 bytes is patched as pairs of 32-bit integers. Every call
 may use the threads of the process (`OMP_NUM_THREADS`); no byte depends on them.
+
+`make_file` and its companions do the same for whole models in safetensors files. They read and
+write in pieces, so that their memory does not grow with the model, and write a file whole or not
+at all. docs/reference/patch-files.md describes the files.
 """
 
+import os
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 
 from deltawire import _core
-from deltawire._core import PatchInfo
+from deltawire._core import PatchFileInfo, PatchFileTensor, PatchInfo
 from deltawire.errors import make_error
 
-__all__ = ["PatchInfo", "apply", "digest", "inspect", "make", "verify"]
+__all__ = [
+    "PatchFileInfo",
+    "PatchFileTensor",
+    "PatchInfo",
+    "apply",
+    "apply_file",
+    "digest",
+    "inspect",
+    "inspect_file",
+    "make",
+    "make_file",
+    "merge_files",
+    "verify",
+    "verify_file",
+]
+
+Path = str | os.PathLike[str]
 
 # By the names of NumPy, ml_dtypes and PyTorch.
 _TYPES = {
@@ -112,6 +134,81 @@ def inspect(patch: bytes) -> PatchInfo:
 def digest(weights) -> int:
     """The 64 bits by which a patch recognizes its weights (`PatchInfo.old_digest`)."""
     return _core.weights_digest(_bytes_of("weights", weights), _type_of("weights", weights))
+
+
+def make_file(
+    old: Path,
+    new: Path,
+    patch: Path,
+    *,
+    replace: bool = False,
+    from_version: str = "",
+    to_version: str = "",
+) -> None:
+    """Writes the patch file that makes the model in `new` of the one in `old`.
+
+    Tensors may come, go, and take another dtype or shape. The file brings along names for the two
+    versions, if there are any. An existing file is refused unless `replace` is true.
+
+    Raises:
+        DeltawireError: code "Io" if a file can't be read or written, "Truncated", "Corrupt" or
+            "Limit" if one is no whole safetensors file; the message names file and tensor.
+        DTypeError: a tensor of a dtype that patches don't know.
+        InvalidArgumentError: `patch` is one of the models.
+    """
+    _core.make_patch_file(
+        os.fspath(old), os.fspath(new), os.fspath(patch), replace, from_version, to_version
+    )
+
+
+def apply_file(old: Path, patch: Path, new: Path, *, replace: bool = False) -> None:
+    """Writes the file that the patch was made for, byte for byte.
+
+    Everything is checked before `new` is there: the old model, the patch and the new model.
+
+    Raises:
+        DeltawireError: code "Mismatch" if the patch was not made from the model in `old`;
+            otherwise as for `make_file`.
+    """
+    _core.apply_patch_file(os.fspath(old), os.fspath(patch), os.fspath(new), replace)
+
+
+def verify_file(old: Path, patch: Path) -> None:
+    """All checks of `apply_file`; writes nothing. Raises what it would raise."""
+    _core.verify_patch_file(os.fspath(old), os.fspath(patch))
+
+
+def merge_files(
+    old: Path,
+    patches: Iterable[Path],
+    merged: Path,
+    *,
+    replace: bool = False,
+    from_version: str = "",
+    to_version: str = "",
+) -> None:
+    """Writes the one patch file that does what several do in turn, the first to the model in `old`.
+
+    It is the file that `make_file` would write between the first and the last model. Without names
+    it takes over those of the first and the last patch.
+
+    Raises:
+        DeltawireError: code "Mismatch" if the patches are not for `old` and for each other's
+            models; otherwise as for `make_file`.
+    """
+    paths = [os.fspath(patch) for patch in patches]
+    _core.merge_patch_files(
+        os.fspath(old), paths, os.fspath(merged), replace, from_version, to_version
+    )
+
+
+def inspect_file(patch: Path) -> PatchFileInfo:
+    """What a patch file says about itself, all checksums verified; no model is needed.
+
+    Raises:
+        DeltawireError: as for `make_file`.
+    """
+    return _core.inspect_patch_file(os.fspath(patch))
 
 
 def _patch(patch) -> np.ndarray:

@@ -13,19 +13,11 @@ namespace deltawire::patch {
 
 namespace {
 
-struct Applying {
-  Head head;
-  std::vector<ChangedChunk> changed;  // in order
-  Bytes from;
-  const Kernels& kernels;
-  Workers* workers;
-
-  Bytes chunk_of(std::uint64_t chunk) const noexcept {
-    const Element element = element_of(head.type);
-    const std::uint64_t begin = (chunk << head.chunk_bits) * element.bytes;
-    return from.subspan(begin, std::uint64_t{head.count_of(chunk)} * element.bytes);
-  }
-};
+Bytes chunk_of(const CodedChunks& chunks, std::uint64_t chunk) noexcept {
+  const std::uint64_t element_bytes = element_of(chunks.head.type).bytes;
+  return chunks.from.subspan((chunk << chunks.head.chunk_bits) * element_bytes,
+                             chunks.head.count_of(chunk) * element_bytes);
+}
 
 // The first chunk that a thread found to be at fault.
 class FirstFault {
@@ -36,10 +28,11 @@ class FirstFault {
     while (now < before && !worst_.compare_exchange_weak(before, now)) {
     }
   }
-  Status status() const {
+  // `first` is the number of the first chunk.
+  Status status(std::uint64_t first) const {
     const std::uint64_t worst = worst_.load();
     if (worst == UINT64_MAX) return {};
-    return tl::unexpected<Error>(chunk_error(static_cast<Fault>(worst & 0xFF), worst >> 8));
+    return tl::unexpected<Error>(chunk_error(static_cast<Fault>(worst & 0xFF), first + (worst >> 8)));
   }
 
  private:
@@ -52,7 +45,7 @@ std::string in_hexadecimal(std::uint64_t digest) {
   return text;
 }
 
-Result<Applying> open(Bytes patch, const Weights& from, const Means& means) {
+Result<CodedChunks> open(Bytes patch, const Weights& from) {
   const std::uint64_t element_bytes = weight_bytes(from.type);
   if (element_bytes == 0) {
     return fail(ErrorCode::kInvalidArgument,
@@ -68,88 +61,50 @@ Result<Applying> open(Bytes patch, const Weights& from, const Means& means) {
                                           " bytes of " + std::string(weight_type_name(from.type)) +
                                           ": get the patch of this tensor");
   }
-  Applying applying{head, {}, from.bytes, kernels_for(means.target), means.workers};
-  TableReader table(*opened);
-  for (ChangedChunk changed; table.next(changed);) applying.changed.push_back(changed);
-  return applying;
+  CodedChunks chunks{head, 0, {}, from.bytes};
+  TableReader table(opened->table);
+  for (CodedPlace place; table.next(place);) {
+    chunks.changed.push_back({place.chunk, opened->payload.subspan(place.begin, place.bytes)});
+  }
+  return chunks;
 }
 
 // Calls each(chunk, coded, workspace) for every chunk, on the caller's threads; unchanged ones have no code.
 template <class Each>
-void for_each_chunk(const Applying& applying, const Each& each) {
-  for_each_group(applying.head.chunks(), applying.workers, [&](std::uint64_t group, Workspace& workspace) {
+void for_each_chunk(const CodedChunks& chunks, Workers* workers, const Each& each) {
+  for_each_group(chunks.head.chunks(), workers, [&](std::uint64_t group, Workspace& workspace) {
     const std::uint64_t begin = group * kGroupChunks;
-    const std::uint64_t end = std::min(begin + kGroupChunks, applying.head.chunks());
-    auto at = std::ranges::lower_bound(applying.changed, begin, {}, &ChangedChunk::chunk);
+    const std::uint64_t end = std::min(begin + kGroupChunks, chunks.head.chunks());
+    auto at = std::ranges::lower_bound(chunks.changed, begin, {}, &ChangedChunk::chunk);
     for (std::uint64_t chunk = begin; chunk < end; ++chunk) {
-      const bool changes = at != applying.changed.end() && at->chunk == chunk;
+      const bool changes = at != chunks.changed.end() && at->chunk == chunk;
       each(chunk, changes ? (at++)->coded : Bytes{}, workspace);
     }
   });
 }
 
-// Makes the new weights of all chunks where place(chunk, workspace) says, and checks old and new digests.
-template <class Place>
-Status run(const Applying& applying, const Place& place) {
-  const Element element = element_of(applying.head.type);
-  std::vector<std::uint64_t> old_digests(applying.head.chunks());
-  std::vector<std::uint64_t> new_digests(applying.head.chunks());
-  FirstFault first;
-  for_each_chunk(applying, [&](std::uint64_t chunk, Bytes coded, Workspace& workspace) {
-    const Bytes from = applying.chunk_of(chunk);
-    old_digests[chunk] = chunk_digest(from);
-    new_digests[chunk] = old_digests[chunk];
-    std::byte* to = place(chunk, !coded.empty(), workspace);
-    if (to == nullptr) return;
-    if (coded.empty()) {
-      std::memcpy(to, from.data(), from.size());
-      return;
-    }
-    const ChunkView view{from.data(), applying.head.count_of(chunk), element};
-    const CodedView code{coded.data(), coded.size()};
-    const Decoded decoded = applying.kernels.decode_chunk(view, code, workspace.scratch);
-    if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
-    if (decoded.form != Form::kFull) std::memcpy(to, from.data(), from.size());
-    applying.kernels.apply(decoded, code, view, workspace.scratch, to);
-    new_digests[chunk] = chunk_digest(Bytes(to, from.size()));
-  });
-  // From other weights than its own, a sound patch may look broken.
-  const std::uint64_t old_root = root_digest(std::move(old_digests));
-  if (old_root != applying.head.old_root) {
-    return fail(ErrorCode::kMismatch, "the patch was made from weights with the digest " +
-                                          in_hexadecimal(applying.head.old_root) + "; these have " +
-                                          in_hexadecimal(old_root) + ": get the patch from this version");
-  }
-  if (const Status sound = first.status(); !sound) return sound;
-  if (root_digest(std::move(new_digests)) != applying.head.new_root) {
-    return fail(ErrorCode::kCorrupt,
-                "the patch does not make the weights that it was made for, with the digest " +
-                    in_hexadecimal(applying.head.new_root) + ": get the patch again");
-  }
-  return {};
+Status run(const CodedChunks& chunks, const Means& means, std::byte* out) {
+  ChunkDigests digests;
+  const Status decoded = decode_chunks(chunks, means, out, digests);
+  return check_applied(chunks.head, std::move(digests), decoded);
 }
 
-Status check(const Applying& applying) {
-  return run(applying, [](std::uint64_t, bool changed, Workspace& workspace) {
-    return changed ? workspace.chunk : nullptr;
-  });
-}
-
-// REQUIRES: check() found nothing.
-Status write_in_place(const Applying& applying, MutBytes weights) {
-  const Element element = element_of(applying.head.type);
+// REQUIRES: run() without `out` found nothing.
+Status write_in_place(const CodedChunks& chunks, const Means& means, MutBytes weights) {
+  const Element element = element_of(chunks.head.type);
+  const Kernels& kernels = kernels_for(means.target);
   FirstFault first;
-  for_each_chunk(applying, [&](std::uint64_t chunk, Bytes coded, Workspace& workspace) {
+  for_each_chunk(chunks, means.workers, [&](std::uint64_t chunk, Bytes coded, Workspace& workspace) {
     if (coded.empty()) return;
-    const Bytes from = applying.chunk_of(chunk);
-    const ChunkView view{from.data(), applying.head.count_of(chunk), element};
+    const Bytes from = chunk_of(chunks, chunk);
+    const ChunkView view{from.data(), chunks.head.count_of(chunk), element};
     const CodedView code{coded.data(), coded.size()};
-    const Decoded decoded = applying.kernels.decode_chunk(view, code, workspace.scratch);
+    const Decoded decoded = kernels.decode_chunk(view, code, workspace.scratch);
     if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
-    applying.kernels.apply(decoded, code, view, workspace.scratch,
-                           weights.data() + (from.data() - applying.from.data()));
+    kernels.apply(decoded, code, view, workspace.scratch,
+                  weights.data() + (from.data() - chunks.from.data()));
   });
-  return first.status();
+  return first.status(0);
 }
 
 bool overlap(Bytes a, Bytes b) noexcept {
@@ -160,27 +115,70 @@ bool overlap(Bytes a, Bytes b) noexcept {
 
 }  // namespace
 
+Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* out, ChunkDigests& digests) {
+  const Element element = element_of(chunks.head.type);
+  const Kernels& kernels = kernels_for(means.target);
+  const std::size_t before = digests.from.size();
+  digests.from.resize(before + chunks.head.chunks());
+  digests.to.resize(before + chunks.head.chunks());
+  std::uint64_t* const from_digests = digests.from.data() + before;
+  std::uint64_t* const to_digests = digests.to.data() + before;
+  FirstFault first;
+  for_each_chunk(chunks, means.workers, [&](std::uint64_t chunk, Bytes coded, Workspace& workspace) {
+    const Bytes from = chunk_of(chunks, chunk);
+    from_digests[chunk] = chunk_digest(from);
+    to_digests[chunk] = from_digests[chunk];
+    std::byte* const place = out == nullptr ? nullptr : out + (from.data() - chunks.from.data());
+    if (coded.empty()) {
+      if (place != nullptr && place != from.data()) std::memcpy(place, from.data(), from.size());
+      return;
+    }
+    std::byte* const to = place != nullptr ? place : workspace.chunk;
+    const ChunkView view{from.data(), chunks.head.count_of(chunk), element};
+    const CodedView code{coded.data(), coded.size()};
+    const Decoded decoded = kernels.decode_chunk(view, code, workspace.scratch);
+    if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
+    if (decoded.form != Form::kFull && to != from.data()) std::memcpy(to, from.data(), from.size());
+    kernels.apply(decoded, code, view, workspace.scratch, to);
+    to_digests[chunk] = chunk_digest(Bytes(to, from.size()));
+  });
+  return first.status(chunks.first);
+}
+
+Status check_applied(const Head& head, ChunkDigests digests, const Status& decoded) {
+  // From other weights than its own, a sound patch may look broken.
+  const std::uint64_t old_root = root_digest(std::move(digests.from));
+  if (old_root != head.old_root) {
+    return fail(ErrorCode::kMismatch, "the patch was made from weights with the digest " +
+                                          in_hexadecimal(head.old_root) + "; these have " +
+                                          in_hexadecimal(old_root) + ": get the patch from this version");
+  }
+  if (!decoded) return decoded;
+  if (root_digest(std::move(digests.to)) != head.new_root) {
+    return fail(ErrorCode::kCorrupt,
+                "the patch does not make the weights that it was made for, with the digest " +
+                    in_hexadecimal(head.new_root) + ": get the patch again");
+  }
+  return {};
+}
+
 Status apply(Bytes patch, const Weights& from, MutBytes out, const Means& means) {
   const bool in_place = out.data() == from.bytes.data();
   if (out.size() != from.bytes.size() || (!in_place && overlap(out, from.bytes))) {
     return fail(ErrorCode::kInvalidArgument,
                 "the new weights need as many bytes as the old ones, the same or none of theirs");
   }
-  const auto applying = open(patch, from, means);
-  if (!applying) return forward_error(applying);
-  if (in_place) {
-    if (const Status sound = check(*applying); !sound) return sound;
-    return write_in_place(*applying, out);
-  }
-  const std::uint64_t chunk_bytes = applying->head.chunk_elements() * weight_bytes(from.type);
-  return run(*applying,
-             [&](std::uint64_t chunk, bool, Workspace&) { return out.data() + chunk * chunk_bytes; });
+  const auto chunks = open(patch, from);
+  if (!chunks) return forward_error(chunks);
+  if (!in_place) return run(*chunks, means, out.data());
+  if (const Status sound = run(*chunks, means, nullptr); !sound) return sound;
+  return write_in_place(*chunks, means, out);
 }
 
 Status verify(Bytes patch, const Weights& from, const Means& means) {
-  const auto applying = open(patch, from, means);
-  if (!applying) return forward_error(applying);
-  return check(*applying);
+  const auto chunks = open(patch, from);
+  if (!chunks) return forward_error(chunks);
+  return run(*chunks, means, nullptr);
 }
 
 }  // namespace deltawire::patch

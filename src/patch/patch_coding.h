@@ -22,6 +22,41 @@ struct Means {
   Workers* workers = nullptr;
 };
 
+// The digests of a tensor's chunks, in order.
+struct ChunkDigests {
+  std::vector<std::uint64_t> from;
+  std::vector<std::uint64_t> to;
+};
+
+// The head of a patch of the tensor, without digests. Errors: kInvalidArgument, kLimit.
+Result<Head> head_for(std::uint64_t weight_bytes, WeightType type, unsigned chunk_bits);
+
+// Codes the chunks of a tensor, or of a piece of one that `head` describes alone; adds to builder and
+// digests. Throws std::bad_alloc.
+void encode_chunks(const Head& head, Bytes from, Bytes to, const Means& means, PatchBuilder& builder,
+                   ChunkDigests& digests);
+
+// The chunks of a tensor, or of a piece of one that `head` describes alone, and what changes in them.
+struct CodedChunks {
+  Head head;
+  std::uint64_t first = 0;            // the number of the first chunk in the tensor
+  std::vector<ChangedChunk> changed;  // in order, counted from `first`
+  Bytes from;
+};
+
+// Writes the chunks' new weights to `out`, which may be where the old ones are, or only checks them if that
+// is null, and adds to the digests. Errors: kTruncated, kCorrupt, after which the digests of `from` are there
+// nevertheless.
+Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* out, ChunkDigests& digests);
+
+// What applying the whole patch has led to; `decoded` is the first error of decode_chunks(). Errors: that
+// one; kMismatch, kCorrupt.
+Status check_applied(const Head& head, ChunkDigests digests, const Status& decoded);
+
+// What a head says, and, chunk by chunk, what the changed ones add to it. Errors: kTruncated, kCorrupt.
+PatchInfo info_of(const Head& head) noexcept;
+Status count_chunk(const ChangedChunk& changed, const Head& head, PatchInfo& info);
+
 // The public functions, for new patches with chunks of 2^chunk_bits elements.
 Result<std::vector<std::byte>> make(const Weights& from, Bytes to, unsigned chunk_bits, const Means& means);
 Status apply(Bytes patch, const Weights& from, MutBytes out, const Means& means);

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::string_view kMagic = "DWPATCH\n";
 constexpr std::uint16_t kVersion = 1;
-constexpr std::size_t kHeadBytes = 56;
 constexpr std::size_t kSummedBytes = kHeadBytes - 4;  // by the head's own checksum, which is behind them
 
 // An entry of the table: even, the bytes of a changed chunk; odd, a run of unchanged ones. The shortest of
@@ -35,34 +34,6 @@ std::optional<Entry> take_entry(Bytes& table) noexcept {
   const auto entry = take_varint(table, UINT64_MAX);
   if (!entry) return std::nullopt;
   return Entry{(*entry & 1) != 0, (*entry >> 1) + 1};
-}
-
-// Whether the entries cover all chunks and all bytes of the payload.
-Status check_table(const OpenPatch& patch) {
-  const auto corrupt = [](std::uint64_t chunk, const char* what) -> Status {
-    return fail(ErrorCode::kCorrupt, "the table of the patch, at chunk " + std::to_string(chunk) + ", " +
-                                         what + ": get the patch again");
-  };
-  Bytes table = patch.table;
-  std::uint64_t chunks = 0;
-  std::uint64_t bytes = 0;
-  bool after_run = false;
-  while (!table.empty()) {
-    const auto entry = take_entry(table);
-    if (!entry) return corrupt(chunks, "has a number that is cut off or longer than it needs to be");
-    if (entry->unchanged && after_run) return corrupt(chunks, "has two runs of unchanged chunks in a row");
-    const std::uint64_t covered = entry->unchanged ? entry->number : 1;
-    if (covered > patch.head.chunks() - chunks) return corrupt(chunks, "has more chunks than the tensor");
-    if (!entry->unchanged && entry->number > patch.payload.size() - bytes) {
-      return corrupt(chunks, "claims more bytes than there are");
-    }
-    if (!entry->unchanged) bytes += entry->number;
-    chunks += covered;
-    after_run = entry->unchanged;
-  }
-  if (chunks != patch.head.chunks()) return corrupt(chunks, "ends before the tensor does");
-  if (bytes != patch.payload.size()) return corrupt(chunks, "leaves bytes over");
-  return {};
 }
 
 tl::unexpected<Error> truncated(std::uint64_t bytes, std::uint64_t wanted) {
@@ -114,23 +85,23 @@ std::uint32_t Head::count_of(std::uint64_t chunk) const noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(left, chunk_elements()));
 }
 
-Result<OpenPatch> open_patch(Bytes patch) {
-  if (patch.size() < kHeadBytes) return truncated(patch.size(), kHeadBytes);
-  if (!std::ranges::equal(patch.first(kMagic.size()), std::as_bytes(std::span(kMagic)))) {
+Result<Layout> read_layout(Bytes first, std::uint64_t patch_bytes) {
+  if (first.size() < kHeadBytes) return truncated(patch_bytes, kHeadBytes);
+  if (!std::ranges::equal(first.first(kMagic.size()), std::as_bytes(std::span(kMagic)))) {
     return fail(ErrorCode::kCorrupt, "these bytes are no patch: they don't begin with DWPATCH");
   }
-  if (const Status read = check_format_version("a patch", load_le<std::uint16_t>(patch.data() + 8), kVersion);
+  if (const Status read = check_format_version("a patch", load_le<std::uint16_t>(first.data() + 8), kVersion);
       !read) {
     return forward_error(read);
   }
-  if (crc32c(patch.first(kSummedBytes)) != load_le<std::uint32_t>(patch.data() + kSummedBytes)) {
+  if (crc32c(first.first(kSummedBytes)) != load_le<std::uint32_t>(first.data() + kSummedBytes)) {
     return fail(ErrorCode::kCorrupt, "the checksum of the patch's head is wrong: get the patch again");
   }
-  const auto fields = read_fields(patch);
+  const auto fields = read_fields(first);
   if (!fields) return forward_error(fields);
-  const std::uint64_t table_bytes = load_le<std::uint32_t>(patch.data() + 12);
-  const auto payload_bytes = load_le<std::uint64_t>(patch.data() + 24);
-  const std::uint64_t body_bytes = patch.size() - kHeadBytes;
+  const std::uint64_t table_bytes = load_le<std::uint32_t>(first.data() + 12);
+  const auto payload_bytes = load_le<std::uint64_t>(first.data() + 24);
+  const std::uint64_t body_bytes = patch_bytes - kHeadBytes;
   if (table_bytes > body_bytes || payload_bytes > body_bytes - table_bytes) {
     return fail(ErrorCode::kTruncated, "the patch ends before its " + std::to_string(table_bytes) + " + " +
                                            std::to_string(payload_bytes) + " bytes of body do: get the rest");
@@ -139,16 +110,51 @@ Result<OpenPatch> open_patch(Bytes patch) {
     return fail(ErrorCode::kCorrupt, std::to_string(body_bytes - table_bytes - payload_bytes) +
                                          " bytes follow the end of the patch");
   }
-  if (crc32c(patch.subspan(kHeadBytes)) != load_le<std::uint32_t>(patch.data() + 48)) {
-    return fail(ErrorCode::kCorrupt, "the checksum of the patch's body is wrong: get the patch again");
+  return Layout{*fields, table_bytes, payload_bytes, load_le<std::uint32_t>(first.data() + 48)};
+}
+
+Status check_body(const Layout& layout, std::uint32_t checksum) {
+  if (checksum == layout.body_checksum) return {};
+  return fail(ErrorCode::kCorrupt, "the checksum of the patch's body is wrong: get the patch again");
+}
+
+Status check_table(const Layout& layout, Bytes table) {
+  const auto corrupt = [](std::uint64_t chunk, const char* what) -> Status {
+    return fail(ErrorCode::kCorrupt, "the table of the patch, at chunk " + std::to_string(chunk) + ", " +
+                                         what + ": get the patch again");
+  };
+  std::uint64_t chunks = 0;
+  std::uint64_t bytes = 0;
+  bool after_run = false;
+  while (!table.empty()) {
+    const auto entry = take_entry(table);
+    if (!entry) return corrupt(chunks, "has a number that is cut off or longer than it needs to be");
+    if (entry->unchanged && after_run) return corrupt(chunks, "has two runs of unchanged chunks in a row");
+    const std::uint64_t covered = entry->unchanged ? entry->number : 1;
+    if (covered > layout.head.chunks() - chunks) return corrupt(chunks, "has more chunks than the tensor");
+    if (!entry->unchanged && entry->number > layout.payload_bytes - bytes) {
+      return corrupt(chunks, "claims more bytes than there are");
+    }
+    if (!entry->unchanged) bytes += entry->number;
+    chunks += covered;
+    after_run = entry->unchanged;
   }
-  const OpenPatch open{*fields, patch.subspan(kHeadBytes, table_bytes),
-                       patch.subspan(kHeadBytes + table_bytes)};
-  if (const Status covers = check_table(open); !covers) return forward_error(covers);
+  if (chunks != layout.head.chunks()) return corrupt(chunks, "ends before the tensor does");
+  if (bytes != layout.payload_bytes) return corrupt(chunks, "leaves bytes over");
+  return {};
+}
+
+Result<OpenPatch> open_patch(Bytes patch) {
+  const auto layout = read_layout(patch, patch.size());
+  if (!layout) return forward_error(layout);
+  const Bytes body = patch.subspan(kHeadBytes);
+  if (const Status sound = check_body(*layout, crc32c(body)); !sound) return forward_error(sound);
+  const OpenPatch open{layout->head, body.first(layout->table_bytes), body.subspan(layout->table_bytes)};
+  if (const Status covers = check_table(*layout, open.table); !covers) return forward_error(covers);
   return open;
 }
 
-bool TableReader::next(ChangedChunk& changed) noexcept {
+bool TableReader::next(CodedPlace& place) noexcept {
   while (!table_.empty()) {
     const auto entry = take_entry(table_);
     if (!entry) return false;
@@ -156,8 +162,8 @@ bool TableReader::next(ChangedChunk& changed) noexcept {
       chunk_ += entry->number;
       continue;
     }
-    changed = {chunk_++, payload_.first(entry->number)};
-    payload_ = payload_.subspan(entry->number);
+    place = {chunk_++, begin_, entry->number};
+    begin_ += entry->number;
     return true;
   }
   return false;
@@ -174,25 +180,35 @@ void PatchBuilder::close_run() {
   unchanged_ = 0;
 }
 
+Bytes PatchBuilder::close_table() {
+  close_run();
+  return table_;
+}
+
 std::vector<std::byte> PatchBuilder::finish(const Head& head) {
   close_run();
   std::vector<std::byte> patch(kHeadBytes + table_.size() + payload_.size());
   const std::span body = std::span(patch).subspan(kHeadBytes);
   std::ranges::copy(table_, body.begin());
   std::ranges::copy(payload_, body.subspan(table_.size()).begin());
-  ByteWriter out(patch.data());
-  out.text(kMagic);
-  out.number(kVersion);
-  out.number(static_cast<std::uint8_t>(head.type));
-  out.number(static_cast<std::uint8_t>(head.chunk_bits));
-  out.number(static_cast<std::uint32_t>(table_.size()));
-  out.number(head.elements);
-  out.number(std::uint64_t{payload_.size()});
-  out.number(head.old_root);
-  out.number(head.new_root);
-  out.number(crc32c(body));
-  out.number(crc32c(std::span(patch).first(kSummedBytes)));
+  write_head({head, table_.size(), payload_.size(), crc32c(body)}, patch.data());
   return patch;
+}
+
+void write_head(const Layout& layout, std::byte* out) noexcept {
+  const Head& head = layout.head;
+  ByteWriter writer(out);
+  writer.text(kMagic);
+  writer.number(kVersion);
+  writer.number(static_cast<std::uint8_t>(head.type));
+  writer.number(static_cast<std::uint8_t>(head.chunk_bits));
+  writer.number(static_cast<std::uint32_t>(layout.table_bytes));
+  writer.number(head.elements);
+  writer.number(layout.payload_bytes);
+  writer.number(head.old_root);
+  writer.number(head.new_root);
+  writer.number(layout.body_checksum);
+  writer.number(crc32c(Bytes(out, kSummedBytes)));
 }
 
 Error chunk_error(Fault fault, std::uint64_t chunk) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "deltawire/patch.h"
@@ -24,11 +25,39 @@ struct Head {
   std::uint32_t count_of(std::uint64_t chunk) const noexcept;
 };
 
+// Bytes of a patch before its table.
+inline constexpr std::size_t kHeadBytes = 56;
+
+// A head and the bytes that it says follow.
+struct Layout {
+  Head head;
+  std::uint64_t table_bytes = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t body_checksum = 0;  // of the table and the payload
+};
+
+// Reads the head of a patch of `patch_bytes` bytes, of which `first` are the first: all of them, or at least
+// kHeadBytes. Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
+Result<Layout> read_layout(Bytes first, std::uint64_t patch_bytes);
+
+// kCorrupt, if `checksum` is not the body's.
+Status check_body(const Layout& layout, std::uint32_t checksum);
+
+// Whether the entries cover all chunks and all bytes of the payload. Errors: kCorrupt.
+Status check_table(const Layout& layout, Bytes table);
+
 // A patch whose checksums are right and whose table covers the tensor.
 struct OpenPatch {
   Head head;
   Bytes table;
   Bytes payload;
+};
+
+// Where the payload has the bits of a changed chunk.
+struct CodedPlace {
+  std::uint64_t chunk = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t bytes = 0;
 };
 
 // A changed chunk and its bits.
@@ -40,18 +69,19 @@ struct ChangedChunk {
 // Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
 Result<OpenPatch> open_patch(Bytes patch);
 
-// Takes the changed chunks out of a table, one after another. REQUIRES: open_patch() returned it.
+// Takes the changed chunks out of a table, one after another. REQUIRES: check_table() found nothing, and the
+// table outlives this.
 class TableReader {
  public:
-  explicit TableReader(const OpenPatch& patch) noexcept : table_(patch.table), payload_(patch.payload) {}
+  explicit TableReader(Bytes table) noexcept : table_(table) {}
 
   // Whether there was one more.
-  bool next(ChangedChunk& changed) noexcept;
+  bool next(CodedPlace& place) noexcept;
 
  private:
   Bytes table_;
-  Bytes payload_;
   std::uint64_t chunk_ = 0;
+  std::uint64_t begin_ = 0;
 };
 
 // Collects the chunks of a patch, in order.
@@ -63,6 +93,11 @@ class PatchBuilder {
   // The whole patch.
   std::vector<std::byte> finish(const Head& head);
 
+  // For who takes the payload away as it grows: what was added since the last call,
+  std::vector<std::byte> take_payload() noexcept { return std::exchange(payload_, {}); }
+  // and, after the last chunk, the table.
+  Bytes close_table();
+
  private:
   void close_run();
 
@@ -70,6 +105,9 @@ class PatchBuilder {
   std::vector<std::byte> payload_;
   std::uint64_t unchanged_ = 0;
 };
+
+// Writes the kHeadBytes bytes of a patch's head to `out`.
+void write_head(const Layout& layout, std::byte* out) noexcept;
 
 // How an element of the type is divided; no bytes for a number outside the enum.
 Element element_of(WeightType type) noexcept;

@@ -27,8 +27,8 @@ struct Making {
   Bytes from;
   Bytes to;
   const Kernels& kernels;
-  std::vector<std::uint64_t> old_digests;
-  std::vector<std::uint64_t> new_digests;
+  std::uint64_t* from_digests;
+  std::uint64_t* to_digests;
   std::vector<CodedGroup> groups;
 };
 
@@ -45,16 +45,15 @@ void encode_group(Making& making, std::uint64_t group, Workspace& workspace) {
     const Bytes to = making.to.subspan(begin, from.size());
     const std::uint32_t bytes = making.kernels.encode_chunk({from.data(), count, element}, to.data(),
                                                             workspace.chunk, workspace.scratch);
-    making.old_digests[chunk] = chunk_digest(from);
-    making.new_digests[chunk] = bytes == 0 ? making.old_digests[chunk] : chunk_digest(to);
+    making.from_digests[chunk] = chunk_digest(from);
+    making.to_digests[chunk] = bytes == 0 ? making.from_digests[chunk] : chunk_digest(to);
     coded.bytes.insert(coded.bytes.end(), workspace.chunk, workspace.chunk + bytes);
     coded.ends[i] = static_cast<std::uint32_t>(coded.bytes.size());
   }
 }
 
-std::vector<std::byte> joined(const Making& making, Head head) {
-  PatchBuilder builder;
-  for (std::uint64_t chunk = 0; chunk < head.chunks(); ++chunk) {
+void add_codes(const Making& making, PatchBuilder& builder) {
+  for (std::uint64_t chunk = 0; chunk < making.head.chunks(); ++chunk) {
     const CodedGroup& group = making.groups[chunk / kGroupChunks];
     const std::uint64_t i = chunk % kGroupChunks;
     const std::uint32_t begin = i == 0 ? 0 : group.ends[i - 1];
@@ -64,31 +63,6 @@ std::vector<std::byte> joined(const Making& making, Head head) {
       builder.add(Bytes(group.bytes).subspan(begin, group.ends[i] - begin));
     }
   }
-  head.old_root = root_digest(making.old_digests);
-  head.new_root = root_digest(making.new_digests);
-  return builder.finish(head);
-}
-
-Result<Head> head_for(const Weights& weights, unsigned chunk_bits) {
-  const std::uint64_t element_bytes = weight_bytes(weights.type);
-  if (element_bytes == 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "no weights have the type " + std::to_string(static_cast<unsigned>(weights.type)));
-  }
-  if (weights.bytes.size() % element_bytes != 0) {
-    return fail(ErrorCode::kInvalidArgument, std::to_string(weights.bytes.size()) +
-                                                 " bytes are no whole number of weights of type " +
-                                                 std::string(weight_type_name(weights.type)) +
-                                                 ", which have " + std::to_string(element_bytes));
-  }
-  if (weights.bytes.size() / element_bytes > kPatchMaxElements) {
-    return fail(ErrorCode::kLimit, "the tensor has more than 2^40 weights: cut it");
-  }
-  Head head;
-  head.type = weights.type;
-  head.chunk_bits = chunk_bits;
-  head.elements = weights.bytes.size() / element_bytes;
-  return head;
 }
 
 // How many elements a chunk changes, by its own word, which may be wrong: without the old weights nobody
@@ -119,19 +93,40 @@ Fault count_changes(Bytes coded, std::uint32_t elements, PatchInfo& info) noexce
 
 }  // namespace
 
-Result<std::vector<std::byte>> make(const Weights& from, Bytes to, unsigned chunk_bits, const Means& means) {
-  const auto head = head_for(from, chunk_bits);
-  if (!head) return forward_error(head);
-  if (to.size() != from.bytes.size()) {
-    return fail(ErrorCode::kInvalidArgument, "the old weights have " + std::to_string(from.bytes.size()) +
-                                                 " bytes, the new ones " + std::to_string(to.size()) +
-                                                 ": a patch is between tensors of one shape");
+Result<Head> head_for(std::uint64_t bytes, WeightType type, unsigned chunk_bits) {
+  const std::uint64_t element_bytes = weight_bytes(type);
+  if (element_bytes == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "no weights have the type " + std::to_string(static_cast<unsigned>(type)));
   }
-  const std::uint64_t chunks = head->chunks();
-  Making making{*head, from.bytes, to, kernels_for(means.target), {}, {}, {}};
-  making.old_digests.resize(chunks);
-  making.new_digests.resize(chunks);
-  making.groups.resize((chunks + kGroupChunks - 1) / kGroupChunks);
+  if (bytes % element_bytes != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                std::to_string(bytes) + " bytes are no whole number of weights of type " +
+                    std::string(weight_type_name(type)) + ", which have " + std::to_string(element_bytes));
+  }
+  if (bytes / element_bytes > kPatchMaxElements) {
+    return fail(ErrorCode::kLimit, "the tensor has more than 2^40 weights: cut it");
+  }
+  Head head;
+  head.type = type;
+  head.chunk_bits = chunk_bits;
+  head.elements = bytes / element_bytes;
+  return head;
+}
+
+void encode_chunks(const Head& head, Bytes from, Bytes to, const Means& means, PatchBuilder& builder,
+                   ChunkDigests& digests) {
+  const std::uint64_t chunks = head.chunks();
+  const std::size_t before = digests.from.size();
+  digests.from.resize(before + chunks);
+  digests.to.resize(before + chunks);
+  Making making{head,
+                from,
+                to,
+                kernels_for(means.target),
+                digests.from.data() + before,
+                digests.to.data() + before,
+                std::vector<CodedGroup>((chunks + kGroupChunks - 1) / kGroupChunks)};
   std::atomic<bool> no_room = false;
   for_each_group(chunks, means.workers, [&](std::uint64_t group, Workspace& workspace) {
     try {
@@ -141,14 +136,48 @@ Result<std::vector<std::byte>> make(const Weights& from, Bytes to, unsigned chun
     }
   });
   if (no_room) throw std::bad_alloc();
-  return joined(making, *head);
+  add_codes(making, builder);
+}
+
+Result<std::vector<std::byte>> make(const Weights& from, Bytes to, unsigned chunk_bits, const Means& means) {
+  auto head = head_for(from.bytes.size(), from.type, chunk_bits);
+  if (!head) return forward_error(head);
+  if (to.size() != from.bytes.size()) {
+    return fail(ErrorCode::kInvalidArgument, "the old weights have " + std::to_string(from.bytes.size()) +
+                                                 " bytes, the new ones " + std::to_string(to.size()) +
+                                                 ": a patch is between tensors of one shape");
+  }
+  PatchBuilder builder;
+  ChunkDigests digests;
+  encode_chunks(*head, from.bytes, to, means, builder, digests);
+  head->old_root = root_digest(std::move(digests.from));
+  head->new_root = root_digest(std::move(digests.to));
+  return builder.finish(*head);
+}
+
+PatchInfo info_of(const Head& head) noexcept {
+  PatchInfo info;
+  info.type = head.type;
+  info.elements = head.elements;
+  info.chunk_elements = head.chunk_elements();
+  info.chunks = head.chunks();
+  info.old_digest = head.old_root;
+  info.new_digest = head.new_root;
+  return info;
+}
+
+Status count_chunk(const ChangedChunk& changed, const Head& head, PatchInfo& info) {
+  ++info.changed_chunks;
+  const Fault fault = count_changes(changed.coded, head.count_of(changed.chunk), info);
+  if (fault == Fault::kNone) return {};
+  return tl::unexpected<Error>(chunk_error(fault, changed.chunk));
 }
 
 }  // namespace patch
 
 Result<std::uint64_t> weights_digest(Bytes weights, WeightType type, Workers* workers) {
   return or_no_memory("hashing weights", [&]() -> Result<std::uint64_t> {
-    const auto head = patch::head_for({weights, type}, patch::kMaxChunkBits);
+    const auto head = patch::head_for(weights.size(), type, patch::kMaxChunkBits);
     if (!head) return forward_error(head);
     const std::uint64_t chunk_bytes = head->chunk_elements() * weight_bytes(type);
     std::vector<std::uint64_t> digests(head->chunks());
@@ -163,18 +192,13 @@ Result<std::uint64_t> weights_digest(Bytes weights, WeightType type, Workers* wo
 Result<PatchInfo> inspect_patch(Bytes patch) {
   const auto open = patch::open_patch(patch);
   if (!open) return forward_error(open);
-  const patch::Head& head = open->head;
-  PatchInfo info;
-  info.type = head.type;
-  info.elements = head.elements;
-  info.chunk_elements = head.chunk_elements();
-  info.chunks = head.chunks();
-  info.old_digest = head.old_root;
-  info.new_digest = head.new_root;
-  patch::TableReader table(*open);
-  for (patch::ChangedChunk changed; table.next(changed); ++info.changed_chunks) {
-    const patch::Fault fault = patch::count_changes(changed.coded, head.count_of(changed.chunk), info);
-    if (fault != patch::Fault::kNone) return tl::unexpected<Error>(patch::chunk_error(fault, changed.chunk));
+  PatchInfo info = patch::info_of(open->head);
+  patch::TableReader table(open->table);
+  for (patch::CodedPlace place; table.next(place);) {
+    const patch::ChangedChunk changed{place.chunk, open->payload.subspan(place.begin, place.bytes)};
+    if (const Status counted = patch::count_chunk(changed, open->head, info); !counted) {
+      return forward_error(counted);
+    }
   }
   return info;
 }

@@ -36,6 +36,7 @@ int main(void) {
   test_codecs();
   test_channels();
   test_sessions();
+  test_patches();
   if (failures != 0) printf("%d failures\n", failures);
   return failures != 0;
 }

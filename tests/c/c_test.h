@@ -41,5 +41,6 @@ void fill(float* values, uint64_t count);
 void test_codecs(void);
 void test_channels(void);
 void test_sessions(void);
+void test_patches(void);
 
 #endif

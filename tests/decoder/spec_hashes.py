@@ -2,7 +2,10 @@
 
 import functools
 
-KINDS = ("Truncated", "Corrupt", "UnsupportedVersion", "Limit", "Mismatch", "Range")
+KINDS = (
+    *("Truncated", "Corrupt", "UnsupportedVersion", "Limit", "Mismatch", "Range"),
+    "UnsupportedDType",
+)
 
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF

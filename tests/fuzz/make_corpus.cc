@@ -15,9 +15,11 @@
 #include "deltawire/file.h"
 #include "deltawire/optimizer.h"
 #include "deltawire/patch.h"
+#include "deltawire/patch_file.h"
 #include "deltawire/reducer.h"
 #include "deltawire/snapshot.h"
 #include "fuzz_inputs.h"
+#include "patch_file_inputs.h"
 #include "patch_inputs.h"
 #include "server_inputs.h"
 
@@ -347,6 +349,19 @@ void make_patches() {
   }
 }
 
+void make_patch_files() {
+  const testing::TemporaryFolder folder;
+  for (const bool reshaped : {false, true}) {
+    testing::write_file(folder.path("old"), fuzz::patch_file_model(false, reshaped));
+    testing::write_file(folder.path("new"), fuzz::patch_file_model(true, reshaped));
+    const std::string patch = folder.path(reshaped ? "reshaped" : "changed");
+    if (!make_patch_file(folder.path("old"), folder.path("new"), patch)) std::exit(1);
+    Seed seed;
+    append(seed, testing::read_file(patch));
+    write("patch_file", reshaped ? "reshaped" : "changed", seed);
+  }
+}
+
 }  // namespace
 }  // namespace deltawire
 
@@ -369,5 +384,6 @@ int main(int count, char** arguments) {
   deltawire::make_control();
   deltawire::make_programs();
   deltawire::make_patches();
+  deltawire::make_patch_files();
   return 0;
 }

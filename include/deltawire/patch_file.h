@@ -1,0 +1,81 @@
+// Patch files: what makes one model in a safetensors file of another, without loss. A patch file is itself a
+// safetensors file; docs/reference/patch-files.md describes it.
+//
+// Files are read and written in pieces, so the memory does not grow with the model: about 50 MB.
+//
+// A file is written under a temporary name next to its own, flushed to the disk and then renamed: it is there
+// whole or not at all. After an error nothing is left behind.
+//
+// Thread rule: any thread may call; no call keeps state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deltawire/export.h"
+#include "deltawire/patch.h"
+#include "deltawire/result.h"
+#include "deltawire/workers.h"
+
+namespace deltawire {
+
+struct PatchFileOptions {
+  bool replace = false;        // an existing file may be replaced, though not one that is read
+  std::string from;            // names of the two versions, for readers: any text, or empty
+  std::string to;              //
+  Workers* workers = nullptr;  // may be null; no byte depends on them
+  // Called now and then with the bytes of weights that are done, and all that are to be done. If it returns
+  // false, the call ends with kAborted. May be empty.
+  std::function<bool(std::uint64_t done, std::uint64_t all)> progress;
+};
+
+// What a patch file has for a tensor.
+struct PatchFileTensor {
+  std::string name;
+  bool full = false;        // the new weights as they are: the tensor is new, or of another dtype or shape
+  std::uint64_t bytes = 0;  // of its entry in the file
+  std::uint64_t new_bytes = 0;  // of the new weights
+  PatchInfo patch;              // unless `full`
+};
+
+struct PatchFileInfo {
+  std::uint64_t old_digest = 0;  // of the models, over names, dtypes, shapes and weights
+  std::uint64_t new_digest = 0;
+  std::string from;
+  std::string to;
+  bool has_header = false;  // the new file's header, because it is not the old one's
+  std::uint64_t file_bytes = 0;
+  std::vector<PatchFileTensor> tensors;  // of the new model, in the order of the file
+};
+
+// All calls below give errors that begin with the file's path and name the tensor: kIo if a file can't be
+// read or written, kTruncated, kCorrupt, kLimit or kUnsupportedVersion for a file that is damaged or
+// something else, kUnsupportedDType for a tensor of a dtype that patches don't know, kInvalidArgument if the
+// file to be written is one of those to be read, kAborted, kNoMemory.
+
+// Writes the patch that makes the model in `new_path` of the one in `old_path`.
+DELTAWIRE_API Status make_patch_file(const std::string& old_path, const std::string& new_path,
+                                     const std::string& patch_path, const PatchFileOptions& options = {});
+
+// Writes the new model, byte for byte the file that the patch was made for. Errors also: kMismatch if the old
+// model is not the one that the patch was made from.
+DELTAWIRE_API Status apply_patch_file(const std::string& old_path, const std::string& patch_path,
+                                      const std::string& new_path, const PatchFileOptions& options = {});
+
+// All checks of apply_patch_file(); nothing is written.
+DELTAWIRE_API Status verify_patch_file(const std::string& old_path, const std::string& patch_path,
+                                       const PatchFileOptions& options = {});
+
+// Writes one patch that does what several do one after another, which is smaller than they are together. The
+// old model is needed, as patches are coded by its weights. Errors also: kMismatch if a patch is not for what
+// the one before makes; kInvalidArgument for no patch.
+DELTAWIRE_API Status merge_patch_files(const std::string& old_path, std::span<const std::string> patch_paths,
+                                       const std::string& merged_path, const PatchFileOptions& options = {});
+
+// Reads a patch file without the models, and checks what can be checked so: all checksums.
+DELTAWIRE_API Result<PatchFileInfo> inspect_patch_file(const std::string& patch_path);
+
+}  // namespace deltawire

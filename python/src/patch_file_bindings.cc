@@ -1,0 +1,115 @@
+// Patch files. deltawire/patches.py has the functions for users.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "deltawire/patch_file.h"
+#include "python_error.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+namespace {
+
+struct Versions {
+  std::string from;
+  std::string to;
+};
+
+// Runs call(options) without the GIL; Ctrl-C ends it as it would end a loop in Python.
+template <class Call>
+void run_on_files(bool replace, const Versions& versions, const Call& call) {
+  Status done;
+  bool raised = false;
+  {
+    const nb::gil_scoped_release no_gil;
+    const auto workers = Workers::of_process();
+    PatchFileOptions options;
+    options.replace = replace;
+    options.from = versions.from;
+    options.to = versions.to;
+    options.workers = workers.get();
+    options.progress = [&raised](std::uint64_t, std::uint64_t) {
+      const nb::gil_scoped_acquire gil;
+      raised = PyErr_CheckSignals() != 0;
+      return !raised;
+    };
+    done = call(options);
+  }
+  if (raised) throw nb::python_error();
+  raise_if_failed(done);
+}
+
+void make_one_file(const std::string& from, const std::string& to, const std::string& patch, bool replace,
+                   const std::string& from_version, const std::string& to_version) {
+  run_on_files(replace, {from_version, to_version},
+               [&](const PatchFileOptions& options) { return make_patch_file(from, to, patch, options); });
+}
+
+void apply_one_file(const std::string& from, const std::string& patch, const std::string& to, bool replace) {
+  run_on_files(replace, {},
+               [&](const PatchFileOptions& options) { return apply_patch_file(from, patch, to, options); });
+}
+
+void verify_one_file(const std::string& from, const std::string& patch) {
+  run_on_files(false, {},
+               [&](const PatchFileOptions& options) { return verify_patch_file(from, patch, options); });
+}
+
+void merge_files(const std::string& from, const std::vector<std::string>& patches, const std::string& merged,
+                 bool replace, const std::string& from_version, const std::string& to_version) {
+  run_on_files(replace, {from_version, to_version}, [&](const PatchFileOptions& options) {
+    return merge_patch_files(from, patches, merged, options);
+  });
+}
+
+PatchFileInfo inspect_one_file(const std::string& patch) {
+  Result<PatchFileInfo> info;
+  {
+    const nb::gil_scoped_release no_gil;
+    info = inspect_patch_file(patch);
+  }
+  return value_or_raise(std::move(info));
+}
+
+}  // namespace
+
+void bind_patch_files(nb::module_& module) {
+  nb::class_<PatchFileTensor>(module, "PatchFileTensor", "What a patch file has for a tensor.")
+      .def_ro("name", &PatchFileTensor::name, "Its name in the new model.")
+      .def_ro("full", &PatchFileTensor::full,
+              "Whether it is there as it is, since the old model has none of its dtype and shape.")
+      .def_ro("bytes", &PatchFileTensor::bytes, "Bytes of its entry in the file.")
+      .def_ro("new_bytes", &PatchFileTensor::new_bytes, "Bytes of the new weights.")
+      .def_prop_ro(
+          "patch",
+          [](const PatchFileTensor& tensor) {
+            return tensor.full ? nb::object(nb::none()) : nb::cast(tensor.patch);
+          },
+          nb::sig("def patch(self) -> PatchInfo | None"),
+          "What its patch says; None if it is there in full.");
+  nb::class_<PatchFileInfo>(module, "PatchFileInfo", "What a patch file says about itself.")
+      .def_ro("old_digest", &PatchFileInfo::old_digest, "Digest of the model that it was made from.")
+      .def_ro("new_digest", &PatchFileInfo::new_digest, "Digest of the model that it makes.")
+      .def_ro("from_version", &PatchFileInfo::from, "The old version's name, or an empty text.")
+      .def_ro("to_version", &PatchFileInfo::to, "The new version's name, or an empty text.")
+      .def_ro("has_header", &PatchFileInfo::has_header,
+              "Whether it brings the new file's header, because that is not the old one's.")
+      .def_ro("file_bytes", &PatchFileInfo::file_bytes, "Bytes of the patch file.")
+      .def_ro("tensors", &PatchFileInfo::tensors, "Of the new model, in the order of the file.");
+  module.def("make_patch_file", &make_one_file, "old"_a, "new"_a, "patch"_a, "replace"_a, "from_version"_a,
+             "to_version"_a);
+  module.def("apply_patch_file", &apply_one_file, "old"_a, "patch"_a, "new"_a, "replace"_a);
+  module.def("verify_patch_file", &verify_one_file, "old"_a, "patch"_a);
+  module.def("merge_patch_files", &merge_files, "old"_a, "patches"_a, "merged"_a, "replace"_a,
+             "from_version"_a, "to_version"_a);
+  module.def("inspect_patch_file", &inspect_one_file, "patch"_a);
+}
+
+}  // namespace deltawire::python

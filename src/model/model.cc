@@ -1,0 +1,47 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "patch/patch_digest.h"
+#include "patch/patch_stream.h"
+
+namespace deltawire::model {
+
+namespace {
+
+void add_digests(Bytes piece, WeightType type, Workers* workers, std::vector<std::uint64_t>& digests) {
+  const std::uint64_t chunk_bytes = patch::kMaxChunkElements * weight_bytes(type);
+  const std::size_t before = digests.size();
+  digests.resize(before + (piece.size() + chunk_bytes - 1) / chunk_bytes);
+  Workers::share(workers, digests.size() - before, [&](std::size_t chunk) {
+    const Bytes rest = piece.subspan(chunk * chunk_bytes);
+    digests[before + chunk] =
+        patch::chunk_digest(rest.first(std::min<std::size_t>(rest.size(), chunk_bytes)));
+  });
+}
+
+}  // namespace
+
+std::uint64_t piece_bytes(WeightType type) noexcept {
+  return patch::kPieceElements * weight_bytes(type);
+}
+
+Result<std::uint64_t> read_tensor(Model& model, const TensorEntry& tensor, const Work& work,
+                                  const std::function<Status(Bytes)>& take) {
+  const auto reader = model.open(tensor);
+  if (!reader) return forward_error(reader);
+  std::vector<std::byte> buffer(std::min(tensor.bytes, piece_bytes(tensor.type)));
+  std::vector<std::uint64_t> digests;
+  for (std::uint64_t done = 0; done < tensor.bytes; done += buffer.size()) {
+    buffer.resize(std::min<std::uint64_t>(tensor.bytes - done, buffer.size()));
+    if (const Status read = (*reader)->next(buffer); !read) return forward_error(read);
+    add_digests(buffer, tensor.type, work.means.workers, digests);
+    if (const Status taken = take(buffer); !taken) return forward_error(taken);
+    if (const Status goes_on = work.advance(buffer.size()); !goes_on) return forward_error(goes_on);
+  }
+  if (const Status sound = (*reader)->finish(); !sound) return forward_error(sound);
+  return patch::root_digest(std::move(digests));
+}
+
+}  // namespace deltawire::model

@@ -1,0 +1,61 @@
+// Models as sources of tensors: a safetensors file, or one to which a patch is applied as it is read.
+//
+// Tensors are read from beginning to end in pieces of patch::kPieceElements, so that the memory does not grow
+// with a model.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "deltawire/result.h"
+#include "deltawire/tensor.h"
+#include "model/safetensors_header.h"
+#include "patch/patch_coding.h"
+
+namespace deltawire::model {
+
+// A tensor that is being read. Errors name file and tensor.
+class TensorReader {
+ public:
+  virtual ~TensorReader() = default;
+
+  // Fills `out` with the next piece, which has as many bytes.
+  virtual Status next(MutBytes out) = 0;
+
+  // After the last piece: what can be checked only then.
+  virtual Status finish() = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // For messages: the file's path.
+  virtual const std::string& name() const noexcept = 0;
+
+  virtual const ModelHeader& header() const noexcept = 0;
+  virtual const std::string& header_json() const noexcept = 0;
+
+  // `tensor` is an element of header().tensors. The model outlives the reader.
+  virtual Result<std::unique_ptr<TensorReader>> open(const TensorEntry& tensor) = 0;
+};
+
+// What a long call carries along. `advance` gets the bytes of each piece that is done.
+struct Work {
+  patch::Means means;
+  std::function<Status(std::uint64_t bytes)> advance;
+};
+
+// Bytes of every piece but a tensor's last.
+std::uint64_t piece_bytes(WeightType type) noexcept;
+
+// Reads a tensor and hands each piece to `take`; returns the tensor's digest. Throws std::bad_alloc.
+Result<std::uint64_t> read_tensor(Model& model, const TensorEntry& tensor, const Work& work,
+                                  const std::function<Status(Bytes)>& take);
+
+}  // namespace deltawire::model

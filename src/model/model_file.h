@@ -1,0 +1,47 @@
+// A safetensors file that is open for reading.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/disk_file.h"
+#include "model/model.h"
+
+namespace deltawire::model {
+
+class ModelFile final : public Model {
+ public:
+  // Reads the header; the file must have exactly the bytes that it claims. Throws std::bad_alloc. Errors,
+  // with the path: kIo, kTruncated, and those of read_header().
+  static Result<std::unique_ptr<ModelFile>> open(const std::string& path);
+
+  const std::string& name() const noexcept override { return path_; }
+  const ModelHeader& header() const noexcept override { return header_; }
+  const std::string& header_json() const noexcept override { return json_; }
+  Result<std::unique_ptr<TensorReader>> open(const TensorEntry& tensor) override;
+
+  int descriptor() const noexcept { return file_.get(); }
+  std::uint64_t place_of(const TensorEntry& tensor) const noexcept {
+    return kLengthBytes + json_.size() + tensor.begin;
+  }
+  std::uint64_t file_bytes() const noexcept { return kLengthBytes + json_.size() + header_.data_bytes; }
+
+  // The first bytes of the tensor, or all of it. Errors: kIo, kTruncated.
+  Status read(const TensorEntry& tensor, std::uint64_t offset, MutBytes out) const;
+
+ private:
+  ModelFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  Status read_front(std::uint64_t file_bytes);
+
+  std::string path_;
+  Descriptor file_;
+  std::string json_;
+  ModelHeader header_;
+};
+
+// "<path>: <message>", "<path>: tensor '<name>': <message>"; the code stays.
+tl::unexpected<Error> error_in(const std::string& path, Error error);
+tl::unexpected<Error> error_in(const std::string& path, const TensorEntry& tensor, Error error);
+
+}  // namespace deltawire::model

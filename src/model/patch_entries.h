@@ -1,0 +1,62 @@
+// What a patch file says: docs/reference/patch-files.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model_file.h"
+#include "patch/patch_stream.h"
+
+namespace deltawire::model {
+
+inline constexpr std::string_view kPatchFormat = "deltawire-patch";
+inline constexpr std::string_view kPatchFormatVersion = "1";
+inline constexpr std::string_view kPatchPrefix = "patch:";
+inline constexpr std::string_view kFullPrefix = "full:";
+inline constexpr std::string_view kHeaderName = "header";
+
+// A patch file whose own text is sound. What its patches hold is not read yet.
+class PatchEntries {
+ public:
+  // Throws std::bad_alloc. Errors, with the path: those of ModelFile::open(); kCorrupt, kUnsupportedVersion.
+  static Result<PatchEntries> open(const std::string& path);
+
+  const ModelFile& file() const noexcept { return *file_; }
+  ModelFile& file() noexcept { return *file_; }
+  const std::string& path() const noexcept { return file_->name(); }
+  std::uint64_t old_digest() const noexcept { return old_digest_; }
+  std::uint64_t new_digest() const noexcept { return new_digest_; }
+
+  // An entry of `metadata`, or "" if it isn't there.
+  std::string text(const std::string& key) const;
+
+  // The entries of the tensor, or null.
+  const TensorEntry* patch_of(const std::string& tensor_name) const noexcept;
+  const TensorEntry* full_of(const std::string& tensor_name) const noexcept;
+
+  // Tensors that the file has entries for.
+  std::uint64_t tensors() const noexcept;
+
+  // Opens an entry "patch:NAME". Errors, with path and tensor: those of StoredPatch::open().
+  Result<patch::StoredPatch> open_patch(const TensorEntry& entry) const;
+
+  // The new model's header, "" if it is the old one's. Throws std::bad_alloc. Errors: kIo, kLimit.
+  Result<std::string> new_header() const;
+
+ private:
+  explicit PatchEntries(std::unique_ptr<ModelFile> file) : file_(std::move(file)) {}
+  Status read_metadata();
+  Status check_names() const;
+  Result<std::uint64_t> digest_called(const std::string& key) const;
+
+  std::unique_ptr<ModelFile> file_;
+  std::uint64_t old_digest_ = 0;
+  std::uint64_t new_digest_ = 0;
+};
+
+// The name of the tensor that an entry is for; "" for "header".
+std::string_view tensor_of(const TensorEntry& entry) noexcept;
+
+}  // namespace deltawire::model

@@ -1,0 +1,307 @@
+// The public functions of deltawire/patch_file.h.
+#include "deltawire/patch_file.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/little_endian.h"
+#include "base/no_memory.h"
+#include "model/new_model_file.h"
+#include "model/patch_file_writer.h"
+#include "model/patched_model.h"
+
+namespace deltawire {
+
+namespace model {
+
+namespace {
+
+// Counts what is done of `all` bytes, and copies of it do so together.
+Result<Work> work_on(std::uint64_t all, const PatchFileOptions& options) {
+  const auto target = patch::target_in_use();
+  if (!target) return forward_error(target);
+  auto advance = [all, &options, done = std::make_shared<std::uint64_t>(0)](std::uint64_t bytes) -> Status {
+    *done += bytes;
+    if (!options.progress || options.progress(std::min(*done, all), all)) return {};
+    return fail(ErrorCode::kAborted, "interrupted, and nothing was written");
+  };
+  return Work{{*target, options.workers}, std::move(advance)};
+}
+
+// The old tensor that a patch can make the new one of, or null.
+const TensorEntry* base_of(const TensorEntry& tensor, const ModelHeader& old_header) {
+  const TensorEntry* const base = old_header.find(tensor.name);
+  return base != nullptr && base->same_kind(tensor) ? base : nullptr;
+}
+
+TensorEntry row_of_bytes(std::string name, std::uint64_t bytes) {
+  return {std::move(name), "U8", WeightType::kInt8, {bytes}, 0, bytes};
+}
+
+std::vector<TensorEntry> planned_entries(const Model& from, const Model& to) {
+  std::vector<TensorEntry> planned;
+  for (const TensorEntry& tensor : to.header().tensors) {
+    if (base_of(tensor, from.header()) != nullptr) {
+      const std::uint64_t elements = tensor.bytes / weight_bytes(tensor.type);
+      planned.push_back(row_of_bytes(std::string(kPatchPrefix) + tensor.name,
+                                     patch::most_patch_bytes(elements, tensor.type)));
+    } else {
+      planned.push_back(tensor);
+      planned.back().name = std::string(kFullPrefix) + tensor.name;
+    }
+  }
+  if (from.header_json() != to.header_json()) {
+    planned.push_back(row_of_bytes(std::string(kHeaderName), to.header_json().size()));
+  }
+  return planned;
+}
+
+// Where a new patch file is to be, and what it calls the versions.
+struct PatchPlace {
+  std::string path;
+  bool replace = false;
+  std::string from;
+  std::string to;
+};
+
+std::map<std::string, std::string> metadata_of(const TensorDigests& digests, const PatchPlace& place) {
+  std::map<std::string, std::string> metadata = {{"format", std::string(kPatchFormat)},
+                                                 {"format_version", std::string(kPatchFormatVersion)},
+                                                 {"old", digest_text(digests.from)},
+                                                 {"new", digest_text(digests.to)}};
+  if (!place.from.empty()) metadata["from"] = place.from;
+  if (!place.to.empty()) metadata["to"] = place.to;
+  return metadata;
+}
+
+// Adds an entry for each tensor of `to`; returns the digests of both models.
+Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& writer, const Work& work) {
+  const ModelHeader& old_header = from.header();
+  std::vector<std::optional<std::uint64_t>> old_digests(old_header.tensors.size());
+  std::vector<std::uint64_t> new_digests;
+  for (const TensorEntry& tensor : to.header().tensors) {
+    const TensorEntry* const base = base_of(tensor, old_header);
+    if (base == nullptr) {
+      const auto added = writer.add_full(to, tensor, work);
+      if (!added) return forward_error(added);
+      new_digests.push_back(*added);
+      continue;
+    }
+    const auto added = writer.add_patch(from, *base, to, tensor, work);
+    if (!added) return forward_error(added);
+    old_digests[static_cast<std::size_t>(base - old_header.tensors.data())] = added->from;
+    new_digests.push_back(added->to);
+  }
+  std::vector<std::uint64_t> known;
+  for (std::size_t i = 0; i < old_digests.size(); ++i) {
+    if (!old_digests[i]) {
+      const auto read = read_tensor(from, old_header.tensors[i], work, [](Bytes) { return Status(); });
+      if (!read) return forward_error(read);
+      old_digests[i] = *read;
+    }
+    known.push_back(*old_digests[i]);
+  }
+  return TensorDigests{model_digest(old_header, known), model_digest(to.header(), new_digests)};
+}
+
+// Writes the patch from a model to another; `check` sees the digests before the file takes its place.
+template <class Check>
+Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place, const Work& work,
+                   const Check& check) {
+  PatchFileWriter writer(std::move(file), place.path, planned_entries(from, to), metadata_of({}, place));
+  const auto digests = add_tensors(from, to, writer, work);
+  if (!digests) return forward_error(digests);
+  if (const Status sound = check(*digests); !sound) return sound;
+  if (from.header_json() != to.header_json()) {
+    if (const Status added = writer.add_text(to.header_json()); !added) return added;
+  }
+  return writer.finish(metadata_of(*digests, place), place.replace);
+}
+
+Status make(const std::string& old_path, const std::string& new_path, const std::string& patch_path,
+            const PatchFileOptions& options) {
+  auto file = begin_file(patch_path, options.replace, std::array{old_path, new_path});
+  if (!file) return forward_error(file);
+  const auto from = ModelFile::open(old_path);
+  if (!from) return forward_error(from);
+  const auto to = ModelFile::open(new_path);
+  if (!to) return forward_error(to);
+  const auto work = work_on((*to)->header().data_bytes, options);
+  if (!work) return forward_error(work);
+  return write_patch(**from, **to, *std::move(file), {patch_path, options.replace, options.from, options.to},
+                     *work, [](const TensorDigests&) { return Status(); });
+}
+
+// Opens what a patch file makes of the model in `old_path`, and hands both it and the work to `use`.
+template <class Use>
+Status with_patched(const std::string& old_path, const std::string& patch_path,
+                    const PatchFileOptions& options, const Use& use) {
+  auto entries = PatchEntries::open(patch_path);
+  if (!entries) return forward_error(entries);
+  auto from = ModelFile::open(old_path);
+  if (!from) return forward_error(from);
+  const auto work = work_on((*from)->header().data_bytes, options);
+  if (!work) return forward_error(work);
+  const auto model = PatchedModel::make(*std::move(from), *std::move(entries), *work);
+  if (!model) return forward_error(model);
+  return use(**model, *work);
+}
+
+// Reads the new model from beginning to end, gives `take` its bytes, and makes all checks.
+Status read_patched(PatchedModel& model, const Work& work, const std::function<Status(Bytes)>& take) {
+  std::vector<std::uint64_t> digests;
+  for (const TensorEntry& tensor : model.header().tensors) {
+    const auto read = read_tensor(model, tensor, work, take);
+    if (!read) return forward_error(read);
+    digests.push_back(*read);
+  }
+  if (const Status sound = model.check_from(); !sound) return sound;
+  return check_new_digest(model.entries(), model_digest(model.header(), digests));
+}
+
+Status apply(const std::string& old_path, const std::string& patch_path, const std::string& new_path,
+             const PatchFileOptions& options) {
+  auto file = begin_file(new_path, options.replace, std::array{old_path, patch_path});
+  if (!file) return forward_error(file);
+  const auto write = [&](Bytes bytes) -> Status {
+    const Status written = write_all(file->descriptor(), bytes);
+    return written ? written : error_in(new_path, written.error());
+  };
+  const auto write_model = [&](PatchedModel& model, const Work& work) -> Status {
+    std::array<std::byte, kLengthBytes> length{};
+    store_le(length.data(), std::uint64_t{model.header_json().size()});
+    if (const Status written = write(length); !written) return written;
+    if (const Status written = write(std::as_bytes(std::span(model.header_json()))); !written) return written;
+    return read_patched(model, work, write);
+  };
+  if (const Status done = with_patched(old_path, patch_path, options, write_model); !done) return done;
+  return end_file(*file, new_path, options.replace);
+}
+
+Status verify(const std::string& old_path, const std::string& patch_path, const PatchFileOptions& options) {
+  return with_patched(old_path, patch_path, options, [](PatchedModel& model, const Work& work) {
+    return read_patched(model, work, [](Bytes) { return Status(); });
+  });
+}
+
+// Whether each patch begins where the one before ends.
+Status check_chain(std::span<const PatchEntries> patches) {
+  for (std::size_t i = 1; i < patches.size(); ++i) {
+    if (patches[i].old_digest() == patches[i - 1].new_digest()) continue;
+    return error_in(patches[i].path(),
+                    {ErrorCode::kMismatch, "the patch is for a model with the digest " +
+                                               digest_text(patches[i].old_digest()) + ", and " +
+                                               printable_line(patches[i - 1].path()) + " makes one with " +
+                                               digest_text(patches[i - 1].new_digest()) +
+                                               ": give patches in the order of versions, without a gap"});
+  }
+  return {};
+}
+
+Status merge(const std::string& old_path, std::span<const std::string> patch_paths,
+             const std::string& merged_path, const PatchFileOptions& options) {
+  if (patch_paths.empty()) return fail(ErrorCode::kInvalidArgument, "there is no patch to merge: give some");
+  std::vector<std::string> inputs(patch_paths.begin(), patch_paths.end());
+  inputs.push_back(old_path);
+  auto file = begin_file(merged_path, options.replace, inputs);
+  if (!file) return forward_error(file);
+  std::vector<PatchEntries> patches;
+  for (const std::string& path : patch_paths) {
+    auto entries = PatchEntries::open(path);
+    if (!entries) return forward_error(entries);
+    patches.push_back(*std::move(entries));
+  }
+  if (const Status follows = check_chain(patches); !follows) return follows;
+  const auto from = ModelFile::open(old_path);
+  if (!from) return forward_error(from);
+  const auto work = work_on((*from)->header().data_bytes, options);
+  if (!work) return forward_error(work);
+  auto opened = ModelFile::open(old_path);
+  if (!opened) return forward_error(opened);
+  const PatchPlace place{merged_path, options.replace,
+                         options.from.empty() ? patches.front().text("from") : options.from,
+                         options.to.empty() ? patches.back().text("to") : options.to};
+  const std::uint64_t old_digest = patches.front().old_digest();
+  std::unique_ptr<Model> to = *std::move(opened);
+  const PatchedModel* last = nullptr;
+  for (PatchEntries& entries : patches) {
+    auto patched = PatchedModel::make(std::move(to), std::move(entries), *work);
+    if (!patched) return forward_error(patched);
+    last = patched->get();
+    to = *std::move(patched);
+  }
+  const auto check = [&](const TensorDigests& digests) -> Status {
+    if (digests.from != old_digest) {
+      return error_in(old_path, {ErrorCode::kMismatch, "is another model than the one that " +
+                                                           printable_line(patch_paths.front()) +
+                                                           " was made from: give that one"});
+    }
+    return check_new_digest(last->entries(), digests.to);
+  };
+  return write_patch(**from, *to, *std::move(file), place, *work, check);
+}
+
+Result<PatchFileInfo> inspect(const std::string& patch_path) {
+  const auto entries = PatchEntries::open(patch_path);
+  if (!entries) return forward_error(entries);
+  PatchFileInfo info;
+  info.old_digest = entries->old_digest();
+  info.new_digest = entries->new_digest();
+  info.from = entries->text("from");
+  info.to = entries->text("to");
+  info.file_bytes = entries->file().file_bytes();
+  for (const TensorEntry& entry : entries->file().header().tensors) {
+    if (entry.name == kHeaderName) {
+      info.has_header = true;
+      continue;
+    }
+    PatchFileTensor tensor{
+        std::string(tensor_of(entry)), entry.name.starts_with(kFullPrefix), entry.bytes, entry.bytes, {}};
+    if (!tensor.full) {
+      auto stored = entries->open_patch(entry);
+      if (!stored) return forward_error(stored);
+      const auto patch = stored->inspect();
+      if (!patch) return error_in(patch_path, entry, patch.error());
+      tensor.patch = *patch;
+      tensor.new_bytes = patch->elements * weight_bytes(patch->type);
+    }
+    info.tensors.push_back(std::move(tensor));
+  }
+  return info;
+}
+
+constexpr const char* kDoing = "working on a patch file";
+
+}  // namespace
+
+}  // namespace model
+
+Status make_patch_file(const std::string& old_path, const std::string& new_path,
+                       const std::string& patch_path, const PatchFileOptions& options) {
+  return or_no_memory(model::kDoing, [&] { return model::make(old_path, new_path, patch_path, options); });
+}
+
+Status apply_patch_file(const std::string& old_path, const std::string& patch_path,
+                        const std::string& new_path, const PatchFileOptions& options) {
+  return or_no_memory(model::kDoing, [&] { return model::apply(old_path, patch_path, new_path, options); });
+}
+
+Status verify_patch_file(const std::string& old_path, const std::string& patch_path,
+                         const PatchFileOptions& options) {
+  return or_no_memory(model::kDoing, [&] { return model::verify(old_path, patch_path, options); });
+}
+
+Status merge_patch_files(const std::string& old_path, std::span<const std::string> patch_paths,
+                         const std::string& merged_path, const PatchFileOptions& options) {
+  return or_no_memory(model::kDoing,
+                      [&] { return model::merge(old_path, patch_paths, merged_path, options); });
+}
+
+Result<PatchFileInfo> inspect_patch_file(const std::string& patch_path) {
+  return or_no_memory(model::kDoing, [&] { return model::inspect(patch_path); });
+}
+
+}  // namespace deltawire

@@ -1,0 +1,101 @@
+#include "model/patch_file_writer.h"
+
+#include <algorithm>
+
+#include <unistd.h>
+
+#include "base/little_endian.h"
+#include "base/os_error.h"
+#include "model/model_file.h"
+#include "model/new_model_file.h"
+#include "patch/patch_stream.h"
+
+namespace deltawire::model {
+
+namespace {
+
+constexpr std::uint64_t kAlignment = 8;  // of a file's data, as the safetensors library writes it
+
+}  // namespace
+
+PatchFileWriter::PatchFileWriter(NewFile file, std::string path, std::vector<TensorEntry> planned,
+                                 const std::map<std::string, std::string>& metadata)
+    : file_(std::move(file)), path_(std::move(path)), entries_(std::move(planned)) {
+  std::uint64_t end = 0;
+  for (TensorEntry& entry : entries_) {
+    entry.begin = end;
+    end += entry.bytes;
+  }
+  // Numbers only get shorter than planned.
+  const std::uint64_t longest = write_header(entries_, metadata).size();
+  header_room_ = (longest + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void PatchFileWriter::close_entry(std::uint64_t bytes) {
+  TensorEntry& entry = entries_[added_++];
+  entry.begin = data_bytes_;
+  if (bytes != entry.bytes) entry.shape = {bytes};
+  entry.bytes = bytes;
+  data_bytes_ += bytes;
+}
+
+// An error of writing an entry, which does not know the file's name.
+tl::unexpected<Error> PatchFileWriter::failed(const Error& error) const {
+  return error_in(path_, entries_[added_], error);
+}
+
+Result<TensorDigests> PatchFileWriter::add_patch(Model& from, const TensorEntry& old_tensor, Model& to,
+                                                 const TensorEntry& new_tensor, const Work& work) {
+  auto writer = patch::PatchWriter::begin(file_.descriptor(), place(), new_tensor.bytes, new_tensor.type);
+  if (!writer) return failed(writer.error());
+  const auto old_reader = from.open(old_tensor);
+  if (!old_reader) return forward_error(old_reader);
+  std::vector<std::byte> before;
+  const auto add = [&](Bytes piece) -> Status {
+    before.resize(piece.size());
+    if (const Status read = (*old_reader)->next(before); !read) return read;
+    const Status added = writer->add(before, piece, work.means);
+    return added ? added : failed(added.error());
+  };
+  const auto read = read_tensor(to, new_tensor, work, add);
+  if (!read) return forward_error(read);
+  if (const Status sound = (*old_reader)->finish(); !sound) return forward_error(sound);
+  const auto bytes = writer->finish();
+  if (!bytes) return failed(bytes.error());
+  close_entry(*bytes);
+  return TensorDigests{writer->head().old_root, writer->head().new_root};
+}
+
+Result<std::uint64_t> PatchFileWriter::add_full(Model& model, const TensorEntry& tensor, const Work& work) {
+  std::uint64_t at = place();
+  const auto copied = read_tensor(model, tensor, work, [&](Bytes piece) -> Status {
+    const Status written = write_at(file_.descriptor(), piece, at);
+    at += piece.size();
+    return written ? written : failed(written.error());
+  });
+  if (copied) close_entry(tensor.bytes);
+  return copied;
+}
+
+Status PatchFileWriter::add_text(std::string_view text) {
+  const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(text)), place());
+  if (!written) return failed(written.error());
+  close_entry(text.size());
+  return {};
+}
+
+Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadata, bool replace) {
+  std::string front(kLengthBytes, '\0');
+  store_le(std::as_writable_bytes(std::span(front)).data(), header_room_);
+  front += write_header(entries_, metadata);
+  front.resize(kLengthBytes + header_room_, ' ');
+  const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(front)), 0);
+  if (!written) return error_in(path_, written.error());
+  // A patch is written behind the room for the longest table, and then moved.
+  if (ftruncate(file_.descriptor(), static_cast<off_t>(place())) != 0) {
+    return error_in(path_, io_error("cannot be cut to its length").value());
+  }
+  return end_file(file_, path_, replace);
+}
+
+}  // namespace deltawire::model

@@ -1,0 +1,146 @@
+#include "model/patched_model.h"
+
+#include <utility>
+
+namespace deltawire::model {
+
+class PatchedModel::PatchedTensor final : public TensorReader {
+ public:
+  PatchedTensor(PatchedModel& model, const TensorEntry& from, const TensorEntry& entry,
+                patch::StoredPatch stored, std::unique_ptr<TensorReader> below)
+      : model_(model), from_(from), entry_(entry), stored_(std::move(stored)), below_(std::move(below)) {}
+
+  Status next(MutBytes out) override {
+    if (const Status read = below_->next(out); !read) return read;
+    const Status applied = stored_.apply(out, out.data(), model_.work_.means);
+    return applied ? applied : named(applied.error());
+  }
+
+  Status finish() override {
+    if (const Status sound = below_->finish(); !sound) return sound;
+    if (const Status sound = stored_.finish(); !sound) return named(sound.error());
+    const auto index = static_cast<std::size_t>(&from_ - model_.from_->header().tensors.data());
+    model_.from_digests_[index] = stored_.head().old_root;
+    return {};
+  }
+
+ private:
+  // A patch that was made from other weights may well be sound: the other file needs a look.
+  tl::unexpected<Error> named(const Error& error) const {
+    return error_in(error.code == ErrorCode::kMismatch ? model_.from_->name() : model_.name(),
+                    error.code == ErrorCode::kMismatch ? from_ : entry_, error);
+  }
+
+  PatchedModel& model_;
+  const TensorEntry& from_;
+  const TensorEntry& entry_;
+  patch::StoredPatch stored_;
+  std::unique_ptr<TensorReader> below_;
+};
+
+Result<std::unique_ptr<PatchedModel>> PatchedModel::make(std::unique_ptr<Model> from, PatchEntries entries,
+                                                         const Work& work) {
+  std::unique_ptr<PatchedModel> model(new PatchedModel(std::move(from), std::move(entries), work));
+  model->from_digests_.resize(model->from_->header().tensors.size());
+  if (const Status read = model->read_headers(); !read) return forward_error(read);
+  if (const Status sound = model->check_entries(); !sound) return error_in(model->name(), sound.error());
+  return model;
+}
+
+Status PatchedModel::read_headers() {
+  auto json = entries_.new_header();
+  if (!json) return forward_error(json);
+  if (json->empty()) {
+    json_ = from_->header_json();
+    header_ = from_->header();
+    return {};
+  }
+  json_ = *std::move(json);
+  auto header = read_header(json_);
+  if (!header) return error_in(name(), {header.error().code, "the new header: " + header.error().message});
+  header_ = *std::move(header);
+  return {};
+}
+
+// Every tensor of the new model has one entry, and no other entry is there.
+Status PatchedModel::check_entries() const {
+  for (const TensorEntry& tensor : header_.tensors) {
+    if (const Status sound = check_entry(tensor); !sound) return sound;
+  }
+  if (entries_.tensors() == header_.tensors.size()) return {};
+  if (entries_.file().header().find(kHeaderName) == nullptr) {
+    return fail(ErrorCode::kMismatch, "the patch has " + std::to_string(entries_.tensors()) +
+                                          " tensors, the model " + printable_line(from_->name()) + " " +
+                                          std::to_string(header_.tensors.size()) +
+                                          ": give the model that it was made from");
+  }
+  return fail(ErrorCode::kCorrupt, "has tensors that its new header does not name: get the file again");
+}
+
+Status PatchedModel::check_entry(const TensorEntry& tensor) const {
+  if (const TensorEntry* const full = entries_.full_of(tensor.name); full != nullptr) {
+    if (full->same_kind(tensor)) return {};
+    return fail(ErrorCode::kMismatch, shown(tensor.name) + " has another dtype or shape than in the model");
+  }
+  if (entries_.patch_of(tensor.name) == nullptr) {
+    return fail(ErrorCode::kMismatch,
+                "has nothing for " + shown(tensor.name) + ": give the model that the patch was made from");
+  }
+  const TensorEntry* const from = from_->header().find(tensor.name);
+  if (from != nullptr && from->same_kind(tensor)) return {};
+  return fail(ErrorCode::kMismatch,
+              "changes " + shown(tensor.name) + ", and " + printable_line(from_->name()) +
+                  (from == nullptr ? " has none" : " has one of another dtype or shape") +
+                  ": give the model that the patch was made from");
+}
+
+Result<std::unique_ptr<TensorReader>> PatchedModel::open(const TensorEntry& tensor) {
+  if (const TensorEntry* const full = entries_.full_of(tensor.name); full != nullptr) {
+    return entries_.file().open(*full);
+  }
+  const TensorEntry& entry = *entries_.patch_of(tensor.name);
+  const TensorEntry& from = *from_->header().find(tensor.name);
+  auto stored = entries_.open_patch(entry);
+  if (!stored) return forward_error(stored);
+  const patch::Head& head = stored->head();
+  if (head.type != from.type || head.elements * weight_bytes(head.type) != from.bytes) {
+    return error_in(name(), entry,
+                    {ErrorCode::kCorrupt, "its patch is for a tensor of another type or length"});
+  }
+  auto below = from_->open(from);
+  if (!below) return forward_error(below);
+  return std::make_unique<PatchedTensor>(*this, from, entry, *std::move(stored), *std::move(below));
+}
+
+Status PatchedModel::check_from() {
+  const ModelHeader& header = from_->header();
+  std::vector<std::uint64_t> digests(header.tensors.size());
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    if (!from_digests_[i]) {
+      const auto read = read_tensor(*from_, header.tensors[i], work_, [](Bytes) { return Status(); });
+      if (!read) return forward_error(read);
+      from_digests_[i] = *read;
+    }
+    digests[i] = *from_digests_[i];
+  }
+  return check_old_digest(entries_, from_->name(), model_digest(header, digests));
+}
+
+Status check_old_digest(const PatchEntries& entries, const std::string& model_name, std::uint64_t digest) {
+  if (digest == entries.old_digest()) return {};
+  return error_in(
+      entries.path(),
+      {ErrorCode::kMismatch, "the patch was made from a model with the digest " +
+                                 digest_text(entries.old_digest()) + "; " + printable_line(model_name) +
+                                 " has " + digest_text(digest) + ": give the model that it was made from"});
+}
+
+Status check_new_digest(const PatchEntries& entries, std::uint64_t digest) {
+  if (digest == entries.new_digest()) return {};
+  return error_in(entries.path(),
+                  {ErrorCode::kCorrupt, "the patch makes a model with the digest " + digest_text(digest) +
+                                            ", not the one that it was made for, " +
+                                            digest_text(entries.new_digest()) + ": get the file again"});
+}
+
+}  // namespace deltawire::model

@@ -1,0 +1,55 @@
+// The model that a patch file makes of another one, tensor by tensor as it is read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/patch_entries.h"
+
+namespace deltawire::model {
+
+class PatchedModel final : public Model {
+ public:
+  // Checks that entries, old and new header fit together. Throws std::bad_alloc. Errors: kMismatch if the
+  // patch is for another model, kCorrupt, and those of PatchEntries::new_header() and read_header().
+  static Result<std::unique_ptr<PatchedModel>> make(std::unique_ptr<Model> from, PatchEntries entries,
+                                                    const Work& work);
+
+  const std::string& name() const noexcept override { return entries_.path(); }
+  const ModelHeader& header() const noexcept override { return header_; }
+  const std::string& header_json() const noexcept override { return json_; }
+  Result<std::unique_ptr<TensorReader>> open(const TensorEntry& tensor) override;
+
+  // After every tensor was read to its end: whether the model below is the one that the patch was made from.
+  // Reads those of its tensors that were not needed. Errors: kMismatch and those of reading.
+  Status check_from();
+
+  const PatchEntries& entries() const noexcept { return entries_; }
+
+ private:
+  class PatchedTensor;
+
+  PatchedModel(std::unique_ptr<Model> from, PatchEntries entries, const Work& work)
+      : from_(std::move(from)), entries_(std::move(entries)), work_(work) {}
+  Status read_headers();
+  Status check_entries() const;
+  Status check_entry(const TensorEntry& tensor) const;
+
+  std::unique_ptr<Model> from_;
+  PatchEntries entries_;
+  Work work_;
+  std::string json_;
+  ModelHeader header_;
+  std::vector<std::optional<std::uint64_t>> from_digests_;  // in the order of from_'s tensors
+};
+
+// kMismatch, if a model's digest is not the one that the patch file has for the old model.
+Status check_old_digest(const PatchEntries& entries, const std::string& model_name, std::uint64_t digest);
+
+// kCorrupt, likewise for the new model.
+Status check_new_digest(const PatchEntries& entries, std::uint64_t digest);
+
+}  // namespace deltawire::model

@@ -1,0 +1,283 @@
+#include "model/safetensors_header.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/checked.h"
+#include "base/little_endian.h"
+#include "wire/hashes.h"
+
+namespace deltawire::model {
+
+namespace {
+
+struct DTypeRow {
+  std::string_view name;
+  WeightType type;
+  std::uint64_t bytes;
+};
+
+// An element of 8 bytes is two of kInt32.
+constexpr std::array kDTypes = {DTypeRow{"F32", WeightType::kFloat32, 4},
+                                DTypeRow{"BF16", WeightType::kBFloat16, 2},
+                                DTypeRow{"F16", WeightType::kFloat16, 2},
+                                DTypeRow{"F8_E4M3", WeightType::kFloat8E4M3, 1},
+                                DTypeRow{"F8_E5M2", WeightType::kFloat8E5M2, 1},
+                                DTypeRow{"I8", WeightType::kInt8, 1},
+                                DTypeRow{"U8", WeightType::kInt8, 1},
+                                DTypeRow{"BOOL", WeightType::kInt8, 1},
+                                DTypeRow{"F8_E8M0", WeightType::kInt8, 1},
+                                DTypeRow{"I16", WeightType::kInt16, 2},
+                                DTypeRow{"U16", WeightType::kInt16, 2},
+                                DTypeRow{"I32", WeightType::kInt32, 4},
+                                DTypeRow{"U32", WeightType::kInt32, 4},
+                                DTypeRow{"I64", WeightType::kInt32, 8},
+                                DTypeRow{"U64", WeightType::kInt32, 8},
+                                DTypeRow{"F64", WeightType::kInt32, 8},
+                                DTypeRow{"C64", WeightType::kInt32, 8}};
+
+constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr std::size_t kShownBytes = 200;
+
+// Collects the tensors as the parser meets them; every function returns false to stop it. The parser is not
+// recursive, and whatever is nested deeper than a header is refused here.
+class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::vector<TensorEntry> tensors;
+  std::map<std::string, std::string> metadata;
+  Error error;
+
+  bool null() override { return misplaced("null"); }
+  bool boolean(bool) override { return misplaced("true or false"); }
+  bool number_integer(number_integer_t) override { return misplaced("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override {
+    return misplaced("a number that is no integer of 64 bits");
+  }
+  bool binary(binary_t&) override { return misplaced("bytes"); }
+
+  bool number_unsigned(number_unsigned_t number) override {
+    if (at_ == At::kShape) {
+      tensors.back().shape.push_back(number);
+      if (tensors.back().shape.size() <= kMostDims) return true;
+      return stop(ErrorCode::kLimit, where() + " has more than " + std::to_string(kMostDims) + " dimensions");
+    }
+    if (at_ != At::kOffsets || offsets_ == 2) return misplaced("a number");
+    (offsets_++ == 0 ? tensors.back().begin : end_) = number;
+    return true;
+  }
+
+  bool string(string_t& text) override {
+    if (at_ == At::kMetadata) {
+      if (metadata.emplace(key_, text).second) return true;
+      return stop(ErrorCode::kCorrupt, "the header's __metadata__ has the key " + shown_key() + " twice");
+    }
+    if (at_ != At::kTensor || key_ != "dtype") return misplaced("a text");
+    tensors.back().dtype = text;
+    return true;
+  }
+
+  bool key(string_t& text) override {
+    key_ = text;
+    if (at_ != At::kTensor) return true;
+    const unsigned field = key_ == "dtype" ? 1 : key_ == "shape" ? 2 : key_ == "data_offsets" ? 4 : 0;
+    if (field == 0) return stop(ErrorCode::kCorrupt, where() + " has an unknown field " + shown_key());
+    if ((fields_ & field) != 0) return stop(ErrorCode::kCorrupt, where() + " has " + shown_key() + " twice");
+    fields_ |= field;
+    return true;
+  }
+
+  bool start_object(std::size_t) override {
+    if (at_ == At::kStart) return enter(At::kModel);
+    if (at_ != At::kModel) return misplaced("an object");
+    if (key_ == kMetadataKey) {
+      if (!std::exchange(has_metadata_, true)) return enter(At::kMetadata);
+      return stop(ErrorCode::kCorrupt, "the header has __metadata__ twice");
+    }
+    if (tensors.size() == kMostTensors) {
+      return stop(ErrorCode::kLimit, "the header has more than " + std::to_string(kMostTensors) + " tensors");
+    }
+    tensors.emplace_back().name = key_;
+    fields_ = 0;
+    offsets_ = 0;
+    return enter(At::kTensor);
+  }
+
+  bool end_object() override {
+    if (at_ == At::kModel) return enter(At::kEnd);
+    if (at_ == At::kMetadata) return enter(At::kModel);
+    return fields_ == 7 ? take_end() && enter(At::kModel)
+                        : stop(ErrorCode::kCorrupt, where() + " lacks dtype, shape or data_offsets");
+  }
+
+  bool start_array(std::size_t) override {
+    if (at_ == At::kTensor && key_ == "shape") return enter(At::kShape);
+    if (at_ == At::kTensor && key_ == "data_offsets") return enter(At::kOffsets);
+    return misplaced("a list");
+  }
+
+  bool end_array() override {
+    if (at_ == At::kShape || offsets_ == 2) return enter(At::kTensor);
+    return stop(ErrorCode::kCorrupt, where() + " has data_offsets that are not two numbers");
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    return stop(ErrorCode::kCorrupt,
+                "the header is no JSON from its byte " + std::to_string(position) + " on");
+  }
+
+ private:
+  enum class At : std::uint8_t { kStart, kModel, kMetadata, kTensor, kShape, kOffsets, kEnd };
+
+  bool enter(At next) noexcept {
+    at_ = next;
+    return true;
+  }
+  bool stop(ErrorCode code, std::string message) {
+    error = {code, std::move(message)};
+    return false;
+  }
+  bool misplaced(const char* what) {
+    return stop(ErrorCode::kCorrupt, where() + " has " + what + " where none may be");
+  }
+  std::string where() const {
+    return tensors.empty() || at_ <= At::kMetadata ? "the header" : shown(tensors.back().name);
+  }
+  std::string shown_key() const { return "'" + printable_line(key_, kShownBytes) + "'"; }
+  bool take_end() {
+    TensorEntry& tensor = tensors.back();
+    if (end_ < tensor.begin) return stop(ErrorCode::kCorrupt, where() + " ends before it begins");
+    tensor.bytes = end_ - tensor.begin;
+    return true;
+  }
+
+  At at_ = At::kStart;
+  std::string key_;
+  unsigned fields_ = 0;   // of the tensor: dtype 1, shape 2, data_offsets 4
+  unsigned offsets_ = 0;  // how many of them were read
+  std::uint64_t end_ = 0;
+  bool has_metadata_ = false;
+};
+
+// Sets the tensor's type; its bytes must be what dtype and shape say.
+Status check_kind(TensorEntry& tensor) {
+  const auto* const row = std::ranges::find(kDTypes, tensor.dtype, &DTypeRow::name);
+  if (row == kDTypes.end()) {
+    return fail(ErrorCode::kUnsupportedDType, shown(tensor.name) + " is " + printable_line(tensor.dtype, 20) +
+                                                  ": patches don't know that dtype");
+  }
+  tensor.type = row->type;
+  std::uint64_t bytes = row->bytes;
+  if (std::ranges::find(tensor.shape, 0U) != tensor.shape.end()) bytes = 0;
+  for (const std::uint64_t dim : tensor.shape) bytes = product_or_max(bytes, dim);
+  if (bytes == tensor.bytes) return {};
+  return fail(ErrorCode::kCorrupt, shown(tensor.name) + " has " + std::to_string(tensor.bytes) +
+                                       " bytes, but its shape and dtype take another number");
+}
+
+Status check_layout(ModelHeader& header) {
+  std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
+    return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
+  });
+  for (TensorEntry& tensor : header.tensors) {
+    if (const Status sound = check_kind(tensor); !sound) return sound;
+    if (tensor.begin != header.data_bytes) {
+      return fail(ErrorCode::kCorrupt, shown(tensor.name) + " begins at byte " +
+                                           std::to_string(tensor.begin) +
+                                           " of the data, but the tensor before it ends at byte " +
+                                           std::to_string(header.data_bytes));
+    }
+    header.data_bytes += tensor.bytes;  // no overflow: it is the end that was read
+  }
+  header.by_name.resize(header.tensors.size());
+  std::iota(header.by_name.begin(), header.by_name.end(), 0U);
+  const auto name_of = [&](std::uint32_t i) -> const std::string& { return header.tensors[i].name; };
+  std::ranges::sort(header.by_name, {}, name_of);
+  const auto twice = std::ranges::adjacent_find(header.by_name, {}, name_of);
+  if (twice == header.by_name.end()) return {};
+  return fail(ErrorCode::kCorrupt, shown(name_of(*twice)) + " is in the header twice");
+}
+
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+const TensorEntry* ModelHeader::find(std::string_view name) const noexcept {
+  const auto at = std::ranges::lower_bound(
+      by_name, name, {}, [&](std::uint32_t i) { return std::string_view(tensors[i].name); });
+  return at == by_name.end() || tensors[*at].name != name ? nullptr : &tensors[*at];
+}
+
+std::string shown(std::string_view tensor_name) {
+  return "tensor '" + printable_line(tensor_name, kShownBytes) + "'";
+}
+
+Result<ModelHeader> read_header(std::string_view json) {
+  // The parser takes a zero byte for the end.
+  if (json.find('\0') != std::string_view::npos)
+    return fail(ErrorCode::kCorrupt, "the header has a zero byte");
+  HeaderEvents events;
+  if (!nlohmann::json::sax_parse(json.begin(), json.end(), &events)) {
+    return tl::unexpected<Error>(std::move(events.error));
+  }
+  ModelHeader header;
+  header.tensors = std::move(events.tensors);
+  header.metadata = std::move(events.metadata);
+  if (const Status sound = check_layout(header); !sound) return forward_error(sound);
+  return header;
+}
+
+std::string write_header(const std::vector<TensorEntry>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  std::string json = "{\"__metadata__\":{";
+  for (const auto& [key, text] : metadata) {
+    json += (json.back() == '{' ? "" : ",") + quoted(key) + ":" + quoted(text);
+  }
+  json += "}";
+  for (const TensorEntry& tensor : tensors) {
+    json += "," + quoted(tensor.name) + ":{\"dtype\":" + quoted(tensor.dtype) + ",\"shape\":[";
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      json += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
+    }
+    json += "],\"data_offsets\":[" + std::to_string(tensor.begin) + "," +
+            std::to_string(tensor.begin + tensor.bytes) + "]}";
+  }
+  return json + "}";
+}
+
+std::string digest_text(std::uint64_t digest) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest));
+  return text;
+}
+
+std::uint64_t model_digest(const ModelHeader& header, const std::vector<std::uint64_t>& digests) {
+  std::vector<std::byte> hashed;
+  const auto add_number = [&](auto number) {
+    hashed.resize(hashed.size() + sizeof number);
+    store_le(hashed.data() + hashed.size() - sizeof number, number);
+  };
+  const auto add_text = [&](const std::string& text) {
+    add_number(static_cast<std::uint32_t>(text.size()));
+    const auto bytes = std::as_bytes(std::span(text));
+    hashed.insert(hashed.end(), bytes.begin(), bytes.end());
+  };
+  for (const std::uint32_t i : header.by_name) {
+    const TensorEntry& tensor = header.tensors[i];
+    add_text(tensor.name);
+    add_text(tensor.dtype);
+    add_number(static_cast<std::uint32_t>(tensor.shape.size()));
+    for (const std::uint64_t dim : tensor.shape) add_number(dim);
+    add_number(digests[i]);
+  }
+  return digest64(hashed, 0);
+}
+
+}  // namespace deltawire::model

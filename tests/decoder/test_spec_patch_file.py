@@ -1,0 +1,102 @@
+"""The reader of patch files that was written from their page, on the golden ones."""
+
+import json
+import random
+import struct
+from pathlib import Path
+
+import pytest
+import spec_patch_file
+from spec_hashes import DecodeError
+
+FILES = Path(__file__).resolve().parents[1] / "golden" / "patch_files"
+NAMES = sorted(path.stem for path in FILES.glob("*.patch"))
+
+
+def files(name: str) -> tuple[bytes, bytes, bytes]:
+    """A golden patch file, its old model and its new one."""
+    return tuple((FILES / f"{name}.{end}").read_bytes() for end in ("patch", "old", "new"))
+
+
+def test_every_dtype_and_entry_is_there() -> None:
+    """Patches of all dtypes; tensors in full; a header, and none."""
+    patches = [spec_patch_file.read(files(name)[0]) for name in NAMES]
+    olds = [spec_patch_file.read(files(name)[1]) for name in NAMES]
+    patched = {
+        old.tensors[name.removeprefix("patch:")].dtype
+        for patch, old in zip(patches, olds, strict=True)
+        for name in patch.tensors
+        if name.startswith("patch:")
+    }
+    assert patched == spec_patch_file.DTYPES.keys()
+    assert {"header" in patch.tensors for patch in patches} == {True, False}
+    assert any(name.startswith("full:") for patch in patches for name in patch.tensors)
+    assert patches[0].metadata["from"] == "step 1"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_new_file(name: str) -> None:
+    """It follows from the page, bit for bit."""
+    patch, old, new = files(name)
+    assert spec_patch_file.apply(patch, old) == new
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_damage_is_seen(name: str) -> None:
+    """A flipped bit or a cut anywhere; what is still applied makes the right weights."""
+    patch, old, new = files(name)
+    places = random.Random(1)
+    for _ in range(40):
+        at = places.randrange(len(patch))
+        with pytest.raises(DecodeError):
+            spec_patch_file.apply(patch[:at], old)
+        broken = patch[:at] + bytes([patch[at] ^ 1 << places.randrange(8)]) + patch[at + 1 :]
+        try:
+            made = spec_patch_file.apply(broken, old)
+        except DecodeError:
+            continue
+        made, wanted = (spec_patch_file.read(each).tensors for each in (made, new))
+        assert spec_patch_file.model_digest(made) == spec_patch_file.model_digest(wanted)
+
+
+def rewritten(file: bytes, change: dict) -> bytes:
+    """The file, with other entries in its header."""
+    read = spec_patch_file.read(file)
+    header = json.loads(read.header) | change
+    text = json.dumps({name: entry for name, entry in header.items() if entry}).encode()
+    return struct.pack("<Q", len(text)) + text + file[8 + len(read.header) :]
+
+
+@pytest.mark.parametrize(
+    "change,kind",
+    [
+        ({"more": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}, "Corrupt"),
+        ({"full:n": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}, "Corrupt"),
+        ({"full:n": {"dtype": "F4", "shape": [0], "data_offsets": [0, 0]}}, "UnsupportedDType"),
+        ({"full:n": {"dtype": "U8", "shape": [0] * 65, "data_offsets": [0, 0]}}, "Limit"),
+        ({"full:n": {"dtype": "U8", "shape": [0], "data_offsets": [1, 1]}}, "Corrupt"),
+        ({"full:n": {"dtype": "U8", "shape": [0]}}, "Corrupt"),
+        ({"__metadata__": {"format": "pt"}}, "Corrupt"),
+        (
+            {"__metadata__": {"format": "deltawire-patch", "format_version": "2"}},
+            "UnsupportedVersion",
+        ),
+    ],
+)
+def test_what_the_page_refuses(change: dict, kind: str) -> None:
+    """Each with the error that the page names."""
+    patch, old, _ = files("same_header")
+    with pytest.raises(DecodeError) as refused:
+        spec_patch_file.apply(rewritten(patch, change), old)
+    assert refused.value.kind == kind
+
+
+def test_another_old_model_is_a_mismatch() -> None:
+    """By a weight that the patch uses, or by a tensor that it doesn't use."""
+    patch, old, _ = files("other_header")
+    for name in ("w", "gone"):
+        at = old.index(spec_patch_file.read(old).tensors[name].data)
+        other = old[:at] + bytes([old[at] ^ 1]) + old[at + 1 :]
+        with pytest.raises(DecodeError) as refused:
+            spec_patch_file.apply(patch, other)
+        assert refused.value.kind == "Mismatch"

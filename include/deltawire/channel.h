@@ -44,7 +44,8 @@ struct ChannelOptions {
                                // folded: kInvalidArgument with Revert::kFold
   bool means = false;  // true: the parts are means of gradients to which clip, momentum, masking and decay
                        // were already applied, so the rules' "with" has no effect here
-  std::uint64_t seed = 0;  // for codecs that draw random numbers; receivers don't need it
+  std::uint64_t seed = 0;     // for codecs that draw random numbers; receivers don't need it
+  bool measure_flow = false;  // for flow(): a measured step allocates and frees 4 bytes for each element
 };
 
 // The parts of a message, with the hash of what stays the same from step to step: names, ranges, dtypes,
@@ -124,8 +125,8 @@ class DELTAWIRE_API Channel {
   // the next encode.
   virtual std::span<const PartUse> last_step() const noexcept = 0;
 
-  // That of the latest committed step which was measured: steps 15, 79, 143 and so on are. Parts of more than
-  // 2^22 elements, or on a device, do not count.
+  // That of the latest committed step which was measured: with `measure_flow` steps 15, 79, 143 and so on.
+  // Parts of more than 2^22 elements, or on a device, do not count.
   virtual FeedbackFlow flow() const noexcept = 0;
 
   // Whether any of its codecs has the property, e.g. any(&CodecInfo::significance).

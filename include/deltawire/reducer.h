@@ -131,6 +131,9 @@ struct ReducerOptions {
   // Seeds the random numbers of codecs, together with step, rank and part; it may differ between ranks.
   std::uint64_t seed = 0;
 
+  // Whether Report::flow is measured, in one step of 64, which allocates and frees memory for it.
+  bool measure_flow = false;
+
   // Codes the tensors, whose values are in its memory then; null: the CPU. On all ranks or on none.
   // kInvalidArgument with kFold, with patterns other than `direct` and `gather`, and with codecs `with`
   // momentum, clip or the like; begin refuses tensors in key-value form.

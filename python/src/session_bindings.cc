@@ -54,6 +54,7 @@ void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std:
   new (self) ReducerOptions{.policy = {min_elements, steps},
                             .revert = revert == "fold" ? Revert::kFold : Revert::kExact,
                             .threads = threads,
+                            .measure_flow = true,
                             .backend = device.is_none() ? nullptr : backend_of(device)};
 }
 

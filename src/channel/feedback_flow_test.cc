@@ -28,6 +28,10 @@ void step(Channel& channel, std::span<const Named> parts, std::uint64_t number, 
   commits ? channel.commit() : channel.revert();
 }
 
+std::unique_ptr<Channel> measured(std::string_view spec) {
+  return *make_channel(spec, {.policy = {}, .measure_flow = true});
+}
+
 std::vector<float> residual(const Channel& channel) {
   const std::span<const float> values = channel.residual("a", 0);
   return {values.begin(), values.end()};
@@ -39,6 +43,7 @@ TEST(FeedbackFlow, IsWhatTheResidualsSay) {
     for (const Revert revert : {Revert::kExact, Revert::kFold}) {
       ChannelOptions options;
       options.revert = revert;
+      options.measure_flow = true;
       options.policy.min_elements = 0;
       const auto made = make_channel(spec, options);
       ASSERT_TRUE(made) << made.error().message;
@@ -78,10 +83,10 @@ TEST(FeedbackFlow, IsWhatTheResidualsSay) {
 TEST(FeedbackFlow, IsOfCommittedStepsWithAResidual) {
   Values values = numbers(kCount, 1);
   const std::vector<Named> parts{named("a", values)};
-  const auto exact = channel("fp32");
+  const auto exact = measured("fp32");
   step(*exact, parts, 15);
   EXPECT_EQ(exact->flow().step, kNoStep) << "nothing waits";
-  const auto sender = channel("signsgd");
+  const auto sender = measured("signsgd");
   step(*sender, parts, 15, false);
   EXPECT_EQ(sender->flow().step, kNoStep) << "it never happened";
   step(*sender, parts, 15);
@@ -90,13 +95,16 @@ TEST(FeedbackFlow, IsOfCommittedStepsWithAResidual) {
   step(*sender, parts, 16);
   EXPECT_EQ(sender->flow().step, 15u) << "not every step is measured";
   EXPECT_EQ(sender->flow().sent, sent);
+  const auto unmeasured = *make_channel("signsgd");
+  step(*unmeasured, parts, 15);
+  EXPECT_EQ(unmeasured->flow().step, kNoStep) << "nobody asked";
 }
 
 TEST(FeedbackFlow, AddsUpParts) {
   Values first = numbers(kCount, 1);
   Values second = numbers(2 * kCount, 2);
   const std::vector<Named> both{named("a", first), named("b", second)};
-  const auto sender = channel("signsgd");
+  const auto sender = measured("signsgd");
   step(*sender, both, 15);
   EXPECT_EQ(sender->flow().parts, 2u);
   EXPECT_NEAR(sender->flow().given, square(first) + square(second), 1e-3 * square(second));
@@ -111,7 +119,7 @@ TEST(FeedbackFlow, CountsHalves) {
     halves.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
   TensorSlot slot{halves.data(), halves.size(), DType::kBF16};
   const std::vector<Named> narrow{Named{"a", slot}};
-  const auto sender = channel("signsgd");
+  const auto sender = measured("signsgd");
   step(*sender, narrow, 15);
   EXPECT_NEAR(sender->flow().given, square(values), 0.02 * square(values));
 }

@@ -210,7 +210,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     if (sent.residual != nullptr) sent.residual->velocity.drop();
   }
   Status settled = settle(part, encoded, buffer, sent);
-  if (measures_flow(id.step) && sent.state == SegmentState::kCoded && sent.keeps()) {
+  if (options_.measure_flow && measures_flow(id.step) && sent.state == SegmentState::kCoded && sent.keeps()) {
     sent.flow = measure_flow(*sent.codec, view, sent.encoded, sent.residual->values, exec);
   }
   return settled;

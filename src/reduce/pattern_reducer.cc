@@ -248,8 +248,11 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
   }
   for (const Revert revert : reverts) {
     const std::uint64_t seed = channel_seed(options.seed, channels.all.size());
-    const ChannelOptions channel{
-        .policy = options.policy, .revert = revert, .means = !channels.all.empty(), .seed = seed};
+    const ChannelOptions channel{.policy = options.policy,
+                                 .revert = revert,
+                                 .means = !channels.all.empty(),
+                                 .seed = seed,
+                                 .measure_flow = options.measure_flow && channels.all.empty()};
     auto made = make_metered_channel(codecs, channel, {channels.meter, workers, options.backend});
     if (!made) return forward_error(made);
     channels.all.push_back(std::move(*made));

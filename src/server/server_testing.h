@@ -89,9 +89,10 @@ struct Job {
   std::vector<LinkOptions> links = {};
   // Of worker 0, where it makes fewer than the others.
   std::uint64_t first_stops_at = ~std::uint64_t{0};
-  // Called by a worker before each of its steps, and when it has pushed all of one.
+  // Called by a worker before each of its steps, when it has pushed all of one, and when it has pulled.
   std::function<void(std::size_t worker, std::uint64_t step)> before = [](std::size_t, std::uint64_t) {};
   std::function<void(std::size_t worker, std::uint64_t step)> pushed = [](std::size_t, std::uint64_t) {};
+  std::function<void(std::size_t worker, std::uint64_t step)> pulled = [](std::size_t, std::uint64_t) {};
 };
 
 inline std::vector<Values> zeros() {
@@ -146,9 +147,11 @@ inline void work(const Job& job, std::size_t at, Transport& transport, Outcome& 
       const Status pushed = worker.push(tensor, values);
       ASSERT_TRUE(pushed) << pushed.error().message;
     }
-    job.pushed(at, worker.step());
+    const std::uint64_t step = worker.step();
+    job.pushed(at, step);
     const Status pulled = worker.pull(soon());
     ASSERT_TRUE(pulled) << pulled.error().message;
+    job.pulled(at, step);
     if (!outcome.views.empty()) outcome.seen[at].push_back({worker.version(), model.values});
   }
   const Status closed = worker.close(soon());

@@ -16,9 +16,11 @@ std::uint32_t digest(const std::vector<Values>& tensors) {
   return crc;
 }
 
-// Worker 1 does not begin before worker 0 is two steps ahead; worker 0 does not make a third.
+// Worker 1 does not begin before worker 0 is two steps ahead; worker 0 does not make a third. It has ended
+// when worker 1 makes its last.
 TEST(Staleness, LetsAWorkerBeSoFarAheadAndNoFarther) {
   std::latch ahead(1);
+  std::latch ended(1);
   std::atomic<bool> has_begun = false;
   Job job{.options = {.servers = 2, .staleness = 2}, .steps = 8};
   job.before = [&](std::size_t worker, std::uint64_t step) {
@@ -32,6 +34,10 @@ TEST(Staleness, LetsAWorkerBeSoFarAheadAndNoFarther) {
         (void)gradient(1, other, 0);  // time to go on wrongly
       has_begun = true;
     }
+    if (worker == 1 && step + 1 == job.steps) ended.wait();
+  };
+  job.pulled = [&](std::size_t worker, std::uint64_t step) {
+    if (worker == 0 && step + 1 == job.steps) ended.count_down();
   };
   const Outcome outcome = run_and_compare_versions(job);
   expect_equal_bits(outcome);

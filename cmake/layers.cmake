@@ -19,8 +19,11 @@ set(test_options $<$<CONFIG:Release>:-Og>)
 set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1:quarantine_size_mb=16:malloc_context_size=8
                      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
 # How many of CTest's slots a test takes: run_steps.sh has eight a core, since most tests wait. A folder whose tests
-# compute all the time sets more: they begin first, and those that wait fill what is left.
+# compute all the time sets more.
 set(test_slots 1)
+# CTest begins with the highest: the tests that compute most, and then, to fill what they leave, those that wait most. Begun
+# last, they would wait alone.
+set(test_cost 1)
 # Include folders of the layers. Only apps/ adds apps/, so that nothing in src/ can include its headers.
 set(include_folders ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 # A test program that runs for more seconds counts as hanging. Some hold many cases, and a busy machine takes ten times as
@@ -193,6 +196,6 @@ endfunction()
 function(deltawire_register test)
   cmake_parse_arguments(ARG "" "" "COMMAND;ENVIRONMENT" ${ARGN})
   add_test(NAME ${test} COMMAND ${ARG_COMMAND})
-  set_tests_properties(${test} PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots} COST ${test_slots}
+  set_tests_properties(${test} PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots} COST ${test_cost}
                                           ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()

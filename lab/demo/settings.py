@@ -67,9 +67,11 @@ class Settings:
         rows without local steps `register` sees to that."""
         if not method.late or self.same_optimizer or not method.local_steps:
             return self
-        from deltawire.late_codecs import rate_times  # here: plain DDP alone does without
+        from deltawire.late_codecs import constant_rate_times  # here: plain DDP alone does without
 
-        return dataclasses.replace(self, lr=self.lr * rate_times(self.momentum), momentum=0.0)
+        return dataclasses.replace(
+            self, lr=self.lr * constant_rate_times(self.momentum), momentum=0.0
+        )
 
     def momentum_as_rate(self, method: Method) -> bool:
         """Whether `register` turns momentum into a higher rate in this row."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from deltawire.late_codecs import late_rules, rate_times, rules_with_momentum
+from deltawire.late_codecs import constant_rate_times, late_rules, rules_with_momentum
 
 
 class MomentumWarning(UserWarning):
@@ -99,8 +99,8 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
             f"of {optimizer} multiplies what arrives: such runs diverged "
             "(docs/results/training.md, "
             f'"Late codecs and momentum"). {_first_advice(optimizer)} {optimizer} momentum=0 and '
-            f"{rate_times(momentum):.2g} times the learning rate; or momentum=0, and the momentum "
-            "before the codec, as in 'dgc' or "
+            f"{constant_rate_times(momentum):.2g} times the learning rate; or momentum=0, and the "
+            "momentum before the codec, as in 'dgc' or "
             f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
         )
     elif rules_with_momentum(canonical_spec):

@@ -13,14 +13,14 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.late_codecs import is_late, late_rules
+from deltawire.late_codecs import RATE_SHARE, is_late, late_rules
 from deltawire.torch.core import arguments
 
 logger = logging.getLogger("deltawire")
 
-# Of 1 / (1 - m), measured (docs/results/training.md): half trains from the first step on, 0.7
+# Of 1 / (1 - m), measured (docs/results/training.md): RATE_SHARE trains from the first step on, 0.7
 # doesn't, nor does it after a rise from far below; the whole diverges at any time.
-_FIRST_SHARE, _LAST_SHARE = 0.5, 0.75
+_LAST_SHARE = 0.75
 _RISE = 10.0  # steps from one to the other, in units of 1 / (1 - m)
 
 AS_RATE, IN_OPTIMIZER = "rate", "optimizer"
@@ -37,7 +37,7 @@ def rate_times(momentum: float, dampening: float, step: int) -> float:
     over the first 10 / (1 - momentum) steps. Not below 1.
     """
     risen = min(1.0, step * (1.0 - momentum) / _RISE)
-    share = _FIRST_SHARE + (_LAST_SHARE - _FIRST_SHARE) * risen
+    share = RATE_SHARE + (_LAST_SHARE - RATE_SHARE) * risen
     velocity = (1.0 - momentum ** (step + 1)) / (1.0 - momentum)
     return (1.0 - dampening) * max(1.0, share * velocity)
 

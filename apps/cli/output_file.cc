@@ -35,7 +35,8 @@ void handle_ending_signals() {
   for (const int signal_number : kEndingSignals) {
     struct sigaction before{};
     sigaction(signal_number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(signal_number, &action, nullptr);  // nohup stays nohup
+    // nohup stays nohup, and a program that only notes signals (catch_interrupts) goes on doing so.
+    if (before.sa_handler == SIG_DFL) sigaction(signal_number, &action, nullptr);
   }
 }
 

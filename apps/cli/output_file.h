@@ -12,7 +12,7 @@
 namespace deltawire::cli {
 
 // While one exists, SIGINT, SIGTERM, SIGHUP and similar signals remove the unfinished file before they end
-// the program. One at a time.
+// the program, unless they have a handler already (catch_interrupts). One at a time.
 class OutputFile {
  public:
   // "-" is standard output. Fails, before any work is done, if `path` exists (unless `force`), is not a

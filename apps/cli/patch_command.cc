@@ -59,7 +59,6 @@ Outcome<void> run_long(const PatchPaths& paths, const std::string& doing, const 
     }
     return !interrupted();
   };
-  catch_interrupts();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of the file's size is an error of writing
   const Status done = call(options);
   if (done) return {};
@@ -67,8 +66,9 @@ Outcome<void> run_long(const PatchPaths& paths, const std::string& doing, const 
   return tl::unexpected<Failure>(Failure{status, done.error().message});
 }
 
-// Before any work: whether the output can be written.
+// Before any work: whether the output can be written. From the trial's file on, a signal is an interruption.
 Outcome<void> check_output(const std::string& path, bool force, const std::vector<std::string>& inputs) {
+  catch_interrupts();
   const auto trial = OutputFile::create(path, force, inputs);
   return trial ? Outcome<void>() : tl::unexpected<Failure>(trial.error());
 }
@@ -117,6 +117,7 @@ Outcome<void> apply(const PatchPaths& paths) {
 Outcome<void> verify(const PatchPaths& paths) {
   const std::string& patch = paths.patch;
   if (auto files = check_paths({paths.from, patch}); !files) return files;
+  catch_interrupts();
   auto done = run_long(paths, "verifying", [&](const PatchFileOptions& options) {
     return verify_patch_file(paths.from, patch, options);
   });

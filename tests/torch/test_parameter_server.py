@@ -1,8 +1,10 @@
 """Training with parameter servers: what workers have is what the servers say."""
 
 import copy
+import os
 import pickle
 import time
+from pathlib import Path
 
 import deltawire.torch
 import pytest
@@ -235,6 +237,34 @@ def test_workers_with_fewer_batches_end_training():
     steps, first, second = results(uneven, 3)
     assert steps == 3 and first[0] == second[0] == 3
     assert not first[1] and second[1] and first[2] == second[2]
+
+
+def sockets():
+    """Open sockets of this process."""
+    links = Path("/proc/self/fd").iterdir()
+    return sum(os.readlink(link).startswith("socket:") for link in links if link.is_symlink())
+
+
+def left(rank, world_size, report):
+    """The object lives on, as a program's globals do until its process ends."""
+    torch.distributed.barrier()  # the process group has its sockets now
+    before = sockets()
+    model = Net()
+    server = deltawire.torch.ParameterServer(model, sgd(model), timeout=SOON)
+    during = sockets()
+    if server.serves:
+        server.serve()
+    else:
+        backward(model, rank, 0)
+        server.step()
+    server.close()
+    return during - before, sockets() - before
+
+
+def test_close_leaves_the_others_before_the_process_ends():
+    """A process that ends without a goodbye looks like a crash to those that still close."""
+    for during, after in results(left, 3):
+        assert during >= 4 and after == 0  # two to each of the others
 
 
 def backed_up(rank, world_size, report, folder):

@@ -20,15 +20,14 @@ class Drops:
             from time.time()), `code` and `why`.
     """
 
-    def __init__(self, core: _core.ParameterServer, rank: int, workers: int) -> None:
+    def __init__(self, rank: int, workers: int) -> None:
         self.all: list[dict[str, Any]] = []
-        self._core = core
         self._rank = rank
         self._workers = workers
 
-    def tell(self) -> None:
+    def tell(self, server: _core.ParameterServer) -> None:
         """Logs new drops after a step. For the thread that makes the steps."""
-        for each in self._core.dropped[len(self.all) :]:
+        for each in server.dropped[len(self.all) :]:
             names = ("rank", "step", "time", "code", "why")
             self.all.append({name: getattr(each, name) for name in names})
             logger.warning(

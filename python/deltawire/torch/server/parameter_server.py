@@ -203,7 +203,7 @@ class ParameterServer(ServedRank):
             core = self._server = _core.ParameterServer(
                 self._link, tensors, self.optimizer_spec, self._options
             )
-            self._drops = Drops(core, self.rank, self.world_size - self.servers)
+            self._drops = Drops(self.rank, self.world_size - self.servers)
         else:
             core = _core.ParameterWorker(self._link, tensors, self._options)
             self._worker = ServedWorker(
@@ -249,7 +249,7 @@ class ParameterServer(ServedRank):
         try:
             return self._server.step(self._timeout_ms)
         finally:
-            self._drops.tell()
+            self._drops.tell(self._server)
 
     def _follow(self, after_step: Callable[[], object]) -> None:
         """Gives the server the learning rate that the optimizer has after a step."""

@@ -36,7 +36,10 @@ fi
 echo "Python environment: installing requirements-dev.txt into .venv (PyTorch is big: minutes)"
 rm -f "$stamp"
 "$python" -m venv --clear .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+# pip would compile all of PyTorch in one process, which takes longer than installing it: the tests import a tenth.
+.venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check -r requirements-dev.txt
+env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'import hypothesis, matplotlib.pyplot, pytest, rich.console, xdist
+import torch._dynamo, torch._functorch.aot_autograd, torch.distributed.fsdp'
 see_release_build
 cp requirements-dev.txt "$stamp"
 echo "Python environment: ready"

@@ -15,19 +15,30 @@ class WrittenOut:
         parts: the fragments, as slices of its parameters.
         outer: makes an optimizer of the common weights, or None.
         delayed: whether an exchange is applied at the next one's begin.
+        overlap: after how many steps it is, at the latest then; 0: as `delayed` says.
+        mixing: what is kept of the rank's own weights then; None: its movement since the begin.
     """
 
-    def __init__(self, model, parts, outer=None, delayed=False):
+    def __init__(self, model, parts, outer=None, delayed=False, overlap=0, mixing=None):
         self.parameters = list(model.parameters())
         self.parts = parts
         self.common = [p.detach().clone() for p in self.parameters]
         self.outer = outer(self.common) if outer else None
-        self.delayed = delayed
+        self.delayed = delayed or overlap > 0
+        self.overlap, self.mixing = overlap, mixing
         self.under_way = None
+        self.steps = 0  # since the exchange under way has begun
+
+    def stepped(self):
+        """A local step was taken."""
+        self.steps += 1
+        if self.steps == self.overlap:
+            self.finish()
 
     def exchange(self, fragment):
         """Of one fragment."""
         self.finish()
+        self.steps = 0
         part = self.parts[fragment]
         own = [p.detach().clone() for p in self.parameters[part]]
         changes = [p - common for p, common in zip(own, self.common[part], strict=True)]
@@ -52,7 +63,12 @@ class WrittenOut:
             for weight, mean in zip(common, means, strict=True):
                 weight += mean
         for weight, start, parameter in zip(common, began, self.parameters[part], strict=True):
-            parameter.copy_(weight + (parameter - start) if self.delayed else weight)
+            if not self.delayed or self.steps == 0:
+                parameter.copy_(weight)
+            elif self.mixing is None:
+                parameter.copy_(weight + (parameter - start))
+            else:  # alpha * own + (1 - alpha) * common
+                parameter.copy_(weight + self.mixing * (parameter - weight))
 
 
 def mean_of(change):

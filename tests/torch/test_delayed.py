@@ -43,17 +43,19 @@ def common(trainer):
 def as_written_out(rank, world_size, report, cases):
     """Twelve steps and a last, shorter round; compared after each step."""
     seen = []
-    for outer, parts, delay in cases:
-        model, inner, trainer = make(outer=outer, fragments=len(parts), delay=delay)
+    for outer, parts, delay, overlap, mixing in cases:
+        overlaps = {"delay": delay, "overlap": overlap, "mixing": mixing}
+        model, inner, trainer = make(outer=outer, fragments=len(parts), **overlaps)
         twin = Net()
         theirs = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
-        by_hand = WrittenOut(twin, parts, outer, bool(delay))
+        by_hand = WrittenOut(twin, parts, outer, bool(delay), overlap, mixing)
         turns = [math.ceil((n + 1) * STEPS / len(parts)) for n in range(len(parts))]
         for step in range(14):
             train(trainer, model, rank, [step])
             twin.zero_grad()
             backward(twin, rank, step)
             theirs.step()
+            by_hand.stepped()
             if (done := step % STEPS + 1) in turns:
                 by_hand.exchange(turns.index(done))
             assert fingerprint(model) == fingerprint(twin), f"{parts} after step {step}"
@@ -75,7 +77,8 @@ def as_written_out(rank, world_size, report, cases):
 
 
 def test_delayed_rounds_and_fragments_are_as_written_out():
-    cases = [(NESTEROV, ALL, 1), (None, ALL, 1), (NESTEROV, THIRDS, 0), (None, THIRDS, 1)]
+    cases = [(NESTEROV, ALL, 1, 0, None), (None, ALL, 1, 0, None)]
+    cases += [(NESTEROV, THIRDS, 0, 0, None), (None, THIRDS, 1, 0, None)]
     values = results(as_written_out, 3, cases)
     elements = sum(p.numel() for p in Net().parameters())
     for seen in zip(*values, strict=True):
@@ -88,6 +91,14 @@ def test_delayed_rounds_and_fragments_are_as_written_out():
         *((0, 4), (1, 3), (2, 2)),
     ]
     assert {share for _, _, share in thirds} == {elements // 3}
+
+
+def test_results_are_applied_after_their_steps_and_mixed_as_written_out():
+    """Streaming DiLoCo: the overlap, which may be longer than the next turn is away, and mixing."""
+    cases = [(NESTEROV, ALL, 0, 3, 0.5), (NESTEROV, THIRDS, 0, 1, 0.5), (None, THIRDS, 0, 2, None)]
+    cases += [(NESTEROV, THIRDS, 0, 9, 0.25), (None, ALL, 1, 0, 0.75), (None, ALL, 0, 1, 0)]
+    for seen in zip(*results(as_written_out, 3, cases), strict=True):
+        assert len({end for _, end, _ in seen}) == 1, "the last exchange left ranks that differ"
 
 
 def hidden(rank, world_size, report):
@@ -171,7 +182,11 @@ def restored_on_the_way(rank, world_size, report, options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"spec": "sbc:p=5%", "outer": "nesterov"}, {"spec": "3lc", "fragments": 3}],
+    [
+        {"spec": "sbc:p=5%", "outer": "nesterov"},
+        {"spec": "3lc", "fragments": 3},
+        {"spec": "blockint:bits=4", "outer": "nesterov", "delay": 0, "overlap": 3, "mixing": 0.5},
+    ],
 )
 def test_a_checkpoint_on_the_way_goes_on_bit_for_bit(options):
     values = results(restored_on_the_way, 2, options)
@@ -273,11 +288,15 @@ def test_at_exit_nothing_waits():
 
 def bad_delays(rank, world_size, report):
     bad = [{"delay": 2}, {"delay": True}, {"spec": "sbc:p=5%", "mask_momentum": True}]
+    bad += [{"overlap": 2}, {"delay": 0, "overlap": -1}, {"delay": 0, "mixing": 0.5}]
+    bad += [{"mixing": 1}, {"mixing": -0.1}, {"mixing": True}]
     return [attempted(lambda options=options: make(**options)) for options in bad]
 
 
 def test_delays_that_cant_be():
     for caught in results(bad_delays, 2):
         kinds, texts, _ = zip(*caught, strict=True)
-        assert kinds == ("InvalidArgumentError",) * 3
+        assert kinds == ("InvalidArgumentError",) * 9
         assert "delay=2" in texts[0] and "delay=True" in texts[1] and "mask_momentum" in texts[2]
+        assert "one of them" in texts[3] and "overlap=-1" in texts[4] and "overlap=" in texts[5]
+        assert all("mixing=" in text for text in texts[5:])

@@ -22,7 +22,7 @@ def make(model, spec="direct(fp32)", **options):
 def workers(rank, world_size, report):
     return {
         worker.__name__: worker(rank)
-        for worker in (as_written_out, add_up, keep_on_the_way, mask, outgrow)
+        for worker in (as_written_out, add_up, mix, keep_on_the_way, mask, outgrow)
     }
 
 
@@ -93,6 +93,24 @@ def add_up(rank):
 def test_what_is_too_small_for_16_bits_adds_up(seen):
     for found in seen(add_up):
         assert found == [([1 + ROUNDS / 2 * ULP], [1 + ROUNDS / 2 * ULP])] * 3
+
+
+def mix(rank):
+    """bfloat16 and float32, whose common weights are the same: rounding is no change."""
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        model = Scale(1.0, dtype)
+        _, trainer = make(model, steps=2, overlap=1, mixing=0.5)
+        for _ in range(8):
+            nudge(model, trainer, rank, ULP)
+        found.append(flat_of(trainer)["reference"]["weight"].tolist())
+        trainer.close()
+    return found
+
+
+def test_own_shares_of_16_bits_are_not_rounded_away(seen):
+    for of_bfloat16, of_float32 in seen(mix):
+        assert of_bfloat16 == of_float32 != [1.0] * 8
 
 
 def keep_on_the_way(rank):

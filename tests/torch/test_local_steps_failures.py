@@ -61,6 +61,7 @@ def no_optimizer(model):
         ({"steps": abs}, ("steps=scheduled", "steps=3")),
         ({"reducer": "bf16"}, ("bf16", "fp32")),
         ({"bucket_bytes": 4096}, ("bucket_bytes=4096",)),
+        ({"overlap": 2}, ("overlap=2", "overlap=0")),
         ({"wrap": narrow}, ("models differ: tensor ", "make the same model on every rank")),
         ({"wrap": freeze}, ("'layers.3.0.weight' float32 (64, 64) frozen", "(64, 64) trained")),
     ],

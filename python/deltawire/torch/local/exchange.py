@@ -9,6 +9,7 @@ from deltawire.errors import DeltawireError, make_error, with_advice
 from deltawire.history import History
 from deltawire.torch.local.momentum import Momentum
 from deltawire.torch.local.outer import state_digest
+from deltawire.torch.local.overlap import Overlap
 from deltawire.torch.local.weights import Weights, values_digest
 
 
@@ -170,11 +171,8 @@ class LocalExchange:
     Args:
         weights: to be exchanged.
         momentum: to be masked after an exchange, or None.
-        delay: 0: an exchange is finished at once; 1: when the next one begins.
+        overlap: when an exchange is finished.
         timeout_ms: for each bucket.
-
-    Raises:
-        InvalidArgumentError: another delay.
 
     Attributes:
         progress: this rank's position in its rounds.
@@ -182,19 +180,13 @@ class LocalExchange:
     """
 
     def __init__(
-        self, weights: Weights, momentum: Momentum | None, delay: int, timeout_ms: int
+        self, weights: Weights, momentum: Momentum | None, overlap: Overlap, timeout_ms: int
     ) -> None:
-        if isinstance(delay, bool) or delay not in (0, 1):
-            raise make_error(
-                "InvalidArgument",
-                f"delay={delay!r} must be 0 (ranks wait for each exchange) or 1 (it goes on during "
-                "the next round)",
-            )
         self.progress, self.waits = Progress(weights.fragment_count), Waits()
         self._weights = weights
         self._momentum = momentum
         self._momenta: list = []
-        self._delay = delay
+        self._overlap = overlap
         self._timeout_ms = timeout_ms
         self._under_way: Round | None = None
         self._failed: DeltawireError | None = None  # the caller does not know yet
@@ -203,7 +195,7 @@ class LocalExchange:
     def settings(self) -> dict[str, object]:
         """The settings that must be equal on all ranks."""
         weights = self._weights
-        counts = {"delay": self._delay, "fragments": weights.fragment_count}
+        counts = {**self._overlap.settings(), "fragments": weights.fragment_count}
         return {"outer": weights.outer, **counts}
 
     def connect(self, session: _core.Session, history: History) -> None:
@@ -217,9 +209,16 @@ class LocalExchange:
         under_way = self._under_way
         return self._failed is not None or (under_way is not None and under_way.error is not None)
 
+    def count_step(self) -> None:
+        """Counts a local step; finishes the running exchange if it was to take no more."""
+        self.progress.count_step()
+        round_, steps = self._under_way, self._overlap.overlap
+        if round_ is not None and 0 < steps <= self.progress.since[round_.fragment]:
+            self.finish()
+
     def begin(self, fragment: int) -> None:
-        """Finishes the running exchange, then begins that of a fragment; with delay=0 finishes
-        that, too."""
+        """Finishes the running exchange, then begins that of a fragment; without an overlap
+        finishes that, too."""
         self.finish()
         weights, progress = self._weights, self.progress
         weights.check_model()
@@ -234,10 +233,10 @@ class LocalExchange:
         round_.submitted()
         self._under_way = round_
         progress.since[fragment] = 0
-        if self._delay:
-            weights.mark_start(fragment)
-        else:
+        if not self._overlap:
             self.finish()
+        elif self._overlap.mixing is None:
+            weights.mark_start(fragment)
 
     def settle(self) -> Round | None:
         """Waits for the running exchange, if any, and returns it. Returns None also if it has
@@ -259,12 +258,18 @@ class LocalExchange:
             return
         self._torn = True  # until all is applied, whatever exception comes from outside
         self._under_way = None
-        self._weights.apply_means(round_.fragment)
+        self._weights.apply_means(round_.fragment, self._own_share(round_.fragment))
         self.progress.exchanges += 1
         self.waits.add(*round_.times())
         if self._momentum:
             self._momentum.mask(self._session, self._momenta)
         self._torn = False
+
+    def _own_share(self, fragment: int) -> float | None:
+        """What is kept of the rank's own weights. Without a step since the exchange began nothing
+        is, so that all ranks end with the same weights."""
+        mixing = self._overlap.mixing
+        return 0.0 if mixing is not None and not self.progress.since[fragment] else mixing
 
     def state(self) -> dict:
         """The state for a checkpoint: copies of all weights, the position in the rounds, and the

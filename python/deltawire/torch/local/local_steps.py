@@ -22,8 +22,9 @@ from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
 from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
-from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum, masked_by_default
+from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
+from deltawire.torch.local.overlap import Overlap
 from deltawire.torch.local.weights import Weights
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import Participant
@@ -71,10 +72,18 @@ class LocalSteps(AbortsOnError, Participant):
             applied when those end. What a rank has moved meanwhile is kept on top of it, and is its
             change in the next round (as in CoCoD-SGD: Shen et al., IJCAI 2019), so that the ranks'
             weights are equal only after `exchange()`. 0: the ranks wait for the exchange.
+        overlap: local steps that an exchange may take (tau of Streaming DiLoCo: Douillard et al.,
+            2025): its result is applied after them, or when the next exchange begins, if that is
+            earlier. 0: `delay` says when. Not with delay=1.
+        mixing: with `overlap` or delay=1, the share of a rank's own weights that is kept where a
+            result is applied, 0 <= mixing < 1: they become mixing * own + (1 - mixing) * common
+            (alpha of Streaming DiLoCo, whose authors use 0.5). None: what the rank has moved
+            meanwhile is kept on top of the common weights. `exchange()` makes all ranks' weights
+            equal with either.
         fragments: number of fragments of about the same size into which the model's layers are cut.
             Each is exchanged once a round, at evenly spread steps, the last one at the round's end
-            (Streaming DiLoCo: Douillard et al., 2025): the same bytes, but only 1 / fragments of
-            them at a time. With delay=1 each overlaps the steps until the next one.
+            (Streaming DiLoCo): the same bytes, but only 1 / fragments of them at a time. With
+            delay=1 each overlaps the steps until the next one.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket of a round, from when all ranks have arrived, before the ranks
             give up and name the culprit; also how long a rank may be silent.
@@ -84,9 +93,9 @@ class LocalSteps(AbortsOnError, Participant):
         connect_timeout, interface, port, token, link: as for `register`.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't repeat a change that was just sent (momentum masking;
-            supplement A of the paper). Only sparse codecs are affected. Default: yes with delay=0,
-            no with delay=1, where momentum has already changed when the round ends, and with the
-            recipe "sparseloco", whose paper masks none.
+            supplement A of the paper). Only sparse codecs are affected. Default: yes, but not with
+            `overlap` or delay=1, where momentum has already changed when the result is applied,
+            nor with the recipe "sparseloco", whose paper masks none.
         momentum: the names under which the optimizer's state keeps momentum. The default covers
             SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
@@ -107,7 +116,7 @@ class LocalSteps(AbortsOnError, Participant):
         spec: canonical, e.g. "gather(sbc:p=0.01)".
         outer: the outer torch optimizer, or None. Every rank must apply the same schedule to its
             rate: the next round compares the weights, and fails ("Mismatch") if they differ.
-        round: finished rounds; with delay=1 the last one's exchange may still be running.
+        round: finished rounds; with delay=1 or `overlap` the last one's exchange may still run.
         local_steps: steps since the last round.
 
     Weight changes have no loss scale, so there is no scaler=. A change that isn't finite fails the
@@ -115,15 +124,15 @@ class LocalSteps(AbortsOnError, Participant):
     with such gradients: `GradScaler.unscale_` and `clip_grad_norm_` detect them.
 
     A failed round raises the typed DeltawireError from `step` or `exchange`, on every rank; with
-    delay=1 from the next call, which may be `close`. The parameters then have the values of this
-    rank's local steps; residuals and reference are those before the round, so that `state_dict`
-    loses nothing. The trainer is closed; make a new one to continue. It can't be copied or pickled
-    (TypeError): save its `state_dict`. The model can.
+    delay=1 or `overlap` from a later call, which may be `close`. The parameters then have the
+    values of this rank's local steps; residuals and reference are those before the round, so that
+    `state_dict` loses nothing. The trainer is closed; make a new one to continue. It can't be
+    copied or pickled (TypeError): save its `state_dict`. The model can.
 
     Memory: reference weights, weight changes, and two residuals with error feedback: four times the
     parameters as float32, five times for 16-bit parameters; plus an outer optimizer's state (SGD's
-    momentum: once), and with delay=1 three times a fragment. Thread rule: one thread; metrics,
-    step_records and last_error: any.
+    momentum: once), and with delay=1 or `overlap` three times a fragment. Thread rule: one thread;
+    metrics, step_records and last_error: any.
     """
 
     _name = "LocalSteps"
@@ -142,6 +151,8 @@ class LocalSteps(AbortsOnError, Participant):
         steps: Steps,
         outer: str | OuterFactory | None = None,
         delay: int = 0,
+        overlap: int = 0,
+        mixing: float | None = None,
         fragments: int = 1,
         min_elements: int = 256,
         timeout: float = 120.0,
@@ -171,12 +182,11 @@ class LocalSteps(AbortsOnError, Participant):
             arguments.check_positive("bucket_bytes", bucket_bytes)
             self._weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
             arguments.warn_of_rules_without_tensor(spec, self._weights.names, meeting.place[0])
+            overlaps = Overlap(delay, overlap, mixing)
             masked = Momentum(optimizer, self._weights, momentum)
-            if mask_momentum is None and not masked_by_default(given):
-                mask_momentum = False
-            masked = masked.wanted(spec, mask_momentum, delay)
+            masked = masked.wanted(given, mask_momentum, bool(overlaps))
             timeout_ms = arguments.timeout_in_ms(timeout)
-            self._exchange = LocalExchange(self._weights, masked, delay, timeout_ms)
+            self._exchange = LocalExchange(self._weights, masked, overlaps, timeout_ms)
             settings = exchange_settings(spec, min_elements, "exact")
             settings |= {"steps": "scheduled" if callable(steps) else steps}
             settings |= {**self._exchange.settings(), "bucket_bytes": bucket_bytes}
@@ -286,8 +296,8 @@ class LocalSteps(AbortsOnError, Participant):
     def _count_step(self, steps: int) -> None:
         progress = self._exchange.progress
         self.local_steps += 1
-        progress.count_step()
         with self._aborting_on_error():
+            self._exchange.count_step()
             while progress.due(self.local_steps, steps):
                 self._log_summary()
                 self._exchange.begin(progress.next)

@@ -13,13 +13,8 @@ from deltawire.torch.local.weights import Weights
 # SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.
 DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
 
+# Its inner optimizer keeps all of its momentum.
 _SPARSELOCO = re.compile(r"(\w+\()?sparseloco\b")
-
-
-def masked_by_default(spec: str) -> bool:
-    """Whether momentum is masked with this spec, as it was given. SparseLoCo's inner optimizer
-    keeps all of its momentum."""
-    return _SPARSELOCO.match(spec) is None
 
 
 class Momentum:
@@ -39,16 +34,24 @@ class Momentum:
         self._weights = weights
         self._names = tuple(names)
 
-    def wanted(self, canonical_spec: str, asked: bool | None, delay: int) -> "Momentum | None":
+    def wanted(self, spec: str, asked: bool | None, overlaps: bool) -> "Momentum | None":
         """Returns self if mask_momentum= of LocalSteps means that it is masked, else None. Raises
-        InvalidArgumentError."""
-        if delay and asked:
+        InvalidArgumentError.
+
+        Args:
+            spec: as it was given; the canonical one doesn't name a recipe.
+            asked: mask_momentum=.
+            overlaps: whether local steps are taken while an exchange is running.
+        """
+        if overlaps and asked:
             raise make_error(
                 "InvalidArgument",
-                "mask_momentum=True needs delay=0: with delay=1 the momentum has gone on for a "
-                "round when it is known what was sent",
+                "mask_momentum=True needs delay=0 and overlap=0: otherwise the momentum has gone "
+                "on for some steps when it is known what was sent",
             )
-        masked = asked is not False and not delay and self.can_be_masked(canonical_spec)
+        if asked is None:
+            asked = _SPARSELOCO.match(spec) is None
+        masked = asked and not overlaps and self.can_be_masked(_core.canonical_spec(spec))
         return self if masked else None
 
     def can_be_masked(self, canonical_spec: str) -> bool:

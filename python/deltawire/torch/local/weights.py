@@ -134,24 +134,34 @@ class Weights:
         self._start = [p.detach().to(torch.float32, copy=True) for p in parameters]
 
     @torch.no_grad()
-    def apply_means(self, fragment: int) -> None:
+    def apply_means(self, fragment: int, own_share: float | None = None) -> None:
         """Applies the means, which have replaced the changes: the reference becomes itself plus the
         means, or the result of the outer optimizer. The parameters become the reference, plus their
         changes since `mark_start`, if that was called.
 
+        Args:
+            fragment: of these weights.
+            own_share: share of the parameters' own values that is kept, instead of their changes:
+                they become own_share * parameters + (1 - own_share) * reference.
+
         Raises DeltawireError ("NotFinite") if a value is too large for a 16-bit parameter."""
         part = self._fragments[fragment]
         changes, parameters = self._changes[part], self.parameters[part]
+        own = self._exact(part) if own_share else []
         if self.outer is not None:
             self.outer.step(part, changes)
         else:
             torch._foreach_add_(changes, self._reference[part])
             self._changes[part], self._reference[part] = self._reference[part], changes
+        if own_share is None:
+            moved = [p.float() - s for p, s in zip(parameters, self._start, strict=False)]
+        else:
+            pairs = zip(own, self._reference[part], strict=False)
+            moved = [own_share * (p - r) for p, r in pairs]
         values = self._reference[part]
-        moved = [p.float() - s for p, s in zip(parameters, self._start, strict=False)]
-        if self._start:
+        if moved:
             values = torch._foreach_add(values, moved)
-            self._start = []
+        self._start = []
         torch._foreach_copy_(parameters, values)
         for at, i in enumerate(_numbers(part)):
             if (origin := self._origins.get(i)) is not None:
@@ -159,6 +169,15 @@ class Weights:
                 origin.copy_(self.parameters[i])
                 if moved:
                     origin -= moved[at]
+
+    def _exact(self, part: slice) -> list[torch.Tensor]:
+        """The parameters as float32: of 16 bits the reference and what they have changed since."""
+        return [
+            self._reference[i] + (self.parameters[i] - self._origins[i])
+            if i in self._origins
+            else self.parameters[i].detach().clone()
+            for i in _numbers(part)
+        ]
 
     def state(self) -> dict:
         """Copies of the reference, the parameters and the origins, by name, and the outer

@@ -30,6 +30,7 @@ from lab.data.images import DataError, ImageSet, data_folder
 from lab.models.evaluate import Evaluator
 from lab.models.lenet import make_lenet
 
+UP = ["sbc:p=1%", "topk:k=1%", "sparseloco", "3lc", "fp32"]
 KINDS = ("delta", "patch", "full")
 
 
@@ -169,16 +170,16 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = make_parser("lab.probes.federated_bytes", __doc__)
     parser.add_argument("--clients", type=int, default=50, help="default 50")
     parser.add_argument("--sampled", type=int, default=25, help="in each round; default 25")
-    parser.add_argument("--rounds", type=int, default=30, help="default 30")
-    parser.add_argument("--steps", type=int, default=10, help="local steps a round; default 10")
-    parser.add_argument("--batch", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=20, help="default 20")
+    parser.add_argument("--steps", type=int, default=8, help="local steps a round; default 8")
+    parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=5, help="rounds from test to test")
-    parser.add_argument("--bases", type=int, default=8, help="versions that the server keeps")
     parser.add_argument(
-        "--up", nargs="+", default=["fp32", "3lc", "topk:k=1%", "sbc:p=1%"], help="codecs"
+        "--bases", type=int, default=None, help="versions that the server keeps; default: its own"
     )
+    parser.add_argument("--up", nargs="+", default=UP, help="codecs")
     parser.add_argument("--down", nargs="+", default=["none", "3lc"], help="codecs, or none")
     parser.add_argument("--weights", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--data", type=Path, default=None, help="folder of MNIST's idx files")

@@ -119,6 +119,7 @@ def spoiled(change):
         lambda fields: {"lengths": [fields["lengths"][0] + 1, -1]},
         lambda fields: {"lengths": [float(fields["lengths"][0])]},
         lambda fields: {"lengths": "all"},
+        lambda fields: {"lengths": None},
         lambda fields: {"kind": 7},
         lambda fields: {"weights": None},
         lambda fields: {"base": "1"},

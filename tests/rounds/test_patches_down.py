@@ -31,17 +31,18 @@ def same(first, second):
 
 
 def bfloat16(model):
-    import torch
-
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     return {k: torch.from_numpy(a).bfloat16().float().numpy() for k, a in model.items()}
 
 
 def behind(missed, spec=None, change=moved, share=0.01, reads=1, **options):
     """A broadcast, and a client that has the first of its versions."""
-    broadcast, client, model = rounds.Broadcast(spec, **options), rounds.Client("fp32"), made(0)
+    broadcast = rounds.Broadcast(spec, **{"bases": 8, **options})
+    client, model = rounds.Client("fp32"), made(0)
     broadcast.advance(model)
     client.receive(broadcast.download("ann"))
     broadcast.confirm("ann", 1, reads)
+    broadcast.confirm("reader", 1, 1)  # so the first version is kept in any case
     for number in range(missed):
         model = change(model, number, share)
         broadcast.advance(model)
@@ -102,7 +103,7 @@ def test_partial_participation_gives_the_bits_of_whole_downloads(down, weights):
     """30 rounds in which a third takes part; a client that is always sent the model sees the
     same."""
     draw, kinds = np.random.default_rng(5), set()
-    server = rounds.Server(made(0), down=down, weights=weights, max_norm=None)
+    server = rounds.Server(made(0), down=down, weights=weights, bases=8, max_norm=None)
     clients = [rounds.Client("topk:k=2%", rank=rank) for rank in range(9)]
     for _ in range(30):
         server.begin()
@@ -136,12 +137,61 @@ def test_bfloat16_halves_the_model_and_does_not_add_up_errors():
     np.testing.assert_allclose(server.model["w"], 1.04, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(3000,), (10,)])
+def test_bfloat16_models_are_smaller_in_small_arrays_too(shape):
+    model = {f"w{i}": np.ones(shape, np.float32) for i in range(100)}
+    sizes = []
+    for weights in ("float32", "bfloat16"):
+        broadcast = rounds.Broadcast(None, weights=weights)
+        broadcast.advance(model)
+        sizes.append(sum(map(len, broadcast.download("ann").frames)))
+    assert sizes[0] - sizes[1] >= 100 * shape[0]
+
+
+def test_references_are_rounded_to_nearest_after_a_delta_too():
+    draw = np.random.default_rng(1)
+    first, second = (draw.uniform(1, 1.99, 5000).astype(np.float32) for _ in range(2))
+    broadcast = rounds.Broadcast("fp32", weights="bfloat16")
+    broadcast.advance({"w": first})
+    broadcast.advance({"w": second})  # differences of such numbers are exact
+    assert broadcast.reference["w"].tobytes() == bfloat16({"w": second})["w"].tobytes()
+
+
+def test_a_refused_client_is_sent_patches():
+    server = rounds.Server(made(0), down=None, max_norm=5.0)
+    ann, eve, kinds = rounds.Client("topk:k=1%"), rounds.Client("topk:k=1%"), []
+    for number in range(3):
+        server.begin()
+        download = server.download("eve")
+        kinds.append(download.kind)
+        huge = made(7, 100.0)
+        with pytest.raises(deltawire.DeltawireError, match="above max_norm"):
+            model = eve.receive(download)
+            server.take("eve", eve.reply({k: model[k] + huge[k] for k in SHAPES}, 1))
+        model = ann.receive(server.download("ann"))
+        change = made(number, 0.01)
+        server.take("ann", ann.reply({k: model[k] + change[k] for k in SHAPES}, 1))
+        server.finish()
+    assert kinds == ["full", "patch", "patch"]
+
+
+def test_a_codec_keeps_no_bases_by_default():
+    """Its deltas are smaller, and each base is a model in memory."""
+    for spec, kept in (("3lc", 0), (None, 1)):
+        broadcast, _ = behind(1, spec, bases=None)
+        assert len(broadcast._bases._models) == kept
+
+
 def test_a_minus_zero_does_not_keep_clients_out():
     for weights in ("float32", "bfloat16"):
         start = {"w": np.full(300, -0.0, np.float32), "tiny": np.full(300, -1e-45, np.float32)}
         server = rounds.Server(start, down=None, weights=weights)
         server.begin()
         assert not np.signbit(rounds.Client("fp32").receive(server.download("ann"))["w"]).any()
+    broadcast = rounds.Broadcast("fp32", weights="bfloat16")  # and none comes of rounding
+    broadcast.advance({"w": np.zeros(300, np.float32)})
+    broadcast.advance({"w": np.full(300, -1e-45, np.float32)})
+    rounds.Client("fp32").receive(broadcast.download("ann"))
 
 
 def test_what_bfloat16_does_not_hold_is_named():
@@ -182,6 +232,14 @@ def test_kept_bases_are_bounded_and_only_those_in_use():
         broadcast.confirm(number, broadcast.version, 1)
     broadcast.advance(moved(model, 99))
     assert list(broadcast._bases._models) == [13] and not broadcast._bases._patches
+
+
+def test_no_base_is_kept_for_clients_that_read_no_patches():
+    broadcast = rounds.Broadcast(None)
+    broadcast.advance(made(0))
+    broadcast.confirm("ann", 1)
+    broadcast.advance(moved(made(0), 1))
+    assert not broadcast._bases._models
 
 
 def test_a_client_that_names_old_versions_evicts_nobody_elses():

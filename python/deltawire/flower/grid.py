@@ -20,7 +20,7 @@ from deltawire.flower.reply_checks import (
     unlike_most,
 )
 from deltawire.policy import Policy
-from deltawire.rounds.broadcast import MOST_BASES, Broadcast
+from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, added
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
 from deltawire.rounds.observability import Seen
@@ -69,7 +69,7 @@ class CompressedGrid(Grid):
         max_samples: int = MOST_SAMPLES,
         min_elements: int = 256,
         weights: str = "float32",
-        bases: int = MOST_BASES,
+        bases: int | None = None,
         samples_key: str = "num-examples",
         sample_cap: int | Medians | None = TEN_MEDIANS,
         watch: Iterable[Callable[[Seen], None]] = (),

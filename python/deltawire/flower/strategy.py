@@ -6,7 +6,6 @@ from flwr.serverapp.strategy import Strategy
 
 from deltawire.flower.grid import CompressedGrid
 from deltawire.policy import Policy
-from deltawire.rounds.broadcast import MOST_BASES
 from deltawire.rounds.intake import MOST_SAMPLES
 from deltawire.rounds.limits import TEN_MEDIANS, Medians
 from deltawire.rounds.observability import Seen
@@ -39,8 +38,8 @@ class Compressed(Strategy):
         min_elements: arrays below this many elements are sent uncompressed; as the mods'.
         weights: "bfloat16": the model that clients get is rounded to it; the strategy's has all
             bits.
-        bases: how many earlier versions are kept to make patches from, each a model in memory;
-            0: no patches.
+        bases: how many earlier versions are kept to make patches from, each a model in memory; 0:
+            no patches. None: 8, or 0 with `down`.
         watch: called with a `deltawire.rounds.Seen` after each exchange, and after each test on the
             server (`evaluate_fn`): `rounds.live_line`, `rounds.TensorBoard(folder)`.
 
@@ -60,7 +59,7 @@ class Compressed(Strategy):
         sample_cap: int | Medians | None = TEN_MEDIANS,
         min_elements: int = 256,
         weights: str = "float32",
-        bases: int = MOST_BASES,
+        bases: int | None = None,
         watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self.strategy = strategy

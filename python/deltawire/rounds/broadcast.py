@@ -20,7 +20,7 @@ from deltawire.rounds.messages import (
     zeros,
 )
 
-MOST_BASES = 8
+_MOST_BASES = 8  # without a codec: deltas are mostly smaller than patches
 
 
 class _Held(NamedTuple):
@@ -49,7 +49,8 @@ class Broadcast:
         min_elements: arrays below this many elements are sent uncompressed.
         weights: "float32", or "bfloat16": every reference is rounded to it, which halves the whole
             model and makes patches smaller. Rounding errors don't add up: `source` has all bits.
-        bases: how many earlier versions are kept to make patches from; 0: no patches.
+        bases: how many earlier versions are kept to make patches from; 0: no patches. None: 8, and
+            with a codec 0, since its deltas are smaller than patches unless few weights change.
 
     Raises:
         InvalidArgumentError: a bad argument.
@@ -72,13 +73,15 @@ class Broadcast:
         *,
         min_elements: int = 256,
         weights: str = "float32",
-        bases: int = MOST_BASES,
+        bases: int | None = None,
     ) -> None:
         if weights not in lossless.CODECS:
             known = " or ".join(map(repr, lossless.CODECS))
             raise make_error("InvalidArgument", f"weights={weights!r} must be {known}")
         self._weights = weights
         self._full = lossless.whole_channel(weights)
+        if bases is None:
+            bases = _MOST_BASES if spec is None else 0
         self._bases = Bases(bases, weights)
         self._channel = None
         if spec is not None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from deltawire.errors import make_error
 from deltawire.policy import Policy
-from deltawire.rounds.broadcast import MOST_BASES, Broadcast
+from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, Update, added
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
 from deltawire.rounds.messages import Download, Reply, as_float32
@@ -28,8 +28,8 @@ class Server:
             round's claims; None: no cap.
         min_elements: arrays below this many elements are sent uncompressed; as the clients'.
         weights: "bfloat16": the model that clients get is rounded to it; `model` has all bits.
-        bases: how many earlier versions are kept to make patches from, each a model in memory;
-            0: no patches. See `Broadcast`.
+        bases: how many earlier versions are kept to make patches from, each a model in memory; 0:
+            no patches. None: 8, or 0 with `down`. See `Broadcast`.
 
     Attributes:
         model: float32 arrays by name, after the last round.
@@ -52,7 +52,7 @@ class Server:
         sample_cap: int | Medians | None = TEN_MEDIANS,
         min_elements: int = 256,
         weights: str = "float32",
-        bases: int = MOST_BASES,
+        bases: int | None = None,
     ) -> None:
         self.model = as_float32(model)
         self._broadcast = Broadcast(down, min_elements=min_elements, weights=weights, bases=bases)

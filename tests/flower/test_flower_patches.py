@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 pytest.importorskip(
@@ -20,7 +19,6 @@ from local_grid import (  # noqa: E402
     compressed,
     make_app,
     plain,
-    run,
     start_arrays,
 )
 
@@ -155,18 +153,25 @@ def test_bad_options_are_errors_at_once():
             compressed(**options)
 
 
-def test_an_old_servers_download_is_float32():
-    """Its header has no dtype of the weights."""
+@pytest.mark.parametrize(
+    "settings, asked, said",
+    [
+        ({"down": "3lc"}, set(), set()),
+        ({"down": None, "bases": 0}, set(), set()),
+        ({"down": None}, {"patches"}, {"patches"}),
+        ({"down": "3lc", "weights": "bfloat16"}, {"weights"}, set()),
+    ],
+)
+def test_headers_have_new_fields_only_where_they_are_needed(settings, asked, said):
+    found = []
 
-    def old(message, context, call_next):
+    def note(message, context, call_next):
         fields = records.fields_of(message.content)
-        assert fields.pop("weights") == "float32"
-        text = json.dumps(fields)
-        layout = {k: v for k, v in message.content[records.HEADER].items() if k == "layout"}
-        message.content[records.HEADER] = ConfigRecord({"header": text, **layout})
-        return call_next(message, context)
+        reply = call_next(message, context)
+        found.append((set(fields), set(records.fields_of(reply.content)) - {"spec"}))
+        return reply
 
-    due, _ = run(compressed(), make_app([deltawire.flower.mod("fp32")]))
-    found, _ = run(compressed(), make_app([old, deltawire.flower.mod("fp32")]))
-    for name in due:
-        np.testing.assert_allclose(found[name], due[name], atol=1e-6)
+    run_with([], before=[note], **settings)
+    usual = {"kind", "lengths", "spec", "base", "version", "digest", "round", "accepted", "refused"}
+    usual |= {"layout_id", "record", "samples"}
+    assert all(fields == (usual | asked, {"version", "round"} | said) for fields in found)

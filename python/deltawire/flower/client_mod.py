@@ -106,7 +106,9 @@ def _exchanged(client: Client, fields: dict, message: Message, context: Context,
     if reply.has_error():
         return reply  # the state does not change, and neither does what the server knows of it
     check_metrics(reply.content.metric_records.values())
-    said = {"version": download.version, "round": download.round, "patches": PATCHES}
+    said = {"version": download.version, "round": download.round}
+    if "patches" in fields:  # the server may send some
+        said["patches"] = PATCHES
     if reply.content.array_records:
         said["spec"] = _encode(client, reply.content, fields["samples"], form)
     reply.content[records.HEADER] = records.header_record(said)

@@ -23,6 +23,7 @@ from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, added
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
+from deltawire.rounds.messages import PATCHES
 from deltawire.rounds.observability import Seen
 
 _LOG = logging.getLogger("flwr")
@@ -198,6 +199,8 @@ class CompressedGrid(Grid):
         self.counts[download.kind] += 1
         self.counts["raw_bytes"] += self._model_bytes()
         also = {"record": exchange.record, "samples": self._samples_key}
+        if self._broadcast.sends_patches:
+            also["patches"] = PATCHES
         content = RecordDict(dict(message.content))  # a strategy may share one RecordDict
         content[exchange.record] = records.packed(download.frames, exchange.others)
         content[records.HEADER] = records.download_header(download, also)

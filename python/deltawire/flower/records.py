@@ -96,9 +96,10 @@ def download_header(download: Download, also: dict) -> ConfigRecord:
         "spec": download.spec,
         **{name: getattr(download, name) for name in _NUMBERS},
         "layout_id": download.layout_id,
-        "weights": download.weights,
         **also,
     }
+    if download.weights != "float32":
+        fields["weights"] = download.weights
     layout = {} if download.layout is None else {"layout": download.layout.text}
     return ConfigRecord({"header": json.dumps(fields, separators=(",", ":")), **layout})
 

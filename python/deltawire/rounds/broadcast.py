@@ -60,6 +60,7 @@ class Broadcast:
         reference: float32 arrays; not to be changed.
         layout: `ModelLayout` of the reference.
         source: the last model given to `advance`, float32; the reference approximates it.
+        sends_patches: whether it ever does.
 
     Memory: three models (the last source, the reference, its frame); for "bfloat16" half a model
     more, and half frames. Deltas of earlier versions are kept while together they are smaller than
@@ -82,7 +83,7 @@ class Broadcast:
         self._full = lossless.whole_channel(weights)
         if bases is None:
             bases = _MOST_BASES if spec is None else 0
-        self._bases = Bases(bases, weights)
+        self._bases, self.sends_patches = Bases(bases, weights), bases > 0
         self._channel = None
         if spec is not None:
             self._channel = Channel(spec, min_elements=min_elements, error_feedback=False)

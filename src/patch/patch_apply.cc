@@ -100,19 +100,16 @@ Status decode_each(const CodedChunks& chunks, const Means& means, std::byte* out
   FirstFault first;
   const auto each = [&](std::uint64_t chunk, const ChangedChunk* changed, Workspace& workspace) {
     const Bytes from = chunk_of(chunks, chunk);
-    from_digests[chunk] = chunk_digest(from);
+    std::byte* to = out == nullptr ? nullptr : out + (from.data() - chunks.from.data());
+    if (to == nullptr && changed != nullptr) to = workspace.chunk;
+    const bool moves = to != nullptr && to != from.data();
+    from_digests[chunk] = moves ? kernels.copy(from.data(), from.size(), to) : chunk_digest(from);
     to_digests[chunk] = from_digests[chunk];
-    std::byte* const place = out == nullptr ? nullptr : out + (from.data() - chunks.from.data());
-    if (changed == nullptr) {
-      if (place != nullptr && place != from.data()) std::memcpy(place, from.data(), from.size());
-      return;
-    }
-    std::byte* const to = place != nullptr ? place : workspace.chunk;
+    if (changed == nullptr) return;
     const ChunkView view{from.data(), chunks.head.count_of(chunk), element};
     const CodedView code{changed->coded.data(), changed->coded.size()};
     const Decoded decoded = kernels.decode_chunk(view, code, workspace.scratch);
     if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
-    if (decoded.form != Form::kFull && to != from.data()) std::memcpy(to, from.data(), from.size());
     kernels.apply(decoded, code, view, workspace.scratch, to);
     to_digests[chunk] = chunk_digest(Bytes(to, from.size()));
     if (decoded.form != Form::kFull) take(*changed, decoded, workspace.scratch, to);

@@ -98,7 +98,7 @@ struct Kernels {
   void (*apply)(const Decoded& decoded, const CodedView& coded, const ChunkView& from, const Scratch& scratch,
                 std::byte* weights);
 
-  // Copies bytes and returns their digest. REQUIRES: no overlap.
+  // Copies bytes, at least one, and returns their digest. REQUIRES: no overlap.
   std::uint64_t (*copy)(const std::byte* from, std::uint64_t bytes, std::byte* to);
 };
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
+from deltawire.weight_store.cache import PARTIAL
 from deltawire.weight_store.manifest import StoredFile
 
-PARTIAL = ".partial"  # ends the name of a file that has not arrived whole
 RANGE_BYTES = 16 << 20
 ATTEMPTS = 5  # in a row without a byte
 _FIRST_PAUSE = 0.1  # seconds; doubles with each attempt
@@ -80,6 +80,8 @@ class Download:
                 part = self._system.cat_file(self._path, start=at, end=end)
             except FileNotFoundError:
                 raise make_error("Io", f"{self._path} is missing") from None
+            except DeltawireError:  # a connection of our own, which won't come back
+                raise
             except Exception as error:  # each filesystem has its own
                 failures += 1
                 if failures >= ATTEMPTS:

@@ -67,6 +67,16 @@ class ModelTensor:
             return flat.view(torch.uint8).numpy()
         return np.ascontiguousarray(self._array).reshape(-1).view(np.uint8)
 
+    def copy_to(self, data: np.ndarray) -> None:
+        """Copies its bytes to `data`."""
+        if self._torch and len(data):
+            import torch
+
+            copy = torch.from_numpy(data).view(self._array.dtype).reshape(self.shape)
+            copy.copy_(self._array.detach())
+        elif not self._torch:
+            data.view(self._array.dtype).reshape(self.shape)[...] = self._array
+
     def write(self, data: np.ndarray) -> None:
         """Stores bytes that came from `read` and have changed since."""
         if self._in_place():

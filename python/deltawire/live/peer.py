@@ -54,7 +54,11 @@ class Peer:
         kind, body = self._ask(place)
         if kind != messages.PLACED:
             raise self._nonsense(kind)
-        return messages.parse_placed(body)
+        try:
+            return messages.parse_placed(body)
+        except DeltawireError:
+            self.close()
+            raise
 
     def wait(self, run: bytes, version: int, seconds: float) -> bytes | None:
         """The manifest when it has a version above this one; None if it does not in time."""

@@ -1,4 +1,4 @@
-"""Weights on a GPU are published to, and updated in place from, another process's weights."""
+"""Weights on a GPU are published, and updated in place, through host memory."""
 
 import gpu
 import torch

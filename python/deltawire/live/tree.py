@@ -1,6 +1,7 @@
 """The tree of readers: who reads from whom, so that nobody serves more than a few."""
 
 import threading
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -94,14 +95,16 @@ class Tree:
     def _choose(self, key: Hashable, member: _Member) -> Hashable:
         """The root while it has room, then the reader nearest to it; if none has, the root."""
         member.parent, member.placed = _ROOT, False
-        if self._children(_ROOT) < self._fanout:
+        children = Counter(each.parent for each in self._members.values() if each.placed)
+        if children[_ROOT] < self._fanout:
             return _ROOT
         found = [
-            (len(ancestors), self._children(other), number, other)
+            (len(ancestors), children[other], number, other)
             for number, (other, each) in enumerate(self._members.items())
-            if other != key and each.serves and each.placed and other not in member.lost
+            if each.serves and each.placed and other != key and other not in member.lost
+            if children[other] < self._fanout
             for ancestors in [self._ancestors(other)]
-            if key not in ancestors and self._children(other) < self._fanout
+            if key not in ancestors
         ]
         return min(found, key=lambda each: each[:3])[3] if found else _ROOT
 

@@ -72,7 +72,7 @@ def test_over_tls(tmp_path) -> None:
             for reader in readers:
                 reader.wait(version, 20)
                 reader.update()
-                assert same(reader._model, model)
+                assert same(reader.model, model)
         assert readers[1].parent == readers[0].address
     for text in (handshake.MAGIC, b"safetensors", b"manifest", b"BF16"):
         assert text not in seen

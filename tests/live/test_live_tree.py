@@ -96,7 +96,7 @@ def follow(publisher: live.Publisher, readers: list[live.Subscriber], versions: 
         for reader in readers:
             assert reader.wait(version, 30) == version
             assert reader.update() == version
-            assert same(reader._model, publisher._model)
+            assert same(reader.model, publisher._model)
 
 
 def test_the_publisher_sends_to_its_own_children_alone() -> None:

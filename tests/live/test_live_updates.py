@@ -128,7 +128,7 @@ def test_training_does_not_wait(monkeypatch) -> None:
         with subscriber_of(weights(2), publisher) as subscriber:
             subscriber.wait(5, 20)
             subscriber.update()
-            assert same(subscriber._model, kept)
+            assert same(subscriber.model, kept)
         manifest = publisher._writer._reader.manifest()
         assert [each.version for each in manifest.versions] == [0, 5]
 
@@ -266,3 +266,19 @@ def test_numpy_is_enough() -> None:
         subscriber.wait(timeout=20)
         subscriber.update()
         assert np.array_equal(served["weights"], trained["weights"])
+
+
+def test_weights_that_nobody_gave() -> None:
+    """The first update makes them, later ones change them in place."""
+    trained = small_model()
+    with publisher_of(trained) as publisher, subscriber_of(None, publisher) as subscriber:
+        publish(publisher)
+        subscriber.wait(0, 20)
+        assert subscriber.model is None and subscriber.update() == 0
+        served = subscriber.model
+        assert bits_of(served) == bits_of(trained) and served["head"] is served["embedding"]
+        step(trained, 1)
+        publish(publisher)
+        subscriber.wait(1, 20)
+        assert subscriber.update() == 1
+        assert subscriber.model is served and bits_of(served) == bits_of(trained)

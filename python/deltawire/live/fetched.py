@@ -12,7 +12,7 @@ from deltawire.weight_store import routes
 from deltawire.weight_store.lines import OpenedFile
 from deltawire.weight_store.manifest import Manifest
 from deltawire.weight_store.memory import Memory
-from deltawire.weight_store.model_tensors import Model
+from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
 from deltawire.weight_store.reader import Reader
 
 _FOR_STORES = re.compile(r": pass from_version=\w+(, which takes a snapshot)?")  # an advice
@@ -75,6 +75,14 @@ class Fetched:
             found = digest()
             same = [each.version for each in manifest.versions if each.digest == found]
             self.at = same[-1] if same else None
+
+    def load(self, lock: AbstractContextManager) -> dict[str, object]:
+        """The newest version's weights, in memory of their own; `at` changes under `lock`."""
+        version, tensors = Reader(self.memory).load(None)
+        weights = arrays_of(tensors, version.tied, framework_of(None))
+        with lock:
+            self.at = version.version
+        return weights
 
     def update(self, model: object, lock: AbstractContextManager) -> None:
         """Turns weights into the newest version, all tensors or none."""

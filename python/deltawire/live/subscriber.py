@@ -33,7 +33,8 @@ class Subscriber:
     Args:
         model: as the publisher's: a module, or a dict of tensors or arrays, with the same names,
             dtypes and shapes, on any device. Weights that are a version of the publisher's take
-            patches alone, others a snapshot.
+            patches alone, others a snapshot. None: the first `update` makes a dict of them, of
+            PyTorch tensors where that is installed.
         address: the publisher's, "host:port". It may start later.
         token: the publisher's; None: DELTAWIRE_TOKEN.
         serve: "host:port" at which this one serves others what it has fetched, so that the
@@ -44,6 +45,9 @@ class Subscriber:
         tls: a context of the client's side, if the publisher has TLS.
         serve_tls: a context of the server's side, for `serve`.
 
+    Attributes:
+        model: the weights; None before the first `update` if none were given.
+
     Raises:
         DeltawireError: code "AddressInUse" or "System" if it can't listen at `serve`.
         InvalidArgumentError: no token, or an address that is none.
@@ -51,7 +55,7 @@ class Subscriber:
 
     def __init__(
         self,
-        model: object,
+        model: object | None,
         address: str,
         *,
         token: str | bytes | None = None,
@@ -68,8 +72,9 @@ class Subscriber:
                 "InvalidArgument",
                 "give both tls= and serve_tls=, or neither: all connections of a tree are alike",
             )
-        Model(model)  # what can't be updated is refused now
-        self._model = model
+        if model is not None:
+            Model(model)  # what can't be updated is refused now
+        self.model = model
         self._lock = ReadingLock()
         self._one_update = threading.Lock()
         self._board = Board()
@@ -159,7 +164,10 @@ class Subscriber:
             fetched = self._following.fetched
             if fetched is None or fetched.ready is None or fetched.ready == fetched.at:
                 return self.version
-            fetched.update(self._model, self._lock.writing(timeout))
+            if self.model is None:
+                self.model = fetched.load(self._lock.writing(timeout))
+            else:
+                fetched.update(self.model, self._lock.writing(timeout))
             return fetched.at
 
     def wait(self, version: int | None = None, timeout: float = 60.0) -> int:
@@ -216,4 +224,4 @@ class Subscriber:
 
     def _digest(self) -> str:
         with self._lock.reading():
-            return Model(self._model).digest()
+            return "" if self.model is None else Model(self.model).digest()

@@ -30,8 +30,9 @@ def test_nobody_serves_a_mixture() -> None:
                 with subscribers[number].reading():
                     digest = Model(replicas[number]).digest()
                     version = known.get(digest, -2)
-                if version < last:
-                    problems.append(f"version {version} after {last}")
+                    said = subscribers[number].version
+                if version < last or (said is not None and said != version):
+                    problems.append(f"version {version} after {last}, said to be {said}")
                     return
                 last = version
                 served.add(version)

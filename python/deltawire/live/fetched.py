@@ -1,7 +1,8 @@
 """What a subscriber has fetched of one run of the publisher, in its memory."""
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -85,10 +86,11 @@ class Fetched:
         return weights
 
     def update(self, model: object, lock: AbstractContextManager) -> None:
-        """Turns weights into the newest version, all tensors or none."""
+        """Turns weights into the newest version, all tensors or none; `at` changes under `lock`."""
         start = NO_VERSION if self.at is None else self.at
+        goal = self.newest
         try:
-            self.at = Reader(self.memory).update(Model(model), start, None, lock).version
+            Reader(self.memory).update(Model(model), start, goal, self._arriving(goal, lock))
         except DeltawireError as error:
             if error.code not in ("Mismatch", "State"):
                 raise
@@ -99,3 +101,10 @@ class Fetched:
                 f"{reason}; a snapshot is fetched if they are no version: wait() for it, "
                 "then update() again",
             ) from error
+
+    @contextlib.contextmanager
+    def _arriving(self, goal: int, lock: AbstractContextManager) -> Iterator[None]:
+        """The lock, under which the weights become a version."""
+        with lock:
+            yield
+            self.at = goal

@@ -36,13 +36,20 @@ class Download:
         Raises:
             DeltawireError: code "Io" if the file is missing or can't be read, "Truncated" if it is
                 shorter than the manifest says.
+            OSError: the cache can't be written, e.g. because its disk is full.
         """
         if self._cache is None or self._file.bytes == 0:
             return self._into_memory()
-        self._cache.mkdir(parents=True, exist_ok=True)
-        whole = self._cache / self._file.name
+        try:
+            return self._into_cache(self._cache)
+        except OSError as error:  # a full disk's names no file
+            raise OSError(error.errno, error.strerror, str(self._cache)) from error
+
+    def _into_cache(self, cache: Path) -> np.ndarray:
+        cache.mkdir(parents=True, exist_ok=True)
+        whole = cache / self._file.name
         if not self._is_there(whole):
-            with (self._cache / f"{self._file.name}{PARTIAL}").open("ab") as partial:
+            with (cache / f"{self._file.name}{PARTIAL}").open("ab") as partial:
                 try:
                     fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:  # somebody else downloads it: don't wait for them

@@ -175,8 +175,8 @@ class Reader:
         except OSError as error:  # not of the store: it has given the bytes
             raise make_error(
                 "Io",
-                f"{error.filename or file.name} can't be kept in the cache: "
-                f"{error.strerror or error}: make room, or read without cache=",
+                f"{file.name} can't be kept in {error.filename or 'memory'}: "
+                f"{error.strerror or error}: make room, or use another cache=",
             ) from error
         if hashlib.sha256(data).hexdigest() != file.sha256:
             self._storage.forget(file)

@@ -2,8 +2,8 @@
 is a part of a version written."""
 
 import contextlib
-import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -154,21 +154,19 @@ def test_weights_that_are_not_the_base() -> None:
 
 
 def test_a_disk_without_room(monkeypatch, tmp_path) -> None:
-    """The cache's folder is named, and the weights stay; later it goes on."""
+    """The cache's folder is named, the weights stay, and nothing is downloaded in vain."""
     model, served = weights(), weights(2)
-
-    def full(_self, partial):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), partial.name)
-
-    with publisher_of(model) as publisher, monkeypatch.context() as broken:
-        broken.setattr(download.Download, "_continue", full)
+    room = shutil.disk_usage(tmp_path)._replace(free=10_000)
+    with publisher_of(model) as publisher, monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _folder: room)
         publish(publisher)
         with subscriber_of(served, publisher, cache=tmp_path) as subscriber:
             wait_until(lambda: subscriber.problem is not None, "it has noticed")
             assert subscriber.problem.code == "Io"
             assert "No space left" in str(subscriber.problem)
             assert str(tmp_path) in str(subscriber.problem)
-            broken.undo()
+            assert subscriber.bytes_received < model["first"].nbytes / 2
+            full.undo()
             monkeypatch.setattr(following, "WAIT_SECONDS", 0.2)
             subscriber.wait(timeout=20)
             assert subscriber.update() == 0 and same(served, model)
@@ -255,16 +253,24 @@ def test_a_reader_that_says_nothing_more(monkeypatch) -> None:
         silent.close()
 
 
-def test_a_forked_process_frees_the_port() -> None:
-    """It holds no listener of its parent's."""
-    with publisher_of(weights()) as publisher:
+def test_a_forked_process() -> None:
+    """Holds no listener of its parent's, and ends no connection when it closes what it has."""
+    served = weights(2)
+    with publisher_of(weights()) as publisher, subscriber_of(served, publisher) as subscriber:
+        publish(publisher)
+        subscriber.wait(0, 20)
         address = publisher.address
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork
             child = os.fork()
         if child == 0:
+            subscriber.close()
+            publisher.close()
             time.sleep(60)
             os._exit(0)
+        publish(publisher)
+        subscriber.wait(1, 20)
+        assert subscriber.problem is None
     try:
         live.Publisher(weights(), address, token=TOKEN).close()
     finally:

@@ -219,20 +219,21 @@ class Following:
 
 
 class Lag:
-    """How long a parent has been behind the publisher."""
+    """How long a parent has been behind the publisher, and given nothing."""
 
     def __init__(self, latest: int) -> None:
         self._goal = latest
+        self._newest = NO_VERSION
         self._since = time.monotonic()
 
     def is_too_long(self, newest: int, latest: int) -> bool:
-        """Whether a version that the publisher had LAG_SECONDS ago is still missing.
+        """Whether the parent has given nothing for LAG_SECONDS, and the publisher had more.
 
         Args:
             newest: the newest version from the parent.
             latest: the publisher's now.
         """
-        if newest >= self._goal:
-            self._goal, self._since = latest, time.monotonic()
+        if newest >= self._goal or newest != self._newest:
+            self._goal, self._newest, self._since = latest, newest, time.monotonic()
             return False
         return time.monotonic() - self._since > LAG_SECONDS

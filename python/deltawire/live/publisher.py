@@ -72,7 +72,7 @@ class Publisher:
         arguments.check_positive("max_readers", max_readers)
         secret = secret_of(token)
         Model(model)  # what can't be published is refused now
-        self._model = model
+        self._model, self._process = model, os.getpid()
         self._storage = Memory("the publisher") if folder is None else Folder(folder)
         self._writer = Writer(self._storage, Policy(tuple(merged), snapshot_every, keep, 4), False)
         self._run = os.urandom(RUN_BYTES)
@@ -183,7 +183,12 @@ class Publisher:
         self._check()
 
     def close(self) -> None:
-        """Ends all connections. Versions that wait are not published: `flush` waits for them."""
+        """Ends all connections. Versions that wait are not published: `flush` waits for them.
+
+        In a forked process it does nothing.
+        """
+        if os.getpid() != self._process:
+            return
         with self._changed:
             self._closed = True
             self._staged = None

@@ -123,7 +123,9 @@ class Server:
                 connection.close()
                 return
             if len(self._strangers) >= _MAX_STRANGERS:
-                next(iter(self._strangers)).wake()
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.wake()
             self._strangers[connection] = None
             self._threads.add(thread)
         try:

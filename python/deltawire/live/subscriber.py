@@ -1,5 +1,6 @@
 """The end of an inference server or replica: weights that follow a publisher's."""
 
+import hashlib
 import os
 import ssl
 import threading
@@ -75,6 +76,7 @@ class Subscriber:
         if model is not None:
             Model(model)  # what can't be updated is refused now
         self.model = model
+        self._process = os.getpid()
         self._lock = ReadingLock()
         self._one_update = threading.Lock()
         self._board = Board()
@@ -90,7 +92,7 @@ class Subscriber:
             str(address),
             secret,
             tls,
-            None if cache is None else Path(cache),
+            None if cache is None else _folder_for(cache, str(address)),
             self._digest,
             self._board,
             place,
@@ -206,7 +208,12 @@ class Subscriber:
                 following.changed.wait(left)
 
     def close(self) -> None:
-        """Ends all connections; the weights stay as they are."""
+        """Ends all connections; the weights stay as they are.
+
+        In a forked process it does nothing.
+        """
+        if os.getpid() != self._process:
+            return
         self._following.close()
         if self._server is not None:
             self._server.close()
@@ -225,3 +232,8 @@ class Subscriber:
     def _digest(self) -> str:
         with self._lock.reading():
             return "" if self.model is None else Model(self.model).digest()
+
+
+def _folder_for(cache: str | os.PathLike, address: str) -> Path:
+    """A publisher's own folder in the cache: another one's files aren't known there."""
+    return Path(cache) / hashlib.sha256(address.encode()).hexdigest()[:16]

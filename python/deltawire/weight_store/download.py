@@ -4,8 +4,10 @@ With a cache folder, what has arrived stays there: a reader that starts again co
 readers of one machine download a file once.
 """
 
+import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,10 +57,17 @@ class Download:
                 except BlockingIOError:  # somebody else downloads it: don't wait for them
                     return self._into_memory()
                 if not self._is_there(whole):  # nobody finished it while this one was opened
+                    self._check_room(cache, partial.seek(0, os.SEEK_END))
                     self._continue(partial)
                     partial.flush()
                     os.replace(partial.name, whole)
         return np.memmap(whole, np.uint8, mode="r")
+
+    def _check_room(self, cache: Path, there: int) -> None:
+        """Raises OSError if the disk has no room for what is missing: not after reading all that it
+        has room for, at each attempt."""
+        if shutil.disk_usage(cache).free < self._file.bytes - there:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _is_there(self, whole: Path) -> bool:
         return whole.exists() and whole.stat().st_size == self._file.bytes

@@ -218,6 +218,7 @@ def test_strangers_take_no_reader_s_place(monkeypatch) -> None:
             with contextlib.suppress(OSError):
                 if number % 3 == 0:
                     stranger.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(100))
+        assert len(publisher._server._strangers) <= 64
         with subscriber_of(served, publisher) as subscriber:
             subscriber.wait(timeout=20)
             assert subscriber.update() == 0 and same(served, model)

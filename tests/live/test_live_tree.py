@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import shutil
 
 import pytest
 from deltawire import InvalidArgumentError, live
@@ -183,6 +184,26 @@ def test_a_parent_with_a_damaged_file() -> None:
         with pytest.warns(RuntimeWarning, match="its checksum is wrong"):
             follow(publisher, readers, 2)
         assert child.parent == parent.address
+
+
+def test_a_full_cache_is_no_fault_of_the_parent(monkeypatch, tmp_path) -> None:
+    """Whoever has no room stays where it is, and asks the publisher for nothing."""
+    model = weights()
+    with (
+        publisher_of(model, fanout=1) as publisher,
+        subscriber_of(weights(3), publisher, serve=ANYWHERE) as parent,
+    ):
+        publish(publisher)
+        parent.wait(0, 20)
+        sent = publisher.bytes_sent
+        room = shutil.disk_usage(tmp_path)._replace(free=10_000)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _folder: room)
+        with subscriber_of(weights(2), publisher, cache=tmp_path) as full:
+            for _ in range(2):
+                wait_until(lambda: full.problem is not None, "it has noticed")
+                assert full.problem.code == "Io" and full.parent == parent.address
+                full._following._set_problem(None)
+            assert publisher.bytes_sent - sent < model["first"].nbytes / 2
 
 
 def test_subscribers_of_a_subscriber() -> None:

@@ -99,8 +99,12 @@ class Following:
                 self._set_problem(error)
             except Exception as error:  # whatever it is, the server goes on serving
                 self._set_problem(make_error("System", f"fetching weights failed: {error!r}"))
-            self._closed.wait(self._pause * random.uniform(0.5, 1.0))
-            self._pause = min(2 * self._pause, _LAST_PAUSE)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Pauses before the next attempt, longer each time until one goes well."""
+        self._closed.wait(self._pause * random.uniform(0.5, 1.0))
+        self._pause = min(2 * self._pause, _LAST_PAUSE)
 
     def _follow(self) -> None:
         """Follows over one connection to the publisher, until that has an error."""
@@ -124,8 +128,8 @@ class Following:
             if root.closed:
                 raise
             self._set_problem(error)
-            self._closed.wait(_FIRST_PAUSE)
-            return False
+            self._rest()
+            return error.code == "Io"  # a full cache is not the parent's fault
         finally:
             if parent is not None:
                 self._disconnect(parent)

@@ -282,3 +282,24 @@ def test_weights_that_nobody_gave() -> None:
         subscriber.wait(1, 20)
         assert subscriber.update() == 1
         assert subscriber.model is served and bits_of(served) == bits_of(trained)
+
+
+def test_a_reader_keeps_what_the_publisher_keeps() -> None:
+    """Whoever updates seldom reads each patch once, and holds no more files than the publisher."""
+    model = weights()
+    served = {name: each.copy() for name, each in model.items()}
+    with (
+        publisher_of(model, keep=4, snapshot_every=4, merged=()) as publisher,
+        subscriber_of(served, publisher) as subscriber,
+    ):
+        for number in range(10):
+            publish(publisher)
+            subscriber.wait(number, 20)
+            train(model, number)
+            if number == 3:
+                subscriber.update()
+                received = subscriber.bytes_received
+            if number == 6:
+                assert subscriber.bytes_received - received < model["first"].nbytes / 2
+        named = publisher._writer._reader.manifest().files()
+        assert subscriber._following.fetched.held() <= named

@@ -207,8 +207,8 @@ def test_a_reader_that_is_stuck(monkeypatch) -> None:
 
 
 def test_strangers_take_no_reader_s_place(monkeypatch) -> None:
-    """A hundred silent ones, and some with garbage; they are sent away after their time."""
-    monkeypatch.setattr(handshake, "SECONDS", 2.0)
+    """A hundred silent ones, and some with garbage: the oldest give way, all have little time."""
+    monkeypatch.setattr(handshake, "SECONDS", 60.0)
     model, served = weights(), weights(2)
     with publisher_of(model, max_readers=1) as publisher, contextlib.ExitStack() as strangers:
         host, port = publisher.address.rsplit(":", 1)
@@ -217,8 +217,8 @@ def test_strangers_take_no_reader_s_place(monkeypatch) -> None:
             stranger = strangers.enter_context(socket.create_connection((host, int(port))))
             with contextlib.suppress(OSError):
                 if number % 3 == 0:
-                    stranger.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(100))
-        assert len(publisher._server._strangers) <= 64
+                    stranger.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"[: number % 30])
+        wait_until(lambda: len(publisher._server._threads) <= 64, "the oldest have gone")
         with subscriber_of(served, publisher) as subscriber:
             subscriber.wait(timeout=20)
             assert subscriber.update() == 0 and same(served, model)
@@ -226,7 +226,11 @@ def test_strangers_take_no_reader_s_place(monkeypatch) -> None:
             wait_until(lambda: refused.problem is not None, "it is refused")
             assert "has its 1 readers (max_readers)" in str(refused.problem)
             refused.close()
-        wait_until(lambda: not publisher._server._strangers, "strangers were sent away")
+        strangers.close()
+        monkeypatch.setattr(handshake, "SECONDS", 2.0)
+        with socket.create_connection((host, int(port))) as silent:
+            silent.settimeout(30)
+            assert silent.recv(1) == b"", "its time is over"
 
 
 def test_a_silent_server(monkeypatch) -> None:
@@ -254,26 +258,40 @@ def test_a_reader_that_says_nothing_more(monkeypatch) -> None:
         silent.close()
 
 
-def test_a_forked_process() -> None:
-    """Holds no listener of its parent's, and ends no connection when it closes what it has."""
-    served = weights(2)
-    with publisher_of(weights()) as publisher, subscriber_of(served, publisher) as subscriber:
+def test_a_forked_process_ends_no_connection() -> None:
+    """When it closes what it has inherited."""
+    with publisher_of(weights()) as publisher, subscriber_of(weights(2), publisher) as subscriber:
         publish(publisher)
         subscriber.wait(0, 20)
-        address = publisher.address
+        peers = list(subscriber._following._peers)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork
             child = os.fork()
         if child == 0:
             subscriber.close()
             publisher.close()
-            time.sleep(60)
             os._exit(0)
+        os.waitpid(child, 0)
         publish(publisher)
         subscriber.wait(1, 20)
-        assert subscriber.problem is None
-    try:
-        live.Publisher(weights(), address, token=TOKEN).close()
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        assert subscriber._following._peers == peers
+
+
+def test_a_forked_process_keeps_no_port() -> None:
+    """When the publisher's own process has ended without `close`."""
+    program = (
+        "import os, sys, time, numpy, deltawire.live as live\n"
+        "publisher = live.Publisher({'a': numpy.zeros(9)}, '127.0.0.1:0', token='x' * 32)\n"
+        "child = os.fork()\n"
+        "if child == 0: time.sleep(60)\n"
+        "print(publisher.address, child, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        address, child = process.stdout.readline().split()
+        process.wait(20)
+        try:
+            live.Publisher(weights(), address, token=TOKEN).close()
+        finally:
+            os.kill(int(child), signal.SIGKILL)

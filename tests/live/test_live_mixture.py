@@ -1,17 +1,25 @@
 """Nobody who reads under the lock sees a mixture of two versions, while weights are updated."""
 
+import contextlib
 import threading
 import time
 
-from deltawire.weight_store.model_tensors import Model
+from deltawire.weight_store.model_tensors import Model, ModelTensor
 
 from tests.live.live_pairs import publisher_of, subscriber_of, train, weights
 
 VERSIONS = 25
 
 
-def test_nobody_serves_a_mixture() -> None:
+def test_nobody_serves_a_mixture(monkeypatch) -> None:
     """A server for each subscriber hashes what it would serve from, again and again."""
+    real = ModelTensor.write
+
+    def slow(tensor: ModelTensor, data) -> None:
+        real(tensor, data)
+        time.sleep(0.003)  # between the tensors of an update
+
+    monkeypatch.setattr(ModelTensor, "write", slow)
     model = weights()
     known: dict[str, int] = {}
     problems: list[str] = []
@@ -58,3 +66,23 @@ def test_nobody_serves_a_mixture() -> None:
                 subscriber.close()
     assert not problems, problems
     assert len(served) > 5
+
+
+def test_the_version_changes_with_the_weights() -> None:
+    """Whoever reads both under the lock has a pair."""
+    model = weights()
+    with publisher_of(model) as publisher, subscriber_of(weights(), publisher) as subscriber:
+        for number in range(2):
+            publisher.publish()
+            publisher.flush()
+            subscriber.wait(number, 20)
+            train(model, number)
+            seen = []
+
+            @contextlib.contextmanager
+            def lock(seen=seen):
+                yield
+                seen.append(subscriber.version)
+
+            subscriber._following.fetched.update(subscriber.model, lock())
+            assert seen == ([1] if number else [])

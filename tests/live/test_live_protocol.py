@@ -9,8 +9,11 @@ import time
 import pytest
 from deltawire import DeltawireError
 from deltawire.live import connection, handshake, messages, peer
+from deltawire.live.board import Board
 from deltawire.live.connection import Connection
 from deltawire.live.messages import Place, Placed, Read, Wait
+from deltawire.weight_store.manifest import Manifest, StoredFile, Version
+from deltawire.weight_store.memory import Memory
 
 from tests.live.live_pairs import TOKEN, publish, publisher_of, same, subscriber_of, weights
 
@@ -165,6 +168,20 @@ class HostileServer:
         self._listener.close()
 
 
+def test_a_reply_longer_than_any() -> None:
+    """Is refused at its header."""
+    hostile = HostileServer()
+    try:
+        for kind in (messages.DATA, messages.MANIFEST, messages.NOTHING, 99):
+            hostile.reply = messages.header(kind, 2**32 - 1)
+            reader = peer.Peer(hostile.address, TOKEN, None)
+            with pytest.raises(DeltawireError) as error:
+                reader.read("a", 0, 1000)
+            assert error.value.code == "Corrupt" and reader.closed
+    finally:
+        hostile.close()
+
+
 def test_a_reader_survives_hostile_servers() -> None:
     """Whatever is answered is a reply or an error, and takes no memory that has not arrived."""
     draw = random.Random(3)
@@ -304,3 +321,14 @@ def test_what_has_no_deadline_left() -> None:
     assert error.value.code == "PeerLost"
     waiting.close()
     assert connection.deadline_for(1 << 20) - time.monotonic() > 20
+
+
+def test_a_board_tells_runs_apart() -> None:
+    """Versions of another run are not newer, whatever their numbers."""
+    board, run, other = Board(), bytes(16), b"another run here"
+    assert board.wait(run, messages.NO_VERSION, 0) is None
+    file = StoredFile("a", 1, "0" * 64, None)
+    board.announce(run, Memory("here"), Manifest(versions=(Version(5, "0" * 16, (file,)),)))
+    assert board.wait(run, 5, 0) is None and board.wait(other, messages.NO_VERSION, 0) is None
+    assert board.wait(run, 4, 0).startswith(b"{") and board.newest() == (run, 5)
+    assert board.data("a") is None and board.data("b") is None

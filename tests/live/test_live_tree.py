@@ -132,6 +132,18 @@ def test_a_parent_dies() -> None:
         assert any(reader.parent == publisher.address for reader in left)
 
 
+def test_a_parent_that_is_reached_by_the_publisher_alone() -> None:
+    """The publisher believes those who can't read from it."""
+    with publisher_of(weights(), fanout=1) as publisher, contextlib.ExitStack() as stack:
+        publish(publisher)
+        readers = several(publisher, stack)[:2]
+        follow(publisher, readers, 1)
+        assert readers[1].parent == readers[0].address
+        readers[0]._server.close()
+        follow(publisher, readers, 2)
+        assert readers[1].parent != readers[0].address
+
+
 def test_a_parent_lags(monkeypatch) -> None:
     """It answers, but has nothing new: its children go elsewhere."""
     monkeypatch.setattr(following, "LAG_SECONDS", 0.6)

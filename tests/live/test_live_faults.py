@@ -213,12 +213,14 @@ def test_strangers_take_no_reader_s_place(monkeypatch) -> None:
     with publisher_of(model, max_readers=1) as publisher, contextlib.ExitStack() as strangers:
         host, port = publisher.address.rsplit(":", 1)
         publish(publisher)
+        first = strangers.enter_context(socket.create_connection((host, int(port))))
         for number in range(100):
             stranger = strangers.enter_context(socket.create_connection((host, int(port))))
             with contextlib.suppress(OSError):
                 if number % 3 == 0:
                     stranger.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"[: number % 30])
-        wait_until(lambda: len(publisher._server._threads) <= 64, "the oldest have gone")
+        first.settimeout(20)
+        assert first.recv(1) == b"", "the oldest gives way"
         with subscriber_of(served, publisher) as subscriber:
             subscriber.wait(timeout=20)
             assert subscriber.update() == 0 and same(served, model)

@@ -297,3 +297,34 @@ def test_a_forked_process_keeps_no_port() -> None:
             live.Publisher(weights(), address, token=TOKEN).close()
         finally:
             os.kill(int(child), signal.SIGKILL)
+
+
+ENDING = """
+import sys, numpy, deltawire.live as live
+model = {"weights": numpy.zeros(3_000_000, numpy.float16)}
+publisher = live.Publisher(model, "127.0.0.1:0", token="x" * 32)
+subscriber = live.Subscriber({"weights": model["weights"] + 1}, publisher.address, token="x" * 32)
+publisher.publish()
+subscriber.wait(timeout=60)
+print("ready", flush=True)
+while True:
+    model["weights"][::7] += 1
+    publisher.publish()
+    subscriber.update()
+    if sys.argv[1] == "end":
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["end", "Ctrl-C"])
+def test_programs_that_end_without_close(how: str) -> None:
+    """Their threads have ended before the interpreter does."""
+    command = [sys.executable, "-c", ENDING, how]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        if how == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == (-signal.SIGINT if how == "Ctrl-C" else 0), said
+    assert said.strip().endswith("KeyboardInterrupt") if how == "Ctrl-C" else not said

@@ -20,7 +20,7 @@ from deltawire.weight_store.reader import Reader
 WAIT_SECONDS = 3.0  # of one request for a newer version; also how often the publisher hears of us
 LAG_SECONDS = 10.0  # a parent that is so long behind the publisher is left
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 10.0  # between attempts to connect
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = 30.0  # hashing a large model takes so long
 
 
 class Following:

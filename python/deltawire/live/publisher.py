@@ -6,7 +6,7 @@ import threading
 import time
 from types import TracebackType
 
-from deltawire import arguments
+from deltawire import arguments, leaving
 from deltawire.errors import DeltawireError, make_error
 from deltawire.live.board import Board
 from deltawire.live.messages import NO_VERSION, RUN_BYTES
@@ -20,7 +20,7 @@ from deltawire.weight_store.model_tensors import Model
 from deltawire.weight_store.reader import Reader
 from deltawire.weight_store.writer import Policy, Writer
 
-_CLOSE_SECONDS = 10.0
+_CLOSE_SECONDS = 60.0  # a version of a large model takes so long
 
 
 class Publisher:
@@ -96,6 +96,7 @@ class Publisher:
         self._last = None if newest == NO_VERSION else newest  # given to `publish`
         self._thread = threading.Thread(target=self._work, name="deltawire publisher", daemon=True)
         self._thread.start()
+        leaving.leave_at_exit(self)
 
     @property
     def address(self) -> str:
@@ -189,6 +190,7 @@ class Publisher:
         """
         if os.getpid() != self._process:
             return
+        leaving.forget(self)
         with self._changed:
             self._closed = True
             self._staged = None
@@ -197,6 +199,10 @@ class Publisher:
         self._thread.join(_CLOSE_SECONDS)
         if not self._thread.is_alive():
             self._writer.close()
+
+    def leave(self) -> None:
+        """Called at exit: closes it, as threads must not run while the interpreter ends."""
+        self.close()
 
     def __enter__(self) -> "Publisher":
         return self

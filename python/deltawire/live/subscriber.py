@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
-from deltawire import _core
+from deltawire import _core, leaving
 from deltawire.errors import DeltawireError, make_error
 from deltawire.live.board import Board
 from deltawire.live.following import Following
@@ -97,6 +97,7 @@ class Subscriber:
             self._board,
             place,
         )
+        leaving.leave_at_exit(self)
 
     @property
     def version(self) -> int | None:
@@ -214,9 +215,14 @@ class Subscriber:
         """
         if os.getpid() != self._process:
             return
+        leaving.forget(self)
         self._following.close()
         if self._server is not None:
             self._server.close()
+
+    def leave(self) -> None:
+        """Called at exit: closes it, as threads must not run while the interpreter ends."""
+        self.close()
 
     def __enter__(self) -> "Subscriber":
         return self

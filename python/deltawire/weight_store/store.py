@@ -8,7 +8,7 @@ from typing import Any
 from deltawire.errors import make_error
 from deltawire.weight_store.folder import Folder
 from deltawire.weight_store.manifest import Version
-from deltawire.weight_store.model_tensors import Model, array_of
+from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
 from deltawire.weight_store.reader import Reader
 from deltawire.weight_store.writer import Policy, Writer
 
@@ -96,10 +96,9 @@ class Store:
             DeltawireError: code "Corrupt" if nothing is left that the version could be made from.
             InvalidArgumentError: no such version.
         """
-        chosen = _framework(framework)
+        chosen = framework_of(framework)
         found, tensors = self._reader.load(version)
-        arrays = {name: array_of(*entry, chosen) for name, entry in tensors.items()}
-        return arrays | {name: arrays[stored] for name, stored in found.tied.items()}
+        return arrays_of(tensors, found.tied, chosen)
 
     def update(
         self,
@@ -184,15 +183,3 @@ def _storage_of(url: str | os.PathLike, cache: str | os.PathLike | None, options
     from deltawire.weight_store.objects import Objects
 
     return Objects(text, None if cache is None else os.fspath(cache), options)
-
-
-def _framework(name: str | None) -> str:
-    if name is None:
-        try:
-            import torch  # noqa: F401
-        except ImportError:
-            return "numpy"
-        return "torch"
-    if name not in ("numpy", "torch"):
-        raise make_error("InvalidArgument", f"framework={name!r}: it is 'torch' or 'numpy'")
-    return name

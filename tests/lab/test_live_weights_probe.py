@@ -13,11 +13,11 @@ def test_a_short_run(namespaces, capsys):
     course = probe.measure(given, 2)
     assert not probe.mixtures(course)
     assert set(course.summaries) == {1, 2, 3, 4, 5}
-    assert all(lags[12] >= 0 for lags in course.lags.values())
+    assert all(course.lags(rank)[12] >= 0 for rank in course.updated)
     assert "its checksum is wrong" in "".join(course.said[CORRUPTED])
     assert "No space left on device" in "".join(course.said[FULL])
     assert "raised Mismatch" in "".join(course.said[TAMPERED])
-    assert 0 < len(course.lags[KILLED]) < 14
+    assert 0 < len(course.updated[KILLED]) < 14
     probe.show(course, 2, given.link)
     said = capsys.readouterr().out
     assert "| 2 | killed, started again |" in said and "Mixtures of versions: 0 in" in said

@@ -284,9 +284,9 @@ def test_a_forked_process_keeps_no_port() -> None:
     program = (
         "import os, sys, time, numpy, deltawire.live as live\n"
         "publisher = live.Publisher({'a': numpy.zeros(9)}, '127.0.0.1:0', token='x' * 32)\n"
-        "child = os.fork()\n"
-        "if child == 0: time.sleep(60)\n"
-        "print(publisher.address, child, flush=True)\n"
+        "if os.fork() == 0:\n"
+        "    print(publisher.address, os.getpid(), flush=True)\n"
+        "    time.sleep(60)\n"
         "os._exit(0)\n"
     )
     command = [sys.executable, "-W", "ignore", "-c", program]

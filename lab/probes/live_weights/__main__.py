@@ -48,7 +48,7 @@ class Course:
         published: when each version was, by its number.
         digests: of all versions.
         publishing: seconds that each `publish` took.
-        lags: of each subscriber, in seconds, by version.
+        updated: of each subscriber, when its update to a version had ended, by its number.
         said: of each subscriber, its warnings, problems and errors.
         summaries: of each subscriber.
         sent: bytes from the publisher, for the versions and in all.
@@ -57,10 +57,15 @@ class Course:
     published: dict[int, float] = dataclasses.field(default_factory=dict)
     digests: set[str] = dataclasses.field(default_factory=set)
     publishing: list[float] = dataclasses.field(default_factory=list)
-    lags: dict[int, dict[int, float]] = dataclasses.field(default_factory=dict)
+    updated: dict[int, dict[int, float]] = dataclasses.field(default_factory=dict)
     said: dict[int, list[str]] = dataclasses.field(default_factory=dict)
     summaries: dict[int, Summary] = dataclasses.field(default_factory=dict)
     sent: tuple[int, int] = (0, 0)
+
+    def lags(self, rank: int) -> dict[int, float]:
+        """Of a subscriber, in seconds, by version. What it says may arrive before what the
+        publisher says: not before all is heard."""
+        return {version: at - self.published[version] for version, at in self.updated[rank].items()}
 
 
 class Watch:
@@ -77,7 +82,7 @@ class Watch:
         """Until all subscribers have the last version."""
         self.ranks.start(self.job)
         able = {rank for rank in range(1, self.subscribers + 1) if rank != FULL}
-        self._listen(lambda: all(0 in self.course.lags.get(rank, {}) for rank in able))
+        self._listen(lambda: all(0 in self.course.updated.get(rank, {}) for rank in able))
         self._listen(lambda: self.course.said.get(FULL))
         self.ranks.send_to(0, "go")
         everybody = range(1, self.subscribers + 1)
@@ -113,7 +118,7 @@ class Watch:
             self._happen(version)
         elif kind == "updated":
             version, at = values
-            course.lags.setdefault(rank, {})[version] = at - course.published[version]
+            course.updated.setdefault(rank, {})[version] = at
         elif kind == "said":
             course.said.setdefault(rank, []).append(f"{values[0]}")
         elif kind == "took":
@@ -192,7 +197,7 @@ def show(course: Course, fanout: int | None, link: Link) -> None:
     print("| subscriber | what happened | versions | lag | longest | received | sent | reads |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")
     for rank, summary in sorted(course.summaries.items()):
-        lags = [lag for version, lag in course.lags[rank].items() if version > 0]
+        lags = [lag for version, lag in course.lags(rank).items() if version > 0]
         print(
             f"| {rank} | {_FAULTS.get(rank, '')} | {len(lags)} | {statistics.median(lags):.3f} | "
             f"{max(lags):.3f} | {summary.received:,} | {summary.sent:,} | {summary.reads} |"

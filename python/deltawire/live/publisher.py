@@ -4,7 +4,6 @@ import os
 import ssl
 import threading
 import time
-from types import TracebackType
 
 from deltawire import arguments, leaving
 from deltawire.errors import DeltawireError, make_error
@@ -23,7 +22,7 @@ from deltawire.weight_store.writer import Policy, Writer
 _CLOSE_SECONDS = 60.0  # a version of a large model takes so long
 
 
-class Publisher:
+class Publisher(leaving.ClosesAtEnd):
     """Serves the versions of a model's weights to subscribers, from background threads.
 
     A reader that dies, lags or joins late costs the trainer nothing: `publish` copies the weights
@@ -202,17 +201,6 @@ class Publisher:
 
     def leave(self) -> None:
         """Called at exit: closes it, as threads must not run while the interpreter ends."""
-        self.close()
-
-    def __enter__(self) -> "Publisher":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
         self.close()
 
     def _check(self) -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 from deltawire import _core, leaving
 from deltawire.errors import DeltawireError, make_error
@@ -21,7 +20,7 @@ from deltawire.weight_store.model_tensors import Model
 _ANY_HOST = ("0.0.0.0", "::")
 
 
-class Subscriber:
+class Subscriber(leaving.ClosesAtEnd):
     """Fetches a publisher's versions in the background, and updates weights when it is asked to.
 
     Only `update` writes to the weights, in place, all tensors or none, and bit for bit what was
@@ -222,17 +221,6 @@ class Subscriber:
 
     def leave(self) -> None:
         """Called at exit: closes it, as threads must not run while the interpreter ends."""
-        self.close()
-
-    def __enter__(self) -> "Subscriber":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
         self.close()
 
     def _digest(self) -> str:

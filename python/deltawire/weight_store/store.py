@@ -2,10 +2,10 @@
 
 import os
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 from deltawire.errors import make_error
+from deltawire.leaving import ClosesAtEnd
 from deltawire.weight_store.folder import Folder
 from deltawire.weight_store.manifest import Version
 from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
@@ -13,7 +13,7 @@ from deltawire.weight_store.reader import Reader
 from deltawire.weight_store.writer import Policy, Writer
 
 
-class Store:
+class Store(ClosesAtEnd):
     """Versions of a model's weights, in a folder or on a filesystem of fsspec.
 
     A trainer publishes into it, readers update from it, in any number and on any machine that sees
@@ -155,17 +155,6 @@ class Store:
     def bytes_read(self) -> int:
         """Bytes of the files that this reader took from the store."""
         return self._reader.bytes_read
-
-    def __enter__(self) -> "Store":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self) -> Writer:
         if self._writer is None:

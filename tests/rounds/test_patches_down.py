@@ -199,8 +199,9 @@ def test_what_bfloat16_does_not_hold_is_named():
     broadcast.advance(made(0))
     huge = {**made(0), "dense": np.full(SHAPES["dense"], 3.4e38, np.float32)}
     with pytest.raises(deltawire.DeltawireError, match="'dense' has values beyond") as caught:
-        broadcast.advance(huge)
-    assert caught.value.code == "NotFinite" and broadcast.version == 1
+        broadcast.advance(huge, also="another")
+    assert caught.value.code == "NotFinite"
+    assert (broadcast.version, broadcast.layout.also) == (1, "")
 
 
 @pytest.mark.parametrize(

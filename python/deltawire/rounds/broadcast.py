@@ -112,8 +112,8 @@ class Broadcast:
         source = as_float32(model)
         if self.version:
             check_layout(layout_of(source), self.layout.tensors, "the new model")
-            self.layout = ModelLayout(self.layout.tensors, also)
             if all(np.array_equal(source[name], last) for name, last in self.source.items()):
+                self.layout = ModelLayout(self.layout.tensors, also)
                 return
         layout = ModelLayout(layout_of(source), also)
         model, frame = self._next(source)

@@ -5,8 +5,8 @@
 #
 # base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. cross: the
 # compiler and emulator with which `make check` builds and runs for aarch64. bench: the libraries that
-# `make bench` compares with. docs: the tool with which `make docs` reads the headers. wheel: the libraries
-# that `make wheels` links statically.
+# `make bench` compares with, and programs that patches are compared with. docs: the tool with which `make docs`
+# reads the headers. wheel: the libraries that `make wheels` links statically.
 # Packages already installed are left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
@@ -71,6 +71,9 @@ bench_group() {
   want libbenchmark-dev 'Google Benchmark: runs the rows of bench/coding'
   want liblz4-dev 'a compressor to compare with'
   want libblosc-dev 'a compressor to compare with'
+  want zstd 'its --patch-from, which lab.probes.weight_pairs compares patches with'
+  want bsdiff 'another one to compare patches with'
+  want xdelta3 'another one to compare patches with'
 }
 
 docs_group() {

@@ -98,7 +98,7 @@ def tests_of(layer: str, cores: int) -> Tests:
         run = f"{WITH_PACKAGE} {PYTEST} -n {2 * cores} {' '.join(PYTHON[layer][1])}"
         return Tests(prepare, build, run, f"{folder}/python/deltawire/_core*.so")
     folder, options, limit, grace = "build/mutants", "", f"ulimit -d {MEMORY_KB}; ", 20
-    programs = f"^deltawire_{'codecs' if layer == NEON else layer}(_memory)?_test"
+    programs = f"^deltawire_{'(codecs|patch)' if layer == NEON else layer}(_memory)?_test"
     if layer in SANITIZED:
         folder, options = "build/mutants-sanitized", " -DDELTAWIRE_SANITIZE=address,undefined"
         limit = f"ASAN_OPTIONS=hard_rss_limit_mb={MEMORY_KB // 1000} "

@@ -124,8 +124,8 @@ check_steps() {
   step "C++ tests, clang 19" ctest --preset clang19 -j "$test_jobs"
   step "clang-tidy" clang_tidy
   step "libraries for aarch64" scripts/make_aarch64_sysroot.sh
-  step "aarch64 build" build aarch64 deltawire deltawire_{base,wire,codecs,optim}_test
-  step "base, wire, codecs and optim, aarch64 under qemu-user" ctest --preset aarch64 -j "$test_jobs"
+  step "aarch64 build" build aarch64 deltawire deltawire_{base,wire,codecs,optim,patch}_test
+  step "base, wire, codecs, optim and patch, aarch64 under qemu-user" ctest --preset aarch64 -j "$test_jobs"
   step "golden files, aarch64 under qemu-user" aarch64_bytes
   # Only the layers that have threads.
   step "thread sanitizer build" build tsan deltawire_base_test deltawire_transport_test deltawire_reduce_test

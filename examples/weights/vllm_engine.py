@@ -52,9 +52,8 @@ class StoreEngine:
         """Readers have nothing to close."""
 
 
-def send_weights(model: torch.nn.Module, step: int, store: Store, clients: list) -> None:
-    """The trainer's side, after a step. Servers pause only while they read patches."""
-    store.publish(model, version=step)
+def send_weights(step: int, clients: list) -> None:
+    """The trainer's side, when a version is published. Servers pause only while they read it."""
     for client in clients:
         client.pause(mode="keep")
         client.start_weight_update()
@@ -66,11 +65,11 @@ def send_weights(model: torch.nn.Module, step: int, store: Store, clients: list)
 class StandIn:
     """A server with the methods that are called, and its client at once."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, engine: type, init_info: dict) -> None:
         self.paused = False
         self.loaded: dict[str, torch.Tensor] = {}
-        self.engine = StoreEngine(None, None, "cpu", self)
-        self.engine.init_transfer_engine({"url": url})
+        self.engine = engine(None, None, "cpu", self)
+        self.engine.init_transfer_engine(init_info)
 
     def load_weights(self, weights) -> None:
         """What a model of vLLM does with a checkpoint's tensors."""
@@ -103,13 +102,14 @@ def main() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 256)).bfloat16()
     with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
         store.publish(model, version=0)
-        servers = [StandIn(folder)]
+        servers = [StandIn(StoreEngine, {"url": folder})]
         for step in range(1, 4):
             with torch.no_grad():
                 model[0].weight[step::50] *= 1.01
             if step == 3:
-                servers.append(StandIn(folder))
-            send_weights(model, step, store, servers)
+                servers.append(StandIn(StoreEngine, {"url": folder}))
+            store.publish(model, version=step)
+            send_weights(step, servers)
         for server in servers:
             for name, tensor in model.state_dict().items():
                 assert torch.equal(server.loaded[name], tensor)

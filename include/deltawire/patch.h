@@ -68,7 +68,8 @@ DELTAWIRE_API Result<std::vector<std::byte>> make_patch(Bytes old_weights, Bytes
 
 // Writes the new weights to `out`, which has old_weights' length and is either the same memory or overlaps
 // none of it. In place, the whole patch is checked before the first write: on an error the weights are as
-// they were. Elsewhere an error leaves the content of `out` unspecified.
+// they were; up to 32 MB hold what was decoded until then. Elsewhere an error leaves the content of `out`
+// unspecified.
 //
 // Errors: kInvalidArgument for an unknown type or an `out` of another length or with partial overlap;
 // kTruncated, kCorrupt, kUnsupportedVersion or kLimit for bytes that are no patch; kMismatch if the patch is

@@ -6,10 +6,13 @@ import multiprocessing.util
 import os
 import sys
 import weakref
+from types import TracebackType
+from typing import TypeVar
 
 from deltawire.errors import DeltawireError
 from deltawire.registration_record import problem_of
 
+_Closing = TypeVar("_Closing", bound="ClosesAtEnd")
 _ENDS_OF_LOOPS = (GeneratorExit, StopIteration, StopAsyncIteration)
 
 
@@ -46,10 +49,15 @@ class ClosesAtEnd:
     """A context manager for classes with `close`. If an exception ends the `with` block, `close`
     finds it and passes it to the other ranks."""
 
-    def __enter__(self):
+    def __enter__(self: _Closing) -> _Closing:
         return self
 
-    def __exit__(self, kind, cause, traceback) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 

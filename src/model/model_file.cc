@@ -35,6 +35,11 @@ Result<Descriptor> open_to_read(const std::string& path) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     if (errno == ENOENT) return fail(ErrorCode::kIo, "no such file; check the name");
+    if (errno == EMFILE) {
+      return fail(ErrorCode::kIo,
+                  "cannot be opened: this process has as many files open as it may; merge fewer patches at "
+                  "once and then the results, or raise the limit ('ulimit -n')");
+    }
     return io_error("cannot be opened");
   }
   return file;

@@ -112,6 +112,7 @@ template <class Check>
 Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place, const Work& work,
                    const Check& check) {
   PatchFileWriter writer(std::move(file), place.path, planned_entries(from, to), metadata_of({}, place));
+  if (const Status fits = writer.check_limits(); !fits) return fits;
   const auto digests = add_tensors(from, to, writer, work);
   if (!digests) return forward_error(digests);
   if (const Status sound = check(*digests); !sound) return sound;

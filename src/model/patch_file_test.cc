@@ -1,13 +1,16 @@
 #include "deltawire/patch_file.h"
 
+#include <array>
 #include <csignal>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "deltawire/patch.h"
 #include "model/model_testing.h"
+#include "model/safetensors_header.h"
 
 namespace deltawire::patch_file_test {
 namespace {
@@ -284,6 +287,15 @@ TEST_F(PatchFiles, WhoSaysStopIsObeyed) {
                  [&] { return make_patch_file(old_, new_, folder_.path("p"), options); });
 }
 
+// A limit that readers have is the writer's too. One name of nearly 100 MB, for a header that its patch file
+// outgrows.
+TEST_F(PatchFiles, NoneIsWrittenWithALongerHeaderThanReadersTake) {
+  const std::string name(model::kMostHeaderBytes - 100, 'n');
+  write_file(new_, model_bytes({{name, "U8", "1", "a"}}));
+  expect_refused(ErrorCode::kLimit, {"patch.safetensors: ", "a header of 100000", "shorter names"},
+                 [&] { return make_patch_file(old_, new_, patch_); });
+}
+
 class MergedPatchFiles : public PatchFiles {
  protected:
   // Versions 0 to 4; the file of a version, and the patch that leads to it.
@@ -331,6 +343,21 @@ TEST_F(MergedPatchFiles, MustFollowOneAnotherAndFitTheModel) {
   broken.back() = static_cast<char>(broken.back() ^ 1);
   write_file(step(2), broken);
   expect_refused(ErrorCode::kCorrupt, {"p2: "}, merge(0, {step(1), step(2)}));
+}
+
+TEST_F(MergedPatchFiles, MoreThanMayBeOpenAreRefusedWithAWayOut) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  ASSERT_GE(next, 0);
+  close(next);
+  const rlimit few{static_cast<rlim_t>(next) + 4, before.rlim_max};  // the new file and three patches
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  expect_refused(ErrorCode::kIo, {"p4: cannot be opened", "merge fewer patches at once", "ulimit -n"}, [&] {
+    return merge_patch_files(version(0), std::array{step(1), step(2), step(3), step(4)}, out_);
+  });
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(merge_patch_files(version(0), std::array{step(1), step(2), step(3), step(4)}, out_));
 }
 
 }  // namespace

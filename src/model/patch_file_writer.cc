@@ -31,6 +31,22 @@ PatchFileWriter::PatchFileWriter(NewFile file, std::string path, std::vector<Ten
   header_room_ = (longest + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+Status PatchFileWriter::check_limits() const {
+  if (header_room_ > kMostHeaderBytes) {
+    return error_in(path_,
+                    {ErrorCode::kLimit, "the patch would have a header of " + std::to_string(header_room_) +
+                                            " bytes, and at most " + std::to_string(kMostHeaderBytes) +
+                                            " are possible: give the tensors shorter names, or "
+                                            "divide the model among several files"});
+  }
+  if (entries_.size() > kMostTensors) {
+    return error_in(path_, {ErrorCode::kLimit, "the patch would have " + std::to_string(entries_.size()) +
+                                                   " entries, and at most " + std::to_string(kMostTensors) +
+                                                   " are possible: divide the model among several files"});
+  }
+  return {};
+}
+
 void PatchFileWriter::close_entry(std::uint64_t bytes) {
   TensorEntry& entry = entries_[added_++];
   entry.begin = data_bytes_;

@@ -26,6 +26,9 @@ class PatchFileWriter {
   PatchFileWriter(NewFile file, std::string path, std::vector<TensorEntry> planned,
                   const std::map<std::string, std::string>& metadata);
 
+  // kLimit, with the path, if the file would have a longer header or more entries than readers take.
+  Status check_limits() const;
+
   // The patch from a tensor to another of its kind. Throws std::bad_alloc. Errors, with path and tensor:
   // those of reading and writing.
   Result<TensorDigests> add_patch(Model& from, const TensorEntry& old_tensor, Model& to,

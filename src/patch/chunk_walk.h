@@ -16,7 +16,7 @@ namespace deltawire::patch {
 // The memory of one thread.
 struct Workspace {
   Scratch scratch;
-  std::byte chunk[kMaxChunkBytes + 64];  // a coded chunk, or one's new weights
+  alignas(64) std::byte chunk[kMaxChunkBytes + 64];  // a coded chunk, or one's new weights
 };
 
 // Chunks that one thread takes at a time.

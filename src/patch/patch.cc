@@ -12,7 +12,7 @@ namespace deltawire {
 
 namespace patch {
 
-DELTAWIRE_KERNELS(reference, avx2)
+DELTAWIRE_KERNELS(reference, avx2, avx512, neon)
 
 Result<TargetId> target_in_use() {
   const auto name = kernel_target_in_use();

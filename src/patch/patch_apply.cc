@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "patch/chunk_walk.h"
+#include "patch/kept_changes.h"
 #include "patch/patch_coding.h"
 #include "patch/patch_digest.h"
 
@@ -69,7 +70,8 @@ Result<CodedChunks> open(Bytes patch, const Weights& from) {
   return chunks;
 }
 
-// Calls each(chunk, coded, workspace) for every chunk, on the caller's threads; unchanged ones have no code.
+// Calls each(chunk, changed, workspace) for every chunk, on the caller's threads; `changed` is null where the
+// chunk is not among chunks.changed.
 template <class Each>
 void for_each_chunk(const CodedChunks& chunks, Workers* workers, const Each& each) {
   for_each_group(chunks.head.chunks(), workers, [&](std::uint64_t group, Workspace& workspace) {
@@ -78,9 +80,42 @@ void for_each_chunk(const CodedChunks& chunks, Workers* workers, const Each& eac
     auto at = std::ranges::lower_bound(chunks.changed, begin, {}, &ChangedChunk::chunk);
     for (std::uint64_t chunk = begin; chunk < end; ++chunk) {
       const bool changes = at != chunks.changed.end() && at->chunk == chunk;
-      each(chunk, changes ? (at++)->coded : Bytes{}, workspace);
+      each(chunk, changes ? &*at++ : nullptr, workspace);
     }
   });
+}
+
+// decode_chunks(), which hands each changed chunk to `take` after its new weights were made, with what was
+// decoded and where they are. Full ones aren't taken.
+template <class Take>
+Status decode_each(const CodedChunks& chunks, const Means& means, std::byte* out, ChunkDigests& digests,
+                   const Take& take) {
+  const Element element = element_of(chunks.head.type);
+  const Kernels& kernels = kernels_for(means.target);
+  const std::size_t before = digests.from.size();
+  digests.from.resize(before + chunks.head.chunks());
+  digests.to.resize(before + chunks.head.chunks());
+  std::uint64_t* const from_digests = digests.from.data() + before;
+  std::uint64_t* const to_digests = digests.to.data() + before;
+  FirstFault first;
+  const auto each = [&](std::uint64_t chunk, const ChangedChunk* changed, Workspace& workspace) {
+    const Bytes from = chunk_of(chunks, chunk);
+    std::byte* to = out == nullptr ? nullptr : out + (from.data() - chunks.from.data());
+    if (to == nullptr && changed != nullptr) to = workspace.chunk;
+    const bool moves = to != nullptr && to != from.data();
+    from_digests[chunk] = moves ? kernels.copy(from.data(), from.size(), to) : chunk_digest(from);
+    to_digests[chunk] = from_digests[chunk];
+    if (changed == nullptr) return;
+    const ChunkView view{from.data(), chunks.head.count_of(chunk), element};
+    const CodedView code{changed->coded.data(), changed->coded.size()};
+    const Decoded decoded = kernels.decode_chunk(view, code, workspace.scratch);
+    if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
+    kernels.apply(decoded, code, view, workspace.scratch, to);
+    to_digests[chunk] = chunk_digest(Bytes(to, from.size()));
+    if (decoded.form != Form::kFull) take(*changed, decoded, workspace.scratch, to);
+  };
+  for_each_chunk(chunks, means.workers, each);
+  return first.status(chunks.first);
 }
 
 Status run(const CodedChunks& chunks, const Means& means, std::byte* out) {
@@ -89,21 +124,36 @@ Status run(const CodedChunks& chunks, const Means& means, std::byte* out) {
   return check_applied(chunks.head, std::move(digests), decoded);
 }
 
-// REQUIRES: run() without `out` found nothing.
-Status write_in_place(const CodedChunks& chunks, const Means& means, MutBytes weights) {
+// Decodes all chunks and checks everything; writes only then what was kept, and decodes the rest again.
+Status run_in_place(const CodedChunks& chunks, const Means& means, MutBytes weights) {
   const Element element = element_of(chunks.head.type);
+  std::vector<KeptChanges> kept(chunks.changed.size());
+  const auto kept_of = [&](const ChangedChunk& changed) -> KeptChanges& {
+    return kept[static_cast<std::size_t>(&changed - chunks.changed.data())];
+  };
+  std::atomic<std::int64_t> room = means.kept_bytes;
+  ChunkDigests digests;
+  const Status decoded = decode_each(
+      chunks, means, nullptr, digests,
+      [&](const ChangedChunk& changed, const Decoded& found, const Scratch& scratch, const std::byte* to) {
+        kept_of(changed).keep(found.changes, scratch, to, element.bytes, room);
+      });
+  const Status sound = check_applied(chunks.head, std::move(digests), decoded);
+  if (!sound) return sound;
   const Kernels& kernels = kernels_for(means.target);
   FirstFault first;
-  for_each_chunk(chunks, means.workers, [&](std::uint64_t chunk, Bytes coded, Workspace& workspace) {
-    if (coded.empty()) return;
+  const auto write = [&](std::uint64_t chunk, const ChangedChunk* changed, Workspace& workspace) {
+    if (changed == nullptr) return;
     const Bytes from = chunk_of(chunks, chunk);
+    std::byte* const to = weights.data() + (from.data() - chunks.from.data());
+    if (kept_of(*changed).has_some()) return kept_of(*changed).write(to, element.bytes);
     const ChunkView view{from.data(), chunks.head.count_of(chunk), element};
-    const CodedView code{coded.data(), coded.size()};
-    const Decoded decoded = kernels.decode_chunk(view, code, workspace.scratch);
-    if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
-    kernels.apply(decoded, code, view, workspace.scratch,
-                  weights.data() + (from.data() - chunks.from.data()));
-  });
+    const CodedView code{changed->coded.data(), changed->coded.size()};
+    const Decoded again = kernels.decode_chunk(view, code, workspace.scratch);
+    if (again.fault != Fault::kNone) return first.found(again.fault, chunk);
+    kernels.apply(again, code, view, workspace.scratch, to);
+  };
+  for_each_chunk(chunks, means.workers, write);
   return first.status(0);
 }
 
@@ -116,33 +166,7 @@ bool overlap(Bytes a, Bytes b) noexcept {
 }  // namespace
 
 Status decode_chunks(const CodedChunks& chunks, const Means& means, std::byte* out, ChunkDigests& digests) {
-  const Element element = element_of(chunks.head.type);
-  const Kernels& kernels = kernels_for(means.target);
-  const std::size_t before = digests.from.size();
-  digests.from.resize(before + chunks.head.chunks());
-  digests.to.resize(before + chunks.head.chunks());
-  std::uint64_t* const from_digests = digests.from.data() + before;
-  std::uint64_t* const to_digests = digests.to.data() + before;
-  FirstFault first;
-  for_each_chunk(chunks, means.workers, [&](std::uint64_t chunk, Bytes coded, Workspace& workspace) {
-    const Bytes from = chunk_of(chunks, chunk);
-    from_digests[chunk] = chunk_digest(from);
-    to_digests[chunk] = from_digests[chunk];
-    std::byte* const place = out == nullptr ? nullptr : out + (from.data() - chunks.from.data());
-    if (coded.empty()) {
-      if (place != nullptr && place != from.data()) std::memcpy(place, from.data(), from.size());
-      return;
-    }
-    std::byte* const to = place != nullptr ? place : workspace.chunk;
-    const ChunkView view{from.data(), chunks.head.count_of(chunk), element};
-    const CodedView code{coded.data(), coded.size()};
-    const Decoded decoded = kernels.decode_chunk(view, code, workspace.scratch);
-    if (decoded.fault != Fault::kNone) return first.found(decoded.fault, chunk);
-    if (decoded.form != Form::kFull && to != from.data()) std::memcpy(to, from.data(), from.size());
-    kernels.apply(decoded, code, view, workspace.scratch, to);
-    to_digests[chunk] = chunk_digest(Bytes(to, from.size()));
-  });
-  return first.status(chunks.first);
+  return decode_each(chunks, means, out, digests, [](const auto&...) {});
 }
 
 Status check_applied(const Head& head, ChunkDigests digests, const Status& decoded) {
@@ -171,8 +195,7 @@ Status apply(Bytes patch, const Weights& from, MutBytes out, const Means& means)
   const auto chunks = open(patch, from);
   if (!chunks) return forward_error(chunks);
   if (!in_place) return run(*chunks, means, out.data());
-  if (const Status sound = run(*chunks, means, nullptr); !sound) return sound;
-  return write_in_place(*chunks, means, out);
+  return run_in_place(*chunks, means, out);
 }
 
 Status verify(Bytes patch, const Weights& from, const Means& means) {

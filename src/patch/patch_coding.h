@@ -20,6 +20,8 @@ struct Weights {
 struct Means {
   TargetId target = TargetId::kReference;
   Workers* workers = nullptr;
+  // Of decoded changes, which apply() in place keeps until all is checked. Chunks beyond are decoded twice.
+  std::int64_t kept_bytes = std::int64_t{32} << 20;
 };
 
 // The digests of a tensor's chunks, in order.

@@ -208,7 +208,7 @@ Decoded decode_chunk(const ChunkView& from, const CodedView& coded, Scratch& scr
   if (in.exhausted()) decoded.fault = Fault::kTruncated;
   if (decoded.fault != Fault::kNone) return decoded;
   if (decoded.changes == 0 || decoded.changes > from.count) return {Fault::kCount, form, 0};
-  if (by_class) find_members(from, top, active, scratch);
+  if (by_class) find_members(from, top, active, nullptr, scratch);
   decoded.fault = get_changes(in, from, counts, classes, scratch);
   if (decoded.fault == Fault::kNone && !in.at_clean_end()) decoded.fault = Fault::kTrailing;
   return decoded;

@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "base/little_endian.h"
 #include "patch/patch_codes_ops.h"
+#include "patch/patch_digest_ops.h"
 #include "patch/patch_ops.h"
 
 namespace deltawire::patch::DELTAWIRE_TARGET {
@@ -51,8 +52,8 @@ template <class Each>
 
 // Leaves ranks and steps of all changes in `scratch`.
 template <class Bits>
-Changes sort_changes(const ChunkView& from, const std::byte* to, std::uint32_t count,
-                     Scratch& scratch) noexcept {
+Changes sort_changes(const ChunkView& from, const std::byte* to, std::uint32_t count, Scratch& scratch,
+                     std::uint64_t& to_digest) noexcept {
   const bool is_float = from.element.exponent_mask != 0;
   Changes changes{};
   changes.classes = is_float && count >= kClassesFrom ? kClasses : 1;
@@ -72,7 +73,9 @@ Changes sort_changes(const ChunkView& from, const std::byte* to, std::uint32_t c
     next[c] = changes.begins[c];
     changes.begins[c + 1] = changes.begins[c] + changes.counts[c];
   }
-  if (!plain) find_members(from, changes.top, active, scratch);
+  const std::uint64_t bytes = std::uint64_t{from.count} * sizeof(Bits);
+  to_digest =
+      plain ? Stripes{}.digest(to, bytes, bytes) : find_members(from, changes.top, active, to, scratch);
   for_each_change(from, scratch, [&](std::uint32_t at) {
     const Bits old_pattern = load_element<Bits>(from.at, at);
     const Bits new_pattern = load_element<Bits>(to, at);
@@ -182,28 +185,43 @@ std::uint32_t put_changes(const ChunkView& from, const Changes& changes, std::by
 }
 
 template <class Bits>
-std::uint32_t encode_changes(const ChunkView& from, const std::byte* to, std::uint32_t count, std::byte* out,
-                             Scratch& scratch) noexcept {
+Encoded encode_changes(const ChunkView& from, const std::byte* to, const FoundChanges& found, std::byte* out,
+                       Scratch& scratch) noexcept {
   const std::uint32_t full = full_bytes(from.count, sizeof(Bits));
-  const Changes changes = sort_changes<Bits>(from, to, count, scratch);
-  if (const std::uint32_t bytes = put_changes(from, changes, out, full - 1, scratch); bytes != 0)
-    return bytes;
+  Encoded encoded{0, found.from_digest, 0};
+  const Changes changes = sort_changes<Bits>(from, to, found.count, scratch, encoded.to_digest);
+  encoded.bytes = put_changes(from, changes, out, full - 1, scratch);
+  if (encoded.bytes != 0) return encoded;
   out[0] = static_cast<std::byte>(Form::kFull);
   std::memcpy(out + 1, to, full - 1);
-  return full;
+  encoded.bytes = full;
+  return encoded;
 }
 
 }  // namespace
 
-std::uint32_t encode_chunk(const ChunkView& from, const std::byte* to, std::byte* out, Scratch& scratch) {
-  const std::uint32_t count = find_changes(from, to, scratch);
-  if (count == 0) return 0;
-  if (from.element.bytes == 1) return encode_changes<std::uint8_t>(from, to, count, out, scratch);
-  if (from.element.bytes == 2) return encode_changes<std::uint16_t>(from, to, count, out, scratch);
-  return encode_changes<std::uint32_t>(from, to, count, out, scratch);
+Encoded encode_chunk(const ChunkView& from, const std::byte* to, std::byte* out, Scratch& scratch) {
+  const FoundChanges found = find_changes(from, to, scratch);
+  if (found.count == 0) return {0, found.from_digest, found.from_digest};
+  if (from.element.bytes == 1) return encode_changes<std::uint8_t>(from, to, found, out, scratch);
+  if (from.element.bytes == 2) return encode_changes<std::uint16_t>(from, to, found, out, scratch);
+  return encode_changes<std::uint32_t>(from, to, found, out, scratch);
+}
+
+// In steps that a CPU's closest cache holds.
+std::uint64_t copy(const std::byte* from, std::uint64_t bytes, std::byte* to) {
+  constexpr std::uint64_t kStep = 512;
+  Stripes stripes{};
+  std::uint64_t done = 0;
+  for (; bytes - done >= kStep; done += kStep) {
+    std::memcpy(to + done, from + done, kStep);
+    stripes.add(from + done, kStep);
+  }
+  std::memcpy(to + done, from + done, bytes - done);
+  return stripes.digest(from + done, bytes - done, bytes);
 }
 
 extern const Kernels kKernels;
-const Kernels kKernels = {encode_chunk, decode_chunk, apply};
+const Kernels kKernels = {encode_chunk, decode_chunk, apply, copy};
 
 }  // namespace deltawire::patch::DELTAWIRE_TARGET

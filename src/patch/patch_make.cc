@@ -43,11 +43,11 @@ void encode_group(Making& making, std::uint64_t group, Workspace& workspace) {
     const std::uint64_t begin = (chunk << making.head.chunk_bits) * element.bytes;
     const Bytes from = making.from.subspan(begin, std::uint64_t{count} * element.bytes);
     const Bytes to = making.to.subspan(begin, from.size());
-    const std::uint32_t bytes = making.kernels.encode_chunk({from.data(), count, element}, to.data(),
-                                                            workspace.chunk, workspace.scratch);
-    making.from_digests[chunk] = chunk_digest(from);
-    making.to_digests[chunk] = bytes == 0 ? making.from_digests[chunk] : chunk_digest(to);
-    coded.bytes.insert(coded.bytes.end(), workspace.chunk, workspace.chunk + bytes);
+    const Encoded encoded = making.kernels.encode_chunk({from.data(), count, element}, to.data(),
+                                                        workspace.chunk, workspace.scratch);
+    making.from_digests[chunk] = encoded.from_digest;
+    making.to_digests[chunk] = encoded.to_digest;
+    coded.bytes.insert(coded.bytes.end(), workspace.chunk, workspace.chunk + encoded.bytes);
     coded.ends[i] = static_cast<std::uint32_t>(coded.bytes.size());
   }
 }

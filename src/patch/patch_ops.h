@@ -74,6 +74,12 @@ enum class Fault : std::uint8_t {
   kTrailing,   // bytes or bits after the end
 };
 
+struct Encoded {
+  std::uint32_t bytes = 0;  // 0 if nothing changed
+  std::uint64_t from_digest = 0;
+  std::uint64_t to_digest = 0;
+};
+
 struct Decoded {
   Fault fault = Fault::kNone;
   Form form = Form::kPlain;
@@ -81,9 +87,8 @@ struct Decoded {
 };
 
 struct Kernels {
-  // Writes the chunk's code to `out`, which has room for full_bytes(); returns the bytes written, 0 if
-  // nothing changed.
-  std::uint32_t (*encode_chunk)(const ChunkView& from, const std::byte* to, std::byte* out, Scratch& scratch);
+  // Writes the chunk's code to `out`, which has room for full_bytes().
+  Encoded (*encode_chunk)(const ChunkView& from, const std::byte* to, std::byte* out, Scratch& scratch);
 
   // Decodes a chunk against the old weights: leaves places and steps in `scratch`. Any bytes give a result.
   Decoded (*decode_chunk)(const ChunkView& from, const CodedView& coded, Scratch& scratch);
@@ -92,6 +97,9 @@ struct Kernels {
   // fault, with the same bits and scratch.
   void (*apply)(const Decoded& decoded, const CodedView& coded, const ChunkView& from, const Scratch& scratch,
                 std::byte* weights);
+
+  // Copies bytes, at least one, and returns their digest. REQUIRES: no overlap.
+  std::uint64_t (*copy)(const std::byte* from, std::uint64_t bytes, std::byte* to);
 };
 
 // One target's kernels. Those of the reference are what the others are compared with.
@@ -109,13 +117,23 @@ const Kernels& kernels_for(TargetId target) noexcept;
 // What the kernels are made of, in files of their own.
 namespace DELTAWIRE_TARGET {
 
-// Fills in scratch.changed; returns how many elements differ.
-std::uint32_t find_changes(const ChunkView& from, const std::byte* to, Scratch& scratch);
+// Both passes can also hash a chunk: that keeps the multiplier busy, and the pass everything else, so that
+// both together take hardly longer than one.
 
-// Fills in scratch.members and scratch.ranks of the classes whose bit is set in `active`.
-void find_members(const ChunkView& from, unsigned top, unsigned active, Scratch& scratch);
+struct FoundChanges {
+  std::uint32_t count = 0;  // of elements that differ
+  std::uint64_t from_digest = 0;
+};
 
-std::uint32_t encode_chunk(const ChunkView& from, const std::byte* to, std::byte* out, Scratch& scratch);
+// Fills in scratch.changed.
+FoundChanges find_changes(const ChunkView& from, const std::byte* to, Scratch& scratch);
+
+// Fills in scratch.members and scratch.ranks of the classes whose bit is set in `active`; returns the digest
+// of the chunk at `hashed`, which is as long as `from`, or 0 if that is null.
+std::uint64_t find_members(const ChunkView& from, unsigned top, unsigned active, const std::byte* hashed,
+                           Scratch& scratch);
+
+Encoded encode_chunk(const ChunkView& from, const std::byte* to, std::byte* out, Scratch& scratch);
 Decoded decode_chunk(const ChunkView& from, const CodedView& coded, Scratch& scratch);
 void apply(const Decoded& decoded, const CodedView& coded, const ChunkView& from, const Scratch& scratch,
            std::byte* weights);

@@ -5,11 +5,17 @@
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "patch/patch_codes_ops.h"
+#include "patch/patch_digest_ops.h"
 #include "patch/patch_ops.h"
 
 namespace deltawire::patch::DELTAWIRE_TARGET {
 
 namespace {
+
+std::uint64_t digest_of(const std::byte* weights, const ChunkView& view) noexcept {
+  const std::uint64_t bytes = std::uint64_t{view.count} * view.element.bytes;
+  return Stripes{}.digest(weights, bytes, bytes);
+}
 
 template <class Bits>
 std::uint32_t find_changes_of(const ChunkView& from, const std::byte* to, Scratch& scratch) noexcept {
@@ -53,16 +59,19 @@ void find_members_of(const ChunkView& from, unsigned top, unsigned active, Scrat
 
 }  // namespace
 
-std::uint32_t find_changes(const ChunkView& from, const std::byte* to, Scratch& scratch) {
-  if (from.element.bytes == 1) return find_changes_of<std::uint8_t>(from, to, scratch);
-  if (from.element.bytes == 2) return find_changes_of<std::uint16_t>(from, to, scratch);
-  return find_changes_of<std::uint32_t>(from, to, scratch);
+FoundChanges find_changes(const ChunkView& from, const std::byte* to, Scratch& scratch) {
+  const std::uint64_t digest = digest_of(from.at, from);
+  if (from.element.bytes == 1) return {find_changes_of<std::uint8_t>(from, to, scratch), digest};
+  if (from.element.bytes == 2) return {find_changes_of<std::uint16_t>(from, to, scratch), digest};
+  return {find_changes_of<std::uint32_t>(from, to, scratch), digest};
 }
 
-void find_members(const ChunkView& from, unsigned top, unsigned active, Scratch& scratch) {
-  if (from.element.bytes == 1) return find_members_of<std::uint8_t>(from, top, active, scratch);
-  if (from.element.bytes == 2) return find_members_of<std::uint16_t>(from, top, active, scratch);
-  return find_members_of<std::uint32_t>(from, top, active, scratch);
+std::uint64_t find_members(const ChunkView& from, unsigned top, unsigned active, const std::byte* hashed,
+                           Scratch& scratch) {
+  if (from.element.bytes == 1) find_members_of<std::uint8_t>(from, top, active, scratch);
+  if (from.element.bytes == 2) find_members_of<std::uint16_t>(from, top, active, scratch);
+  if (from.element.bytes == 4) find_members_of<std::uint32_t>(from, top, active, scratch);
+  return hashed == nullptr ? 0 : digest_of(hashed, from);
 }
 
 }  // namespace deltawire::patch::DELTAWIRE_TARGET

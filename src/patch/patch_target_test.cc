@@ -1,8 +1,11 @@
 // Every target's kernels give the reference's bytes, and decode them.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "codecs/target_testing.h"
 #include "patch/patch_coding.h"
+#include "patch/patch_digest.h"
 #include "patch/patch_testing.h"
 
 namespace deltawire::patch_target_test {
@@ -46,6 +49,21 @@ TEST_P(PatchTarget, GivesTheReferencesBytes) {
   }
 }
 
+class PatchCopy : public PatchTarget {};
+
+TEST_P(PatchCopy, CopiesAndHashes) {
+  const patch::Kernels& kernels = patch::kernels_for(GetParam());
+  const WeightPair pair = testing::make_pair({WeightType::kInt8, 1700, 0, OldWeights::kRandomBits}, 1);
+  for (std::size_t count = 1; count < pair.from.size(); count += count < 70 ? 1 : 61) {
+    const Bytes from = Bytes(pair.from).first(count);
+    ByteVector to(count);
+    EXPECT_EQ(kernels.copy(from.data(), count, to.data()), patch::chunk_digest(from)) << count;
+    EXPECT_TRUE(std::ranges::equal(to, from)) << count;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PatchCopy, ::testing::ValuesIn(testing::runnable_targets()),
+                         testing::target_name);
 INSTANTIATE_TEST_SUITE_P(All, PatchTarget, ::testing::ValuesIn(testing::beyond_reference()),
                          testing::target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PatchTarget);

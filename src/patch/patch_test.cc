@@ -72,6 +72,21 @@ TEST(Patch, LongTensorsComeBack) {
   }
 }
 
+// Chunks whose decoded changes are kept until all is checked, and chunks for which there is no room.
+TEST(Patch, InPlaceNoByteDependsOnWhatIsKept) {
+  for (const WeightType type : {WeightType::kFloat8E4M3, WeightType::kBFloat16, WeightType::kFloat32}) {
+    const WeightPair pair = make_pair({type, 300000, 0.1, OldWeights::kBell, Change::kFewUnits, false}, 7);
+    const ByteVector patch = patch_of(pair, type);
+    for (const std::int64_t kept_bytes : {0, 50'000, 1 << 20}) {
+      ByteVector weights = pair.from;
+      const Status applied =
+          patch::apply(patch, {weights, type}, weights, {TargetId::kReference, nullptr, kept_bytes});
+      ASSERT_TRUE(applied) << applied.error().message;
+      EXPECT_TRUE(weights == pair.to) << weight_type_name(type) << " " << kept_bytes;
+    }
+  }
+}
+
 TEST(Patch, ATensorWithoutElementsHasAPatch) {
   const ByteVector patch = patch_of({}, WeightType::kFloat32);
   EXPECT_EQ(patch.size(), 56U);

@@ -41,6 +41,14 @@ static void test_round_trip(const uint16_t* before, const uint16_t* after) {
                deltawire_patch_verify(data, count, NULL, kBytes, DELTAWIRE_WEIGHTS_BF16, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "patch is NULL", error,
                deltawire_patch_verify(NULL, count, before, kBytes, DELTAWIRE_WEIGHTS_BF16, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "patch is NULL", error,
+               deltawire_patch_apply(NULL, count, before, kBytes, DELTAWIRE_WEIGHTS_BF16, weights, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "old_weights is NULL", error,
+               deltawire_patch_apply(data, count, NULL, kBytes, DELTAWIRE_WEIGHTS_BF16, weights, &error));
+  EXPECT_ERROR(DELTAWIRE_MISMATCH, "digest", error,
+               deltawire_patch_verify(data, count, after, kBytes, DELTAWIRE_WEIGHTS_BF16, &error));
+  EXPECT_ERROR(DELTAWIRE_TRUNCATED, "", error,
+               deltawire_patch_verify(NULL, 0, before, kBytes, DELTAWIRE_WEIGHTS_BF16, &error));
   deltawire_bytes_free(patch);
 }
 
@@ -50,6 +58,10 @@ static void test_arguments(const uint16_t* weights) {
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "new_weights is NULL", error,
                deltawire_patch_make(weights, NULL, kBytes, DELTAWIRE_WEIGHTS_F16, &patch, &error));
   EXPECT(patch == NULL);
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "old_weights is NULL", error,
+               deltawire_patch_make(NULL, weights, kBytes, DELTAWIRE_WEIGHTS_F16, &patch, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "weights is NULL", error,
+               deltawire_weights_digest(NULL, kBytes, DELTAWIRE_WEIGHTS_F16, &digest, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "patch is NULL", error,
                deltawire_patch_make(weights, weights, kBytes, DELTAWIRE_WEIGHTS_F16, NULL, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "no whole number", error,

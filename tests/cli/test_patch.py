@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -68,7 +69,10 @@ def test_the_new_file_comes_back(folder: Path, patch: Path) -> None:
 
 def test_what_make_says(folder: Path) -> None:
     said = must_run("patch", "make", folder / "v0", folder / "v1", folder / "p").decode()
-    assert said.startswith(f"{folder / 'p'}: ") and "times smaller than the new model" in said
+    count, new_count = ((folder / name).stat().st_size for name in ("p", "v1"))
+    words = re.fullmatch(r"(.*): ([\d,]+) bytes, ([\d.]+) times smaller than the new model\n", said)
+    assert words[1] == str(folder / "p") and words[2] == f"{count:,}"
+    assert float(words[3]) == pytest.approx(new_count / count, rel=0.001)
 
 
 def test_inspect_for_programs(folder: Path, patch: Path) -> None:
@@ -82,7 +86,17 @@ def test_inspect_for_programs(folder: Path, patch: Path) -> None:
         60000,
     )
     assert (layer["changes"], layer["new_bytes"], layer["full"]) == (600, 120000, False)
+    assert (layer["chunks"], layer["changed_chunks"], layer["full_chunks"]) == (1, 1, 0)
     assert norm["changes"] == 0 and norm["old_digest"] == norm["new_digest"]
+    assert (norm["chunks"], norm["changed_chunks"]) == (1, 0)
+    assert layer["old_digest"] != layer["new_digest"] != facts["new_digest"] != facts["old_digest"]
+    assert facts["new_bytes"] == 120000 + 256
+    make = ["patch", "make", folder / "v1", folder / "v0", folder / "back", "--to", "v0"]
+    must_run(*make, "--from", "v1")
+    back = json.loads(must_run("patch", "inspect", folder / "back", "--json"))
+    assert (back["from"], back["to"]) == ("v1", "v0")
+    assert (back["old_digest"], back["new_digest"]) == (facts["new_digest"], facts["old_digest"])
+    assert back["tensors"][0]["old_digest"] == layer["new_digest"]
 
 
 def test_inspect_for_people(folder: Path, patch: Path) -> None:
@@ -96,6 +110,29 @@ def test_inspect_for_people(folder: Path, patch: Path) -> None:
     assert rows["layers.0.weight"][:2] == ["60,000", "600"]
     assert rows["more"][-4:] == ["in", "full", "9", "1.000"]
     assert rows["all"][:2] == ["60,064", "600"]
+    assert rows["all"][2] == f"{9 + sum(int(rows[n][2]) for n in ('layers.0.weight', 'norm')):,}"
+    facts = json.loads(must_run("patch", "inspect", patch, "--json"))
+    first, old, new = must_run("patch", "inspect", patch).decode().splitlines()[:3]
+    assert first.startswith(f"{patch}: {facts['bytes']:,} bytes, ")
+    assert old.split() == ["from", facts["old_digest"], "v0"]
+    assert new.split() == ["to", facts["new_digest"]]
+
+
+def test_changes_in_full_are_not_counted(folder: Path) -> None:
+    """All bits of all weights, beside a tensor in which one changes."""
+    random = np.random.default_rng(3)
+    models = (
+        [random.integers(0, 1 << 32, 500, np.uint32), np.arange(500, dtype=np.uint32)] for _ in "12"
+    )
+    for name, (noise, few) in zip(("a", "b"), models, strict=True):
+        few[7] += name == "b"
+        write_model(folder / name, {"noise": ("U32", noise), "few": ("U32", few)})
+    must_run("patch", "make", folder / "a", folder / "b", folder / "p")
+    lines = must_run("patch", "inspect", folder / "p").decode().splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.split()}
+    assert rows["noise"][:3] == ["500", "over", "0"]
+    assert rows["few"][:2] == ["500", "1"]
+    assert rows["all"][:3] == ["1,000", "over", "1"]
 
 
 def test_merge_is_the_patch_from_first_to_last(folder: Path) -> None:
@@ -106,6 +143,11 @@ def test_merge_is_the_patch_from_first_to_last(folder: Path) -> None:
     must_run("patch", "make", folder / "v0", folder / "v3", folder / "direct")
     must_run("patch", "merge", folder / "v0", *steps, "-o", folder / "merged")
     assert (folder / "merged").read_bytes() == (folder / "direct").read_bytes()
+    names = ["--from", "first", "--to", "last", "--force"]
+    said = must_run("patch", "merge", folder / "v0", *steps, "-o", folder / "merged", *names)
+    assert said.startswith(f"{folder / 'merged'}: ".encode())
+    facts = json.loads(must_run("patch", "inspect", folder / "merged", "--json"))
+    assert (facts["from"], facts["to"]) == ("first", "last")
     words = ["p3: ", "order of versions"]
     gap = ["merge", folder / "v0", steps[0], steps[2], "-o", folder / "no"]
     assert_patch_refused(folder, FAILURE, words, *gap)
@@ -165,12 +207,28 @@ def test_outputs(folder: Path, patch: Path) -> None:
     make = ["make", folder / "v0", folder / "v1"]
     assert_patch_refused(folder, FAILURE, ["p1: exists already", "--force"], *make, patch)
     must_run("patch", *make, patch, "--force")
+    for write in (["apply", folder / "v0", patch], ["merge", folder / "v0", patch, "-o"]):
+        (folder / "out").write_text("kept")
+        assert_patch_refused(
+            folder, FAILURE, ["out: exists already", "--force"], *write, folder / "out"
+        )
+        must_run("patch", *write, folder / "out", "--force")
+        assert (folder / "out").stat().st_size > 4
+    (folder / "out").unlink()
     words = ["v1: is the input itself"]
     assert_patch_refused(folder, FAILURE, words, *make, folder / "v1", "--force")
     assert_patch_refused(folder, FAILURE, ["folder does not exist"], *make, folder / "no" / "p")
     for arguments in (
         [*make, "-"],
         ["apply", "-", patch, folder / "out"],
+        ["apply", folder / "v0", "-", folder / "out"],
+        ["apply", folder / "v0", patch, "-"],
+        ["verify", "-", patch],
+        ["verify", folder / "v0", "-"],
+        ["make", "-", folder / "v1", folder / "out"],
+        ["make", folder / "v0", "-", folder / "out"],
+        ["merge", "-", patch, "-o", folder / "out"],
+        ["merge", folder / "v0", "-", "-o", folder / "out"],
         ["inspect", "-"],
         ["merge", folder / "v0", patch, "-o", "-"],
     ):

@@ -48,6 +48,11 @@ def test_the_new_file_comes_back(tmp_path: Path, versions: list[Path]) -> None:
     info = patches.inspect_file(patch)
     assert (info.from_version, info.to_version, info.has_header) == ("v0", "v2", True)
     assert info.file_bytes == patch.stat().st_size
+    back = tmp_path / "back"
+    patches.make_file(versions[2], versions[0], back)
+    other_way = patches.inspect_file(back)
+    assert (info.old_digest, info.new_digest) == (other_way.new_digest, other_way.old_digest)
+    assert info.old_digest != info.new_digest
     w, more = info.tensors
     assert (w.name, w.full, w.patch.changes, w.new_bytes) == ("w", False, 1000, 20000)
     assert (more.name, more.full, more.patch, more.bytes) == ("more", True, None, 100)
@@ -63,10 +68,34 @@ def test_merged_patches_are_the_direct_one(tmp_path: Path, versions: list[Path])
     patches.make_file(versions[0], versions[2], direct, from_version="v0", to_version="v2")
     patches.merge_files(versions[0], steps, merged)
     assert merged.read_bytes() == direct.read_bytes()
+    named = {"from_version": "first", "to_version": "last", "replace": True}
+    patches.merge_files(versions[0], steps, merged, **named)
+    info = patches.inspect_file(merged)
+    assert (info.from_version, info.to_version) == ("first", "last")
+    patches.merge_files(versions[0], steps, merged, replace=True)
     with pytest.raises(DeltawireError, match="order of versions") as refused:
         patches.merge_files(versions[0], reversed(steps), merged, replace=True)
     assert refused.value.code == "Mismatch"
     assert merged.read_bytes() == direct.read_bytes()
+
+
+def test_existing_files_are_replaced_on_request_alone(tmp_path: Path, versions: list[Path]) -> None:
+    """Of all calls that write."""
+    patch, out = tmp_path / "patch", tmp_path / "out"
+    patches.make_file(versions[0], versions[1], patch)
+    calls = (
+        lambda **how: patches.make_file(versions[0], versions[1], out, **how),
+        lambda **how: patches.merge_files(versions[0], [patch], out, **how),
+        lambda **how: patches.apply_file(versions[0], patch, out, **how),
+    )
+    for call in calls:
+        out.write_text("kept")
+        with pytest.raises(DeltawireError, match="out: exists already"):
+            call()
+        assert out.read_text() == "kept"
+        call(replace=True)
+        assert out.read_bytes() != b"kept"
+    assert out.read_bytes() == versions[1].read_bytes()
 
 
 def test_the_guides_program(
@@ -91,6 +120,8 @@ def test_refusals(tmp_path: Path, versions: list[Path]) -> None:
     with pytest.raises(DeltawireError, match="v1: tensor 'w': .* from this version") as refused:
         patches.apply_file(versions[1], patch, out)
     assert refused.value.code == "Mismatch"
+    with pytest.raises(DeltawireError, match="v1: tensor 'w': .* from this version"):
+        patches.verify_file(versions[1], patch)
     with pytest.raises(DeltawireError, match="exists already") as refused:
         patches.make_file(versions[0], versions[1], patch)
     assert refused.value.code == "Io"

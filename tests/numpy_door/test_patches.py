@@ -49,10 +49,19 @@ def test_a_patch_knows_its_weights() -> None:
     patch = patches.make(old, new)
     info = patches.inspect(patch)
     assert (info.elements, info.changes, info.chunks) == (15000, 1500, 1)
+    assert (info.chunk_elements, info.changed_chunks, info.full_chunks) == (65536, 1, 0)
     assert (info.old_digest, info.new_digest) == (patches.digest(old), patches.digest(new))
+    assert patches.inspect(patches.make(old, old)).changed_chunks == 0
+    other = np.random.default_rng(2).integers(0, 256, 15000).astype(np.uint8)
+    assert (
+        patches.inspect(patches.make(old.reshape(-1).view(np.uint8)[:15000], other)).full_chunks
+        == 1
+    )
     with pytest.raises(DeltawireError, match="was made from weights with the digest") as refused:
         patches.apply(patch, new)
     assert refused.value.code == "Mismatch"
+    with pytest.raises(DeltawireError, match="was made from weights with the digest"):
+        patches.verify(patch, new)
     with pytest.raises(DeltawireError) as refused:
         patches.apply(patch[:-1], old)
     assert refused.value.code == "Truncated"
@@ -68,11 +77,22 @@ def test_what_is_refused() -> None:
         patches.make(old.astype(complex), new.astype(complex))
     with pytest.raises(InvalidArgumentError, match="C-contiguous"):
         patches.make(old.T, new.T)
+    with pytest.raises(InvalidArgumentError, match="byte order"):
+        patches.digest(old.astype(">f4"))
+    for tensor in (torch.zeros(2, 3).T, torch.zeros(3, device="meta")):
+        with pytest.raises(InvalidArgumentError, match="'old' must be contiguous and on the CPU"):
+            patches.make(tensor, tensor)
     with pytest.raises(DTypeError, match="neither a NumPy array"):
         patches.digest(memoryview(old))
     patch = patches.make(old, new)
     with pytest.raises(InvalidArgumentError, match="'out' is float64"):
         patches.apply(patch, old, np.zeros((300, 50)))
+    with pytest.raises(InvalidArgumentError, match="as many bytes as the old ones"):
+        patches.apply(patch, old, np.zeros(3, np.float32))
+    out = np.zeros_like(old)
+    out.flags.writeable = False
+    with pytest.raises(InvalidArgumentError, match="can't be written"):
+        patches.apply(patch, old, out)
     old.flags.writeable = False
     with pytest.raises(InvalidArgumentError, match="can't be written"):
         patches.apply(patch, old)

@@ -153,8 +153,9 @@ def test_the_mean_is_weighted_by_capped_samples():
     close(model, mean, atol=1e-6)
 
 
-def test_clients_hold_the_same_bits_whatever_they_have_missed():
-    server = rounds.Server(made(0), down="3lc")
+@pytest.mark.parametrize("bases, twice", [(0, ("delta", 2)), (8, ("patch", 1))])
+def test_clients_hold_the_same_bits_whatever_they_have_missed(bases, twice):
+    server = rounds.Server(made(0), down="3lc", bases=bases)
     fleet = Fleet(4, server, "sbc:p=1%")
     kinds = set()
     for number in range(9):
@@ -170,7 +171,7 @@ def test_clients_hold_the_same_bits_whatever_they_have_missed():
         for model in models[1:]:
             assert all(np.array_equal(model[k], models[0][k]) for k in SHAPES)
         server.finish()
-    assert {("full", 1), ("delta", 1), ("delta", 2)} <= kinds
+    assert {("full", 1), ("delta", 1), twice} <= kinds
 
 
 def test_what_the_way_down_leaves_out_comes_later():

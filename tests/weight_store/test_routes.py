@@ -52,3 +52,19 @@ def test_the_shortest_way(more, start, goal, without, names: str, size: int) -> 
 def test_no_way() -> None:
     assert routes.shortest(manifest(CHAIN), 1, 5, ("3-4",)) is None
     assert routes.shortest(manifest(CHAIN), 1, 6) is None
+
+
+def test_files_that_the_reader_has_cost_nothing() -> None:
+    """They make a way of many files the shortest; only what is missing counts."""
+    store = manifest(CHAIN | {(1, 4): 15})
+    route = routes.shortest(store, 1, 4, held={"1-2", "2-3"})
+    assert [file.name for file in route.files] == ["1-2", "2-3", "3-4"] and route.bytes == 10
+    assert routes.shortest(store, 1, 4).bytes == 15
+
+
+def test_where_tied_tensors_are_others_a_snapshot_is_needed() -> None:
+    store = manifest(CHAIN)
+    tied = Version(5, "0" * 16, store.versions[4].files, {"head": "embedding"})
+    store = Manifest(versions=(*store.versions[:4], tied))
+    assert routes.shortest(store, 1, 4).bytes == 30
+    assert routes.shortest(store, 1, 5).files[0].base is None

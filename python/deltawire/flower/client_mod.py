@@ -12,6 +12,7 @@ from deltawire.flower import records
 from deltawire.flower.reply_checks import check_metrics, only_record
 from deltawire.policy import Policy, spec_of
 from deltawire.rounds.client import Client
+from deltawire.rounds.messages import PATCHES
 
 _STATE_ARRAYS = f"{records.HEADER}.state"
 _RANKS = 65_535
@@ -106,6 +107,8 @@ def _exchanged(client: Client, fields: dict, message: Message, context: Context,
         return reply  # the state does not change, and neither does what the server knows of it
     check_metrics(reply.content.metric_records.values())
     said = {"version": download.version, "round": download.round}
+    if "patches" in fields:  # the server may send some
+        said["patches"] = PATCHES
     if reply.content.array_records:
         said["spec"] = _encode(client, reply.content, fields["samples"], form)
     reply.content[records.HEADER] = records.header_record(said)

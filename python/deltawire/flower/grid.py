@@ -23,6 +23,7 @@ from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, added
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
+from deltawire.rounds.messages import PATCHES
 from deltawire.rounds.observability import Seen
 
 _LOG = logging.getLogger("flwr")
@@ -51,9 +52,10 @@ class CompressedGrid(Grid):
     """Wraps a grid; see `Compressed` for the arguments.
 
     Attributes:
-        counts: of the run: "same", "delta", "full" downloads, "need_full" answers, "down_bytes" and
-            "up_bytes" of frames and headers (without refused replies), "raw_bytes" (the same frames
-            as float32), "refused" replies, "silent" clients (no reply, or an error).
+        counts: of the run: "same", "delta", "patch", "full" downloads, "need_full" answers,
+            "down_bytes" and "up_bytes" of frames and headers (without refused replies), "raw_bytes"
+            (the same frames as float32), "refused" replies, "silent" clients (no reply, or an
+            error).
         refused: (round, node, reason) of each; reasons are cut to 300 characters.
         capped: (round, node, its samples, what it counted with) where `sample_cap` lowered it.
     """
@@ -67,13 +69,15 @@ class CompressedGrid(Grid):
         max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
         min_elements: int = 256,
+        weights: str = "float32",
+        bases: int | None = None,
         samples_key: str = "num-examples",
         sample_cap: int | Medians | None = TEN_MEDIANS,
         watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self._grid = grid
         self._watch = tuple(watch)
-        self._broadcast = Broadcast(down, min_elements=min_elements)
+        self._broadcast = Broadcast(down, min_elements=min_elements, weights=weights, bases=bases)
         self._intake = Intake(
             up, max_norm=max_norm, max_samples=max_samples, min_elements=min_elements
         )
@@ -195,6 +199,8 @@ class CompressedGrid(Grid):
         self.counts[download.kind] += 1
         self.counts["raw_bytes"] += self._model_bytes()
         also = {"record": exchange.record, "samples": self._samples_key}
+        if self._broadcast.sends_patches:
+            also["patches"] = PATCHES
         content = RecordDict(dict(message.content))  # a strategy may share one RecordDict
         content[exchange.record] = records.packed(download.frames, exchange.others)
         content[records.HEADER] = records.download_header(download, also)
@@ -314,7 +320,7 @@ class CompressedGrid(Grid):
                 "Mismatch", "no header: the client app has no deltawire.flower.mod in mods=[...]"
             )
         if version is not None:  # even if the reply is refused, its client says which model it has
-            self._broadcast.confirm(node, fields.get("version"))
+            self._broadcast.confirm(node, fields.get("version"), fields.get("patches"))
         said = (fields.get("round"), fields.get("version"))
         if version is None or said != (max(0, self._round), version):
             shown = [brief(repr(number), 20) for number in said]

@@ -98,24 +98,43 @@ def download_header(download: Download, also: dict) -> ConfigRecord:
         "layout_id": download.layout_id,
         **also,
     }
+    if download.weights != "float32":
+        fields["weights"] = download.weights
     layout = {} if download.layout is None else {"layout": download.layout.text}
     return ConfigRecord({"header": json.dumps(fields, separators=(",", ":")), **layout})
 
 
 def download_of(content: RecordDict, fields: dict) -> Download:
-    """The download from a message's header and its ArrayRecord."""
+    """The download from a message's header and its ArrayRecord.
+
+    Raises:
+        DeltawireError: "Corrupt": the header's fields are not those of a download, or the frames'
+            lengths not those of the bytes.
+    """
     data, frames, start = frame_of(content.array_records[fields["record"]]), [], 0
-    for length in fields["lengths"]:
+    lengths, kind = fields.get("lengths"), fields.get("kind")
+    numbers = {name: fields.get(name) for name in _NUMBERS}
+    texts = (kind, fields.get("spec"), fields.get("layout_id"), fields.get("weights", "float32"))
+    if not (
+        isinstance(lengths, list)
+        and all(type(length) is int and length >= 0 for length in lengths)
+        and sum(lengths) == len(data)
+        and all(type(number) is int for number in numbers.values())
+        and all(isinstance(text, str) for text in texts)
+    ):
+        raise make_error("Corrupt", "the header of the download doesn't fit its frames")
+    for length in lengths:
         frames.append(data[start : start + length])
         start += length
     text = content[HEADER].get("layout")
     return Download(
-        fields["kind"],
+        kind,
         tuple(frames),
         fields["spec"],
         layout_id=fields["layout_id"],
         layout=None if text is None else ModelLayout.from_text(text),
-        **{name: fields[name] for name in _NUMBERS},
+        weights=texts[-1],
+        **numbers,
     )
 
 

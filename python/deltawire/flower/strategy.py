@@ -27,7 +27,8 @@ class Compressed(Strategy):
 
     Args:
         strategy: any of Flower's, or with the same interface.
-        down: codec of the model sent to clients; None: the whole model is sent when it changes.
+        down: codec of the model sent to clients; None: it is sent without loss, as a patch if that
+            is smaller than the model.
         up: codec that clients must use; None: each may use its own.
         max_norm: the largest Euclidean norm of an update: a number, or `deltawire.rounds.Medians`
             of the round's updates (of three or more); None: any finite one.
@@ -35,6 +36,10 @@ class Compressed(Strategy):
         sample_cap: a client counts with at most this many samples: a number, or `Medians` of the
             round's claims; None: no cap. Capped clients are logged.
         min_elements: arrays below this many elements are sent uncompressed; as the mods'.
+        weights: "bfloat16": the model that clients get is rounded to it; the strategy's has all
+            bits.
+        bases: how many earlier versions are kept to make patches from, each a model in memory; 0:
+            no patches. None: 8, or 0 with `down`.
         watch: called with a `deltawire.rounds.Seen` after each exchange, and after each test on the
             server (`evaluate_fn`): `rounds.live_line`, `rounds.TensorBoard(folder)`.
 
@@ -53,6 +58,8 @@ class Compressed(Strategy):
         max_samples: int = MOST_SAMPLES,
         sample_cap: int | Medians | None = TEN_MEDIANS,
         min_elements: int = 256,
+        weights: str = "float32",
+        bases: int | None = None,
         watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self.strategy = strategy
@@ -64,6 +71,8 @@ class Compressed(Strategy):
             "max_samples": max_samples,
             "sample_cap": sample_cap,
             "min_elements": min_elements,
+            "weights": weights,
+            "bases": bases,
             "watch": tuple(watch),
         }
         CompressedGrid(None, **self._options)  # a bad argument is an error now, not at the start

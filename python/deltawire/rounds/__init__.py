@@ -5,7 +5,7 @@ client and for the server, on NumPy arrays. No network in it: the program carrie
     client = rounds.Client("sbc:p=1%")
 
     server.begin()
-    weights = client.receive(server.download("ann"))   # same, delta or full
+    weights = client.receive(server.download("ann"))   # same, delta, patch, full
     reply = client.reply(train(weights), samples=600)  # n local steps, then one frame
     server.take("ann", reply)                          # checked; raises for a bad one
     model = server.finish()                            # the mean, weighted by samples

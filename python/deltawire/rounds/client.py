@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from deltawire.channel import Channel
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
 from deltawire.policy import Policy
+from deltawire.rounds import lossless
+from deltawire.rounds.limits import brief
 from deltawire.rounds.messages import (
-    FULL,
+    KINDS,
+    PATCHES,
     Download,
     ModelLayout,
     Reply,
@@ -81,7 +84,8 @@ class Client:
         Raises:
             DeltawireError: "State": this client lacks the version that the download is based on, or
                 the layout (a lost state, another digest): ask for a full one, nothing has changed.
-                "Corrupt", "Truncated" and similar: a frame that doesn't decode.
+                "Corrupt", "Truncated" and similar: a frame or patch that doesn't decode.
+                "UnsupportedVersion": a kind or codec of a newer server.
         """
         layout = self._layout_for(download)
         model = self._updated(download, layout)
@@ -107,24 +111,49 @@ class Client:
         return layout
 
     def _updated(self, download: Download, layout: ModelLayout) -> dict[str, np.ndarray]:
-        whole = download.kind == "full"
-        known = download.base <= self.version <= download.version
-        if not whole and not (known and layout_of(self._model) == layout.tensors):
+        if download.kind not in KINDS or download.weights not in lossless.CODECS:
             raise make_error(
-                "State",
-                f"the server sends what has changed since version {download.base}, this client has "
-                f"{self.version or 'none'}; ask the server for the full model",
+                "UnsupportedVersion",
+                f"the download is of kind {brief(download.kind, 40)}, weights "
+                f"{brief(download.weights, 40)}, which this client can't read: update deltawire",
             )
-        model = zeros(layout.tensors) if whole else {k: a.copy() for k, a in self._model.items()}
-        spec = FULL if whole else download.spec
-        reader = Channel(spec, error_feedback=False, min_elements=self._min_elements_of(whole))
-        ahead = 0 if whole else self.version - download.base  # it has these frames already
-        for frame in download.frames[ahead:]:
+        if download.kind == "full":
+            model, reader = zeros(layout.tensors), lossless.whole_channel(download.weights)
+            for frame in download.frames:
+                reader.decode(frame, model)
+            return model
+        known = download.base <= self.version <= download.version
+        if not known or layout_of(self._model) != layout.tensors:
+            raise self._needs_full(download, f"this client has {self.version or 'none'}")
+        if download.kind == "patch" and self.version < download.version:
+            return self._patched(download, layout)
+        model = {name: array.copy() for name, array in self._model.items()}
+        reader = Channel(download.spec, error_feedback=False, min_elements=self._min_elements)
+        for frame in download.frames[self.version - download.base :]:  # it has those before
             reader.decode(frame, model)
+            if download.weights != "float32":
+                values = lossless.packed(model, download.weights)
+                model = lossless.unpacked(values, layout.tensors)
         return model
 
-    def _min_elements_of(self, whole: bool) -> int:
-        return 256 if whole else self._min_elements
+    def _patched(self, download: Download, layout: ModelLayout) -> dict[str, np.ndarray]:
+        if len(download.frames) != 1:
+            raise make_error("Corrupt", f"a patch in {len(download.frames)} frames; due is one")
+        try:
+            return lossless.patched(
+                self._model, download.frames[0], download.weights, layout.tensors
+            )
+        except DeltawireError as error:
+            if error.code != "Mismatch":
+                raise
+            raise self._needs_full(download, str(error)) from error
+
+    def _needs_full(self, download: Download, why: str) -> DeltawireError:
+        return make_error(
+            "State",
+            f"the server sends what has changed since version {download.base}, {why}; ask the "
+            "server for the full model",
+        )
 
     def _settle(self, download: Download) -> None:
         """Settles the last update. A reply older than the last accepted one was included in it."""
@@ -185,7 +214,7 @@ class Client:
         frame = self._channel.encode(update, step=self._answers.round)
         self._pending = (self._answers.round, frame)
         self._mask(frame, momentum)
-        return Reply(frame, self.spec, self._answers.round, self.version, samples)
+        return Reply(frame, self.spec, self._answers.round, self.version, samples, PATCHES)
 
     def _mask(self, frame: bytes, momentum: Iterable[Mapping[str, np.ndarray]]) -> None:
         sent = None

@@ -11,7 +11,8 @@ import numpy as np
 
 from deltawire.errors import make_error
 
-FULL = "fp32"  # codec of a whole model: clients must have the server's reference bit for bit
+KINDS = ("same", "delta", "patch", "full")
+PATCHES = 1  # the newest format of patches that this side reads
 
 # Spelled as in NumPy; float64 is rounded to float32 when it is sent.
 _FLOATS = ("float32", "float16", "float64")
@@ -66,9 +67,11 @@ class Download:
 
     Attributes:
         kind: "same" (the client has it: no frames), "delta" (a frame for each version that it has
-            missed) or "full" (one frame).
-        frames: messages of `deltawire.Channel`, oldest first.
-        spec: canonical, of the frames' codec.
+            missed), "patch" (a lossless patch for all that it has missed, in place of a frame) or
+            "full" (one frame).
+        frames: messages of `deltawire.Channel`, oldest first; or the patch, of all the model's
+            values in order (src/patch/spec.md).
+        spec: canonical, of the deltas' codec, or of the whole model's.
         base: the version that the frames are added to; 0 for "full".
         version: the one that the client has afterwards, from 1.
         digest: `digest_of` the model at that version.
@@ -77,6 +80,8 @@ class Download:
         round: the number of the current round, from 0.
         accepted, refused: the last rounds in which the server accepted, or refused, this client's
             reply; -1: none.
+        weights: "float32", or "bfloat16": the client rounds its model to that after each delta, and
+            a patch is of that type.
     """
 
     kind: str
@@ -90,6 +95,7 @@ class Download:
     round: int = 0
     accepted: int = -1
     refused: int = -1
+    weights: str = "float32"
 
     @property
     def byte_count(self) -> int:
@@ -107,6 +113,7 @@ class Reply:
         spec: canonical, of its codec.
         round, version: of the download that it answers.
         samples: that it was trained with.
+        patches: the newest format of patches that the client reads; 0: it is sent none.
     """
 
     frame: bytes
@@ -114,6 +121,7 @@ class Reply:
     round: int
     version: int
     samples: int
+    patches: int = 0
 
 
 def is_float(array: np.ndarray) -> bool:

@@ -19,13 +19,17 @@ class Server:
     Args:
         model: float arrays by name, the first version.
         up: codec that clients must use; None: each may use its own.
-        down: codec of the model sent to clients; None: the model is sent whole.
+        down: codec of the model sent to clients; None: it is sent without loss, as a patch if that
+            is smaller than the model.
         max_norm: updates with a larger Euclidean norm are refused: a number is checked in `take`,
             `Medians` when the round ends; None: no limit.
         max_samples: replies that claim more are refused.
         sample_cap: a client counts with at most this many samples: a number, or `Medians` of the
             round's claims; None: no cap.
         min_elements: arrays below this many elements are sent uncompressed; as the clients'.
+        weights: "bfloat16": the model that clients get is rounded to it; `model` has all bits.
+        bases: how many earlier versions are kept to make patches from, each a model in memory; 0:
+            no patches. None: 8, or 0 with `down`. See `Broadcast`.
 
     Attributes:
         model: float32 arrays by name, after the last round.
@@ -47,9 +51,11 @@ class Server:
         max_samples: int = MOST_SAMPLES,
         sample_cap: int | Medians | None = TEN_MEDIANS,
         min_elements: int = 256,
+        weights: str = "float32",
+        bases: int | None = None,
     ) -> None:
         self.model = as_float32(model)
-        self._broadcast = Broadcast(down, min_elements=min_elements)
+        self._broadcast = Broadcast(down, min_elements=min_elements, weights=weights, bases=bases)
         self._intake = Intake(
             up, max_norm=max_norm, max_samples=max_samples, min_elements=min_elements
         )
@@ -97,9 +103,9 @@ class Server:
         except Exception as error:
             self._refuse(client, error)
             if version is not None:  # even if refused, the reply says which version its client has
-                self._broadcast.confirm(client, reply.version)
+                self._broadcast.confirm(client, reply.version, reply.patches)
             raise
-        self._broadcast.confirm(client, version)
+        self._broadcast.confirm(client, version, reply.patches)
         self._updates[client] = update
         return update
 

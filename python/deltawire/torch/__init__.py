@@ -5,10 +5,12 @@ exchange compressed gradients::
 
 `LocalSteps` synchronizes infrequently, by exchanging weight changes; `Averager` makes it the model
 averager of torch's post-local SGD. With `ParameterServer` some ranks own the model and the others
-compute its gradients. `trace` records the gradients of any training run.
+compute its gradients. `Publisher` serves a model's new weights to each `Subscriber`. `trace`
+records the gradients of any training run.
 """
 
-from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
+from deltawire.live import Publisher, ReaderState, Subscriber  # needs no PyTorch
+from deltawire.torch import version as version  # says where PyTorch is missing or too old
 from deltawire.torch.auto.hook import AutoExplanation, AutoHook
 from deltawire.torch.core.checkpoint import saved_states
 from deltawire.torch.core.momentum_advice import MomentumWarning
@@ -34,9 +36,12 @@ __all__ = [
     "LocalSteps",
     "MomentumWarning",
     "ParameterServer",
+    "Publisher",
+    "ReaderState",
     "Recording",
     "ShardedHook",
     "SignificanceSource",
+    "Subscriber",
     "TensorRow",
     "explain",
     "init_process_group",

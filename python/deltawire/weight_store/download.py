@@ -4,18 +4,20 @@ With a cache folder, what has arrived stays there: a reader that starts again co
 readers of one machine download a file once.
 """
 
+import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
+from deltawire.weight_store.cache import PARTIAL
 from deltawire.weight_store.manifest import StoredFile
 
-PARTIAL = ".partial"  # ends the name of a file that has not arrived whole
 RANGE_BYTES = 16 << 20
 ATTEMPTS = 5  # in a row without a byte
 _FIRST_PAUSE = 0.1  # seconds; doubles with each attempt
@@ -36,22 +38,36 @@ class Download:
         Raises:
             DeltawireError: code "Io" if the file is missing or can't be read, "Truncated" if it is
                 shorter than the manifest says.
+            OSError: the cache can't be written, e.g. because its disk is full.
         """
         if self._cache is None or self._file.bytes == 0:
             return self._into_memory()
-        self._cache.mkdir(parents=True, exist_ok=True)
-        whole = self._cache / self._file.name
+        try:
+            return self._into_cache(self._cache)
+        except OSError as error:  # a full disk's names no file
+            raise OSError(error.errno, error.strerror, str(self._cache)) from error
+
+    def _into_cache(self, cache: Path) -> np.ndarray:
+        cache.mkdir(parents=True, exist_ok=True)
+        whole = cache / self._file.name
         if not self._is_there(whole):
-            with (self._cache / f"{self._file.name}{PARTIAL}").open("ab") as partial:
+            with (cache / f"{self._file.name}{PARTIAL}").open("ab") as partial:
                 try:
                     fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:  # somebody else downloads it: don't wait for them
                     return self._into_memory()
                 if not self._is_there(whole):  # nobody finished it while this one was opened
+                    self._check_room(cache, partial.seek(0, os.SEEK_END))
                     self._continue(partial)
                     partial.flush()
                     os.replace(partial.name, whole)
         return np.memmap(whole, np.uint8, mode="r")
+
+    def _check_room(self, cache: Path, there: int) -> None:
+        """Raises OSError if the disk has no room for what is missing: not after reading all that it
+        has room for, at each attempt."""
+        if shutil.disk_usage(cache).free < self._file.bytes - there:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _is_there(self, whole: Path) -> bool:
         return whole.exists() and whole.stat().st_size == self._file.bytes
@@ -80,6 +96,8 @@ class Download:
                 part = self._system.cat_file(self._path, start=at, end=end)
             except FileNotFoundError:
                 raise make_error("Io", f"{self._path} is missing") from None
+            except DeltawireError:  # a connection of our own, which won't come back
+                raise
             except Exception as error:  # each filesystem has its own
                 failures += 1
                 if failures >= ATTEMPTS:

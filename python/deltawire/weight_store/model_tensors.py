@@ -8,7 +8,7 @@ import numpy as np
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.weight_store.model_digest import TensorDigest, digest_of
-from deltawire.weight_store.safetensors_format import DTYPES, tensor_bytes
+from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_bytes
 
 # By the names of NumPy, ml_dtypes and PyTorch.
 _NAMES = {
@@ -66,6 +66,16 @@ class ModelTensor:
             flat = self._array.detach().cpu().contiguous().reshape(-1)
             return flat.view(torch.uint8).numpy()
         return np.ascontiguousarray(self._array).reshape(-1).view(np.uint8)
+
+    def copy_to(self, data: np.ndarray) -> None:
+        """Copies its bytes to `data`."""
+        if self._torch and len(data):
+            import torch
+
+            copy = torch.from_numpy(data).view(self._array.dtype).reshape(self.shape)
+            copy.copy_(self._array.detach())
+        elif not self._torch:
+            data.view(self._array.dtype).reshape(self.shape)[...] = self._array
 
     def write(self, data: np.ndarray) -> None:
         """Stores bytes that came from `read` and have changed since."""
@@ -166,6 +176,27 @@ class Model:
 def weights_digest(dtype: str, data: np.ndarray) -> int:
     """`deltawire.patches.digest` of bytes."""
     return _core.weights_digest(data, DTYPES[dtype].kind)
+
+
+def framework_of(name: str | None) -> str:
+    """ "torch" or "numpy"; for None PyTorch where it is installed."""
+    if name is None:
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            return "numpy"
+        return "torch"
+    if name not in ("numpy", "torch"):
+        raise make_error("InvalidArgument", f"framework={name!r}: it is 'torch' or 'numpy'")
+    return name
+
+
+def arrays_of(
+    tensors: Mapping[str, Entry], tied: Mapping[str, str], framework: str
+) -> dict[str, object]:
+    """Arrays or tensors by all their names, in the memory of `tensors`."""
+    arrays = {name: array_of(*entry, framework) for name, entry in tensors.items()}
+    return arrays | {name: arrays[stored] for name, stored in tied.items()}
 
 
 def array_of(dtype: str, shape: tuple[int, ...], data: np.ndarray, framework: str):

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from deltawire.errors import make_error
-from deltawire.weight_store.download import PARTIAL, Download
+from deltawire.weight_store.cache import Cache
+from deltawire.weight_store.download import Download
 from deltawire.weight_store.manifest import StoredFile
 from deltawire.weight_store.object_lock import ObjectLock
 
@@ -38,7 +39,7 @@ class Objects:
             raise make_error("InvalidArgument", f"{url} can't be opened: {error}") from error
         # Its own folder there: another store's files aren't known here.
         name = hashlib.sha256(url.encode()).hexdigest()[:16]
-        self._cache = None if cache is None else Path(cache) / name
+        self._cache = Cache(None if cache is None else Path(cache) / name)
         self.place = url
         protocols = self._system.protocol
         names = {protocols} if isinstance(protocols, str) else set(protocols)
@@ -81,20 +82,15 @@ class Objects:
     def open(self, file: StoredFile) -> np.ndarray:
         """A file's bytes, downloaded."""
         path = self._path(_FILES, file.name)
-        return Download(self._system, path, file, self._cache).run()
+        return Download(self._system, path, file, self._cache.folder).run()
 
     def forget(self, file: StoredFile) -> None:
         """Drops what the cache has of a file, as it turned out to be damaged."""
-        if self._cache is not None:
-            (self._cache / file.name).unlink(missing_ok=True)
+        self._cache.forget(file)
 
     def forget_all_but(self, names: set[str]) -> None:
         """Drops what the cache has of files that the manifest doesn't name any more."""
-        if self._cache is None or not self._cache.is_dir():
-            return
-        for path in self._cache.iterdir():
-            if path.name.removesuffix(PARTIAL) not in names:
-                path.unlink(missing_ok=True)
+        self._cache.forget_all_but(names)
 
     def names(self) -> Iterator[str]:
         """Names of all files of the store, also of those that the manifest doesn't name."""

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from deltawire.weight_store.manifest import Manifest, StoredFile, Version
 from deltawire.weight_store.model_digest import digest_of
 from deltawire.weight_store.model_tensors import Model, ModelTensor
 from deltawire.weight_store.safetensors_format import Entry, tensor_bytes
+
+_LOST = ("PeerLost", "Timeout", "Limit")  # errors of a connection, which no other file mends
 
 
 class Reader:
@@ -90,16 +92,32 @@ class Reader:
         except WrongBaseError as error:
             raise _wrong_base(manifest, start, model, str(error)) from None
 
+    def fetch(
+        self, manifest: Manifest, start: int | None, held: Collection[str]
+    ) -> list[OpenedFile]:
+        """Reads the files that lead to the newest version of `manifest`, and makes nothing of them.
+
+        Args:
+            manifest: the store's.
+            start: the version to begin at; of None, or one that the store doesn't know, a snapshot
+                is read.
+            held: names of files that cost nothing to read.
+        """
+        return self._by_best_route(manifest, start, None, _as_they_are, held)[1] or []
+
     def _by_best_route(
-        self, manifest: Manifest, start: int | None, goal: int | None, make: Callable
+        self,
+        manifest: Manifest,
+        start: int | None,
+        goal: int | None,
+        make: Callable,
+        held: Collection[str] = (),
     ):
         """The version, and what `make` makes of the files of the best route that can be read."""
         version = self._wanted(manifest, goal)
         unusable: dict[str, str] = {}
         while version.version != start:
-            base = manifest.find(start) if start is not None else None
-            own = start if base is not None and base.tied == version.tied else None
-            route = routes.shortest(manifest, own, version.version, unusable)
+            route = routes.shortest(manifest, start, version.version, unusable, held)
             if route is None:
                 raise self._no_route(version, unusable)
             try:
@@ -150,13 +168,25 @@ class Reader:
         """A file's bytes, which are those that the writer stored."""
         try:
             data = self._storage.open(file)
-        except (DeltawireError, OSError) as error:
+        except DeltawireError as error:
+            if error.code in _LOST:
+                raise
             raise DamagedFileError(file, str(error)) from error
+        except OSError as error:  # not of the store: it has given the bytes
+            raise make_error(
+                "Io",
+                f"{file.name} can't be kept in {error.filename or 'memory'}: "
+                f"{error.strerror or error}: make room, or use another cache=",
+            ) from error
         if hashlib.sha256(data).hexdigest() != file.sha256:
             self._storage.forget(file)
             raise DamagedFileError(file, f"{file.name} is damaged: its checksum is wrong")
         self.bytes_read += file.bytes
         return data
+
+
+def _as_they_are(_version: Version, opened: list[OpenedFile]) -> list[OpenedFile]:
+    return opened
 
 
 def _targets(model: Model, version: Version) -> dict[str, list[ModelTensor]]:

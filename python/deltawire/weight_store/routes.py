@@ -13,7 +13,7 @@ class Route(NamedTuple):
     Attributes:
         files: patches, after a snapshot unless the way begins at the reader's own weights.
         versions: the version that each file makes.
-        bytes: of all files.
+        bytes: of all files that are to be read.
     """
 
     files: tuple[StoredFile, ...]
@@ -22,29 +22,36 @@ class Route(NamedTuple):
 
 
 def shortest(
-    manifest: Manifest, start: int | None, goal: int, without: Collection[str] = ()
+    manifest: Manifest,
+    start: int | None,
+    goal: int,
+    without: Collection[str] = (),
+    held: Collection[str] = (),
 ) -> Route | None:
-    """The route with the fewest bytes, and of equal ones that with the fewest files.
+    """The route with the fewest bytes to be read, and of equal ones that with the fewest files.
 
     Args:
         manifest: of the store.
-        start: the version that the reader has, if any.
+        start: the version that the reader has, if any; one that the store doesn't know, or whose
+            tied tensors are others, is of no use.
         goal: the version that it wants.
         without: names of files that can't be read.
+        held: names of files that the reader has: they cost nothing.
 
     Returns:
         None if there is no way.
     """
-    best: dict[int, Route] = {} if start is None else {start: Route((), (), 0)}
+    base, target = (None if each is None else manifest.find(each) for each in (start, goal))
+    usable = base is not None and target is not None and base.tied == target.tied
+    best: dict[int, Route] = {start: Route((), (), 0)} if usable else {}
     for version in manifest.versions:  # ascending, so all bases come before
         number = version.version
         for file in version.files:
             before = Route((), (), 0) if file.base is None else best.get(file.base)
             if before is None or file.name in without:
                 continue
-            route = Route(
-                (*before.files, file), (*before.versions, number), before.bytes + file.bytes
-            )
+            cost = 0 if file.name in held else file.bytes
+            route = Route((*before.files, file), (*before.versions, number), before.bytes + cost)
             known = best.get(number)
             if known is None or _cost(route) < _cost(known):
                 best[number] = route

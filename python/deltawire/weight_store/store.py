@@ -2,18 +2,18 @@
 
 import os
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 from deltawire.errors import make_error
+from deltawire.leaving import ClosesAtEnd
 from deltawire.weight_store.folder import Folder
 from deltawire.weight_store.manifest import Version
-from deltawire.weight_store.model_tensors import Model, array_of
+from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
 from deltawire.weight_store.reader import Reader
 from deltawire.weight_store.writer import Policy, Writer
 
 
-class Store:
+class Store(ClosesAtEnd):
     """Versions of a model's weights, in a folder or on a filesystem of fsspec.
 
     A trainer publishes into it, readers update from it, in any number and on any machine that sees
@@ -96,10 +96,9 @@ class Store:
             DeltawireError: code "Corrupt" if nothing is left that the version could be made from.
             InvalidArgumentError: no such version.
         """
-        chosen = _framework(framework)
+        chosen = framework_of(framework)
         found, tensors = self._reader.load(version)
-        arrays = {name: array_of(*entry, chosen) for name, entry in tensors.items()}
-        return arrays | {name: arrays[stored] for name, stored in found.tied.items()}
+        return arrays_of(tensors, found.tied, chosen)
 
     def update(
         self,
@@ -157,17 +156,6 @@ class Store:
         """Bytes of the files that this reader took from the store."""
         return self._reader.bytes_read
 
-    def __enter__(self) -> "Store":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _write(self) -> Writer:
         if self._writer is None:
             self._writer = Writer(self._storage, self._policy, self._take_over)
@@ -184,15 +172,3 @@ def _storage_of(url: str | os.PathLike, cache: str | os.PathLike | None, options
     from deltawire.weight_store.objects import Objects
 
     return Objects(text, None if cache is None else os.fspath(cache), options)
-
-
-def _framework(name: str | None) -> str:
-    if name is None:
-        try:
-            import torch  # noqa: F401
-        except ImportError:
-            return "numpy"
-        return "torch"
-    if name not in ("numpy", "torch"):
-        raise make_error("InvalidArgument", f"framework={name!r}: it is 'torch' or 'numpy'")
-    return name

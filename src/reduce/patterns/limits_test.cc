@@ -1,5 +1,6 @@
 // Tensors and buckets beyond what a message may hold: cut into parts and messages of a bounded size.
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <numeric>
 #include <string>
@@ -109,13 +110,14 @@ TEST_P(SmallMessages, PartsThatAreWholeTensorsHaveTheirDims) {
   });
 }
 
-// `gather` never cuts the pairs of one tensor. Refused before a key is read: there is one.
+// `gather` never cuts the pairs of one tensor. No key is read but these two: that they don't grow, which
+// would be the next error, ends the search.
 TEST(Limits, TooManyPairsAreRefusedBeforeAnythingIsEncoded) {
   run_ranks(1, {}, [](int, Transport& transport) {
-    std::uint32_t key = 0;
+    std::array<std::uint32_t, 2> keys{1, 0};
     float value = 1.0F;
     Named tensor{"embedding",
-                 {&value, std::uint64_t{1} << 30, DType::kF32, &key, (std::uint64_t{1} << 32) - 1}};
+                 {&value, std::uint64_t{1} << 30, DType::kF32, keys.data(), (std::uint64_t{1} << 32) - 1}};
     Pairs mean;
     const auto reduced =
         reducer_of("gather(fastsgd)")

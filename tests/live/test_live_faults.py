@@ -1,0 +1,330 @@
+"""Live weights when something is wrong: each fault is named, costs nobody else anything, and never
+is a part of a version written."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+from deltawire import DeltawireError, live
+from deltawire.live import connection, following, handshake, messages, peer, server
+from deltawire.weight_store import download
+
+from tests.live.changing_relay import Relay
+from tests.live.live_pairs import (
+    TOKEN,
+    publish,
+    publisher_of,
+    same,
+    subscriber_of,
+    train,
+    wait_until,
+    weights,
+)
+
+READER = """
+import sys, numpy as np
+from deltawire import live
+model = {"first": np.zeros(20000, np.float16), "second": np.zeros((200, 10), np.float16)}
+subscriber = live.Subscriber(model, sys.argv[1], token=sys.argv[2].encode(), cache=sys.argv[3])
+while True:
+    subscriber.wait(timeout=60)
+    print(subscriber.update(), flush=True)
+"""
+
+
+def test_a_killed_reader_comes_back(tmp_path) -> None:
+    """The publisher drops it; with its cache it needs no snapshot again."""
+    model = weights()
+    reader = None
+    with publisher_of(model) as publisher:
+        command = [sys.executable, "-c", READER, publisher.address, TOKEN.decode(), str(tmp_path)]
+        try:
+            publish(publisher)
+            reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert reader.stdout.readline() == "0\n"
+            reader.send_signal(signal.SIGKILL)
+            reader.wait(20)
+            train(model, 1)
+            publish(publisher)
+            wait_until(lambda: not publisher.readers(), "the publisher has dropped it")
+            sent = publisher.bytes_sent
+            reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert reader.stdout.readline() == "1\n"
+            assert publisher.bytes_sent - sent < model["first"].nbytes / 2
+        finally:
+            if reader is not None:
+                reader.kill()
+                reader.wait(20)
+                reader.stdout.close()
+
+
+def test_bytes_that_change_on_the_way() -> None:
+    """Are found by their checksum; no weight is written until they are right."""
+    model, served = weights(), weights(2)
+    before = {name: each.copy() for name, each in served.items()}
+    with publisher_of(model) as publisher, contextlib.closing(Relay(publisher.address)) as relay:
+        publish(publisher)
+
+        def flip(piece: bytes) -> bytes:
+            return piece[:-9] + bytes([piece[-9] ^ 1]) + piece[-8:] if len(piece) > 9_000 else piece
+
+        relay.change = flip
+        with (
+            pytest.warns(RuntimeWarning, match="its checksum is wrong"),
+            live.Subscriber(served, relay.address, token=TOKEN) as subscriber,
+        ):
+            wait_until(lambda: subscriber.problem is not None, "it has noticed")
+            assert subscriber.problem.code == "Corrupt"
+            with pytest.raises(DeltawireError, match="did not come.*checksum is wrong"):
+                subscriber.wait(timeout=0.01)
+            assert subscriber.update() is None and same(served, before)
+            relay.change = lambda piece: piece
+            subscriber.wait(timeout=20)
+            assert subscriber.update() == 0 and same(served, model)
+
+
+def test_connections_that_break(tmp_path) -> None:
+    """Are made again, and what has arrived is in the cache."""
+    model, served = weights(), weights(2)
+    ended = []
+    with (
+        publisher_of(model) as publisher,
+        contextlib.closing(Relay(publisher.address)) as relay,
+        pytest.MonkeyPatch.context() as small,
+    ):
+        small.setattr(download, "RANGE_BYTES", 4_000)
+        passed = 0
+
+        def cut(piece: bytes) -> bytes | None:
+            nonlocal passed
+            passed += len(piece)
+            if passed > 12_000:
+                passed = 0
+                ended.append(piece)
+                return None
+            return piece
+
+        relay.change = cut
+        publish(publisher)
+        with live.Subscriber(served, relay.address, token=TOKEN, cache=tmp_path) as subscriber:
+            subscriber.wait(timeout=30)
+            assert subscriber.update() == 0 and same(served, model)
+            # The manifest and the handshake are sent again each time, no range is.
+            assert subscriber.bytes_received < 2 * sum(each.nbytes for each in model.values())
+        assert len(ended) > 2
+
+
+def test_other_tokens() -> None:
+    """Are named at both ends' side at once, and learn nothing."""
+    model = weights()
+    with publisher_of(model) as publisher:
+        publish(publisher)
+        other = live.Subscriber(weights(2), publisher.address, token=b"x" * 32)
+        with pytest.raises(DeltawireError, match="did not accept the token") as error:
+            other.wait(timeout=20)
+        assert error.value.code == "Unauthorized" and not publisher.readers()
+        other.close()
+
+
+def test_weights_that_are_not_the_base() -> None:
+    """Nothing is written; the next update starts from a snapshot."""
+    model, served = weights(), weights()
+    with publisher_of(model) as publisher, subscriber_of(served, publisher) as subscriber:
+        publish(publisher)
+        subscriber.wait(0, 20)
+        assert subscriber.update() == 0
+        served["second"][3, 4] = 7
+        broken = {name: each.copy() for name, each in served.items()}
+        train(model, 1)
+        publish(publisher)
+        subscriber.wait(1, 20)
+        with pytest.raises(DeltawireError, match="are not version 0.*a snapshot is") as error:
+            subscriber.update()
+        assert error.value.code == "Mismatch" and "from_version" not in str(error.value)
+        assert same(served, broken) and subscriber.version is None
+        subscriber.wait(1, 20)
+        assert subscriber.update() == 1 and same(served, model)
+
+
+def test_a_disk_without_room(monkeypatch, tmp_path) -> None:
+    """The cache's folder is named, the weights stay, and nothing is downloaded in vain."""
+    model, served = weights(), weights(2)
+    room = shutil.disk_usage(tmp_path)._replace(free=10_000)
+    with publisher_of(model) as publisher, monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _folder: room)
+        publish(publisher)
+        with subscriber_of(served, publisher, cache=tmp_path) as subscriber:
+            wait_until(lambda: subscriber.problem is not None, "it has noticed")
+            assert subscriber.problem.code == "Io"
+            assert "No space left" in str(subscriber.problem)
+            assert str(tmp_path) in str(subscriber.problem)
+            assert subscriber.bytes_received < model["first"].nbytes / 2
+            full.undo()
+            monkeypatch.setattr(following, "WAIT_SECONDS", 0.2)
+            subscriber.wait(timeout=20)
+            assert subscriber.update() == 0 and same(served, model)
+
+
+def stuck_reader(publisher: live.Publisher) -> tuple[socket.socket, connection.Connection]:
+    """Has proved itself, asks for a file again and again, and reads nothing."""
+    host, port = publisher.address.rsplit(":", 1)
+    opened = socket.socket()
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    opened.connect((host, int(port)))
+    stuck = connection.Connection(opened, "the publisher")
+    handshake.call(stuck, TOKEN)
+    name = next(iter(publisher._storage.names()))
+    for _ in range(20):
+        stuck.send(messages.request(messages.Read(name, 0, messages.MAX_RANGE)))
+    return opened, stuck
+
+
+def test_a_reader_that_is_stuck(monkeypatch) -> None:
+    """Neither training nor other readers notice; it loses its connection."""
+    model = weights(count=2_000_000)
+    with publisher_of(model) as publisher, subscriber_of(weights(2, 2_000_000), publisher) as other:
+        publish(publisher)
+        other.wait(0, 20)
+        other.update()
+        monkeypatch.setattr(connection, "SLOWEST", 2_000_000)
+        monkeypatch.setattr(connection.deadline_for, "__defaults__", (0.5,))
+        opened, stuck = stuck_reader(publisher)
+        for number in range(1, 4):
+            train(model, number)
+            publish(publisher)
+            other.wait(number, 20)
+            assert other.update() == number
+        wait_until(lambda: len(publisher._server._readers) == 1, "its connection has ended")
+        opened.close()
+        assert stuck.received < 1000
+
+
+def test_strangers_take_no_reader_s_place(monkeypatch) -> None:
+    """A hundred silent ones, and some with garbage: the oldest give way, all have little time."""
+    monkeypatch.setattr(handshake, "SECONDS", 60.0)
+    model, served = weights(), weights(2)
+    with publisher_of(model, max_readers=1) as publisher, contextlib.ExitStack() as strangers:
+        host, port = publisher.address.rsplit(":", 1)
+        publish(publisher)
+        first = strangers.enter_context(socket.create_connection((host, int(port))))
+        for number in range(100):
+            stranger = strangers.enter_context(socket.create_connection((host, int(port))))
+            with contextlib.suppress(OSError):
+                if number % 3 == 0:
+                    stranger.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"[: number % 30])
+        first.settimeout(20)
+        assert first.recv(1) == b"", "the oldest gives way"
+        with subscriber_of(served, publisher) as subscriber:
+            subscriber.wait(timeout=20)
+            assert subscriber.update() == 0 and same(served, model)
+            refused = subscriber_of(weights(3), publisher)
+            wait_until(lambda: refused.problem is not None, "it is refused")
+            assert "has its 1 readers (max_readers)" in str(refused.problem)
+            refused.close()
+        strangers.close()
+        monkeypatch.setattr(handshake, "SECONDS", 2.0)
+        with socket.create_connection((host, int(port))) as silent:
+            silent.settimeout(30)
+            assert silent.recv(1) == b"", "its time is over"
+
+
+def test_a_silent_server(monkeypatch) -> None:
+    """A listener that says nothing is given up in time."""
+    monkeypatch.setattr(handshake, "SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(DeltawireError) as error:
+            peer.Peer(address, TOKEN, None)
+        assert error.value.code == "Timeout" and time.monotonic() - began < 20
+    with pytest.raises(DeltawireError, match="can't be reached") as error:
+        peer.Peer(address, TOKEN, None)
+    assert error.value.code == "PeerLost"
+
+
+def test_a_reader_that_says_nothing_more(monkeypatch) -> None:
+    """Has its connection ended."""
+    monkeypatch.setattr(server, "IDLE_SECONDS", 2.0)
+    with publisher_of(weights()) as publisher:
+        silent = peer.Peer(publisher.address, TOKEN, None)
+        silent.place(messages.Place(-1, 0, "", False))
+        assert len(publisher.readers()) == 1
+        wait_until(lambda: not publisher.readers(), "it was dropped")
+        silent.close()
+
+
+def test_a_forked_process_ends_no_connection() -> None:
+    """When it closes what it has inherited."""
+    with publisher_of(weights()) as publisher, subscriber_of(weights(2), publisher) as subscriber:
+        publish(publisher)
+        subscriber.wait(0, 20)
+        peers = list(subscriber._following._peers)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork
+            child = os.fork()
+        if child == 0:
+            subscriber.close()
+            publisher.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        publish(publisher)
+        subscriber.wait(1, 20)
+        assert subscriber._following._peers == peers
+
+
+def test_a_forked_process_keeps_no_port() -> None:
+    """When the publisher's own process has ended without `close`."""
+    program = (
+        "import os, sys, time, numpy, deltawire.live as live\n"
+        "publisher = live.Publisher({'a': numpy.zeros(9)}, '127.0.0.1:0', token='x' * 32)\n"
+        "if os.fork() == 0:\n"
+        "    print(publisher.address, os.getpid(), flush=True)\n"
+        "    time.sleep(60)\n"
+        "os._exit(0)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        address, child = process.stdout.readline().split()
+        process.wait(20)
+        try:
+            live.Publisher(weights(), address, token=TOKEN).close()
+        finally:
+            os.kill(int(child), signal.SIGKILL)
+
+
+ENDING = """
+import sys, numpy, deltawire.live as live
+model = {"weights": numpy.zeros(3_000_000, numpy.float16)}
+publisher = live.Publisher(model, "127.0.0.1:0", token="x" * 32)
+subscriber = live.Subscriber({"weights": model["weights"] + 1}, publisher.address, token="x" * 32)
+publisher.publish()
+subscriber.wait(timeout=60)
+print("ready", flush=True)
+while True:
+    model["weights"][::7] += 1
+    publisher.publish()
+    subscriber.update()
+    if sys.argv[1] == "end":
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["end", "Ctrl-C"])
+def test_programs_that_end_without_close(how: str) -> None:
+    """Their threads have ended before the interpreter does."""
+    command = [sys.executable, "-c", ENDING, how]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        if how == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == (-signal.SIGINT if how == "Ctrl-C" else 0), said
+    assert said.strip().endswith("KeyboardInterrupt") if how == "Ctrl-C" else not said

@@ -46,6 +46,7 @@ std::vector<CodecCase> usual_cases() {
           {"fp8", {"normal"}},
           {"blockint", {"normal"}},
           {"blockint:bits=4", {"normal"}},
+          {"fp4", {"normal"}},
           {"truncate", {"normal"}},
           {"zstd", {"normal", "zeros"}},
           {"zlib", {"normal", "zeros"}},

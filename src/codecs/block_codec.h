@@ -32,7 +32,7 @@ class BlockCodec : public Codec {
   const BlockKernels<Shape>& kernels() const noexcept { return kernels_; }
 
  private:
-  // Finds what no encoder writes. REQUIRES: bytes_of(count) bytes.
+  // Finds what no encoder writes, padding aside. REQUIRES: bytes_of(count) bytes.
   virtual Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const = 0;
 
   Status check_part(const PartView& in, std::uint64_t count) const {
@@ -41,6 +41,11 @@ class BlockCodec : public Codec {
       if (auto ok = check_chunk(chunk_of(in, i), i, elements_of_chunk(count, i, kBlockChunkElements)); !ok) {
         return ok;
       }
+    }
+    const bool odd = code_bits_ == 4 && count % 2 != 0;
+    if (odd && std::to_integer<unsigned>(in.payload[in.chunk_ends.back() - 1]) >> 4 != 0) {
+      return chunk_error(info().name, ErrorCode::kCorrupt, in.chunk_ends.size() - 1,
+                         "bits follow the last element");
     }
     return {};
   }
@@ -90,7 +95,7 @@ class BlockCodec : public Codec {
   Shape shape_;
   const BlockKernels<Shape>& kernels_;
   BlockHead head_;
-  unsigned code_bits_;
+  unsigned code_bits_;  // 8, or 4: that of an even element is the lower half of its byte
 };
 
 }  // namespace deltawire

@@ -33,7 +33,8 @@
   ROW(zlib)                   \
   ROW(logquant)               \
   ROW(sketchml)               \
-  ROW(twobit)
+  ROW(twobit)                 \
+  ROW(fp4)
 
 namespace deltawire {
 

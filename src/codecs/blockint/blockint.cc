@@ -62,8 +62,6 @@ class Blockint final : public BlockCodec<Shape> {
                      (step_bits(chunk.at, bad / shape().block) == 0 ? " isn't 0 although its step is"
                                                                     : " is the unused one"));
     }
-    const auto last = std::to_integer<unsigned>(chunk.at[chunk.bytes - 1]);
-    if (shape().bits == 4 && count % 2 != 0 && last >> 4 != 0) return corrupt("bits follow the last element");
     return {};
   }
 };

@@ -54,6 +54,7 @@ std::vector<std::string> codecs() {
                               "dropping:k=0.000001",
                               "dropping:k=0.99",
                               "fp8:format=e5m2,block=1024",
+                              "fp4:format=e3m0,block=1024",
                               "blockint:bits=4,block=4096",
                               "truncate:bits=10",
                               "gcomp:cut=12",

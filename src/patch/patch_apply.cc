@@ -138,7 +138,7 @@ Status run_in_place(const CodedChunks& chunks, const Means& means, MutBytes weig
       [&](const ChangedChunk& changed, const Decoded& found, const Scratch& scratch, const std::byte* to) {
         kept_of(changed).keep(found.changes, scratch, to, element.bytes, room);
       });
-  const Status sound = check_applied(chunks.head, std::move(digests), decoded);
+  Status sound = check_applied(chunks.head, std::move(digests), decoded);
   if (!sound) return sound;
   const Kernels& kernels = kernels_for(means.target);
   FirstFault first;

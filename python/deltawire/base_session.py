@@ -111,9 +111,9 @@ class BaseSession:
         the gradients of that step, e the residuals after it, s what it sent, and x = s + e, which
         was due (g and the residuals before):
 
-        - `residual_to_gradient`: |e| / |g|, norms being L2;
-        - `waiting_steps`: |e| / |s|, how many steps' messages wait;
-        - `sent_share`: (s . x) / |x|^2, the share of what was due that was sent.
+        - `residual_to_gradient`: norm(e) / norm(g), in L2;
+        - `waiting_steps`: norm(e) / norm(s), how many steps' messages wait;
+        - `sent_share`: (s . x) / (x . x), the share of what was due that was sent.
 
         Tensors of more than 4,194,304 elements and those coded on a GPU are left out. All three
         level off within some tens of steps. One that keeps growing (the first two) or falling (the

@@ -196,7 +196,8 @@ std::string fish_script(const CommandFacts& program) {
   visit_all(program, [&](const CommandFacts& command) {
     const std::string start = "complete -c deltawire -n " + fish_condition(command);
     for (const CommandFacts& below : command.commands) {
-      text += start + " -f -a " + below.name + " -d " + fish_quoted(below.about) + "\n";
+      text += start;
+      text += " -f -a " + below.name + " -d " + fish_quoted(below.about) + "\n";
     }
     for (const OptionFacts& option : command.options) {
       const Words choices = choices_of(option);

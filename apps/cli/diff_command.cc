@@ -1,5 +1,6 @@
 // deltawire diff A B: the differences between the arrays of two files.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -120,7 +121,7 @@ void print_histogram(const Difference& difference) {
   std::cout << "  |b - a|\n";
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] == 0) continue;
-    const auto bar = static_cast<std::size_t>(kBarWidth * static_cast<double>(counts[i]) / most + 0.5);
+    const auto bar = static_cast<std::size_t>(std::lround(kBarWidth * static_cast<double>(counts[i]) / most));
     char row[64];
     std::snprintf(row, sizeof row, "    %-16s %15s  ", class_name(i).c_str(), grouped(counts[i]).c_str());
     std::cout << row << std::string(std::max<std::size_t>(bar, 1), '#') << "\n";

@@ -110,6 +110,7 @@ Outcome<Input> load(const std::string& text, bool small) {
 
 std::vector<std::vector<float>> room_for(const InputStep& step) {
   std::vector<std::vector<float>> room;
+  room.reserve(step.tensors.size());
   for (const InputTensor& tensor : step.tensors) room.emplace_back(tensor.values.size());
   return room;
 }
@@ -139,6 +140,7 @@ bool goes_as_pairs(const InputTensor& tensor, const Channel& channel, std::uint6
 
 std::vector<Named> sent_parts(const InputStep& step, const Channel& channel, std::uint64_t number) {
   std::vector<Named> parts;
+  parts.reserve(step.tensors.size());
   for (const InputTensor& tensor : step.tensors) {
     parts.push_back(goes_as_pairs(tensor, channel, number) ? pairs_part(tensor) : dense_part(tensor));
   }

@@ -61,6 +61,7 @@ void place_labels(std::vector<Curve>& curves, const Axis& ms) {
     }
   };
   std::vector<Curve*> order;
+  order.reserve(curves.size());
   for (Curve& curve : curves) order.push_back(&curve);
   // Not stable_sort: with libstdc++ 12 it calls a function that Clang 19 reports as deprecated.
   std::ranges::sort(order, {},
@@ -107,6 +108,7 @@ std::string title_of(const Site& site, PlotAxis axis) {
 std::string plan_plot(std::span<const SitePlan> plans, PlotAxis axis) {
   std::vector<Curve> curves = curves_of(plans);
   std::vector<double> values;
+  values.reserve(plans.size());
   for (const SitePlan& at : plans) values.push_back(place_of(at, axis));
   const Axis x = axis_round(values, {kSheetLeft, kSheetRight});
   std::vector<double> all;
@@ -114,6 +116,7 @@ std::string plan_plot(std::span<const SitePlan> plans, PlotAxis axis) {
   const Axis ms = axis_round(all, {kSheetBottom, kSheetTop});
   place_labels(curves, ms);
   std::vector<double> places;
+  places.reserve(values.size());
   for (const double value : values) places.push_back(x.place(value));
   std::string svg = svg_head(kSheetWidth, kSheetHeight);
   write_text(svg, kSheetLeft - 50, 24, " font-size=\"15\" font-weight=\"bold\"",

@@ -78,7 +78,8 @@ bool is_small(const char* at, const char* end) noexcept {
 Scan scan_slowly(const char*& at, const char* end, float& value) noexcept {
   const char* first = at;
   if (first < end && *first == '+') {
-    if (++first < end && *first == '-') return Scan::kNoNumber;
+    ++first;
+    if (first < end && *first == '-') return Scan::kNoNumber;
   }
   float parsed = 0;
   const auto result = std::from_chars(first, end, parsed);

@@ -188,7 +188,7 @@ Result<StepCost> OwnedWeights::push(const Pairs& gradient) {
 Status OwnedWeights::note_losses(std::size_t peer, std::span<const Bytes> pieces, const MessageId& id) {
   sent_.resize(out_[peer].size());
   const Named part = named(sent_);
-  const Status decoded = gradients_->decode(pieces, std::span(&part, 1), id, Into::kOverwrite, 1.0F);
+  Status decoded = gradients_->decode(pieces, std::span(&part, 1), id, Into::kOverwrite, 1.0F);
   if (!decoded) return decoded;
   const FloatEnvironment environment;
   left_[peer] = out_[peer];

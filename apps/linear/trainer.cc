@@ -122,7 +122,6 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
     if (Status resumed = resume(*hooks.checkpoints); !resumed) return forward_error(resumed);
   }
   TrainedModel model;
-  std::vector<EpochReport>& epochs = progress_.epochs;
   while (progress_.epoch < static_cast<std::uint64_t>(settings_.epochs) && !model.converged) {
     if (Status done = run_epoch(hooks); !done) return forward_error(done);
     EpochReport report = progress_.report;
@@ -132,9 +131,9 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
                                          std::to_string(report.epoch) + "; lower the learning rate (--lr)");
     }
     model.converged = settings_.stop > 0 && report.gap <= settings_.stop;
-    epochs.push_back(report);
+    progress_.epochs.push_back(report);
     hooks.epoch(report);
-    progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(epochs)};
+    progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(progress_.epochs)};
   }
   const auto state = state_bytes();
   if (!state) return forward_error(state);
@@ -142,7 +141,7 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
   auto weights = weights_->take_model();
   if (!weights) return forward_error(weights);
   model.weights = *std::move(weights);
-  model.epochs = std::move(epochs);
+  model.epochs = std::move(progress_.epochs);
   return model;
 }
 

@@ -71,6 +71,7 @@ Status Trainer::evaluate(EpochReport& report) {
   if (needs_gradient) return find_bound(report);
   if (settings_.gap_is_bound()) return {};
   std::vector<double> objectives;
+  objectives.reserve(progress_.epochs.size() + 1);
   for (const EpochReport& epoch : progress_.epochs) objectives.push_back(epoch.objective);
   objectives.push_back(report.objective);
   report.gap = gap_estimate(objectives);

@@ -167,8 +167,8 @@ constexpr std::size_t kFolded = 256;  // bytes that represent all earlier ones
 
 // The factors that move the first and the second 64 of 128 bits 2,048 bits further on. A product of 64-bit
 // numbers, lowest bit first, is shifted by one place, hence the degrees.
-constexpr long long kFoldFirst = static_cast<long long>(std::uint64_t{power_of_x(8 * kFolded + 63)} << 32);
-constexpr long long kFoldSecond = static_cast<long long>(std::uint64_t{power_of_x(8 * kFolded - 1)} << 32);
+constexpr std::uint64_t kFoldFirst = std::uint64_t{power_of_x(8 * kFolded + 63)} << 32;
+constexpr std::uint64_t kFoldSecond = std::uint64_t{power_of_x(8 * kFolded - 1)} << 32;
 
 __attribute__((target("avx512f,vpclmulqdq"))) __m512i folded(__m512i sum, __m512i factors,
                                                              const std::byte* next) noexcept {
@@ -183,7 +183,9 @@ __attribute__((target("avx512f,vpclmulqdq"))) __m512i folded(__m512i sum, __m512
 __attribute__((target("avx512f,vpclmulqdq"))) std::size_t fold(std::uint32_t crc,
                                                                std::span<const std::byte> bytes,
                                                                std::byte (&rest)[kFolded]) noexcept {
-  const __m512i factors = _mm512_set4_epi64(kFoldSecond, kFoldFirst, kFoldSecond, kFoldFirst);
+  const auto first = static_cast<long long>(kFoldFirst);
+  const auto second = static_cast<long long>(kFoldSecond);
+  const __m512i factors = _mm512_set4_epi64(second, first, second, first);
   const std::byte* at = bytes.data();
   __m512i a = _mm512_xor_si512(_mm512_loadu_si512(at),
                                _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));

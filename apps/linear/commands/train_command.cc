@@ -142,17 +142,18 @@ cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange)
     options.grid_report = *std::move(chosen);
   }
   Trainer trainer(options.train, *store, exchange);
-  auto model = trainer.run({.epoch =
-                                [&](const EpochReport& report) {
-                                  if (!prints) return;
-                                  std::cout << epoch_line(report, options.train) << std::endl;
-                                  if (report.epoch > 1) return;
-                                  std::cout << exchange_line(options.exchange, exchange.world()) << std::endl;
-                                  if (!options.model.empty()) return;
-                                  std::cout << "no model will be written; --model FILE keeps it" << std::endl;
-                                },
-                            .interrupted = cli::interrupted,
-                            .checkpoints = checkpoints ? &*checkpoints : nullptr});
+  auto model =
+      trainer.run({.epoch =
+                       [&](const EpochReport& report) {
+                         if (!prints) return;
+                         std::cout << epoch_line(report, options.train) << "\n" << std::flush;
+                         if (report.epoch > 1) return;
+                         std::cout << exchange_line(options.exchange, exchange.world()) << "\n" << std::flush;
+                         if (!options.model.empty()) return;
+                         std::cout << "no model will be written; --model FILE keeps it" << "\n" << std::flush;
+                       },
+                   .interrupted = cli::interrupted,
+                   .checkpoints = checkpoints ? &*checkpoints : nullptr});
   if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
   exchange.abort(model.error().message);

@@ -177,15 +177,15 @@ Result<GridReport> choose_by_grid(const GridOptions& options, bool prints, std::
   settings.memory_bytes = static_cast<std::uint64_t>(settings.share * static_cast<double>(memory_bytes));
   settings.interrupted = cli::interrupted;
   if (prints) {
-    std::cout << row_of("learning rate", "decay", "loss") << std::endl;
-    settings.tried = [](const GridPoint& point) { std::cout << row_of(point) << std::endl; };
+    std::cout << row_of("learning rate", "decay", "loss") << "\n" << std::flush;
+    settings.tried = [](const GridPoint& point) { std::cout << row_of(point) << "\n" << std::flush; };
   }
   auto report = search_grid(train, settings, data, exchange);
   if (!report) return report;
   const GridPoint& best = report->tried[report->best];
   train.optimizer.learning_rate = best.learning_rate;
   train.rate_decay = best.rate_decay;
-  if (prints) std::cout << choice_line(*report, settings.grid) << std::endl;
+  if (prints) std::cout << choice_line(*report, settings.grid) << "\n" << std::flush;
   return report;
 }
 

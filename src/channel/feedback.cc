@@ -46,7 +46,7 @@ Result<Feedback> parse_feedback(std::string_view pieces) {
   const auto spec = parse_spec(text);
   if (!spec) return forward_error(spec);
   if (Status known = check_parameter_names(*spec, kPieces); !known) return forward_error(known);
-  const auto feedback = read_feedback(*spec, {});
+  auto feedback = read_feedback(*spec, {});
   if (feedback && feedback->masking && feedback->momentum == 0) {
     return fail(ErrorCode::kInvalidArgument,
                 "feedback: masking=on is for a momentum; give that, too, e.g. momentum=0.9,masking=on");

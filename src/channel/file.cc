@@ -149,7 +149,7 @@ Result<std::span<const Bytes>> FileEncoder::encode(const TensorView& part) {
   // encode only reads the values; Named serves both directions.
   const Named named = place.part(
       TensorSlot{const_cast<void*>(part.values), part.count, part.dtype, nullptr, 0, part.significance});
-  const auto pieces = state_->channel->encode(std::span(&named, 1), MessageId{});
+  auto pieces = state_->channel->encode(std::span(&named, 1), MessageId{});
   if (!pieces) return place.error_in_part(pieces.error());
   place.first += part.count;
   return pieces;

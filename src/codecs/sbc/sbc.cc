@@ -81,7 +81,7 @@ class Sbc final : public Codec {
 
   // `positions` came later: specs that don't name it keep their hash.
   std::string spec() const override {
-    const std::string plain = "sbc:p=" + canonical_number(p_);
+    std::string plain = "sbc:p=" + canonical_number(p_);
     if (positions_ == PositionCode::kGolomb) return plain;
     return plain + ",positions=" + std::string(sparse::name_of(positions_));
   }

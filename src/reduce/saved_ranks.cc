@@ -71,6 +71,7 @@ std::vector<WeightedState> weigh_sums(const SavedRanks& saved, const std::vector
 
 std::vector<WeightedState> weigh_equally(const std::vector<Bytes>& states) {
   std::vector<WeightedState> weighted;
+  weighted.reserve(states.size());
   for (const Bytes state : states) weighted.push_back({state, 1.0});
   return weighted;
 }

@@ -153,6 +153,7 @@ Result<bool> Server::close(Deadline deadline) {
 
 StateHead Server::head() const {
   std::vector<Named> parts;
+  parts.reserve(parts_.size());
   for (const auto& part : parts_) parts.push_back(part->named(nullptr));
   return {StateOf::kServer, parts_.size(), state_hash(*run_.push, *run_.pull, parts), run_.step};
 }

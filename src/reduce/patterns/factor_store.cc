@@ -196,7 +196,7 @@ Result<std::uint64_t> FactorStore::saved_bytes(Bytes state) {
 }
 
 Result<std::uint64_t> FactorStore::load(Bytes state) {
-  const Result<std::uint64_t> bytes = saved_bytes(state);
+  Result<std::uint64_t> bytes = saved_bytes(state);
   if (!bytes) return bytes;
   const Bytes body = state.first(*bytes - 4);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {

@@ -100,9 +100,9 @@ class PowerSgdReducer final : public PatternReducer {
         rest.push_back(state.subspan(*bytes));
       }
       FactorStore loaded(settings_.rank, revert_, meter());
-      const Status added = saved.states.size() == static_cast<std::size_t>(saved.world)
-                               ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
-                               : loaded.load_weighted(weigh_gradients(saved, matrices), saved.tensors);
+      Status added = saved.states.size() == static_cast<std::size_t>(saved.world)
+                         ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
+                         : loaded.load_weighted(weigh_gradients(saved, matrices), saved.tensors);
       if (!added) return added;
       const SavedRanks channels{rest, saved.tensors, saved.world, saved.rank};
       if (Status others = PatternReducer::load_resized(channels); !others) return others;

@@ -123,8 +123,7 @@ FoundChanges find_changes(const ChunkView& from, const std::byte* to, Scratch& s
 
 std::uint64_t find_members(const ChunkView& from, unsigned top, unsigned active, const std::byte* hashed,
                            Scratch& scratch) {
-  if (hashed == nullptr) return find_members_by<Words, false>(from, top, active, hashed, scratch);
-  return find_members_by<Words, true>(from, top, active, hashed, scratch);
+  return find_members_by<Words>(from, top, active, hashed, scratch);
 }
 
 }  // namespace deltawire::patch::DELTAWIRE_TARGET

@@ -66,8 +66,8 @@ template <class Words>
 }
 
 template <template <unsigned> class Words, unsigned kBytes, bool kHashes>
-std::uint64_t find_members_of(const ChunkView& from, unsigned top, unsigned active_mask,
-                              const std::byte* hashed, Scratch& scratch) noexcept {
+std::uint64_t scan_members(const ChunkView& from, unsigned top, unsigned active_mask, const std::byte* hashed,
+                           Scratch& scratch) noexcept {
   constexpr std::uint32_t kWordBytes = kWordElements * kBytes;
   const typename Words<kBytes>::Rule rule = Words<kBytes>::rule(from.element, top);
   Active<Words<kBytes>> active{};
@@ -108,12 +108,19 @@ FoundChanges find_changes_by(const ChunkView& from, const std::byte* to, Scratch
   return find_changes_of<Words, 4>(from, to, scratch);
 }
 
-template <template <unsigned> class Words, bool kHashes>
+template <template <unsigned> class Words, unsigned kBytes>
+std::uint64_t find_members_of(const ChunkView& from, unsigned top, unsigned active, const std::byte* hashed,
+                              Scratch& scratch) noexcept {
+  if (hashed == nullptr) return scan_members<Words, kBytes, false>(from, top, active, hashed, scratch);
+  return scan_members<Words, kBytes, true>(from, top, active, hashed, scratch);
+}
+
+template <template <unsigned> class Words>
 std::uint64_t find_members_by(const ChunkView& from, unsigned top, unsigned active, const std::byte* hashed,
                               Scratch& scratch) noexcept {
-  if (from.element.bytes == 1) return find_members_of<Words, 1, kHashes>(from, top, active, hashed, scratch);
-  if (from.element.bytes == 2) return find_members_of<Words, 2, kHashes>(from, top, active, hashed, scratch);
-  return find_members_of<Words, 4, kHashes>(from, top, active, hashed, scratch);
+  if (from.element.bytes == 1) return find_members_of<Words, 1>(from, top, active, hashed, scratch);
+  if (from.element.bytes == 2) return find_members_of<Words, 2>(from, top, active, hashed, scratch);
+  return find_members_of<Words, 4>(from, top, active, hashed, scratch);
 }
 
 }  // namespace deltawire::patch::DELTAWIRE_TARGET

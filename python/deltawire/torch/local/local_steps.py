@@ -77,9 +77,8 @@ class LocalSteps(AbortsOnError, Participant):
             earlier. 0: `delay` says when. Not with delay=1.
         mixing: with `overlap` or delay=1, the share of a rank's own weights that is kept where a
             result is applied, 0 <= mixing < 1: they become mixing * own + (1 - mixing) * common
-            (alpha of Streaming DiLoCo, whose authors use 0.5). None: what the rank has moved
-            meanwhile is kept on top of the common weights. `exchange()` makes all ranks' weights
-            equal with either.
+            (alpha of Streaming DiLoCo). None: what the rank has moved meanwhile is kept on top of
+            the common weights. `exchange()` makes all ranks' weights equal with either.
         fragments: number of fragments of about the same size into which the model's layers are cut.
             Each is exchanged once a round, at evenly spread steps, the last one at the round's end
             (Streaming DiLoCo): the same bytes, but only 1 / fragments of them at a time. With

@@ -164,11 +164,11 @@ def started(worker, world_size, *args, fresh=()):
         ranks.end()
 
 
-def results(worker, world_size, *args, fresh=()):
-    """Runs a worker to its end: the values, by rank. A rank that raises fails the test. `fresh` is
-    as for `started`."""
+def results(worker, world_size, *args, fresh=(), timeout=100):
+    """Runs a worker to its end: the values, by rank. A rank that raises, or is at work after
+    `timeout` seconds, fails the test. `fresh` is as for `started`."""
     with started(worker, world_size, *args, fresh=fresh) as ranks:
-        outcomes = ranks.outcomes(timeout=100)
+        outcomes = ranks.outcomes(timeout=timeout)
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, f"rank {rank}: {outcome.raised}: {outcome.text}"
     return [outcomes[rank].value for rank in range(world_size)]

@@ -47,9 +47,10 @@ FED = {"HAS_R": True, "BLOCK": 2048}
 TWO = {"SIDES": 2, "BLOCK": 512}
 LISTING = FED | {"SIDES": 2, "TILES": 8}
 ADD = {"ADD": True, "BLOCK": 2048}
-EIGHT_BITS = {"KIND": "int8", "BLOCK": 256, "ROWS": 8}
-FOUR_BITS = {"KIND": "int4", "BLOCK": 64, "ROWS": 32}
-FLOATS = {"KIND": "e4m3", "BLOCK": 32, "ROWS": 64}
+EIGHT_BITS = {"KIND": "int8", "HEAD": 4, "BITS": 8, "BLOCK": 256, "ROWS": 8}
+FOUR_BITS = {"KIND": "int4", "HEAD": 4, "BITS": 4, "BLOCK": 64, "ROWS": 32}
+FLOATS = {"KIND": "e4m3", "HEAD": 1, "BITS": 8, "BLOCK": 32, "ROWS": 64}
+HALF_BYTES = {"KIND": "e3m0", "HEAD": 1, "BITS": 4, "BLOCK": 32, "ROWS": 64}
 KERNELS = [
     (magnitude.largest_magnitude, "FFIi", FED | {"TILES": 8}, 8),
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -72,9 +73,11 @@ KERNELS = [
     (blocks.encode, "FFFIBi", EIGHT_BITS | {"HAS_R": True}, 8),
     (blocks.encode, "FFFIBi", FOUR_BITS | {"HAS_R": True}, 8),
     (blocks.encode, "FFFIBi", FLOATS | {"HAS_R": True}, 8),
+    (blocks.encode, "FFFIBi", HALF_BYTES | {"HAS_R": True}, 8),
     (blocks.decode, "BFIfi", EIGHT_BITS | {"ADD": True}, 8),
     (blocks.decode, "BFIfi", FOUR_BITS | {"ADD": True}, 8),
     (blocks.decode, "BFIfi", FLOATS | {"ADD": True}, 8),
+    (blocks.decode, "BFIfi", HALF_BYTES | {"ADD": True}, 8),
     (selection.guess_least, "FFIii", {"HAS_R": True, "SIDES": 2, "LOG_SAMPLE": 14}, 16),
     (selection.list_candidates, "FFFIIIIIii", LISTING | {"CHECKED": True, "AGAIN": False}, 8),
     (selection.list_candidates, "FFFIIIIIii", LISTING | {"CHECKED": False, "AGAIN": True}, 8),

@@ -19,6 +19,8 @@ SPECS = [
     "fp16",
     "fp8",
     "fp8:format=e5m2,block=1024",
+    "fp4",
+    "fp4:format=e3m0,block=1024",
     "blockint",
     "blockint:bits=4,block=64",
     "onebit",
@@ -90,13 +92,23 @@ def test_values_of_kinds(device, spec, kind):
 
 
 @pytest.mark.parametrize(
-    ("spec", "dropped"), [("bf16", 16), ("fp16", 13), ("fp8", 20), ("fp8:format=e5m2", 21)]
+    ("spec", "dropped"),
+    [("bf16", 16), ("fp16", 13), ("fp8", 20), ("fp8:format=e5m2", 21)]
+    + [("fp4", 22), ("fp4:format=e3m0", 23)],
 )
 def test_floats_between_two_codes(device, spec, dropped):
     rng = np.random.default_rng(dropped)
     upper = rng.integers(0x3F000000, 0x41000000, 650) >> dropped << dropped
     patterns = (upper | 1 << (dropped - 1)).astype(np.uint32)
     check_equal(device, spec, patterns.view(np.float32) * rng.choice([-1, 1], 650).astype("f4"))
+
+
+@pytest.mark.parametrize(
+    "spec", ["fp8", "fp8:format=e5m2", "fp4", "fp4:format=e3m0", "blockint", "blockint:bits=4"]
+)
+def test_the_largest_floats(device, spec):
+    patterns = np.random.default_rng(1).integers(0x7E000000, 0x7F800000, 650).astype(np.uint32)
+    check_equal(device, spec, patterns.view(np.float32), steps=1)
 
 
 @pytest.mark.parametrize("spec", SPECS)

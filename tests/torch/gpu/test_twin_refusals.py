@@ -9,7 +9,7 @@ import pytest
 import torch
 from library import Library, bits
 
-SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "blockint", "onebit"]
+SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "fp4", "blockint", "onebit"]
 SPECS += ["signsgd"]
 NAN, INF = float("nan"), float("inf")
 

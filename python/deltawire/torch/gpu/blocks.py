@@ -1,4 +1,4 @@
-"""blockint and fp8 on a device."""
+"""blockint, fp8 and fp4 on a device."""
 
 import numpy as np
 import torch
@@ -64,7 +64,13 @@ class BlockTwin(Twin):
 
     def _shape(self) -> dict[str, object]:
         rows = max(ELEMENTS // self.block, 1)
-        return {"KIND": self.kind, "BLOCK": self.block, "ROWS": rows}
+        return {
+            "KIND": self.kind,
+            "HEAD": self.head_bytes,
+            "BITS": self.code_bits,
+            "BLOCK": self.block,
+            "ROWS": rows,
+        }
 
 
 class BlockInt(BlockTwin):
@@ -79,12 +85,24 @@ class BlockInt(BlockTwin):
         self.kind = f"int{self.code_bits}"
 
 
-class FP8(BlockTwin):
-    """Floats of 8 bits with a power of two for each block."""
+class Minifloats(BlockTwin):
+    """Floats of few bits with a power of two for each block."""
 
-    name = "fp8"
     head_bytes = 1
 
     def _read(self, parameters: dict[str, str]) -> None:
         self.block = int(parameters["block"])
         self.kind = parameters["format"]
+
+
+class FP8(Minifloats):
+    """e4m3 or e5m2."""
+
+    name = "fp8"
+
+
+class FP4(Minifloats):
+    """e2m1 or e3m0, two to a byte."""
+
+    name = "fp4"
+    code_bits = 4

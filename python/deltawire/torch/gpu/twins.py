@@ -21,6 +21,7 @@ _TWINS = {
     "bf16": ("narrow_floats", "BF16"),
     "fp16": ("narrow_floats", "FP16"),
     "fp8": ("blocks", "FP8"),
+    "fp4": ("blocks", "FP4"),
     "blockint": ("blocks", "BlockInt"),
     "onebit": ("signs", "OneBit"),
     "signsgd": ("signs", "SignSGD"),

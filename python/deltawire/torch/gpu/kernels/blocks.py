@@ -1,10 +1,17 @@
-"""blockint and fp8: a step or a power of two for each block of elements, then a code each."""
+"""blockint, fp8 and fp4: a step or a power of two for each block of elements, then a code each."""
 
 import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.int8 import nearest_code
 from deltawire.torch.gpu.kernels.magnitude import load_sum
+from deltawire.torch.gpu.kernels.minifloats import (
+    invalid,
+    minifloat_code,
+    minifloat_number,
+    minifloat_scale,
+    power_of_two,
+)
 
 
 @triton.jit
@@ -18,52 +25,6 @@ def places_of(n, BLOCK: tl.constexpr, ROWS: tl.constexpr, HEAD: tl.constexpr, BI
     begin = chunk * (in_chunk * HEAD + 65536 * BITS // 8)
     codes = begin + (count + BLOCK - 1) // BLOCK * HEAD + inside * (BLOCK * BITS // 8)
     return block * BLOCK, begin + inside * HEAD, codes
-
-
-@triton.jit
-def fp8_scale(most, E4M3: tl.constexpr):
-    """A block's byte s, of 2^(s - 127)."""
-    exponent = 8 if E4M3 else 15
-    field = (most + 0x1FFFFF) >> 23
-    return tl.minimum(tl.maximum(field - exponent, 0), 246 if E4M3 else 239)
-
-
-@triton.jit
-def power_of_two(s):
-    """2^(s - 127), for s of 0 to 254."""
-    return tl.where(s == 0, 0x00400000, s << 23).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def fp8_code(y, E4M3: tl.constexpr):
-    """The code of the nearest number, ties to even, at most the largest."""
-    mantissa: tl.constexpr = 3 if E4M3 else 2
-    bias: tl.constexpr = 120 if E4M3 else 112  # 127 less the format's
-    ruler: tl.constexpr = (141 if E4M3 else 134) << 23
-    dropped: tl.constexpr = 23 - mantissa
-    bits = y.to(tl.int32, bitcast=True)
-    magnitude = bits & 0x7FFFFFFF
-    even = (magnitude >> dropped) & 1
-    normal = (magnitude - (bias << 23) + ((1 << (dropped - 1)) - 1) + even) >> dropped
-    # The last bit of this sum is the format's smallest number.
-    least = tl.full((), ruler, tl.int32).to(tl.float32, bitcast=True)
-    total = magnitude.to(tl.float32, bitcast=True) + least
-    small = total.to(tl.int32, bitcast=True) - ruler
-    code = tl.where((magnitude >> 23) > bias, normal, small)
-    return tl.minimum(code, 0x7E if E4M3 else 0x7B) | (((bits >> 31) & 1) << 7)
-
-
-@triton.jit
-def fp8_number(code, E4M3: tl.constexpr):
-    """A code's number in float32."""
-    mantissa: tl.constexpr = 3 if E4M3 else 2
-    bias: tl.constexpr = 120 if E4M3 else 112
-    least: tl.constexpr = 0.001953125 if E4M3 else 1.52587890625e-05
-    magnitude = code & 0x7F
-    normal = ((magnitude << (23 - mantissa)) + (bias << 23)).to(tl.float32, bitcast=True)
-    number = tl.where((magnitude >> mantissa) > 0, normal, magnitude.to(tl.float32) * least)
-    bits = number.to(tl.int32, bitcast=True) | ((code >> 7) << 31)
-    return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -102,12 +63,12 @@ def encode(
     n,
     HAS_R: tl.constexpr,
     KIND: tl.constexpr,
+    HEAD: tl.constexpr,
+    BITS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """Heads, codes and residual; the residual is left alone if a value is refused."""
-    HEAD: tl.constexpr = 1 if KIND == "e4m3" or KIND == "e5m2" else 4
-    BITS: tl.constexpr = 4 if KIND == "int4" else 8
     start, head, codes = places_of(n, BLOCK, ROWS, HEAD, BITS)
     j = tl.arange(0, BLOCK)[None, :]
     at = start[:, None] + j
@@ -115,9 +76,9 @@ def encode(
     x = tl.where(ok, load_sum(x_ptr, r_ptr, at, ok, HAS_R), 0.0)
     most = tl.max(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, axis=1)
     if HEAD == 1:
-        step = fp8_scale(most, KIND == "e4m3")
-        code = fp8_code(x * power_of_two(254 - step)[:, None], KIND == "e4m3")
-        value = fp8_number(code, KIND == "e4m3") * power_of_two(step)[:, None]
+        step = minifloat_scale(most, KIND)
+        code = minifloat_code(x * power_of_two(254 - step)[:, None], KIND)
+        value = minifloat_number(code, KIND) * power_of_two(step)[:, None]
     else:
         LEVELS: tl.constexpr = 7 if KIND == "int4" else 127
         GREATEST: tl.constexpr = 0x7E124924 if KIND == "int4" else 0x7C010203
@@ -143,12 +104,12 @@ def decode(
     n,
     ADD: tl.constexpr,
     KIND: tl.constexpr,
+    HEAD: tl.constexpr,
+    BITS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """Values, or sums with them."""
-    HEAD: tl.constexpr = 1 if KIND == "e4m3" or KIND == "e5m2" else 4
-    BITS: tl.constexpr = 4 if KIND == "int4" else 8
     start, head, codes = places_of(n, BLOCK, ROWS, HEAD, BITS)
     j = tl.arange(0, BLOCK)[None, :]
     at = start[:, None] + j
@@ -158,19 +119,17 @@ def decode(
         part = tl.load(data_ptr + head + byte, mask=start < n, other=0).to(tl.int32)
         step |= part << (8 * byte)
     code = tl.load(data_ptr + codes[:, None] + j * BITS // 8, mask=ok, other=0).to(tl.int32)
+    bad = ok & False
+    if BITS == 4:
+        bad = ok & (at + 1 == n) & (j % 2 == 0) & (code > 15)  # an unused upper half
+        code = (code >> (4 * (j % 2))) & 0xF
     if HEAD == 1:
-        largest: tl.constexpr = 0x7E if KIND == "e4m3" else 0x7B
-        bad = ((code & 0x7F) > largest) | (step > (246 if KIND == "e4m3" else 239))[:, None]
-        value = fp8_number(code, KIND == "e4m3") * power_of_two(step)[:, None]
+        bad = bad | invalid(code, step[:, None], KIND)
+        value = minifloat_number(code, KIND) * power_of_two(step)[:, None]
     else:
         GREATEST: tl.constexpr = 0x7E124924 if KIND == "int4" else 0x7C010203
-        if KIND == "int4":
-            unused = ok & (at + 1 == n) & (j % 2 == 0) & (code > 15)
-            code = ((code >> (4 * (j % 2))) << 28) >> 28
-            bad = (code == -8) | unused
-        else:
-            code = (code << 24) >> 24
-            bad = code == -128
+        code = (code << (32 - BITS)) >> (32 - BITS)
+        bad = bad | (code == -(1 << (BITS - 1)))
         bad = bad | (step < 0)[:, None] | (step > GREATEST)[:, None]
         bad = bad | ((step == 0)[:, None] & (code != 0))
         value = code.to(tl.float32) * step[:, None].to(tl.float32, bitcast=True)

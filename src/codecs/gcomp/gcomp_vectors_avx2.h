@@ -49,6 +49,26 @@ constexpr Places make_places() noexcept {
   return places;
 }
 
+// The same of eight numbers of 16 bits, as places of bytes; what is not chosen becomes 0.
+struct WordPlaces {
+  alignas(16) std::uint8_t spread[256][16];
+};
+
+constexpr WordPlaces make_word_places() noexcept {
+  WordPlaces places{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned chosen = 0;
+    for (unsigned i = 0; i < 8; ++i) {
+      const bool is_chosen = (mask >> i & 1) != 0;
+      for (unsigned byte = 0; byte < 2; ++byte) {
+        places.spread[mask][2 * i + byte] = static_cast<std::uint8_t>(is_chosen ? 2 * chosen + byte : 0x80);
+      }
+      chosen += is_chosen ? 1 : 0;
+    }
+  }
+  return places;
+}
+
 [[gnu::always_inline]] inline __m256i places_of(const std::uint8_t (&places)[8]) noexcept {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(places)));
 }

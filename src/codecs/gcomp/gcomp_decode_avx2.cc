@@ -16,7 +16,7 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 namespace {
 
 constexpr Places kPlaces = make_places();
-constexpr WordPlaces kWords = make_word_places();
+constexpr HalfPlaces kHalfPlaces = make_half_places();
 
 constexpr unsigned kVectors = kMaxLanes / kVectorWords;  // of lanes, and of values in a row
 
@@ -152,9 +152,8 @@ const std::byte* read_escapes(const DecodeTable& table, std::uint32_t escape, St
     const __m256i needs = _mm256_cmpgt_epi32(word_bits, held);
     const std::uint32_t mask = high_bits(needs);
     at -= popcount(mask) * kWordBytes;
-    const __m128i words =
-        _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)),
-                         _mm_load_si128(reinterpret_cast<const __m128i*>(kWords.spread[mask])));
+    const __m128i words = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)),
+                                           bytes_of(kHalfPlaces.spread[mask]));
     const __m256i upper = _mm256_sllv_epi32(_mm256_cvtepu16_epi32(words), held);
     store_words(lanes.codes + i, _mm256_or_si256(codes, upper));
     store_words(lanes.held + i, _mm256_add_epi32(held, _mm256_and_si256(needs, word_bits)));

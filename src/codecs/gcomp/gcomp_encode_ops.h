@@ -169,11 +169,14 @@ template <Keep kKeep, bool kResidual, class Encoder>
 template <Keep kKeep, class Indices>
 [[gnu::always_inline]] inline void count_by(const Values& chunk, const Indices& indices,
                                             std::uint32_t* counts) noexcept {
-  std::memset(counts, 0, kCounts * sizeof *counts);
   const unsigned share = sample_share(chunk.count);
   const std::uint32_t group_elements = kLineElements << share;
-  // Neighbours are often equal: two tables, so that one sum need not wait for the other.
-  std::uint32_t more[kCounts] = {};
+  // Neighbours are often equal: several tables, so that one sum need not wait for the other.
+  constexpr std::uint32_t kTables = 4;
+  static_assert(kMostSample <= 0xFFFF);
+  std::uint16_t tables[kTables][kCounts];
+  const std::uint32_t used = chunk.rule.whole() ? 2 * 256 : kCounts;  // one level, and tiny values
+  for (auto& table : tables) std::memset(table, 0, used * sizeof *table);
   for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
     fetch_sampled(chunk, group, share);
     const std::uint32_t begin = sampled_element(group, share);
@@ -181,17 +184,18 @@ template <Keep kKeep, class Indices>
       const Classifier<kKeep> classify(chunk);
       for (std::uint32_t i = begin; i < chunk.count; ++i) {
         const Classified value = classify(input_bits(chunk, i), i);
-        ++counts[value.level * 256 + ((value.kept & kMagnitudeMask) >> kMantissaBits)];
+        ++tables[0][value.level * 256 + ((value.kept & kMagnitudeMask) >> kMantissaBits)];
       }
       break;
     }
     const auto index = indices(begin);
-    for (std::uint32_t i = 0; i < kLineElements; i += 2) {
-      ++counts[index.of[i]];
-      ++more[index.of[i + 1]];
-    }
+#pragma GCC unroll 16
+    for (std::uint32_t i = 0; i < kLineElements; ++i) ++tables[i % kTables][index.of[i]];
   }
-  for (std::uint32_t i = 0; i < kCounts; ++i) counts[i] += more[i];
+  std::memset(counts, 0, kCounts * sizeof *counts);
+  for (std::uint32_t i = 0; i < used; ++i) {
+    for (const auto& table : tables) counts[i] += table[i];
+  }
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -322,9 +322,9 @@ Fault close(Lanes lanes) noexcept {
 
 // VBMI and VBMI2: lanes of codes in words, codes looked up 64 at a time in tables of bytes.
 
-// In a byte of what is looked up, above the bits of sign and mantissa in threes.
+// In a byte of what is looked up, above the bits of sign and mantissa in steps.
 constexpr unsigned kLengthShift = 4;
-constexpr int kThirdsMask = 15;
+constexpr int kStepsMask = 15;
 
 // The table of a chunk as bytes, for each value of the next 8 bits.
 struct Look {
@@ -343,11 +343,11 @@ struct Look {
     const std::uint32_t entry = table.entry[i];
     const std::uint32_t row = entry >> kEntryRowShift;
     const std::uint32_t exponent = row == 0 ? 0 : table.base + row;
-    const std::uint32_t thirds = (entry >> kEntryWidthShift & kEntryWidthMask) / 3;
+    const std::uint32_t steps = (entry >> kEntryWidthShift & kEntryWidthMask) / table.step;
     exponents[i] = static_cast<std::uint8_t>(row == kEscapeSlot ? escape : exponent);
-    lengths[i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) << kLengthShift | thirds);
+    lengths[i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) << kLengthShift | steps);
   }
-  for (unsigned i = 0; i < 64; ++i) widths[i] = static_cast<std::uint8_t>(3 * (i & kThirdsMask));
+  for (unsigned i = 0; i < 64; ++i) widths[i] = static_cast<std::uint8_t>(table.step * (i & kStepsMask));
   Look look;
 #pragma GCC unroll 4
   for (unsigned i = 0; i < 4; ++i) {
@@ -369,7 +369,7 @@ struct Lanes {
   Mantissas mantissas;
 };
 
-// Exponents of 64 values, and lengths of their codes above thirds.
+// Exponents of 64 values, and lengths of their codes above steps.
 struct Row {
   __m512i exponents;
   __m512i lengths;
@@ -514,7 +514,7 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
   for (int r = 1; r >= 0; --r) {
     const Row row = rows[r];
     const __m512i widths = _mm512_permutexvar_epi8(row.lengths, look.widths);
-    const __mmask64 some = _mm512_test_epi8_mask(row.lengths, _mm512_set1_epi8(kThirdsMask));
+    const __mmask64 some = _mm512_test_epi8_mask(row.lengths, _mm512_set1_epi8(kStepsMask));
 #pragma GCC unroll 4
     for (int i = 3; i >= 0; --i) {
       const auto vector = static_cast<unsigned>(i);

@@ -35,9 +35,7 @@ template <Keep kKeep, bool kWhole>
 class Classifier8 {
  public:
   [[gnu::always_inline]] explicit Classifier8(const Rule& rule) noexcept
-      : per_level_(rule.step == 1 ? kThird : kSixth), step_(rule.step) {
-    level_ = all_words(rule.level << kLevelShift | kCutBitsPerLevel * rule.level);
-  }
+      : level_(all_words(rule.level << kLevelShift | rule.precision.cut_at(rule.level))), rule_(rule) {}
 
   // `significance` may be null unless it decides.
   [[gnu::always_inline]] Classified8 operator()(__m256i bits, const float* significance) const noexcept {
@@ -54,15 +52,13 @@ class Classifier8 {
       if constexpr (kWhole) return {_mm256_and_si256(normal, bits), zero, normal};
       const __m256i cuttable =
           _mm256_andnot_si256(_mm256_cmpgt_epi32(exponent, all_words(kHighestCut)), normal);
-      const __m256i level = _mm256_and_si256(cuttable, levels(exponent, significance));
+      const __m256i lowest = all_words(rule_.precision.unused);
+      const __m256i level = _mm256_blendv_epi8(lowest, levels(exponent, significance), cuttable);
       return {_mm256_and_si256(normal, rounded(bits, level)), level, normal};
     }
   }
 
  private:
-  static constexpr std::uint32_t kThird = 43;  // distance * 43 / 128 is distance / 3, below 64
-  static constexpr std::uint32_t kSixth = 22;  // distance * 22 / 128 is distance / 6, below 35
-
   [[gnu::always_inline]] __m256i levels(__m256i exponent, const float* significance) const noexcept {
     if constexpr (kKeep != Keep::kSignificance) return level_;
     const __m256i magnitude = _mm256_and_si256(load_words(significance), all_words(kMagnitudeMask));
@@ -73,18 +69,24 @@ class Classifier8 {
       const __m256i infinite = _mm256_cmpeq_epi32(magnitude, all_words(kExponentMask));
       distance = _mm256_blendv_epi8(distance, _mm256_and_si256(infinite, all_words(kFarDistance)), special);
     }
-    distance =
-        _mm256_min_epi32(_mm256_max_epi32(distance, _mm256_setzero_si256()), all_words(most_distance()));
-    // Both products stay within 16 bits.
-    const __m256i cuts = _mm256_srli_epi32(_mm256_mullo_epi16(distance, all_words(per_level_)), 7);
-    const __m256i level = _mm256_mullo_epi16(cuts, all_words(step_));
-    const __m256i cut = _mm256_add_epi32(level, _mm256_add_epi32(level, level));
+    distance = _mm256_sub_epi32(distance, all_words(rule_.precision.unused));
+    distance = _mm256_min_epi32(_mm256_max_epi32(distance, _mm256_setzero_si256()), all_words(most_bits()));
+    // All products stay within 16 bits. A quotient by a or by 3 a, below 64: times 128 / a, or 43 or 22, by
+    // 128.
+    const std::uint32_t share = (127 + bits_apart()) / bits_apart();
+    const __m256i cuts = _mm256_srli_epi32(_mm256_mullo_epi16(distance, all_words(share)), 7);
+    const __m256i level = _mm256_mullo_epi16(cuts, all_words(rule_.step));
+    const __m256i cut = _mm256_add_epi32(_mm256_mullo_epi16(level, all_words(rule_.precision.step)),
+                                         all_words(rule_.precision.unused));
     return _mm256_or_si256(_mm256_slli_epi32(level, kLevelShift), cut);
   }
 
-  // The highest level begins there: 21 of 8 levels, 18 of 4.
-  [[gnu::always_inline]] std::uint32_t most_distance() const noexcept {
-    return kCutBitsPerLevel * ((kLevels - 1) / step_ * step_);
+  // Between two levels that the rule allows; and between the lowest and the highest.
+  [[gnu::always_inline]] std::uint32_t bits_apart() const noexcept {
+    return rule_.precision.step * rule_.step;
+  }
+  [[gnu::always_inline]] std::uint32_t most_bits() const noexcept {
+    return (kLevels - 1) / rule_.step * bits_apart();
   }
 
   // To nearest, ties to even; a carry goes into the exponent.
@@ -98,8 +100,7 @@ class Classifier8 {
   }
 
   __m256i level_;  // where all have the same
-  std::uint32_t per_level_;
-  std::uint32_t step_;
+  Rule rule_;
 };
 
 // Eight of in + residual.
@@ -161,10 +162,10 @@ constexpr std::uint32_t kAhead = 1024;  // elements before the current stretch t
 constexpr std::uint8_t kPowers[16] = {0, 128, 64, 32, 16, 8, 4, 2, 1};
 
 // How a block's codes are looked up and joined: 16 bits for each, from the highest on the code, the bits of
-// sign and mantissa behind it in threes, and its length.
+// sign and mantissa behind it in steps, and its length.
 constexpr unsigned kLeftShift = 8;
-constexpr unsigned kThirdsShift = 4;
-constexpr std::uint32_t kHalfMask = 15;  // of thirds and of lengths
+constexpr unsigned kStepsShift = 4;
+constexpr std::uint32_t kHalfMask = 15;  // of steps and of lengths
 
 // What a table has for each slot, in that form.
 struct SlotCodes {
@@ -181,8 +182,8 @@ void make_codes(const EncodeTable& table, SlotCodes& codes) noexcept {
     const __m256i code =
         _mm256_and_si256(_mm256_srli_epi16(entry, kEntryCodeShift), all_halves(kEntryCodeMask));
     const __m256i left = _mm256_mullo_epi16(code, _mm256_shuffle_epi8(powers, length));
-    const __m256i thirds = _mm256_srli_epi16(entry, kEntryThirdsShift);
-    const __m256i low = _mm256_or_si256(_mm256_slli_epi16(thirds, kThirdsShift), length);
+    const __m256i steps = _mm256_srli_epi16(entry, kEntryStepsShift);
+    const __m256i low = _mm256_or_si256(_mm256_slli_epi16(steps, kStepsShift), length);
     store_words(codes.of + i, _mm256_or_si256(_mm256_slli_epi16(left, kLeftShift), low));
   }
   codes.escape = codes.of[kEscapeSlot];
@@ -237,7 +238,7 @@ class RowCodes {
 // The levels of 32 values, a byte each, and what is kept of eight.
 class Levels {
  public:
-  [[gnu::always_inline]] explicit Levels(const Rule& rule) noexcept : Levels(Bytes(rule.step)) {}
+  [[gnu::always_inline]] explicit Levels(const Rule& rule) noexcept : Levels(Bytes(rule)) {}
 
   // By the distance of a significance's exponent from a value's. 0xFF for a value that is +0.
   [[gnu::always_inline]] __m256i operator()(__m256i exponents, __m256i seen) const noexcept {
@@ -257,19 +258,24 @@ class Levels {
 
  private:
   struct Bytes {
-    [[gnu::always_inline]] explicit Bytes(std::uint32_t step) noexcept {
+    [[gnu::always_inline]] explicit Bytes(const Rule& rule) noexcept {
       for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
-        of_distance[distance] = static_cast<std::uint8_t>(significance_level(distance, step));
+        of_distance[distance] = static_cast<std::uint8_t>(significance_level(distance, rule));
+      }
+      for (std::uint32_t level = 0; level < kLevels; ++level) {
+        const std::uint32_t cut = rule.precision.cut_at(level);
+        lows[level] = (1U << cut) - 1;
+        // What no number but a NaN has, where nothing is cut.
+        units[level] = cut == 0 ? ~0U : 1U << cut;
       }
     }
     std::uint8_t of_distance[kFarDistance + 1];
+    alignas(32) std::uint32_t lows[kLevels];
+    alignas(32) std::uint32_t units[kLevels];
   };
 
   [[gnu::always_inline]] explicit Levels(const Bytes& bytes) noexcept
-      : of_distance_(bytes.of_distance),
-        lows_(_mm256_setr_epi32(0, 7, 63, 511, 4095, 32767, 262143, 2097151)),
-        // What no number but a NaN has, where nothing is cut.
-        units_(_mm256_setr_epi32(-1, 8, 64, 512, 4096, 32768, 262144, 2097152)) {}
+      : of_distance_(bytes.of_distance), lows_(load_words(bytes.lows)), units_(load_words(bytes.units)) {}
 
   Table32 of_distance_;
   __m256i lows_;   // the bits that each level clears
@@ -284,7 +290,8 @@ struct Writer {
   alignas(32) std::uint16_t held[kMaxLanes] = {};
   alignas(32) std::uint32_t mantissas[kMaxMantissaLanes] = {};
   alignas(32) std::uint32_t filled[kMaxMantissaLanes] = {};
-  __m256i any;  // all kept bits, or-ed
+  __m256i any;   // all kept bits, or-ed
+  __m256i step;  // of the values' Precision
 };
 
 struct Stretch {
@@ -491,25 +498,26 @@ template <Keep kKeep, bool kWhole>
   return true;
 }
 
-// Bits of sign and mantissa of eight values, in threes, in place.
-[[gnu::always_inline]] inline __m256i thirds_of(const Stretch& stretch, unsigned i) noexcept {
+// Bits of sign and mantissa of eight values, in steps, in place.
+[[gnu::always_inline]] inline __m256i steps_of(const Stretch& stretch, unsigned i) noexcept {
   const __m256i entries =
       _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(stretch.entries + i)));
-  return _mm256_and_si256(entries, all_words(kHalfMask << kThirdsShift));
+  return _mm256_and_si256(entries, all_words(kHalfMask << kStepsShift));
 }
 
 // Eight lanes of mantissas, in registers.
 struct MantissaLanes {
   __m256i x;
   __m256i filled;
+  __m256i step;
 };
 
 // Values i to i + 7 of a stretch.
 [[gnu::always_inline]] inline std::byte* push_mantissas(const Stretch& stretch, unsigned i,
                                                         MantissaLanes& lanes, std::byte* at) noexcept {
   const __m256i word_bits = all_words(kMantissaWordBits);
-  const __m256i thirds = _mm256_srli_epi32(thirds_of(stretch, i), kThirdsShift);
-  const __m256i width = _mm256_add_epi32(thirds, _mm256_add_epi32(thirds, thirds));
+  const __m256i steps = _mm256_srli_epi32(steps_of(stretch, i), kStepsShift);
+  const __m256i width = _mm256_mullo_epi16(steps, lanes.step);
   const __m256i value = _mm256_srlv_epi32(sign_mantissas(load_words(stretch.kept + i)),
                                           _mm256_sub_epi32(all_words(kSignMantissaBits), width));
   const __m256i sum = _mm256_add_epi32(lanes.filled, width);
@@ -519,7 +527,7 @@ struct MantissaLanes {
   const std::uint32_t leave = high_bits(_mm256_cmpgt_epi32(sum, all_words(kMantissaWordBits - 1)));
   store_words(at, gathered(words, leave));
   at += popcount(leave) * kMantissaWordBytes;
-  lanes = {_mm256_or_si256(_mm256_sllv_epi32(lanes.x, width), value), rest};
+  lanes = {_mm256_or_si256(_mm256_sllv_epi32(lanes.x, width), value), rest, lanes.step};
   return at;
 }
 
@@ -529,8 +537,8 @@ struct MantissaLanes {
   MantissaLanes lanes[2];
 #pragma GCC unroll 2
   for (unsigned i = 0; i < 2; ++i) {
-    lanes[i] = {load_words(writer.mantissas + kVectorWords * i),
-                load_words(writer.filled + kVectorWords * i)};
+    lanes[i] = {load_words(writer.mantissas + kVectorWords * i), load_words(writer.filled + kVectorWords * i),
+                writer.step};
   }
 #pragma GCC unroll 8
   for (unsigned i = 0; i < kMaxStretch; i += kMaxMantissaLanes) {
@@ -557,7 +565,7 @@ struct MantissaLanes {
   }
 #pragma GCC unroll 2
   for (unsigned i = 0; i < kMaxStretch; i += kVectorWords) {
-    const std::uint32_t some = high_bits(_mm256_cmpgt_epi32(thirds_of(stretch, i), _mm256_setzero_si256()));
+    const std::uint32_t some = high_bits(_mm256_cmpgt_epi32(steps_of(stretch, i), _mm256_setzero_si256()));
     write_three_bytes(gathered(sign_mantissas(load_words(stretch.kept + i)), some), at);
     at += popcount(some) * kSignMantissaBytes;
   }
@@ -735,6 +743,7 @@ EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::by
   make_codes(table, codes);
   Encoder<kKeep, kWhole, kResidual> encoder{{block.rule, codes}, {}, {}};
   encoder.writer.any = _mm256_setzero_si256();
+  encoder.writer.step = all_words(block.rule.precision.step);
   std::byte* at = encode_by<kKeep, kResidual>(block, encoder, out);
   at = encoder.finish(at);
   const __m256i any = encoder.writer.any;

@@ -32,9 +32,9 @@ template <Keep kKeep>
 class Classifier {
  public:
   [[gnu::always_inline]] explicit Classifier(const Values& values) noexcept
-      : significance_(values.significance), level_(values.rule.level) {
+      : significance_(values.significance), level_(values.rule.level), precision_(values.rule.precision) {
     for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
-      levels_[distance] = static_cast<std::uint8_t>(significance_level(distance, values.rule.step));
+      levels_[distance] = static_cast<std::uint8_t>(significance_level(distance, values.rule));
     }
   }
 
@@ -48,7 +48,7 @@ class Classifier {
         return {0, bits};
       std::uint32_t level = level_;
       if constexpr (kKeep == Keep::kSignificance) level = level_of(exponent, significance_[i]);
-      const unsigned cut = kCutBitsPerLevel * level;
+      const unsigned cut = precision_.cut_at(level);
       const std::uint32_t low = ~(0xFFFFFFFFU << cut);
       // To nearest, ties to even; a carry goes into the exponent.
       const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
@@ -67,6 +67,7 @@ class Classifier {
 
   const float* significance_;
   std::uint32_t level_;
+  Precision precision_;
   std::uint8_t levels_[kFarDistance + 1];  // by distance
 };
 

@@ -12,9 +12,10 @@ namespace {
 struct OtherCodecs {
   std::unique_ptr<const Codec> raw;
   std::unique_ptr<const Codec> half;  // null in files of float32
+  std::unique_ptr<const Codec> form;  // from version 3 on: the file's codec for 16-bit tensors, if it has one
 };
 
-Result<OtherCodecs> other_codecs(DType dtype) {
+Result<OtherCodecs> other_codecs(const Codec& codec, DType dtype) {
   OtherCodecs others;
   auto raw = make_codec("fp32");
   if (!raw) return forward_error(raw);
@@ -23,6 +24,10 @@ Result<OtherCodecs> other_codecs(DType dtype) {
   auto half = make_codec(dtype == DType::kBF16 ? "bf16" : "fp16");
   if (!half) return forward_error(half);
   others.half = *std::move(half);
+  if (!codec.info().half_form) return others;
+  auto form = make_half_form(codec, dtype);
+  if (!form) return forward_error(form);
+  others.form = *std::move(form);
   return others;
 }
 
@@ -72,9 +77,10 @@ class Inspector {
 
   // The codec that a segment of a part must have.
   const Codec& codec_due(bool raw, std::uint16_t id, std::uint8_t version) const {
-    const Codec* half = version > kFrameVersion ? others_.half.get() : nullptr;
+    const Codec* half = version >= kHalfValuesVersion ? others_.half.get() : nullptr;
     if (half != nullptr && half->info().id == id) return *half;
-    return raw ? *others_.raw : codec_;
+    if (raw) return *others_.raw;
+    return version >= kHalfFormVersion && others_.form != nullptr ? *others_.form : codec_;
   }
 
   Status add_frame(std::uint64_t at) {
@@ -150,7 +156,7 @@ Outcome<Inspection> inspect_file(const ReadBytes& read, std::string_view path) {
   if (!header) return failed_reading(path, header.error());
   const auto codec = make_codec(header->codec_spec);
   if (!codec) return failed_reading(path, codec.error());
-  const Result<OtherCodecs> others = other_codecs(header->dtype);
+  const Result<OtherCodecs> others = other_codecs(**codec, header->dtype);
   if (!others) return failed(others.error().message);
   Inspection result;
   result.canonical_spec = (*codec)->spec();

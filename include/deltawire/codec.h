@@ -55,6 +55,8 @@ struct CodecInfo {
                               // elements can be masked
   bool key_value = false;     // supports the key-value form, in and out
   bool significance = false;  // reads TensorView::significance, if given, to save more
+  bool half_form = false;  // its parameter `values` makes it a codec for tensors of 16 bits: a Channel uses
+                           // that one for them (make_half_form), in frames of version 3
   bool bytes_follow_library = false;  // its bytes depend on the installed version of a library; every
                                       // version decodes them to the same values
   std::uint8_t scalars = 0;           // 0 to 2: numbers for a whole part, sent along with the chunks
@@ -241,6 +243,9 @@ class DELTAWIRE_API Codec {
 // kInvalidArgument (unknown parameter, value out of range; the message says the range), and those of
 // kernel_target_in_use().
 DELTAWIRE_API Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec);
+
+// The form of a codec for tensors of a 16-bit dtype. REQUIRES: info().half_form.
+DELTAWIRE_API Result<std::unique_ptr<const Codec>> make_half_form(const Codec& codec, DType dtype);
 
 // All codecs, ordered by id. The spans live as long as the program.
 DELTAWIRE_API std::span<const CodecInfo* const> registered_codecs() noexcept;

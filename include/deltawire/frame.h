@@ -22,7 +22,11 @@ inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
 // Both are frozen (docs/reference/format.md says what that means). A frame has the lowest version that can
 // express its content.
 inline constexpr std::uint8_t kFrameVersion = 1;
-inline constexpr std::uint8_t kNewestFrameVersion = 2;  // adds runs of whole parts, and 16-bit values
+// Version 2 adds runs of whole parts, and values in their tensor's own 16 bits; version 3 a codec's form for
+// such tensors (CodecInfo::half_form).
+inline constexpr std::uint8_t kHalfValuesVersion = 2;
+inline constexpr std::uint8_t kHalfFormVersion = 3;
+inline constexpr std::uint8_t kNewestFrameVersion = 3;
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
 
 // Upper bounds in bytes: of a header, of a segment without its chunks, and of a chunk's entry.

@@ -130,6 +130,11 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
   if (!codec && make_codec(trim(conditions))) return parameters_apart(trim(conditions), codec_spec);
   if (!codec) return forward_error(codec);
   rule.codec = std::move(*codec);
+  for (std::size_t i = 0; i < 2 && rule.codec->info().half_form; ++i) {
+    auto half = make_half_form(*rule.codec, i == 0 ? DType::kBF16 : DType::kF16);
+    if (!half) return forward_error(half);
+    rule.half_forms[i] = std::move(*half);
+  }
   std::string text;
   while (!conditions.empty()) {
     const std::string_view condition = take_until(conditions, ' ');
@@ -182,6 +187,14 @@ Result<CodecRules> CodecRules::parse(std::string_view text) {
 
 const CodecRules::Rule& CodecRules::rule_of(const Named& part, std::uint64_t step) const noexcept {
   return *std::ranges::find_if(rules_, [&](const Rule& rule) { return rule.fits(part, step); });
+}
+
+const Codec* CodecRules::half_form(const Named& part, std::uint64_t step) const noexcept {
+  switch (part.own_dtype()) {
+    case DType::kBF16: return rule_of(part, step).half_forms[0].get();
+    case DType::kF16: return rule_of(part, step).half_forms[1].get();
+    default: return nullptr;
+  }
 }
 
 std::string CodecRules::text_of(const Named& part, std::uint64_t step) const {

@@ -24,6 +24,9 @@ class CodecRules {
   // same.
   const Codec& of(const Named& part, std::uint64_t step) const noexcept { return *rule_of(part, step).codec; }
 
+  // The same rule's codec for tensors of this 16-bit dtype; null if it has none.
+  const Codec* half_form(const Named& part, std::uint64_t step) const noexcept;
+
   // What stands behind that rule's codec.
   const Feedback& feedback_of(const Named& part, std::uint64_t step) const noexcept {
     return (has_feedback_ ? rule_of(part, step) : rules_.front()).feedback;
@@ -59,6 +62,7 @@ class CodecRules {
     std::string name_pattern;  // empty: every name
     std::vector<Condition> conditions;
     std::unique_ptr<const Codec> codec;
+    std::unique_ptr<const Codec> half_forms[2];  // of codec, for bfloat16 and float16
     Feedback feedback;
 
     std::string text() const { return codec->spec() + feedback.text(); }

@@ -14,6 +14,7 @@
 #include "channel/channel_testing.h"
 #include "channel/message_testing.h"
 #include "deltawire/channel.h"
+#include "wire/frame_testing.h"
 
 namespace deltawire::half_codecs_test {
 namespace {
@@ -45,6 +46,11 @@ Values widened(const Halves& halves, DType dtype) {
   return values;
 }
 
+void set_version(std::vector<std::byte>& message, std::uint8_t version) {
+  message[4] = std::byte{version};
+  repair_crc(message);
+}
+
 std::vector<std::byte> encoded(Channel& channel, const Named& part) {
   const auto pieces = channel.encode(std::span(&part, 1), kId);
   EXPECT_TRUE(pieces) << pieces.error().message;
@@ -65,7 +71,8 @@ std::vector<Case> cases(bool lossless_only) {
     std::vector<std::string_view> specs(info->examples.begin(), info->examples.end());
     specs.insert(specs.begin(), info->name);
     for (const std::string_view spec : specs) {
-      const bool is_lossless = spec == "fp32" || spec == "zstd" || spec == "zlib" || spec == "gcomp:cut=0";
+      const bool is_lossless =
+          spec == "fp32" || spec == "zstd" || spec == "zlib" || spec == "gcomp:lossless=on";
       if (info->sparse || (lossless_only && !is_lossless)) continue;
       for (const DType dtype : {DType::kBF16, DType::kF16}) all.push_back({std::string(spec), dtype});
     }
@@ -211,6 +218,65 @@ TEST_P(HalfTensors, StaySparse) {
   halves.assign(kCount, 0);
   ASSERT_TRUE((*sender)->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
   EXPECT_EQ(std::ranges::count(halves, 0), kCount / 10);
+}
+
+// Without the optimizer's eyes gcomp keeps every bit of them, in two thirds of the bytes; sums are rounded.
+TEST_P(HalfTensors, HaveTheirOwnFormOfGcomp) {
+  const Values values = drawn(kCount);
+  Halves halves = halves_of(values, GetParam());
+  const Halves sent = halves;
+  const Named part{"w", {halves.data(), kCount, GetParam()}, 0};
+  const auto sender = channel("gcomp", Revert::kExact);
+  const auto message = encoded(*sender, part);
+  EXPECT_EQ(FrameReader::open(message)->version(), kNewestFrameVersion);
+  EXPECT_LT(message.size(), (GetParam() == DType::kBF16 ? 1.35 : 1.75) * kCount);
+  halves.assign(kCount, 0);
+  ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+  EXPECT_EQ(halves, sent);
+
+  Values sums = values;
+  const Named sum{.name = "w", .tensor = {sums.data(), kCount, DType::kF32}, .summed_dtype = GetParam()};
+  const auto of_sums = encoded(*channel("gcomp", Revert::kExact), sum);
+  EXPECT_LT(of_sums.size(), message.size() + 8);
+  ASSERT_TRUE(sender->decode(of_sums, std::span(&sum, 1), kId, Into::kOverwrite, 1.0F));
+  EXPECT_TRUE(same_bits(sums, widened(sent, GetParam())));
+}
+
+// A sum that 16 bits don't hold, and what waits from a folded step, keep gcomp's form of float32.
+TEST_P(HalfTensors, KeepFloat32sFormOfGcompWhereTheyMust) {
+  Values sums = drawn(kCount);
+  sums[7] = GetParam() == DType::kF16 ? 65520.0F : std::numeric_limits<float>::max();
+  const Values expected = sums;
+  const Named part{.name = "w", .tensor = {sums.data(), kCount, DType::kF32}, .summed_dtype = GetParam()};
+  const auto sender = channel("gcomp", Revert::kExact);
+  const auto message = encoded(*sender, part);
+  EXPECT_EQ(FrameReader::open(message)->version(), kFrameVersion);
+  sums.assign(kCount, 0.0F);
+  ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+  EXPECT_TRUE(same_bits(sums, expected));
+
+  const auto folding = channel("gcomp", Revert::kFold);
+  Halves halves = halves_of(drawn(kCount), GetParam());
+  const Named half{"w", {halves.data(), kCount, GetParam()}, 0};
+  encoded(*folding, half);
+  folding->revert();
+  EXPECT_EQ(FrameReader::open(encoded(*folding, half))->version(), kFrameVersion);
+}
+
+// Readers of versions 1 and 2 know no such chunks: there they are corrupt.
+TEST_P(HalfTensors, HaveNoFormInOlderFrames) {
+  Halves halves = halves_of(drawn(kCount), GetParam());
+  const Named part{"w", {halves.data(), kCount, GetParam()}, 0};
+  const auto sender = channel("gcomp", Revert::kExact);
+  std::vector<std::byte> message = encoded(*sender, part);
+  ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+  for (const std::uint8_t version : {std::uint8_t{1}, std::uint8_t{2}}) {
+    set_version(message, version);
+    const Status decoded = sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F);
+    ASSERT_FALSE(decoded);
+    EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
+    EXPECT_NE(decoded.error().message.find("of no known mode"), std::string::npos) << decoded.error().message;
+  }
 }
 
 TEST_P(HalfTensors, KeepTheirCodecWhereItTakesLess) {

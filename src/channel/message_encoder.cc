@@ -103,7 +103,7 @@ class Framer {
                           .codec = part.codec->info().id,
                           .scalar = part.encoded.scalar,
                           .scalar2 = part.encoded.scalar2};
-    if (part.is_in_halves) builder_.need_version_2();
+    builder_.need_version(part.frame_version);
     builder_.add_segment(segment, part.encoded.payload.subspan(start, ends[end - 1] - start),
                          ends.subspan(begin, end - begin), start,
                          part.sums.empty() ? part.sums : part.sums.subspan(begin, end - begin));

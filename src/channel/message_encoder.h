@@ -29,8 +29,8 @@ struct SentPart {
   std::uint64_t count = 0;
   std::uint32_t index = 0;  // in the message's list of parts
   const Codec* codec = nullptr;
-  bool is_raw = false;        // below the policy's min_elements
-  bool is_in_halves = false;  // `codec` is the one of the tensor's own 16 bits, not the one of the rules
+  bool is_raw = false;                         // below the policy's min_elements
+  std::uint8_t frame_version = kFrameVersion;  // that it needs: `codec` may be one for 16-bit tensors
   Feedback feedback;
   SegmentState state = SegmentState::kCoded;
   PartView encoded;                          // empty unless coded

@@ -80,7 +80,7 @@ inline std::vector<std::byte> message_of(
   FrameHeader own = header;
   spoil(own);
   FrameBuilder builder(own, message);
-  if (version > kFrameVersion) builder.need_version_2();
+  builder.need_version(version);
   const auto close = [&](bool last) {
     builder.finish();
     message.insert(message.end(), payload.begin(), payload.end());
@@ -90,7 +90,7 @@ inline std::vector<std::byte> message_of(
     spoil(own);
     if (last) return;
     builder = FrameBuilder(own, message);
-    if (version > kFrameVersion) builder.need_version_2();
+    builder.need_version(version);
   };
   for (const Piece& piece : pieces) {
     if (piece.new_frame) close(false);

@@ -19,7 +19,7 @@ namespace {
 
 using namespace testing;
 
-constexpr std::uint8_t kTwo = kNewestFrameVersion;
+constexpr std::uint8_t kTwo = 2;
 
 // Raw parts of float32 and of bfloat16, one without elements among them, and two that are coded.
 struct Mixed {

@@ -63,7 +63,9 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
 
 Sizes PartEncoder::sizes(const Named& part, std::uint64_t step) const noexcept {
   const TensorView view = as_encoded(part);
-  return codecs_.halves.with_room(part, view, codecs_.of(part, step).sizes(view));
+  const Codec* half_form = codecs_.is_raw(part) ? nullptr : codecs_.rules.half_form(part, step);
+  const Codec& codec = half_form != nullptr ? *half_form : codecs_.of(part, step);
+  return codecs_.halves.with_room(part, view, codec.sizes(view));
 }
 
 PartPlan PartEncoder::plan(const Named& part, std::uint64_t step) const {
@@ -121,6 +123,7 @@ Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) 
   sent.codec = &codecs_.of(part, step);
   sent.is_raw = codecs_.is_raw(part);
   sent.state = SegmentState::kNothing;  // of which nothing need be taken back
+  sent.frame_version = kFrameVersion;
   sent.feedback = feedback_of(part, step);
   const Result<ResidualStore::Entry*> entry = residual_for(part, *sent.codec, sent.feedback);
   if (!entry) return forward_error(entry);
@@ -155,6 +158,17 @@ Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPa
   return fail(ErrorCode::kNotFinite, "part '" + std::string(part.name) + "': element " +
                                          std::to_string(odd - values.begin()) +
                                          " is not finite, and momentum would keep it forever");
+}
+
+// The form of the part's codec for its tensor's 16 bits, if it has one. It rounds sums and means, so it is
+// not for parts with a residual, which would not know; nor for values that 16 bits don't hold.
+const Codec* PartEncoder::half_form(const Named& part, std::uint64_t step, const TensorView& view,
+                                    const SentPart& sent) const {
+  if (sent.is_raw || view.has_keys() || codecs_.backend != nullptr) return nullptr;
+  const Codec* form = codecs_.rules.half_form(part, step);
+  const bool has_residual = sent.residual != nullptr && !sent.residual->is_empty();
+  if (form == nullptr || has_residual) return nullptr;
+  return view.dtype == part.own_dtype() || HalfCodecs::carries(part.own_dtype(), view) ? form : nullptr;
 }
 
 // The codec of the tensor's own 16 bits, where the part's codec took more than these; null otherwise. Sums
@@ -199,11 +213,15 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     view.dtype = DType::kF32;
   }
   exec.stream = stream_of(options_.seed, id, part);
+  if (const Codec* form = half_form(part, id.step, view, sent); form != nullptr) {
+    sent.codec = form;
+    sent.frame_version = kHalfFormVersion;
+  }
   Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
   if (const Codec* half = encoded ? half_codec(part, view, sent, *encoded) : nullptr; half != nullptr) {
     encoded = half->encode(view, {}, buffer, exec);
     sent.codec = half;
-    sent.is_in_halves = true;
+    sent.frame_version = kHalfValuesVersion;
   }
   if (!encoded) {
     ResidualStore::stay(residual);
@@ -256,7 +274,7 @@ Status PartEncoder::take(const Named& part, const MessageId& id, const EncodeJob
   if (sent.residual != nullptr && job.is_zeros && codecs_.may_be(SegmentState::kNothing, *job.codec)) {
     return {};
   }
-  sent.is_in_halves = job.codec != sent.codec;
+  if (job.codec != sent.codec) sent.frame_version = kHalfValuesVersion;
   sent.codec = job.codec;
   if (Status settled = settle(part, job.encoded, job.out, sent); !settled) return settled;
   if (sent.residual != nullptr && sent.state == SegmentState::kCoded) sent.residual->take_step(id.scale);

@@ -74,6 +74,8 @@ class PartEncoder {
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
   bool folds(const Named& part) const noexcept;
   Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec, const Feedback& feedback);
+  const Codec* half_form(const Named& part, std::uint64_t step, const TensorView& view,
+                         const SentPart& sent) const;
   const Codec* half_codec(const Named& part, const TensorView& view, const SentPart& sent,
                           const EncodedPart& encoded) const;
   Status advance(const Named& part, const MessageId& id, const SentPart& sent) const;

@@ -165,6 +165,10 @@ std::uint64_t widened_bytes(DType dtype, std::uint64_t count) noexcept {
 
 }  // namespace
 
+Result<std::unique_ptr<const Codec>> make_half_form(const Codec& codec, DType dtype) {
+  return make_codec(codec.spec() + (dtype == DType::kBF16 ? ",values=bf16" : ",values=fp16"));
+}
+
 tl::unexpected<Error> Codec::not_finite() {
   return fail(ErrorCode::kNotFinite, "an element is not finite");
 }

@@ -59,7 +59,7 @@ FrameBuilder::FrameBuilder(const FrameHeader& header, std::vector<std::byte>& ou
 void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
                                std::uint32_t start, std::span<const std::uint32_t> sums) {
   std::vector<std::byte>& out = *out_;
-  if (segment.parts > 1) need_version_2();
+  if (segment.parts > 1) need_version(2);
   append_segment(segment, out);
   append_varint(out, segment.codec);
   const unsigned scalars = scalars_of(segment);

@@ -2,6 +2,7 @@
 // where the codecs wrote it: frames are sent as scattered pieces and never copied together.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,8 +27,8 @@ class FrameBuilder {
   // and scalars are 0.
   void add_bare(const Segment& segment);
 
-  // The frame's content needs version 2.
-  void need_version_2() noexcept { version_ = kNewestFrameVersion; }
+  // The frame's content needs this version.
+  void need_version(std::uint8_t version) noexcept { version_ = std::max(version_, version); }
 
   std::uint32_t segment_count() const noexcept { return segment_count_; }
   std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }

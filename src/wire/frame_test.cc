@@ -88,7 +88,7 @@ TEST(Frame, SaysTheLowestVersionThatHasWhatItSays) {
   const auto made = [&](const Segment& segment, bool needs_version_2) {
     Frame frame;
     FrameBuilder builder(testing::some_header(), frame);
-    if (needs_version_2) builder.need_version_2();
+    if (needs_version_2) builder.need_version(2);
     builder.add_segment(segment, payload, ends);
     builder.finish();
     frame.insert(frame.end(), payload.begin(), payload.end());
@@ -247,12 +247,12 @@ TEST(Frame, SwappedEqualChunksAreDetected) {
 
 TEST(Frame, AnotherVersionIsNamed) {
   Frame frame = small_frame();
-  frame[frame_layout::kVersionAt] = std::byte{3};
+  frame[frame_layout::kVersionAt] = std::byte{4};
   const auto newer = FrameReader::open(frame);
   ASSERT_FALSE(newer);
   EXPECT_EQ(newer.error().code, ErrorCode::kUnsupportedVersion);
   EXPECT_EQ(newer.error().message,
-            "frame: format 3, but this build reads format 1 to 2; use a newer version of deltawire");
+            "frame: format 4, but this build reads format 1 to 3; use a newer version of deltawire");
   frame[frame_layout::kVersionAt] = std::byte{0};
   const auto draft = FrameReader::open(frame);
   ASSERT_FALSE(draft);

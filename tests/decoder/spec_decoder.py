@@ -13,14 +13,14 @@ __all__ = ["DecodeError", "decode_file"]
 
 FILE_MAGIC = b"DWFILE\r\n"
 FILE_VERSION = 1
-FRAME_VERSIONS = (1, 2)
+FRAME_VERSIONS = (1, 2, 3)
 FILE_FIXED = 32
 FRAME_MAGIC = 0x46575744
 FRAME_FIXED = 28
 FRAME_LIMIT = 1 << 28
 FLOAT32, BFLOAT16 = 1, 2
 DTYPES = (1, 2, 3)
-HALF_CODECS = {2: "bf16", 3: "fp16"}  # of tensors of 16 bits, in frames of version 2
+HALF_CODECS = {2: "bf16", 3: "fp16"}  # of tensors of 16 bits, from frames of version 2 on
 SCALE_FLAG = 2
 ONE = 0x3F800000
 INFINITY = 0x7F800000
@@ -276,6 +276,16 @@ def codec_due(due: Codec, dtype: int, segment: Segment, version: int) -> Codec:
     return due
 
 
+def parameters_due(
+    given: dict[str, str], codec: Codec, dtype: int, version: int
+) -> dict[str, str]:
+    """Give a segment's parameters: from version 3 on gcomp has a form for tensors of 16 bits."""
+    has_form = version > 2 and codec.name == "gcomp" and given.get("lossless") == "off"
+    if has_form and dtype in HALF_CODECS and given["values"] == "fp32":
+        return given | {"values": HALF_CODECS[dtype]}
+    return given
+
+
 def check_place(segment: Segment, position: int, count: int, codec: Codec) -> None:
     """Check that a segment continues the part at position, and may end where it does."""
     require(segment.parts == 1, "Corrupt", "a run of parts in a file")
@@ -316,7 +326,8 @@ def decode_frames(
             for segment in frame.segments:
                 due = codec_due(part_codec, header.dtype, segment, frame.version)
                 check_place(segment, position, part.count, due)
-                values.append(decode_segment(segment, frame.payload, due, given))
+                known = parameters_due(given, due, header.dtype, frame.version)
+                values.append(decode_segment(segment, frame.payload, due, known))
                 position += segment.count
             at += frame.frame_bytes
             seq += 1

@@ -143,8 +143,12 @@ def cases(binary: str) -> Iterator[Case]:
         for name in taken:
             wide = name in OF_16_BITS and codec["name"] in WIDE
             yield Case(codec["name"], name, 0, follows, superseded=wide)
-            if wide:
-                yield Case(codec["name"], name, 0, follows, frames=2)
+            if not wide:
+                continue
+            has_form = codec["name"] == "gcomp"  # of its own for 16 bits, since version 3
+            yield Case(codec["name"], name, 0, follows, frames=2, superseded=has_form)
+            if has_form:
+                yield Case(codec["name"], name, 0, follows, frames=3)
         yield Case(codec["name"], "paper", 256, follows)
         yield Case(codec["name"], "bell", 256, follows, part_elements=300)  # the last part is raw
         for spec in codec["examples"]:

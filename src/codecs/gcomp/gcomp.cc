@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/bit_functions.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
+#include "codecs/gcomp/gcomp_halves.h"
 #include "codecs/gcomp/gcomp_table.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/streaming.h"
@@ -26,12 +28,15 @@ constexpr ParameterInfo kParameters[] = {
      "low mantissa bits rounded off every value; auto: of each as many as the optimizer can't see"},
     {"levels", "8 or 4", "8", "of cut=auto: 8 levels in steps of 3 bits, or the paper's 4 in steps of 6"},
     {"lossless", "on or off", "off", "on: every bit is kept, subnormals and signs of zeros too"},
+    {"values", "fp32, bf16 or fp16", "fp32",
+     "what values are rounded to first; a Channel chooses it by itself for tensors of 16 bits"},
 };
 
-constexpr std::string_view kExamples[] = {"gcomp:levels=4", "gcomp:cut=6", "gcomp:cut=18",
-                                          "gcomp:lossless=on"};
+constexpr std::string_view kExamples[] = {"gcomp:levels=4",    "gcomp:cut=6",
+                                          "gcomp:cut=18",      "gcomp:lossless=on",
+                                          "gcomp:values=bf16", "gcomp:cut=18,values=fp16"};
 
-constexpr CodecInfo info_with(bool lossless, bool significance) noexcept {
+constexpr CodecInfo info_with(bool lossless, bool significance, bool halves = false) noexcept {
   return {
       .id = 5,
       .name = "gcomp",
@@ -42,19 +47,26 @@ constexpr CodecInfo info_with(bool lossless, bool significance) noexcept {
       .default_pattern = "ring",
       .lossless = lossless,
       .significance = significance,
+      .half_form = !lossless && !halves,
       .chunk_elements = kChunkElements,
   };
 }
 
 constexpr std::string_view kCuts[] = {"auto", "0", "6", "12", "18"};
-constexpr std::uint32_t kLevelOfCut[] = {0, 0, 2, 4, 6};
+constexpr std::uint32_t kCutBits[] = {0, 0, 6, 12, 18};
 constexpr std::string_view kLevelCounts[] = {"8", "4"};
 constexpr std::string_view kSwitch[] = {"on", "off"};
+constexpr std::string_view kValues[] = {"fp32", "bf16", "fp16"};
+constexpr Precision kPrecisions[] = {kFloat32, kBFloat16, kFloat16};
 
 struct Parameters {
   std::size_t cut = 0;     // index in kCuts
   std::size_t levels = 0;  // index in kLevelCounts
   bool lossless = false;
+  std::size_t values = 0;  // index in kValues
+
+  Precision precision() const noexcept { return kPrecisions[values]; }
+  const CodecInfo& info() const noexcept;
 };
 
 std::string_view fault_text(Fault fault) noexcept {
@@ -82,6 +94,14 @@ std::string_view fault_text(Fault fault) noexcept {
 constexpr CodecInfo kInfo = info_with(false, true);
 constexpr CodecInfo kLosslessInfo = info_with(true, false);
 constexpr CodecInfo kUniformCutInfo = info_with(false, false);
+constexpr CodecInfo kHalfInfo = info_with(false, true, true);
+constexpr CodecInfo kHalfUniformCutInfo = info_with(false, false, true);
+
+const CodecInfo& Parameters::info() const noexcept {
+  if (lossless) return kLosslessInfo;
+  if (values == 0) return cut == 0 ? kInfo : kUniformCutInfo;
+  return cut == 0 ? kHalfInfo : kHalfUniformCutInfo;
+}
 
 // One chunk: head, table, index of blocks, blocks (spec.md, sections 1 to 4).
 
@@ -89,6 +109,7 @@ constexpr CodecInfo kUniformCutInfo = info_with(false, false);
 
 constexpr unsigned kLevelShift = 2;  // in a chunk's first byte
 constexpr unsigned kTableShift = 5;
+constexpr unsigned kHalfShift = 7;
 constexpr std::uint32_t kIndexEntryBytes = 4;
 
 constexpr std::uint32_t block_count(std::uint32_t count) noexcept {
@@ -105,11 +126,27 @@ struct ChunkHead {
   ChunkMode mode = ChunkMode::kStored;
   std::uint32_t level = 0;
   std::uint32_t table_id = 0;
+  Precision precision = {};
 };
 
 std::byte write_head(const ChunkHead& head) noexcept {
-  return static_cast<std::byte>(static_cast<unsigned>(head.mode) | head.level << kLevelShift |
-                                head.table_id << kTableShift);
+  const std::uint32_t number = head.precision.is_half() ? head.precision.in_chunk : head.level;
+  return static_cast<std::byte>(static_cast<unsigned>(head.mode) | number << kLevelShift |
+                                head.table_id << kTableShift |
+                                (head.precision.is_half() ? 1U : 0U) << kHalfShift);
+}
+
+constexpr bool is_of_halves(std::byte first) noexcept {
+  return std::to_integer<std::uint32_t>(first) >> kHalfShift != 0;
+}
+
+// A chunk of 16-bit values has the number of their type in the level's place.
+Fault read_half_head(std::uint32_t number, ChunkHead& head) noexcept {
+  for (const Precision& each : {kBFloat16, kFloat16}) {
+    if (each.in_chunk == number) head.precision = each;
+  }
+  const bool known = head.mode == ChunkMode::kCut && head.table_id == 0 && head.precision.is_half();
+  return known ? Fault::kNone : Fault::kChunkMode;
 }
 
 // kChunkMode for bits that mean nothing: a static table has a level exactly where mantissas are cut.
@@ -117,7 +154,8 @@ Fault read_head(std::byte first, ChunkHead& head) noexcept {
   const auto value = std::to_integer<std::uint32_t>(first);
   head.mode = static_cast<ChunkMode>(value & 3);
   head.level = value >> kLevelShift & 7;
-  head.table_id = value >> kTableShift;
+  head.table_id = value >> kTableShift & 3;
+  if (is_of_halves(first)) return read_half_head(std::exchange(head.level, 0), head);
   const bool coded = head.mode == ChunkMode::kWhole || head.mode == ChunkMode::kCut;
   const bool leveled = head.mode == ChunkMode::kCut && head.table_id != 0;
   const bool known = head.table_id <= (coded ? kStaticTables : 0U) && leveled == (head.level != 0);
@@ -125,7 +163,8 @@ Fault read_head(std::byte first, ChunkHead& head) noexcept {
 }
 
 TableBytes table_bytes(const ChunkHead& head, const ChunkBytes& chunk) noexcept {
-  return {chunk.at + 1, chunk.bytes - 1, head.mode == ChunkMode::kWhole, head.level, head.table_id};
+  return {chunk.at + 1, chunk.bytes - 1, head.mode == ChunkMode::kWhole,
+          head.level,   head.table_id,   head.precision};
 }
 
 // Index and blocks of a coded chunk, behind its table.
@@ -209,6 +248,9 @@ std::byte* codes_place(const Exec& exec) noexcept {
 float* values_place(const Exec& exec) noexcept {
   return reinterpret_cast<float*>(exec.scratch.data() + kCodesBytes);
 }
+float* halves_place(const Exec& exec, std::uint64_t count) noexcept {
+  return values_place(exec) + std::min<std::uint64_t>(count, kBlockElements);
+}
 
 Values block_of(const Values& chunk, std::uint32_t block) noexcept {
   Values values = rest_of(chunk, block * kBlockElements);
@@ -225,7 +267,7 @@ struct Prologue {
 void write_prologue(const TableChoice& choice, const Rule& rule, Prologue& prologue) noexcept {
   const bool whole = rule.whole();
   const ChunkHead head{whole ? ChunkMode::kWhole : ChunkMode::kCut, choice.id != 0 ? rule.level : 0,
-                       choice.id};
+                       choice.id, rule.precision};
   prologue.bytes[0] = write_head(head);
   prologue.size = 1 + write_table(choice, whole, prologue.bytes + 1);
 }
@@ -486,7 +528,7 @@ void describe_block(const ChunkBytes& block, std::uint32_t count, bool whole,
   add_section(sections, "codes and mantissas", std::uint64_t{coded.stream_bytes} * 8);
 }
 
-// Encodes a chunk; returns the bytes written.
+// Encodes a chunk, whose values have the rule's precision; returns the bytes written.
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, const ChunkPlace& out,
                            const Exec& exec) {
   Histogram histogram;
@@ -506,6 +548,27 @@ std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, const Ch
     kernels.store_values(chunk, out.at + 1);
   }
   if (out.sum != nullptr) *out.sum = crc32c({out.at, bytes});
+  return bytes;
+}
+
+// The scratch memory for the values of a chunk as 16 bits hold them and, where there is a residual, for what
+// is left of these; behind scratch_bound().
+std::uint64_t halves_bound(std::uint64_t count) noexcept {
+  return 2 * std::min<std::uint64_t>(count, kChunkElements) * sizeof(float);
+}
+
+// As encode_chunk, for values of any precision.
+std::uint32_t encode_halved(const Kernels& kernels, const Values& chunk, const ChunkPlace& out,
+                            const Exec& exec, float* halves) {
+  round_to_halves(chunk, halves);
+  Values rounded = chunk;
+  rounded.in = halves;
+  if (chunk.residual != nullptr) {
+    rounded.residual = halves + chunk.count;
+    std::memset(rounded.residual, 0, chunk.count * sizeof(float));
+  }
+  const std::uint32_t bytes = encode_chunk(kernels, rounded, out, exec);
+  if (chunk.residual != nullptr) keep_left_over(chunk, halves, rounded.residual);
   return bytes;
 }
 
@@ -553,16 +616,13 @@ void describe_chunk(const ChunkBytes& chunk, std::uint32_t count, std::vector<Se
 class Gcomp final : public Codec {
  public:
   Gcomp(const Parameters& parameters, const Kernels& kernels) noexcept
-      : Codec(parameters.lossless   ? kLosslessInfo
-              : parameters.cut == 0 ? kInfo
-                                    : kUniformCutInfo),
-        parameters_(parameters),
-        kernels_(kernels) {}
+      : Codec(parameters.info()), parameters_(parameters), kernels_(kernels) {}
 
   std::string spec() const override {
     return "gcomp:cut=" + std::string(kCuts[parameters_.cut]) +
            ",levels=" + std::string(kLevelCounts[parameters_.levels]) +
-           ",lossless=" + (parameters_.lossless ? "on" : "off");
+           ",lossless=" + (parameters_.lossless ? "on" : "off") +
+           (parameters_.values == 0 ? "" : ",values=" + std::string(kValues[parameters_.values]));
   }
 
   Sizes do_sizes(const TensorView& part) const noexcept override {
@@ -571,7 +631,8 @@ class Gcomp final : public Codec {
     const std::uint64_t bytes = product_or_max(full, chunk_bound(kChunkElements));
     return Sizes{.payload_bytes = sum_or_max(bytes, rest),
                  .chunks = chunks_or_max(ceil_div(part.count, kChunkElements)),
-                 .scratch_bytes = scratch_bound(part.count)};
+                 .scratch_bytes =
+                     scratch_bound(part.count) + (parameters_.values == 0 ? 0 : halves_bound(part.count))};
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
@@ -581,6 +642,7 @@ class Gcomp final : public Codec {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     // A short part is still in the cache when the frame sums it.
     const bool sums = !out.chunk_sums.empty() && part.count > kBlockElements;
+    float* const halves = needs_rounding(part) ? halves_place(exec, part.count) : nullptr;
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
@@ -590,8 +652,9 @@ class Gcomp final : public Codec {
                          .count = elements_of_chunk(part.count, i, kChunkElements),
                          .rule = rule(significance != nullptr),
                          .streamed = part.count * sizeof(float) >= kStreamedBytes};
-      std::uint32_t* const sum = sums ? &out.chunk_sums[i] : nullptr;
-      written += encode_chunk(kernels_, chunk, {out.payload.data() + written, sum}, exec);
+      const ChunkPlace place{out.payload.data() + written, sums ? &out.chunk_sums[i] : nullptr};
+      written += halves != nullptr ? encode_halved(kernels_, chunk, place, exec, halves)
+                                   : encode_chunk(kernels_, chunk, place, exec);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
     return EncodedPart{
@@ -606,7 +669,7 @@ class Gcomp final : public Codec {
                   .streamed = out.count * sizeof(float) >= kStreamedBytes};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = elements_of_chunk(out.count, i, kChunkElements);
-      const Fault fault = decode_chunk(kernels_, chunk_of(in, i), target, exec.workers);
+      const Fault fault = decode(chunk_of(in, i), target, exec.workers);
       if (fault != Fault::kNone) return fault_status("gcomp", i, fault, fault_text(fault));
       target.slot += target.count;
     }
@@ -619,7 +682,7 @@ class Gcomp final : public Codec {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const Target target{.slot = values.data(), .count = elements_of_chunk(count, i, kChunkElements)};
       const ChunkBytes chunk = chunk_of(in, i);
-      const Fault fault = decode_chunk(kernels_, chunk, target, nullptr);
+      const Fault fault = decode(chunk, target, nullptr);
       if (fault != Fault::kNone) return fault_status("gcomp", i, fault, fault_text(fault));
       describe_chunk(chunk, target.count, found);
     }
@@ -628,11 +691,28 @@ class Gcomp final : public Codec {
   }
 
  private:
+  Fault decode(const ChunkBytes& chunk, const Target& target, Workers* workers) const {
+    if (parameters_.values == 0 && is_of_halves(chunk.at[0])) return Fault::kChunkMode;
+    return decode_chunk(kernels_, chunk, target, workers);
+  }
+
   Rule rule(bool has_significance) const noexcept {
     if (parameters_.lossless) return {.keep = Keep::kEverything};
-    if (parameters_.cut > 0) return {.keep = Keep::kLevel, .level = kLevelOfCut[parameters_.cut]};
-    if (!has_significance) return {.keep = Keep::kLevel};
-    return {.keep = Keep::kSignificance, .step = parameters_.levels == 0 ? 1U : 2U};
+    const Precision precision = parameters_.precision();
+    if (parameters_.cut == 0 && has_significance) {
+      const std::uint32_t step = parameters_.levels == 0 ? 1 : 2;
+      return {.keep = Keep::kSignificance, .step = step, .precision = precision};
+    }
+    const std::uint32_t bits = kCutBits[parameters_.cut];
+    const std::uint32_t level = bits > precision.unused ? (bits - precision.unused) / precision.step : 0;
+    return {.keep = Keep::kLevel, .level = level, .precision = precision};
+  }
+
+  // Whether a value may have more bits than the parameter `values` says.
+  bool needs_rounding(const PartSource& part) const noexcept {
+    constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+    return parameters_.values != 0 &&
+           (part.residual != nullptr || part.view.dtype != kTypes[parameters_.values]);
   }
 
   Parameters parameters_;
@@ -649,6 +729,13 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
     return fail(ErrorCode::kInvalidArgument, "gcomp: cut=" + std::string(kCuts[*cut]) +
                                                  " together with lossless=on: give cut=0, or leave it out");
   }
+  const auto values = choice_parameter(spec, "values", kValues, 0);
+  if (!values) return forward_error(values);
+  if (keeps_all && *values != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "gcomp: values=" + std::string(kValues[*values]) +
+                    " together with lossless=on: rounding loses bits; leave one out");
+  }
   const auto levels = choice_parameter(spec, "levels", kLevelCounts, 0);
   if (!levels) return forward_error(levels);
   if (*levels != 0 && *cut != 0) {
@@ -656,7 +743,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
                                                  " together with cut=" + std::string(kCuts[*cut]) +
                                                  ": levels are those of cut=auto; leave one out");
   }
-  return std::make_unique<const Gcomp>(Parameters{*cut, *levels, keeps_all}, kernels_for(target));
+  return std::make_unique<const Gcomp>(Parameters{*cut, *levels, keeps_all, *values}, kernels_for(target));
 }
 
 }  // namespace

@@ -105,6 +105,21 @@ TEST(GcompBytes, AWholeTableByHand) {
   EXPECT_EQ(coded("gcomp:lossless=on", values), expected);
 }
 
+// As LevelsOfACutChunkByHand, of values with 8 or 11 bits of sign and mantissa.
+TEST(GcompBytes, HalvesByHand) {
+  // 16 times -1.5: exponent 127 has the code 0. Its 16 codes push out the 16 zeros; the bits of sign and
+  // mantissa fill four words.
+  const std::vector<float> values(16, -1.5F);
+  Ints expected = {3 | 1 << 2 | 1 << 7, 1, 1, 1, 127, 1, 2 | (18 << 2), 0, 0};
+  expected.resize(expected.size() + 16, 0xC0);
+  expected.insert(expected.end(), {0, 0, 0, 0, 1, 0, 1, 0, 0, 0});
+  EXPECT_EQ(coded("gcomp:values=bf16", values), expected);
+  // 16 times 11 bits: five words, the oldest bits first, and 16 bits stay.
+  const Ints fp16 = coded("gcomp:values=fp16", values);
+  EXPECT_EQ(fp16[0], 3 | 2 << 2 | 1 << 7);
+  EXPECT_EQ(fp16.size(), 9 + 5 * 4 + 2 + 8U);
+}
+
 TEST(GcompBytes, LevelsOfACutChunkByHand) {
   // 8 pairs of exponent 127: level 0 and level 6, one bit each, 24 and 6 bits of sign and mantissa.
   const float full = std::bit_cast<float>(0xBFFFFFFFU);
@@ -364,12 +379,12 @@ TEST(GcompBytes, SectionsSumToThePayload) {
   EXPECT_EQ(names, "heads; tables; block index; lanes; codes and mantissas; stored values; ");
 }
 
-ErrorCode verdict(const testing::Encoded& part, std::uint64_t count) {
-  return testing::verdict_of("gcomp", part, count);
+ErrorCode verdict(const testing::Encoded& part, std::uint64_t count, std::string_view spec = "gcomp") {
+  return testing::verdict_of(spec, part, count);
 }
 
-ErrorCode verdict(const Ints& bytes, std::uint64_t count) {
-  return verdict(one_chunk(bytes, 0), count);
+ErrorCode verdict(const Ints& bytes, std::uint64_t count, std::string_view spec = "gcomp") {
+  return verdict(one_chunk(bytes, 0), count, spec);
 }
 
 // `bytes` after one another.
@@ -419,6 +434,34 @@ TEST(GcompRefusals, ChunkHead) {
     EXPECT_EQ(verdict(joined({{head}, kCutTable, {1}}), 1), ErrorCode::kCorrupt) << head;
   }
   EXPECT_EQ(verdict({2}, 1), ErrorCode::kTruncated);
+}
+
+TEST(GcompRefusals, HeadsOfHalves) {
+  const auto cut = [](int head) { return verdict(joined({{head}, kCutTable, {1}}), 1, "gcomp:values=fp16"); };
+  EXPECT_EQ(cut(0x87), kAccepted);  // bfloat16
+  EXPECT_EQ(cut(0x8B), kAccepted);  // float16
+  EXPECT_EQ(cut(0x03), kAccepted);
+  EXPECT_EQ(verdict(joined({{0x87}, kCutTable, {1}}), 1), ErrorCode::kCorrupt);  // of float32
+  // No type, or none that there is; a static table.
+  for (const int head : {0x83, 0x8F, 0x93, 0x9F, 0xA7, 0xE7}) {
+    EXPECT_EQ(cut(head), ErrorCode::kCorrupt) << head;
+  }
+  for (const int head : {0x84, 0x85, 0x86}) {  // other modes
+    EXPECT_EQ(verdict({head, 1, 2, 3, 4}, 1, "gcomp:values=bf16"), ErrorCode::kCorrupt) << head;
+  }
+}
+
+// An escape has the bits of level 0: of bfloat16 one byte, of float16 eleven.
+TEST(GcompRefusals, WidthsOfHalves) {
+  const std::vector<float> values = {1, -0x1p60F, 0x1p-90F, 1.5F, -1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=18,values=bf16"}) {
+    const auto codec = codec_of(spec);
+    const auto part = *testing::encode(*codec, values);
+    EXPECT_EQ(to_ints(part.payload)[0], 0x87);
+    EXPECT_EQ(*testing::decode(*codec, part.view(), values.size()), values);
+    const auto described = testing::encode(*codec, std::vector<float>(values.size(), 0.0F));
+    EXPECT_EQ(described->payload.size(), 1U);
+  }
 }
 
 TEST(GcompRefusals, OwnTable) {

@@ -84,6 +84,14 @@ inline bool open_mantissas(const std::byte* states, bool whole, Mantissas& manti
   return _mm512_ternarylogic_epi32(magnitude, upper, _mm512_set1_epi32(static_cast<int>(kSignBit)), 0xF8);
 }
 
+// Sixteen values of a whole chunk that all have exponents, in place above rubbish, and 3 bytes: those of the
+// last one right below `at`.
+[[gnu::always_inline]] inline __m512i assemble_dense(__m512i exponent, const std::byte* at) noexcept {
+  const __m512i packed = _mm512_loadu_si512(at - 16 * kSignMantissaBytes);
+  const __m512i mask = _mm512_set1_epi32(static_cast<int>(kSignBit | kMantissaMask));
+  return _mm512_ternarylogic_epi32(mask, three_bytes_to_ends(packed), exponent, 0xCA);
+}
+
 // Both ways have Lanes::look_of(table), a table of codes as it is looked up; and for Lanes open(states,
 // whole, lanes), false if they are none; decode_stretch<kWhole, kTail, kDeliver>(table, look, lanes, count,
 // at, scale, slot), which reads `count` values downwards from `at`; close(lanes), a fault if they don't end
@@ -209,6 +217,15 @@ const std::byte* read_escapes(const DecodeTable& table, const std::uint32_t (&es
   }
 }
 
+// Whether no value of a whole chunk is +0 or tiny.
+[[gnu::always_inline]] inline bool is_dense(const Stretch& stretch) noexcept {
+  const __m512i row_mask = _mm512_set1_epi16(static_cast<short>((kRows - 1) << kEntryRowShift));
+  __mmask32 none = 0;
+#pragma GCC unroll 4
+  for (unsigned i = 0; i < 4; ++i) none |= _mm512_testn_epi16_mask(stretch.entries[i / 2][i % 2], row_mask);
+  return none == 0;
+}
+
 // Sixteen values from their exponents, in place above rubbish, and what stands in the stream. Sets of `wrong`
 // which are tiny ones that are +0.
 template <bool kWhole>
@@ -243,6 +260,17 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
   }
   refill(lanes, at);
   const __m512i base = _mm512_set1_epi32(static_cast<int>(table.base << kMantissaBits));
+  if (kWhole && !kTail && !escapes && is_dense(stretch)) {
+#pragma GCC unroll 8
+    for (int i = 7; i >= 0; --i) {
+      const auto vector = static_cast<unsigned>(i);
+      const __m512i exponent = _mm512_add_epi32(stretch.rows(vector), base);
+      const std::byte* const behind = at - (7 - vector) * 16 * kSignMantissaBytes;
+      deliver<kDeliver>(assemble_dense(exponent, behind), 0xFFFF, scale, slot + 16 * vector);
+    }
+    at -= kMaxStretch * kSignMantissaBytes;
+    return Fault::kNone;
+  }
   const __m512i row_mask = _mm512_set1_epi32(static_cast<int>((kRows - 1) << kMantissaBits));
   __mmask16 wrong = 0;
 #pragma GCC unroll 8
@@ -294,9 +322,9 @@ Fault close(Lanes lanes) noexcept {
 
 // VBMI and VBMI2: lanes of codes in words, codes looked up 64 at a time in tables of bytes.
 
-// In a byte of what is looked up, above the bits of sign and mantissa in threes.
+// In a byte of what is looked up, above the bits of sign and mantissa in steps.
 constexpr unsigned kLengthShift = 4;
-constexpr int kThirdsMask = 15;
+constexpr int kStepsMask = 15;
 
 // The table of a chunk as bytes, for each value of the next 8 bits.
 struct Look {
@@ -315,11 +343,11 @@ struct Look {
     const std::uint32_t entry = table.entry[i];
     const std::uint32_t row = entry >> kEntryRowShift;
     const std::uint32_t exponent = row == 0 ? 0 : table.base + row;
-    const std::uint32_t thirds = (entry >> kEntryWidthShift & kEntryWidthMask) / 3;
+    const std::uint32_t steps = (entry >> kEntryWidthShift & kEntryWidthMask) / table.step;
     exponents[i] = static_cast<std::uint8_t>(row == kEscapeSlot ? escape : exponent);
-    lengths[i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) << kLengthShift | thirds);
+    lengths[i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) << kLengthShift | steps);
   }
-  for (unsigned i = 0; i < 64; ++i) widths[i] = static_cast<std::uint8_t>(3 * (i & kThirdsMask));
+  for (unsigned i = 0; i < 64; ++i) widths[i] = static_cast<std::uint8_t>(table.step * (i & kStepsMask));
   Look look;
 #pragma GCC unroll 4
   for (unsigned i = 0; i < 4; ++i) {
@@ -341,7 +369,7 @@ struct Lanes {
   Mantissas mantissas;
 };
 
-// Exponents of 64 values, and lengths of their codes above thirds.
+// Exponents of 64 values, and lengths of their codes above steps.
 struct Row {
   __m512i exponents;
   __m512i lengths;
@@ -441,6 +469,12 @@ bool read_escapes(const DecodeTable& table, const Look& look, const std::byte*& 
   return legal;
 }
 
+// Whether no value of a whole chunk is +0 or tiny.
+[[gnu::always_inline]] inline bool is_dense(const Row (&rows)[2]) noexcept {
+  return (_mm512_testn_epi8_mask(rows[0].exponents, rows[0].exponents) |
+          _mm512_testn_epi8_mask(rows[1].exponents, rows[1].exponents)) == 0;
+}
+
 // The places of sixteen values of a row, each byte four times.
 [[gnu::always_inline]] inline __m512i places_of(unsigned vector) noexcept {
   alignas(64) static constexpr std::uint8_t kFirst[64] = {
@@ -462,12 +496,25 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
   if (escapes != 0) [[unlikely]]
     legal = read_escapes(table, look, at, rows);
   refill(lanes, at);
+  if (kWhole && !kTail && escapes == 0 && is_dense(rows)) {
+#pragma GCC unroll 8
+    for (int i = 7; i >= 0; --i) {
+      const auto vector = static_cast<unsigned>(i);
+      const __m512i above = _mm512_maskz_permutexvar_epi8(0x8888888888888888U, places_of(vector % 4),
+                                                          rows[vector / 4].exponents);
+      const std::byte* const behind = at - (7 - vector) * 16 * kSignMantissaBytes;
+      const __m512i bits = assemble_dense(_mm512_srli_epi32(above, 1), behind);
+      deliver<kDeliver>(bits, 0xFFFF, scale, slot + 16 * vector);
+    }
+    at -= kMaxStretch * kSignMantissaBytes;
+    return Fault::kNone;
+  }
   __mmask16 wrong = 0;
 #pragma GCC unroll 2
   for (int r = 1; r >= 0; --r) {
     const Row row = rows[r];
     const __m512i widths = _mm512_permutexvar_epi8(row.lengths, look.widths);
-    const __mmask64 some = _mm512_test_epi8_mask(row.lengths, _mm512_set1_epi8(kThirdsMask));
+    const __mmask64 some = _mm512_test_epi8_mask(row.lengths, _mm512_set1_epi8(kStepsMask));
 #pragma GCC unroll 4
     for (int i = 3; i >= 0; --i) {
       const auto vector = static_cast<unsigned>(i);

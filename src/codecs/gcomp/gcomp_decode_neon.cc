@@ -16,15 +16,15 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
-// The first plane holds an entry's code length and, above it, the bits of sign and mantissa in threes; the
+// The first plane holds an entry's code length and, above it, the bits of sign and mantissa in steps; the
 // second holds the row.
-constexpr unsigned kThirdsShift = 4;
+constexpr unsigned kStepsShift = 4;
 
 [[gnu::always_inline]] inline void fill(const DecodeTable& table, Planes& planes) noexcept {
   for (unsigned i = 0; i < 1U << kMaxCodeBits; ++i) {
     const unsigned entry = table.entry[i];
-    const unsigned thirds = (entry >> kEntryWidthShift & kEntryWidthMask) / kCutBitsPerLevel;
-    planes.of[0][i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) | thirds << kThirdsShift);
+    const unsigned steps = (entry >> kEntryWidthShift & kEntryWidthMask) / table.step;
+    planes.of[0][i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) | steps << kStepsShift);
     planes.of[1][i] = static_cast<std::uint8_t>(entry >> kEntryRowShift);
   }
 }
@@ -35,6 +35,7 @@ struct Lanes {
   alignas(16) std::uint8_t held[kMaxLanes];
   alignas(16) std::uint32_t mantissas[kMaxMantissaLanes];
   alignas(16) std::uint8_t filled[kMaxMantissaLanes];
+  uint8x16_t step;  // of the values' Precision
 };
 
 // The values between two refills: two rows of 64. Bytes in columns.
@@ -237,13 +238,13 @@ template <bool kWhole, Deliver kDeliver>
                                                         float* slot) noexcept {
   uint32x4_t zeros = vdupq_n_u32(0);
   for (std::uint32_t group = kMaxStretch / kTogether; group-- > 0;) {
-    const uint8x16_t thirds = vshrq_n_u8(load_bytes(stretch.sizes + group * kTogether), kThirdsShift);
+    const uint8x16_t steps = vshrq_n_u8(load_bytes(stretch.sizes + group * kTogether), kStepsShift);
     const uint8x16_t exponents = load_bytes(stretch.exponents + group * kTogether);
     Words upper;
     if constexpr (kWhole) {
-      take_mantissas(vtstq_u8(thirds, thirds), at, upper);
+      take_mantissas(vtstq_u8(steps, steps), at, upper);
     } else {
-      read_mantissas(vmulq_u8(thirds, vdupq_n_u8(kCutBitsPerLevel)), lanes, at, upper);
+      read_mantissas(vmulq_u8(steps, lanes.step), lanes, at, upper);
     }
 #pragma GCC unroll 4
     for (unsigned v = 0; v < kVectors; ++v) {
@@ -280,6 +281,7 @@ struct Decoder {
 
   [[gnu::always_inline]] Fault open(const std::byte* states) noexcept {
     fill(table, planes);
+    lanes.step = vdupq_n_u8(static_cast<std::uint8_t>(table.step));
     bool good = true;
     for (unsigned lane = 0; lane < kMaxLanes; lane += kTogether) {
       good &= open_sixteen(states + lane * kStateBytes, kWordBits, lanes.codes + lane, lanes.held + lane);

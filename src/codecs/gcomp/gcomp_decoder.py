@@ -70,6 +70,7 @@ class Table:
 
     symbols: dict[tuple[int, int], Symbol]
     whole: bool
+    widths: tuple[int, int]
 
     def may_escape(self, exponent: int) -> bool:
         """Tell whether an escape may stand for an exponent."""
@@ -78,9 +79,14 @@ class Table:
         return (0, exponent) not in self.symbols.values()
 
 
-def width(symbol: Symbol) -> int:
+# Bits of sign and mantissa at level 0, and how many fewer each further level has.
+FLOAT32 = (24, 3)
+HALVES = {1: (8, 1), 2: (11, 1)}  # by the number in a chunk's first byte: bfloat16, float16
+
+
+def width(symbol: Symbol, widths: tuple[int, int]) -> int:
     """Give the bits of sign and mantissa that follow."""
-    return 0 if symbol == ZERO else 24 - 3 * symbol[0]
+    return 0 if symbol == ZERO else widths[0] - widths[1] * symbol[0]
 
 
 def read_window(reader: ByteReader, level: int, lengths: dict[Symbol, int]) -> list[int]:
@@ -121,7 +127,9 @@ def read_lengths(reader: ByteReader, whole: bool, level: int, table_id: int) -> 
     return lengths
 
 
-def read_table(reader: ByteReader, whole: bool, level: int, table_id: int) -> Table:
+def read_table(
+    reader: ByteReader, whole: bool, level: int, table_id: int, widths: tuple[int, int]
+) -> Table:
     """Read a table and give its symbols their canonical codes."""
     lengths = read_lengths(reader, whole, level, table_id)
     coded = sorted((length, symbol) for symbol, length in lengths.items() if length)
@@ -134,7 +142,7 @@ def read_table(reader: ByteReader, whole: bool, level: int, table_id: int) -> Ta
         as_read = int(format(code, f"0{length}b")[::-1], 2)
         symbols[length, as_read] = symbol
         code, before = code + 1, length
-    return Table(symbols, whole)
+    return Table(symbols, whole, widths)
 
 
 class Lane:
@@ -182,7 +190,7 @@ def read_stretch(
             lane.put(stream.number(2), 16)
     values = [0] * count
     for place in reversed(range(count)):
-        bits = width(symbols[place])
+        bits = width(symbols[place], table.widths)
         if not mantissas:
             number = stream.number(bits // 8)
         else:
@@ -233,14 +241,21 @@ def decode(coded: Coded) -> np.ndarray:
     """Decode a chunk."""
     chunk, n = coded.chunk, coded.count
     head = chunk[0]
-    mode, level, table_id = head & 3, head >> 2 & 7, head >> 5
-    known = table_id <= (3 if mode >= 2 else 0) and (level > 0) == (mode == 3 and table_id > 0)
+    mode, level, table_id = head & 3, head >> 2 & 7, head >> 5 & 3
+    widths = HALVES.get(level) if head >> 7 else FLOAT32
+    if head >> 7:
+        of_halves = coded.parameters.get("values", "fp32") != "fp32"
+        known = of_halves and mode == 3 and table_id == 0 and widths is not None
+        level = 0
+    else:
+        known = table_id == 0 or mode >= 2
+        known = known and (level > 0) == (mode == 3 and table_id > 0)
     require(known, "Corrupt", "first byte of a chunk")
     if mode < 2:
         return plain_values(mode, chunk[1:], n)
     reader = ByteReader(chunk)
     reader.take(1)
-    table = read_table(reader, mode == 2, level, table_id)
+    table = read_table(reader, mode == 2, level, table_id, widths)
     blocks = -(-n // BLOCK)
     ends = [reader.number(4) for _ in range(blocks - 1)]
     area = reader.rest()
@@ -263,6 +278,8 @@ def check(given: Mapping[str, str]) -> None:
     require(together, "Corrupt", "lossless=on with another cut than 0")
     named = given["levels"] == "8" or given["cut"] == "auto"
     require(named, "Corrupt", "levels=4 with another cut than auto")
+    rounded = given["values"] == "fp32" or given["lossless"] == "off"
+    require(rounded, "Corrupt", "lossless=on with rounded values")
 
 
 CODEC = Codec(
@@ -274,12 +291,22 @@ CODEC = Codec(
         "cut": one_of("auto", "0", "6", "12", "18"),
         "levels": one_of("8", "4"),
         "lossless": SWITCH,
+        "values": one_of("fp32", "bf16", "fp16"),
     },
+    later={"values": "fp32"},
     check=check,
 )
 
 COUNT = 40000  # two blocks
-CUTS = {8: (21, 18, 15, 12, 9, 6, 3), 4: (18, 12, 6)}  # by the number of levels
+# By the number of levels, and the type of values.
+CUTS = {
+    (8, "fp32"): (21, 18, 15, 12, 9, 6, 3),
+    (4, "fp32"): (18, 12, 6),
+    (8, "bf16"): (23, 22, 21, 20, 19, 18, 17),
+    (4, "bf16"): (22, 20, 18),
+    (8, "fp16"): (20, 19, 18, 17, 16, 15, 14),
+}
+UNUSED = {"fp32": 0, "bf16": 16, "fp16": 13}  # low bits of the mantissa
 
 
 def inputs(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -297,14 +324,14 @@ def inputs(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return values.view(np.float32), seen.view(np.float32)
 
 
-def kept(bits: int, seen: float, levels: int) -> int:
+def kept(bits: int, seen: float, cuts: tuple[int, ...]) -> int:
     """Cut one value as the specification says, in whole numbers."""
     exponent = bits >> 23 & 255
     if exponent == 0:
         return 0
     if exponent >= 254:
         return bits
-    for cut in CUTS[levels]:
+    for cut in cuts:
         if abs(seen) >= 2.0 ** (cut - 1 + exponent - 127):  # false for NaN
             steps, rest = divmod(bits, 1 << cut)
             up = 2 * rest > 1 << cut or (2 * rest == 1 << cut and steps % 2 == 1)
@@ -312,17 +339,25 @@ def kept(bits: int, seen: float, levels: int) -> int:
     return bits
 
 
-@pytest.mark.parametrize("levels", [8, 4])
+@pytest.mark.parametrize(("levels", "kind"), CUTS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_levels_and_rounding(seed: int, levels: int) -> None:
+def test_levels_and_rounding(seed: int, levels: int, kind: str) -> None:
     """Values of every exponent and level, through a coded chunk of two blocks (section 6.2)."""
     import deltawire
     from spec_decoder import decode_file
 
     values, seen = inputs(seed)
-    file = deltawire.encode(values, f"gcomp:levels={levels}", significance=seen)
+    patterns = values.view(np.uint32)
+    patterns &= np.uint32(2**32 - 2 ** UNUSED[kind])
+    patterns[np.isnan(values)] |= 1 << 22  # rounding makes every NaN a quiet one
+    if kind == "fp16":  # its exponents, of normal numbers
+        patterns |= np.uint32(0x38800000)
+        patterns &= np.uint32(0xBFFFFFFF)
+        patterns[patterns & 0x7FFFFFFF > 0x477FE000] = 0x38800000
+    file = deltawire.encode(values, f"gcomp:levels={levels},values={kind}", significance=seen)
     assert len(file) < 3.5 * COUNT, "stored, not coded"
     decoded = decode_file(file)
     pairs = zip(values.view(np.uint32).tolist(), map(float, seen), strict=True)
-    expected = np.array([kept(bits, number, levels) for bits, number in pairs], np.uint32)
+    cuts = CUTS[levels, kind]
+    expected = np.array([kept(bits, number, cuts) for bits, number in pairs], np.uint32)
     assert decoded.view(np.uint32).tolist() == expected.tolist()

@@ -28,8 +28,8 @@ constexpr std::uint32_t kExponentWord = kExponentMask >> 16;
 constexpr unsigned kLevelShift = 5;
 constexpr unsigned kLevelWord = (kLevels - 1) << kLevelShift;
 constexpr std::uint32_t kCutIndexMask = 15;
-[[gnu::always_inline]] constexpr std::uint32_t level_word(std::uint32_t level) noexcept {
-  return level << kLevelShift | (kCutBitsPerLevel * level & kCutIndexMask);
+[[gnu::always_inline]] constexpr std::uint32_t level_word(std::uint32_t level, Precision precision) noexcept {
+  return level << kLevelShift | (precision.cut_at(level) & kCutIndexMask);
 }
 
 [[gnu::always_inline]] inline __m512i all_words(std::uint32_t word) noexcept {
@@ -70,16 +70,18 @@ class Classifier32 {
   [[gnu::always_inline]] explicit Classifier32(const Rule& rule) noexcept {
     alignas(64) std::uint16_t levels[kFarDistance + 1];
     for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
-      levels[distance] = static_cast<std::uint16_t>(
-          level_word(kKeep == Keep::kSignificance ? significance_level(distance, rule.step) : rule.level));
+      levels[distance] = static_cast<std::uint16_t>(level_word(
+          kKeep == Keep::kSignificance ? significance_level(distance, rule) : rule.level, rule.precision));
     }
     levels_ = _mm512_load_si512(levels);
+    lowest_ = all_words(level_word(0, rule.precision));
     alignas(64) std::uint32_t lows[kCutIndexMask + 1] = {};
     alignas(64) std::uint32_t units[kCutIndexMask + 1] = {};
-    for (std::uint32_t level = 1; level < kLevels; ++level) {
-      const std::uint32_t unit = 1U << kCutBitsPerLevel * level;
-      lows[level_word(level) & kCutIndexMask] = unit - 1;
-      units[level_word(level) & kCutIndexMask] = unit;
+    for (std::uint32_t level = 0; level < kLevels; ++level) {
+      const std::uint32_t cut = rule.precision.cut_at(level);
+      if (cut == 0) continue;
+      lows[cut & kCutIndexMask] = (1U << cut) - 1;
+      units[cut & kCutIndexMask] = 1U << cut;
     }
     lows_ = _mm512_load_si512(lows);
     units_ = _mm512_load_si512(units);
@@ -94,7 +96,7 @@ class Classifier32 {
     const __m512i one = all_words(1U << kExponentShift);
     const __mmask32 cuttable =
         _mm512_cmplt_epu16_mask(_mm512_sub_epi16(exponents, one), all_words(kHighestCut << kExponentShift));
-    if constexpr (kKeep != Keep::kSignificance) return _mm512_maskz_mov_epi16(cuttable, levels_);
+    if constexpr (kKeep != Keep::kSignificance) return _mm512_mask_mov_epi16(lowest_, cuttable, levels_);
     const __m512i seen_bits[2] = {_mm512_maskz_loadu_epi32(pair.present[0], significance[0]),
                                   _mm512_maskz_loadu_epi32(pair.present[1], significance[1])};
     const __m512i seen = exponents_of(seen_bits);
@@ -103,7 +105,7 @@ class Classifier32 {
     const __mmask32 special = _mm512_cmpeq_epi16_mask(seen, all_words(kExponentWord));
     if (special != 0) [[unlikely]]
       distance = _mm512_mask_mov_epi16(distance, special, special_distances(seen_bits));
-    return _mm512_maskz_permutexvar_epi16(cuttable, distance, levels_);
+    return _mm512_mask_permutexvar_epi16(lowest_, cuttable, distance, levels_);
   }
 
   // What is kept of values that have these levels.
@@ -161,6 +163,7 @@ class Classifier32 {
   }
 
   __m512i levels_;  // words, by distance
+  __m512i lowest_;  // words: level 0
   __m512i lows_;    // the bits that a cut clears
   __m512i units_;   // the lowest bit that it leaves; 0 if there is none
 };
@@ -280,7 +283,7 @@ void histogram(const Values& chunk, std::uint32_t* counts) {
 constexpr std::uint32_t kAhead = 512;  // elements before the current stretch that are fetched early
 
 // The codes of a block as words: of each, from the highest bit on, the code, its length, and the bits of sign
-// and mantissa behind it in threes. What is looked up: 32 * level + exponent above the window's lowest.
+// and mantissa behind it in steps. What is looked up: 32 * level + exponent above the window's lowest.
 constexpr unsigned kLengthShift = 4;
 constexpr std::uint32_t kEntryMask = 15;
 constexpr std::uint32_t kCodeMask = 0xFF00;
@@ -292,9 +295,9 @@ constexpr std::uint32_t kZeroIndex = kWindow + 1;
   const __m512i length = _mm512_and_si512(entries, mask);
   const __m512i code =
       _mm512_and_si512(_mm512_srli_epi16(entries, kEntryCodeShift), all_words(kEntryCodeMask));
-  const __m512i thirds = _mm512_srli_epi16(entries, kEntryThirdsShift);
+  const __m512i steps = _mm512_srli_epi16(entries, kEntryStepsShift);
   const __m512i left = _mm512_sllv_epi16(code, _mm512_sub_epi16(all_words(kWordBits), length));
-  return _mm512_or_si512(left, _mm512_or_si512(_mm512_slli_epi16(length, kLengthShift), thirds));
+  return _mm512_or_si512(left, _mm512_or_si512(_mm512_slli_epi16(length, kLengthShift), steps));
 }
 
 // kWhole: of level 0 alone.
@@ -433,6 +436,7 @@ struct Coder {
   const Values& block;
   Classifier32<kKeep, kWhole> classify;
   Codes<kWhole> codes;
+  __m512i widths;  // by what an entry has in its lowest 4 bits
 };
 
 [[gnu::always_inline]] inline void fetch(const float* values) noexcept {
@@ -466,7 +470,7 @@ constexpr unsigned kPairs = kMaxStretch / 32;
 
 // Writes the mantissas of 32 values.
 template <bool kWhole>
-[[gnu::always_inline]] inline void push_pair(const Classified32& values, __m512i entries,
+[[gnu::always_inline]] inline void push_pair(const Classified32& values, __m512i entries, __m512i widths,
                                              Writer& writer) noexcept {
 #pragma GCC unroll 2
   for (unsigned i = 0; i < 2; ++i) {
@@ -474,10 +478,9 @@ template <bool kWhole>
     if constexpr (kWhole) {
       append_mantissas(upper, values.some[i], writer);  // what is absent is +0
     } else {
-      const __m512i widths = _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 0, 0, 0, 0, 0, 0, 0);
       // Only 4 bits matter.
-      const __m512i thirds = i == 0 ? entries : _mm512_srli_epi32(entries, 16);
-      push_mantissas(upper, _mm512_permutexvar_epi32(thirds, widths), writer);
+      const __m512i steps = i == 0 ? entries : _mm512_srli_epi32(entries, 16);
+      push_mantissas(upper, _mm512_permutexvar_epi32(steps, widths), writer);
     }
   }
 }
@@ -513,7 +516,7 @@ template <Keep kKeep, bool kWhole, bool kResidual, bool kTail>
     escapes.which[i] = coder.codes.escapes(entries[i]);
   }
 #pragma GCC unroll 4
-  for (unsigned i = 0; i < kPairs; ++i) push_pair<kWhole>(values[i], entries[i], writer);
+  for (unsigned i = 0; i < kPairs; ++i) push_pair<kWhole>(values[i], entries[i], coder.widths, writer);
   push_codes(entries[0], entries[2], 0, writer);
   push_codes(entries[1], entries[3], 1, writer);
   if ((escapes.which[0] | escapes.which[1] | escapes.which[2] | escapes.which[3]) != 0) [[unlikely]]
@@ -547,7 +550,10 @@ void write_states(bool whole, const Writer& writer) noexcept {
 
 template <Keep kKeep, bool kWhole, bool kResidual>
 EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
-  const Coder<kKeep, kWhole> coder{block, Classifier32<kKeep, kWhole>(block.rule), Codes<kWhole>(table)};
+  const __m512i counted = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i step = _mm512_set1_epi32(static_cast<int>(block.rule.precision.step));
+  const Coder<kKeep, kWhole> coder{block, Classifier32<kKeep, kWhole>(block.rule), Codes<kWhole>(table),
+                                   _mm512_mullo_epi32(counted, step)};
   const __m512i none = _mm512_setzero_si512();
   Writer writer{{none, none}, {none, none}, {none, none}, none, none, none, out};
   std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;

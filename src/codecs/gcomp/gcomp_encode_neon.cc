@@ -39,9 +39,11 @@ class Classifier16 {
  public:
   [[gnu::always_inline]] explicit Classifier16(const Rule& rule) noexcept {
     level_ = vdupq_n_u8(static_cast<std::uint8_t>(rule.level));
+    unused_ = vdupq_n_u8(static_cast<std::uint8_t>(rule.precision.unused));
+    step_ = vdupq_n_u8(static_cast<std::uint8_t>(rule.precision.step));
     alignas(16) std::uint8_t of_distance[kFarDistance + 1];
     for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
-      of_distance[distance] = static_cast<std::uint8_t>(significance_level(distance, rule.step));
+      of_distance[distance] = static_cast<std::uint8_t>(significance_level(distance, rule));
     }
     of_distance_ = {{vld1q_u8(of_distance), vld1q_u8(of_distance + kTogether)}};
   }
@@ -74,7 +76,7 @@ class Classifier16 {
       values.levels = vbicq_u8(vandq_u8(level, cuttable), flushed);
       values.some = vmvnq_u8(flushed);
       // Flushed values lose all bits.
-      const uint8x16_t cut = vmulq_u8(values.levels, vdupq_n_u8(kCutBitsPerLevel));
+      const uint8x16_t cut = vmlaq_u8(unused_, values.levels, step_);
       round(bits, vbslq_u8(flushed, vdupq_n_u8(32), cut), values.kept);
       values.exponents = exponents_of(values.kept);
     }
@@ -115,7 +117,9 @@ class Classifier16 {
     }
   }
 
-  uint8x16_t level_;  // where all have the same
+  uint8x16_t level_;   // where all have the same
+  uint8x16_t unused_;  // of the Precision
+  uint8x16_t step_;
   uint8x16x2_t of_distance_;
 };
 
@@ -177,12 +181,12 @@ void histogram(const Values& chunk, std::uint32_t* counts) {
   });
 }
 
-// The first plane holds an entry's code length and, above it, the bits of sign and mantissa in threes; the
+// The first plane holds an entry's code length and, above it, the bits of sign and mantissa in steps; the
 // second holds the code.
-constexpr unsigned kThirdsShift = 4;
+constexpr unsigned kStepsShift = 4;
 
 [[gnu::always_inline]] inline std::uint8_t size_of(unsigned entry) noexcept {
-  return static_cast<std::uint8_t>((entry & kEntryLengthMask) | entry >> kEntryThirdsShift << kThirdsShift);
+  return static_cast<std::uint8_t>((entry & kEntryLengthMask) | entry >> kEntryStepsShift << kStepsShift);
 }
 
 [[gnu::always_inline]] inline std::uint8_t code_of(unsigned entry) noexcept {
@@ -195,7 +199,8 @@ struct Writer {
   alignas(16) std::uint8_t held[kMaxLanes];
   alignas(16) std::uint32_t mantissas[kMaxMantissaLanes] = {};
   alignas(16) std::uint8_t filled[kMaxMantissaLanes] = {};
-  uint32x4_t any;  // all kept bits, or-ed
+  uint32x4_t any;   // all kept bits, or-ed
+  uint8x16_t step;  // of the values' Precision
 };
 
 // Bytes in columns of sixteen.
@@ -285,8 +290,8 @@ template <bool kWhole>
 // Values i to i + 15 of a stretch.
 [[gnu::always_inline]] inline std::byte* push_mantissas(const Stretch& stretch, unsigned i, Writer& writer,
                                                         std::byte* at) noexcept {
-  const uint8x16_t thirds = vshrq_n_u8(load_bytes(stretch.sizes + i), kThirdsShift);
-  const uint8x16_t width = vmulq_u8(thirds, vdupq_n_u8(kCutBitsPerLevel));
+  const uint8x16_t steps = vshrq_n_u8(load_bytes(stretch.sizes + i), kStepsShift);
+  const uint8x16_t width = vmulq_u8(steps, writer.step);
   const uint8x16_t filled = load_bytes(writer.filled);
   const uint8x16_t sum = vaddq_u8(filled, width);
   const uint8x16_t rest = vandq_u8(sum, vdupq_n_u8(kMantissaWordBits - 1));
@@ -332,8 +337,8 @@ template <bool kWhole>
   Words upper;
 #pragma GCC unroll 4
   for (unsigned v = 0; v < kVectors; ++v) upper[v] = upper_of(vld1q_u32(stretch.kept + i + v * kVectorWords));
-  const uint8x16_t thirds = vshrq_n_u8(load_bytes(stretch.sizes + i), kThirdsShift);
-  const Chosen some(turned(vtstq_u8(thirds, thirds)));
+  const uint8x16_t steps = vshrq_n_u8(load_bytes(stretch.sizes + i), kStepsShift);
+  const Chosen some(turned(vtstq_u8(steps, steps)));
   at = append_three_bytes(upper[0], upper[1], some, 0, at);
   return append_three_bytes(upper[2], upper[3], some, 1, at);
 }
@@ -436,6 +441,7 @@ struct Encoder {
     }
     for (std::uint8_t& held : writer.held) held = kWordBits;
     writer.any = vdupq_n_u32(0);
+    writer.step = vdupq_n_u8(static_cast<std::uint8_t>(rule.precision.step));
   }
 
   [[gnu::always_inline]] std::byte* push(const Values& block, std::uint32_t begin, std::uint32_t count,

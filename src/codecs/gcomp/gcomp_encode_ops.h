@@ -32,9 +32,9 @@ template <Keep kKeep>
 class Classifier {
  public:
   [[gnu::always_inline]] explicit Classifier(const Values& values) noexcept
-      : significance_(values.significance), level_(values.rule.level) {
+      : significance_(values.significance), level_(values.rule.level), precision_(values.rule.precision) {
     for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
-      levels_[distance] = static_cast<std::uint8_t>(significance_level(distance, values.rule.step));
+      levels_[distance] = static_cast<std::uint8_t>(significance_level(distance, values.rule));
     }
   }
 
@@ -48,7 +48,7 @@ class Classifier {
         return {0, bits};
       std::uint32_t level = level_;
       if constexpr (kKeep == Keep::kSignificance) level = level_of(exponent, significance_[i]);
-      const unsigned cut = kCutBitsPerLevel * level;
+      const unsigned cut = precision_.cut_at(level);
       const std::uint32_t low = ~(0xFFFFFFFFU << cut);
       // To nearest, ties to even; a carry goes into the exponent.
       const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
@@ -67,6 +67,7 @@ class Classifier {
 
   const float* significance_;
   std::uint32_t level_;
+  Precision precision_;
   std::uint8_t levels_[kFarDistance + 1];  // by distance
 };
 
@@ -169,11 +170,14 @@ template <Keep kKeep, bool kResidual, class Encoder>
 template <Keep kKeep, class Indices>
 [[gnu::always_inline]] inline void count_by(const Values& chunk, const Indices& indices,
                                             std::uint32_t* counts) noexcept {
-  std::memset(counts, 0, kCounts * sizeof *counts);
   const unsigned share = sample_share(chunk.count);
   const std::uint32_t group_elements = kLineElements << share;
-  // Neighbours are often equal: two tables, so that one sum need not wait for the other.
-  std::uint32_t more[kCounts] = {};
+  // Neighbours are often equal: several tables, so that one sum need not wait for the other.
+  constexpr std::uint32_t kTables = 4;
+  static_assert(kMostSample <= 0xFFFF);
+  std::uint16_t tables[kTables][kCounts];
+  const std::uint32_t used = chunk.rule.whole() ? 2 * 256 : kCounts;  // one level, and tiny values
+  for (auto& table : tables) std::memset(table, 0, used * sizeof *table);
   for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
     fetch_sampled(chunk, group, share);
     const std::uint32_t begin = sampled_element(group, share);
@@ -181,17 +185,18 @@ template <Keep kKeep, class Indices>
       const Classifier<kKeep> classify(chunk);
       for (std::uint32_t i = begin; i < chunk.count; ++i) {
         const Classified value = classify(input_bits(chunk, i), i);
-        ++counts[value.level * 256 + ((value.kept & kMagnitudeMask) >> kMantissaBits)];
+        ++tables[0][value.level * 256 + ((value.kept & kMagnitudeMask) >> kMantissaBits)];
       }
       break;
     }
     const auto index = indices(begin);
-    for (std::uint32_t i = 0; i < kLineElements; i += 2) {
-      ++counts[index.of[i]];
-      ++more[index.of[i + 1]];
-    }
+#pragma GCC unroll 16
+    for (std::uint32_t i = 0; i < kLineElements; ++i) ++tables[i % kTables][index.of[i]];
   }
-  for (std::uint32_t i = 0; i < kCounts; ++i) counts[i] += more[i];
+  std::memset(counts, 0, kCounts * sizeof *counts);
+  for (std::uint32_t i = 0; i < used; ++i) {
+    for (const auto& table : tables) counts[i] += table[i];
+  }
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -47,6 +47,7 @@ struct Writer {
   unsigned filled[kMaxMantissaLanes] = {};
   unsigned lanes = 1;
   unsigned mantissa_lanes = 0;  // 0: mantissas are whole bytes
+  unsigned step = 1;            // of the values' Precision
   std::byte* at = nullptr;
 };
 
@@ -90,7 +91,7 @@ void push_mantissas(const SourceStretch& stretch, Writer& writer) noexcept {
   std::byte* at = writer.at;
   for (std::uint32_t i = 0; i < stretch.count; ++i) {
     const unsigned lane = i & (writer.mantissa_lanes - 1);
-    const unsigned width = 3U * (stretch.entries[i] >> kEntryThirdsShift);
+    const unsigned width = writer.step * (stretch.entries[i] >> kEntryStepsShift);
     const std::uint32_t value = sign_mantissa(stretch.kept[i]) >> (kSignMantissaBits - width);
     const std::uint64_t x = std::uint64_t{writer.mantissas[lane]} << width | value;
     const unsigned n = writer.filled[lane] + width;
@@ -107,8 +108,8 @@ void push_mantissas(const SourceStretch& stretch, Writer& writer) noexcept {
 void append_mantissas(const SourceStretch& stretch, Writer& writer) noexcept {
   for (std::uint32_t i = 0; i < stretch.count; ++i) {
     store_le(writer.at, sign_mantissa(stretch.kept[i]));
-    // Eight thirds or none.
-    writer.at += (stretch.entries[i] >> kEntryThirdsShift) * kSignMantissaBytes / kLevels;
+    // Eight steps or none.
+    writer.at += (stretch.entries[i] >> kEntryStepsShift) * kSignMantissaBytes / kLevels;
   }
 }
 
@@ -177,6 +178,7 @@ EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::by
   for (unsigned& held : writer.held) held = kWordBits;
   writer.lanes = lanes_for(block.count);
   writer.mantissa_lanes = block.rule.whole() ? 0 : mantissa_lanes_for(writer.lanes);
+  writer.step = block.rule.precision.step;
   writer.at = out;
   std::uint32_t any = 0;
   switch (block.rule.keep) {

@@ -30,7 +30,6 @@ inline constexpr std::uint32_t kMantissaWordBytes = kMantissaWordBits / 8;
 inline constexpr std::uint32_t kStateBytes = 4;
 
 inline constexpr std::uint32_t kLevels = 8;
-inline constexpr unsigned kCutBitsPerLevel = 3;
 inline constexpr unsigned kSignMantissaBits = 24;
 inline constexpr std::uint32_t kSignMantissaBytes = kSignMantissaBits / 8;
 
@@ -73,11 +72,27 @@ enum class BlockMode : std::uint8_t { kStored = 0, kZeros = 1, kCoded = 2 };
   return (lanes + (whole ? 0 : mantissa_lanes_for(lanes))) * kStateBytes;
 }
 
-// Bits of sign and mantissa, in threes, behind the code of a slot.
-[[gnu::always_inline]] constexpr std::uint32_t thirds_of(std::uint32_t slot) noexcept {
-  if (slot == kZeroSlot) return 0;
-  return slot == kTinySlot ? kLevels : kLevels - slot / kRows;
-}
+// How fine the values of a chunk are: float32, or those of a 16-bit type.
+struct Precision {
+  std::uint32_t unused = 0;    // low bits of the mantissa that are 0 in every value
+  std::uint32_t step = 3;      // bits from one level to the next
+  std::uint32_t in_chunk = 0;  // its number in a chunk's first byte
+
+  // Low bits of the mantissa that are 0 at a level.
+  [[gnu::always_inline]] constexpr std::uint32_t cut_at(std::uint32_t level) const noexcept {
+    return unused + step * level;
+  }
+  // Bits of sign and mantissa, in steps, behind the code of a slot.
+  [[gnu::always_inline]] constexpr std::uint32_t steps_behind(std::uint32_t slot) const noexcept {
+    const std::uint32_t most = (kSignMantissaBits - unused) / step;
+    if (slot == kZeroSlot) return 0;
+    return slot == kTinySlot ? most : most - slot / kRows;
+  }
+  [[gnu::always_inline]] constexpr bool is_half() const noexcept { return unused != 0; }
+};
+inline constexpr Precision kFloat32 = {};
+inline constexpr Precision kBFloat16 = {16, 1, 1};
+inline constexpr Precision kFloat16 = {13, 1, 2};
 
 // log2 of the share of a chunk that is counted: all of a short one, one element in 16 of a long one, and at
 // least kLeastSample.
@@ -99,24 +114,26 @@ enum class Keep : std::uint8_t {
 
 struct Rule {
   Keep keep = Keep::kLevel;
-  std::uint32_t level = 0;  // kLevel: 0 to 7
-  std::uint32_t step = 1;   // kSignificance: levels are multiples of 1 or 2
+  std::uint32_t level = 0;   // kLevel: 0 to 7
+  std::uint32_t step = 1;    // kSignificance: levels are multiples of 1 or 2
+  Precision precision = {};  // REQUIRES: if it is_half(), all values have it
 
   // Nothing is cut: sign and mantissa are whole bytes.
   [[gnu::always_inline]] bool whole() const noexcept {
-    return keep == Keep::kEverything || (keep == Keep::kLevel && level == 0);
+    return keep == Keep::kEverything || (keep == Keep::kLevel && level == 0 && !precision.is_half());
   }
 };
 
 // `distance`: the exponent of a significance above that of the value, plus 1. The largest level l that is a
-// multiple of `step` with distance >= 3 l: then half a step of the last bit kept is no more than one unit in
-// the last place of the significance.
+// multiple of the rule's step and cuts no more than `distance` bits, or 0: then half a step of the last bit
+// kept is no more than one unit in the last place of the significance.
 [[gnu::always_inline]] constexpr std::uint32_t significance_level(std::int32_t distance,
-                                                                  std::uint32_t step) noexcept {
-  if (distance <= 0) return 0;
-  const std::uint32_t cuts = static_cast<std::uint32_t>(distance) / (kCutBitsPerLevel * step);
-  const std::uint32_t most = (kLevels - 1) / step;
-  return (cuts < most ? cuts : most) * step;
+                                                                  const Rule& rule) noexcept {
+  const std::int32_t beyond = distance - static_cast<std::int32_t>(rule.precision.unused);
+  if (beyond <= 0) return 0;
+  const std::uint32_t cuts = static_cast<std::uint32_t>(beyond) / (rule.precision.step * rule.step);
+  const std::uint32_t most = (kLevels - 1) / rule.step;
+  return (cuts < most ? cuts : most) * rule.step;
 }
 inline constexpr std::int32_t kFarDistance = 31;  // all distances from here on have the highest level
 
@@ -141,8 +158,8 @@ struct Values {
 }
 
 // For each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits
-// of sign and mantissa behind it, in threes. A slot without a code uses the code of a lower level of its
-// exponent, which cuts less, or else the escape's.
+// of sign and mantissa behind it, in steps of its Precision. A slot without a code uses the code of a lower
+// level of its exponent, which cuts less, or else the escape's.
 struct EncodeTable {
   alignas(64) std::uint16_t entry[kSlots];
   std::uint32_t base = 0;    // exponent of row 0
@@ -153,13 +170,14 @@ struct EncodeTable {
 inline constexpr unsigned kEntryLengthMask = 0xF;
 inline constexpr unsigned kEntryCodeShift = 4;
 inline constexpr unsigned kEntryCodeMask = 0xFF;
-inline constexpr unsigned kEntryThirdsShift = 12;
+inline constexpr unsigned kEntryStepsShift = 12;
 
 // One entry for each value of the next 8 bits: bits 0-3 the code's length, 4-8 the bits of sign and mantissa,
 // 9-13 the row.
 struct DecodeTable {
   alignas(64) std::uint16_t entry[1U << kMaxCodeBits];
   std::uint32_t base = 0;  // exponent of row 0
+  std::uint32_t step = 3;  // of its Precision: widths are multiples of it
   bool whole = false;
   std::uint64_t coded[4] = {};  // bit e % 64 of word e / 64: exponent e has a code at level 0; 0: tiny has
 };

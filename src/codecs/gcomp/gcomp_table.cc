@@ -10,7 +10,15 @@ namespace {
 constexpr std::uint32_t kMaxSymbols = 1U << kMaxCodeBits;
 constexpr std::uint32_t kShareForOwnCode = 2048;  // a symbol seen less often than this share has no code
 constexpr std::uint32_t kExponentBits = 8;        // behind an escape
-constexpr std::uint32_t kEscapedBits = kExponentBits + kSignMantissaBits;
+// Behind the code of an escape.
+constexpr std::uint32_t escaped_bits(Precision precision) noexcept {
+  return kExponentBits + kSignMantissaBits - precision.unused;
+}
+
+// Behind the code of a slot that is no escape.
+constexpr std::uint32_t width_of(std::uint32_t slot, Precision precision) noexcept {
+  return precision.step * precision.steps_behind(slot);
+}
 
 // A weight and a slot in one number: sorts from rare to frequent; among equally frequent slots the highest
 // counts as the rarest.
@@ -130,8 +138,9 @@ std::uint64_t coded_bits(const Seen& seen, const CodeLengths& lengths) noexcept 
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
     if (seen.slots[slot] == 0) continue;
     const std::uint32_t length = lengths.bits[slot];
-    const std::uint32_t each = slot != kEscapeSlot && length != 0 ? length + 3 * thirds_of(slot)
-                                                                  : lengths.bits[kEscapeSlot] + kEscapedBits;
+    const std::uint32_t each = slot != kEscapeSlot && length != 0
+                                   ? length + width_of(slot, lengths.precision)
+                                   : lengths.bits[kEscapeSlot] + escaped_bits(lengths.precision);
     bits += std::uint64_t{seen.slots[slot]} * each;
   }
   return bits;
@@ -168,7 +177,7 @@ struct AllCounted {
 // Bits that the counted values take with a static table.
 std::uint64_t static_bits(const Histogram& histogram, const AllCounted& counted,
                           const CodeLengths& lengths) noexcept {
-  const std::uint32_t escaped = lengths.bits[kEscapeSlot] + kEscapedBits;
+  const std::uint32_t escaped = lengths.bits[kEscapeSlot] + escaped_bits(kFloat32);
   std::uint64_t bits = std::uint64_t{histogram.counts[kZeroCount]} * lengths.bits[kZeroSlot] +
                        std::uint64_t{histogram.counts[kTinyCount]} * escaped;
   for (std::uint32_t i = 0; i < counted.size; ++i) {
@@ -176,7 +185,7 @@ std::uint64_t static_bits(const Histogram& histogram, const AllCounted& counted,
     const std::uint32_t row = each.exponent - lengths.base;
     const std::uint32_t slot = each.level * kRows + row;
     const std::uint32_t length = row - 1 < kWindow ? lengths.bits[slot] : 0;
-    bits += std::uint64_t{each.count} * (length != 0 ? length + 3 * thirds_of(slot) : escaped);
+    bits += std::uint64_t{each.count} * (length != 0 ? length + width_of(slot, kFloat32) : escaped);
   }
   return bits;
 }
@@ -229,11 +238,12 @@ void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& cho
   rule.whole() ? collect<1>(histogram, seen) : collect<kLevels>(histogram, seen);
   join_rare(seen);
   choose_lengths(seen, histogram.complete, choice.lengths);
+  choice.lengths.precision = rule.precision;
   choice.id = 0;
   choice.top = 0;
   const std::uint64_t bits = coded_bits(seen, choice.lengths);
   choice.worth_coding = bits < seen.total * kValueBytes * 8;
-  if (!histogram.complete || rule.keep == Keep::kSignificance) return;
+  if (!histogram.complete || rule.keep == Keep::kSignificance || rule.precision.is_half()) return;
   std::byte own[kMaxTableBytes];
   const std::uint64_t table_bits = std::uint64_t{write_table(choice, rule.whole(), own)} * 8;
   try_static_tables(histogram, rule.whole() ? 0 : rule.level, table_bits + bits, choice);
@@ -401,11 +411,13 @@ void make_decode_table(const CodeLengths& lengths, std::uint32_t (&first)[kMaxCo
                        DecodeTable& table) noexcept {
   for (std::uint64_t& word : table.coded) word = 0;
   table.base = lengths.base;
+  table.step = lengths.precision.step;
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
     const unsigned length = lengths.bits[slot];
     if (length == 0) continue;
     const std::uint32_t row = slot % kRows;
-    const std::uint32_t entry = length | 3 * thirds_of(slot) << kEntryWidthShift | row << kEntryRowShift;
+    const std::uint32_t width = width_of(slot, lengths.precision);
+    const std::uint32_t entry = length | width << kEntryWidthShift | row << kEntryRowShift;
     for (std::uint32_t at = reversed(first[length]++, length); at < kCompleteCode; at += 1U << length) {
       table.entry[at] = static_cast<std::uint16_t>(entry);
     }
@@ -445,8 +457,9 @@ void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
     const unsigned length = lengths.bits[slot];
     table.entry[slot] = 0;
     if (length == 0) continue;
+    const std::uint32_t steps = lengths.precision.steps_behind(slot);
     table.entry[slot] = static_cast<std::uint16_t>(reversed(first[length]++, length) << kEntryCodeShift |
-                                                   length | thirds_of(slot) << kEntryThirdsShift);
+                                                   length | steps << kEntryStepsShift);
   }
   table.base = lengths.base;
   for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
@@ -474,6 +487,7 @@ void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
 
 Fault read_table(const TableBytes& in, DecodeTable& table, std::uint32_t& used) {
   CodeLengths lengths;
+  lengths.precision = in.precision;
   TableReader reader(in);
   if (in.id == 0) {
     const Fault fault = read_own_table(reader, in.whole, lengths);

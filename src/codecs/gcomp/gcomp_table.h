@@ -14,6 +14,7 @@ namespace deltawire::gcomp {
 struct CodeLengths {
   std::uint8_t bits[kSlots] = {};
   std::uint32_t base = 0;
+  Precision precision = {};
 };
 
 // A slot and how often it is expected.
@@ -48,8 +49,8 @@ struct TableChoice {
 };
 
 // The table for a chunk (spec.md, 6.4): its own, in which frequent symbols get codes and the others join a
-// lower level or are escaped; or, for a complete histogram of a chunk with one level, a static one if that
-// makes all smaller. REQUIRES: the histogram isn't empty.
+// lower level or are escaped; or, for a complete histogram of a float32 chunk with one level, a static one if
+// that makes all smaller. REQUIRES: the histogram isn't empty.
 void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& choice);
 
 // Static tables for short chunks: shapes of histograms that gradients often have, laid at any exponent.
@@ -107,6 +108,7 @@ struct TableBytes {
   bool whole = false;
   std::uint32_t level = 0;  // of all exponents of a static table
   std::uint32_t id = 0;
+  Precision precision = {};
 };
 Fault read_table(const TableBytes& in, DecodeTable& table, std::uint32_t& used);
 

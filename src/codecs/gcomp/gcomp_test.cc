@@ -1,6 +1,7 @@
 // What gcomp means: specs, what is kept whole, residuals, zeros; which low bits it drops, and how far that
 // moves a value (spec.md, 6.2); and that the number of threads changes no byte, residual, value or fault.
 // The bytes are in gcomp_bytes_test.cc.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,8 @@
 #include <rapidcheck/gtest.h>
 
 #include "base/crc32c.h"
+#include "base/float16.h"
+#include "base/float_environment.h"
 #include "base/property_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
@@ -23,6 +26,13 @@ using testing::codec_of;
 using testing::Encoded;
 using testing::same_bits;
 
+// What the parameter `values` costs, at most.
+double rounding_error(const std::string& spec, double magnitude) {
+  if (spec.ends_with("bf16")) return magnitude * (magnitude < 0x1p127 ? 0x1p-8 : 0x1p-7);
+  if (spec.ends_with("fp16")) return std::max({magnitude * 0x1p-11, 0x1p-25, magnitude - 65504});
+  return 0;
+}
+
 // Rounding moves a value by half of the lowest bit that it keeps, the largest ones are kept whole; what lies
 // below the normal numbers is flushed.
 double gcomp_error(const testing::EncodedValue& value) {
@@ -31,7 +41,8 @@ double gcomp_error(const testing::EncodedValue& value) {
   const int bits = std::isdigit(static_cast<unsigned char>(spec[at])) != 0 ? std::stoi(spec.substr(at)) : 0;
   const bool cuttable = bits > 0 && std::fabs(value.x()) < 0x1p127;
   const double cut = cuttable ? std::ldexp(std::fabs(value.x()), bits - 24) : 0;
-  return std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless ? 0x1p-126 : cut;
+  if (std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless) return 0x1p-126;
+  return cut + rounding_error(spec, std::fabs(value.x()));
 }
 
 const testing::Expects kExpects{{
@@ -121,6 +132,10 @@ TEST(Gcomp, InfoAndSpecSayWhetherItIsLossless) {
   }
   EXPECT_EQ(make_codec("gcomp:cut=6,levels=4").error().message,
             "gcomp: levels=4 together with cut=6: levels are those of cut=auto; leave one out");
+  EXPECT_EQ(codec_of("gcomp:values=bf16")->spec(), "gcomp:cut=auto,levels=8,lossless=off,values=bf16");
+  EXPECT_EQ(codec_of("gcomp:cut=6,values=fp32")->spec(), "gcomp:cut=6,levels=8,lossless=off");
+  EXPECT_EQ(make_codec("gcomp:lossless=on,values=fp16").error().message,
+            "gcomp: values=fp16 together with lossless=on: rounding loses bits; leave one out");
   EXPECT_EQ(make_codec("gcomp:cut=6,lossless=on").error().message,
             "gcomp: cut=6 together with lossless=on: give cut=0, or leave it out");
 }
@@ -154,6 +169,83 @@ TEST(Gcomp, ResidualsOfLargePartsAddUp) {
     ASSERT_EQ(static_cast<double>(back[i]) + static_cast<double>(residual[i]), x[i]) << i;
     ASSERT_LE(std::fabs(residual[i]), std::ldexp(std::fabs(x[i]), -12)) << i;
   }
+}
+
+TEST(Gcomp, InfoSaysWhichSpecsAreOfHalves) {
+  EXPECT_TRUE(codec_of("gcomp")->info().half_form);
+  EXPECT_TRUE(codec_of("gcomp:cut=6")->info().half_form);
+  EXPECT_FALSE(codec_of("gcomp:lossless=on")->info().half_form);
+  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=6,values=fp16"}) {
+    EXPECT_FALSE(codec_of(spec)->info().half_form) << spec;
+  }
+  EXPECT_TRUE(codec_of("gcomp:values=bf16")->info().significance);
+  EXPECT_FALSE(codec_of("gcomp:cut=0,values=bf16")->info().significance);
+}
+
+// Any bits, and the borders of binary16.
+std::vector<float> values_of_all_kinds() {
+  CounterRng random(21);
+  std::vector<float> values(70000);
+  for (float& value : values) value = from_bits(static_cast<std::uint32_t>(random.next()));
+  for (std::size_t i = 0; i < values.size(); i += 2) {  // between 2^-26 and 2^16, with ties of both types
+    const auto draw = static_cast<std::uint32_t>(random.next());
+    const std::uint32_t exponent = 101 + draw % 43;
+    values[i] = from_bits((draw & 0x807FFFFF) >> 12 << 12 | exponent << 23);
+  }
+  const float borders[] = {65504,    65519.99F,       65520, -65536, 0x1p-14F,    0x1.ffcp-15F, 0x1p-24F,
+                           0x1p-25F, 0x1.000002p-25F, kInf,  -kInf,  0x1.fep127F, -0x1.ffp127F, 0.0F,
+                           -0.0F};
+  std::copy(std::begin(borders), std::end(borders), values.begin());
+  return values;
+}
+
+// The values that 16 bits hold are the nearest, the largest where that is infinite; only -0 and what is below
+// float32's normal numbers is lost, and a NaN's payload.
+TEST(Gcomp, ValuesAreRoundedToHalves) {
+  const std::vector<float> values = values_of_all_kinds();
+  const FloatEnvironment environment;
+  for (const bool bf16 : {true, false}) {
+    const auto back = round_trip(bf16 ? "gcomp:values=bf16" : "gcomp:values=fp16", values);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::uint32_t bits = bits_of(values[i]);
+      float expected = from_bits(bf16 ? bits_of_bf16(bf16_of(bits)) : bits_of_f16(f16_of(bits)));
+      const float most = bf16 ? 0x1.fep127F : 65504.0F;
+      if (std::isinf(expected) && !std::isinf(values[i])) expected = std::copysign(most, values[i]);
+      if (std::fabs(expected) < std::numeric_limits<float>::min()) expected = 0;
+      if (std::isnan(values[i])) {
+        ASSERT_TRUE(std::isnan(back[i])) << i;
+      } else {
+        ASSERT_EQ(bits_of(back[i]), bits_of(expected)) << values[i];
+      }
+    }
+  }
+}
+
+TEST(Gcomp, ResidualsOfHalvesAddUp) {
+  constexpr std::size_t kCount = 262144 + 32768 + 5;
+  const std::vector<float> values = testing::normal_values(kCount, 11);
+  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=18,values=bf16", "gcomp:cut=18,values=fp16"}) {
+    std::vector<float> residual = testing::normal_values(kCount, 12);
+    std::vector<float> x(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) x[i] = values[i] + residual[i];
+    const auto codec = codec_of(spec);
+    const auto part = *testing::encode(*codec, values, residual);
+    const auto back = *testing::decode(*codec, part.view(), kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(static_cast<double>(back[i]) + static_cast<double>(residual[i]), x[i]) << spec << " " << i;
+    }
+  }
+}
+
+// bfloat16's 8 bits of sign and mantissa, and the entropy of the exponents: less than two bits and a half.
+TEST(Gcomp, HalvesTakeTwoThirds) {
+  const std::vector<float> values = testing::normal_values(300000, 13);
+  const auto bits = [&](std::string_view spec) {
+    const auto part = *testing::encode(*codec_of(spec), values);
+    return 8.0 * static_cast<double>(part.payload.size()) / static_cast<double>(values.size());
+  };
+  EXPECT_LT(bits("gcomp:values=bf16"), 0.67 * 16);
+  EXPECT_LT(bits("gcomp:values=fp16"), 0.86 * 16);
 }
 
 TEST(Gcomp, DecodedZerosLeaveTheSlotAsItIs) {

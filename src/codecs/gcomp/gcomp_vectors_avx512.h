@@ -79,6 +79,14 @@ using LookUp = Table<8>;
   return _mm512_shuffle_epi8(spread, _mm512_broadcast_i32x4(upper));
 }
 
+// The same as the lower 24 bits, and their highest byte above them once more.
+[[gnu::always_inline]] inline __m512i three_bytes_to_ends(__m512i packed) noexcept {
+  const __m512i spread =
+      _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11), packed);
+  const __m128i ends = _mm_setr_epi8(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
+  return _mm512_shuffle_epi8(spread, _mm512_broadcast_i32x4(ends));
+}
+
 #else
 
 [[gnu::always_inline]] inline std::byte* append_words(__mmask32 leave, __m512i words,
@@ -101,6 +109,14 @@ using LookUp = Table<8>;
       0,  33, 34, 35, 0,  36, 37, 38, 0,  39, 40, 41, 0,  42, 43, 44, 0,  45, 46, 47};
   // The lowest bytes, which are of no number, are 0.
   return _mm512_maskz_permutexvar_epi8(0xEEEEEEEEEEEEEEEEU, _mm512_load_si512(kPlaces), packed);
+}
+
+[[gnu::always_inline]] inline __m512i three_bytes_to_ends(__m512i packed) noexcept {
+  alignas(64) static constexpr std::uint8_t kPlaces[64] = {
+      0,  1,  2,  2,  3,  4,  5,  5,  6,  7,  8,  8,  9,  10, 11, 11, 12, 13, 14, 14, 15, 16,
+      17, 17, 18, 19, 20, 20, 21, 22, 23, 23, 24, 25, 26, 26, 27, 28, 29, 29, 30, 31, 32, 32,
+      33, 34, 35, 35, 36, 37, 38, 38, 39, 40, 41, 41, 42, 43, 44, 44, 45, 46, 47, 47};
+  return _mm512_permutexvar_epi8(_mm512_load_si512(kPlaces), packed);
 }
 
 #endif  // __AVX512VBMI2__

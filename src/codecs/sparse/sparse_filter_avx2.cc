@@ -106,17 +106,23 @@ void drop_smaller(Candidates& list, const Threshold& threshold) {
   const __m256i least = all_of(threshold.magnitude);
   std::uint64_t ties = threshold.ties;
   std::uint64_t kept = 0;
-  for (std::uint64_t i = 0; i < list.count; i += kLanes) {
-    const __m256i lanes = first_lanes(list.count - i);
-    const __m256i magnitudes = load_first(list.magnitudes + i, lanes);
-    const __m256i positions = load_first(list.positions + i, lanes);
-    unsigned chosen = mask_of(_mm256_and_si256(_mm256_cmpgt_epi32(magnitudes, least), lanes));
-    unsigned equal = mask_of(_mm256_and_si256(_mm256_cmpeq_epi32(magnitudes, least), lanes));
-    for (; equal != 0 && ties > 0; equal &= equal - 1, --ties) chosen |= equal & (0 - equal);
+  const auto keep = [&](__m256i magnitudes, __m256i positions, unsigned there) {
+    unsigned chosen = mask_of(_mm256_cmpgt_epi32(magnitudes, least)) & there;
+    if (ties > 0) {
+      unsigned equal = mask_of(_mm256_cmpeq_epi32(magnitudes, least)) & there;
+      for (; equal != 0 && ties > 0; equal &= equal - 1, --ties) chosen |= equal & (0 - equal);
+    }
     const __m256i order = compaction_of(chosen);
     store(list.positions + kept, compacted(positions, order));
     store(list.magnitudes + kept, compacted(magnitudes, order));
     kept += popcount(chosen);
+  };
+  std::uint64_t i = 0;
+  for (; i + kLanes <= list.count; i += kLanes)
+    keep(load(list.magnitudes + i), load(list.positions + i), 0xFF);
+  if (i < list.count) {
+    const __m256i rest = first_lanes(list.count - i);
+    keep(load_first(list.magnitudes + i, rest), load_first(list.positions + i, rest), mask_of(rest));
   }
   list.count = kept;
 }
@@ -146,14 +152,18 @@ std::uint64_t collect_range(const std::uint32_t* magnitudes, std::uint64_t count
   const __m256i below = all_of(range.low - 1);
   const __m256i high = all_of(range.high);
   std::uint64_t found = 0;
-  for (std::uint64_t i = 0; i < count; i += kLanes) {
-    const __m256i lanes = first_lanes(count - i);
-    const __m256i numbers = load_first(magnitudes + i, lanes);
+  const auto collect = [&](__m256i numbers, unsigned there) {
     const __m256i inside =
         _mm256_andnot_si256(_mm256_cmpgt_epi32(numbers, high), _mm256_cmpgt_epi32(numbers, below));
-    const unsigned chosen = mask_of(_mm256_and_si256(inside, lanes));
+    const unsigned chosen = mask_of(inside) & there;
     store(out + found, compacted(numbers, compaction_of(chosen)));
     found += popcount(chosen);
+  };
+  std::uint64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) collect(load(magnitudes + i), 0xFF);
+  if (i < count) {
+    const __m256i rest = first_lanes(count - i);
+    collect(load_first(magnitudes + i, rest), mask_of(rest));
   }
   return found;
 }

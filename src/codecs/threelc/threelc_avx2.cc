@@ -54,16 +54,21 @@ std::uint32_t largest_of(const Addends& addends) noexcept {
     begin = (64 - bit_cast<std::uintptr_t>(addends.sum) % 64) % 64 / sizeof(float);
     begin = begin < addends.count ? begin : addends.count;
   }
+  // In variables of their own, which no sum that is stored can change.
+  const float* const in = addends.in;
+  const float* const residual = addends.residual;
+  float* const sum = addends.sum;
+  const std::uint64_t count = addends.count;
   std::uint64_t i = begin;
-  for (; i + 4 * kLanes <= addends.count; i += 4 * kLanes) {
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
     for (unsigned place = 0; place < 4; ++place) {
       const std::uint64_t at = i + place * kLanes;
-      __m256 x = _mm256_loadu_ps(addends.in + at);
-      if (kAdds) x = _mm256_add_ps(x, _mm256_loadu_ps(addends.residual + at));
+      __m256 x = _mm256_loadu_ps(in + at);
+      if (kAdds) x = _mm256_add_ps(x, _mm256_loadu_ps(residual + at));
       if (kStreams) {
-        _mm256_stream_ps(addends.sum + at, x);
+        _mm256_stream_ps(sum + at, x);
       } else if (kKeeps) {
-        _mm256_storeu_ps(addends.sum + at, x);
+        _mm256_storeu_ps(sum + at, x);
       }
       largest.add(place, x);
     }

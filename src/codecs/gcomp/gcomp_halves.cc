@@ -1,0 +1,75 @@
+#include "codecs/gcomp/gcomp_halves.h"
+
+#include <algorithm>
+
+#include "base/bit_functions.h"
+#include "base/float_bits.h"
+
+namespace deltawire::gcomp {
+
+namespace {
+
+constexpr std::uint32_t kQuiet = 0x00400000;  // of a NaN
+
+// `condition` ? first : second, without a branch, so that loops are vectorized.
+std::uint32_t chosen(bool condition, std::uint32_t first, std::uint32_t second) noexcept {
+  const std::uint32_t mask = 0U - (condition ? 1U : 0U);
+  return (first & mask) | (second & ~mask);
+}
+
+// A magnitude rounded to `unused` zero bits.
+std::uint32_t rounded(std::uint32_t magnitude, std::uint32_t unused) noexcept {
+  const std::uint32_t low = (1U << unused) - 1;
+  return (magnitude + (low >> 1) + (magnitude >> unused & 1)) & ~low;
+}
+
+// NaN and Inf, of whose bits some are dropped.
+std::uint32_t special(std::uint32_t magnitude, std::uint32_t unused) noexcept {
+  const std::uint32_t kept = magnitude >> unused << unused;
+  return kept | chosen(magnitude > kInfinityBits, kQuiet, 0);
+}
+
+std::uint32_t as_bf16(std::uint32_t magnitude) noexcept {
+  constexpr std::uint32_t kMost = 0x7F7F0000;
+  const std::uint32_t finite = std::min(rounded(magnitude, kBFloat16.unused), kMost);
+  return chosen(magnitude >= kInfinityBits, special(magnitude, kBFloat16.unused), finite);
+}
+
+std::uint32_t as_fp16(std::uint32_t magnitude) noexcept {
+  constexpr std::uint32_t kLeastNormal = 0x38800000;  // 2^-14
+  constexpr std::uint32_t kMost = 0x477FE000;         // 65504
+  // The last bit of 0.5 is the smallest binary16.
+  const float small = (bit_cast<float>(std::min(magnitude, kLeastNormal)) + 0.5F) - 0.5F;
+  const std::uint32_t normal = std::min(rounded(magnitude, kFloat16.unused), kMost);
+  const std::uint32_t finite = chosen(magnitude >= kLeastNormal, normal, bit_cast<std::uint32_t>(small));
+  return chosen(magnitude >= kInfinityBits, special(magnitude, kFloat16.unused), finite);
+}
+
+template <class As>
+void round_by(const Values& chunk, float* halves, As as) noexcept {
+  const float* const residual = chunk.residual;
+  for (std::uint32_t i = 0; i < chunk.count; ++i) {
+    const auto bits = bit_cast<std::uint32_t>(residual != nullptr ? chunk.in[i] + residual[i] : chunk.in[i]);
+    halves[i] = bit_cast<float>(as(bits & kMagnitudeMask) | (bits & kSignBit));
+  }
+}
+
+}  // namespace
+
+void round_to_halves(const Values& chunk, float* halves) noexcept {
+  if (chunk.rule.precision.unused == kBFloat16.unused) {
+    round_by(chunk, halves, [](std::uint32_t magnitude) { return as_bf16(magnitude); });
+  } else {
+    round_by(chunk, halves, [](std::uint32_t magnitude) { return as_fp16(magnitude); });
+  }
+}
+
+void keep_left_over(const Values& chunk, const float* halves, const float* left) noexcept {
+  for (std::uint32_t i = 0; i < chunk.count; ++i) {
+    const float x = chunk.in[i] + chunk.residual[i];
+    const bool finite = (bit_cast<std::uint32_t>(x) & kInfinityBits) != kInfinityBits;
+    chunk.residual[i] = finite ? (x - halves[i]) + left[i] : 0.0F;
+  }
+}
+
+}  // namespace deltawire::gcomp

@@ -20,8 +20,8 @@ constexpr unsigned char kSuiteId[2] = {0x13, 0x01};
 constexpr char kGroups[] = "X25519:P-256";
 // A label, not a secret: whose key it is shows in the binder.
 constexpr unsigned char kIdentity[] = {'d', 'e', 'l', 't', 'a', 'w', 'i', 'r', 'e'};
-// What one read of the socket takes at most: several records.
-constexpr std::size_t kReadBytes = std::size_t{128} << 10;
+// What one read of the socket takes at most: one or two long records. More is not faster.
+constexpr std::size_t kReadBytes = std::size_t{32} << 10;
 
 const TlsContext& context_of(SSL* ssl) noexcept {
   return *static_cast<const TlsContext*>(SSL_get_app_data(ssl));

@@ -25,15 +25,14 @@ def stepped(rank, world_size, report):
     hook = deltawire.torch.register(model, "3lc", token=SECRET, encryption="required")
     train_step(model, rank, 0)
     hook.close()
-    return [each.detach().clone() for each in model.parameters()]
+    return [each.detach().numpy().tobytes() for each in model.parameters()]
 
 
 def test_a_step_over_encrypted_connections():
     with started(stepped, 2) as ranks:
         outcomes = ranks.outcomes()
     assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
-    for one, other in zip(outcomes[0].value, outcomes[1].value, strict=True):
-        assert torch.equal(one, other)
+    assert outcomes[0].value == outcomes[1].value
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ import deltawire
 import pytest
 from ports import kept_port
 
+from lab.ranks.namespaces import NamespaceError, Namespaces
+
 SECRET = secrets.token_hex(32)
 LIMIT = 90  # seconds, of a rank on a busy machine
 RANK = """
@@ -208,3 +210,43 @@ def test_what_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELTAWIRE_ENCRYPTION", "yes")
     with pytest.raises(deltawire.InvalidArgumentError, match='encryption is "yes"'):
         deltawire.Session("fp32", **place)
+
+
+FIRST_BYTE = """
+import socket, sys
+listener = socket.create_server((sys.argv[1], 29600))
+print("listening", flush=True)
+connection, _ = listener.accept()
+connection.settimeout(60)
+print(connection.recv(1).hex())
+"""
+
+
+def test_auto_encrypts_what_leaves_the_machine() -> None:
+    """Two network namespaces are two machines; a rank begins there with TLS, and here without."""
+    try:
+        namespaces = Namespaces(2, None).__enter__()
+    except NamespaceError as cause:
+        pytest.skip(f"two machines: {cause}")
+    environment = os.environ | {"DELTAWIRE_TOKEN": SECRET, "OPENBLAS_NUM_THREADS": "1"}
+    begins = []
+    try:
+        for address, second in ((namespaces.address(0), 1), ("127.0.0.1", 0)):
+            here, there = namespaces.command_prefix(0), namespaces.command_prefix(second)
+            with subprocess.Popen(
+                [*here, sys.executable, "-c", FIRST_BYTE, address],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as listener:
+                assert listener.stdout.readline() == "listening\n"
+                command = [*there, sys.executable, "-c", RANK, "1", f"{address}:29600", "auto"]
+                rank = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+                try:
+                    begins.append(listener.communicate(timeout=LIMIT)[0].strip())
+                finally:
+                    rank.kill()
+                    rank.wait()
+                    listener.kill()
+    finally:
+        namespaces.remove()
+    assert begins == ["16", b"D".hex()]

@@ -176,8 +176,7 @@ class LocalSteps(AbortsOnError, Participant):
             spec = _core.canonical_spec(given)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
-            self.steps = steps
-            self._optimizer = optimizer
+            self.steps, self._optimizer = steps, optimizer
             # "fold" would count a failed round's changes twice: the weights still have them.
             options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include "transport/mesh_testing.h"
+#include "transport/tcp/address.h"
 #include "transport/tcp/greeting.h"
 #include "transport/tcp/listener.h"
 

@@ -172,6 +172,13 @@ TEST(TlsLink, KeysAreReplacedWhileBothEndsSend) {
     EXPECT_TRUE(transfer(*pair.server, *pair.client, bytes, 777) == bytes);
   }
   EXPECT_EQ(pair.server->end(), End::kNone);
+  TlsPair with_one_key(tls_context());
+  ASSERT_TRUE(with_one_key.shake_hands());
+  for (int turn = 0; turn < 5; ++turn) {
+    EXPECT_TRUE(transfer(*with_one_key.client, *with_one_key.server, bytes, 30000) == bytes);
+  }
+  EXPECT_GT(pair.up->carried.size(), with_one_key.up->carried.size() + 20 * 27)
+      << "messages that replace keys";
 }
 
 TEST(TlsLink, CountsWhatIsUnacknowledgedWithoutTheFrames) {

@@ -40,7 +40,7 @@ base_group() {
   want_unless 'command -v pkg-config' pkg-config 'tests of the installed library'
   want libexpected-dev 'tl::expected: results and errors'
   want libxxhash-dev 'xxHash: hashes of settings, digests of replicas'
-  want libssl-dev 'OpenSSL: HMAC and SHA-256 of the handshake between ranks'
+  want libssl-dev 'OpenSSL: the handshake between ranks, and TLS'
   want libzstd-dev 'the codec zstd'
   want zlib1g-dev 'the codec zlib'
   want libcli11-dev 'the command line of deltawire'

@@ -53,6 +53,16 @@ using Token = std::array<std::byte, 32>;
 // bytes is the token itself, others are hashed. kInvalidArgument: fewer than 16 bytes.
 DELTAWIRE_API Result<Token> token_of(Bytes secret);
 
+// Whether the connections between ranks are encrypted: TLS 1.3 with a key from the token and forward secrecy.
+enum class Encryption : std::uint8_t {
+  kAuto = 0,  // those that leave the machine: neither loopback, nor from an address to itself
+  kRequired = 1,
+  kOff = 2,
+};
+
+// "auto", "required" or "off". kInvalidArgument: anything else.
+DELTAWIRE_API Result<Encryption> parse_encryption(std::string_view text);
+
 struct Endpoint {
   std::string host;  // numeric address, IPv4 or IPv6; a rendezvous may have a name
   std::uint16_t port = 0;
@@ -112,6 +122,9 @@ struct MeshOptions {
   std::optional<Endpoint> rendezvous;
   Token token{};  // equal on all ranks, never sent; a peer that can't prove to know it is
                   // refused; TCP only. docs/reference/security.md says what it protects from
+  // TCP only, equal on all ranks: if not, kMismatch names two of them, and both settings. kRequired refuses a
+  // token of zeros (kInvalidArgument), which anybody could guess.
+  Encryption encryption = Encryption::kAuto;
   // <= 1024 bytes: what must be equal on all ranks, e.g. agreed_settings (deltawire/reducer.h). Compared once
   // all ranks have connected: kMismatch on every rank, with the words that differ. The suspect is a rank of
   // the smallest group that differs from the majority; of two equal groups, the one without the lowest rank.

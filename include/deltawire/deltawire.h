@@ -262,6 +262,13 @@ typedef struct deltawire_session_options {
 DELTAWIRE_API int32_t deltawire_session_options_init(deltawire_session_options* options, uint32_t abi_version,
                                                      deltawire_error* error);
 
+/* Sets whether the connections between ranks are encrypted, by TLS 1.3 with a key from the token: "auto"
+ * (those that leave the machine; what _options_init sets), "required" or "off"; equal on all ranks. It is
+ * kept in reserved[0]. INVALID_ARGUMENT for anything else. */
+DELTAWIRE_API int32_t deltawire_session_options_set_encryption(deltawire_session_options* options,
+                                                               const char* encryption,
+                                                               deltawire_error* error);
+
 /* Writes the token (32 bytes) of a secret of 16 bytes or more, as Python's ranks derive it from
  * DELTAWIRE_TOKEN. A secret of 32 bytes is the token itself. */
 DELTAWIRE_API int32_t deltawire_token_of(const void* secret, uint64_t secret_bytes, uint8_t* token,

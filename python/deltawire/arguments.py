@@ -81,6 +81,22 @@ def secret(token: str | bytes | None) -> bytes | None:
     return token
 
 
+def encryption(setting: str | None, has_secret: bool) -> str:
+    """`setting`, by default DELTAWIRE_ENCRYPTION or else "auto". Raises InvalidArgumentError for
+    what is none, and for "required" without a secret of the ranks' own."""
+    if setting is None:
+        setting = os.environ.get("DELTAWIRE_ENCRYPTION", "auto")
+    _core.check_encryption(str(setting))
+    if setting == "required" and not has_secret:
+        raise make_error(
+            "InvalidArgument",
+            'encryption="required" needs a token that the network has not seen: set '
+            "DELTAWIRE_TOKEN to the same value on every rank, or pass token=; make one with "
+            "`openssl rand -hex 32`",
+        )
+    return setting
+
+
 def check_positive(name: str, value: int) -> None:
     """Raises InvalidArgumentError for anything but a whole number, 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

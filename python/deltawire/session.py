@@ -40,6 +40,7 @@ class Session(ClosesAtEnd, BaseSession):
         world_size: int,
         address: str | None = None,
         token: str | bytes | None = None,
+        encryption: str | None = None,
         interface: str | None = None,
         port: int | str | None = None,
         timeout: float = 60.0,
@@ -63,6 +64,9 @@ class Session(ClosesAtEnd, BaseSession):
                 None: the environment's DELTAWIRE_TOKEN. It is never sent
                 (docs/reference/security.md). In C and C++, `deltawire_token_of` and `token_of`
                 derive the same token from it.
+            encryption: of the connections, by TLS 1.3 with a key from the token: "auto" (those that
+                leave the machine), "required" or "off"; equal on all ranks. None: the
+                environment's DELTAWIRE_ENCRYPTION, else "auto".
             interface: address, name or interface to listen on; None: the local address towards
                 rank 0, and on rank 0 the host in `address`.
             port: where all ranks but rank 0 listen: a port, or a range "29600-29699"; None:
@@ -87,7 +91,8 @@ class Session(ClosesAtEnd, BaseSession):
         Raises:
             InvalidArgumentError (a ValueError): an invalid argument, or no token.
             DeltawireError: "Timeout" (names the missing ranks), "Unauthorized" (another token),
-                "Mismatch" (a rank with another spec or other options, or a duplicate rank),
+                "Mismatch" (a rank with another spec, other options or another encryption, or a
+                duplicate rank), "Corrupt" (bytes were changed on the way),
                 "PeerLost" (a rank that connected and died), "AddressInUse", "System"; each also if
                 another rank found it.
         """
@@ -100,9 +105,11 @@ class Session(ClosesAtEnd, BaseSession):
         connect_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         arrival_ms = arguments.timeout_in_ms(arrival_timeout, "arrival_timeout")
         secret = _secret(arguments.secret(token), world_size)
+        encryption = arguments.encryption(encryption, has_secret=True)
         where = _where(address, world_size)
         mesh = _core.Mesh.at(where, *place, _core.token_of(secret))
         listener = _core.listen_for(where, rank, interface or "", *arguments.ports(port))
+        mesh.set_encryption(encryption)
         mesh.shape = link
         mesh.connect_timeout_ms = connect_ms
         mesh.arrival_timeout_ms = arrival_ms

@@ -152,6 +152,12 @@ void bind_texts(nb::module_& module) {
       "secret"_a, "The token, 32 bytes, of a secret of 16 bytes or more; one of 32 bytes is the token.");
 }
 
+void bind_encryption(nb::module_& module) {
+  module.def(
+      "check_encryption", [](std::string_view text) { (void)value_or_raise(parse_encryption(text)); },
+      "text"_a, "Raises for anything but \"auto\", \"required\" and \"off\".");
+}
+
 void bind_shapes(nb::module_& module) {
   nb::class_<LinkShape>(module, "LinkShape",
                         "A token bucket on everything that this rank sends, and one on what it receives, "
@@ -167,6 +173,7 @@ void bind_shapes(nb::module_& module) {
 void bind_meshes(nb::module_& module) {
   bind_listeners(module);
   bind_texts(module);
+  bind_encryption(module);
   bind_shapes(module);
   nb::class_<MeshOptions>(module, "Mesh", "Who is in the job, and how to reach them.")
       .def("__init__", &make_mesh, "rank"_a, "endpoints"_a, "token"_a, "settings"_a,
@@ -187,6 +194,12 @@ void bind_meshes(nb::module_& module) {
           "arrival_timeout_ms", [](const MeshOptions& self) { return self.arrival_timeout.count(); },
           [](MeshOptions& self, std::int64_t ms) { self.arrival_timeout = std::chrono::milliseconds(ms); },
           "Beyond a bucket's time, for a rank that answers and has not arrived.")
+      .def(
+          "set_encryption",
+          [](MeshOptions& self, std::string_view text) {
+            self.encryption = value_or_raise(parse_encryption(text));
+          },
+          "text"_a, "\"auto\", \"required\" or \"off\"; equal on all ranks.")
       .def_prop_rw(
           "connect_timeout_ms", [](const MeshOptions& self) { return self.connect_timeout.count(); },
           [](MeshOptions& self, std::int64_t ms) { self.connect_timeout = std::chrono::milliseconds(ms); })

@@ -157,6 +157,18 @@ std::int32_t deltawire_session_meet(const char* spec, const deltawire_session_op
   return call(error, [&] { return open_into(session, spec, options, find, listener); });
 }
 
+std::int32_t deltawire_session_options_set_encryption(deltawire_session_options* options,
+                                                      const char* encryption, deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (options == nullptr) return null_argument("options");
+    if (encryption == nullptr) return null_argument("encryption");
+    const auto parsed = deltawire::parse_encryption(encryption);
+    if (!parsed) return forward_error(parsed);
+    options->reserved[0] = static_cast<std::uint64_t>(*parsed);
+    return {};
+  });
+}
+
 std::int32_t deltawire_token_of(const void* secret, std::uint64_t secret_bytes, std::uint8_t* token,
                                 deltawire_error* error) {
   return call(error, [&]() -> Status {

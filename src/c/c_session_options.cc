@@ -43,8 +43,9 @@ Result<ReducerOptions> reducer_options(const deltawire_session_options& given) {
 }
 
 bool has_reserved(const deltawire_session_options& given) {
-  return given.reserved_flag != 0 ||
-         std::ranges::any_of(given.reserved, [](std::uint64_t field) { return field != 0; });
+  return given.reserved_flag != 0 || given.reserved[0] > static_cast<std::uint64_t>(Encryption::kOff) ||
+         std::ranges::any_of(std::span(given.reserved).subspan(1),
+                             [](std::uint64_t field) { return field != 0; });
 }
 
 }  // namespace
@@ -75,6 +76,7 @@ Result<SessionOptions> session_options(const deltawire_session_options& given) {
   options.mesh.rank = given.rank;
   options.mesh.world_size = given.world_size;
   std::memcpy(options.mesh.token.data(), given.token, options.mesh.token.size());
+  options.mesh.encryption = static_cast<Encryption>(given.reserved[0]);
   if (given.settings != nullptr) options.mesh.settings = given.settings;
   options.mesh.epoch = given.epoch;
   options.mesh.connect_timeout = *connect;

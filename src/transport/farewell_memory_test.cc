@@ -6,7 +6,8 @@ namespace deltawire::test::farewell_memory_test {
 namespace {
 
 class FarewellMemory : public ::testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, FarewellMemory, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Meshes, FarewellMemory,
+                         ::testing::Values(MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls),
                          mesh_kind_name);
 
 // The process goes on; the others learn why the mesh ends, once there is memory again to tell them.

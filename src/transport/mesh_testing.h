@@ -21,12 +21,13 @@ namespace deltawire::test {
 using Ranks = std::vector<std::unique_ptr<Transport>>;
 using namespace std::chrono_literals;
 
-enum class MeshKind { kInproc, kTcp, kPackets, kGloo };
+enum class MeshKind { kInproc, kTcp, kTls, kPackets, kGloo };
 
 inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info) {
   switch (info.param) {
     case MeshKind::kInproc: return "Inproc";
     case MeshKind::kTcp: return "Tcp";
+    case MeshKind::kTls: return "Tls";
     case MeshKind::kPackets: return "Packets";
     case MeshKind::kGloo: return "Gloo";
   }
@@ -93,12 +94,14 @@ inline MeshOptions mesh_options(int rank, const std::vector<Endpoint>& endpoints
   return options;
 }
 
-inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOptions>& links) {
+inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOptions>& links,
+                                      Encryption encryption = Encryption::kOff) {
   Listeners all = listen_all(world_size);
   Ranks ranks(static_cast<std::size_t>(world_size));
   run_ranks(world_size, [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     MeshOptions options = mesh_options(rank, all.endpoints);
+    options.encryption = encryption;
     if (!links.empty()) options.link = links[at];
     auto transport = connect_tcp(std::move(all.listeners[at]), options);
     ASSERT_TRUE(transport.has_value()) << transport.error().message;

@@ -84,7 +84,8 @@ class Stepper {
 };
 
 class SteadyStep : public ::testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, SteadyStep, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Meshes, SteadyStep,
+                         ::testing::Values(MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls),
                          mesh_kind_name);
 
 // After ten steps without an unexpected message, all messages are unexpected in every other step.

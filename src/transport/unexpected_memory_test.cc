@@ -8,7 +8,8 @@ namespace deltawire::test::unexpected_memory_test {
 namespace {
 
 class UnexpectedMemory : public ::testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, UnexpectedMemory, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Meshes, UnexpectedMemory,
+                         ::testing::Values(MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls),
                          mesh_kind_name);
 
 // The store is full of empty messages. Receiving one makes room, and the next message, which is too short to

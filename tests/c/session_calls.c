@@ -75,7 +75,17 @@ static void test_options(const deltawire_session_options* good) {
   bad = *good, bad.pass_not_finite = 9, refuse(&bad, "pass_not_finite is 9");
   bad = *good, bad.fold_revert = -1, refuse(&bad, "fold_revert is -1");
   bad = *good, bad.reserved[7] = 1, refuse(&bad, "reserved");
+  bad = *good, bad.reserved[0] = 3, refuse(&bad, "reserved");
   bad = *good, bad.threads = -1, refuse(&bad, "threads");
+  bad = *good;
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "\"auto\", \"required\" or \"off\"", error,
+               deltawire_session_options_set_encryption(&bad, "on", &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "encryption is NULL", error,
+               deltawire_session_options_set_encryption(&bad, NULL, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "options is NULL", error,
+               deltawire_session_options_set_encryption(NULL, "off", &error));
+  EXPECT_OK(error, deltawire_session_options_set_encryption(&bad, "required", &error));
+  EXPECT(bad.reserved[0] == 1);
   for (i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     bad = *good;
     endpoints[0] = wrong[i];

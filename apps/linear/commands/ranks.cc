@@ -72,6 +72,12 @@ void add_rank_options(CLI::App* command, RankOptions& options) {
                    "File of the job's secret: 32 bytes, the same on all ranks")
       ->type_name("FILE");
   command
+      ->add_option(
+          "--encryption", options.encryption,
+          "Of the connections between ranks: auto, required or off; default: auto, those that leave the "
+          "machine")
+      ->type_name("WHEN");
+  command
       ->add_option("--listen", options.listen,
                    "Address or interface of this rank; default: the one that faces the rendezvous")
       ->type_name("ADDRESS");
@@ -97,9 +103,10 @@ cli::Outcome<Ranks> Ranks::start(const RankOptions& options) {
 
 cli::Outcome<void> Ranks::place() {
   if (!options_.rendezvous.empty()) return place_at_rendezvous();
-  if (options_.rank || options_.world || !options_.token_file.empty() || !options_.listen.empty() ||
-      !options_.ports.empty()) {
-    return cli::misused("--rank, --world, --token-file, --listen and --ports go with --rendezvous HOST:PORT");
+  if (options_.rank || options_.world || !options_.token_file.empty() || !options_.encryption.empty() ||
+      !options_.listen.empty() || !options_.ports.empty()) {
+    return cli::misused(
+        "--rank, --world, --token-file, --encryption, --listen and --ports go with --rendezvous HOST:PORT");
   }
   // One process is not several, whoever started it.
   if (launched_ && launched_->world == 1) launched_.reset();
@@ -143,6 +150,9 @@ cli::Outcome<void> Ranks::place_at_rendezvous() {
   const auto token = read_token(options_.token_file);
   if (!token) return tl::unexpected<cli::Failure>(token.error());
   mesh_.token = *token;
+  const auto encryption = parse_encryption(options_.encryption.empty() ? "auto" : options_.encryption);
+  if (!encryption) return cli::misused("--encryption: " + encryption.error().message);
+  mesh_.encryption = *encryption;
   return {};
 }
 

@@ -25,6 +25,7 @@ struct RankOptions {
   std::optional<int> rank;
   std::optional<int> world;
   std::string token_file;  // 32 bytes or more, the same on all ranks
+  std::string encryption;  // empty: auto
   std::string listen;      // an address or interface; empty: the one that faces the rendezvous
   std::string ports;       // "first-last"; empty: any
   double timeout_seconds = 60;

@@ -31,6 +31,7 @@ def register(
     interface: str | None = None,
     port: int | str | None = None,
     token: str | bytes | None = None,
+    encryption: str | None = None,
     link: _core.LinkShape | None = None,
     revert: str = "exact",
     threads: int | None = None,
@@ -76,6 +77,10 @@ def register(
         token: a secret of all ranks, 16 bytes or more, which is never sent. Default: the
             environment's DELTAWIRE_TOKEN, else random bytes from rank 0, sent through the process
             group.
+        encryption: of the connections between ranks, by TLS 1.3 with a key from the token: "auto"
+            (those that leave the machine), "required" or "off"; equal on all ranks. Default: the
+            environment's DELTAWIRE_ENCRYPTION, else "auto". "required" needs a token of the ranks'
+            own and refuses the policy "auto", whose native all-reduce is in the clear.
         link: limits this rank's traffic by a token bucket: to the rate of a thin line, so that no
             packets are lost in its queue (docs/results/speed.md), or to a lower one as an
             experiment.
@@ -132,6 +137,7 @@ def register(
         interface=interface,
         port=port,
         token=token,
+        encryption=encryption,
         link=link,
         revert=revert,
         threads=threads,

@@ -75,6 +75,10 @@ class Link {
   // nothing.
   virtual Deadline pump() noexcept { return kNever; }
 
+  // Whether recv() may have something although fd() is not readable: the link has taken it from there
+  // already.
+  virtual bool holds_received() const noexcept { return false; }
+
   // Whether closing now can't lose bytes that were sent.
   virtual bool delivered() noexcept = 0;
 
@@ -92,6 +96,7 @@ class LinkDecorator : public Link {
   IoResult send(std::span<const iovec> pieces) noexcept override { return inner_->send(pieces); }
   IoResult recv(MutBytes into) noexcept override { return inner_->recv(into); }
   Deadline pump() noexcept override { return inner_->pump(); }
+  bool holds_received() const noexcept override { return inner_->holds_received(); }
   bool delivered() noexcept override { return inner_->delivered(); }
   std::size_t unacknowledged() noexcept override { return inner_->unacknowledged(); }
 

@@ -17,7 +17,8 @@ class Links : public ::testing::TestWithParam<MeshKind> {
     return connect_ranks(GetParam(), 2, {{{}, {LinkFault{kind, 1, at_byte, delay}}}, {}});
   }
 };
-INSTANTIATE_TEST_SUITE_P(Meshes, Links, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp), mesh_kind_name);
+INSTANTIATE_TEST_SUITE_P(Meshes, Links, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp, MeshKind::kTls),
+                         mesh_kind_name);
 
 double seconds_since(Deadline start) {
   return std::chrono::duration<double>(Clock::now() - start).count();

@@ -1,5 +1,6 @@
 #include "transport/mesh/control_reader.h"
 
+#include <cerrno>
 #include <new>
 #include <utility>
 #include <variant>
@@ -68,7 +69,7 @@ void ControlReader::on_end(Peer& peer) {
                                  " is damaged; check the network and its machine",
                              peer.rank});
   } else if (!peer.said_goodbye) {
-    judge_.blame_broken(peer, peer.stream_error);
+    judge_.blame_broken(peer, peer.control.error() == EBADMSG ? EBADMSG : peer.stream_error);
   }
 }
 

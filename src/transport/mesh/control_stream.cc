@@ -85,6 +85,7 @@ bool ControlStream::read() {
   if (result.kind == IoResult::Kind::kWouldBlock) return false;
   if (result.kind != IoResult::Kind::kOk) {
     end_ = End::kClosed;
+    error_ = result.error;
     return false;
   }
   traffic_.bytes_received += result.bytes;

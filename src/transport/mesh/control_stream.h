@@ -17,11 +17,15 @@ class ControlStream {
   enum class End : std::uint8_t { kOpen, kClosed, kDamaged };
 
   ControlStream(std::unique_ptr<Link> link, int world_size) noexcept
-      : link_(std::move(link)), parser_(world_size) {}
+      : link_(std::move(link)), parser_(world_size) {
+    if (link_->holds_received()) read_at_ = Deadline{};
+  }
 
   Link& link() noexcept { return *link_; }
   Traffic traffic() const noexcept { return traffic_; }
   End end() const noexcept { return end_; }
+  // The errno that ended it; 0 if it was closed.
+  int error() const noexcept { return error_; }
 
   // Queues a message and sends as much as the socket takes at once. Messages about waits, and their answers,
   // are dropped while a peer reads nothing, so that the queue stays small. If an allocation fails, nothing is
@@ -67,6 +71,7 @@ class ControlStream {
   std::size_t may_read_ = 0;  // bytes
   Deadline read_at_ = kNever;
   End end_ = End::kOpen;
+  int error_ = 0;
   bool send_broken_ = false;
   std::uint64_t watched_bytes_ = 0;  // how many of all sent bytes are to be acknowledged
   Deadline watched_since_ = kNever;

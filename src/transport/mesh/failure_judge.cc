@@ -1,6 +1,7 @@
 #include "transport/mesh/failure_judge.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -58,6 +59,14 @@ void FailureJudge::blame_left(Peer& peer) {
 void FailureJudge::blame_broken(Peer& peer, int error) {
   const std::string name = rank_name(peer.rank);
   std::string message;
+  if (error == EBADMSG) {
+    membership_.blame(peer, {ErrorCode::kCorrupt,
+                             "bytes of the encrypted connection to " + name +
+                                 " were changed, repeated or left out on the way; check who can reach the "
+                                 "network between",
+                             peer.rank});
+    return;
+  }
   if (error != 0) {
     message = "the connection to " + name + " broke (" + std::generic_category().message(error) +
               "); check the network and " + name + "'s machine";

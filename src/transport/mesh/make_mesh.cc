@@ -9,7 +9,6 @@
 
 #include "transport/links/faulty_link.h"
 #include "transport/links/shaped_link.h"
-#include "transport/links/socket_link.h"
 #include "transport/mesh/engine.h"
 
 namespace deltawire {
@@ -49,8 +48,8 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   std::vector<PeerLinks> links(sockets.size());
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     if (static_cast<int>(i) == self.rank) continue;
-    links[i].control = std::make_unique<SocketLink>(std::move(sockets[i].control));
-    links[i].data = std::make_unique<SocketLink>(std::move(sockets[i].data));
+    links[i].control = sockets[i].control.take_link();
+    links[i].data = sockets[i].data.take_link();
   }
   return make_mesh(self, std::move(links), options, nullptr);
 }

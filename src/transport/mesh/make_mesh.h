@@ -6,14 +6,15 @@
 
 #include "deltawire/connect.h"
 #include "deltawire/transport.h"
+#include "transport/links/connection.h"
 #include "transport/mesh/peer.h"
 #include "transport/process/fork_guard.h"
 
 namespace deltawire {
 
 struct PeerSockets {
-  GuardedFd data;
-  GuardedFd control;
+  Connection data;
+  Connection control;
 };
 
 // kInvalidArgument for an invalid shape or fault.

@@ -56,8 +56,8 @@ struct Peer {
   Deadline send_at = kNever;     // the link asks to send again then; kNever: when it is writable
   Deadline receive_at = kNever;  // likewise
   Deadline pump_at = kNever;     // the link holds bytes and asks for pump() then
-  bool receive_again = false;    // there may be bytes that are no longer in the socket
-  bool receive_paused = false;   // until a receive is posted, or until receive_at
+  bool receive_again = data->holds_received();  // there may be bytes that are no longer in the socket
+  bool receive_paused = false;                  // until a receive is posted, or until receive_at
   bool receive_ended = false;
   bool send_ended = false;
   bool said_goodbye = false;

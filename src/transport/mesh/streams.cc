@@ -166,7 +166,7 @@ void Streams::receive(Lock& lock, Peer& peer) {
   driver_.tell();
   if (consensus_.failed() || peer.departure) return;
   peer.receive_at = step.retry_at;
-  peer.receive_again = false;
+  peer.receive_again = step.retry_at == kNever && peer.data->holds_received();
   switch (step.kind) {
     case StreamStep::Kind::kMoved:
     case StreamStep::Kind::kIdle: return;

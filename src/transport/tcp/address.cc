@@ -121,8 +121,16 @@ bool SocketAddress::is_loopback() const noexcept {
   if (family() == AF_INET) {
     return ntohl(reinterpret_cast<const sockaddr_in*>(get())->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
   }
-  return family() == AF_INET6 &&
-         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr) != 0;
+  if (family() != AF_INET6) return false;
+  const in6_addr& host = reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&host) != 0 ||
+         (IN6_IS_ADDR_V4MAPPED(&host) != 0 && host.s6_addr[12] == IN_LOOPBACKNET);
+}
+
+bool stays_on_this_machine(int fd) noexcept {
+  const Result<SocketAddress> own = SocketAddress::of_socket(fd);
+  const Result<SocketAddress> other = SocketAddress::of_peer(fd);
+  return own && other && (!other->is_internet() || other->is_loopback() || own->has_host_of(*other));
 }
 
 Endpoint SocketAddress::endpoint() const {

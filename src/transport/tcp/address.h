@@ -34,7 +34,7 @@ class SocketAddress {
   bool has_host_of(const SocketAddress& other) const noexcept;
   // "0.0.0.0" or "::": one can listen on it, on all addresses, but not connect to it.
   bool is_unspecified() const noexcept;
-  // 127.0.0.0/8 or ::1.
+  // 127.0.0.0/8, also mapped to IPv6, or ::1.
   bool is_loopback() const noexcept;
   // Whether it is an IPv4 or IPv6 address.
   bool is_internet() const noexcept { return family() == AF_INET || family() == AF_INET6; }
@@ -47,5 +47,9 @@ class SocketAddress {
   sockaddr_storage storage_{};
   socklen_t length_ = 0;
 };
+
+// Whether the connection of that socket can't leave this machine: its other end is loopback, has the address
+// of this end, or is no IP address at all. False if the addresses are unknown.
+bool stays_on_this_machine(int fd) noexcept;
 
 }  // namespace deltawire

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sys/socket.h>
-
 #include "base/little_endian.h"
 #include "transport/tcp/address.h"
 
@@ -66,16 +64,14 @@ void AddressBook::restart(Talk& talk, std::uint32_t stream) {
 void AddressBook::hear(Talk& talk) {
   const MutBytes room = MutBytes(talk.heard).subspan(talk.heard_bytes);
   if (room.empty()) return;
-  const ssize_t got = ::recv(talk.fd, room.data(), room.size(), MSG_DONTWAIT);
   // The bootstrap handles connections that have ended.
-  if (got > 0) talk.heard_bytes += static_cast<std::size_t>(got);
+  talk.heard_bytes += talk.line->recv(room).bytes;
 }
 
 void AddressBook::say(Talk& talk, Bytes all) {
   const Bytes rest = all.subspan(talk.said_bytes);
   if (rest.empty()) return;
-  const ssize_t sent = ::send(talk.fd, rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent > 0) talk.said_bytes += static_cast<std::size_t>(sent);
+  talk.said_bytes += talk.line->send(rest).bytes;
 }
 
 Status AddressBook::learn(int rank, Bytes slot) {
@@ -114,8 +110,8 @@ Status AddressBook::check_reachable() const {
   std::optional<SocketAddress> far;
   std::size_t far_rank = 0;
   for (std::size_t rank = 1; rank < talks_.size() && !far; ++rank) {
-    const Result<SocketAddress> own = SocketAddress::of_socket(talks_[rank].fd);
-    const Result<SocketAddress> other = SocketAddress::of_peer(talks_[rank].fd);
+    const Result<SocketAddress> own = SocketAddress::of_socket(talks_[rank].line->get());
+    const Result<SocketAddress> other = SocketAddress::of_peer(talks_[rank].line->get());
     if (!own || !other || !other->is_internet() || other->is_loopback() || own->has_host_of(*other)) continue;
     far = *other;
     far_rank = rank;
@@ -137,7 +133,7 @@ Status AddressBook::advance(const std::vector<PeerSockets>& sockets,
                             const std::vector<std::uint32_t>& streams) {
   for (std::size_t i = 0; i < talks_.size(); ++i) {
     if (streams[i] != talks_[i].stream) restart(talks_[i], streams[i]);
-    talks_[i].fd = sockets[i].data.get();
+    talks_[i].line = sockets[i].data ? &sockets[i].data : nullptr;
   }
   if (complete_) return {};
   return rank_ == 0 ? advance_host() : advance_member();
@@ -145,7 +141,7 @@ Status AddressBook::advance(const std::vector<PeerSockets>& sockets,
 
 int AddressBook::silent_rank() const noexcept {
   for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
-    if (talks_[rank].fd < 0 || !talks_[rank].has_heard()) return static_cast<int>(rank);
+    if (talks_[rank].line == nullptr || !talks_[rank].has_heard()) return static_cast<int>(rank);
   }
   return 0;
 }
@@ -154,8 +150,8 @@ Status AddressBook::advance_host() {
   bool all_heard = true;
   for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
     Talk& talk = talks_[rank];
-    if (talk.fd >= 0) hear(talk);
-    all_heard = all_heard && talk.fd >= 0 && talk.has_heard();
+    if (talk.line != nullptr) hear(talk);
+    all_heard = all_heard && talk.line != nullptr && talk.has_heard();
   }
   if (!all_heard) return {};
   if (answer_.empty()) {
@@ -172,7 +168,7 @@ Status AddressBook::advance_host() {
 
 Status AddressBook::advance_member() {
   Talk& talk = talks_.front();
-  if (talk.fd < 0) return {};
+  if (talk.line == nullptr) return {};
   say(talk, own_);
   hear(talk);
   if (!talk.has_heard()) return {};
@@ -192,8 +188,9 @@ void AddressBook::add_interests(const std::vector<PeerSockets>& sockets, std::ve
     if (fd < 0) continue;
     const Talk& talk = talks_[i];
     const std::size_t due = rank_ == 0 ? answer_.size() : own_.size();
-    const bool speaks = talk.fd != fd || talk.said_bytes < due;
-    const bool hears = talk.fd != fd || !talk.has_heard();
+    const bool is_new = talk.line == nullptr || talk.line->get() != fd;
+    const bool speaks = is_new || talk.said_bytes < due;
+    const bool hears = is_new || !talk.has_heard();
     polls.push_back({fd, static_cast<short>((speaks ? POLLOUT : 0) | (hears ? POLLIN : 0)), 0});
   }
 }

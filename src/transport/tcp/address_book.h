@@ -62,7 +62,7 @@ class AddressBook {
  private:
   // What is sent and received on one data stream.
   struct Talk {
-    int fd = -1;
+    const Connection* line = nullptr;
     std::uint32_t stream = 0;      // its number in PeerTable::data_streams
     std::vector<std::byte> heard;  // has its final size from the start
     std::size_t heard_bytes = 0;

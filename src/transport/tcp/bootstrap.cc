@@ -18,13 +18,15 @@ constexpr std::chrono::milliseconds kTellTime{2000};
 
 }  // namespace
 
-Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options)
+Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options,
+                     EncryptionPolicy policy)
     : options_(options),
+      policy_(std::move(policy)),
       own_(listener->endpoint()),
       endpoints_(options.endpoints),
       peer_table_(options),
       roll_call_(options.rank, options.world_size),
-      pending_connections_(std::move(listener), options.world_size),
+      pending_connections_(std::move(listener), options.world_size, policy_),
       end_(Clock::now() + options.connect_timeout),
       finished_(static_cast<std::size_t>(options.world_size)) {}
 
@@ -112,7 +114,7 @@ Status Bootstrap::advance_dialers(Deadline now) {
   const Claims own = peer_table_.own_claims(Claims::Role::kDialer);
   int shortage = 0;
   for (auto dialer = dialers_.begin(); dialer != dialers_.end();) {
-    if (!dialer->advance(now, options_.token, own)) {
+    if (!dialer->advance(now, options_.token, own, policy_)) {
       if (is_descriptor_shortage(dialer->socket_error())) shortage = dialer->socket_error();
       ++dialer;
       continue;
@@ -131,7 +133,7 @@ Status Bootstrap::advance_dialers(Deadline now) {
                       "; give all ranks the same endpoints in the same order",
                   static_cast<int>(claims.rank));
     }
-    if (Status status = peer_table_.add(claims, dialer->take_socket()); !status) return status;
+    if (Status status = peer_table_.add(claims, dialer->take_connection()); !status) return status;
     dialer = dialers_.erase(dialer);
   }
   return shortage == 0 ? Status{} : shortage_.note(now, options_.rank, options_.world_size, shortage);
@@ -258,11 +260,36 @@ std::string Bootstrap::describe_missing() const {
 }
 
 Error Bootstrap::refused_by(const Dialer& dialer) const {
-  return {ErrorCode::kUnauthorized,
-          "the process that listens as rank " + std::to_string(dialer.rank()) + " at " +
-              to_string(dialer.endpoint()) + " refuses rank " + std::to_string(options_.rank) +
-              ": same job? same token? Not connected: " + describe_missing(),
-          dialer.rank()};
+  const std::string process = "the process that listens as rank " + std::to_string(dialer.rank()) + " at " +
+                              to_string(dialer.endpoint());
+  const std::string self = "rank " + std::to_string(options_.rank);
+  std::string message = process + " refuses " + self + ": same job? same token?";
+  if (dialer.tls_end() == TlsLink::End::kNotTls) {
+    message = process + " does not answer in TLS, which " + encryption_text(options_.encryption) + " of " +
+              self +
+              " demands: another version of deltawire, or somebody on the way who strips the encryption?";
+  } else if (dialer.tls_end() == TlsLink::End::kAltered) {
+    message = process + " and " + self +
+              " got bytes in TLS that were changed on the way; check the network between them";
+  }
+  return {ErrorCode::kUnauthorized, message + " Not connected: " + describe_missing(), dialer.rank()};
+}
+
+// What ranks that this one has dialed did instead of answering.
+std::string Bootstrap::describe_silence() const {
+  std::string text;
+  for (const Dialer& dialer : dialers_) {
+    const std::string name = "rank " + std::to_string(dialer.rank());
+    if (text.find(name + " ") != std::string::npos) continue;
+    if (dialer.tls_end() == TlsLink::End::kCut) {
+      text += " " + name +
+              " ends the connection in TLS's handshake: another version of deltawire, or somebody "
+              "on the way who cuts what is encrypted?";
+    } else if (dialer.is_talking()) {
+      text += " " + name + " takes the connection and says nothing.";
+    }
+  }
+  return text;
 }
 
 // Whether the other ranks don't know yet where this rank listens, so that none will dial it.
@@ -303,7 +330,8 @@ Error Bootstrap::too_late() const {
   if (seeks_rank_0()) {
     return {ErrorCode::kTimeout,
             self + " found nobody in " + time + " ms at " + to_string(endpoints_.front()) +
-                ", where rank 0 should listen; is it started, and can this machine reach that port?",
+                ", where rank 0 should listen; is it started, and can this machine reach that port?" +
+                describe_silence(),
             0};
   }
   if (has_met_all()) {
@@ -328,6 +356,7 @@ Error Bootstrap::too_late() const {
     message += " " + std::to_string(pending_connections_.refused()) +
                " connections came with another token: same job? same token?";
   }
+  message += describe_silence();
   const bool one = peer_table_.missing().size() == 1;
   return {ErrorCode::kTimeout, std::move(message), one ? peer_table_.missing().front() : kNoSuspect};
 }

@@ -20,7 +20,7 @@ namespace deltawire {
 
 class Bootstrap {
  public:
-  Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options);
+  Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options, EncryptionPolicy policy);
 
   // Returns the connections to all other ranks. Before it returns an error, it tells the others, as far as
   // they can be reached quickly.
@@ -44,12 +44,14 @@ class Bootstrap {
   Error too_late() const;
   Deadline end_of_patience() const;
   std::string describe_missing() const;
+  std::string describe_silence() const;
   bool has_gone(int rank) const;
   bool is_missing(int rank) const;
   bool is_hidden() const;
   bool seeks_rank_0() const;
 
   const MeshOptions& options_;
+  const EncryptionPolicy policy_;
   Endpoint own_;
   std::vector<Endpoint> endpoints_;  // by rank; port 0: not known yet
   std::optional<AddressBook> book_;  // with a rendezvous

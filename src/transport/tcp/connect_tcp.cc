@@ -32,6 +32,12 @@ Status check_options(const MeshOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "connect_tcp: connect_timeout must be 1 ms to 24 h, not " +
                                                  std::to_string(options.connect_timeout.count()) + " ms");
   }
+  if (options.encryption == Encryption::kRequired && options.world_size > 1 && options.token == Token{}) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "connect_tcp: encryption=\"required\" needs a token, and this one is all zeros; give every rank "
+        "the same 32 random bytes (openssl rand 32)");
+  }
   if (Status status = check_settings("connect_tcp", options.settings); !status) return status;
   return check_link_options(options.link, options.rank, options.world_size);
 }
@@ -45,7 +51,10 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
     return fail(ErrorCode::kInvalidArgument, "connect_tcp: needs the listener that listen_tcp made");
   }
   std::unique_ptr<TcpListener> tcp(static_cast<TcpListener*>(listener.release()));
-  Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), options).run();
+  auto tls = TlsContext::make(options.token);
+  if (!tls) return forward_error(tls);
+  EncryptionPolicy policy{options.encryption, *std::move(tls)};
+  Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), options, std::move(policy)).run();
   if (!sockets) return forward_error(sockets);
   auto mesh = make_mesh({options.rank, options.epoch}, std::move(*sockets), options.link);
   if (mesh) (*mesh)->set_arrival_timeout(options.arrival_timeout);

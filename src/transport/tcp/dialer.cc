@@ -36,17 +36,18 @@ Connected connection_state(int fd) noexcept {
 
 }  // namespace
 
-bool Dialer::advance(Deadline now, const Token& token, const Claims& own) {
+bool Dialer::advance(Deadline now, const Token& token, const Claims& own, const EncryptionPolicy& policy) {
   if (phase_ == Phase::kPause && now >= retry_at_) dial(now);
-  if (phase_ == Phase::kConnecting) greet(now, token, own);
+  if (phase_ == Phase::kConnecting) greet(now, token, own, policy);
   if (phase_ != Phase::kTalking) return false;
-  switch (advance_handshake(*handshake_, socket_.get())) {
+  switch (greeting_->advance()) {
     case Exchange::kDone: return true;
     case Exchange::kMore: return false;
     case Exchange::kStranger:
     case Exchange::kBroken: met_stranger_ = true; break;
-    case Exchange::kClosed: hang_ups_ += handshake_->has_proved() ? 1 : 0; break;
+    case Exchange::kClosed: hang_ups_ += greeting_->has_proved() ? 1 : 0; break;
   }
+  tls_end_ = greeting_->tls_end();
   pause(now);
   return false;
 }
@@ -69,7 +70,7 @@ void Dialer::dial(Deadline now) {
   phase_ = Phase::kConnecting;
 }
 
-void Dialer::greet(Deadline now, const Token& token, const Claims& own) {
+void Dialer::greet(Deadline now, const Token& token, const Claims& own, const EncryptionPolicy& policy) {
   const Connected connected = connection_state(socket_.get());
   if (connected == Connected::kNotYet) return;
   end_dialing(connected);
@@ -85,7 +86,7 @@ void Dialer::greet(Deadline now, const Token& token, const Claims& own) {
   Claims claims = own;
   claims.stream = stream_;
   claims.peer = static_cast<std::uint32_t>(rank_);
-  handshake_.emplace(token, claims, *nonce);
+  greeting_.emplace(std::move(socket_), policy, token, claims, *nonce);
   phase_ = Phase::kTalking;
 }
 
@@ -105,6 +106,7 @@ bool Dialer::was_left() const noexcept {
 
 void Dialer::pause(Deadline now) noexcept {
   socket_.reset();
+  greeting_.reset();
   phase_ = Phase::kPause;
   retry_at_ = now + pause_;
   pause_ = std::min(2 * pause_, kPauseMax);
@@ -114,8 +116,7 @@ pollfd Dialer::interest() const noexcept {
   switch (phase_) {
     case Phase::kPause: break;
     case Phase::kConnecting: return {socket_.get(), POLLOUT, 0};
-    case Phase::kTalking:
-      return {socket_.get(), static_cast<short>(handshake_->unsent().empty() ? POLLIN : POLLOUT), 0};
+    case Phase::kTalking: return {greeting_->fd(), greeting_->awaits(), 0};
   }
   return {-1, 0, 0};
 }

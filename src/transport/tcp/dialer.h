@@ -9,7 +9,7 @@
 #include "transport/links/link.h"
 #include "transport/process/fork_guard.h"
 #include "transport/tcp/address.h"
-#include "transport/tcp/handshake.h"
+#include "transport/tcp/greeting.h"
 
 namespace deltawire {
 
@@ -20,7 +20,7 @@ class Dialer {
       : rank_(rank), stream_(stream), address_(address), retry_at_(start) {}
 
   // Does what can be done now; true once the other rank has answered. `own`: this rank's claims.
-  bool advance(Deadline now, const Token& token, const Claims& own);
+  bool advance(Deadline now, const Token& token, const Claims& own, const EncryptionPolicy& policy);
 
   // What to poll for; an fd of -1 while it pauses until retry_at().
   pollfd interest() const noexcept;
@@ -39,9 +39,14 @@ class Dialer {
   // Why the last call for a socket failed; 0 if it didn't.
   int socket_error() const noexcept { return socket_error_; }
 
+  // Whether it is connected and waits for the other end.
+  bool is_talking() const noexcept { return phase_ == Phase::kTalking; }
+  // How TLS failed at the last attempt that got so far; kNone if it did not.
+  TlsLink::End tls_end() const noexcept { return tls_end_; }
+
   // The answer, and the connection that it came on. REQUIRES: advance() returned true.
-  const Claims& claims() const noexcept { return handshake_->peer(); }
-  GuardedFd take_socket() noexcept { return std::move(socket_); }
+  const Claims& claims() const noexcept { return greeting_->peer(); }
+  Connection take_connection() noexcept { return greeting_->take_connection(); }
 
   // The result of an attempt to connect.
   enum class Connected : std::uint8_t { kNotYet, kYes, kRefused, kFailed };
@@ -50,7 +55,7 @@ class Dialer {
   enum class Phase : std::uint8_t { kPause, kConnecting, kTalking };
 
   void dial(Deadline now);
-  void greet(Deadline now, const Token& token, const Claims& own);
+  void greet(Deadline now, const Token& token, const Claims& own, const EncryptionPolicy& policy);
   void end_dialing(Connected connected) noexcept;
   void pause(Deadline now) noexcept;
 
@@ -60,11 +65,12 @@ class Dialer {
   Phase phase_ = Phase::kPause;
   Deadline retry_at_;
   std::chrono::milliseconds pause_{10};
-  GuardedFd socket_;
-  std::optional<Handshake> handshake_;
+  GuardedFd socket_;                          // while it connects
+  std::optional<Greeting> greeting_;          // from then on
   Connected connected_ = Connected::kNotYet;  // of the last attempt
   bool was_there_ = false;                    // some attempt has succeeded
   bool met_stranger_ = false;
+  TlsLink::End tls_end_ = TlsLink::End::kNone;
   int hang_ups_ = 0;  // after this rank's proof
   int socket_error_ = 0;
 };

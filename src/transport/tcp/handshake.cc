@@ -1,10 +1,7 @@
 #include "transport/tcp/handshake.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-
-#include <sys/socket.h>
 
 #include "base/little_endian.h"
 
@@ -38,7 +35,8 @@ ClaimsBytes encode_claims(const Claims& claims) {
   store_le(at + 12, claims.peer);
   store_le(at + 16, claims.epoch);
   store_le(at + 20, static_cast<std::uint16_t>(claims.text.size()));
-  store_le(at + 22, claims.problem);
+  at[22] = static_cast<std::byte>(claims.problem);
+  at[23] = static_cast<std::byte>(claims.encryption);
   store_le(at + 24, claims.world_size);
   store_le(at + 26, claims.suspect);
   store_le(at + kLifeAt, claims.life);
@@ -195,33 +193,22 @@ bool Handshake::parse_claims() {
   peer_.stream = static_cast<Claims::Stream>(stream);
   peer_.role = role;
   peer_.epoch = load_le<std::uint32_t>(at + 16);
-  peer_.problem = load_le<std::uint16_t>(at + 22);
+  peer_.problem = std::to_integer<std::uint8_t>(at[22]);
+  peer_.encryption = static_cast<Encryption>(at[23]);
   peer_.world_size = load_le<std::uint16_t>(at + 24);
   peer_.suspect = load_le<std::uint16_t>(at + 26);
   peer_.life = load_le<std::uint64_t>(at + kLifeAt);
-  return load_le<std::uint16_t>(at + 20) <= kSettingsMax;
+  return load_le<std::uint16_t>(at + 20) <= kSettingsMax && peer_.encryption <= Encryption::kOff;
 }
 
-Exchange advance_handshake(Handshake& handshake, int fd) {
-  const auto must_wait = [] { return errno == EAGAIN || errno == EWOULDBLOCK; };
+Exchange advance_handshake(Handshake& handshake, const Connection& connection) {
   auto state = handshake.sent(0);
   while (state == Handshake::State::kMore) {
-    if (const Bytes unsent = handshake.unsent(); !unsent.empty()) {
-      const ssize_t sent = ::send(fd, unsent.data(), unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (sent > 0) {
-        state = handshake.sent(static_cast<std::size_t>(sent));
-      } else if (errno != EINTR) {
-        return must_wait() ? Exchange::kMore : Exchange::kClosed;
-      }
-      continue;
-    }
-    const MutBytes room = handshake.room();
-    const ssize_t got = ::recv(fd, room.data(), room.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      state = handshake.received(static_cast<std::size_t>(got));
-    } else if (got == 0 || errno != EINTR) {
-      return got < 0 && must_wait() ? Exchange::kMore : Exchange::kClosed;
-    }
+    const Bytes unsent = handshake.unsent();
+    const IoResult result = unsent.empty() ? connection.recv(handshake.room()) : connection.send(unsent);
+    if (result.kind == IoResult::Kind::kWouldBlock) return Exchange::kMore;
+    if (result.kind != IoResult::Kind::kOk) return Exchange::kClosed;
+    state = unsent.empty() ? handshake.received(result.bytes) : handshake.sent(result.bytes);
   }
   switch (state) {
     case Handshake::State::kDone: return Exchange::kDone;

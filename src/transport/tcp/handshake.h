@@ -1,5 +1,5 @@
-// How two ranks identify themselves to each other on a TCP connection. Both prove that they know the token,
-// which itself is never sent; little-endian:
+// How two ranks identify themselves to each other on a TCP connection, inside TLS where that is used
+// (Greeting). Both prove that they know the token, which itself is never sent; little-endian:
 //
 //   dialer to listener   claims, nonce                  92 bytes
 //   listener to dialer   nonce                          32 bytes
@@ -16,7 +16,8 @@
 //   12  u32  the rank that it expects at the other end
 //   16  u32  its membership epoch
 //   20  u16  bytes of its text, <= 1024
-//   22  u16  0: the text is its settings. Otherwise an error code: the text says why it can't take part
+//   22  u8   0: the text is its settings. Otherwise an error code: the text says why it can't take part
+//   23  u8   its setting of encryption: 0 auto, 1 required, 2 off
 //   24  u16  its world size
 //   26  u16  the rank to blame for the problem; 0xFFFF: nobody
 //   28  u64  its life: a random number, drawn when it began to connect
@@ -39,6 +40,7 @@
 
 #include "deltawire/connect.h"
 #include "deltawire/tensor.h"
+#include "transport/links/connection.h"
 #include "transport/mesh/settings.h"
 #include "transport/tcp/proof.h"
 
@@ -50,7 +52,7 @@ using ClaimsBytes = std::array<std::byte, kClaimsBytes>;
 struct Claims {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
-  static constexpr std::uint16_t kVersion = 5;
+  static constexpr std::uint16_t kVersion = 6;
   static constexpr std::uint16_t kNobody = 0xFFFF;
 
   std::uint16_t version = kVersion;
@@ -60,7 +62,8 @@ struct Claims {
   std::uint32_t peer = 0;
   std::uint32_t epoch = 0;
   std::uint16_t world_size = 0;
-  std::uint16_t problem = 0;  // an ErrorCode's number
+  std::uint8_t problem = 0;  // an ErrorCode's number
+  Encryption encryption = Encryption::kAuto;
   std::uint16_t suspect = kNobody;
   std::uint64_t life = 0;
   std::string text;  // settings, or the problem's message
@@ -143,8 +146,8 @@ class Handshake {
   bool has_proved_ = false;
 };
 
-// Sends and receives as much as the non-blocking socket allows now. kClosed: the connection ended first.
+// Sends and receives as much as the connection allows now. kClosed: it ended first.
 enum class Exchange : std::uint8_t { kMore, kDone, kStranger, kBroken, kClosed };
-Exchange advance_handshake(Handshake& handshake, int fd);
+Exchange advance_handshake(Handshake& handshake, const Connection& connection);
 
 }  // namespace deltawire

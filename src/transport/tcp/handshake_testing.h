@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <unistd.h>
+
 #include "transport/tcp/handshake.h"
 
 namespace deltawire {
@@ -18,6 +20,11 @@ inline Handshake::State give(Handshake& end, Bytes bytes, std::size_t piece = 10
     bytes = bytes.subspan(length);
   }
   return state;
+}
+
+// advance_handshake() of a test that is a rank itself, with a socket of its own.
+inline Exchange advance_handshake(Handshake& handshake, int fd) {
+  return advance_handshake(handshake, Connection(GuardedFd::open([fd] { return ::dup(fd); })));
 }
 
 }  // namespace deltawire

@@ -12,6 +12,7 @@
 
 #include "base/little_endian.h"
 #include "transport/tcp/address.h"
+#include "transport/tls/encryption_policy.h"
 
 namespace deltawire {
 namespace {
@@ -32,12 +33,12 @@ void set_option(int fd, int level, int name, int value) noexcept {
   (void)::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-GuardedFd& socket_of(PeerSockets& sockets, Claims::Stream stream) noexcept {
+Connection& socket_of(PeerSockets& sockets, Claims::Stream stream) noexcept {
   return stream == Claims::Stream::kData ? sockets.data : sockets.control;
 }
 
 // Whether both ends of the connection have the same address.
-bool stays_on_this_machine(int fd) noexcept {
+bool has_one_address(int fd) noexcept {
   const Result<SocketAddress> own = SocketAddress::of_socket(fd);
   const Result<SocketAddress> other = SocketAddress::of_peer(fd);
   return own && other && own->has_host_of(*other);
@@ -46,7 +47,7 @@ bool stays_on_this_machine(int fd) noexcept {
 // A data stream within a machine has almost no latency to hide, so it sends from a small buffer, which stays
 // in the cache. For other machines the kernel chooses the sizes.
 void fit_buffers(int fd, Claims::Stream stream) noexcept {
-  if (stream != Claims::Stream::kData || !stays_on_this_machine(fd)) return;
+  if (stream != Claims::Stream::kData || !has_one_address(fd)) return;
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
 }
 
@@ -85,6 +86,7 @@ PeerTable::PeerTable(const MeshOptions& options)
   own_.rank = static_cast<std::uint32_t>(options.rank);
   own_.world_size = static_cast<std::uint16_t>(options.world_size);
   own_.epoch = options.epoch;
+  own_.encryption = options.encryption;
   own_.text = options.settings;
   own_.life = draw_life();
   settings_[own_.rank] = options.settings;
@@ -118,6 +120,12 @@ Status PeerTable::judge(const Claims& claims) const {
                 other + " speaks handshake version " + std::to_string(claims.version) + ", " + self +
                     " version " + std::to_string(own_.version) +
                     "; install the same version of deltawire everywhere",
+                suspect);
+  }
+  if (claims.encryption != own_.encryption) {
+    return fail(ErrorCode::kMismatch,
+                other + " has " + encryption_text(claims.encryption) + ", " + self + " has " +
+                    encryption_text(own_.encryption) + "; start all ranks with the same encryption",
                 suspect);
   }
   if (claims.problem != 0) return tl::unexpected<Error>(problem_of(claims, suspect));
@@ -189,7 +197,7 @@ bool PeerTable::is_another_process(const Claims& claims) const noexcept {
                                                 (sockets.control && !has_ended(sockets.control.get())));
 }
 
-Status PeerTable::add(const Claims& claims, GuardedFd socket) {
+Status PeerTable::add(const Claims& claims, Connection socket) {
   const int rank = static_cast<int>(claims.rank);
   PeerSockets& sockets = sockets_[claims.rank];
   if (is_another_process(claims)) {
@@ -217,12 +225,12 @@ void PeerTable::drop(int rank, Claims::Stream stream) {
 }
 
 std::vector<ControlMessage> PeerTable::heard_from(int rank) const {
-  const int fd = sockets_[static_cast<std::size_t>(rank)].control.get();
+  const Connection& control = sockets_[static_cast<std::size_t>(rank)].control;
   std::array<std::byte, kExitReasonBytesMax> bytes;
-  const ssize_t got = fd < 0 ? -1 : ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   std::vector<ControlMessage> messages;
-  if (got <= 0) return messages;
-  (void)ControlParser(world_size()).feed(Bytes(bytes).first(static_cast<std::size_t>(got)), messages);
+  const IoResult got = control ? control.peek(bytes) : IoResult::would_block();
+  if (got.kind != IoResult::Kind::kOk) return messages;
+  (void)ControlParser(world_size()).feed(Bytes(bytes).first(got.bytes), messages);
   return messages;
 }
 
@@ -245,7 +253,7 @@ std::optional<Error> PeerTable::exit_reason_of(int rank) const {
 }
 
 void PeerTable::give_up(const Error& error) {
-  own_.problem = static_cast<std::uint16_t>(error.code);
+  own_.problem = static_cast<std::uint8_t>(error.code);
   own_.suspect = error.suspect < 0 ? Claims::kNobody : static_cast<std::uint16_t>(error.suspect);
   own_.text = printable_line(error.message, kSettingsMax);
   std::vector<std::byte> bytes;
@@ -253,10 +261,8 @@ void PeerTable::give_up(const Error& error) {
   missing_.clear();
   for (int other = 0; other < world_size(); ++other) {
     PeerSockets& sockets = sockets_[static_cast<std::size_t>(other)];
-    const bool is_told =
-        is_told_[static_cast<std::size_t>(other)] ||
-        (sockets.control && ::send(sockets.control.get(), bytes.data(), bytes.size(),
-                                   MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size()));
+    const bool is_told = is_told_[static_cast<std::size_t>(other)] ||
+                         (sockets.control && sockets.control.send(bytes).bytes == bytes.size());
     // Control first: a peer that sees the data connection end will look there for the reason.
     sockets.control.reset();
     sockets.data.reset();

@@ -35,7 +35,7 @@ class PeerTable {
   // Keeps the connection to the sender of `claims`, which check() has accepted, and sets its buffer sizes. It
   // replaces a connection that has ended, or one of the same process, which may have seen it end first.
   // kMismatch: another process with that rank is connected; both will be told.
-  Status add(const Claims& claims, GuardedFd socket);
+  Status add(const Claims& claims, Connection socket);
 
   // That connection has ended; the rank is missing until it connects again.
   void drop(int rank, Claims::Stream stream);

@@ -50,7 +50,7 @@ TEST(PeerTable, EachFieldIsCompared) {
   EXPECT_TRUE(peer_table.check(right_claims()).has_value());
   for (const auto& [change, says] : std::vector<std::pair<void (*)(Claims&), const char*>>{
            {[](Claims& h) { h.version = 1; }, "speaks handshake version 1"},
-           {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 6"},
+           {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 7"},
            {[](Claims& h) { h.world_size = 3; }, "a world of 3 ranks"},
            {[](Claims& h) { h.world_size = 5; }, "a world of 5 ranks"},
            {[](Claims& h) { h.peer = 0; }, "expects rank 0 at the endpoint of rank 1"},
@@ -165,7 +165,7 @@ TEST(PeerTable, AnotherProcessTakesAPlaceOnlyAfterADeath) {
 }
 
 TEST(PeerTable, AProblemComesWithItsCodeAndItsSuspect) {
-  const auto problem = [](std::uint16_t code, std::uint16_t suspect, std::string text) {
+  const auto problem = [](std::uint8_t code, std::uint16_t suspect, std::string text) {
     return verdict_on([&](Claims& h) {
       h.problem = code;
       h.suspect = suspect;
@@ -176,7 +176,7 @@ TEST(PeerTable, AProblemComesWithItsCodeAndItsSuspect) {
   EXPECT_EQ(error.code, ErrorCode::kSystem);
   EXPECT_EQ(error.suspect, 3);
   EXPECT_EQ(error.message, "rank 2 reports: out of paper");
-  error = problem(999, Claims::kNobody, "rank 0 is odd");
+  error = problem(99, Claims::kNobody, "rank 0 is odd");
   EXPECT_EQ(error.code, ErrorCode::kAborted);
   EXPECT_EQ(error.suspect, 2);
   EXPECT_EQ(error.message, "rank 0 is odd");

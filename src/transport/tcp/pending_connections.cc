@@ -18,8 +18,10 @@ constexpr std::chrono::milliseconds kFairTime{20};
 }  // namespace
 
 // All other ranks may connect at once, on both streams, and strangers, too.
-PendingConnections::PendingConnections(std::unique_ptr<TcpListener> listener, int world_size) noexcept
+PendingConnections::PendingConnections(std::unique_ptr<TcpListener> listener, int world_size,
+                                       const EncryptionPolicy& policy) noexcept
     : listener_(std::move(listener)),
+      policy_(policy),
       strangers_max_(
           descriptors_for_strangers(world_size, kStrangersMax + 2 * static_cast<std::size_t>(world_size))) {}
 
@@ -31,13 +33,13 @@ Status PendingConnections::advance(Deadline now, PeerTable& peer_table) {
 
 void PendingConnections::hear_strangers(Deadline now) {
   for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
-    Handshake& handshake = stranger->handshake;
-    const bool had_heard = handshake.has_heard();
-    const Exchange state = advance_handshake(handshake, stranger->socket.get());
-    if (handshake.has_heard() != had_heard) stranger->heard_at = now;
+    Greeting& greeting = stranger->greeting;
+    const bool had_heard = greeting.has_heard();
+    const Exchange state = greeting.advance();
+    if (greeting.has_heard() != had_heard) stranger->heard_at = now;
     const bool goes_on = state == Exchange::kMore || state == Exchange::kDone;
-    if (goes_on && handshake.is_trusted()) {
-      configure_connection(stranger->socket.get(), handshake.peer().stream);
+    if (goes_on && greeting.is_trusted()) {
+      configure_connection(greeting.fd(), greeting.peer().stream);
       ranks_.push_back(std::move(*stranger));
     } else if (state == Exchange::kMore && now < stranger->heard_at + kSilenceMax) {
       ++stranger;
@@ -50,13 +52,13 @@ void PendingConnections::hear_strangers(Deadline now) {
 
 Status PendingConnections::hear_ranks(PeerTable& peer_table) {
   for (auto rank = ranks_.begin(); rank != ranks_.end();) {
-    const Exchange state = advance_handshake(rank->handshake, rank->socket.get());
+    const Exchange state = rank->greeting.advance();
     if (state == Exchange::kMore) {
       ++rank;
       continue;
     }
     if (state == Exchange::kDone) {
-      if (Status status = welcome(*rank, peer_table); !status) return status;
+      if (Status status = welcome(rank->greeting, peer_table); !status) return status;
     }
     rank = ranks_.erase(rank);
   }
@@ -85,7 +87,7 @@ Status PendingConnections::accept_all(Deadline now, const PeerTable& peer_table)
       return shortage_.note(now, peer_table.rank(), peer_table.world_size(), error);
     }
     const Claims own = peer_table.own_claims(Claims::Role::kListener);
-    strangers_.push_back({std::move(socket), Handshake(peer_table.token(), own, *nonce), now});
+    strangers_.push_back({Greeting(std::move(socket), policy_, peer_table.token(), own, *nonce), now});
     // Read at once, or a burst of strangers could push out a rank that came with them.
     if (strangers_.size() == strangers_max_) return {};
   }
@@ -94,30 +96,37 @@ Status PendingConnections::accept_all(Deadline now, const PeerTable& peer_table)
 // A real rank sends its claims at once, so among many connections it is never the oldest silent one.
 bool PendingConnections::make_room(Deadline now) {
   auto leaves = std::ranges::find_if(
-      strangers_, [](const PendingConnection& stranger) { return !stranger.handshake.has_heard(); });
+      strangers_, [](const PendingConnection& stranger) { return !stranger.greeting.has_heard(); });
   if (leaves == strangers_.end()) leaves = strangers_.begin();
-  if (leaves == strangers_.end() || (leaves->handshake.has_heard() && now - leaves->heard_at < kFairTime))
+  if (leaves == strangers_.end() || (leaves->greeting.has_heard() && now - leaves->heard_at < kFairTime))
     return false;
   strangers_.erase(leaves);
   return true;
 }
 
-Status PendingConnections::welcome(PendingConnection& connection, PeerTable& peer_table) {
-  const Claims& claims = connection.handshake.peer();
+Status PendingConnections::welcome(Greeting& greeting, PeerTable& peer_table) {
+  const Claims& claims = greeting.peer();
   if (peer_table.has_given_up()) {
     peer_table.note_told(claims.rank);
     return {};
   }
   if (Status status = peer_table.check(claims); !status) return status;
-  return peer_table.add(claims, std::move(connection.socket));
+  if (greeting.lacks_encryption()) {
+    peer_table.note_told(claims.rank);
+    const int rank = static_cast<int>(claims.rank);
+    return fail(ErrorCode::kMismatch,
+                "rank " + std::to_string(rank) + " came in the clear: " +
+                    refusal_of_clear_text(peer_table.rank(), claims.encryption, greeting.fd()),
+                rank);
+  }
+  return peer_table.add(claims, greeting.take_connection());
 }
 
 void PendingConnections::add_interests(Deadline now, std::vector<pollfd>& polls) const {
   if (now >= accept_at_) polls.push_back({listener_->fd(), POLLIN, 0});
   for (const std::deque<PendingConnection>* connections : {&strangers_, &ranks_}) {
     for (const PendingConnection& connection : *connections) {
-      const bool sends = !connection.handshake.unsent().empty();
-      polls.push_back({connection.socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+      polls.push_back({connection.greeting.fd(), connection.greeting.awaits(), 0});
     }
   }
 }

@@ -11,6 +11,7 @@
 
 #include "transport/links/link.h"
 #include "transport/tcp/descriptors.h"
+#include "transport/tcp/greeting.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/peer_table.h"
 
@@ -18,7 +19,9 @@ namespace deltawire {
 
 class PendingConnections {
  public:
-  PendingConnections(std::unique_ptr<TcpListener> listener, int world_size) noexcept;
+  // `policy` must outlive it.
+  PendingConnections(std::unique_ptr<TcpListener> listener, int world_size,
+                     const EncryptionPolicy& policy) noexcept;
 
   // Accepts connections, continues handshakes, and adds ranks of this mesh to `peer_table`; strangers are
   // silently disconnected. Errors: a rank with the right token does not belong to the mesh, or descriptors
@@ -40,8 +43,7 @@ class PendingConnections {
 
  private:
   struct PendingConnection {
-    GuardedFd socket;
-    Handshake handshake;
+    Greeting greeting;
     Deadline heard_at;  // when it connected, or last completed a message
   };
 
@@ -49,9 +51,10 @@ class PendingConnections {
   bool make_room(Deadline now);
   void hear_strangers(Deadline now);
   Status hear_ranks(PeerTable& peer_table);
-  static Status welcome(PendingConnection& connection, PeerTable& peer_table);
+  static Status welcome(Greeting& greeting, PeerTable& peer_table);
 
   std::unique_ptr<TcpListener> listener_;
+  const EncryptionPolicy& policy_;
   std::size_t strangers_max_;
   std::deque<PendingConnection> strangers_;  // the oldest first
   std::deque<PendingConnection> ranks_;      // their proofs are verified, and the rest is missing

@@ -6,6 +6,7 @@
 #include "transport/mesh_testing.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/handshake.h"
+#include "transport/tcp/handshake_testing.h"
 
 namespace deltawire::test::rendezvous_test {
 namespace {

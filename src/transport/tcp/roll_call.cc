@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include <sys/socket.h>
-
 namespace deltawire {
 namespace {
 
@@ -21,10 +19,10 @@ Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vec
     Call& call = calls_[rank];
     // A rank that has connected again, e.g. after a broken connection, starts over.
     if (call.stream != streams[rank]) call = Call{.stream = streams[rank]};
-    const int fd = sockets[rank].data.get();
-    if (!call.said) call.said = ::send(fd, &kHere, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+    const Connection& line = sockets[rank].data;
+    if (!call.said) call.said = line.send(Bytes(&kHere, 1)).bytes == 1;
     std::byte got{};
-    if (!call.heard && ::recv(fd, &got, 1, MSG_DONTWAIT) == 1) {
+    if (!call.heard && line.recv(MutBytes(&got, 1)).bytes == 1) {
       if (got != kHere) {
         return fail(ErrorCode::kCorrupt,
                     "rank " + std::to_string(rank) +

@@ -56,6 +56,7 @@ class Meeting:
 
     Attributes:
         place: (rank, world size) in the group.
+        encryption: of the connections, after `listen`.
     """
 
     def __init__(self, group, near: torch.device | None = None) -> None:
@@ -67,6 +68,7 @@ class Meeting:
         self._text = ""
         self._listener: _core.Listener | None = None
         self._secret: bytes | None = None
+        self.encryption = "auto"
         self._connect_timeout_ms = 0
         self._records: list[RegistrationRecord] = []
 
@@ -83,11 +85,13 @@ class Meeting:
         port: int | str | None = None,
         connect_timeout: float = 60.0,
         token: str | bytes | None = None,
+        encryption: str | None = None,
     ) -> None:
-        """Opens this rank's listener (see the function `listen`). Token and timeout are kept for
-        `connect`."""
+        """Opens this rank's listener (see the function `listen`). Token, encryption and timeout are
+        kept for `connect`."""
         self._connect_timeout_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         self._secret = arguments.secret(token)
+        self.encryption = arguments.encryption(encryption, self._secret is not None)
         self._listener = listen(interface, arguments.ports(port))
         _core.check_descriptors(*self.place)
 
@@ -132,6 +136,7 @@ class Meeting:
 
     def _mesh(self, link: _core.LinkShape | None) -> _core.Mesh:
         mesh = mesh_of(self._records, self.place[0], self._secret)
+        mesh.set_encryption(self.encryption)
         mesh.shape = link
         mesh.connect_timeout_ms = self._connect_timeout_ms
         return mesh

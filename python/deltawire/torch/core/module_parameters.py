@@ -157,11 +157,36 @@ def layout_digest(model: torch.nn.Module) -> str:
 
 
 @torch.no_grad()
-def broadcast_model(model: torch.nn.Module, group) -> None:
-    """Sets all parameters and buffers to those of the group's rank 0; a collective for each."""
+def share_model(model: torch.nn.Module, group, encryption: str) -> None:
+    """Sets all parameters and buffers to those of the group's rank 0; a collective for each.
+
+    With encryption="required" they are only compared, by their digests, because the process group
+    is not encrypted: raises "Mismatch" on every rank where they differ.
+    """
+    if encryption == "required":
+        return _check_equal(model, group)
     source = dist.get_global_rank(group, 0)
     for tensor in [*model.parameters(), *model.buffers()]:
         values = tensor.detach().contiguous()
         dist.broadcast(values, source, group=group)
         if values.data_ptr() != tensor.data_ptr():
             tensor.copy_(values)
+
+
+def _check_equal(model: torch.nn.Module, group) -> None:
+    digest = hashlib.sha256()
+    for tensor in [*model.parameters(), *model.buffers()]:
+        digest.update(tensor.detach().contiguous().cpu().flatten().view(torch.uint8).numpy())
+    own = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+    own = own.to(arguments.device_of(group))
+    slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(slots, own, group=group)
+    odd = next((rank for rank, slot in enumerate(slots) if not torch.equal(slot, slots[0])), None)
+    if odd is not None:
+        raise make_error(
+            "Mismatch",
+            f'rank {odd} begins with other weights than rank 0, and encryption="required" does not '
+            "let the process group send rank 0's in the clear; begin with equal ones, by a seed or "
+            "a checkpoint",
+            odd,
+        )

@@ -28,6 +28,7 @@ class Settings:
     interface: str | None
     port: int | str | None
     token: str | bytes | None
+    encryption: str | None
     link: _core.LinkShape | None
     revert: str
     threads: int | None
@@ -121,7 +122,9 @@ class ExchangeSettings:
     def listen(self, meeting: bootstrap.Meeting) -> None:
         """Opens this rank's listener, for `connect`."""
         given = self.given
-        meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
+        meeting.listen(
+            given.interface, given.port, given.connect_timeout, given.token, given.encryption
+        )
 
     def connect(self, meeting: bootstrap.Meeting) -> _core.Session:
         """The session with all ranks that have met."""

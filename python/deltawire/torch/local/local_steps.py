@@ -19,7 +19,7 @@ from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.abort import AbortsOnError
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
-from deltawire.torch.core.module_parameters import broadcast_model, layout
+from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
@@ -89,7 +89,9 @@ class LocalSteps(AbortsOnError, Participant):
         arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived: how
             much longer one rank's local steps may take than another's. At least `timeout`. Default:
             the group's timeout.
-        connect_timeout, interface, port, token, link: as for `register`.
+        connect_timeout, interface, port, token, encryption, link: as for `register`; but with
+            encryption="required" rank 0's weights are not sent to the others, since the process
+            group would carry them in the clear: all ranks must begin with equal ones.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't repeat a change that was just sent (momentum masking;
             supplement A of the paper). Only sparse codecs are affected. Default: yes, but not with
@@ -160,6 +162,7 @@ class LocalSteps(AbortsOnError, Participant):
         interface: str | None = None,
         port: int | str | None = None,
         token: str | bytes | None = None,
+        encryption: str | None = None,
         link: _core.LinkShape | None = None,
         mask_momentum: bool | None = None,
         momentum: Sequence[str] = DEFAULT_MOMENTUM,
@@ -173,8 +176,7 @@ class LocalSteps(AbortsOnError, Participant):
             spec = _core.canonical_spec(given)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
-            self.steps = steps
-            self._optimizer = optimizer
+            self.steps, self._optimizer = steps, optimizer
             # "fold" would count a failed round's changes twice: the weights still have them.
             options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
@@ -191,13 +193,13 @@ class LocalSteps(AbortsOnError, Participant):
             settings |= {**self._exchange.settings(), "bucket_bytes": bucket_bytes}
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
-            meeting.listen(interface, port, connect_timeout, token)
+            meeting.listen(interface, port, connect_timeout, token, encryption)
         self.round = self.local_steps = 0
         session = meeting.connect(spec, options, link, arrival_ms)
         super().__init__(session, meeting.place, group=self.group)
         self._exchange.connect(self._session, self._history)
         with self._aborting_on_error():
-            broadcast_model(model, self.group)
+            share_model(model, self.group, meeting.encryption)
         self._weights.start_from_here()
         if self.rank == 0:
             _announce(optimizer, self._weights, spec, steps, masked is not None)

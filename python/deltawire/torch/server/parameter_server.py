@@ -19,7 +19,7 @@ from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.checkpoint import collective_load
-from deltawire.torch.core.module_parameters import broadcast_model, layout
+from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.server import optimizer as served_optimizer
 from deltawire.torch.server.metrics import Drops, of_server, of_worker
 from deltawire.torch.server.model import ServedModel
@@ -95,7 +95,9 @@ class ParameterServer(ServedRank):
         timeout: seconds that servers wait for workers' gradients, and workers for servers, before
             they give up and name the rank they wait for. Make it longer than the longest pause of a
             worker (an evaluation). A rank whose process has ended is named at once.
-        connect_timeout, interface, port, token, link: as for `register`.
+        connect_timeout, interface, port, token, encryption, link: as for `register`; but with
+            encryption="required" rank 0's weights are not sent to the others, since the process
+            group would carry them in the clear: all ranks must begin with equal ones.
         group: the process group. Default: the world.
 
     Raises:
@@ -150,6 +152,7 @@ class ParameterServer(ServedRank):
         interface: str | None = None,
         port: int | str | None = None,
         token: str | bytes | None = None,
+        encryption: str | None = None,
         link: _core.LinkShape | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
@@ -177,14 +180,14 @@ class ParameterServer(ServedRank):
             others = {"optimizer": self.optimizer_spec, "every": snapshot and every}
             settings = lasting | losses | counts | others
             meeting.agree_on(Terms("ParameterServer", layout(model), **settings))
-            meeting.listen(interface, port, connect_timeout, token)
+            meeting.listen(interface, port, connect_timeout, token, encryption)
         super().__init__(meeting.join(link), self.rank)
         self.serves = self.rank < servers
         self._server: _core.ParameterServer | None = None
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
         with self._aborting_on_error():
-            broadcast_model(model, self.group)
+            share_model(model, self.group, meeting.encryption)
             self._take_part(overlap)
 
     def _snapshots_in(

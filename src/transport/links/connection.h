@@ -1,0 +1,53 @@
+// A connected socket, in the clear or through TLS, while ranks connect; afterwards it is a link of the mesh.
+#pragma once
+
+#include <memory>
+
+#include <sys/socket.h>
+
+#include "transport/links/socket_link.h"
+#include "transport/tls/tls_link.h"
+
+namespace deltawire {
+
+// Thread rule: one thread. As with a descriptor, sending and receiving leave the object itself unchanged.
+class Connection {
+ public:
+  Connection() noexcept = default;
+  // In the clear. REQUIRES: `socket` is connected and non-blocking, or empty.
+  Connection(GuardedFd socket)  // NOLINT(google-explicit-constructor)
+      : link_(socket ? std::make_unique<SocketLink>(std::move(socket)) : nullptr) {}
+  // REQUIRES: its handshake is done.
+  explicit Connection(std::unique_ptr<TlsLink> tls) noexcept : tls_(tls.get()), link_(std::move(tls)) {}
+
+  explicit operator bool() const noexcept { return link_ != nullptr; }
+  int get() const noexcept { return link_ ? link_->fd() : -1; }
+  bool is_encrypted() const noexcept { return tls_ != nullptr; }
+  void reset() noexcept {
+    tls_ = nullptr;
+    link_.reset();
+  }
+
+  IoResult send(Bytes bytes) const noexcept {
+    const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads
+    return link_->send({&piece, 1});
+  }
+  IoResult recv(MutBytes into) const noexcept { return link_->recv(into); }
+  // Receives without taking anything away.
+  IoResult peek(MutBytes into) const {
+    if (tls_ != nullptr) return tls_->peek(into);
+    const ssize_t got = ::recv(get(), into.data(), into.size(), MSG_PEEK | MSG_DONTWAIT);
+    return got > 0 ? IoResult::moved(static_cast<std::size_t>(got)) : IoResult::would_block();
+  }
+
+  std::unique_ptr<Link> take_link() noexcept {
+    tls_ = nullptr;
+    return std::move(link_);
+  }
+
+ private:
+  TlsLink* tls_ = nullptr;  // `link_`, if it is one
+  std::unique_ptr<Link> link_;
+};
+
+}  // namespace deltawire

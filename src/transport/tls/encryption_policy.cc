@@ -1,0 +1,44 @@
+#include "transport/tls/encryption_policy.h"
+
+#include <array>
+#include <utility>
+
+#include "transport/tcp/address.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Encryption>, 3> kNames{
+    {{"auto", Encryption::kAuto}, {"required", Encryption::kRequired}, {"off", Encryption::kOff}}};
+
+}  // namespace
+
+Result<Encryption> parse_encryption(std::string_view text) {
+  for (const auto& [name, setting] : kNames) {
+    if (text == name) return setting;
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              "encryption is \"" + printable_line(text) + "\"; it can be \"auto\", \"required\" or \"off\"");
+}
+
+std::string encryption_text(Encryption setting) {
+  for (const auto& [name, value] : kNames) {
+    if (value == setting) return "encryption=\"" + std::string(name) + "\"";
+  }
+  return "an unknown encryption";
+}
+
+bool EncryptionPolicy::demands_tls(int fd) const noexcept {
+  return setting == Encryption::kRequired || (setting == Encryption::kAuto && !stays_on_this_machine(fd));
+}
+
+std::string refusal_of_clear_text(int rank, Encryption setting, int fd) {
+  const Result<SocketAddress> peer = SocketAddress::of_peer(fd);
+  const std::string from = peer ? peer->endpoint().host : "an unknown address";
+  return "rank " + std::to_string(rank) + " has " + encryption_text(setting) +
+         " and refuses a connection from " + from +
+         " in the clear; if a relay or an address translation is between the ranks, set "
+         "encryption=\"required\" on all of them";
+}
+
+}  // namespace deltawire

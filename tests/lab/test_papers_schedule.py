@@ -25,6 +25,7 @@ class Clock:
         self.now = 0.0
         self.made: list[tuple[str, int, int]] = []
         self.cut_at: int | None = None
+        self.reading = 0.0  # seconds in which the first run reads data
 
     def __call__(self) -> float:
         return self.now
@@ -33,7 +34,7 @@ class Clock:
         if len(self.made) == self.cut_at:
             raise KeyboardInterrupt
         self.made.append((cell["name"], scale["steps"], seed))
-        self.now += 3 * scale["steps"]
+        self.now += 3 * scale["steps"] + (self.reading if len(self.made) == 1 else 0)
         return {"value": cell["value"] + 0.01 * seed, "curve": [[1, 0.5], [2, 0.25]]}
 
 
@@ -74,6 +75,7 @@ def paper_of(clock: Clock, near: float = 0.1) -> Paper:
 )
 def test_a_budget_chooses_by_what_was_measured(tmp_path: Path, budget: float, chosen: tuple):
     clock = Clock()
+    clock.reading = 50.0
     paper = paper_of(clock)
     schedule = Schedule(paper, list(paper.runs), Results(paper, tmp_path / "r.json"), clock)
     scale, seeds = schedule.choose(budget, 3)
@@ -242,3 +244,44 @@ def test_the_page_in_docs_is_made_from_the_results_beside_it(name: str):
     kept = {file.name: file.read_text() for file in program.PAGES.glob(f"{name}-*.svg")}
     assert kept == drawn, f"run `{made}`"
     assert path.stat().st_size < 150_000
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """`main` runs the small paper, over a clock that its runs turn."""
+    pytest.importorskip("torch")
+    clock = Clock()
+    paper = paper_of(clock)
+    monkeypatch.setattr(program, "load_paper", lambda name: paper)
+    monkeypatch.setattr(program, "Schedule", lambda *given: Schedule(*given, clock))
+    monkeypatch.chdir(tmp_path)
+    return clock
+
+
+def test_the_same_command_goes_on(command: Clock, capsys):
+    """A budget for two of three seeds is used up by the runs that measure costs, too."""
+    words = ["sbc", "--budget", "184s"]
+    assert program.main(words) == program.RUNS_LEFT
+    said = capsys.readouterr()
+    assert "scale minutes, 2 seed(s)" in said.err and "1 runs are left after" in said.err
+    assert said.out.strip() == "out/papers/sbc.md"
+    before = len(command.made)
+    assert program.main(words) == 0
+    assert command.made[before:] == [("worse", 10, 2)]
+    assert "Table 2" in Path("out/papers/sbc.md").read_text()
+    assert program.main(["page", "sbc", "--out", "out/papers"]) == 0
+
+
+def test_one_table_needs_only_its_runs(command: Clock):
+    assert program.main(["sbc", "--table", "2", "--scale", "seconds", "--seeds", "1"]) == 0
+    assert command.made == [("plain", 1, 1)]
+
+
+def test_ctrl_c_says_that_runs_are_kept(command: Clock, capsys):
+    command.cut_at = 1
+    words = ["sbc", "--scale", "seconds", "--seeds", "1"]
+    assert program.main(words) == 130
+    assert "finished runs are kept" in capsys.readouterr().err
+    command.cut_at = None
+    assert program.main(words) == 0
+    assert [made[0] for made in command.made] == list(CELLS)

@@ -14,6 +14,7 @@ from lab.papers.declaration import (
     Table,
     measured_by,
 )
+from lab.ranks.links import link_in_words
 
 LOSSES = {"Linear": "squared", "LR": "logistic", "SVM": "hinge"}
 FASTSGD = "fastsgd:tau=128"
@@ -309,8 +310,9 @@ def _training_seconds(scale: Settings, cell: Settings) -> float:
 def _training_words(scale: Settings) -> str:
     return (
         f"{scale['rows']:,} rows shaped like KDD12's (the paper: 149,639,105) of "
-        f"{scale['features']:,} features (54,686,452), {scale['workers']} workers behind links of "
-        f"{scale['link']}, {scale['epochs']} epochs, Adam at {scale['lr']:g}, batches of 10 %"
+        f"{scale['features']:,} features (54,686,452), {scale['workers']} workers behind "
+        f"{link_in_words(scale['link'])}, {scale['epochs']} epochs, Adam at {scale['lr']:g}, "
+        f"batches of 10 %"
     )
 
 

@@ -14,6 +14,7 @@ from lab.papers.declaration import (
     Table,
     measured_by,
 )
+from lab.ranks.links import link_in_words
 
 # Ours, and the paper's network that it stands for; figure 9's mean share of float32; figure 10's
 # all-reduce; figure 15's iterations; figure 16's and 17's samples a second, 4 and 128 workers.
@@ -252,8 +253,8 @@ def _training_words(scale: Settings) -> str:
 def _link_words(scale: Settings) -> str:
     return (
         f"{scale['workers']} workers with DDP, processes of this machine in network namespaces "
-        f"behind real links of {scale['link']}, LeNet5 on Fashion-MNIST, batches of 64, gradients "
-        f"from the beginning of training, the median of {scale['steps']} steps"
+        f"behind real {link_in_words(scale['link'])}, LeNet5 on Fashion-MNIST, batches of 64, "
+        f"gradients from the beginning of training, the median of {scale['steps']} steps"
     )
 
 

@@ -10,9 +10,9 @@ a kill loses one run, and the same command goes on with the others; OUT/PAPER.md
 run begins that would end after the budget: exit status 3 then says that runs are left, and the same
 command goes on. With --scale that is all that the budget does.
 
-Data: $DELTAWIRE_DATA (mnist/, cifar-10-batches-bin/, ptb/, shakespeare/), and Fashion-MNIST from
-Debian's package. Runs over links need root (network namespaces). A run that can't be made here is
-named and left out.
+Data: $DELTAWIRE_DATA (mnist/, cifar-10-batches-bin/, ptb/, shakespeare/, sst2/), and Fashion-MNIST
+from Debian's package. Runs over links need root (network namespaces). A run that can't be made here
+is named and left out.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def run_paper(given: argparse.Namespace) -> int:
 
     paper, folder = load_paper(given.name), given.out or Path("out/papers")
     results = Results(paper, folder / f"{given.name}.json")
-    schedule = Schedule(paper, paper.chosen(given.table), results)
+    schedule = Schedule(paper, paper.chosen(given.table), results, FAILURES)
     budget = parse_budget(given.budget)
     if given.scale is not None:
         scale, seeds = next(s for s in paper.scales if s.name == given.scale), given.seeds
@@ -95,7 +95,7 @@ def run_paper(given: argparse.Namespace) -> int:
         name, seeds = results.plans[plan]
         scale = next(s for s in paper.scales if s.name == name)
     print(f"scale {scale.name}, {seeds} seed(s)", file=sys.stderr, flush=True)
-    failed, left = schedule.work(scale, seeds, budget, FAILURES)
+    failed, left = schedule.work(scale, seeds, budget)
     print(Page(paper, results).write(folder))
     if left:
         print(f"{left} runs are left after {in_words(budget)}", file=sys.stderr)

@@ -166,6 +166,9 @@ class Page:
                 else:
                     missed.setdefault(label, []).append(f"{head} {_distance(number, values)}")
         if count == 0:
+            shown = [n for _, row in table.rows for n in row if n is not None]
+            if any(number.paper is not None for number in shown):
+                return "No verdict: the scales differ too much."
             return "The paper has no numbers for these cells in its text, so there is no verdict."
         text = f"**Verdict**: {reached} of {count} numbers are reached, {near} are near."
         if missed:

@@ -33,6 +33,7 @@ class Schedule:
 
     Args:
         runs: those that are wanted.
+        failures: what may keep a run from being made here; it is named and left out.
         clock: in seconds; tests have their own.
     """
 
@@ -41,10 +42,11 @@ class Schedule:
         paper: Paper,
         runs: list[Run],
         results: Results,
+        failures: tuple[type[Exception], ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paper, self._runs, self._results = paper, runs, results
-        self._clock = clock
+        self._failures, self._clock = failures, clock
         self._began = clock()
 
     def choose(self, budget: float, seeds: int) -> tuple[Scale, int]:
@@ -57,9 +59,7 @@ class Schedule:
         smallest = self._paper.scales[min(1, len(self._paper.scales) - 1)]
         return smallest, max(1, min(seeds, int(budget / self._one_seed(smallest))))
 
-    def work(
-        self, scale: Scale, seeds: int, budget: float | None, failures: tuple[type[Exception], ...]
-    ) -> tuple[int, int]:
+    def work(self, scale: Scale, seeds: int, budget: float | None) -> tuple[int, int]:
         """Makes all missing runs, seed after seed, until the budget is used up. Returns how many
         failed, and how many are left. A line on standard error for each run."""
         missing = [
@@ -78,11 +78,7 @@ class Schedule:
                 f"{total - len(missing) + number + 1} of {total}: table {run.table}, {run.cell}, "
                 f"seed {seed} (about {in_words(left)} left)"
             )
-            try:
-                self._make(run, seed, scale)
-            except failures as cause:
-                _say(f"{run.table}, {run.cell}: {cause}")
-                failed += 1
+            failed += not self._make(run, seed, scale)
         return failed, 0
 
     def _spent(self) -> float:
@@ -100,10 +96,16 @@ class Schedule:
                     _say(f"how fast this machine is: {run.kind}")
                     self._make(run, 1, scale)
 
-    def _make(self, run: Run, seed: int, scale: Scale) -> None:
+    def _make(self, run: Run, seed: int, scale: Scale) -> bool:
+        """Makes and keeps a run; returns whether it could be made."""
         kind, began = self._paper.kinds[run.kind], self._clock()
-        metrics = kind.measure(scale.settings[run.kind], run.settings, seed)
+        try:
+            metrics = kind.measure(scale.settings[run.kind], run.settings, seed)
+        except self._failures as cause:
+            _say(f"table {run.table}, {run.cell}: {cause}")
+            return False
         self._results.add(run, seed, scale.name, self._clock() - began, metrics)
+        return True
 
     def _one_seed(self, scale: Scale) -> float:
         slowness = self._slowness()

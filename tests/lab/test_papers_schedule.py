@@ -77,7 +77,7 @@ def test_a_budget_chooses_by_what_was_measured(tmp_path: Path, budget: float, ch
     clock = Clock()
     clock.reading = 50.0
     paper = paper_of(clock)
-    schedule = Schedule(paper, list(paper.runs), Results(paper, tmp_path / "r.json"), clock)
+    schedule = Schedule(paper, list(paper.runs), Results(paper, tmp_path / "r.json"), clock=clock)
     scale, seeds = schedule.choose(budget, 3)
     assert (scale.name, seeds) == chosen
     assert clock.made == [("plain", 1, 1), ("packed", 1, 1)]
@@ -87,12 +87,12 @@ def test_no_run_begins_that_would_end_after_the_budget(tmp_path: Path):
     clock = Clock()
     paper = paper_of(clock)
     results = Results(paper, tmp_path / "r.json")
-    schedule = Schedule(paper, list(paper.runs), results, clock)
-    failed, left = schedule.work(paper.scales[1], 2, 100.0, ())
+    schedule = Schedule(paper, list(paper.runs), results, clock=clock)
+    failed, left = schedule.work(paper.scales[1], 2, 100.0)
     assert (failed, left, clock.now) == (0, 3, 90.0)
     clock.now = 0.0
-    again = Schedule(paper, list(paper.runs), results, clock)
-    assert again.work(paper.scales[1], 2, 100.0, ()) == (0, 0)
+    again = Schedule(paper, list(paper.runs), results, clock=clock)
+    assert again.work(paper.scales[1], 2, 100.0) == (0, 0)
     assert [made[2] for made in clock.made] == [1, 1, 1, 2, 2, 2], "one seed whole, then the next"
 
 
@@ -101,13 +101,13 @@ def test_after_ctrl_c_only_the_missing_runs_are_made(tmp_path: Path):
     paper, path = paper_of(clock), tmp_path / "r.json"
     clock.cut_at = 2
     with pytest.raises(KeyboardInterrupt):
-        Schedule(paper, list(paper.runs), Results(paper, path), clock).work(
-            paper.scales[0], 1, None, ()
+        Schedule(paper, list(paper.runs), Results(paper, path), clock=clock).work(
+            paper.scales[0], 1, None
         )
     assert [each["cell"] for each in json.loads(path.read_text())["runs"]] == ["plain", "packed"]
     clock.cut_at = None
-    Schedule(paper, list(paper.runs), Results(paper, path), clock).work(
-        paper.scales[0], 1, None, ()
+    Schedule(paper, list(paper.runs), Results(paper, path), clock=clock).work(
+        paper.scales[0], 1, None
     )
     assert [made[0] for made in clock.made] == list(CELLS)
 
@@ -123,9 +123,10 @@ def test_a_failed_run_does_not_stop_the_others(tmp_path: Path, capsys):
 
     paper.kinds["kind"].__dict__["measure"] = measure
     results = Results(paper, tmp_path / "r.json")
-    work = Schedule(paper, list(paper.runs), results, clock).work
-    assert work(paper.scales[0], 1, None, (OSError,)) == (1, 0)
-    assert "packed: no such link" in capsys.readouterr().err
+    schedule = Schedule(paper, list(paper.runs), results, (OSError,), clock)
+    assert schedule.choose(280, 3) == (paper.scales[1], 3)
+    assert schedule.work(paper.scales[0], 1, None) == (1, 0)
+    assert capsys.readouterr().err.count("packed: no such link") == 2
     assert [made[0] for made in clock.made] == ["plain", "worse"]
 
 
@@ -144,7 +145,7 @@ paper = Paper("p", "", "", (Scale("s", {"k": {}}),),
     {"k": Kind(measure, lambda a, b: 0.05, lambda a: "")},
     tuple(Run("1", str(i), "k", {}) for i in range(int(sys.argv[2]))), ())
 results = Results(paper, Path(sys.argv[1]))
-Schedule(paper, list(paper.runs), results).work(paper.scales[0], 1, None, ())
+Schedule(paper, list(paper.runs), results).work(paper.scales[0], 1, None)
 """
 
 
@@ -253,7 +254,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     paper = paper_of(clock)
     monkeypatch.setattr(program, "load_paper", lambda name: paper)
-    monkeypatch.setattr(program, "Schedule", lambda *given: Schedule(*given, clock))
+    monkeypatch.setattr(program, "Schedule", lambda *given: Schedule(*given, clock=clock))
     monkeypatch.chdir(tmp_path)
     return clock
 

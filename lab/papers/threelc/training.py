@@ -50,7 +50,8 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
     """Accuracy, and bits per value of pushes and pulls."""
     torch.set_num_threads(1)
     workers, every = scale["workers"], cell["every"]
-    steps = max(every, round(scale["steps"] * cell["share"]))
+    share = cell["share"] or scale["longer"]
+    steps = max(every, round(scale["steps"] * share))
     workload = make_workload(
         scale["network"], workers=workers, batch=scale["batch"], seed=seed, test=scale["test"]
     )

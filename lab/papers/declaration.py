@@ -105,7 +105,8 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A curve of a plot: a metric that is a list of [x, y], of the lowest seed that has it."""
+    """A curve of a plot: a metric that is a list of [x, y, ...], of the lowest seed that has
+    it."""
 
     label: str
     run: tuple[str, str]

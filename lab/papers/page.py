@@ -201,7 +201,7 @@ class Page:
             if seeds:
                 points = self._metric(curve.run, curve.metric, seeds[0], scale)
                 if points:
-                    series[curve.label] = ([x for x, _ in points], [y for _, y in points])
+                    series[curve.label] = ([p[0] for p in points], [p[1] for p in points])
         return series
 
     def _file(self, plot: Plot) -> str:

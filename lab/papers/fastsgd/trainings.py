@@ -75,7 +75,6 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
         "epochs": [
             [each["seconds"], each["test_loss"], each["bytes_sent"] / 1e6] for each in all_epochs
         ],
-        "curve": [[each["seconds"], each["test_loss"]] for each in all_epochs],
     }
 
 

@@ -221,8 +221,8 @@ def _training_words(scale: Settings) -> str:
     return (
         f"trainings are of {scale['network']} by {scale['workers']} workers and a server in one "
         f"process, batches of {scale['batch']}, {scale['steps']:,} steps (a longer training "
-        f"{scale['longer']:g} times as many, the paper 25,600), SGD with momentum, a rate of "
-        f"{scale['lr']:g} that falls along a cosine"
+        f"{scale['longer']:g} times as many at a rate of {scale['longer_lr']:g}, the paper "
+        f"25,600), SGD with momentum, a rate of {scale['lr']:g} that falls along a cosine"
     )
 
 
@@ -256,13 +256,21 @@ KINDS = {
 
 
 def _scale(name: str, training: Settings, link: Settings) -> Scale:
-    lenet = {"network": "lenet5/fashion", "lr": 0.05, "batch_ms": 7, "coding_ms": 3}
+    lenet = {"network": "lenet5/fashion", "lr": 0.05, "longer_lr": 0.02}
+    lenet |= {"batch_ms": 7, "coding_ms": 3}
     large = {"servers": 1, "network": "lenet5", "size": "large", "values": 431_080, "warm_up": 1}
     return Scale(name, {"training": {**lenet, **training}, "link": {**large, **link}})
 
 
 _SMALL = {"size": "small", "values": 51_532}
-_RESNET = {"network": "resnet20/cifar10", "lr": 0.1, "batch_ms": 120, "coding_ms": 5, "batch": 32}
+_RESNET = {
+    "network": "resnet20/cifar10",
+    "lr": 0.1,
+    "longer_lr": 0.1,
+    "batch_ms": 120,
+    "coding_ms": 5,
+    "batch": 32,
+}
 SCALES = (
     _scale(
         "seconds",

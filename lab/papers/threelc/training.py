@@ -50,7 +50,9 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
     """Accuracy, and bits per value of pushes and pulls."""
     torch.set_num_threads(1)
     workers, every = scale["workers"], cell["every"]
-    share = cell["share"] or scale["longer"]
+    share, highest = cell["share"] or scale["longer"], scale["lr"]
+    if cell["share"] is None:
+        highest = scale["longer_lr"]
     steps = max(every, round(scale["steps"] * share))
     workload = make_workload(
         scale["network"], workers=workers, batch=scale["batch"], seed=seed, test=scale["test"]
@@ -82,7 +84,7 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
         with torch.no_grad():
             # A cosine without restarts, to a hundredth of the rate.
             falling = 0.505 + 0.495 * math.cos(math.pi * step / steps)
-            pulled = server.step(sums, scale["lr"] * falling)
+            pulled = server.step(sums, highest * falling)
         found.add(step + every, pushed / every, pulled / every, loss)
     return found.metrics(workload.quality(network), with_curves=cell["share"] == 1)
 

@@ -214,7 +214,6 @@ def _table7() -> Table:
             ratio = Number(
                 *(key, "epochs", paper, fast, "time over base's"),
                 better=None if name == "FastSGD" else "higher",
-                near=0.3,
                 form="{:.2f}",
             )
             rows.append(

@@ -126,9 +126,9 @@ def _table1() -> Table:
             "difference counts as near within half a point."
         ),
         because=(
-            "After few steps much of a gradient still waits in residuals: the longer training below "
-            "(figures 3 to 5) is closer to its baseline with every design that it has. Speeds grow "
-            "with the model, and with cores that have nothing else to do "
+            "After few steps much of a gradient still waits in residuals: the longer training "
+            "below (figures 3 to 5) is closer to its baseline with every design that it has. "
+            "Speeds grow with the model, and with cores that have nothing else to do "
             "([on an idle machine](../papers.md#3lc-a-parameter-server-over-slow-links))."
         ),
     )

@@ -63,6 +63,28 @@ class _Attention(nn.Module):
         return x + self.narrow(functional.gelu(self.wide(self.norm2(x))))
 
 
+class SentenceEncoder(nn.Module):
+    """A classifier of sentences in the manner of BERT: learned places, attention in both
+    directions, no dropout; the mean of the last layer decides.
+
+    Input: int64 of shape (batch, length), 0 where there is no word. Output: logits of shape
+    (batch, 2).
+    """
+
+    def __init__(self, vocabulary: int, width: int, layers: int, places: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.places = nn.Parameter(0.02 * torch.randn(places, width))
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.decoder = nn.Linear(width, 2)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        hidden = self.embedding(words) + self.places[: words.shape[1]]
+        return self.decoder(self.encoder(hidden).mean(dim=1))
+
+
 class SparseLogisticRegression(nn.Module):
     """Logistic regression on sparse rows, with sparse gradients: only columns that occur have one.
 

@@ -1,1 +1,1 @@
-"""Experiments of the papers that deltawire implements, run again."""
+"""The tables and figures of the papers that deltawire implements, run again."""

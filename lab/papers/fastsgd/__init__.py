@@ -1,1 +1,1 @@
-"""FastSGD: the paper's tables and figures over links of a given rate, and the codes of keys."""
+"""FastSGD: sparse linear models over links of a given rate, and the codes of keys."""

@@ -1,1 +1,1 @@
-"""GComp: how cutting mantissas affects weights, and how errors add up in a ring."""
+"""GComp: volume, deviations and times; what a cut does to weights; errors in a ring."""

@@ -1,1 +1,1 @@
-"""Sparse binary compression (SBC): its federated table, and the bits of positions."""
+"""Sparse binary compression (SBC): federated rounds, and the bits of positions."""

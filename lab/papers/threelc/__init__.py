@@ -1,1 +1,1 @@
-"""3LC: tables 1 and 2 with a parameter server, over links of a given rate."""
+"""3LC: trainings through a parameter server, and its steps over links of a given rate."""

@@ -1,4 +1,4 @@
-"""Lines and bars as SVG text."""
+"""Plots as SVG text."""
 
 import matplotlib.pyplot as plt
 
@@ -19,22 +19,6 @@ def lines(title: str, axes_names: tuple[str, str], series: Series, log_x: bool =
             axes.set_xscale("log")
         axes.set_xlabel(axes_names[0])
         axes.set_ylabel(axes_names[1])
-        axes.set_title(title)
-        add_legend(figure)
-        return to_svg(figure)
-
-
-def bars(title: str, y_name: str, groups: list[str], series: dict[str, list[float]]) -> str:
-    """A plot with a bar for each name in each group."""
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(WIDTH, PLOT_HEIGHT))
-        width = 0.8 / max(1, len(series))
-        for index, (name, heights) in enumerate(series.items()):
-            places = [group + (index + 0.5) * width - 0.4 for group in range(len(groups))]
-            axes.bar(places, heights, width, color=look_of(index)[0], label=name)
-        axes.set_xticks(range(len(groups)), groups)
-        axes.set_yscale("log")
-        axes.set_ylabel(y_name)
         axes.set_title(title)
         add_legend(figure)
         return to_svg(figure)

@@ -1,0 +1,129 @@
+"""The tables and figures of a paper, run again; and its page.
+
+    python -m lab.papers threelc --budget 10m            every table of 3LC, in small
+    python -m lab.papers sbc --table 2 --budget 8h       one table, larger
+    python -m lab.papers page sbc                        docs/results/papers/sbc.md from sbc.json
+
+A budget chooses the scale (iterations, rows, workers, seeds) by costs that are measured first: the
+largest at which all runs fit. Every finished run is written to OUT/PAPER.json at once, so Ctrl-C or
+a kill loses one run, and the same command goes on with the others; OUT/PAPER.md has the page. No
+run begins that would end after the budget: exit status 3 then says that runs are left, and the same
+command goes on. With --scale that is all that the budget does.
+
+Data: $DELTAWIRE_DATA (mnist/, cifar-10-batches-bin/, ptb/, shakespeare/, sst2/), and Fashion-MNIST
+from Debian's package. Runs over links need root (network namespaces). A run that can't be made here
+is named and left out.
+"""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from lab.command.paths import REPOSITORY
+from lab.command.program import exit_status, make_parser
+from lab.papers.declaration import Paper
+from lab.papers.page import Page
+from lab.papers.results import Results, ResultsError
+from lab.papers.schedule import Schedule, in_words, parse_budget
+
+PAPERS = ("threelc", "sbc", "gcomp", "fastsgd")
+PAGES = REPOSITORY / "docs" / "results" / "papers"
+RUNS_LEFT = 3  # the exit status
+
+
+def load_paper(name: str) -> Paper:
+    """The declaration of a paper."""
+    return importlib.import_module(f"lab.papers.{name}.paper").PAPER
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser("lab.papers", __doc__)
+    parser.add_argument("paper", choices=(*PAPERS, "page"), metavar="PAPER", help=", ".join(PAPERS))
+    parser.add_argument("of", nargs="?", choices=PAPERS, help="with `page`: whose")
+    parser.add_argument("--table", nargs="+", metavar="N", help="only these; default all")
+    parser.add_argument("--budget", type=_budget, default="10m", help="e.g. 10m, 2h; default 10m")
+    parser.add_argument("--scale", help="instead of the one that the budget chooses")
+    parser.add_argument("--seeds", type=int, default=3, help="at most; default 3")
+    parser.add_argument(
+        "--out", type=Path, help="default out/papers; of a page docs/results/papers"
+    )
+    given = parser.parse_args(arguments)
+    if (given.paper == "page") != (given.of is not None):
+        parser.error("write `PAPER` to run it, or `page PAPER` to make its page")
+    if given.seeds < 1:
+        parser.error("--seeds is at least 1")
+    given.name = given.of or given.paper
+    paper = load_paper(given.name)
+    numbers = [table.number for table in paper.tables]
+    unknown = [each for each in given.table or () if each not in numbers]
+    if unknown:
+        parser.error(f"{given.name} has no table {unknown[0]}; it has {', '.join(numbers)}")
+    scales = [scale.name for scale in paper.scales]
+    if given.scale is not None and given.scale not in scales:
+        parser.error(f"{given.name} has no scale {given.scale}; it has {', '.join(scales)}")
+    return given
+
+
+def _budget(text: str) -> str:
+    try:
+        parse_budget(text)
+    except ValueError as cause:
+        raise argparse.ArgumentTypeError(str(cause)) from cause
+    return text
+
+
+def run_paper(given: argparse.Namespace) -> int:
+    """Makes the runs; returns the exit status."""
+    import torch  # noqa: F401 (so that the first run's time is not that of the import)
+
+    from lab.papers.failures import FAILURES
+
+    paper, folder = load_paper(given.name), given.out or Path("out/papers")
+    results = Results(paper, folder / f"{given.name}.json")
+    schedule = Schedule(paper, paper.chosen(given.table), results, FAILURES)
+    budget = parse_budget(given.budget)
+    if given.scale is not None:
+        scale, seeds = next(s for s in paper.scales if s.name == given.scale), given.seeds
+    else:
+        plan = f"{given.budget}, {given.seeds} seeds, {' '.join(given.table or ['all tables'])}"
+        if plan not in results.plans:
+            chosen, seeds = schedule.choose(budget, given.seeds)
+            results.plans[plan] = [chosen.name, seeds]
+            results.save()
+        name, seeds = results.plans[plan]
+        scale = next(s for s in paper.scales if s.name == name)
+    print(f"scale {scale.name}, {seeds} seed(s)", file=sys.stderr, flush=True)
+    failed, left = schedule.work(scale, seeds, budget)
+    print(Page(paper, results).write(folder))
+    if left:
+        print(f"{left} runs are left after {in_words(budget)}", file=sys.stderr)
+        return RUNS_LEFT
+    return 1 if failed else 0
+
+
+def make_page(given: argparse.Namespace) -> int:
+    """Makes a page from results; returns the exit status."""
+    folder, paper = given.out or PAGES, load_paper(given.name)
+    path = folder / f"{given.name}.json"
+    if not path.exists():
+        raise ResultsError(f"there is no {path}; run `python -m lab.papers {given.name}` first")
+    print(Page(paper, Results(paper, path)).write(folder))
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 with all runs, 1 if some failed, 3 if some are left, 130 after Ctrl-C."""
+    given = parse(sys.argv[1:] if arguments is None else arguments)
+    work = make_page if given.paper == "page" else run_paper
+    return exit_status(
+        "lab.papers",
+        lambda: work(given),
+        ResultsError,
+        interrupted="interrupted; finished runs are kept, and the same command goes on",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""GComp's evaluation: X. Li, C. Guo, K. Qian, M. Zhang, M. Yang, M. Xu, "Near-Lossless Gradient
+Compression for Data-Parallel Distributed DNN Training" (SoCC 2024), section 7: four instances with
+an A100 each, 10 Gbit/s. For figures, only the numbers in the paper's text are known."""
+
+from lab.papers.declaration import (
+    Curve,
+    Kind,
+    Number,
+    Paper,
+    Plot,
+    Run,
+    Scale,
+    Settings,
+    Table,
+    measured_by,
+)
+from lab.ranks.links import link_in_words
+
+# Ours, and the paper's network that it stands for; figure 9's mean share of float32; figure 10's
+# all-reduce; figure 15's iterations; figure 16's and 17's samples a second, 4 and 128 workers.
+NETWORKS = {
+    "ResNet-20, CIFAR-10": ("resnet20/cifar10", "ResNet-50", 32.9),
+    "encoder, SST-2": ("encoder/sst2", "BERT-base", 36.5),
+}
+RATES = {
+    "resnet20/cifar10": {"SGD": 0.1, "AdamW": 0.002},
+    "encoder/sst2": {"SGD": 0.1, "AdamW": 0.0005},
+}
+OPTIMIZERS = ("SGD", "AdamW")
+# A tenth and a hundredth of the learning rate: whether the share is a matter of the rate.
+SLOWER = {"a tenth of the rate": 0.1, "a hundredth": 0.01}
+# Figure 10: time relative to no compression; the paper says of zstd and zlib that they are slower
+# than none.
+METHODS = {
+    "none (Gloo's ring)": "plain",
+    "none, `ring(fp32)`": "ring(fp32)",
+    "GComp, `ring(gcomp)`": "ring(gcomp)",
+    "zstd, `direct(zstd)`": "direct(zstd)",
+    "zlib, `direct(zlib)`": "direct(zlib)",
+    "18-bit cut, `ring(truncate:bits=14)`": "ring(truncate:bits=14)",
+    "18-bit cut and Huffman, `ring(gcomp:cut=18)`": "ring(gcomp:cut=18)",
+}
+PLAIN = "none (Gloo's ring)"
+GCOMP = "GComp, `ring(gcomp)`"
+WORKERS = (1, 2, 3, 4)
+# Figure 17 by the planner: trace, parameters, milliseconds of computing, gains at 4 and 128 ranks.
+PLANS = {
+    "ResNet-50": ("resnet20-sgd", 23_600_000, 12, (53.4, 35.3)),
+    "BERT-base": ("transformer-adam", 110_000_000, 13, (107.0, 70.8)),
+}
+RANKS = (4, 8, 16, 32, 64, 128, 1024)
+LINKS = {"10 Gbit/s": "10gbit", "1 Gbit/s": "1gbit"}
+
+
+def _runs() -> tuple[Run, ...]:
+    runs = []
+    for network, (workload, _, _) in NETWORKS.items():
+        rates = RATES[workload]
+        for optimizer in OPTIMIZERS:
+            settings = {"workload": workload, "optimizer": optimizer, "rates": rates}
+            runs.append(Run("fig9", f"{network}, {optimizer}", "training", settings))
+        for words, factor in SLOWER.items():
+            slower = {name: factor * rate for name, rate in rates.items()}
+            settings = {"workload": workload, "optimizer": "SGD", "rates": slower}
+            runs.append(Run("fig9", f"{network}, {words}", "training", settings))
+    for name, spec in METHODS.items():
+        cell = {"spec": spec, "whole_steps": False, "workers": None}
+        runs.append(Run("fig10", name, "link", cell))
+    for workers in WORKERS:
+        for name in (PLAIN, GCOMP):
+            cell = {"spec": METHODS[name], "whole_steps": True, "workers": workers}
+            runs.append(Run("fig16", f"{name}, {workers}", "link", cell))
+    for network, (trace, parameters, compute, _) in PLANS.items():
+        for words, link in LINKS.items():
+            cell = {"trace": trace, "parameters": parameters, "compute_ms": compute}
+            cell |= {"link": link, "ranks": RANKS}
+            runs.append(Run("fig17", f"{network}, {words}", "plan", cell))
+    return tuple(runs)
+
+
+def _figure9() -> Table:
+    rows = []
+    for network, (_, stands_for, paper) in NETWORKS.items():
+        for name in (*OPTIMIZERS, *SLOWER):
+            key = ("fig9", f"{network}, {name}")
+            words = f"{network} ({stands_for}), {name}"
+            first = Number(key, "share", paper, better="lower", form="{:.1f}")
+            if name in SLOWER:
+                words, first = f"{network}, SGD at {name}", Number(key, "share", form="{:.1f}")
+            rest = (
+                Number(key, "last_share", form="{:.1f}"),
+                Number(key, "paper_share", form="{:.1f}"),
+                Number(key, "first_loss"),
+                Number(key, "last_loss"),
+            )
+            rows.append((words, (first, *rest)))
+    return Table(
+        number="fig9",
+        title="Figure 9: volume, % of float32",
+        head=("network", "all steps", "last twelfth", "`levels=4`", "first loss", "last loss"),
+        rows=tuple(rows),
+        differs=(
+            "Every worker's gradient is encoded alone, with the optimizer's significance. "
+            "`levels=4` has the paper's steps of 6 bits. The rows with smaller rates show how much "
+            "the share depends on them; the paper doesn't say at which rates it trained."
+        ),
+        because=(
+            "How much is cut depends on how small a step is relative to the weight that it "
+            "changes: the share falls with the rate, along the cosine (last twelfth) and with "
+            "rates a tenth and a hundredth as high. It depends on the network, too: most rows of "
+            "the encoder's embedding have no gradient in a step. `gcomp` does not cut less than "
+            "the paper's rule: `levels=4` is larger in every row."
+        ),
+        plots=(
+            Plot(
+                *("share", "Volume by step", "step", "% of float32"),
+                tuple(
+                    Curve(f"{network}, {name}", ("fig9", f"{network}, {name}"), "share_curve")
+                    for network in NETWORKS
+                    for name in OPTIMIZERS
+                ),
+            ),
+        ),
+    )
+
+
+def _figure10() -> Table:
+    base = ("fig10", PLAIN)
+    rows = []
+    for name in METHODS:
+        key = ("fig10", name)
+        ratio = Number(key, "ms", 0.616 if name == GCOMP else None, base, "value/base", "lower")
+        rows.append((name, (Number(key, "ms"), None if name == PLAIN else ratio)))
+    return Table(
+        number="fig10",
+        title="Figure 10: time of an all-reduce",
+        head=("method", "ms", "relative to none"),
+        rows=tuple(rows),
+        differs=(
+            "The paper has 61.6 % for ResNet-50 and 47.0 % for BERT-base with GComp, and says that "
+            "zstd and zlib take longer than no compression; over 10 Gbit/s, with 12 cores for each "
+            "worker, where here all share this machine's."
+        ),
+    )
+
+
+def _figure16() -> Table:
+    rows: list[tuple[str, tuple[Number | None, ...]]] = []
+    for workers in WORKERS:
+        plain, gcomp = (("fig16", f"{name}, {workers}") for name in (PLAIN, GCOMP))
+        gain = Number(
+            *(gcomp, "samples_per_second", 1.534 if workers == 4 else None, plain),
+            how="value/base",
+            better="higher",
+        )
+        seconds = (Number(key, "samples_per_second", form="{:,.0f}") for key in (plain, gcomp))
+        cells = (*seconds, gain)
+        rows.append((str(workers), cells))
+    return Table(
+        number="fig16",
+        title="Figures 15 and 16: samples a second of 1 to 4 workers",
+        head=("workers", "none", "GComp", "GComp over none"),
+        rows=tuple(rows),
+        differs=(
+            "The paper gains 53.4 % for ResNet-50 and 107 % for BERT-base with four workers. Here "
+            "further workers share this machine's cores."
+        ),
+    )
+
+
+def _figure17() -> Table:
+    rows = []
+    for network, (_, _, compute, gains) in PLANS.items():
+        theirs = {4: gains[0], 128: gains[1]}
+        for words in LINKS:
+            key = ("fig17", f"{network}, {words}")
+            papers = theirs if words == "10 Gbit/s" else {}
+            cells = tuple(
+                Number(
+                    *(key, f"gain{ranks}", papers.get(ranks)),
+                    better="higher",
+                    form="{:+.0f}",
+                )
+                for ranks in RANKS
+            )
+            bits, below = Number(key, "bits"), Number(key, "pays_below4")
+            rows.append((f"{network}, {compute} ms, {words}", (bits, *cells, below)))
+    return Table(
+        number="fig17",
+        title="Figure 17: many ranks, predicted",
+        head=(
+            "model, computing, link",
+            "bits a value",
+            *(f"{ranks} ranks: %" for ranks in RANKS),
+            "pays below, Gbit/s (4 ranks)",
+        ),
+        rows=tuple(rows),
+        differs=(
+            "Percent more samples a second. The paper simulated 4 to 128 workers with four. "
+            "`deltawire plan` has the paper's number of parameters and cores, the values of "
+            "`tests/traces/` (ResNet-20 and a small transformer, at the beginning of training), "
+            "this machine's time to encode and decode a value, and links that reach their rate. "
+            "The time of computing follows from the paper's figures 10 and 15: 61.6 % of the "
+            "all-reduce and 1.5 times the iterations leave a tenth of the all-reduce for computing."
+        ),
+    )
+
+
+def _figure18() -> Table:
+    rows = []
+    for network in NETWORKS:
+        for optimizer in OPTIMIZERS:
+            key = ("fig9", f"{network}, {optimizer}")
+            cells = (
+                *(Number(key, f"{way}_variance") for way in ("gcomp", "cut", "skip")),
+                Number(key, "less_than_cut", 73.6, better="higher", form="{:.1f}"),
+                Number(key, "less_than_skip", 77.4, better="higher", form="{:.1f}"),
+            )
+            rows.append((f"{network}, {optimizer}", cells))
+    return Table(
+        number="fig18",
+        title="Figure 18: deviations of the loss",
+        head=(
+            "network",
+            *("GComp", "18-bit cut", "every eighth"),
+            *("% less than the cut", "% less than every eighth"),
+        ),
+        rows=tuple(rows),
+        differs=(
+            "The mean square of the difference to the loss without compression, on the same "
+            "batches; the paper's variances are 73.6 to 93.1 % smaller than with the cut, and 77.4 "
+            "to 96.8 % than with an exchange every eighth iteration; its smaller numbers are "
+            "shown. Every eighth iteration here applies the mean of eight batches."
+        ),
+        because=(
+            "Small differences grow, whatever made them: in LeNet5 clearing the last bit of every "
+            "gradient has an effect of the same size after 200 steps "
+            "([measured](../papers.md#gcomp-what-the-cut-changes))."
+        ),
+    )
+
+
+def _training_seconds(scale: Settings, cell: Settings) -> float:
+    batch_ms = scale["batch_ms"][cell["workload"]]
+    return 1 + 4e-3 * scale["steps"] * scale["workers"] * (batch_ms + 8)
+
+
+def _training_words(scale: Settings) -> str:
+    return (
+        f"{scale['workers']} workers in one process, batches of {scale['batch']}, "
+        f"{scale['steps']:,} steps (the paper: 2,000 and 1,000), rates that fall along a cosine"
+    )
+
+
+def _link_words(scale: Settings) -> str:
+    return (
+        f"{scale['workers']} workers with DDP, processes of this machine in network namespaces "
+        f"behind real {link_in_words(scale['link'])}, LeNet5 on Fashion-MNIST, batches of 64, "
+        f"gradients from the beginning of training, the median of {scale['steps']} steps"
+    )
+
+
+KINDS = {
+    "training": Kind(measured_by("lab.papers.gcomp.deviation"), _training_seconds, _training_words),
+    "link": Kind(
+        measured_by("lab.papers.gcomp.exchange"),
+        lambda scale, _: 3 + 0.1 * scale["steps"],
+        _link_words,
+    ),
+    "plan": Kind(
+        measured_by("lab.papers.gcomp.plan"),
+        lambda scale, _: 1 + 5 * scale["seconds"],
+        lambda scale: f"codecs timed for {scale['seconds']:g} s each",
+    ),
+}
+
+
+def _scale(name: str, training: dict, steps: int, seconds: float) -> Scale:
+    small = {"batch": 8, "batch_ms": {"resnet20/cifar10": 35, "encoder/sst2": 30}}
+    link = {"workers": 4, "link": "1gbit", "size": "large", "steps": steps}
+    if name == "seconds":
+        link |= {"workers": 2, "size": "small"}
+    return Scale(
+        name, {"training": {**small, **training}, "link": link, "plan": {"seconds": seconds}}
+    )
+
+
+_WHOLE = {"batch": 32, "batch_ms": {"resnet20/cifar10": 120, "encoder/sst2": 90}}
+SCALES = (
+    _scale("seconds", {"workers": 1, "steps": 3}, 3, 0.05),
+    _scale("minutes", {"workers": 2, "steps": 100}, 15, 0.2),
+    _scale("hour", {"workers": 4, "steps": 400}, 40, 0.5),
+    _scale("hours", {**_WHOLE, "workers": 4, "steps": 1000}, 100, 0.5),
+    _scale("night", {**_WHOLE, "workers": 4, "steps": 2000}, 200, 0.5),
+)
+PAPER = Paper(
+    name="gcomp",
+    title="GComp's tables and figures",
+    source=(
+        'X. Li, C. Guo, K. Qian, M. Zhang, M. Yang, M. Xu, "Near-Lossless Gradient Compression for '
+        'Data-Parallel Distributed DNN Training" (SoCC 2024), section 7.'
+    ),
+    scales=SCALES,
+    kinds=KINDS,
+    runs=_runs(),
+    tables=(_figure9(), _figure10(), _figure16(), _figure17(), _figure18()),
+)

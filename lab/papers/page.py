@@ -1,0 +1,237 @@
+"""A paper's page, made from its declaration and its results alone."""
+
+import statistics
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lab.papers.declaration import Number, Paper, Plot, Scale, Table
+from lab.papers.results import Results
+
+_WIDTH = 120
+
+
+def _reach(epochs: list[list[float]], loss: float, column: int) -> float | None:
+    """A column of the first of some epochs whose loss is at most `loss`."""
+    return next((epoch[column] for epoch in epochs if epoch[1] <= loss), None)
+
+
+def _lowest(epochs: list[list[float]]) -> float:
+    return min(epoch[1] for epoch in epochs)
+
+
+def _time_over(base: list[list[float]], value: list[list[float]]) -> float | None:
+    both = max(_lowest(base), _lowest(value))
+    ours, theirs = _reach(value, both, 0), _reach(base, both, 0)
+    return None if ours is None or not theirs else ours / theirs
+
+
+# How a number follows from the metric of its base and of its run. Epochs are [seconds, loss, MB].
+_HOW: dict[str, Callable[[Any, Any], float | None]] = {
+    "value": lambda _, value: value,
+    "base/value": lambda base, value: base / value if value else None,
+    "value/base": lambda base, value: value / base if base else None,
+    "value-base": lambda base, value: value - base,
+    "time over base's": _time_over,
+    "seconds to base's loss": lambda base, value: _reach(value, 1.01 * _lowest(base), 0),
+    "MB to base's loss": lambda base, value: _reach(value, 1.01 * _lowest(base), 2),
+}
+
+
+class Page:
+    """The Markdown and the figures of a paper."""
+
+    def __init__(self, paper: Paper, results: Results) -> None:
+        self._paper, self._results = paper, results
+
+    def write(self, folder: Path) -> Path:
+        """Writes NAME.md and NAME-PLOT.svg; returns the page's path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, svg in self.figures().items():
+            (folder / name).write_text(svg)
+        path = folder / f"{self._paper.name}.md"
+        path.write_text(self.text())
+        return path
+
+    def text(self) -> str:
+        """The Markdown."""
+        paper = self._paper
+        blocks = [
+            f"# {paper.title}",
+            _wrapped(
+                f"{paper.source} This page is made by `python -m lab.papers page {paper.name}` "
+                f"from `{paper.name}.json`, which is next to it and which `python -m lab.papers "
+                f"{paper.name}` wrote ([how to run it, and how to read it](../papers.md)). "
+                f"{self._where()}"
+            ),
+        ]
+        for table in paper.tables:
+            scale = self._scale_of(table)
+            blocks += [f"## {table.title}"]
+            blocks += ["Not run yet."] if scale is None else self._section(table, scale)
+        return "\n\n".join(blocks) + "\n"
+
+    def figures(self) -> dict[str, str]:
+        """File names and SVG texts of the plots that have curves."""
+        from lab.papers.figures import lines  # matplotlib is slow to import
+
+        found = {}
+        for table in self._paper.tables:
+            scale = self._scale_of(table)
+            for plot in table.plots if scale is not None else ():
+                series = self._series(plot, scale)
+                if series:
+                    found[self._file(plot)] = lines(
+                        plot.title, (plot.x, plot.y), series, plot.log_x
+                    )
+        return found
+
+    def _where(self) -> str:
+        entries = self._results.all()
+        if not entries:
+            return ""
+        loads = statistics.median(entry["load"] for entry in entries)
+        return (
+            f"Machine: {self._results.machine}, with a median load average of {loads:.1f}. Where "
+            "that is above the number of processes of a run, other programs took part of the "
+            "machine, and times say little."
+        )
+
+    def _section(self, table: Table, scale: Scale) -> Iterator[str]:
+        runs = {run.key: run for run in self._paper.runs}
+        kinds = dict.fromkeys(runs[key].kind for key in table.run_keys())
+        words = "; ".join(self._paper.kinds[kind].words(scale.settings[kind]) for kind in kinds)
+        counts = {len(self._results.seeds(key, scale.name)) for key in table.run_keys()} - {0}
+        seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
+        counted = "one seed" if seeds == "1" else f"{seeds} seeds"
+        yield _wrapped(f"**Here** (`{scale.name}`, {counted}): {words}. {table.differs}")
+        if table.rows:
+            yield self._table(table, scale)
+            yield _wrapped(self._verdict(table, scale))
+        if table.because:
+            yield _wrapped(table.because)
+        for plot in table.plots:
+            if self._series(plot, scale):
+                yield f"![{plot.title}: {plot.y} against {plot.x}]({self._file(plot)})"
+
+    def _table(self, table: Table, scale: Scale) -> str:
+        lines = ["| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
+        for label, numbers in table.rows:
+            cells = ["" if n is None else self._cell(n, scale) for n in numbers]
+            lines.append("| " + " | ".join([label, *cells]) + " |")
+        return "\n".join(lines)
+
+    def _cell(self, number: Number, scale: Scale) -> str:
+        values = self.values(number, scale)
+        ours = "-"
+        if values:
+            ours = number.form.format(statistics.median(values))
+            if len(values) > 1:
+                low, high = (number.form.format(each) for each in (min(values), max(values)))
+                ours += f" ({low} to {high})"
+        return ours if number.paper is None else f"{number.form.format(number.paper)}; {ours}"
+
+    def values(self, number: Number, scale: Scale) -> list[float]:
+        """Ours, for each seed that has all runs, in ascending order."""
+        found = []
+        for seed in self._results.seeds(number.run, scale.name):
+            value = self._metric(number.run, number.metric, seed, scale)
+            base = None
+            if number.base is not None:
+                base = self._metric(number.base, number.metric, seed, scale)
+            if value is not None and (number.base is None or base is not None):
+                found.append(_HOW[number.how](base, value))
+        return sorted(each for each in found if each is not None)
+
+    def _metric(self, key: tuple[str, str], metric: str, seed: int, scale: Scale) -> Any:
+        entry = self._results.of(key, seed, scale.name)
+        return None if entry is None else entry["metrics"].get(metric)
+
+    def _verdict(self, table: Table, scale: Scale) -> str:
+        """How many numbers are reached, near, and not; the last by name."""
+        reached = near = absent = count = 0
+        missed: dict[str, list[str]] = {}
+        for label, numbers in table.rows:
+            for head, number in zip(table.head[1:], numbers, strict=True):
+                if number is None or number.paper is None or number.better is None:
+                    continue
+                values, count = self.values(number, scale), count + 1
+                if not values:
+                    absent += 1
+                elif is_reached(number, values):
+                    reached += 1
+                elif is_near(number, values):
+                    near += 1
+                else:
+                    missed.setdefault(label, []).append(f"{head} {_distance(number, values)}")
+        if count == 0:
+            shown = [n for _, row in table.rows for n in row if n is not None]
+            if any(number.paper is not None for number in shown):
+                return "No verdict: the scales differ too much."
+            return "The paper has no numbers for these cells in its text, so there is no verdict."
+        text = f"**Verdict**: {reached} of {count} numbers are reached, {near} are near."
+        if missed:
+            rows = (f"{label}: {', '.join(parts)}" for label, parts in missed.items())
+            text += f" Not reached: {'; '.join(rows)}."
+        return text + (f" Without a number of ours: {absent}." if absent else "")
+
+    def _scale_of(self, table: Table) -> Scale | None:
+        """The scale with the most of a table's runs, the largest of several."""
+        counts = [
+            sum(bool(self._results.seeds(key, scale.name)) for key in table.run_keys())
+            for scale in self._paper.scales
+        ]
+        most = max(counts)
+        if most == 0:
+            return None
+        return max(
+            (
+                scale
+                for scale, count in zip(self._paper.scales, counts, strict=True)
+                if count == most
+            ),
+            key=self._paper.scales.index,
+        )
+
+    def _series(self, plot: Plot, scale: Scale) -> dict[str, tuple[list[float], list[float]]]:
+        series = {}
+        for curve in plot.curves:
+            seeds = self._results.seeds(curve.run, scale.name)
+            if seeds:
+                points = self._metric(curve.run, curve.metric, seeds[0], scale)
+                if points:
+                    series[curve.label] = ([p[0] for p in points], [p[1] for p in points])
+        return series
+
+    def _file(self, plot: Plot) -> str:
+        return f"{self._paper.name}-{plot.name}.svg"
+
+
+def is_reached(number: Number, values: list[float]) -> bool:
+    """Whether the median is at least as good as the paper's number, or that is inside the
+    spread."""
+    assert number.paper is not None
+    median = statistics.median(values)
+    better = median >= number.paper if number.better == "higher" else median <= number.paper
+    return better or min(values) <= number.paper <= max(values)
+
+
+def is_near(number: Number, values: list[float]) -> bool:
+    """Whether the median is no further from the paper's number than what counts as near."""
+    assert number.paper is not None
+    off = abs(statistics.median(values) - number.paper)
+    return off <= number.near * (1 if number.how == "value-base" else abs(number.paper))
+
+
+def _distance(number: Number, values: list[float]) -> str:
+    median, paper = statistics.median(values), number.paper
+    assert paper is not None
+    if number.how == "value-base" or median <= 0 or paper <= 0:
+        return f"off by {median - paper:+.3g}"
+    times, way = max(median / paper, paper / median), "lower" if median < paper else "higher"
+    return f"{times:.3g} times {way}" if times < 100 else f"{times:,.0f} times {way}"
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))

@@ -57,7 +57,7 @@ def test_a_row_for_every_method(folder, capsys):
     assert "sbc, seed 1, round 4 of 4: loss" in shown.err and "min left" in shown.err
 
 
-@pytest.mark.parametrize("method", ["ddp", "sparseloco", "streaming-fp4"])
+@pytest.mark.parametrize("method", ["ddp", "muloco", "streaming-fp4"])
 def test_goes_on_where_it_was_interrupted(method, folder, monkeypatch):
     arguments = [*SHORT, "--methods", method, "--out"]
     assert local_rounds.main([*arguments, str(folder / "whole")]) == 0
@@ -127,6 +127,7 @@ CASES = [
     METHODS["sparseloco"],
     METHODS["streaming-fp4"],
     Method("kept on top", "direct(3lc)", fragments=2, overlap=2),
+    METHODS["muloco"],
 ]
 
 
@@ -143,10 +144,10 @@ def with_local_steps(place: Place, line: Line) -> None:
     text = text_of_setting()
     with process_group(place, 60):
         for method in CASES:
-            worker = Worker(SETTING, 1)
+            worker = Worker(SETTING, 1, method.muon)
             trainer = deltawire.torch.LocalSteps(
                 worker.network,
-                worker.optimizer,
+                worker.optimizers[0],
                 method.spec,
                 steps=SETTING.steps,
                 outer=method.outer,

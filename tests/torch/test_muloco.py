@@ -4,6 +4,7 @@ import functools
 
 import deltawire.torch
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from local_rounds import mean_of
@@ -94,6 +95,7 @@ def rounds(rank, world_size, report):
     return trainer.spec, bits, fingerprint(model)
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this PyTorch has no Muon")
 def test_it_is_the_published_algorithm_bit_for_bit():
     """With the mean of 2 bits from each rank in an outer SGD; the inner momenta are not touched."""
     values = results(rounds, 4)

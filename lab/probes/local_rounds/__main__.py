@@ -11,8 +11,9 @@ copy of a message. SBC's momentum is not masked here. Trained is on WikiText-2's
 nine tenths of its test text; the loss, in nats a byte, is that of the last tenth.
 
 Results are kept in the --out folder: rows.json, loss-bytes.svg and loss-rounds.svg. A run that was
-interrupted goes on where its last state was saved. Methods other than the default ones
-(sparseloco-...) show what SparseLoCo's parts do.
+interrupted goes on where its last state was saved. Of the methods that are not trained by default,
+diloco-muon and muloco have Muon as the inner optimizer of the hidden matrices, and sparseloco-...
+show what SparseLoCo's parts do.
 """
 
 import argparse

@@ -19,6 +19,7 @@ class Method:
         every_step: gradients are averaged in every step (DDP), not weight changes in every round.
         outer: makes the optimizer of the common weights; None: the mean change is added.
         fragments, overlap, mixing: as `deltawire.torch.LocalSteps` has them.
+        muon: the workers step the matrices between embedding and decoder with Muon, not AdamW.
     """
 
     words: str
@@ -28,6 +29,7 @@ class Method:
     fragments: int = 1
     overlap: int = 0
     mixing: float | None = None
+    muon: bool = False
 
 
 METHODS = {
@@ -45,6 +47,8 @@ METHODS = {
         overlap=5,
         mixing=0.5,
     ),
+    "diloco-muon": Method("DiLoCo with Muon", "direct(fp32)", outer=_NESTEROV, muon=True),
+    "muloco": Method("MuLoCo", "direct(muloco)", outer=_NESTEROV, muon=True),
     # What SparseLoCo's parts do: its values, its decay, its feedback, and DiLoCo's outer optimizer.
     "sparseloco-fp32": Method(
         "SparseLoCo, values in fp32", "gather(topk:k=1.5625%,chunk=4096 with decay=0.95)"

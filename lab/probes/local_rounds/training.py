@@ -90,23 +90,36 @@ def new_network(setting: Setting, seed: int) -> CharacterTransformer:
 
 
 class Worker:
-    """A network with its AdamW, whose rate rises in a warm-up and falls in half a cosine."""
+    """A network with its inner optimizers, whose rate rises in a warm-up and falls in half a
+    cosine. Muon's is scaled so that AdamW's rates fit it.
 
-    def __init__(self, setting: Setting, seed: int) -> None:
+    Attributes:
+        network, parameters: its own.
+        optimizers: AdamW, and with `muon` also Muon.
+    """
+
+    def __init__(self, setting: Setting, seed: int, muon: bool = False) -> None:
         self.network = new_network(setting, seed)
         self.parameters = list(self.network.parameters())
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=setting.learning_rate, weight_decay=_WEIGHT_DECAY
-        )
+        inside = list(self.network.blocks.parameters()) if muon else []
+        matrices = [p for p in inside if p.dim() == 2]
+        known = set(map(id, matrices))
+        others = [p for p in self.parameters if id(p) not in known]
+        settings = {"lr": setting.learning_rate, "weight_decay": _WEIGHT_DECAY}
+        self.optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, **settings)]
+        if muon:
+            scaled = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings)
+            self.optimizers.append(scaled)
         self._setting = setting
 
     def step(self, step: int, batches: torch.Tensor) -> None:
         """Trains on a batch."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._setting.learning_rate * self._rate_at(step)
-        self.optimizer.zero_grad()
+        self.network.zero_grad()
         loss_of(self.network, batches).backward()
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self._setting.learning_rate * self._rate_at(step)
+            optimizer.step()
 
     def _rate_at(self, step: int) -> float:
         steps = self._setting.rounds * self._setting.steps
@@ -116,12 +129,14 @@ class Worker:
 
     def state(self) -> dict:
         """Weights and moments."""
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        inner = [optimizer.state_dict() for optimizer in self.optimizers]
+        return {"network": self.network.state_dict(), "optimizers": inner}
 
     def load(self, state: dict) -> None:
         """Restores what `state` returned."""
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(own)
 
 
 class EveryStep:
@@ -181,7 +196,7 @@ class LocalRounds:
     def __init__(self, method: Method, setting: Setting, seed: int, sessions: Sessions) -> None:
         self._method, self._setting, self._seed = method, setting, seed
         self._sessions = sessions
-        self._workers = [Worker(setting, seed) for _ in range(setting.workers)]
+        self._workers = [Worker(setting, seed, method.muon) for _ in range(setting.workers)]
         self.network = new_network(setting, seed)  # the common weights
         named = dict(self.network.named_parameters())
         self._names, self._common = list(named), list(named.values())

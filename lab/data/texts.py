@@ -28,6 +28,13 @@ def read_words(folder: Path, vocabulary: int) -> np.ndarray:
     return renumbered[numbers]
 
 
+def read_bytes(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes (uint8) of wikitext-2's validation text and of its test text. Raises DataError."""
+    names = ("wiki.valid.tokens", "wiki.test.tokens")
+    both = [read_packed(folder / "wikitext-2" / name) for name in names]
+    return np.frombuffer(both[0], np.uint8).copy(), np.frombuffer(both[1], np.uint8).copy()
+
+
 def _text(path: Path) -> str:
     try:
         return read_packed(path).decode("utf-8")

@@ -2,8 +2,8 @@
 
 Each rank's gradient of each tensor is encoded and decoded once (the pattern `gather`); with
 --residual the loss is added to the rank's next gradient. The mean of the decoded gradients is used
-by one SGD with momentum. It prints two figures for each codec: test accuracy after the last step,
-and bits per element (file headers included).
+by one optimizer, SGD with momentum or AdamW. It prints two figures for each codec: test accuracy
+after the last step, and bits per element (file headers included).
 
 usage: python -m lab.probes.single_process fp32 fastsgd fastsgd:keep=10% --residual --lr 0.06
 """
@@ -47,10 +47,17 @@ class Coder:
         return seen
 
 
+def make_optimizer(network: torch.nn.Module, given: argparse.Namespace) -> torch.optim.Optimizer:
+    """Of all ranks."""
+    if given.optimizer == "adamw":
+        return torch.optim.AdamW(network.parameters(), lr=given.lr, betas=tuple(given.betas))
+    return torch.optim.SGD(network.parameters(), lr=given.lr, momentum=given.momentum)
+
+
 def train(spec: str, images: ImageSet, given: argparse.Namespace) -> tuple[float, float]:
     """Test accuracy and bits per element; the accuracy is NaN if training diverged."""
     network = make_lenet(given.seed)
-    optimizer = torch.optim.SGD(network.parameters(), lr=given.lr, momentum=given.momentum)
+    optimizer = make_optimizer(network, given)
     coders = [Coder(spec, given.residual) for _ in range(given.ranks)]
     simulated = SimulatedRanks(network, images, given)
     for step in range(given.steps):
@@ -72,6 +79,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = make_parser("lab.probes.single_process", __doc__)
     parser.add_argument("specs", nargs="+", metavar="CODEC", help='e.g. "fastsgd:keep=10%%"')
     parser.add_argument("--residual", action="store_true", help="error feedback for all codecs")
+    parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
+    parser.add_argument(
+        "--betas", nargs=2, type=float, default=(0.9, 0.999), help="AdamW's; default 0.9 0.999"
+    )
     add_options(parser, batch=32)
     return parser.parse_args(argv)
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 
 #include "channel/feedback.h"
 #include "codecs/spec_string.h"
@@ -64,14 +65,37 @@ Result<std::vector<RecipeStage>> stages_of_sparseloco(const ParsedSpec& spec) {
   return std::vector<RecipeStage>{{"", codec}};
 }
 
+// MuLoCo (Therien et al., arXiv 2505.23725), the 2 bits of its authors' code: all values of a tensor in four
+// bins; what is left decays. With this k, below 1 as topk wants it, every element of a block is sent.
+constexpr ParameterInfo kMuLoCo[] = {
+    {kDecayPiece.name, kDecayPiece.range, "0.9", kDecayPiece.meaning},
+};
+
+Result<std::vector<RecipeStage>> stages_of_muloco(const ParsedSpec& spec) {
+  if (Status known = check_parameter_names(spec, kMuLoCo); !known) return forward_error(known);
+  const auto pieces = read_feedback(spec, {.decay = 0.9F});
+  if (!pieces) return forward_error(pieces);
+  const std::string codec = "topk:k=0.999999,values=2bit,positions=auto,chunk=4096" + pieces->text();
+  return std::vector<RecipeStage>{{"", codec}};
+}
+
+struct Recipe {
+  std::string_view name;
+  Result<std::vector<RecipeStage>> (*stages)(const ParsedSpec&);
+};
+
+constexpr Recipe kRecipes[] = {
+    {"dgc", stages_of_dgc}, {"muloco", stages_of_muloco}, {"sparseloco", stages_of_sparseloco}};
+
 }  // namespace
 
 Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec) {
   const std::string_view name = spec.substr(0, spec.find(':'));
-  if (name != "dgc" && name != "sparseloco") return std::vector<RecipeStage>{};
+  const auto recipe = std::ranges::find(kRecipes, name, &Recipe::name);
+  if (recipe == std::end(kRecipes)) return std::vector<RecipeStage>{};
   const auto parsed = parse_spec(spec);
   if (!parsed) return forward_error(parsed);
-  return name == "dgc" ? stages_of_dgc(*parsed) : stages_of_sparseloco(*parsed);
+  return recipe->stages(*parsed);
 }
 
 }  // namespace deltawire

@@ -3,6 +3,7 @@
 //   dgc:p=0.1%,warmup=1000  =  step<250: topk:k=25% with momentum=0.9,masking=on, step<500: ..., rest
 //   topk:k=0.1% ...
 //   sparseloco  =  topk:k=1.5625%,values=2bit,positions=auto,chunk=4096 with decay=0.95
+//   muloco  =  topk:k=0.999999,values=2bit,positions=auto,chunk=4096 with decay=0.9
 #pragma once
 
 #include <string>

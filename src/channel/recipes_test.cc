@@ -54,5 +54,20 @@ TEST(Recipes, SparseLoCoIsTopkInBlocksAndADecay) {
   }
 }
 
+// k=1 is none of topk's, so "all" is the largest k below it that its text shows. The float32 of it times a
+// block's 4,096 elements, or fewer, rounds to all of them.
+TEST(Recipes, MuLoCoSendsEveryElementInTwoBits) {
+  const std::string all = spec_of("topk:k=0.999999,values=2bit,positions=auto,chunk=4096");
+  EXPECT_EQ(spec_of("muloco"), all + " with decay=0.9");
+  EXPECT_EQ(spec_of("dims>=2: muloco:decay=0.5, rest fp32"),
+            "dims>=2: " + all + " with decay=0.5, rest " + spec_of("fp32"));
+  for (const std::string wrong : {"muloco:k=1%", "muloco:decay=1", "muloco:decay=-1"}) {
+    const auto refused = make_channel(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("muloco"), std::string::npos) << refused.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace deltawire

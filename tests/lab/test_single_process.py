@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from lab.probes import single_process
 
@@ -32,6 +33,20 @@ def test_a_line_for_each_codec(image_folder: Path, capsys: pytest.CaptureFixture
     assert [line.split()[0] for line in lines] == ["fp32", "3lc"]
     bits = [float(line.split()[-2]) for line in lines]
     assert bits[0] >= 32 > bits[1]
+
+
+def test_the_optimizer_is_the_one_asked_for(image_folder: Path) -> None:
+    network = torch.nn.Linear(2, 2)
+    given = single_process.parse(["fp32", "--lr", "0.5", "--momentum", "0.25"])
+    (group,) = single_process.make_optimizer(network, given).param_groups
+    assert (group["lr"], group["momentum"]) == (0.5, 0.25)
+    asked = ["--optimizer", "adamw", "--betas", "0", "0.75", "--lr", "0.5"]
+    (group,) = single_process.make_optimizer(
+        network, single_process.parse(["fp32", *asked])
+    ).param_groups
+    assert (group["lr"], group["betas"]) == (0.5, (0.0, 0.75))
+    options = ["--data", str(image_folder), "--steps", "2", "--ranks", "2", "--batch", "8"]
+    assert single_process.main(["fp32", *asked, *options]) == 0
 
 
 def test_an_error_is_one_line(image_folder: Path, capsys: pytest.CaptureFixture) -> None:

@@ -96,7 +96,7 @@ class LocalSteps(AbortsOnError, Participant):
             round, so that it doesn't repeat a change that was just sent (momentum masking;
             supplement A of the paper). Only sparse codecs are affected. Default: yes, but not with
             `overlap` or delay=1, where momentum has already changed when the result is applied,
-            nor with the recipe "sparseloco", whose paper masks none.
+            nor with the recipes "sparseloco" and "muloco", whose papers mask none.
         momentum: the names under which the optimizer's state keeps momentum. The default covers
             SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.

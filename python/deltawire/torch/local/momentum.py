@@ -13,8 +13,8 @@ from deltawire.torch.local.weights import Weights
 # SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.
 DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
 
-# Its inner optimizer keeps all of its momentum.
-_SPARSELOCO = re.compile(r"(\w+\()?sparseloco\b")
+# Recipes whose inner optimizer keeps all of its momentum.
+_UNMASKED = re.compile(r"(\w+\()?(sparseloco|muloco)\b")
 
 
 class Momentum:
@@ -50,7 +50,7 @@ class Momentum:
                 "on for some steps when it is known what was sent",
             )
         if asked is None:
-            asked = _SPARSELOCO.match(spec) is None
+            asked = _UNMASKED.match(spec) is None
         masked = asked and not overlaps and self.can_be_masked(_core.canonical_spec(spec))
         return self if masked else None
 

@@ -1,0 +1,93 @@
+"""The methods that are compared, and the sizes of the network."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import torch
+
+_NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """One row of the table.
+
+    Attributes:
+        words: what it is.
+        spec: pattern and codec, as sessions take them.
+        every_step: gradients are averaged in every step (DDP), not weight changes in every round.
+        outer: makes the optimizer of the common weights; None: the mean change is added.
+        fragments, overlap, mixing: as `deltawire.torch.LocalSteps` has them.
+        muon: the workers step the matrices between embedding and decoder with Muon, not AdamW.
+    """
+
+    words: str
+    spec: str
+    every_step: bool = False
+    outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
+    fragments: int = 1
+    overlap: int = 0
+    mixing: float | None = None
+    muon: bool = False
+
+
+METHODS = {
+    "ddp": Method("DDP", "direct(fp32)", every_step=True),
+    "local": Method("local steps", "direct(fp32)"),
+    "diloco": Method("DiLoCo", "direct(fp32)", outer=_NESTEROV),
+    "diloco-3lc": Method("DiLoCo", "direct(3lc)", outer=_NESTEROV),
+    "sbc": Method("SBC", "gather(sbc:p=1%)"),
+    "sparseloco": Method("SparseLoCo", "gather(sparseloco)"),
+    "streaming-fp4": Method(
+        "Streaming DiLoCo",
+        "direct(fp4:format=e3m0)",
+        outer=_NESTEROV,
+        fragments=3,
+        overlap=5,
+        mixing=0.5,
+    ),
+    "diloco-muon": Method("DiLoCo with Muon", "direct(fp32)", outer=_NESTEROV, muon=True),
+    "muloco": Method("MuLoCo", "direct(muloco)", outer=_NESTEROV, muon=True),
+    # What SparseLoCo's parts do: its values, its decay, its feedback, and DiLoCo's outer optimizer.
+    "sparseloco-fp32": Method(
+        "SparseLoCo, values in fp32", "gather(topk:k=1.5625%,chunk=4096 with decay=0.95)"
+    ),
+    "sparseloco-no-decay": Method(
+        "SparseLoCo without decay",
+        "gather(topk:k=1.5625%,values=2bit,positions=auto,chunk=4096)",
+    ),
+    "sparseloco-denser": Method("SparseLoCo, 1 of 16 elements", "gather(sparseloco:k=6.25%)"),
+    "sparseloco-nesterov": Method(
+        "SparseLoCo with DiLoCo's outer optimizer", "gather(sparseloco)", outer=_NESTEROV
+    ),
+}
+COMPARED = ("ddp", "local", "diloco", "diloco-3lc", "sbc", "sparseloco", "streaming-fp4")
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """A transformer and its batches.
+
+    Attributes:
+        width, layers: of the transformer.
+        length: bytes of a sequence.
+        batch: sequences of a worker's step.
+        learning_rate: AdamW's highest.
+        held_out: sequences of the held-out loss.
+    """
+
+    width: int
+    layers: int
+    length: int
+    batch: int
+    learning_rate: float
+    held_out: int
+
+
+SIZES = {
+    "tiny": Size(width=16, layers=1, length=16, batch=2, learning_rate=3e-3, held_out=16),
+    "small": Size(width=96, layers=4, length=64, batch=2, learning_rate=2e-3, held_out=256),
+    "22m": Size(width=512, layers=7, length=128, batch=16, learning_rate=6e-4, held_out=512),
+    "151m": Size(width=1024, layers=12, length=256, batch=16, learning_rate=3e-4, held_out=512),
+}

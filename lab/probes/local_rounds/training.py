@@ -1,0 +1,315 @@
+"""One method's training: all workers by turns in one process, on a CPU or a GPU."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from deltawire.torch.local.weights import fragments_of
+from torch.nn.functional import cross_entropy
+
+from lab.models.networks import CharacterTransformer
+from lab.probes.local_rounds.methods import Method, Size
+from lab.probes.local_rounds.sessions import Sessions
+
+_BYTES = 256  # the vocabulary
+_WARM_UP_SHARE = 0.05  # of the steps
+_LAST_RATE = 0.1  # of the highest
+_WEIGHT_DECAY = 0.1
+_HELD_OUT_PIECE = 64
+
+
+class Diverged(Exception):
+    """Weights that aren't finite any more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all methods have in common.
+
+    Attributes:
+        size: of the network and the batches.
+        workers, rounds, steps: how many; steps are a worker's in a round.
+        learning_rate: AdamW's highest.
+        device: "cpu" or "cuda".
+    """
+
+    size: Size
+    workers: int
+    rounds: int
+    steps: int
+    learning_rate: float
+    device: str
+
+
+class Text:
+    """Bytes to train on and bytes held out, on the device.
+
+    Args:
+        train, held_out: uint8 arrays.
+        setting: of all methods.
+    """
+
+    def __init__(self, train: np.ndarray, held_out: np.ndarray, setting: Setting) -> None:
+        size, self._setting = setting.size, setting
+        self._train = torch.from_numpy(train).to(setting.device)
+        self._reach = torch.arange(size.length + 1, device=setting.device)
+        starts = np.linspace(0, len(held_out) - size.length - 1, size.held_out).astype(np.int64)
+        lines = np.stack([held_out[start : start + size.length + 1] for start in starts])
+        self._held_out = torch.from_numpy(lines).long().to(setting.device)
+
+    def batch(self, seed: int, worker: int, step: int) -> torch.Tensor:
+        """int64 of shape (batch, length + 1), which depends only on the arguments."""
+        chance, size = np.random.default_rng([seed, worker, step]), self._setting.size
+        starts = chance.integers(0, len(self._train) - size.length - 1, size.batch)
+        where = torch.from_numpy(starts).to(self._train.device)
+        return self._train[where[:, None] + self._reach].long()
+
+    @torch.no_grad()
+    def held_out_loss(self, network: torch.nn.Module) -> float:
+        """The mean cross-entropy of the next byte, in nats."""
+        losses = [
+            loss_of(network, piece).item() * len(piece)
+            for piece in self._held_out.split(_HELD_OUT_PIECE)
+        ]
+        return sum(losses) / len(self._held_out)
+
+
+def loss_of(network: torch.nn.Module, lines: torch.Tensor) -> torch.Tensor:
+    """The mean cross-entropy of the next byte."""
+    return cross_entropy(network(lines[:, :-1]).flatten(0, 1), lines[:, 1:].flatten())
+
+
+def new_network(setting: Setting, seed: int) -> CharacterTransformer:
+    """The same for the same seed."""
+    torch.manual_seed(seed)
+    size = setting.size
+    network = CharacterTransformer(_BYTES, size.width, size.layers, size.length)
+    return network.to(setting.device)
+
+
+class Worker:
+    """A network with its inner optimizers, whose rate rises in a warm-up and falls in half a
+    cosine. Muon's is scaled so that AdamW's rates fit it.
+
+    Attributes:
+        network, parameters: its own.
+        optimizers: AdamW, and with `muon` also Muon.
+    """
+
+    def __init__(self, setting: Setting, seed: int, muon: bool = False) -> None:
+        self.network = new_network(setting, seed)
+        self.parameters = list(self.network.parameters())
+        inside = list(self.network.blocks.parameters()) if muon else []
+        matrices = [p for p in inside if p.dim() == 2]
+        known = set(map(id, matrices))
+        others = [p for p in self.parameters if id(p) not in known]
+        settings = {"lr": setting.learning_rate, "weight_decay": _WEIGHT_DECAY}
+        self.optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, **settings)]
+        if muon:
+            scaled = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings)
+            self.optimizers.append(scaled)
+        self._setting = setting
+
+    def step(self, step: int, batches: torch.Tensor) -> None:
+        """Trains on a batch."""
+        self.network.zero_grad()
+        loss_of(self.network, batches).backward()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self._setting.learning_rate * self._rate_at(step)
+            optimizer.step()
+
+    def _rate_at(self, step: int) -> float:
+        steps = self._setting.rounds * self._setting.steps
+        rising = (step + 1) / max(1.0, _WARM_UP_SHARE * steps)
+        falling = 0.5 * (1 + math.cos(math.pi * step / steps))
+        return min(1.0, rising) * (_LAST_RATE + (1 - _LAST_RATE) * falling)
+
+    def state(self) -> dict:
+        """Weights and moments."""
+        inner = [optimizer.state_dict() for optimizer in self.optimizers]
+        return {"network": self.network.state_dict(), "optimizers": inner}
+
+    def load(self, state: dict) -> None:
+        """Restores what `state` returned."""
+        self.network.load_state_dict(state["network"])
+        for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(own)
+
+
+class EveryStep:
+    """DDP: one network steps with the mean gradient of all workers' batches. What fp32 sends
+    doesn't depend on the values, so one exchange is made, and its bytes are counted for all."""
+
+    def __init__(self, method: Method, setting: Setting, seed: int, sessions: Sessions) -> None:
+        self._setting, self._seed, self._sessions = setting, seed, sessions
+        self._worker = Worker(setting, seed)
+        self._steps = 0
+        sessions.average(
+            [
+                {
+                    name: np.ones(p.shape, np.float32)
+                    for name, p in self._worker.network.named_parameters()
+                }
+                for _ in range(setting.workers)
+            ]
+        )
+
+    @property
+    def network(self) -> torch.nn.Module:
+        """The network that all workers have."""
+        return self._worker.network
+
+    @property
+    def sent(self) -> tuple[int, int, int]:
+        """As `Sessions.sent`."""
+        traffic, messages, raw = (self._steps * count for count in self._sessions.sent)
+        return traffic, messages, raw
+
+    def train_round(self, number: int, text: Text) -> None:
+        """As many steps as a round of local steps has."""
+        for step in _steps_of(number, self._setting):
+            workers = range(self._setting.workers)
+            batches = [text.batch(self._seed, worker, step) for worker in workers]
+            self._worker.step(step, torch.cat(batches))
+            self._steps += 1
+
+    def finish(self) -> None:
+        """Nothing is under way."""
+
+    def state(self) -> dict:
+        """All that a later run needs."""
+        return {"worker": self._worker.state(), "steps": self._steps}
+
+    def load(self, state: dict) -> None:
+        """Restores what `state` returned."""
+        self._worker.load(state["worker"])
+        self._steps = state["steps"]
+
+
+class LocalRounds:
+    """Rounds of local steps, as `deltawire.torch.LocalSteps` makes them: exchanges of fragments,
+    whose results an outer optimizer may step, and which may be applied some steps later."""
+
+    def __init__(self, method: Method, setting: Setting, seed: int, sessions: Sessions) -> None:
+        self._method, self._setting, self._seed = method, setting, seed
+        self._sessions = sessions
+        self._workers = [Worker(setting, seed, method.muon) for _ in range(setting.workers)]
+        self.network = new_network(setting, seed)  # the common weights
+        named = dict(self.network.named_parameters())
+        self._names, self._common = list(named), list(named.values())
+        sizes = [p.numel() for p in self._common]
+        self._parts = fragments_of(self._names, sizes, method.fragments)
+        self._outer = method.outer(self._common) if method.outer else None
+        self._since = [0] * len(self._parts)  # local steps since each fragment's last exchange
+        self._under_way: tuple[int, list[torch.Tensor], list[list[torch.Tensor]]] | None = None
+        self._age = 0
+
+    @property
+    def sent(self) -> tuple[int, int, int]:
+        """As `Sessions.sent`."""
+        return self._sessions.sent
+
+    def train_round(self, number: int, text: Text) -> None:
+        """The local steps of all workers, and the exchanges that are due between them."""
+        count, due = len(self._parts), 0
+        for taken, step in enumerate(_steps_of(number, self._setting), start=1):
+            for index, worker in enumerate(self._workers):
+                worker.step(step, text.batch(self._seed, index, step))
+            self._since = [since + 1 for since in self._since]
+            self._age += 1
+            if self._under_way and self._age == self._method.overlap:
+                self._apply()
+            while due < count and taken * count >= (due + 1) * self._setting.steps:
+                self._exchange(due)
+                due += 1
+
+    def finish(self) -> None:
+        """Exchanges what has changed since; all workers then have the common weights."""
+        for fragment, since in enumerate(self._since):
+            if since:
+                self._exchange(fragment)
+        self._apply()
+
+    @torch.no_grad()
+    def _exchange(self, fragment: int) -> None:
+        self._apply()
+        part = self._parts[fragment]
+        names = self._names[part]
+        own = [[p.detach().clone() for p in worker.parameters[part]] for worker in self._workers]
+        changes = [
+            {
+                name: (weight - common).cpu().numpy()
+                for name, weight, common in zip(names, weights, self._common[part], strict=True)
+            }
+            for weights in own
+        ]
+        _check_finite(changes)
+        means = self._sessions.average(changes)
+        on_device = [torch.from_numpy(means[name]).to(self._setting.device) for name in names]
+        self._under_way, self._age, self._since[fragment] = (fragment, on_device, own), 0, 0
+        if not self._method.overlap:
+            self._apply()
+
+    @torch.no_grad()
+    def _apply(self) -> None:
+        """Algorithm 1 of DiLoCo, lines 12 to 14, and Streaming DiLoCo's mixing."""
+        if self._under_way is None:
+            return
+        fragment, means, began = self._under_way
+        self._under_way = None
+        part = self._parts[fragment]
+        common, mixing = self._common[part], self._method.mixing
+        if self._outer:
+            for weight, mean in zip(common, means, strict=True):
+                weight.grad = mean.neg_()
+            self._outer.step()
+            self._outer.zero_grad()
+        else:
+            torch._foreach_add_(common, means)
+        for worker, start in zip(self._workers, began, strict=True):
+            for parameter, weight, before in zip(
+                worker.parameters[part], common, start, strict=True
+            ):
+                if self._age == 0:
+                    parameter.copy_(weight)
+                elif mixing is None:
+                    parameter.copy_(weight + (parameter - before))
+                else:
+                    parameter.copy_(weight + mixing * (parameter - weight))
+
+    def state(self) -> dict:
+        """All that a later run needs."""
+        return {
+            "workers": [worker.state() for worker in self._workers],
+            "common": self.network.state_dict(),
+            "outer": self._outer.state_dict() if self._outer else None,
+            "since": self._since,
+            "under_way": self._under_way,
+            "age": self._age,
+            "sessions": self._sessions.save(),
+        }
+
+    def load(self, state: dict) -> None:
+        """Restores what `state` returned."""
+        for worker, own in zip(self._workers, state["workers"], strict=True):
+            worker.load(own)
+        self.network.load_state_dict(state["common"])
+        if self._outer:
+            self._outer.load_state_dict(state["outer"])
+        self._since, self._under_way = state["since"], state["under_way"]
+        self._age = state["age"]
+        self._sessions.load(state["sessions"])
+
+
+def _steps_of(number: int, setting: Setting) -> range:
+    return range(number * setting.steps, (number + 1) * setting.steps)
+
+
+def _check_finite(changes: Iterable[dict[str, np.ndarray]]) -> None:
+    for each in changes:
+        for name, change in each.items():
+            if not np.isfinite(change).all():
+                raise Diverged(f"the change of {name} is not finite")

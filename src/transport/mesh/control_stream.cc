@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 namespace {
 
@@ -96,7 +98,7 @@ bool ControlStream::read() {
 }
 
 void ControlStream::postpone() noexcept {
-  read_at_ = Clock::now() + kReadPause;
+  read_at_ = MachineClock::now() + kReadPause;
 }
 
 }  // namespace deltawire

@@ -74,8 +74,8 @@ Deadline Streams::prepare_peer(Peer& peer, std::span<pollfd> entries) {
   }
   if (peer.control.end() == ControlStream::End::kOpen) {
     if (peer.control.read_at() == kNever) entries[kControlIn] = {peer.control.link().fd(), POLLIN, 0};
-    if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
   }
+  if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
   if (consensus_.failed()) return peer.control.read_at();
   return std::min(peer.control.read_at(), prepare_data(peer, entries));
 }
@@ -219,7 +219,7 @@ bool Streams::may_end() {
 bool Streams::all_flushed() {
   bool flushed = true;
   peers_.each([&](Peer& peer) {
-    if (peer.control.end() != ControlStream::End::kOpen || peer.departure) return;
+    if (peer.control.end() == ControlStream::End::kClosed || peer.departure) return;
     if (peer.control.has_unsent() || !peer.control.link().delivered()) flushed = false;
     if (consensus_.failed() || peer.said_goodbye || peer.send_ended) return;
     if (peer.pump_at != kNever || !peer.data->delivered()) flushed = false;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "reduce/vote.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 namespace {
@@ -20,7 +21,7 @@ void BucketRun::open(const Step& step, Transport& transport, Deadline deadline, 
   round_ = round;
   transport_ = &transport;
   deadline_ = deadline;
-  time_allowed_ = deadline - Clock::now();
+  time_allowed_ = deadline - MachineClock::now();
   report_ = Report{};
   if (step.timed) report_.spans.reserve(Report::kSpansMax);
 }

@@ -8,6 +8,7 @@
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
 #include "deltawire/transport.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -19,9 +20,9 @@ inline constexpr std::uint16_t kSecondStage = 1;
 class Stopwatch {
  public:
   using Phase = PhaseSpan::Phase;
-  Stopwatch(Report& report, Phase phase) : report_(report), phase_(phase), start_(Clock::now()) {}
+  Stopwatch(Report& report, Phase phase) : report_(report), phase_(phase), start_(MachineClock::now()) {}
   ~Stopwatch() {
-    const Clock::time_point end = Clock::now();
+    const Clock::time_point end = MachineClock::now();
     total() += std::chrono::duration<double>(end - start_).count();
     if (report_.spans.size() < report_.spans.capacity()) report_.spans.push_back({phase_, start_, end});
   }
@@ -64,7 +65,7 @@ class BucketRun {
 
   Deadline deadline() const noexcept { return deadline_; }
   // Gives the bucket its whole time again, from now on.
-  void restart_clock() noexcept { deadline_ = Clock::now() + time_allowed_; }
+  void restart_clock() noexcept { deadline_ = MachineClock::now() + time_allowed_; }
 
   Tag tag(std::uint16_t stage) const noexcept;
   MessageId message_id(int encoder, std::uint16_t stage) const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 
 std::unique_ptr<BucketExchange> BucketsInFlight::take_spare(std::span<const Named> tensors) {
@@ -59,7 +61,7 @@ Status BucketsInFlight::wait_for_any() {
   const Stopwatch timer(run.report(), Stopwatch::Phase::kExchange);
   Status ended = run.transport().wait_any(awaited_, run.deadline());
   // A rank that came late was waited for: what the buckets may take counts from its arrival.
-  if (ended && Clock::now() >= run.deadline()) {
+  if (ended && MachineClock::now() >= run.deadline()) {
     for (InFlight& bucket : buckets_) bucket.exchange->restart_clock();
   }
   return ended;

@@ -10,6 +10,7 @@
 #include "reduce/reducer_state.h"
 #include "reduce/values.h"
 #include "reduce/vote.h"
+#include "transport/process/machine.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -150,7 +151,7 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
 
 // The transport has failed: so the bucket is encoded, and taken back.
 void PatternReducer::keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept {
-  if (folds_ && begin(bucket, step, transport, Clock::now())) (void)finish();
+  if (folds_ && begin(bucket, step, transport, MachineClock::now())) (void)finish();
 }
 
 Result<std::vector<std::byte>> PatternReducer::save() const {

@@ -9,6 +9,8 @@
 
 #include <sys/socket.h>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 namespace {
 
@@ -39,7 +41,7 @@ class DelayedLink final : public LinkDecorator {
 
 IoResult DelayedLink::send(std::span<const iovec> pieces) noexcept {
   if (failure_.kind != IoResult::Kind::kOk) return failure_;
-  const Deadline now = Clock::now();
+  const Deadline now = MachineClock::now();
   const std::size_t total = total_bytes(pieces);
   if (held_ > 0 && total > kHeldMax - held_) {
     return IoResult::would_block(std::max(parcels_.front().due, now + kRetryFullSocket));
@@ -60,7 +62,7 @@ IoResult DelayedLink::send(std::span<const iovec> pieces) noexcept {
 }
 
 Deadline DelayedLink::pump() noexcept {
-  const Deadline now = Clock::now();
+  const Deadline now = MachineClock::now();
   while (!parcels_.empty() && failure_.kind == IoResult::Kind::kOk) {
     Parcel& parcel = parcels_.front();
     if (parcel.due > now) return parcel.due;
@@ -136,7 +138,7 @@ IoResult FaultyLink::send_flipped(std::span<const iovec> pieces) noexcept {
 }
 
 IoResult FaultyLink::dribble(std::span<const iovec> pieces) noexcept {
-  const Deadline now = Clock::now();
+  const Deadline now = MachineClock::now();
   if (now < next_byte_at_) return IoResult::would_block(next_byte_at_);
   const IoResult result = inner().send(ClippedPieces(pieces, 1).span());
   if (result.kind == IoResult::Kind::kOk) next_byte_at_ = now + fault_.delay;

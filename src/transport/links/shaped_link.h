@@ -7,6 +7,7 @@
 
 #include "deltawire/connect.h"
 #include "transport/links/link.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -46,7 +47,7 @@ class ShapedLink final : public LinkDecorator {
       : LinkDecorator(std::move(inner)), line_(std::move(line)) {}
 
   IoResult send(std::span<const iovec> pieces) noexcept override {
-    const Deadline now = Clock::now();
+    const Deadline now = MachineClock::now();
     const std::size_t wanted = total_bytes(pieces);
     const std::size_t granted = line_->egress.grant(wanted, now);
     if (granted == 0) return IoResult::would_block(line_->egress.next_grant(wanted, now));
@@ -56,7 +57,7 @@ class ShapedLink final : public LinkDecorator {
   }
 
   IoResult recv(MutBytes into) noexcept override {
-    const Deadline now = Clock::now();
+    const Deadline now = MachineClock::now();
     const std::size_t granted = line_->ingress.grant(into.size(), now);
     if (granted == 0) return IoResult::would_block(line_->ingress.next_grant(into.size(), now));
     const IoResult result = inner().recv(into.first(granted));

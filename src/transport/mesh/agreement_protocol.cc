@@ -4,14 +4,16 @@
 #include <utility>
 #include <variant>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 
 void AgreementProtocol::begin_to_settle() noexcept {
-  settle_by_ = Clock::now() + kSettleTime;
+  settle_by_ = MachineClock::now() + kSettleTime;
 }
 
 void AgreementProtocol::give_up_waiting() {
-  settle_by_ = Clock::now() + kMemoryPause;
+  settle_by_ = MachineClock::now() + kMemoryPause;
   change([](Agreement& next) { (void)next.give_up_waiting(); });
   begin_to_settle();
 }

@@ -5,7 +5,6 @@
 // Thread rule: every member is called under the mesh's lock.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include "transport/mesh/driver.h"
 #include "transport/mesh/peers.h"
 #include "transport/mesh/waiters.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -97,10 +97,10 @@ class Consensus {
   Driver& driver_;
   AgreementProtocol protocol_;
   std::optional<Error> failure_;
-  mutable std::condition_variable ended_;  // the mesh has failed, or a peer has left
-  Operation* vote_ = nullptr;              // the open one
-  Ballot ballot_;                          // of this rank, cast last
-  std::vector<Ballot> ballots_;            // all ranks' ballots in the last vote
+  mutable Condition ended_;      // the mesh has failed, or a peer has left
+  Operation* vote_ = nullptr;    // the open one
+  Ballot ballot_;                // of this rank, cast last
+  std::vector<Ballot> ballots_;  // all ranks' ballots in the last vote
   std::uint64_t last_committed_step_ = kNoStep;
 };
 

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "transport/mesh/rank_name.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -14,7 +15,7 @@ void ControlReader::read(Peer& peer) {
   peer.control.begin_reading();
   try {
     while (const ControlMessage* message = peer.control.front()) {
-      peer.heard_at = Clock::now();
+      peer.heard_at = MachineClock::now();
       on_message(peer, *message);
       peer.control.pop();
       if (peer.is_gone) return;
@@ -42,7 +43,7 @@ void ControlReader::count_ballots() {
 
 void ControlReader::give_up_waiting() {
   const Deadline settle_by = consensus_.settle_by();
-  if (settle_by == kNever || Clock::now() < settle_by) return;
+  if (settle_by == kNever || MachineClock::now() < settle_by) return;
   // This rank itself may have been frozen.
   peers_.each([this](Peer& peer) { read(peer); });
   consensus_.give_up_waiting();
@@ -75,7 +76,8 @@ void ControlReader::on_end(Peer& peer) {
 
 void ControlReader::on_waiting(Peer& peer, const Waiting& waiting) {
   announcer_.on_waiting(peer, waiting);
-  if (waiting.rank != WaitGraph::kNobody && !consensus_.failed()) announcer_.announce_all(Clock::now());
+  if (waiting.rank != WaitGraph::kNobody && !consensus_.failed())
+    announcer_.announce_all(MachineClock::now());
 }
 
 void ControlReader::on_start(Peer& peer, const Start& start) {

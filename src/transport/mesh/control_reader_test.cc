@@ -119,6 +119,8 @@ TEST_F(Control, ADamagedStreamIsBlamed) {
   ASSERT_TRUE(consensus.failed());
   EXPECT_EQ(consensus.failure().code, ErrorCode::kCorrupt);
   EXPECT_TRUE(says(consensus.failure(), "control stream from rank 1 is damaged"));
+  // Its own direction may be sound: it learns why, and does not take this rank for dead.
+  ASSERT_FALSE(links.said_to(1).empty());
 }
 
 TEST_F(Control, BallotsAreCountedWhenAllAreRead) {

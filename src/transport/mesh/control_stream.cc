@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 namespace {
 
@@ -19,14 +21,14 @@ bool may_be_dropped(const ControlMessage& message) noexcept {
 }  // namespace
 
 void ControlStream::send(const ControlMessage& message) {
-  if (end_ != End::kOpen || send_broken_) return;
+  if (!may_send()) return;
   if (may_be_dropped(message) && unsent_.size() > kUnsentMax) return;
   append_control_message(message, unsent_);
   flush();
 }
 
 void ControlStream::send_encoded(Bytes messages) noexcept {
-  if (end_ != End::kOpen || send_broken_) return;
+  if (!may_send()) return;
   unsent_.insert(unsent_.end(), messages.begin(), messages.end());
   flush();
 }
@@ -97,7 +99,7 @@ bool ControlStream::read() {
 }
 
 void ControlStream::postpone() noexcept {
-  read_at_ = Clock::now() + kReadPause;
+  read_at_ = MachineClock::now() + kReadPause;
 }
 
 }  // namespace deltawire

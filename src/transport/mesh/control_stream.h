@@ -38,7 +38,9 @@ class ControlStream {
 
   // Sends as much as the socket takes.
   void flush() noexcept;
-  bool has_unsent() const noexcept { return !unsent_.empty() && end_ == End::kOpen; }
+  bool has_unsent() const noexcept { return !unsent_.empty() && may_send(); }
+  // What arrives may be damaged while this direction is sound: then the peer is told why this rank leaves.
+  bool may_send() const noexcept { return end_ != End::kClosed && !send_broken_; }
 
   // Begins to watch whether the peer's machine acknowledges all bytes sent so far, unless an earlier watch()
   // is still unacknowledged.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "transport/mesh/data_sender.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 namespace {
@@ -106,7 +107,7 @@ StreamStep DataReceiver::begin_message() {
     target_ = Target::kPosted;
     return step;
   }
-  if (const Deadline until = hold_until(); until > Clock::now()) {
+  if (const Deadline until = hold_until(); until > MachineClock::now()) {
     return {StreamStep::Kind::kPaused, until, 0, {}};
   }
   if (!unexpected_.has_room(header_.length)) return {StreamStep::Kind::kPaused, kNever, 0, {}};
@@ -119,7 +120,7 @@ StreamStep DataReceiver::begin_message() {
 // message may be behind this one.
 Deadline DataReceiver::hold_until() {
   if (header_.length < kLongBytes || !posted_.empty()) return {};
-  if (held_until_ == Deadline{}) held_until_ = Clock::now() + patience_;
+  if (held_until_ == Deadline{}) held_until_ = MachineClock::now() + patience_;
   return held_until_;
 }
 

@@ -1,9 +1,8 @@
 #include "transport/mesh/driver.h"
 
 #include <algorithm>
-#include <ctime>
 
-#include <unistd.h>
+#include "transport/process/machine.h"
 
 namespace deltawire {
 namespace {
@@ -14,31 +13,17 @@ constexpr std::chrono::microseconds kComeback{500};
 // After a drive of this length the I/O thread no longer checks whether the driver is still there.
 constexpr std::chrono::milliseconds kLongDrive{4};
 
-void poll_until(std::span<pollfd> entries, Deadline wake_at) {
-  timespec timeout{};
-  if (wake_at != kNever) {
-    const auto left = std::max(wake_at - Clock::now(), Clock::duration{0});
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-    timeout.tv_sec = static_cast<time_t>(seconds.count());
-    timeout.tv_nsec = static_cast<long>(std::chrono::nanoseconds(left - seconds).count());
-  }
-  // An interrupted or failed poll counts as "nothing ready"; the loop will poll again.
-  if (::ppoll(entries.data(), entries.size(), wake_at == kNever ? nullptr : &timeout, nullptr) < 0) {
-    for (pollfd& entry : entries) entry.revents = 0;
-  }
-}
-
 }  // namespace
 
 Driver::Driver(GuardedFd wake, std::size_t entries, const Waiters& waiters)
-    : wake_(std::move(wake)), waiters_(waiters) {
+    : poll_(std::move(wake)), waiters_(waiters) {
   io_poller_.entries.resize(1 + entries, pollfd{-1, 0, 0});
   waiter_poller_.entries = io_poller_.entries;
 }
 
 void Driver::run(Lock& lock, Work& work) noexcept {
   while (!work.may_end()) {
-    if (driver_ != nullptr || Clock::now() < rests_until_) {
+    if (driver_ != nullptr || MachineClock::now() < rests_until_) {
       rest(lock);
     } else {
       round(lock, work, io_poller_, kNever);
@@ -48,7 +33,7 @@ void Driver::run(Lock& lock, Work& work) noexcept {
 
 // Waking this thread costs the driver more than letting this thread look now and then, but only at first.
 void Driver::rest(Lock& lock) {
-  const Deadline now = Clock::now();
+  const Deadline now = MachineClock::now();
   if (driver_ == nullptr) {
     io_turn_.wait_until(lock, rests_until_);
   } else if (now < drives_since_ + kLongDrive) {
@@ -63,12 +48,12 @@ void Driver::rest(Lock& lock) {
 void Driver::take_over(Waiter& waiter) noexcept {
   if (driver_ != nullptr) return;
   driver_ = &waiter;
-  drives_since_ = Clock::now();
+  drives_since_ = MachineClock::now();
 }
 
 void Driver::hand_back(bool at_once) noexcept {
   driver_ = nullptr;
-  rests_until_ = at_once ? Deadline{} : Clock::now() + kComeback;
+  rests_until_ = at_once ? Deadline{} : MachineClock::now() + kComeback;
   // If it polls, it does so for an older set of entries, from before this waiter took over.
   if (at_once || io_poller_.polling) {
     wake();
@@ -79,19 +64,15 @@ void Driver::hand_back(bool at_once) noexcept {
 
 void Driver::round(Lock& lock, Work& work, Poller& poller, Deadline until) noexcept {
   const std::span<pollfd> entries = std::span(poller.entries).subspan(1);
-  poller.entries[0] = {wake_.get(), POLLIN, 0};
   const Deadline wake_at = std::min(until, work.prepare(entries));
   poller.polling = true;
   lock.unlock();
-  poll_until(poller.entries, wake_at);
+  poll_.wait(poller.entries, wake_at);
   lock.lock();
   poller.polling = false;
   // A waiter may have taken over meanwhile.
   if (driver_ != nullptr && &poller == &io_poller_) return;
-  if (poller.entries[0].revents != 0) {
-    std::uint64_t count = 0;
-    (void)!::read(wake_.get(), &count, sizeof count);
-  }
+  if (poller.entries[0].revents != 0) poll_.clear();
   woken_ = false;
   work.serve(lock, entries);
 }
@@ -106,8 +87,7 @@ bool Driver::wake_polling() noexcept {
   const Poller& poller = driver_ != nullptr ? waiter_poller_ : io_poller_;
   if (!poller.polling || woken_) return poller.polling;
   woken_ = true;
-  const std::uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);
+  poll_.wake();
   return true;
 }
 

@@ -6,7 +6,6 @@
 // Thread rule: every member is called under the mesh's lock.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <span>
@@ -15,7 +14,7 @@
 #include <poll.h>
 
 #include "transport/mesh/waiters.h"
-#include "transport/process/fork_guard.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -35,7 +34,7 @@ class Driver {
     virtual bool may_end() = 0;
   };
 
-  // `wake` is an eventfd; `entries` is how many the work needs.
+  // `wake` is an eventfd, empty in a simulation; `entries` is how many the work needs.
   Driver(GuardedFd wake, std::size_t entries, const Waiters& waiters);
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -63,23 +62,23 @@ class Driver {
 
  private:
   struct Poller {
-    std::vector<pollfd> entries;  // the eventfd's, then the work's
+    std::vector<pollfd> entries;  // the poll's own, then the work's
     bool polling = false;
   };
 
   void rest(Lock& lock);
   void round(Lock& lock, Work& work, Poller& poller, Deadline until) noexcept;
 
-  const GuardedFd wake_;
+  WakeablePoll poll_;
   const Waiters& waiters_;
   Poller io_poller_;
   Poller waiter_poller_;
-  Waiter* driver_ = nullptr;         // nullptr: the I/O thread drives, or will when it has rested
-  Deadline rests_until_{};           // how long the I/O thread rests after the driver has left
-  bool rests_deeply_ = false;        // the I/O thread rests until it is notified
-  Deadline drives_since_{};          // when the driver began
-  std::condition_variable io_turn_;  // notifies the I/O thread
-  bool woken_ = false;               // the eventfd was written, and not read yet
+  Waiter* driver_ = nullptr;   // nullptr: the I/O thread drives, or will when it has rested
+  Deadline rests_until_{};     // how long the I/O thread rests after the driver has left
+  bool rests_deeply_ = false;  // the I/O thread rests until it is notified
+  Deadline drives_since_{};    // when the driver began
+  Condition io_turn_;          // notifies the I/O thread
+  bool woken_ = false;         // the poll was woken, and that is not cleared yet
 };
 
 }  // namespace deltawire

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transport/mesh/rank_name.h"
+#include "transport/process/machine.h"
 #include "transport/process/signals.h"
 
 namespace deltawire {
@@ -33,7 +34,7 @@ Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique
                GuardedFd wake)
     : epoch_(self.epoch), host_(std::move(host)), parts_(self.rank, std::move(links), std::move(wake)) {
   const SignalsHeldBack no_signals;
-  io_thread_ = std::thread([this] {
+  io_thread_ = MachineThread([this] {
     Lock lock(mutex_);
     parts_.driver.run(lock, parts_.streams);
   });
@@ -42,7 +43,7 @@ Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique
 Engine::~Engine() {
   {
     const Lock lock(mutex_);
-    parts_.streams.leave(Clock::now() + kFarewellTime);
+    parts_.streams.leave(MachineClock::now() + kFarewellTime);
     parts_.driver.wake();
   }
   io_thread_.join();

@@ -12,19 +12,19 @@
 #include <new>
 #include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "deltawire/transport.h"
 #include "transport/mesh/wait_loop.h"
 #include "transport/process/fork_guard.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
 class Engine final : public Transport {
  public:
-  // `links` by rank; this rank's entry is empty. `host` may be empty. `wake` is an eventfd. May throw
-  // std::system_error if no thread can be started.
+  // `links` by rank; this rank's entry is empty. `host` may be empty. `wake` is an eventfd, empty in a
+  // simulation. May throw std::system_error if no thread can be started.
   Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique_ptr<LinkHost> host,
          GuardedFd wake);
   // Flushes what is posted, for at most about two seconds, and says goodbye.
@@ -90,7 +90,7 @@ class Engine final : public Transport {
   const std::unique_ptr<LinkHost> host_;  // before the links, which end first
   mutable std::mutex mutex_;              // guards the parts
   Parts parts_;
-  std::thread io_thread_;  // last: it uses all the above
+  MachineThread io_thread_;  // last: it uses all the above
 };
 
 }  // namespace deltawire

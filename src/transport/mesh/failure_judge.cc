@@ -15,6 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 // Longer than an acknowledgement takes around the world.
 constexpr std::chrono::milliseconds kDeafTime{200};
+// After this time a rank knows whether what it has just asked is acknowledged.
+constexpr std::chrono::milliseconds kDeafCheck{300};
 
 // For how long the peer's machine has not acknowledged the question: 0 if it has, or if the acknowledgement
 // may be in flight.
@@ -106,12 +108,27 @@ bool FailureJudge::extend(Waiter& waiter, Deadline now) {
 void FailureJudge::time_out(Waiter& waiter, Deadline now) {
   if (awaits_answers(waiter, now)) return;
   const WaitGraph::Verdict verdict = verdict_on(waiter, now);
+  if (lets_others_speak(waiter, verdict, now)) return;
   Peer& suspect = peers_[verdict.suspect];
   Error error{ErrorCode::kTimeout,
               waited(waiter, *waiter.operation, now) + what_is_known(waiter, verdict, now), verdict.suspect};
   if (outlives(waiter, suspect, error, now)) return;
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   consensus_.fail(std::move(error), peers_.self(), silent ? verdict.suspect : kNoSuspect);
+}
+
+// In a circle a message may be lost on the path between two ranks: the rank that sent it learns that it is
+// not acknowledged, so it shall be the first to blame. Or this rank was frozen, and what the others say of it
+// is still in flight.
+bool FailureJudge::lets_others_speak(Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now) {
+  if (!verdict.cycle || membership_.has_optional() || waiter.circles == 2) return false;
+  if (waiter.circles++ == 0) {
+    announcer_.ask(waiter, now);
+    waiter.deadline = now + kDeafCheck;
+  } else {
+    waiter.deadline = waiter.asked_at + kAnswerTime;
+  }
+  return true;
 }
 
 bool FailureJudge::answers(const Peer& peer, const Waiter& waiter) noexcept {
@@ -142,9 +159,14 @@ WaitGraph::Verdict FailureJudge::verdict_on(const Waiter& waiter, Deadline now) 
   const int awaited = waiter.operation->peer;
   const bool silent = membership_.has_optional() && !answers(peers_[awaited], waiter);
   if (silent || deaf_for(peers_[awaited], now).count() > 0) {
-    return {.suspect = awaited, .cycle = false, .chain = {}};
+    return {.suspect = awaited, .chain = {}};
   }
-  return announcer_.follow(awaited);
+  WaitGraph::Verdict verdict = announcer_.follow(awaited);
+  if (!verdict.cycle) return verdict;
+  peers_.each([&](Peer& peer) {
+    if (verdict.cycle && deaf_for(peer, now).count() > 0) verdict = {.suspect = peer.rank, .chain = {}};
+  });
+  return verdict;
 }
 
 // A deadline that blames an optional rank drops it, together with all other optional ranks in this wait that

@@ -44,9 +44,41 @@ TEST_F(Judged, TheChainOfWaitsIsFollowed) {
   EXPECT_TRUE(says(error, "; rank 1 waits for rank 2; rank 2 waits for nobody: ")) << error.message;
 }
 
-TEST_F(Judged, ACircleIsSaid) {
+// A little later than its deadline: another rank may know of a message that was lost.
+TEST_F(Judged, ACircleIsSaidOnceNobodyKnowsBetter) {
+  announcer.ask(wait_, kStart + 5s);
   announcer.on_waiting(peers[1], Waiting{0, 0});
-  EXPECT_TRUE(says(time_out_after(10s), "the ranks wait for each other in a circle"));
+  judge.time_out(wait_, kStart + 10s);
+  EXPECT_EQ(wait_.asked_at, kStart + 10s) << "all are asked again, and acknowledge it";
+  EXPECT_EQ(wait_.deadline, kStart + 10s + 300ms);
+  judge.time_out(wait_, wait_.deadline);
+  EXPECT_EQ(wait_.deadline, kStart + 11s);
+  EXPECT_FALSE(consensus.failed());
+  EXPECT_TRUE(says(time_out_after(11s), "the ranks wait for each other in a circle"));
+}
+
+TEST_F(Judged, InACircleWhoAcknowledgesNothingIsToBlameAtOnce) {
+  links.control(2).unacknowledged_bytes = 1;
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  announcer.on_waiting(peers[2], Waiting{0, 0});
+  announcer.ask(wait_, kStart + 5s);
+  hear(2, 6s);
+  const Error error = time_out_after(10s);
+  EXPECT_EQ(error.suspect, 2);
+  EXPECT_TRUE(says(
+      error, "; rank 2 is heard, but its machine has acknowledged nothing that rank 0 has sent for 5000 ms"))
+      << error.message;
+}
+
+// It wakes up after its deadline, and its neighbour waits for it: what the others say of it is in flight.
+TEST_F(Judged, ARankThatWasFrozenDoesNotBlameWhoWaitsForIt) {
+  announcer.on_waiting(peers[1], Waiting{0, 0});
+  judge.time_out(wait_, kStart + 20s);
+  EXPECT_FALSE(consensus.failed());
+  EXPECT_EQ(wait_.asked_at, kStart + 20s);
+  links.say(2, Abort{ErrorCode::kTimeout, 0, 2, "it is frozen"});
+  control.read(peers[2]);
+  EXPECT_EQ(consensus.failure().suspect, 0);
 }
 
 TEST_F(Judged, SilenceIsSaidAndTheOthersDoNotWaitForIt) {

@@ -10,6 +10,7 @@
 #include "transport/links/faulty_link.h"
 #include "transport/links/shaped_link.h"
 #include "transport/mesh/engine.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 namespace {
@@ -62,7 +63,7 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   }
   std::shared_ptr<LineBuckets> line;
   if (options.shape) {
-    const TokenBucket full(*options.shape, Clock::now());
+    const TokenBucket full(*options.shape, MachineClock::now());
     line = std::make_shared<LineBuckets>(LineBuckets{full, full});
   }
   for (std::size_t i = 0; i < links.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "transport/mesh/rank_name.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -35,7 +36,7 @@ void Membership::drop(Peer& peer, Error error) {
   announcer_.on_gone(peer.rank);
   operations_.fail_all(peer.rank);
   // If the departed rank blamed a required one, the others wait for that one, too, and will find the same.
-  if (!blames_required(peer)) waiters_.renew_all(Clock::now());
+  if (!blames_required(peer)) waiters_.renew_all(MachineClock::now());
   consensus_.notify_waiters();
   driver_.wake();
   announcer_.update();
@@ -65,7 +66,7 @@ void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
   }
   Peer& gone = peers_[dropped.rank];
   // It was blamed, but lives.
-  if (gone.departure && gone.departure->suspect == from.rank) waiters_.renew_all(Clock::now());
+  if (gone.departure && gone.departure->suspect == from.rank) waiters_.renew_all(MachineClock::now());
   blame(gone, {dropped.code, reported(from.rank, dropped.text), dropped.rank});
 }
 

@@ -1,12 +1,12 @@
 // Posted sends and receives, and votes.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "deltawire/transport.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -20,10 +20,10 @@ struct Operation {
   MutBytes capacity;          // kReceive
   std::uint64_t length = 0;   // of the message: known from the start (kSend), when done (kReceive)
   bool done = false;
-  bool failed = false;                        // its peer has departed, while the mesh has not failed
-  std::condition_variable* waiter = nullptr;  // of the thread that waits for it
-  Operation* next = nullptr;                  // in the list that it is in, if any
-  std::uint64_t handle = 0;                   // its number in the table
+  bool failed = false;          // its peer has departed, while the mesh has not failed
+  Condition* waiter = nullptr;  // of the thread that waits for it
+  Operation* next = nullptr;    // in the list that it is in, if any
+  std::uint64_t handle = 0;     // its number in the table
 
   void finish(std::uint64_t message_length) noexcept {
     length = message_length;

@@ -1,11 +1,11 @@
 // Releases the engine's lock while the kernel copies much.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 
 #include "transport/links/link.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -22,7 +22,7 @@ class CallsInKernel {
 
  private:
   int count_ = 0;
-  std::condition_variable none_;
+  Condition none_;
 };
 
 class ScopedUnlock {

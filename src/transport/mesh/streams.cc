@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 namespace {
 
@@ -54,8 +56,9 @@ void Streams::leave(Deadline by) noexcept {
 
 Deadline Streams::prepare(std::span<pollfd> entries) noexcept {
   std::ranges::fill(entries, pollfd{-1, 0, 0});
-  Deadline wake_at = is_leaving_ ? std::min(leave_by_, Clock::now() + kFlushCheck) : kNever;
-  if (consensus_.is_untold()) wake_at = std::min(wake_at, Clock::now() + AgreementProtocol::kMemoryPause);
+  Deadline wake_at = is_leaving_ ? std::min(leave_by_, MachineClock::now() + kFlushCheck) : kNever;
+  if (consensus_.is_untold())
+    wake_at = std::min(wake_at, MachineClock::now() + AgreementProtocol::kMemoryPause);
   wake_at = std::min(wake_at, consensus_.settle_by());
   peers_.each([&](Peer& peer) {
     wake_at = std::min(wake_at, prepare_peer(peer, entries.subspan(entries_for(peer.rank), kPollEntries)));
@@ -71,8 +74,8 @@ Deadline Streams::prepare_peer(Peer& peer, std::span<pollfd> entries) {
   }
   if (peer.control.end() == ControlStream::End::kOpen) {
     if (peer.control.read_at() == kNever) entries[kControlIn] = {peer.control.link().fd(), POLLIN, 0};
-    if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
   }
+  if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
   if (consensus_.failed()) return peer.control.read_at();
   return std::min(peer.control.read_at(), prepare_data(peer, entries));
 }
@@ -123,10 +126,10 @@ void Streams::serve(Lock& lock, std::span<const pollfd> entries) noexcept {
 }
 
 void Streams::serve_peer(Lock& lock, Peer& peer, std::span<const pollfd> entries) {
-  if (is_ready(entries[kControlIn]) || peer.control.read_at() <= Clock::now()) control_.read(peer);
+  if (is_ready(entries[kControlIn]) || peer.control.read_at() <= MachineClock::now()) control_.read(peer);
   if (is_ready(entries[kControlOut])) peer.control.flush();
   if (consensus_.failed() || peer.departure) return;
-  const Deadline now = Clock::now();
+  const Deadline now = MachineClock::now();
   if (peer.receive_paused && peer.receive_at <= now) {
     peer.receive_paused = false;
     peer.receive_again = true;
@@ -193,14 +196,14 @@ void Streams::on_data_ended(Peer& peer, int error) {
   if (peer.said_goodbye) {
     consensus_.notify_waiters();
   } else if (peer.verdict_at == kNever) {
-    peer.verdict_at = Clock::now() + kExplanationTime;
+    peer.verdict_at = MachineClock::now() + kExplanationTime;
     driver_.wake();
   }
 }
 
 bool Streams::may_end() {
   if (!is_leaving_) return false;
-  const bool overdue = Clock::now() >= leave_by_;
+  const bool overdue = MachineClock::now() >= leave_by_;
   if (!farewell_said_) {
     const bool sending =
         peers_.find([](const Peer& peer) { return peer.wants_send() && !peer.said_goodbye; }) != nullptr;
@@ -216,7 +219,7 @@ bool Streams::may_end() {
 bool Streams::all_flushed() {
   bool flushed = true;
   peers_.each([&](Peer& peer) {
-    if (peer.control.end() != ControlStream::End::kOpen || peer.departure) return;
+    if (peer.control.end() == ControlStream::End::kClosed || peer.departure) return;
     if (peer.control.has_unsent() || !peer.control.link().delivered()) flushed = false;
     if (consensus_.failed() || peer.said_goodbye || peer.send_ended) return;
     if (peer.pump_at != kNever || !peer.data->delivered()) flushed = false;

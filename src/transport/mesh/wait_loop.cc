@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 
 void WaitLoop::block(Lock& lock, Waiter& waiter) {
@@ -30,7 +32,7 @@ void WaitLoop::leave(Waiter& waiter) noexcept {
 
 void WaitLoop::wait(Lock& lock, Waiter& waiter) {
   while (!is_over(waiter)) {
-    const Deadline now = Clock::now();
+    const Deadline now = MachineClock::now();
     if (Peer* gone = judge_.hopeless(waiter)) {
       judge_.blame_left(*gone);
     } else if (now >= waiter.deadline && driver_.is_driven_by(waiter) && waiter.looked_at < waiter.deadline) {
@@ -40,7 +42,7 @@ void WaitLoop::wait(Lock& lock, Waiter& waiter) {
     } else if (now >= waiter.deadline) {
       meet_deadline(waiter);
     } else if (!waiter.announced && now >= waiter.announce_at) {
-      announcer_.ask(waiter, Clock::now());
+      announcer_.ask(waiter, MachineClock::now());
     } else {
       const Deadline wake_at =
           waiter.announced ? waiter.deadline : std::min(waiter.deadline, waiter.announce_at);
@@ -55,10 +57,10 @@ void WaitLoop::wait(Lock& lock, Waiter& waiter) {
 
 void WaitLoop::meet_deadline(Waiter& waiter) {
   control_.read_all();
-  if (is_over(waiter) || judge_.extend(waiter, Clock::now())) return;
+  if (is_over(waiter) || judge_.extend(waiter, MachineClock::now())) return;
   // This rank itself may have been frozen: then the verdict of the others has already arrived.
   control_.read_all();
-  if (!is_over(waiter)) judge_.time_out(waiter, Clock::now());
+  if (!is_over(waiter)) judge_.time_out(waiter, MachineClock::now());
 }
 
 }  // namespace deltawire

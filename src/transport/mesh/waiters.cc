@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 namespace {
 
@@ -36,7 +38,7 @@ void Waiters::remove(Waiter& waiter) noexcept {
   std::erase(waiters_, &waiter);
 }
 
-void Waiters::set_changed(const Waiter& waiter, std::condition_variable* changed) noexcept {
+void Waiters::set_changed(const Waiter& waiter, Condition* changed) noexcept {
   waiter.operation->waiter = changed;
   for (const Handle other : waiter.others) operations_.find(other)->waiter = changed;
 }

@@ -1,12 +1,12 @@
 // The threads that wait for operations, and their deadlines.
 #pragma once
 
-#include <condition_variable>
 #include <span>
 #include <vector>
 
 #include "transport/links/link.h"
 #include "transport/mesh/operation_table.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
@@ -16,14 +16,15 @@ struct Waiter {
   Deadline deadline;
   std::span<const Handle> others = {};  // any of these ends the wait, too
   bool heeds_wake = false;
-  Deadline began_at = Clock::now();
+  Deadline began_at = MachineClock::now();
   Clock::duration span{};  // the time from the beginning to the first deadline
   Deadline looked_at{};    // when it last read the streams after a deadline
   Deadline announce_at{};  // when to tell the others whom this rank waits for, and to ask who is alive
   bool announced = false;
   int renewals = 0;            // how often it was extended for departures that others decide
   Deadline asked_at = kNever;  // when the others were last asked
-  std::condition_variable changed{};
+  int circles = 0;             // how often it was extended because all wait for each other
+  Condition changed{};
 };
 
 class Waiters {
@@ -59,7 +60,7 @@ class Waiters {
   void renew(Waiter& waiter, Deadline now) noexcept;
 
  private:
-  void set_changed(const Waiter& waiter, std::condition_variable* changed) noexcept;
+  void set_changed(const Waiter& waiter, Condition* changed) noexcept;
   void extend_to_renewal(Waiter& waiter, Deadline now) noexcept;
 
   const OperationTable& operations_;

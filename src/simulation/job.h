@@ -1,0 +1,110 @@
+// A job in a simulation: its ranks, what goes wrong, and what each rank has seen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "simulation/ledger.h"
+#include "simulation/network.h"
+#include "simulation/plan.h"
+#include "simulation/scheduler.h"
+#include "transport/mesh/engine.h"
+
+namespace deltawire::simulation {
+
+// How a rank's life in one mesh ended.
+struct Ending {
+  std::optional<Error> error;         // none: it left in good order
+  LastCommit first;                   // right after the error
+  LastCommit last;                    // before it left
+  std::uint64_t next_step = 0;        // all before it are committed
+  std::uint64_t committed = kNoStep;  // the last one, of those that this mesh has taken
+};
+
+struct RankLog {
+  bool is_dead = false;         // from then on nothing counts
+  std::uint64_t next_step = 0;  // all before it are committed
+  std::vector<Ending> endings;  // of one mesh after the other
+  Ledger ledger;                // with a reducer
+  Clock::duration frozen{};     // for how long it did not run
+  Deadline frozen_since = kNever;
+};
+
+// What a rank's program does to itself at a point of a step.
+struct Mishap {
+  Clock::duration busy{};
+  bool aborts = false;
+  bool leaves = false;
+  bool disagrees = false;
+};
+
+// The faults of one mesh, as far as they have happened.
+struct Blame {
+  unsigned guilty = 0;      // bit r: rank r, or a path from or to it
+  bool silences = false;    // ranks that live may not hear each other, or not in time
+  Clock::duration delay{};  // a wait may have been longer by so much
+  bool disagrees = false;   // some rank holds another result
+  bool is_fatal = false;    // the mesh may end, whatever its deadlines are
+
+  bool is_guilty(int rank) const noexcept { return (guilty >> rank & 1U) != 0; }
+};
+
+class Job {
+ public:
+  Job(const Plan& plan, Trace& trace);
+
+  // Runs it to its end. Returns what promise it broke, or nothing.
+  std::string run();
+
+  const Plan& plan() const noexcept { return plan_; }
+  Scheduler& scheduler() noexcept { return scheduler_; }
+  RankLog& log(int rank) noexcept { return logs_[static_cast<std::size_t>(rank)]; }
+  const std::vector<RankLog>& logs() const noexcept { return logs_; }
+  const Blame& blame() const noexcept { return blames_.back(); }
+  const std::vector<Blame>& blames() const noexcept { return blames_; }
+  std::uint64_t events() const noexcept { return scheduler_.events(); }
+  // Faults that have happened.
+  std::size_t happened() const noexcept { return happened_; }
+
+  // A rank has come to this point: faults begin.
+  Mishap come_to(int rank, std::uint64_t step, Fault::Point point);
+  // For how long the rank has been frozen so far.
+  Clock::duration frozen(int rank);
+  void note(const std::string& text) { trace_.note(scheduler_.now(), text); }
+  // A promise is broken. Only the first is kept.
+  void violate(int rank, const std::string& text);
+
+  // The rank's streams in the current mesh, and the mesh's number.
+  std::vector<PeerLinks> take_links(int rank) { return std::move(links_[static_cast<std::size_t>(rank)]); }
+  std::uint32_t epoch() const noexcept { return static_cast<std::uint32_t>(blames_.size() - 1); }
+  // The rank has left its mesh. Waits until all have; whether they meet again.
+  bool meet_again(int rank);
+  // The rank's program has ended.
+  void end(int rank);
+
+ private:
+  void happen(const Fault& fault);
+  void kill(const Fault& fault);
+  void freeze(const Fault& fault);
+  void cut(const Fault& fault);
+  void bury_the_dead();
+
+  const Plan plan_;
+  Trace& trace_;
+  Scheduler scheduler_;
+  Network network_;
+  std::vector<RankLog> logs_;
+  std::vector<bool> triggered_;  // by fault
+  std::vector<Blame> blames_;    // by mesh
+  std::vector<std::vector<PeerLinks>> links_;
+  std::size_t happened_ = 0;
+  int absent_ = 0;  // ranks that have left the current mesh
+  int ended_ = 0;   // ranks that live and have ended
+  bool meets_again_ = false;
+  std::string violation_;
+};
+
+}  // namespace deltawire::simulation

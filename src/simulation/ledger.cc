@@ -1,0 +1,89 @@
+#include "simulation/ledger.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/random.h"
+#include "reduce/reducer_state.h"
+
+namespace deltawire::simulation {
+namespace {
+
+constexpr std::array<std::size_t, 4> kCounts{1500, 400, 20, 1};
+constexpr std::array kNames{"embedding", "layer.weight", "layer.bias", "scale"};
+
+}  // namespace
+
+Gradient gradient(int rank, std::uint64_t step) {
+  Gradient tensors;
+  for (std::size_t i = 0; i < kCounts.size(); ++i) {
+    CounterRng rng(1000 * step + static_cast<std::uint64_t>(rank), i);
+    auto& values = tensors.emplace_back(kCounts[i]);
+    for (float& value : values) {
+      const double u = rng.next_uniform() - 0.5;
+      value = u > 0.4 ? 0.0F : static_cast<float>(u * u * u);
+    }
+  }
+  return tensors;
+}
+
+std::vector<Named> named(Gradient& tensors) {
+  std::vector<Named> all;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    all.push_back({kNames[i], {tensors[i].data(), tensors[i].size(), DType::kF32}, 0});
+  }
+  return all;
+}
+
+void add(Sums& sums, const Gradient& tensors) {
+  sums.resize(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    sums[i].resize(tensors[i].size());
+    for (std::size_t k = 0; k < tensors[i].size(); ++k) sums[i][k] += static_cast<double>(tensors[i][k]);
+  }
+}
+
+Sums waiting_in(const std::string& spec, Bytes state, int world) {
+  const std::string pattern = spec.substr(0, spec.find('('));
+  const std::string codec = spec.substr(pattern.size() + 1, spec.size() - pattern.size() - 2);
+  if (pattern == "ring") return {};
+  const std::size_t channels = pattern == "direct" ? 2 : 1;
+  const std::string magic(reinterpret_cast<const char*>(state.data()), 8);
+  const auto parts = unpack_reducer_state(state, magic, channels);
+  if (!parts) return {};
+  Sums waiting;
+  for (const std::size_t count : kCounts) waiting.emplace_back(count);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const ChannelOptions options{.policy = {}, .means = c == 1};
+    const auto channel = *make_channel(codec, options);
+    if (!channel->load(parts->channels[c])) return {};
+    for (std::size_t i = 0; i < kCounts.size(); ++i) {
+      const auto residual = channel->residual(kNames[i], 0);
+      // A rank's own gradients count as one of so many in the mean; an owner's residual is of the mean.
+      const double weight = c == 0 ? 1.0 / world : 1.0;
+      for (std::size_t k = 0; k < residual.size(); ++k) {
+        waiting[i][k] += weight * static_cast<double>(residual[k]);
+      }
+    }
+  }
+  return waiting;
+}
+
+double imbalance(const std::vector<const Ledger*>& ledgers) {
+  double worst = 0;
+  for (std::size_t i = 0; i < kCounts.size(); ++i) {
+    for (std::size_t k = 0; k < kCounts[i]; ++k) {
+      double in = 0;
+      double out = ledgers.front()->means[i][k];
+      for (const Ledger* ledger : ledgers) {
+        in += ledger->given[i][k] / static_cast<double>(ledgers.size());
+        out += ledger->waiting[i][k];
+      }
+      worst = std::max(worst, std::abs(in - out));
+    }
+  }
+  return worst;
+}
+
+}  // namespace deltawire::simulation

@@ -1,0 +1,33 @@
+// Where a rank's gradients have gone: they are in the means, or wait in a residual.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "deltawire/reducer.h"
+
+namespace deltawire::simulation {
+
+// By tensor and element.
+using Gradient = std::vector<std::vector<float>>;
+using Sums = std::vector<std::vector<double>>;
+
+// The gradient of a rank in a step: a few tensors, those at the end too small to be compressed.
+Gradient gradient(int rank, std::uint64_t step);
+// As a reducer takes them.
+std::vector<Named> named(Gradient& tensors);
+
+struct Ledger {
+  Sums given;    // all that the program has passed to the reducer, and that the reducer has kept
+  Sums means;    // all that it got back
+  Sums waiting;  // what the residuals hold, in the unit of the mean; empty if that is not known
+};
+
+void add(Sums& sums, const Gradient& tensors);
+// The residuals in a reducer's saved state. Empty for `ring`, whose parts only its plan knows.
+Sums waiting_in(const std::string& spec, Bytes state, int world);
+// The largest difference between gradients in, and means out with residuals; gradients are below 0.125.
+double imbalance(const std::vector<const Ledger*>& ledgers);
+
+}  // namespace deltawire::simulation

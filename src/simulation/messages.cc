@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reduce/vote.h"
+#include "simulation/work.h"
+
+namespace deltawire::simulation {
+namespace {
+
+constexpr std::byte kUntouched{0xA5};
+
+// Each step, a message from every rank to every other, whose length and bytes both know.
+class Messages final : public Work {
+ public:
+  Messages(Job& job, int rank) : job_(job), rank_(rank) {}
+
+  Status step(Transport& transport, std::uint64_t number) override;
+  void close() override;
+
+ private:
+  struct Message {
+    int peer = 0;
+    std::vector<std::byte> bytes;
+    Handle handle{};
+  };
+
+  std::vector<std::byte> message(int from, int to, std::uint64_t number) const;
+  void post(Transport& transport, std::uint64_t number);
+  Status wait_for_all(Transport& transport, std::uint64_t number, Deadline deadline);
+  Status vote(Transport& transport, std::uint64_t number, bool disagrees);
+  Status check(Transport& transport, std::uint64_t number) const;
+  void spoil();
+
+  Job& job_;
+  int rank_;
+  std::vector<Message> sent_;
+  std::vector<Message> received_;
+  bool is_spoiled_ = false;
+};
+
+std::vector<std::byte> Messages::message(int from, int to, std::uint64_t number) const {
+  Dice dice(job_.plan().seed, 1'000'000 + 10'000 * number + static_cast<std::uint64_t>(100 * from + to));
+  const std::uint64_t most = job_.plan().longest_message;
+  std::vector<std::byte> bytes(dice.one_in(3) ? dice.below(16) : dice.below(most));
+  const std::uint64_t first = dice.below(256);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(first + i * 31 + i / 251);
+  return bytes;
+}
+
+void Messages::post(Transport& transport, std::uint64_t number) {
+  sent_.clear();
+  received_.clear();
+  is_spoiled_ = false;
+  const auto receive = [&](int peer) {
+    received_.push_back({peer, std::vector<std::byte>(job_.plan().longest_message + 16, kUntouched)});
+    received_.back().handle = transport.post_recv(peer, number % 3, received_.back().bytes);
+  };
+  const int world = job_.plan().world;
+  sent_.reserve(static_cast<std::size_t>(world));
+  received_.reserve(static_cast<std::size_t>(world));
+  for (int k = 1; k < world; ++k) {
+    const int peer = (rank_ + k) % world;
+    // Half of the ranks send first: what they send is unexpected.
+    if ((number + static_cast<std::uint64_t>(rank_)) % 2 == 0) receive(peer);
+    sent_.push_back({peer, message(rank_, peer, number)});
+    const Bytes piece = sent_.back().bytes;
+    sent_.back().handle = transport.post_send(peer, number % 3, std::span(&piece, 1));
+    if ((number + static_cast<std::uint64_t>(rank_)) % 2 != 0) receive(peer);
+  }
+}
+
+Status Messages::wait_for_all(Transport& transport, std::uint64_t number, Deadline deadline) {
+  std::vector<Handle> handles;
+  for (const auto* list : {&received_, &sent_}) {
+    for (const Message& message : *list) handles.push_back(message.handle);
+  }
+  if (number % 2 == 0) {
+    const Status any =
+        in_time(job_, rank_, "wait_any", deadline, [&] { return transport.wait_any(handles, deadline); });
+    if (!any) return any;
+  }
+  for (const Handle handle : handles) {
+    const auto got = in_time(job_, rank_, "wait", deadline, [&] { return transport.wait(handle, deadline); });
+    if (!got) return forward_error(got);
+  }
+  return {};
+}
+
+Status Messages::check(Transport& transport, std::uint64_t number) const {
+  for (const Message& each : received_) {
+    const std::vector<std::byte> wanted = message(each.peer, rank_, number);
+    if (std::equal(wanted.begin(), wanted.end(), each.bytes.begin())) continue;
+    const Error error{ErrorCode::kCorrupt, "the message of rank " + std::to_string(each.peer) + " is damaged",
+                      each.peer};
+    transport.abort(error);
+    return tl::unexpected<Error>(error);
+  }
+  return {};
+}
+
+Status Messages::vote(Transport& transport, std::uint64_t number, bool disagrees) {
+  const Deadline deadline = job_.scheduler().now() + job_.plan().timeout;
+  const Step step{.number = number, .agreed = disagrees ? 7U : 5U};
+  Status voted = in_time(job_, rank_, "vote", deadline + settling(job_),
+                         [&] { return deltawire::vote(step, 0, transport, deadline); });
+  if (!voted) transport.abort(voted.error());
+  return voted;
+}
+
+Status Messages::step(Transport& transport, std::uint64_t number) {
+  transport.arrive(number);
+  const Deadline deadline = job_.scheduler().now() + job_.plan().timeout;
+  post(transport, number);
+  Status done = wait_for_all(transport, number, deadline);
+  if (done) done = check(transport, number);
+  if (done) {
+    const Mishap mishap = job_.come_to(rank_, number, Fault::Point::kBeforeVote);
+    done = meet_mishap(job_, rank_, transport, mishap);
+    if (done) done = vote(transport, number, mishap.disagrees);
+  }
+  if (!done) {
+    // A wait has failed: no more waits, and no buffer is touched. (The reducers wait for all.)
+    for (const auto* list : {&sent_, &received_}) {
+      for (const Message& each : *list) (void)transport.wait(each.handle, deadline);
+    }
+    spoil();
+  }
+  return done;
+}
+
+void Messages::spoil() {
+  is_spoiled_ = true;
+  for (auto* list : {&sent_, &received_}) {
+    for (Message& each : *list) std::ranges::fill(each.bytes, kUntouched);
+  }
+}
+
+void Messages::close() {
+  if (!is_spoiled_) return;
+  for (const Message& each : received_) {
+    if (std::ranges::all_of(each.bytes, [](std::byte byte) { return byte == kUntouched; })) continue;
+    job_.violate(rank_, "a buffer was written to after its wait had failed");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Work> make_messages(Job& job, int rank) {
+  return std::make_unique<Messages>(job, rank);
+}
+
+}  // namespace deltawire::simulation

@@ -1,0 +1,121 @@
+// The network of a simulation: byte streams between the ranks' machines, each as slow, and as broken, as a
+// seed wants it. It behaves as TCP does: in order within a stream, acknowledged, with finite buffers, silent
+// while a path is down, and sending again when it is up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "simulation/scheduler.h"
+#include "transport/mesh/peer.h"
+
+namespace deltawire::simulation {
+
+// One direction between two machines.
+struct Path {
+  Clock::duration least{};        // time on the way
+  Clock::duration jitter{};       // at most so much more
+  double bytes_per_second = 1e9;  // of each stream
+  bool is_up = true;
+};
+
+enum class StreamKind : std::uint8_t { kControl, kData };
+
+class Network {
+ public:
+  Network(std::uint64_t seed, Scheduler& scheduler, Trace& trace);
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  // Two new streams for each pair of ranks, whose machines' buffers take `buffer` bytes; by rank, those to
+  // each peer.
+  std::vector<std::vector<PeerLinks>> connect(int world, const Path& path, std::size_t buffer);
+
+  Path& path(int from, int to) noexcept { return paths_[at(from, to)]; }
+  // Nothing arrives any more.
+  void cut(int from, int to) noexcept { path(from, to).is_up = false; }
+  void heal(int from, int to);
+  // The stream ends as if a firewall had sent a reset: to both ends, or to that of `from` alone.
+  void reset(int from, int to, StreamKind kind, bool both);
+  // One bit of the next byte but `bytes` is inverted.
+  void flip(int from, int to, StreamKind kind, std::uint64_t bytes);
+  // The process has died: its machine closes its streams.
+  void close_all(int process);
+
+  // Streams' ends that are not closed.
+  std::size_t open_ends() const noexcept;
+  // The most bytes that any stream held.
+  std::size_t most_held() const noexcept { return most_held_; }
+
+ private:
+  friend class SimulatedLink;
+  static constexpr int kMostRanks = 16;
+  static constexpr int kFirstDescriptor = 1 << 20;
+
+  struct Segment {
+    std::vector<std::byte> bytes;
+    Deadline arrives;
+    enum class Kind : std::uint8_t { kBytes, kEnd, kReset } kind = Kind::kBytes;
+  };
+  // One direction of a stream.
+  struct Pipe {
+    int from = 0;
+    int to = 0;
+    StreamKind kind{};
+    std::size_t sender = 0;  // ends
+    std::size_t receiver = 0;
+    std::size_t buffer = 0;
+    std::deque<Segment> in_flight;
+    Deadline last_arrival;
+    std::vector<std::byte> received;
+    std::size_t read = 0;  // of them
+    std::size_t held = 0;  // sent, not yet read, as far as the sender knows
+    std::size_t unacknowledged = 0;
+    std::size_t acks_lost = 0;    // to be sent again when the path back is up
+    std::size_t window_lost = 0;  // likewise
+    std::uint64_t sent = 0;
+    std::uint64_t flip_at = UINT64_MAX;
+    bool has_ended = false;  // the receiver has had the end
+  };
+  struct End {
+    int process = 0;
+    std::size_t out = 0;  // pipes
+    std::size_t in = 0;
+    bool is_closed = false;  // by its process
+    bool is_reset = false;
+  };
+
+  static std::size_t at(int from, int to) noexcept {
+    return static_cast<std::size_t>(from * kMostRanks + to);
+  }
+  std::size_t add_pipe(int from, int to, StreamKind kind, std::size_t buffer);
+  std::unique_ptr<Link> add_stream_end(int process, std::size_t out, std::size_t in);
+  Clock::duration draw_time(int from, int to);
+  void launch(std::size_t pipe, Segment segment);
+  void schedule(std::size_t pipe);
+  void deliver(std::size_t pipe);
+  void arrive(std::size_t pipe, Segment& segment);
+  void acknowledge(std::size_t pipe, std::size_t bytes);
+  void open_window(std::size_t pipe, std::size_t bytes);
+  void set_reset(std::size_t end);
+  void close(std::size_t end);
+  short readiness(std::size_t end) const noexcept;
+  static int descriptor_of(std::size_t end) noexcept { return kFirstDescriptor + static_cast<int>(end); }
+  void tell(std::size_t end) noexcept { scheduler_.on_ready(descriptor_of(end)); }
+
+  IoResult send(std::size_t end, std::span<const iovec> pieces);
+  IoResult receive(std::size_t end, MutBytes into);
+
+  Dice dice_;
+  Scheduler& scheduler_;
+  Trace& trace_;
+  std::vector<Path> paths_;
+  std::deque<Pipe> pipes_;
+  std::vector<End> ends_;
+  std::size_t most_held_ = 0;
+};
+
+}  // namespace deltawire::simulation

@@ -1,0 +1,129 @@
+#include "simulation/promises.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace deltawire::simulation {
+namespace {
+
+constexpr double kMostImbalance = 1e-6;
+
+std::string name(int rank) {
+  return "rank " + std::to_string(rank);
+}
+
+class Promises {
+ public:
+  explicit Promises(Job& job) : job_(job), logs_(job.logs()), world_(job.plan().world) {}
+
+  std::string check() {
+    for (std::size_t mesh = 0; mesh < job_.blames().size() && broken_.empty(); ++mesh) {
+      check_mesh(mesh);
+      check_last_steps(mesh);
+    }
+    check_mass();
+    return broken_;
+  }
+
+ private:
+  const RankLog& log(int rank) const { return logs_[static_cast<std::size_t>(rank)]; }
+  bool lives(int rank) const { return !log(rank).is_dead; }
+  const Ending* ending(int rank, std::size_t mesh) const {
+    const RankLog& own = log(rank);
+    return own.is_dead || own.endings.size() <= mesh ? nullptr : &own.endings[mesh];
+  }
+  void breaks(std::string promise) {
+    if (broken_.empty()) broken_ = std::move(promise);
+  }
+
+  bool ended_apart(std::size_t mesh) const;
+  void check_mesh(std::size_t mesh);
+  void check_error(int rank, const Ending& ending, const Blame& blame);
+  void check_last_steps(std::size_t mesh);
+  void check_mass();
+
+  Job& job_;
+  const std::vector<RankLog>& logs_;
+  int world_;
+  std::string broken_;
+};
+
+// An error only where something has gone wrong, and it names a rank that had to do with it.
+void Promises::check_error(int rank, const Ending& ending, const Blame& blame) {
+  if (!ending.error) return;
+  const Clock::duration timeout = job_.plan().timeout;
+  const std::string told = name(rank) + " fails (" + ending.error->message + ")";
+  if (!blame.is_fatal && blame.delay < timeout / 2) breaks(told + " although nothing was wrong for so long");
+  const int suspect = ending.error->suspect;
+  if (suspect != kNoSuspect && !blame.is_guilty(suspect)) {
+    breaks(told + " and blames " + name(suspect) + ", which is innocent");
+  }
+  const bool all_heard = std::ranges::all_of(ending.last.unheard, [this](int each) { return !lives(each); });
+  if (!blame.silences && !all_heard) breaks(told + " and has not heard a rank that lives");
+}
+
+// Whether the ranks were at different steps at its end.
+bool Promises::ended_apart(std::size_t mesh) const {
+  const Ending* first = ending(0, mesh);
+  for (int rank = 1; rank < world_; ++rank) {
+    const Ending* own = ending(rank, mesh);
+    if (first != nullptr && own != nullptr && own->next_step != first->next_step) return true;
+  }
+  return false;
+}
+
+// Ranks that started at different steps, after a network that was split, can't go on: that is a mismatch.
+void Promises::check_mesh(std::size_t mesh) {
+  const Blame& blame = job_.blames()[mesh];
+  const bool is_apart = mesh > 0 && ended_apart(mesh - 1);
+  for (int rank = 0; rank < world_; ++rank) {
+    const Ending* own = ending(rank, mesh);
+    if (own == nullptr) continue;
+    if (!is_apart) check_error(rank, *own, blame);
+    // A rank that has finished does not say so: it leaves.
+    const bool all_go_on = std::ranges::all_of(logs_, [&](const RankLog& each) {
+      return each.endings.size() < mesh || each.endings[mesh - 1].next_step < job_.plan().steps;
+    });
+    if (is_apart && all_go_on && (!own->error || own->error->code != ErrorCode::kMismatch) &&
+        !blame.is_fatal && blame.delay == Clock::duration{}) {
+      breaks(name(rank) + " does not find that the ranks are at different steps");
+    }
+  }
+}
+
+// Who is at another step is among the unheard; and where all could hear each other, nobody is.
+void Promises::check_last_steps(std::size_t mesh) {
+  for (int rank = 0; rank < world_; ++rank) {
+    const Ending* own = ending(rank, mesh);
+    for (int other = 0; other < world_; ++other) {
+      const Ending* its = ending(other, mesh);
+      if (own == nullptr || its == nullptr || own->committed == its->committed) continue;
+      const std::string apart = name(rank) + " has committed " + std::to_string(own->next_step) + " steps, " +
+                                name(other) + " " + std::to_string(its->next_step);
+      const bool is_named = std::ranges::count(own->last.unheard, other) > 0;
+      if (own->error && !is_named) breaks(apart + ", and it does not say that it was not heard");
+      if (!job_.blames()[mesh].silences) breaks(apart + ", although they could hear each other");
+    }
+  }
+}
+
+void Promises::check_mass() {
+  if (job_.plan().spec.empty()) return;
+  std::vector<const Ledger*> ledgers;
+  for (const RankLog& each : logs_) {
+    if (each.is_dead || each.next_step != logs_.front().next_step || each.next_step == 0) return;
+    if (each.ledger.waiting.empty()) return;
+    ledgers.push_back(&each.ledger);
+  }
+  const double lost = imbalance(ledgers);
+  if (lost > kMostImbalance) breaks("gradients of " + std::to_string(lost) + " are lost or doubled");
+}
+
+}  // namespace
+
+std::string broken_promise(Job& job) {
+  return Promises(job).check();
+}
+
+}  // namespace deltawire::simulation

@@ -1,0 +1,175 @@
+#include "simulation/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace deltawire::simulation {
+namespace {
+
+constexpr int kMostProcesses = 64;
+// A run begins here, so that a default Deadline is long past.
+constexpr std::chrono::hours kBegin{1};
+// What it takes to read the clock: time passes for a fiber that never waits, too.
+constexpr std::chrono::nanoseconds kReading{20};
+
+}  // namespace
+
+Scheduler::Scheduler(std::uint64_t seed, const Latencies& latencies, Trace& trace)
+    : dice_(seed, 1), latencies_(latencies), trace_(trace), time_(kBegin), frozen_(kMostProcesses) {
+  simulated_machine = this;
+}
+
+Scheduler::~Scheduler() {
+  simulated_machine = nullptr;
+}
+
+Deadline Scheduler::now() noexcept {
+  return time_ += kReading;
+}
+
+void Scheduler::push(Event event) {
+  event.number = pushed_++;
+  queue_.push_back(std::move(event));
+  std::ranges::push_heap(queue_, std::greater<>());
+}
+
+void Scheduler::at(Deadline when, std::function<void()> action) {
+  push({when, 0, 0, 0, std::move(action)});
+}
+
+Clock::duration Scheduler::draw_latency() noexcept {
+  const Clock::duration most = dice_.one_in(latencies_.busy_in) ? latencies_.longest : latencies_.usual;
+  return std::chrono::nanoseconds(dice_.below(static_cast<std::uint64_t>(most.count()) + 1));
+}
+
+// Gives control back until a wake, or until `until`.
+void Scheduler::block(Deadline until) noexcept {
+  Thread& thread = threads_[running_];
+  ++thread.waiting.token;
+  thread.waiting.is_due = false;
+  if (until != Deadline::max()) {
+    push({std::max(until, time_) + draw_latency(), 0, running_, thread.waiting.token, {}});
+  }
+  thread.fiber->pause();
+  thread.waiting.event = nullptr;
+  thread.waiting.entries = {};
+}
+
+void Scheduler::wait(const void* event, Deadline until) noexcept {
+  threads_[running_].waiting.event = event;
+  block(until);
+}
+
+void Scheduler::wake(std::size_t thread) noexcept {
+  Waiting& waiting = threads_[thread].waiting;
+  if (std::exchange(waiting.is_due, true)) return;
+  push({time_ + draw_latency(), 0, thread, waiting.token, {}});
+}
+
+void Scheduler::notify(const void* event) noexcept {
+  for (std::size_t thread = 0; thread < threads_.size(); ++thread) {
+    if (!threads_[thread].ended && threads_[thread].waiting.event == event) wake(thread);
+  }
+}
+
+bool Scheduler::fill_ready(std::span<pollfd> entries) const {
+  bool any = false;
+  for (pollfd& entry : entries) {
+    entry.revents = entry.fd < 0 ? short{0} : static_cast<short>(readiness_(entry.fd) & entry.events);
+    any = any || entry.revents != 0;
+  }
+  return any;
+}
+
+// The first entry is that of `event` itself.
+void Scheduler::poll(const void* event, std::span<pollfd> entries, Deadline until) noexcept {
+  const std::span<pollfd> descriptors = entries.subspan(1);
+  Waiting& waiting = threads_[running_].waiting;
+  waiting.event = event;
+  waiting.entries = descriptors;
+  block(fill_ready(descriptors) ? time_ : until);
+  (void)fill_ready(descriptors);
+}
+
+void Scheduler::on_ready(int descriptor) noexcept {
+  for (std::size_t thread = 0; thread < threads_.size(); ++thread) {
+    if (threads_[thread].ended) continue;
+    for (const pollfd& entry : threads_[thread].waiting.entries) {
+      if (entry.fd == descriptor && (readiness_(descriptor) & entry.events) != 0) {
+        wake(thread);
+        break;
+      }
+    }
+  }
+}
+
+std::uint64_t Scheduler::start(std::function<void()> body) {
+  return start_on(threads_[running_].process, std::move(body));
+}
+
+std::uint64_t Scheduler::start_on(int process, std::function<void()> body) {
+  const std::size_t number = threads_.size();
+  Thread& thread = threads_.emplace_back();
+  thread.fiber = std::make_unique<Fiber>(std::move(body));
+  thread.process = process;
+  ++alive_;
+  wake(number);
+  return number;
+}
+
+void Scheduler::join(std::uint64_t fiber) noexcept {
+  while (!threads_[fiber].ended) wait(&threads_[fiber], Deadline::max());
+}
+
+void Scheduler::freeze(int process) {
+  frozen_[static_cast<std::size_t>(process)] = true;
+}
+
+void Scheduler::thaw(int process) {
+  frozen_[static_cast<std::size_t>(process)] = false;
+  for (Event& event : std::exchange(held_, {})) {
+    if (threads_[event.fiber].process == process) event.when = time_ + draw_latency();
+    if (threads_[event.fiber].process == process) {
+      push(std::move(event));
+    } else {
+      held_.push_back(std::move(event));
+    }
+  }
+}
+
+void Scheduler::resume(std::size_t thread) {
+  trace_.add(thread);
+  trace_.add(static_cast<std::uint64_t>(time_.time_since_epoch().count()));
+  running_ = thread;
+  threads_[thread].waiting.is_due = true;  // it runs: nothing to wake
+  if (!threads_[thread].fiber->resume()) return;
+  threads_[thread].ended = true;
+  threads_[thread].fiber.reset();
+  --alive_;
+  notify(&threads_[thread]);
+}
+
+std::string Scheduler::run(std::uint64_t limit) {
+  while (alive_ > 0) {
+    if (queue_.empty()) return std::to_string(alive_) + " threads wait for ever";
+    if (++events_ > limit) return "more than " + std::to_string(limit) + " events: some thread spins";
+    std::ranges::pop_heap(queue_, std::greater<>());
+    Event event = std::move(queue_.back());
+    queue_.pop_back();
+    time_ = std::max(time_, event.when);
+    if (event.action) {
+      event.action();
+      continue;
+    }
+    const Thread& thread = threads_[event.fiber];
+    if (thread.ended || thread.waiting.token != event.token) continue;
+    if (is_frozen(thread.process)) {
+      held_.push_back(std::move(event));
+    } else {
+      resume(event.fiber);
+    }
+  }
+  return {};
+}
+
+}  // namespace deltawire::simulation

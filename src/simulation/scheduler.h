@@ -1,0 +1,119 @@
+// The machine of a simulation: every thread of every rank is a fiber of one thread, time passes when all of
+// them wait, and a seed decides who runs next.
+//
+// Thread rule: one thread, from beginning to end.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+
+#include "simulation/dice.h"
+#include "simulation/fiber.h"
+#include "simulation/trace.h"
+#include "transport/process/machine.h"
+
+namespace deltawire::simulation {
+
+// The scheduler's own actions, which no rank's freeze holds up.
+inline constexpr int kNobody = -1;
+
+// How long a thread may have to wait for a processor.
+struct Latencies {
+  Clock::duration usual{};
+  Clock::duration longest{};   // of a busy machine
+  std::uint64_t busy_in = 50;  // one wake in so many takes up to the longest
+};
+
+class Scheduler final : public SimulatedMachine {
+ public:
+  Scheduler(std::uint64_t seed, const Latencies& latencies, Trace& trace);
+  ~Scheduler() override;
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  Deadline now() noexcept override;
+  void wait(const void* event, Deadline until) noexcept override;
+  void notify(const void* event) noexcept override;
+  void poll(const void* event, std::span<pollfd> entries, Deadline until) noexcept override;
+  // On the process of the calling fiber.
+  std::uint64_t start(std::function<void()> body) override;
+  void join(std::uint64_t fiber) noexcept override;
+
+  std::uint64_t start_on(int process, std::function<void()> body);
+  // The calling fiber sleeps.
+  void sleep(Clock::duration time) noexcept { wait(nullptr, time_ + time); }
+  // The calling fiber lets others run.
+  void yield() noexcept { sleep({}); }
+  void at(Deadline when, std::function<void()> action);
+  void after(Clock::duration time, std::function<void()> action) { at(time_ + time, std::move(action)); }
+
+  // The process' fibers don't run until thaw().
+  void freeze(int process);
+  void thaw(int process);
+  bool is_frozen(int process) const noexcept { return frozen_[static_cast<std::size_t>(process)]; }
+
+  // What poll() asks about a descriptor: which of POLLIN and POLLOUT hold.
+  void set_readiness(std::function<short(int)> readiness) { readiness_ = std::move(readiness); }
+  // The descriptor may have become ready.
+  void on_ready(int descriptor) noexcept;
+
+  // Runs until all fibers have ended. Returns what is wrong, or nothing: fibers that wait for ever, or more
+  // than `limit` events.
+  std::string run(std::uint64_t limit);
+  std::uint64_t events() const noexcept { return events_; }
+
+ private:
+  struct Event {
+    Deadline when;
+    std::uint64_t number = 0;  // of equal times the earlier
+    std::size_t fiber = 0;
+    std::uint64_t token = 0;       // Waiting::token; an older one has been woken already
+    std::function<void()> action;  // instead of a fiber
+    bool operator>(const Event& other) const noexcept {
+      return when != other.when ? when > other.when : number > other.number;
+    }
+  };
+  struct Waiting {
+    const void* event = nullptr;
+    std::span<pollfd> entries;
+    std::uint64_t token = 0;
+    bool is_due = false;  // woken, and not running yet
+  };
+  struct Thread {
+    std::unique_ptr<Fiber> fiber;
+    int process = kNobody;
+    Waiting waiting;
+    bool ended = false;
+  };
+
+  void push(Event event);
+  void block(Deadline until) noexcept;
+  void wake(std::size_t thread) noexcept;
+  bool fill_ready(std::span<pollfd> entries) const;
+  void resume(std::size_t thread);
+  Clock::duration draw_latency() noexcept;
+
+  Dice dice_;
+  Latencies latencies_;
+  Trace& trace_;
+  Deadline time_;
+  std::vector<Event> queue_;  // a heap
+  std::uint64_t pushed_ = 0;
+  std::uint64_t events_ = 0;
+  std::deque<Thread> threads_;
+  std::size_t running_ = 0;  // index of the thread that runs
+  std::size_t alive_ = 0;
+  std::vector<bool> frozen_;
+  std::vector<Event> held_;  // of frozen processes
+  std::function<short(int)> readiness_;
+};
+
+}  // namespace deltawire::simulation

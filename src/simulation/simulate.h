@@ -1,0 +1,22 @@
+// One simulation, or many.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace deltawire::simulation {
+
+struct Outcome {
+  std::string broken;      // the promise that the job broke; empty: it kept all
+  std::string plan;        // as text
+  std::uint64_t hash = 0;  // of all that happened
+  std::uint64_t events = 0;
+  std::size_t faults = 0;   // that happened
+  std::size_t errors = 0;   // with which ranks have left
+  std::uint64_t steps = 0;  // committed, over all ranks
+};
+
+// `world` is 0 where the seed decides. `prints` writes what happens to standard output.
+Outcome simulate(std::uint64_t seed, int world = 0, bool prints = false);
+
+}  // namespace deltawire::simulation

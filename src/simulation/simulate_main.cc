@@ -1,0 +1,96 @@
+// deltawire_simulate: runs seeds, and prints those that break a promise (docs/design/simulation.md).
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "simulation/simulate.h"
+
+namespace {
+
+using deltawire::simulation::Outcome;
+
+constexpr const char* kHelp =
+    "usage: deltawire_simulate [--seed N] [--seeds COUNT] [--ranks N] [--trace] [--keep-going]\n"
+    "Simulates jobs in one thread, on a clock of their own: what goes wrong, and when, follows from the "
+    "seed.\n"
+    "  --seed N        the first seed (default 0)\n"
+    "  --seeds COUNT   how many seeds, one after the other (default 1)\n"
+    "  --ranks N       3 to 7 ranks instead of what the seed decides\n"
+    "  --trace         print what happens\n"
+    "  --keep-going    go on after a seed that breaks a promise\n"
+    "Exit status: 0, or 1 if a promise was broken, or 2 for wrong usage.\n";
+
+struct Options {
+  std::uint64_t seed = 0;
+  std::uint64_t seeds = 1;
+  std::uint64_t ranks = 0;
+  bool traces = false;
+  bool keeps_going = false;
+};
+
+bool read_number(const char* text, std::uint64_t& number) {
+  if (text == nullptr) return false;
+  const char* const end = text + std::strlen(text);
+  const auto read = std::from_chars(text, end, number);
+  return read.ec == std::errc{} && read.ptr == end;
+}
+
+int usage() {
+  std::fputs(kHelp, stderr);
+  return 2;
+}
+
+// Whether the arguments make sense.
+bool read(char** arguments, Options& options) {
+  for (; *arguments != nullptr; ++arguments) {
+    const std::string_view name = *arguments;
+    if (name == "--trace") {
+      options.traces = true;
+    } else if (name == "--keep-going") {
+      options.keeps_going = true;
+    } else if (name == "--seed" || name == "--seeds" || name == "--ranks") {
+      std::uint64_t& number = name == "--seed"    ? options.seed
+                              : name == "--seeds" ? options.seeds
+                                                  : options.ranks;
+      if (!read_number(*++arguments, number)) return false;
+    } else {
+      return false;
+    }
+  }
+  return options.ranks == 0 || (options.ranks >= 3 && options.ranks <= 7);
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  if (arguments[1] != nullptr && std::string_view(arguments[1]) == "--help") {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  Options options;
+  if (!read(arguments + 1, options)) return usage();
+  std::uint64_t broken = 0;
+  Outcome all;
+  for (std::uint64_t seed = options.seed; seed < options.seed + options.seeds; ++seed) {
+    const Outcome one =
+        deltawire::simulation::simulate(seed, static_cast<int>(options.ranks), options.traces);
+    all.events += one.events;
+    all.faults += one.faults;
+    all.errors += one.errors;
+    all.steps += one.steps;
+    all.hash ^= one.hash;
+    if (one.broken.empty()) continue;
+    ++broken;
+    std::printf("BROKEN: %s\n%s\n  again: deltawire_simulate --seed %llu --trace\n", one.broken.c_str(),
+                one.plan.c_str(), static_cast<unsigned long long>(seed));
+    std::fflush(stdout);
+    if (!options.keeps_going) break;
+  }
+  std::printf("%llu broken; %llu steps committed, %llu faults, %llu errors, %llu events; trace %016llx\n",
+              static_cast<unsigned long long>(broken), static_cast<unsigned long long>(all.steps),
+              static_cast<unsigned long long>(all.faults), static_cast<unsigned long long>(all.errors),
+              static_cast<unsigned long long>(all.events), static_cast<unsigned long long>(all.hash));
+  return broken == 0 ? 0 : 1;
+}

@@ -1,0 +1,130 @@
+// Seeds of the simulator, always the same ones, and the simulator itself.
+#include <array>
+#include <chrono>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "simulation/job.h"
+#include "simulation/simulate.h"
+
+namespace deltawire::simulation::simulation_test {
+namespace {
+
+constexpr std::uint64_t kSeeds = 250;  // in each of four tests, which run beside each other
+
+class Seeds : public ::testing::TestWithParam<std::uint64_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Quarters, Seeds, ::testing::Values(0, kSeeds, 2 * kSeeds, 3 * kSeeds));
+
+TEST_P(Seeds, KeepEveryPromise) {
+  std::size_t faults = 0;
+  std::uint64_t steps = 0;
+  for (std::uint64_t seed = GetParam(); seed < GetParam() + kSeeds; ++seed) {
+    const Outcome outcome = simulate(seed);
+    EXPECT_EQ(outcome.broken, "") << outcome.plan << "\nagain: deltawire_simulate --seed " << seed
+                                  << " --trace";
+    faults += outcome.faults;
+    steps += outcome.steps;
+  }
+  EXPECT_GT(faults, kSeeds / 2);
+  EXPECT_GT(steps, 5 * kSeeds);
+}
+
+TEST(Simulation, RepeatsItselfToTheLastEvent) {
+  for (const std::uint64_t seed : {2U, 25U, 47U, 156U, 236U}) {
+    const Outcome once = simulate(seed);
+    const Outcome again = simulate(seed);
+    EXPECT_EQ(once.hash, again.hash) << seed;
+    EXPECT_EQ(once.events, again.events) << seed;
+    EXPECT_NE(once.hash, simulate(seed + 1).hash) << seed;
+  }
+}
+
+// Of every number of ranks, and whatever the seed wants.
+TEST(Simulation, TakesAsManyRanksAsWanted) {
+  for (int world = 3; world <= 7; ++world) EXPECT_EQ(simulate(4, world).broken, "") << world;
+}
+
+Trace& silent_trace() {
+  static Trace trace(false);
+  return trace;
+}
+
+TEST(Network, DeliversInOrderAndHoldsBackWhileAPathIsDown) {
+  Scheduler scheduler(1, {std::chrono::microseconds(1), std::chrono::microseconds(1), 1}, silent_trace());
+  Network network(1, scheduler, silent_trace());
+  auto links = network.connect(2, {std::chrono::milliseconds(1), {}, 1e9, true}, 100);
+  std::string got;
+  scheduler.start_on(0, [&] {
+    const Deadline begin = scheduler.now();
+    Link& here = *links[0][1].data;
+    Link& there = *links[1][0].data;
+    const auto send = [&](std::string text) {
+      const iovec piece{text.data(), text.size()};
+      return here.send(std::span(&piece, 1));
+    };
+    const auto receive = [&] {
+      std::array<std::byte, 100> into{};
+      const IoResult result = there.recv(into);
+      got.assign(reinterpret_cast<const char*>(into.data()), result.bytes);
+      return result.kind;
+    };
+    EXPECT_EQ(send("one ").bytes, 4U);
+    EXPECT_EQ(send("two").bytes, 3U);
+    EXPECT_EQ(receive(), IoResult::Kind::kWouldBlock) << "it is on its way";
+    scheduler.sleep(std::chrono::milliseconds(3));
+    EXPECT_EQ(receive(), IoResult::Kind::kOk);
+    EXPECT_EQ(got, "one two");
+    network.cut(0, 1);
+    EXPECT_EQ(send("late").bytes, 4U);
+    scheduler.sleep(std::chrono::seconds(1));
+    EXPECT_EQ(receive(), IoResult::Kind::kWouldBlock);
+    EXPECT_EQ(here.unacknowledged(), 4U);
+    network.heal(0, 1);
+    scheduler.sleep(std::chrono::seconds(1));
+    EXPECT_EQ(receive(), IoResult::Kind::kOk);
+    EXPECT_EQ(got, "late");
+    EXPECT_EQ(here.unacknowledged(), 0U);
+    scheduler.sleep(std::chrono::milliseconds(10));
+    EXPECT_EQ(send(std::string(200, 'x')).bytes, 100U) << "the buffers are full";
+    EXPECT_EQ(send("y").kind, IoResult::Kind::kWouldBlock);
+    network.close_all(0);
+    scheduler.sleep(std::chrono::seconds(1));
+    EXPECT_EQ(receive(), IoResult::Kind::kOk);
+    EXPECT_EQ(receive(), IoResult::Kind::kClosed);
+    EXPECT_LT(scheduler.now() - begin, std::chrono::seconds(4));
+  });
+  EXPECT_EQ(scheduler.run(1000), "");
+}
+
+TEST(Scheduler, FindsThreadsThatWaitForEver) {
+  Scheduler scheduler(1, {std::chrono::microseconds(1), std::chrono::microseconds(1), 1}, silent_trace());
+  int event = 0;
+  scheduler.start_on(0, [&] {
+    scheduler.wait(&event, Deadline::max());
+    scheduler.wait(&event, Deadline::max());
+  });
+  scheduler.start_on(1, [&] {
+    scheduler.sleep(std::chrono::hours(1));
+    scheduler.notify(&event);
+  });
+  EXPECT_EQ(scheduler.run(1000), "1 threads wait for ever");
+}
+
+TEST(Scheduler, FrozenProcessesRunAgainWhenTheyWakeUp) {
+  Scheduler scheduler(1, {std::chrono::microseconds(1), std::chrono::microseconds(1), 1}, silent_trace());
+  const Deadline begin = scheduler.now();
+  Deadline slept{};
+  scheduler.start_on(0, [&] {
+    scheduler.sleep(std::chrono::seconds(1));
+    slept = scheduler.now();
+  });
+  scheduler.after(std::chrono::milliseconds(1), [&] { scheduler.freeze(0); });
+  scheduler.after(std::chrono::seconds(5), [&] { scheduler.thaw(0); });
+  EXPECT_EQ(scheduler.run(1000), "");
+  EXPECT_GE(slept - begin, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace deltawire::simulation::simulation_test

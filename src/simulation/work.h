@@ -1,0 +1,49 @@
+// The steps of a rank's program: plain messages and votes, or a reducer.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "simulation/job.h"
+
+namespace deltawire::simulation {
+
+class Work {
+ public:
+  virtual ~Work() = default;
+  // One step, to its vote. After an error the step did not happen.
+  virtual Status step(Transport& transport, std::uint64_t number) = 0;
+  // The mesh has ended, and its transport too: nothing that was posted may have changed since the error.
+  virtual void close() {}
+};
+
+std::unique_ptr<Work> make_messages(Job& job, int rank);
+std::unique_ptr<Work> make_training(Job& job, int rank);
+
+// Calls `act`, which may take until `by` and a second more, where all wait for each other, unless the rank
+// was frozen meanwhile.
+template <class Act>
+auto in_time(Job& job, int rank, const char* what, Deadline by, Act act) {
+  const Clock::duration frozen = job.frozen(rank);
+  by = std::max(by, job.scheduler().now());
+  auto result = act();
+  const Clock::duration late = job.scheduler().now() - by - (job.frozen(rank) - frozen);
+  if (late > std::chrono::milliseconds(1200)) {
+    job.violate(rank, std::string(what) + " took " +
+                          std::to_string(std::chrono::duration<double>(late).count()) +
+                          " s longer than it may");
+  }
+  return result;
+}
+
+// How much longer than its deadline a vote, or anything that ends with one, may take: 3 s for each rank that
+// doesn't answer, and 3 s to hear the others.
+inline Clock::duration settling(const Job& job) {
+  return std::chrono::seconds(3) * (job.plan().world + 1);
+}
+
+// The rank pauses, gives up or leaves where its seed says so; an error then.
+Status meet_mishap(Job& job, int rank, Transport& transport, const Mishap& mishap);
+
+}  // namespace deltawire::simulation

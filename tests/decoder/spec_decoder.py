@@ -276,9 +276,7 @@ def codec_due(due: Codec, dtype: int, segment: Segment, version: int) -> Codec:
     return due
 
 
-def parameters_due(
-    given: dict[str, str], codec: Codec, dtype: int, version: int
-) -> dict[str, str]:
+def parameters_due(given: dict[str, str], codec: Codec, dtype: int, version: int) -> dict[str, str]:
     """Give a segment's parameters: from version 3 on gcomp has a form for tensors of 16 bits."""
     has_form = version > 2 and codec.name == "gcomp" and given.get("lossless") == "off"
     if has_form and dtype in HALF_CODECS and given["values"] == "fp32":

@@ -33,6 +33,7 @@ std::vector<CodecCase> usual_cases() {
           {"gcomp:levels=4", {"weights"}},
           {"gcomp:cut=6", {"normal"}},
           {"gcomp:lossless=on", {"normal"}},
+          {"gcomp:values=bf16", {"normal"}},
           {"fastsgd", {"laplace"}},
           {"fastsgd:b=1.1892071,tau=110", {"clicks"}},
           {"fastsgd:b=1.1892071,tau=110,keys=auto", {"clicks"}},

@@ -17,23 +17,15 @@ void widen_all(const std::uint16_t* from, std::uint64_t count, float* to, Conver
   for (std::uint64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(convert(from[i]));
 }
 
-// One pass without a branch; if a value overflows, a second pass finds it.
 template <class Convert>
-std::uint64_t narrow_all(const float* from, std::uint64_t count, std::uint16_t* to, std::uint32_t infinity,
-                         Convert convert) noexcept {
-  bool overflow = false;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
-    to[i] = convert(bits);
-    overflow |= (to[i] & 0x7FFFU) == infinity && (bits & kMagnitudeMask) != kInfinityBits;
-  }
-  if (!overflow) return count;
-  std::uint64_t first = 0;
-  while ((to[first] & 0x7FFFU) != infinity ||
-         (std::bit_cast<std::uint32_t>(from[first]) & kMagnitudeMask) == kInfinityBits) {
-    ++first;
-  }
-  return first;
+void narrow_all(const float* from, std::uint64_t count, std::uint16_t* to, Convert convert) noexcept {
+  for (std::uint64_t i = 0; i < count; ++i) to[i] = convert(std::bit_cast<std::uint32_t>(from[i]));
+}
+
+// `condition` ? first : second, without a branch, so that loops are vectorized.
+std::uint32_t chosen(bool condition, std::uint32_t first, std::uint32_t second) noexcept {
+  const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
+  return (first & mask) | (second & ~mask);
 }
 
 }  // namespace
@@ -41,17 +33,14 @@ std::uint64_t narrow_all(const float* from, std::uint64_t count, std::uint16_t* 
 std::uint16_t f16_of(std::uint32_t bits) noexcept {
   const std::uint32_t sign = bits >> 16 & 0x8000;
   const std::uint32_t magnitude = bits & kMagnitudeMask;
-  std::uint32_t half = 0;
-  if (magnitude > kInfinityBits) {
-    half = 0x7E00;
-  } else if (magnitude >= 0x47800000) {  // 2^16 and above
-    half = kHalfInfinity;
-  } else if (magnitude >= 0x38800000) {  // normal: 2^-14 and above
-    half = (magnitude - kExponentShift + 0xFFF + (magnitude >> 13 & 1)) >> 13;
-  } else {  // the last bit of 0.5 + x has the value of the smallest subnormal, 2^-24
-    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3F000000;
-  }
-  return static_cast<std::uint16_t>(sign | half);
+  constexpr std::uint32_t kLeastNormal = 0x38800000;  // 2^-14
+  const std::uint32_t normal = (magnitude - kExponentShift + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+  // The last bit of 0.5 + x has the value of the smallest subnormal, 2^-24.
+  const auto small = std::bit_cast<float>(chosen(magnitude < kLeastNormal, magnitude, 0));
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(small + 0.5F) - 0x3F000000;
+  const std::uint32_t below = chosen(magnitude < kLeastNormal, subnormal, normal);
+  const std::uint32_t half = chosen(magnitude < 0x47800000, below, kHalfInfinity);  // below 2^16
+  return static_cast<std::uint16_t>(sign | chosen(magnitude > kInfinityBits, 0x7E00, half));
 }
 
 std::uint32_t bits_of_f16(std::uint16_t value) noexcept {
@@ -93,9 +82,9 @@ void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexce
 std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept {
   if (dtype == DType::kF32 && count > 0) std::memcpy(to, from, 4 * count);
   auto* halves = static_cast<std::uint16_t*>(to);
-  if (dtype == DType::kBF16) return narrow_all(from, count, halves, 0x7F80, bf16_of);
-  if (dtype == DType::kF16) return narrow_all(from, count, halves, kHalfInfinity, f16_of);
-  return count;
+  if (dtype == DType::kBF16) narrow_all(from, count, halves, bf16_of);
+  if (dtype == DType::kF16) narrow_all(from, count, halves, f16_of);
+  return first_beyond({from, count}, dtype);
 }
 
 }  // namespace deltawire

@@ -18,7 +18,8 @@ class Dice {
   std::uint64_t below(std::uint64_t bound) noexcept { return rng_.next() % bound; }
   // first ... last.
   int between(int first, int last) noexcept {
-    return first + static_cast<int>(below(static_cast<std::uint64_t>(last - first + 1)));
+    const int values = last - first + 1;
+    return first + static_cast<int>(below(static_cast<std::uint64_t>(values)));
   }
   // True once in `times`.
   bool one_in(std::uint64_t times) noexcept { return below(times) == 0; }

@@ -8,10 +8,12 @@
 #include <sys/mman.h>
 
 // Present where AddressSanitizer is linked, even if this file is compiled without it.
+// NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's own names.
 extern "C" {
 [[gnu::weak]] void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, std::size_t bytes);
 [[gnu::weak]] void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom, std::size_t* bytes);
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace deltawire::simulation {
 namespace {
@@ -77,6 +79,7 @@ void Fiber::pause() {
 
 // makecontext passes integers.
 void Fiber::enter(unsigned high, unsigned low) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   reinterpret_cast<Fiber*>((static_cast<std::uintptr_t>(high) << 32) | low)->begin();
 }
 

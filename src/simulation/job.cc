@@ -33,7 +33,7 @@ std::string Job::run() {
   for (int rank = 0; rank < plan_.world; ++rank) {
     scheduler_.start_on(rank, [this, rank] { run_rank(*this, rank); });
   }
-  const std::string stuck = scheduler_.run(kMostEvents);
+  std::string stuck = scheduler_.run(kMostEvents);
   if (!violation_.empty()) return violation_;
   if (!stuck.empty()) return stuck;
   if (const std::size_t open = network_.open_ends(); open > 0) {

@@ -30,6 +30,7 @@ Gradient gradient(int rank, std::uint64_t step) {
 
 std::vector<Named> named(Gradient& tensors) {
   std::vector<Named> all;
+  all.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     all.push_back({kNames[i], {tensors[i].data(), tensors[i].size(), DType::kF32}, 0});
   }

@@ -89,7 +89,8 @@ class Network {
   };
 
   static std::size_t at(int from, int to) noexcept {
-    return static_cast<std::size_t>(from * kMostRanks + to);
+    const int pair = from * kMostRanks + to;
+    return static_cast<std::size_t>(pair);
   }
   std::size_t add_pipe(int from, int to, StreamKind kind, std::size_t buffer);
   std::unique_ptr<Link> add_stream_end(int process, std::size_t out, std::size_t in);

@@ -51,6 +51,7 @@ Reference::Reference(const Plan& plan) : steps_(kSteps) {
   for (int rank = 0; rank < calm.world; ++rank) scheduler.start_on(rank, [&run, rank] { run(rank); });
   const bool is_stuck = !scheduler.run(100'000'000).empty();
   std::vector<const Ledger*> all;
+  all.reserve(ledgers.size());
   for (const Ledger& ledger : ledgers) all.push_back(&ledger);
   if (is_stuck || steps_.back().means.empty()) {
     imbalance_ = 1;

@@ -1,7 +1,7 @@
-// Always-inlined replacements for those functions of <bit> that kernels use. A kernel's file may be compiled
-// for an instruction set that not every machine has. If an inline function or a template were not inlined
-// there, as at -O0, the file would contain a copy of it, and the linker might keep that copy for the whole
-// program.
+// Always-inlined replacements for those functions of <bit> that kernels use, and a choice without a branch. A
+// kernel's file may be compiled for an instruction set that not every machine has. If an inline function or a
+// template were not inlined there, as at -O0, the file would contain a copy of it, and the linker might keep
+// that copy for the whole program.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,14 @@ template <class To, class From>
 
 [[gnu::always_inline]] constexpr unsigned popcount(std::uint64_t value) noexcept {
   return static_cast<unsigned>(__builtin_popcountll(value));
+}
+
+// The first where `condition` holds, otherwise the second. Both are computed: a branch would be mispredicted,
+// and compilers don't vectorize a loop with one.
+[[gnu::always_inline]] constexpr std::uint32_t chosen(bool condition, std::uint32_t first,
+                                                      std::uint32_t second) noexcept {
+  const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
+  return (first & mask) | (second & ~mask);
 }
 
 }  // namespace deltawire

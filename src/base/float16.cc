@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {
@@ -20,12 +21,6 @@ void widen_all(const std::uint16_t* from, std::uint64_t count, float* to, Conver
 template <class Convert>
 void narrow_all(const float* from, std::uint64_t count, std::uint16_t* to, Convert convert) noexcept {
   for (std::uint64_t i = 0; i < count; ++i) to[i] = convert(std::bit_cast<std::uint32_t>(from[i]));
-}
-
-// `condition` ? first : second, without a branch, so that loops are vectorized.
-std::uint32_t chosen(bool condition, std::uint32_t first, std::uint32_t second) noexcept {
-  const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
-  return (first & mask) | (second & ~mask);
 }
 
 }  // namespace

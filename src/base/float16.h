@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/bit_functions.h"
 #include "base/float_bits.h"
 
 namespace deltawire {
@@ -15,10 +16,9 @@ enum class DType : std::uint8_t;  // tensor.h
 // the carry gives Inf, as IEEE 754 says. A NaN could carry into Inf, so it is handled first, and loses its
 // payload.
 [[gnu::always_inline]] inline std::uint16_t bf16_of(std::uint32_t bits) noexcept {
-  const std::uint32_t nan = 0U - static_cast<std::uint32_t>((bits & kMagnitudeMask) > kInfinityBits);
   const std::uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-  // Without a branch: loops are vectorized.
-  return static_cast<std::uint16_t>((rounded & ~nan) | (((bits >> 16 & 0x8000) | 0x7FC0) & nan));
+  const std::uint32_t nan = (bits >> 16 & 0x8000) | 0x7FC0;
+  return static_cast<std::uint16_t>(chosen((bits & kMagnitudeMask) > kInfinityBits, nan, rounded));
 }
 
 [[gnu::always_inline]] inline std::uint32_t bits_of_bf16(std::uint16_t value) noexcept {

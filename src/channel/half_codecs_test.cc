@@ -220,7 +220,8 @@ TEST_P(HalfTensors, StaySparse) {
   EXPECT_EQ(std::ranges::count(halves, 0), kCount / 10);
 }
 
-// Without the optimizer's eyes gcomp keeps every bit of them, in two thirds of the bytes; sums are rounded.
+// Without significances gcomp keeps every bit of these values, in two thirds of a bfloat16's bytes; sums are
+// rounded.
 TEST_P(HalfTensors, HaveTheirOwnFormOfGcomp) {
   const Values values = drawn(kCount);
   Halves halves = halves_of(values, GetParam());

@@ -459,8 +459,8 @@ TEST(GcompRefusals, WidthsOfHalves) {
     const auto part = *testing::encode(*codec, values);
     EXPECT_EQ(to_ints(part.payload)[0], 0x87);
     EXPECT_EQ(*testing::decode(*codec, part.view(), values.size()), values);
-    const auto described = testing::encode(*codec, std::vector<float>(values.size(), 0.0F));
-    EXPECT_EQ(described->payload.size(), 1U);
+    const auto zeros = testing::encode(*codec, std::vector<float>(values.size(), 0.0F));
+    EXPECT_EQ(zeros->payload.size(), 1U);
   }
 }
 

@@ -35,7 +35,12 @@ template <Keep kKeep, bool kWhole>
 class Classifier8 {
  public:
   [[gnu::always_inline]] explicit Classifier8(const Rule& rule) noexcept
-      : level_(all_words(rule.level << kLevelShift | rule.precision.cut_at(rule.level))), rule_(rule) {}
+      : level_(all_words(rule.level << kLevelShift | rule.precision.cut_at(rule.level))),
+        unused_(rule.precision.unused),
+        bits_(rule.precision.step),
+        step_(rule.step),
+        share_((127 + bits_ * step_) / (bits_ * step_)),
+        most_((kLevels - 1) / step_ * step_ * bits_) {}
 
   // `significance` may be null unless it decides.
   [[gnu::always_inline]] Classified8 operator()(__m256i bits, const float* significance) const noexcept {
@@ -52,7 +57,7 @@ class Classifier8 {
       if constexpr (kWhole) return {_mm256_and_si256(normal, bits), zero, normal};
       const __m256i cuttable =
           _mm256_andnot_si256(_mm256_cmpgt_epi32(exponent, all_words(kHighestCut)), normal);
-      const __m256i lowest = all_words(rule_.precision.unused);
+      const __m256i lowest = all_words(unused_);
       const __m256i level = _mm256_blendv_epi8(lowest, levels(exponent, significance), cuttable);
       return {_mm256_and_si256(normal, rounded(bits, level)), level, normal};
     }
@@ -69,24 +74,13 @@ class Classifier8 {
       const __m256i infinite = _mm256_cmpeq_epi32(magnitude, all_words(kExponentMask));
       distance = _mm256_blendv_epi8(distance, _mm256_and_si256(infinite, all_words(kFarDistance)), special);
     }
-    distance = _mm256_sub_epi32(distance, all_words(rule_.precision.unused));
-    distance = _mm256_min_epi32(_mm256_max_epi32(distance, _mm256_setzero_si256()), all_words(most_bits()));
-    // All products stay within 16 bits. A quotient by a or by 3 a, below 64: times 128 / a, or 43 or 22, by
-    // 128.
-    const std::uint32_t share = (127 + bits_apart()) / bits_apart();
-    const __m256i cuts = _mm256_srli_epi32(_mm256_mullo_epi16(distance, all_words(share)), 7);
-    const __m256i level = _mm256_mullo_epi16(cuts, all_words(rule_.step));
-    const __m256i cut = _mm256_add_epi32(_mm256_mullo_epi16(level, all_words(rule_.precision.step)),
-                                         all_words(rule_.precision.unused));
+    distance = _mm256_sub_epi32(distance, all_words(unused_));
+    distance = _mm256_min_epi32(_mm256_max_epi32(distance, _mm256_setzero_si256()), all_words(most_));
+    // All products stay within 16 bits.
+    const __m256i cuts = _mm256_srli_epi32(_mm256_mullo_epi16(distance, all_words(share_)), 7);
+    const __m256i level = _mm256_mullo_epi16(cuts, all_words(step_));
+    const __m256i cut = _mm256_add_epi32(_mm256_mullo_epi16(level, all_words(bits_)), all_words(unused_));
     return _mm256_or_si256(_mm256_slli_epi32(level, kLevelShift), cut);
-  }
-
-  // Between two levels that the rule allows; and between the lowest and the highest.
-  [[gnu::always_inline]] std::uint32_t bits_apart() const noexcept {
-    return rule_.precision.step * rule_.step;
-  }
-  [[gnu::always_inline]] std::uint32_t most_bits() const noexcept {
-    return (kLevels - 1) / rule_.step * bits_apart();
   }
 
   // To nearest, ties to even; a carry goes into the exponent.
@@ -99,8 +93,14 @@ class Classifier8 {
     return _mm256_andnot_si256(low, _mm256_add_epi32(_mm256_add_epi32(bits, half), odd));
   }
 
-  __m256i level_;  // where all have the same
-  Rule rule_;
+  __m256i level_;         // where all have the same
+  std::uint32_t unused_;  // of the Precision
+  std::uint32_t bits_;    // from one of its levels to the next
+  std::uint32_t step_;    // of the rule: its levels are multiples
+  // x * share_ / 128 is x / (bits_ * step_), rounded down: exact for divisors of 1, 2, 3 and 6, and x
+  // below 35.
+  std::uint32_t share_;
+  std::uint32_t most_;  // bits from the lowest level to the highest
 };
 
 // Eight of in + residual.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bit_functions.h"
+#include "base/float16.h"
 #include "base/float_bits.h"
 
 namespace deltawire::gcomp {
@@ -10,18 +11,6 @@ namespace deltawire::gcomp {
 namespace {
 
 constexpr std::uint32_t kQuiet = 0x00400000;  // of a NaN
-
-// `condition` ? first : second, without a branch, so that loops are vectorized.
-std::uint32_t chosen(bool condition, std::uint32_t first, std::uint32_t second) noexcept {
-  const std::uint32_t mask = 0U - (condition ? 1U : 0U);
-  return (first & mask) | (second & ~mask);
-}
-
-// A magnitude rounded to `unused` zero bits.
-std::uint32_t rounded(std::uint32_t magnitude, std::uint32_t unused) noexcept {
-  const std::uint32_t low = (1U << unused) - 1;
-  return (magnitude + (low >> 1) + (magnitude >> unused & 1)) & ~low;
-}
 
 // NaN and Inf, of whose bits some are dropped.
 std::uint32_t special(std::uint32_t magnitude, std::uint32_t unused) noexcept {
@@ -31,16 +20,19 @@ std::uint32_t special(std::uint32_t magnitude, std::uint32_t unused) noexcept {
 
 std::uint32_t as_bf16(std::uint32_t magnitude) noexcept {
   constexpr std::uint32_t kMost = 0x7F7F0000;
-  const std::uint32_t finite = std::min(rounded(magnitude, kBFloat16.unused), kMost);
+  const std::uint32_t finite = bits_of_bf16(bf16_of(std::min(magnitude, kMost)));
   return chosen(magnitude >= kInfinityBits, special(magnitude, kBFloat16.unused), finite);
 }
 
+// As f16_of() rounds, but in float32 and inlined: twice as fast.
 std::uint32_t as_fp16(std::uint32_t magnitude) noexcept {
   constexpr std::uint32_t kLeastNormal = 0x38800000;  // 2^-14
   constexpr std::uint32_t kMost = 0x477FE000;         // 65504
+  constexpr std::uint32_t kLow = (1U << kFloat16.unused) - 1;
   // The last bit of 0.5 is the smallest binary16.
   const float small = (bit_cast<float>(std::min(magnitude, kLeastNormal)) + 0.5F) - 0.5F;
-  const std::uint32_t normal = std::min(rounded(magnitude, kFloat16.unused), kMost);
+  const std::uint32_t rounded = (magnitude + (kLow >> 1) + (magnitude >> kFloat16.unused & 1)) & ~kLow;
+  const std::uint32_t normal = std::min(rounded, kMost);
   const std::uint32_t finite = chosen(magnitude >= kLeastNormal, normal, bit_cast<std::uint32_t>(small));
   return chosen(magnitude >= kInfinityBits, special(magnitude, kFloat16.unused), finite);
 }

@@ -39,14 +39,6 @@ struct MinifloatBlocks {
   return bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-// The first where `condition` holds, otherwise the second. Both are computed: a branch would be mispredicted,
-// and compilers don't vectorize a loop with one.
-[[gnu::always_inline]] inline std::uint32_t chosen(bool condition, std::uint32_t first,
-                                                   std::uint32_t second) noexcept {
-  const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
-  return (first & mask) | (second & ~mask);
-}
-
 // The byte of the smallest scale with which the magnitude `largest`, given by its bits, is within the
 // format's reach; the largest byte where none is.
 [[gnu::always_inline]] inline unsigned minifloat_scale(std::uint32_t largest,

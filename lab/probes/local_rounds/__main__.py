@@ -47,6 +47,7 @@ def train(
     text: Text,
     state_file: Path,
     every: int,
+    save_every: int,
     progress: Callable[[int, float], None],
 ) -> dict:
     """One row of the table: a method's whole training, from its saved state on if there is one.
@@ -57,7 +58,8 @@ def train(
         setting: of all methods.
         text: what it is trained on.
         state_file: where its state is kept until it ends.
-        every: rounds from one held-out loss, and saved state, to the next.
+        every: rounds from one held-out loss to the next.
+        save_every: rounds from one saved state to the next, a multiple of `every`; 0: none.
         progress: called with the rounds done and the loss.
     """
     method = METHODS[name]
@@ -82,6 +84,7 @@ def train(
                     loss = text.held_out_loss(training.network)
                     curve.append((done, training.sent[0] / setting.workers, loss))
                     progress(done, loss)
+                if save_every and done % save_every == 0 and done < setting.rounds:
                     kept = {"training": training.state(), "curve": curve}
                     _save({**kept, "seconds": seconds, "rounds": done}, state_file)
         except Diverged:
@@ -154,12 +157,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=4, help="default 4")
     parser.add_argument("--lr", type=float, help="AdamW's highest; default: the size's")
     parser.add_argument("--every", type=int, default=10, help="rounds between held-out losses")
+    parser.add_argument(
+        "--save-every",
+        type=int,
+        metavar="ROUNDS",
+        help="rounds between saved states, a multiple of --every, its default; 0: none",
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch on a CPU; default 1")
     parser.add_argument("--out", type=Path, default=Path("out/local-rounds"))
     given = parser.parse_args(arguments)
     if min(given.rounds, given.steps, given.workers, given.every, given.threads) < 1:
         parser.error("--rounds, --steps, --workers, --every and --threads are at least 1")
+    if given.save_every is None:
+        given.save_every = given.every
+    if given.save_every < 0 or given.save_every % given.every:
+        parser.error(f"--save-every is a multiple of --every, which is {given.every}")
     if given.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda, but PyTorch finds no GPU")
     return given
@@ -216,7 +229,9 @@ def run(given: argparse.Namespace) -> None:
             told = done
 
         state_file = given.out / f"{words} {title}.state".replace(" ", "_").replace(",", "")
-        finished[title] = train(name, seed, setting, text, state_file, given.every, progress)
+        finished[title] = train(
+            name, seed, setting, text, state_file, given.every, given.save_every, progress
+        )
         part = kept_at.with_suffix(".part")
         part.write_text(json.dumps(kept))
         part.replace(kept_at)

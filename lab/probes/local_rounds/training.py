@@ -106,7 +106,9 @@ class Worker:
         known = set(map(id, matrices))
         others = [p for p in self.parameters if id(p) not in known]
         settings = {"lr": setting.learning_rate, "weight_decay": _WEIGHT_DECAY}
-        self.optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, **settings)]
+        self.optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(others, fused=setting.device == "cuda", **settings)
+        ]
         if muon:
             scaled = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings)
             self.optimizers.append(scaled)

@@ -60,16 +60,23 @@ Mishap Job::come_to(int rank, std::uint64_t step, Fault::Point point) {
       case Kind::kLeave: mishap.leaves = true; break;
       case Kind::kDisagree: mishap.disagrees = true; break;
       default:
-        if (fault.calls > 0) {
-          scheduler_.interrupt(rank, fault.calls, [this, &fault] { happen(fault); });
-        } else {
-          scheduler_.after(fault.delay, [this, &fault] { happen(fault); });
-        }
+        if (fault.calls > 0) mishap.busy += fault.delay;
+        begin(fault);
         continue;
     }
     happen(fault);
   }
   return mishap;
+}
+
+void Job::begin(const Fault& fault) {
+  if (fault.calls == 0) return scheduler_.after(fault.delay, [this, &fault] { happen(fault); });
+  // It is late: the others' messages are there when it goes on.
+  blames_.back().guilty |= 1U << fault.rank;
+  blames_.back().delay += fault.delay;
+  scheduler_.after(fault.delay, [this, &fault] {
+    scheduler_.interrupt(fault.rank, fault.calls, [this, &fault] { happen(fault); });
+  });
 }
 
 void Job::happen(const Fault& fault) {

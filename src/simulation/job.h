@@ -86,6 +86,7 @@ class Job {
   void end(int rank);
 
  private:
+  void begin(const Fault& fault);
   void happen(const Fault& fault);
   void kill(const Fault& fault);
   void freeze(const Fault& fault);

@@ -32,7 +32,7 @@ class Encoded(NamedTuple):
             are zeros, whether its carrier holds them, the first of its chunks and their number, and
             both scalars; int64.
         payload: bytes of all chunks.
-        begins, sizes, sums: of the chunks: where in the payload (int64), bytes and CRC-32C (uint32).
+        begins, sizes, sums: of the chunks: where in the payload (int64), bytes, CRC-32C (uint32).
         errors: what refuses parts, each with the number of the part.
     """
 

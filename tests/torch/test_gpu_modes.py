@@ -26,16 +26,6 @@ def with_optimizer():
     deltawire.torch.register(model, "gcomp", optimizer=optimizer)
 
 
-def local_steps():
-    model = OnDevice()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return deltawire.torch.LocalSteps(model, optimizer, steps=2, reducer="3lc")
-
-
-def averager():
-    deltawire.torch.Averager(local_steps())
-
-
 def parameter_server():
     model = OnDevice()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -53,8 +43,6 @@ def fsdp2():
 REFUSED = {
     auto: "the model is on a GPU; name a codec",
     with_optimizer: "on the CPU is due",
-    local_steps: "LocalSteps exchanges parameters on the CPU",
-    averager: "LocalSteps exchanges parameters on the CPU",
     parameter_server: "ParameterServer serves float32 on the CPU",
     fsdp2: "",  # its text depends on what PyTorch has of FSDP2
 }

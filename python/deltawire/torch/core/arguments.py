@@ -34,7 +34,7 @@ __all__ = [
     "check_positive",
     "check_served",
     "check_tensor",
-    "check_weights",
+    "device_near",
     "device_of",
     "dtype_name",
     "encryption",
@@ -98,6 +98,13 @@ def device_of(group: dist.ProcessGroup, near: torch.device | None = None) -> tor
     return bound or torch.device("cuda", torch.cuda.current_device())
 
 
+def device_near(model: object) -> torch.device | None:
+    """The device of the model's first parameter; None if it has none or is no model."""
+    parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
+    first = next(parameters, None)
+    return None if first is None else first.device
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """The core's name of the dtype, such as "bfloat16"."""
     return str(dtype).removeprefix("torch.")
@@ -131,18 +138,6 @@ def check_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter whose gradients can't be exchanged."""
     _check_whole(name, parameter)
     check_tensor(f"parameter '{name}'", parameter)
-
-
-def check_weights(name: str, parameter: torch.Tensor) -> None:
-    """Raises DTypeError for a parameter that `LocalSteps` can't exchange."""
-    _check_whole(name, parameter)
-    check_tensor(f"parameter '{name}'", parameter)
-    if parameter.device.type != "cpu":
-        raise DTypeError(
-            f"parameter '{name}' is on {parameter.device}; LocalSteps exchanges parameters on the "
-            "CPU: move the model with .cpu() first",
-            "UnsupportedDType",
-        )
 
 
 def check_served(name: str, parameter: torch.Tensor) -> None:

@@ -21,10 +21,10 @@ from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.significance import SignificanceSource
+from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
-from deltawire.torch.ddp.staging import Staging
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
 from deltawire.torch.participant import DetachedSession, Participant

@@ -32,19 +32,10 @@ def parameter_server():
     deltawire.torch.ParameterServer(model, optimizer, "3lc")
 
 
-def fsdp2():
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh("cuda", (2, 1), mesh_dim_names=("replicate", "shard"))
-    deltawire.torch.register(fully_shard(OnDevice(), mesh=mesh), "3lc")
-
-
 REFUSED = {
     auto: "the model is on a GPU; name a codec",
     with_optimizer: "on the CPU is due",
     parameter_server: "ParameterServer serves float32 on the CPU",
-    fsdp2: "",  # its text depends on what PyTorch has of FSDP2
 }
 
 

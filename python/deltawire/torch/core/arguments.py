@@ -23,6 +23,7 @@ from deltawire.rule_texts import rules_without_tensor
 
 __all__ = [
     "AUTO",
+    "DEVICES",
     "DTYPES",
     "arrival_timeout_in_ms",
     "check_count",
@@ -48,7 +49,7 @@ __all__ = [
 
 logger = logging.getLogger("deltawire")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda")
 AUTO = "auto"
 
 
@@ -118,7 +119,7 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
             "the model with .float() first",
             "UnsupportedDType",
         )
-    if tensor.device.type not in _DEVICES:
+    if tensor.device.type not in DEVICES:
         raise DTypeError(
             f"{what} is on {tensor.device}; deltawire exchanges tensors of the CPU and of CUDA "
             "devices: move the model with .cpu() first",

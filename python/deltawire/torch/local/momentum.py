@@ -107,7 +107,7 @@ def _check_momentum(
     if (
         not isinstance(tensor, torch.Tensor)
         or tensor.dtype not in arguments.DTYPES
-        or tensor.device.type not in ("cpu", "cuda")
+        or tensor.device.type not in arguments.DEVICES
         or tensor.shape != parameter.shape
     ):
         raise DTypeError(

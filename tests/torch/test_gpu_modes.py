@@ -20,9 +20,9 @@ def auto():
     deltawire.torch.register(wrapped(OnDevice()), "auto")
 
 
-def with_optimizer():
+def with_fused_optimizer():
     model = wrapped(OnDevice())
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
     deltawire.torch.register(model, "gcomp", optimizer=optimizer)
 
 
@@ -34,7 +34,7 @@ def parameter_server():
 
 REFUSED = {
     auto: "the model is on a GPU; name a codec",
-    with_optimizer: "on the CPU is due",
+    with_fused_optimizer: "counts its steps on the GPU",
     parameter_server: "ParameterServer serves float32 on the CPU",
 }
 

@@ -122,6 +122,14 @@ class Staging:
             return contextlib.nullcontext()
         return torch.cuda.stream(self._stream(buffer.device))
 
+    def aside(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
+        """The stream of copies, after what is in the current one, as a context: what a `load` that
+        follows is to bring to the CPU besides the bucket."""
+        if buffer.device.type != "cpu":
+            stream = self._stream(buffer.device)
+            stream.wait_stream(torch.cuda.current_stream(buffer.device))
+        return self.returning(buffer)
+
     def store(self, index: int, buffer: torch.Tensor) -> None:
         """Starts to copy a dense bucket's means back to the buffer, where they are unless it was
         copied."""

@@ -173,7 +173,8 @@ class Hook(Participant):
         tensors = [] if buffer.is_sparse else self._dense(bucket, pending, names)
         if source is not None:
             whole = list(zip(names, pending.parameters, strict=True))
-            memory, addresses = source.of_tensors(index, whole)
+            with self._staging.aside(buffer):
+                memory, addresses = source.of_tensors(index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
         history.ready(names)

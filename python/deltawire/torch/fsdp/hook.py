@@ -165,7 +165,8 @@ class ShardedHook(Participant):
         if source is None:
             return self._submit(tensors, gradient)
         shards = [(shard.name, shard.parameter) for shard in group.trained]
-        memory, addresses = source.of_tensors(id(group), shards)
+        with self._staging.aside(gradient):
+            memory, addresses = source.of_tensors(id(group), shards)
         tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         return self._submit(tensors, gradient, over=lambda: source.give_back(id(group), memory))
 

@@ -228,7 +228,7 @@ class Recording:
 
         def significance(parameter: torch.Tensor, name: str) -> torch.Tensor | None:
             try:
-                return known(parameter, f"parameter '{name}'")
+                return known(parameter, f"parameter '{name}'").cpu()
             except DeltawireError as cause:
                 self._warn_or_raise(cause)
                 return None

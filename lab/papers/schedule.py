@@ -50,9 +50,11 @@ class Schedule:
         self._began = clock()
 
     def choose(self, budget: float, seeds: int) -> tuple[Scale, int]:
-        """The largest scale whose runs with all seeds take no longer than the budget; if none
-        does, the smallest but the first and as many seeds as do, at least one."""
+        """The largest scale whose runs with all seeds take no longer than what the measurement of
+        costs leaves of the budget; if none does, the smallest but the first and as many seeds as
+        do, at least one."""
         self._probe()
+        budget -= self._spent()
         for scale in reversed(self._paper.scales):
             if scale is not self._paper.scales[0] and seeds * self._one_seed(scale) <= budget:
                 return scale, seeds

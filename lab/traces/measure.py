@@ -19,6 +19,7 @@ _COLUMNS = 512  # of the matrix that speed is measured on
 _SECONDS = 0.4  # of repetitions, for each direction
 _SHORTEST = 0.01  # of calls that are timed as one
 _FEWEST = 5
+_LARGE_BLOCK = 1 << 24
 
 
 class CorpusError(Exception):
@@ -192,6 +193,9 @@ def speed(entry: Entry, step: Step) -> Figures:
     """GB/s of float32 values, by the processor time of all threads: medians."""
     method, layouts = entry.make(), [each.layout for each in step]
     size = sum(each.values.nbytes for each in step)
+    # A large block that was freed makes malloc keep smaller ones: otherwise the first method, and
+    # whichever has the largest arrays, would pay for fresh pages in every call.
+    bytearray(_LARGE_BLOCK)
     message = method.encode(step)
     return {
         "encode_gb_s": size / 1e9 / _median_time(lambda: method.encode(step)),

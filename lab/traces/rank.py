@@ -62,7 +62,8 @@ class Ranking:
         step = speed_step(self._corpus)
         for entry in entries:
             if isinstance(entry, str):
-                self.content["missing"].append(entry)
+                if not only_speeds:
+                    self.content["missing"].append(entry)
                 continue
             row = self._row(entry)
             if only_speeds and "speed" not in row:

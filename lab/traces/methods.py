@@ -73,7 +73,6 @@ class Entry:
         whose: OURS, or what the method is from, with its version.
         make: a new method, for a new stream.
         lossless: every bit comes back, which is checked.
-        feedback: what a message leaves out is sent in later ones.
         significance: it needs it, so that only gradients recorded with it say something.
     """
 
@@ -81,7 +80,6 @@ class Entry:
     whose: str
     make: Callable[[], Method]
     lossless: bool = False
-    feedback: bool = False
     significance: bool = False
 
 
@@ -189,6 +187,5 @@ def entry_of(spec: str) -> Entry:
         OURS,
         lambda: kind(spec),
         lossless=_core.is_lossless(spec),
-        feedback=_core.keeps_residual(spec),
         significance=significance,
     )

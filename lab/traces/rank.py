@@ -38,7 +38,7 @@ class Ranking:
     """The measured rows, in a JSON file that is whole at any moment."""
 
     def __init__(self, path: Path, corpus: Corpus) -> None:
-        """Rows of another corpus are forgotten."""
+        """Raises CorpusError for the results of another corpus."""
         self._path, self._corpus = path, corpus
         self.content = {
             "digest": corpus.digest,
@@ -53,8 +53,9 @@ class Ranking:
         }
         if path.exists():
             known = json.loads(path.read_text())
-            if known.get("digest") == corpus.digest:
-                self.content["rows"] = known["rows"]
+            if known.get("digest") != corpus.digest:
+                raise CorpusError(f"{path}: results of another corpus; take another --out")
+            self.content["rows"] = known["rows"]
 
     def work(self, entries: Iterable[Entry | str], only_speeds: bool) -> None:
         """Measures what is missing; with `only_speeds` the speeds of known rows again. Raises
@@ -91,8 +92,8 @@ class Ranking:
         for row in self.content["rows"]:
             if (row["name"], row["whose"]) == (entry.name, entry.whose):
                 return row
-        row = {"name": entry.name, "whose": entry.whose, "lossless": entry.lossless}
-        return row | {"feedback": entry.feedback, "figures": {}}
+        about = {"name": entry.name, "whose": entry.whose, "lossless": entry.lossless}
+        return about | {"figures": {}}
 
     def _measure_missing(self, entry: Entry, figures: dict[str, dict]) -> None:
         streams = [each for each in self._corpus.streams if _is_meant(entry, each)]

@@ -179,5 +179,4 @@ def rivals() -> Iterator[Entry | str]:
             f"powerSGD_hook, rank {rank}",
             torch_version,
             lambda rank=rank: PowerSGD(rank),
-            feedback=True,
         )

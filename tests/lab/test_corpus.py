@@ -203,6 +203,15 @@ def test_ranking_goes_on_and_makes_its_page(folder, tmp_path, capsys, monkeypatc
     assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith("|"))
 
 
+def test_results_of_another_corpus_are_kept(folder, tmp_path, capsys):
+    other = json.dumps({"digest": "another", "rows": [{}]})
+    (tmp_path / "corpus.json").write_text(other)
+    for more in ([], ["--speeds"]):
+        assert rank.main(["--corpus", str(folder), "--out", str(tmp_path), *more]) == 1
+        assert "another corpus" in capsys.readouterr().err
+    assert (tmp_path / "corpus.json").read_text() == other
+
+
 def test_the_page_is_what_its_results_say():
     content = json.loads((rank.PAGES / "corpus.json").read_text())
     assert (rank.PAGES / "corpus.md").read_text() == rank.text_of(content)

@@ -1,5 +1,6 @@
 """lab.papers: what a budget chooses, what a cut leaves, and the page."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -96,6 +97,19 @@ def test_no_run_begins_that_would_end_after_the_budget(tmp_path: Path):
     again = Schedule(paper, list(paper.runs), results, clock=clock)
     assert again.work(paper.scales[1], 2, 100.0) == (0, 0)
     assert [made[2] for made in clock.made] == [1, 1, 1, 2, 2, 2], "one seed whole, then the next"
+
+
+def test_a_run_that_is_too_long_does_not_keep_others_from_the_budget(tmp_path: Path):
+    clock = Clock()
+    paper = paper_of(clock)
+    kind = paper.kinds["kind"]
+    paper.kinds["kind"] = dataclasses.replace(
+        kind, seconds=lambda scale, cell: 100 if cell["name"] == "plain" else scale["steps"]
+    )
+    results = Results(paper, tmp_path / "r.json")
+    schedule = Schedule(paper, list(paper.runs), results, clock=clock)
+    assert schedule.work(paper.scales[1], 1, 65.0) == (0, 1)
+    assert [made[0] for made in clock.made] == ["packed", "worse"]
 
 
 def test_after_ctrl_c_only_the_missing_runs_are_made(tmp_path: Path):

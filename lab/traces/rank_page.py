@@ -63,6 +63,7 @@ def text_of(content: dict) -> str:
         "\n".join(
             [
                 "    DELTAWIRE_DATA=... python -m lab.traces.corpus --out out/corpus",
+                "    pip install zstandard zipnn safetensors      # for their rows",
                 "    python -m lab.traces.rank --corpus out/corpus",
             ]
         ),

@@ -99,6 +99,17 @@ class Corpus:
             ]
 
 
+def lowest_bits(corpus: Corpus, group: str) -> float:
+    """The share of a group's values whose last bit as float32 is 1."""
+    ones = values = 0
+    for stream in corpus.streams:
+        if stream.group == group:
+            for step in corpus.steps(stream):
+                flat = _flat(step)
+                ones, values = ones + int((flat.view(np.uint32) & 1).sum()), values + flat.size
+    return ones / values if values else 0.0
+
+
 def measure(entry: Entry, corpus: Corpus, stream: Stream) -> Figures:
     """A method's figures on a stream. Raises CorpusError if a lossless method loses something, or
     arrays come back in other shapes."""

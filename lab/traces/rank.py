@@ -24,7 +24,7 @@ from deltawire import DeltawireError
 from lab.command.paths import REPOSITORY
 from lab.command.program import main_of, make_parser
 from lab.papers.results import machine
-from lab.traces.measure import Corpus, CorpusError, Stream, measure, speed, speed_step
+from lab.traces.measure import Corpus, CorpusError, Stream, lowest_bits, measure, speed, speed_step
 from lab.traces.methods import OURS, SPECS, Entry, entry_of
 from lab.traces.rank_page import text_of
 from lab.traces.rivals import rivals
@@ -44,6 +44,9 @@ class Ranking:
             "digest": corpus.digest,
             "made_by": corpus.made_by,
             "machine": machine(),
+            "lowest_bits": _rounded(
+                {group: lowest_bits(corpus, group) for group in ("gradients", "changes")}
+            ),
             "missing": [],
             "streams": [
                 {"folder": each.folder, "group": each.group, "network": each.network}

@@ -176,8 +176,13 @@ class Session(ClosesAtEnd, BaseSession):
         arrays.check_names(arrays_by_name)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
         tensors = [(name, array.ctypes.data, list(array.shape)) for name, array in held.items()]
+        return self._take_step(tensors, scale)
+
+    def _take_step(self, tensors: list[tuple], scale: float = 1.0, agreed: int = 0) -> _core.Report:
+        """One step of (name, address, shape) of each array; `agreed`: as of `_core.Step`."""
         with self._lock:
-            waiting = self._run_elastic(tensors, scale) if self._crew else self._run(tensors, scale)
+            run = self._run_elastic if self._crew is not None else self._run
+            waiting = run(tensors, scale, agreed)
             error = self._history.end(waiting.error, waiting.report, True)
             if error is not None:
                 raise error
@@ -186,9 +191,9 @@ class Session(ClosesAtEnd, BaseSession):
                 self._crew.committed()
             return waiting.report
 
-    def _run(self, tensors: list[tuple], scale: float) -> "_Waiting":
+    def _run(self, tensors: list[tuple], scale: float, agreed: int) -> "_Waiting":
         waiting = _Waiting()
-        step = _core.Step(self._steps, 0, True, scale)
+        step = _core.Step(self._steps, 0, True, scale, agreed)
         self._session.submit(tensors, step, self._timeout_ms, waiting.end)
         try:
             waiting.ended.wait()  # the step has a deadline of its own
@@ -199,7 +204,7 @@ class Session(ClosesAtEnd, BaseSession):
         return waiting
 
     # Until the step is committed by those who remain, or an error ends the session.
-    def _run_elastic(self, tensors: list[tuple], scale: float) -> "_Waiting":
+    def _run_elastic(self, tensors: list[tuple], scale: float, agreed: int) -> "_Waiting":
         crew = self._crew
         crew.note_tensors(tensors)
         while True:
@@ -211,7 +216,7 @@ class Session(ClosesAtEnd, BaseSession):
                 error = make_error("Aborted", f"rank {self.rank} lets others join")
                 self._session.abort(str(error))
             else:
-                waiting = self._run(tensors, scale)
+                waiting = self._run(tensors, scale, agreed)
                 if waiting.error is None:
                     return waiting
                 error = waiting.error

@@ -16,6 +16,7 @@ import deltawire
 import numpy as np
 import pytest
 from deltawire import _core
+from deltawire.elastic import membership
 from deltawire.elastic.calls import Caller
 from deltawire.elastic.membership import Membership
 from ports import kept_port
@@ -387,6 +388,28 @@ def test_any_member_names_the_one_that_takes_joiners_in() -> None:
         assert joiner.until("joined")
         for each in processes:
             each.rest()
+
+
+def burst(say, rank, world_size, address) -> None:
+    """Two go on, though three come at once, and die before they are connected."""
+    weights = np.zeros(ELEMENTS, np.float32)
+    place = {} if rank is None else {"rank": rank, "world_size": world_size}
+    membership._CONNECT_SECONDS = 3.0
+    if rank is None:
+        Membership._connect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    with deltawire.Session("3lc", **place, address=address, **settings()) as session:
+        steps_of(say, session, KILLED, weights)
+        time.sleep(3.0)  # meanwhile they come
+        steps_of(say, session, STEPS, weights)
+
+
+def test_joiners_that_die_take_nobody_s_quorum() -> None:
+    with members(burst, 2) as (processes, address):
+        processes[0].until("step")
+        processes += [Process(burst, None, None, address) for _ in range(3)]
+        said = [each.rest() for each in processes]
+    assert said[0] == said[1][1:] and [row[3] for row in said[1]] == STEPS * [[0, 1]]
+    assert said[0][-1][2] > 1 and said[2:] == [[], [], []]
 
 
 def floor(say, rank, world_size, address) -> None:

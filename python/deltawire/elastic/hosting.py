@@ -174,8 +174,11 @@ class Hosting:
         if own.own_id not in chosen:
             return None
         views = list({view: None for k in chosen for view in standings[k].views})
-        joiners = self._joiners
+        # Without the processes that join, which may die before they are connected, the others must
+        # still have a quorum of the view.
+        joiners = self._joiners[: len(chosen)]
         if self._means.at_least is not None:
+            joiners = self._joiners
             enough = len(chosen) + len(joiners) >= self._means.at_least
         else:
             enough = may_go_on(chosen, views, self._gone_by_will().keys())

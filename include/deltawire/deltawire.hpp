@@ -8,6 +8,7 @@
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
 #include "deltawire/connect.h"
+#include "deltawire/door.h"
 #include "deltawire/file.h"
 #include "deltawire/frame.h"
 #include "deltawire/optimizer.h"

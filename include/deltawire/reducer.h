@@ -147,7 +147,18 @@ struct SavedRanks {
   std::span<const Named> tensors;  // all dense tensors that the job exchanges, whole; values are not read
   int world = 1;                   // the new number of ranks
   int rank = 0;
+
+  // For a job that goes on without some of its ranks, and perhaps with new ones: by new rank, the old rank
+  // that it is, ascending, or -1 for a new one. Empty: nobody is known to be the same, and all states are
+  // given. Otherwise states of ranks that don't go on may be empty, and for other ranks than the own one
+  // shared_state() of theirs is enough.
+  std::span<const int> continued = {};
 };
+
+// The part of a rank's saved state that the others need, for SavedRanks::continued: the residuals of the
+// means that it owns, so an N-th of the tensors in `direct` and `ring`, and nothing in `gather`; the whole
+// state in `powersgd`. Errors: kTruncated, kCorrupt.
+DELTAWIRE_API Result<std::vector<std::byte>> shared_state(Bytes state);
 
 // Thread rule: one thread at a time.
 //
@@ -210,6 +221,9 @@ class DELTAWIRE_API Reducer {
   // - Residuals of partial sums on a rank of `ring`, which are in units of the mean, are distributed: rank j
   //   gets those that its interval covers; in its own partition they become residuals of the mean.
   // - `powersgd`: residuals as those of a rank's own gradients; the matrices Q for the next step unchanged.
+  // With SavedRanks::continued a rank that goes on keeps its own residuals instead (of its gradients times
+  // M/N), and a new one begins without. What waited on ranks that don't go on is lost, the residuals of the
+  // means that they owned, too.
   // If M is N, the effect is that of load, bit for bit. Errors: those of load; kMismatch if the states aren't
   // those of all ranks in order, or have other tensors; kRange if a sum overflows.
   virtual Status load_resized(const SavedRanks& saved) = 0;

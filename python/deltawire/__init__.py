@@ -15,8 +15,10 @@ from deltawire.channel import Channel, Sender
 from deltawire.errors import (
     DeltawireError,
     DTypeError,
+    ExcludedError,
     InvalidArgumentError,
     NoMemoryError,
+    QuorumError,
     make_error,
 )
 from deltawire.optimizer import Optimizer
@@ -30,8 +32,10 @@ __all__ = [
     "CodecInfo",
     "DTypeError",
     "DeltawireError",
+    "ExcludedError",
     "InvalidArgumentError",
     "NoMemoryError",
+    "QuorumError",
     "LinkShape",
     "Optimizer",
     "ParameterInfo",

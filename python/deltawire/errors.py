@@ -15,7 +15,10 @@ class DeltawireError(RuntimeError):
         suspect: the rank that caused it, or None if unknown.
         last_committed_step: if an exchange failed, the last committed step, the same on
             every surviving rank; None if there is none yet, and for other errors.
+        epoch: of an elastic session, in which it happened; None for other errors.
     """
+
+    epoch: int | None = None
 
     def __init__(
         self,
@@ -35,11 +38,22 @@ class DeltawireError(RuntimeError):
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __reduce__(self):
-        return type(self), (str(self), self.code, self.suspect, self.last_committed_step)
+        arguments = (str(self), self.code, self.suspect, self.last_committed_step)
+        return type(self), arguments, {} if self.epoch is None else {"epoch": self.epoch}
 
 
 class InvalidArgumentError(DeltawireError, ValueError):
     """An invalid spec, parameter or setting, or an unknown codec."""
+
+
+class ExcludedError(DeltawireError):
+    """The other members of an elastic session went on without this process, in `epoch`. It may join
+    again. Code "Excluded"."""
+
+
+class QuorumError(DeltawireError):
+    """Too few members of an elastic session are left, or can be reached, to go on. Code
+    "NoQuorum"."""
 
 
 class DTypeError(DeltawireError, TypeError):
@@ -58,7 +72,10 @@ def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
     text = str(error)
     for general in _LET_PASS:
         text = text.replace(general, "")
-    return type(error)(f"{text}; {advice}", error.code, error.suspect, error.last_committed_step)
+    told = type(error)(f"{text}; {advice}", error.code, error.suspect, error.last_committed_step)
+    if error.epoch is not None:
+        told.epoch = error.epoch
+    return told
 
 
 def check_state_given(state: object, several: bool = False) -> None:
@@ -71,6 +88,16 @@ def check_state_given(state: object, several: bool = False) -> None:
         )
 
 
+def in_epoch(error: DeltawireError, epoch: int) -> DeltawireError:
+    """The same error with the epoch in its message and in `epoch`."""
+    if error.epoch is not None:
+        return error
+    text = f"{error} (epoch {epoch})"
+    told = type(error)(text, error.code, error.suspect, error.last_committed_step)
+    told.epoch = epoch
+    return told
+
+
 class NoMemoryError(DeltawireError, MemoryError):
     """Memory for a step, a residual or a message could not be allocated (docs/design/memory.md)."""
 
@@ -80,6 +107,8 @@ _BY_CODE = {
     "UnknownCodec": InvalidArgumentError,
     "UnsupportedDType": DTypeError,
     "NoMemory": NoMemoryError,
+    "Excluded": ExcludedError,
+    "NoQuorum": QuorumError,
 }
 
 

@@ -2,12 +2,14 @@
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from deltawire import _core, arguments, arrays
 from deltawire.base_session import BaseSession
-from deltawire.errors import DeltawireError, make_error
+from deltawire.elastic.meeting import Means
+from deltawire.elastic.membership import RECOVERABLE, Membership, check_membership
+from deltawire.errors import DeltawireError, in_epoch, make_error
 from deltawire.history import History
 from deltawire.leaving import (
     ClosesAtEnd,
@@ -16,7 +18,10 @@ from deltawire.leaving import (
     gave_up,
     leave_at_exit,
 )
+from deltawire.network import Network, addresses_of, secret_of
 from deltawire.policy import Policy, spec_of
+
+_NONFINITE_ADVICE = "skip or mend the step, or pass nonfinite='pass'"
 
 
 class Session(ClosesAtEnd, BaseSession):
@@ -32,12 +37,14 @@ class Session(ClosesAtEnd, BaseSession):
     call `all_reduce`, the order of their calls must be the same on all ranks.
     """
 
+    _gave_up = False  # `abort` was called
+
     def __init__(
         self,
         spec: Policy,
         *,
-        rank: int,
-        world_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
         address: str | None = None,
         token: str | bytes | None = None,
         encryption: str | None = None,
@@ -51,6 +58,9 @@ class Session(ClosesAtEnd, BaseSession):
         threads: int | None = None,
         nonfinite: str = "error",
         link: _core.LinkShape | None = None,
+        elastic: bool = False,
+        at_least: int | None = None,
+        state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         """Connects; returns when all ranks are connected.
 
@@ -87,6 +97,15 @@ class Session(ClosesAtEnd, BaseSession):
                 and leaves no trace.
             link: limits the rate at which this rank sends (the rate of a slow link, or of one to
                 simulate).
+            elastic: the session goes on when ranks die, leave and join (docs/guides/elastic.md);
+                on all ranks or on none. A process without `rank` and `world_size` joins a session
+                that runs; `address` then has doors of its members, "10.0.0.1:29600,10.0.0.2:4711",
+                and `joined_state` what `state` gave on another rank.
+            at_least: of an elastic session: how many members suffice to go on. None: more than half
+                of those before, or half with the lowest one, so that after a split of the network
+                one side at most goes on. With a number both sides may.
+            state: of an elastic session: called on one rank, within its all_reduce, when others
+                join: all arrays (by name) that these need to take part in that step.
 
         Raises:
             InvalidArgumentError (a ValueError): an invalid argument, or no token.
@@ -96,28 +115,41 @@ class Session(ClosesAtEnd, BaseSession):
                 "PeerLost" (a rank that connected and died), "AddressInUse", "System"; each also if
                 another rank found it.
         """
-        place = _place(rank, world_size)
+        place = (
+            None if elastic and rank is None and world_size is None else _place(rank, world_size)
+        )
         text = spec_of(spec)
         options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
         arguments.check_reducer(text, options)
         arguments.check_link(link)
         self._timeout_ms = arguments.timeout_in_ms(timeout)
-        connect_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
+        arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         arrival_ms = arguments.timeout_in_ms(arrival_timeout, "arrival_timeout")
-        secret = _secret(arguments.secret(token), world_size)
+        alone = place is not None and place[1] == 1
+        secret = secret_of(token, alone and not elastic)
         encryption = arguments.encryption(encryption, has_secret=True)
-        where = _where(address, world_size)
-        mesh = _core.Mesh.at(where, *place, _core.token_of(secret))
-        listener = _core.listen_for(where, rank, interface or "", *arguments.ports(port))
-        mesh.set_encryption(encryption)
-        mesh.shape = link
-        mesh.connect_timeout_ms = connect_ms
-        mesh.arrival_timeout_ms = arrival_ms
-        history = History(rank, "skip or mend the step, or pass nonfinite='pass'")
-        super().__init__(_core.Session(listener, mesh, text, options), place, history)
-        self._steps = 0
+        addresses = addresses_of(address, alone, several=elastic)
+        network = Network(secret, encryption, interface, arguments.ports(port), link, arrival_ms)
+        check_membership(elastic, at_least, state, revert)
+
+        def make_session(listener: _core.Listener, mesh: _core.Mesh) -> _core.Session:
+            return _core.Session(listener, mesh, text, options)
+
+        self._crew: Membership | None = None
+        if elastic:
+            seconds = max(connect_timeout, arrival_timeout), timeout
+            settings = _core.agreed_settings(text, options)
+            means = Means(network, addresses[0], place, settings, state, at_least, seconds)
+            self._crew = Membership(make_session, means, addresses, connect_timeout)
+            place, core, close = self._crew.place, self._crew.session, self._crew.close
+        else:
+            listener = network.listen(addresses[0], place[0])
+            core = make_session(listener, network.mesh(addresses[0], place, connect_timeout))
+            close = core.close
+        super().__init__(core, place, History(place[0], _NONFINITE_ADVICE))
+        self._steps = self._crew.steps if self._crew else 0
         self._lock = threading.Lock()
-        self._end = weakref.finalize(self, self._session.close)
+        self._end = weakref.finalize(self, close)
         self._end.atexit = False  # `leave` is called then
         leave_at_exit(self)
 
@@ -144,24 +176,66 @@ class Session(ClosesAtEnd, BaseSession):
         arrays.check_names(arrays_by_name)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
         tensors = [(name, array.ctypes.data, list(array.shape)) for name, array in held.items()]
+        return self._take_step(tensors, scale)
+
+    def _take_step(self, tensors: list[tuple], scale: float = 1.0, agreed: int = 0) -> _core.Report:
+        """One step of (name, address, shape) of each array; `agreed`: as of `_core.Step`."""
         with self._lock:
-            waiting = _Waiting()
-            step = _core.Step(self._steps, 0, True, scale)
-            self._session.submit(tensors, step, self._timeout_ms, waiting.end)
-            try:
-                waiting.ended.wait()  # the step has a deadline of its own
-            except BaseException:  # Ctrl-C: the core uses the memory until it has released it
-                self._session.abort(f"interrupted on rank {self.rank}")
-                waiting.ended.wait()
-                raise
+            run = self._run_elastic if self._crew is not None else self._run
+            waiting = run(tensors, scale, agreed)
             error = self._history.end(waiting.error, waiting.report, True)
             if error is not None:
                 raise error
             self._steps += 1
+            if self._crew is not None:
+                self._crew.committed()
             return waiting.report
 
+    def _run(self, tensors: list[tuple], scale: float, agreed: int) -> "_Waiting":
+        waiting = _Waiting()
+        step = _core.Step(self._steps, 0, True, scale, agreed)
+        self._session.submit(tensors, step, self._timeout_ms, waiting.end)
+        try:
+            waiting.ended.wait()  # the step has a deadline of its own
+        except BaseException:  # Ctrl-C: the core uses the memory until it has released it
+            self._session.abort(f"interrupted on rank {self.rank}")
+            waiting.ended.wait()
+            raise
+        return waiting
+
+    # Until the step is committed by those who remain, or an error ends the session.
+    def _run_elastic(self, tensors: list[tuple], scale: float, agreed: int) -> "_Waiting":
+        crew = self._crew
+        crew.note_tensors(tensors)
+        while True:
+            if crew.failed is not None:
+                raise crew.failed
+            if self._gave_up:
+                raise in_epoch(make_error("Aborted", "this session was aborted"), crew.view.epoch)
+            if crew.shall_admit():
+                error = make_error("Aborted", f"rank {self.rank} lets others join")
+                self._session.abort(str(error))
+            else:
+                waiting = self._run(tensors, scale, agreed)
+                if waiting.error is None:
+                    return waiting
+                error = waiting.error
+                if error.code not in RECOVERABLE or self._gave_up:
+                    crew.failed = waiting.error = in_epoch(error, crew.view.epoch)
+                    return waiting
+            try:
+                crew.recover(error)
+            except DeltawireError as problem:
+                self._history.fail(problem)
+                raise
+            self._session = crew.session
+            self.rank, self.world_size = crew.place
+            self._history.rank = self.rank
+
     def abort(self, reason: str) -> None:
-        """Fails every wait on every rank, naming this one and the reason."""
+        """Fails every wait on every rank, naming this one and the reason. The other members of an
+        elastic session go on without this one."""
+        self._gave_up = True
         self._session.abort(f"rank {self.rank} gave up: {reason}")
 
     def save(self) -> dict[str, Any]:
@@ -181,11 +255,57 @@ class Session(ClosesAtEnd, BaseSession):
         with self._lock:
             self._session.load(bytearray(state["residuals"]))
             self._steps = state["steps"]
+            if self._crew is not None:
+                self._crew.steps = self._steps
 
     @property
     def steps(self) -> int:
         """How many steps count, including those before a loaded state: the next step's number."""
         return self._steps
+
+    @property
+    def epoch(self) -> int:
+        """Of an elastic session: the number of its view, which grows when members go or come. 0 for
+        others."""
+        return self._crew.view.epoch if self._crew is not None else 0
+
+    def members(self) -> list[dict[str, Any]]:
+        """Of an elastic session: its members by rank, as dicts of "id" (a number that a process
+        keeps while it is a member), "rank" and "address" (of its door). Empty for others."""
+        if self._crew is None:
+            return []
+        return [
+            {"id": member.id, "rank": rank, "address": member.text}
+            for rank, member in enumerate(self._crew.view.members)
+        ]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Of an elastic session: what happened at each change of members that it has seen,
+        as dicts of "epoch", "step" (done again), "gone" (dicts of "id", "rank" before, "why"),
+        "joined" (ids), "world_size", "seconds" that it took, and the "error" that began it."""
+        return list(self._crew.events) if self._crew is not None else []
+
+    @property
+    def joined_state(self) -> dict[str, Any] | None:
+        """Of a process that joined an elastic session: the arrays that another rank's `state` gave,
+        by name. None for others."""
+        return self._crew.joined_arrays if self._crew is not None else None
+
+    def metrics(self) -> dict[str, Any]:
+        """`BaseSession.metrics`; of an elastic session also "epoch", "world_size", and
+        "recoveries" and "recovery_seconds", the number of changes of members and their time.
+        Traffic is then that of the epoch."""
+        found = super().metrics()
+        if self._crew is None:
+            return found
+        return {
+            **found,
+            "epoch": self.epoch,
+            "world_size": self.world_size,
+            "recoveries": len(self._crew.events),
+            "recovery_seconds": sum(event["seconds"] for event in self._crew.events),
+        }
 
     def close(self) -> None:
         """Says goodbye to the other ranks; idempotent. Called at exit in any case. If it is called
@@ -198,9 +318,12 @@ class Session(ClosesAtEnd, BaseSession):
         self._leave(exception_under_way(at_exit=True))
 
     def _leave(self, cause: BaseException | None) -> None:
-        if cause is not None and not self.closed:
-            self._session.abort(gave_up(f"rank {self.rank}", cause))
+        why = None if cause is None else gave_up(f"rank {self.rank}", cause)
+        if why is not None and not self.closed:
+            self._session.abort(why)
         forget(self)
+        if self._crew is not None and why is not None:
+            self._crew.close(why)
         self._end()
 
 
@@ -218,25 +341,11 @@ class _Waiting:
         self.ended.set()
 
 
-def _place(rank: int, world_size: int) -> tuple[int, int]:
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if rank is None or world_size is None:
+        raise make_error("InvalidArgument", "rank= and world_size= are missing")
     arguments.check_positive("world_size", world_size)
     arguments.check_count("rank", rank)
     if rank >= world_size:
         raise make_error("InvalidArgument", f"rank={rank} must be below world_size={world_size}")
     return rank, world_size
-
-
-def _secret(token: bytes | None, world_size: int) -> bytes:
-    if token is None and world_size > 1:
-        raise make_error(
-            "InvalidArgument",
-            "no token: set DELTAWIRE_TOKEN to the same value on every rank, or pass token=; make "
-            "one with `openssl rand -hex 32`",
-        )
-    return token or bytes(32)
-
-
-def _where(address: str | None, world_size: int) -> tuple[str, int]:
-    if address is None and world_size > 1:
-        raise make_error("InvalidArgument", 'no address: pass rank 0\'s, address="10.0.0.1:29600"')
-    return ("127.0.0.1", 0) if address is None else _core.parse_endpoint(str(address), "address")

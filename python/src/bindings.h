@@ -15,6 +15,7 @@ void bind_patch_files(nanobind::module_& module);
 void bind_planner(nanobind::module_& module);
 void bind_meshes(nanobind::module_& module);  // listener, mesh
 void bind_sessions(nanobind::module_& module);
+void bind_doors(nanobind::module_& module);    // messages outside any mesh
 void bind_servers(nanobind::module_& module);  // parameter servers and their workers
 
 // Nothing of Python can be had once it is gone, and no other thread may ask for the GIL.

@@ -52,15 +52,6 @@ Bytes bytes_of(const nb::bytes& bytes) {
   return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
-Token token_in(const nb::bytes& given) {
-  Token token;
-  if (given.size() != token.size()) {
-    raise({ErrorCode::kInvalidArgument, "the token must have " + std::to_string(token.size()) + " bytes"});
-  }
-  std::ranges::copy(bytes_of(given), token.begin());
-  return token;
-}
-
 void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoints, const nb::bytes& token,
                std::string settings) {
   MeshOptions mesh;
@@ -77,6 +68,15 @@ void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoint
 void raise_if_used(const OpenListener& listener) {
   if (listener.listener) return;
   raise({ErrorCode::kState, "this listener was used by another session; listen again"});
+}
+
+Token token_in(const nb::bytes& given) {
+  Token token;
+  if (given.size() != token.size()) {
+    raise({ErrorCode::kInvalidArgument, "the token must have " + std::to_string(token.size()) + " bytes"});
+  }
+  std::ranges::copy(bytes_of(given), token.begin());
+  return token;
 }
 
 Interruptions::Interruptions(MeshOptions& mesh)
@@ -200,6 +200,7 @@ void bind_meshes(nb::module_& module) {
             self.encryption = value_or_raise(parse_encryption(text));
           },
           "text"_a, "\"auto\", \"required\" or \"off\"; equal on all ranks.")
+      .def_rw("epoch", &MeshOptions::epoch, "Of this set of ranks; equal on all of them.")
       .def_prop_rw(
           "connect_timeout_ms", [](const MeshOptions& self) { return self.connect_timeout.count(); },
           [](MeshOptions& self, std::int64_t ms) { self.connect_timeout = std::chrono::milliseconds(ms); })

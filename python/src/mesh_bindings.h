@@ -37,6 +37,9 @@ struct OpenListener {
 };
 void raise_if_used(const OpenListener& listener);
 
+// The token in 32 bytes. Raises.
+Token token_in(const nanobind::bytes& given);
+
 // What `connect(listener, mesh)` makes of them; the listener is used up. Raises, on Ctrl-C, too; lets go of
 // the GIL meanwhile.
 template <class Connect>

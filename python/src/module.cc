@@ -16,6 +16,7 @@ NB_MODULE(_core, module) {
   deltawire::python::bind_patch_files(module);
   deltawire::python::bind_planner(module);
   deltawire::python::bind_meshes(module);
+  deltawire::python::bind_doors(module);
   deltawire::python::bind_sessions(module);
   deltawire::python::bind_servers(module);
 }

@@ -96,13 +96,14 @@ void load(Session& session, const BytesIn& state) {
 }
 
 void load_resized(Session& session, const std::vector<BytesIn>& states,
-                  const std::vector<TensorNamed>& tensors, std::pair<int, int> place) {
+                  const std::vector<TensorNamed>& tensors, std::pair<int, int> place,
+                  const std::vector<int>& continued) {
   std::vector<Bytes> all;
   for (const BytesIn& state : states) {
     all.emplace_back(reinterpret_cast<const std::byte*>(state.data()), state.size());
   }
   const std::vector<Named> shaped = as_named(tensors);
-  const SavedRanks saved{all, shaped, place.second, place.first};
+  const SavedRanks saved{all, shaped, place.second, place.first, continued};
   raise_if_failed(without_gil([&] { return session.load_resized(saved); }));
 }
 
@@ -238,6 +239,14 @@ void bind_reports(nb::module_& module) {
 
 void bind_settings(nb::module_& module) {
   module.def(
+      "shared_state",
+      [](const BytesIn& state) {
+        const Bytes bytes(reinterpret_cast<const std::byte*>(state.data()), state.size());
+        const std::vector<std::byte> part = value_or_raise(shared_state(bytes));
+        return nb::bytes(part.data(), part.size());
+      },
+      "state"_a, "Of a state that save gave, what the other ranks need for load_resized with `continued`.");
+  module.def(
       "agreed_settings",
       [](const std::string& spec, const ReducerOptions& options) {
         return value_or_raise(agreed_settings(spec, options));
@@ -256,10 +265,12 @@ void bind_state(nb::class_<SessionHandle>& session) {
       .def(
           "load_resized",
           [](SessionHandle& self, const std::vector<BytesIn>& states, const std::vector<TensorNamed>& tensors,
-             std::pair<int, int> place) { load_resized(*self, states, tensors, place); },
-          "states"_a, "tensors"_a, "place"_a,
+             std::pair<int, int> place,
+             const std::vector<int>& continued) { load_resized(*self, states, tensors, place, continued); },
+          "states"_a, "tensors"_a, "place"_a, "continued"_a = std::vector<int>(),
           "As load, of what all ranks of another world saved, in their order, for a rank of a job that "
-          "exchanges `tensors`, as explain takes them; place: (rank, world size).");
+          "exchanges `tensors`, as explain takes them; place: (rank, world size); continued: by new rank, "
+          "which old one it is, -1 for none.");
 }
 
 // How a session ends, and why it has.

@@ -181,7 +181,7 @@ Status PatternReducer::load_resized(const SavedRanks& saved) {
     if (Status idle = check_idle(in_flight_); !idle) return idle;
     const Result<SavedChannels> channels = unpack_saved_ranks(saved, info_.state_magic, channels_.size());
     if (!channels) return forward_error(channels);
-    if (saved.states.size() == static_cast<std::size_t>(saved.world)) {
+    if (is_unchanged(saved)) {
       return load_one(saved.states[static_cast<std::size_t>(saved.rank)]);
     }
     Status loaded = load_channels(channels_, [&](std::size_t i) {

@@ -62,6 +62,19 @@ Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, s
   return parts;
 }
 
+Result<std::vector<std::byte>> without_first_channel(Bytes state) {
+  if (state.size() < kHeadBytes) return fail(ErrorCode::kTruncated, "reducer state: too few bytes");
+  const auto first_bytes = load_le<std::uint64_t>(state.data() + 16);
+  const Bytes rest = state.subspan(kHeadBytes);
+  if (first_bytes > rest.size()) return fail(ErrorCode::kTruncated, "reducer state: ends within a channel");
+  std::vector<std::byte> out(state.begin(), state.begin() + kHeadBytes);
+  store_le<std::uint64_t>(out.data() + 16, 0);
+  store_le<std::uint32_t>(out.data() + kCrcAt, crc32c(Bytes(out).first(kCrcAt)));
+  const Bytes kept = rest.subspan(first_bytes);
+  out.insert(out.end(), kept.begin(), kept.end());
+  return out;
+}
+
 Result<std::vector<std::vector<std::byte>>> save_channels(
     std::span<const std::unique_ptr<Channel>> channels) {
   std::vector<std::vector<std::byte>> states;

@@ -33,6 +33,9 @@ std::vector<std::byte> pack_reducer_state(const ReducerPlace& place,
 // are not looked into.
 Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, std::size_t channel_count);
 
+// The same without the first channel's bytes: no state to load, but one whose other channel is whole.
+Result<std::vector<std::byte>> without_first_channel(Bytes state);
+
 // The states of all channels, in order.
 Result<std::vector<std::vector<std::byte>>> save_channels(std::span<const std::unique_ptr<Channel>> channels);
 

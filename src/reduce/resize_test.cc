@@ -1,4 +1,5 @@
 // A job goes on with another number of ranks (Reducer::load_resized): what it owes is the same as before.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -105,12 +106,14 @@ void add(std::span<const float> values, std::uint64_t first, double factor, std:
   for (std::size_t i = 0; i < values.size(); ++i) sum[first + i] += factor * static_cast<double>(values[i]);
 }
 
-// What the saved ranks owe in the unit of the mean, read from their bytes; momentum under another name.
-Means owed_by(const std::string& spec, const States& states) {
+// What saved ranks owe in the unit of the mean of `world` ranks, read from their bytes; momentum under
+// another name. Empty states are of ranks that are lost.
+Means owed_by(const std::string& spec, const States& states, int world) {
   Means owed;
   const std::string pattern = spec.substr(0, spec.find_first_of("(:"));
-  const double own_share = pattern == "ring" ? 1.0 : 1.0 / static_cast<double>(states.size());
+  const double own_share = pattern == "ring" ? 1.0 : 1.0 / world;
   for (Bytes state : states) {
+    if (state.empty()) continue;
     if (pattern == "powersgd") {
       FactorStore matrices(2, Revert::kFold, nullptr);
       state = state.subspan(*matrices.load(state));
@@ -125,7 +128,7 @@ Means owed_by(const std::string& spec, const States& states) {
     const std::string magic(reinterpret_cast<const char*>(state.data()), 8);
     const auto parts = unpack_reducer_state(state, magic, pattern == "gather" ? 1 : 2);
     EXPECT_TRUE(parts) << parts.error().message;
-    EXPECT_EQ(parts->world, static_cast<int>(states.size()));
+    EXPECT_EQ(parts->world, world);
     for (std::size_t c = 0; c < parts->channels.size(); ++c) {
       ResidualStore store;
       const Bytes channel = parts->channels[c];
@@ -141,6 +144,10 @@ Means owed_by(const std::string& spec, const States& states) {
     }
   }
   return owed;
+}
+
+Means owed_by(const std::string& spec, const States& states) {
+  return owed_by(spec, states, static_cast<int>(states.size()));
 }
 
 void expect_same(const Means& got, const Means& wanted, double tolerance) {
@@ -187,6 +194,90 @@ TEST_P(Resized, KeepsWhatIsOwed) {
     for (std::uint64_t step = 2; step < 4; ++step) train(others, step, 1.0F, then);
     expect_same(owed_by(GetParam(), saved(others)), then, 1e-5);
   }
+}
+
+// Without those that don't go on.
+States emptied(States states, const std::vector<int>& continued) {
+  for (int rank = 0; rank < static_cast<int>(states.size()); ++rank) {
+    if (std::ranges::find(continued, rank) == continued.end()) states[static_cast<std::size_t>(rank)].clear();
+  }
+  return states;
+}
+
+// The states of which rank `own` goes on: all of its own, and of the others what they share.
+States for_rank(States states, int own) {
+  for (int rank = 0; rank < static_cast<int>(states.size()); ++rank) {
+    State& state = states[static_cast<std::size_t>(rank)];
+    if (rank != own && !state.empty()) state = *shared_state(state);
+  }
+  return states;
+}
+
+// Rank 1 of four is lost, and perhaps two come: what the others owe stays, each keeps its own, and all of it
+// leaves in the steps after.
+TEST_P(Resized, WhoGoesOnKeepsItsOwn) {
+  Reducers reducers = reducers_of(GetParam(), kSavedWorld);
+  Means ignored;
+  for (std::uint64_t step = 0; step < 2; ++step) train(reducers, step, 4.0F, ignored);
+  const States all = saved(reducers);
+  for (const std::vector<int>& continued :
+       std::vector<std::vector<int>>{{0, 2, 3}, {0, 2, 3, -1}, {1, -1, -1, -1, -1}, {2}}) {
+    SCOPED_TRACE(continued.size());
+    const States before = emptied(all, continued);
+    const int world = static_cast<int>(continued.size());
+    Reducers others = reducers_of(GetParam(), world);
+    for (int rank = 0; rank < world; ++rank) {
+      const int own = continued[static_cast<std::size_t>(rank)];
+      const States given = for_rank(before, own);
+      const std::vector<Bytes> bytes(given.begin(), given.end());
+      const std::vector<Named> tensors = named(nullptr);
+      const Status loaded =
+          others[static_cast<std::size_t>(rank)]->load_resized({bytes, tensors, world, rank, continued});
+      ASSERT_TRUE(loaded) << loaded.error().message;
+    }
+    Means owed = owed_by(GetParam(), before, kSavedWorld);
+    expect_same(owed_by(GetParam(), saved(others), world), owed, 1e-6);
+    for (std::uint64_t step = 2; step < 4; ++step) train(others, step, 1.0F, owed);
+    expect_same(owed_by(GetParam(), saved(others), world), owed, 1e-5);
+  }
+}
+
+TEST(Resize, RanksThatGoOnAreNamedInOrder) {
+  for (const std::string spec : {"direct(3lc)", "powersgd:rank=2"}) {
+    Reducers reducers = reducers_of(spec, 3);
+    Means ignored;
+    train(reducers, 0, 1.0F, ignored);
+    const States good = saved(reducers);
+    const auto other = reducer_of(spec);
+    const State before = *other->save();
+    const auto refused = [&](const States& states, const std::vector<int>& continued, int world) {
+      const std::vector<Bytes> all(states.begin(), states.end());
+      const std::vector<Named> tensors = named(nullptr);
+      const Status loaded = other->load_resized({all, tensors, world, 0, continued});
+      ASSERT_FALSE(loaded);
+      EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument) << loaded.error().message;
+      EXPECT_TRUE(*other->save() == before);
+    };
+    refused(good, {0}, 2);
+    refused(good, {1, 0}, 2);
+    refused(good, {0, 3}, 2);
+    refused(good, {1, 1}, 2);
+    refused({good[0], {}, good[2]}, {0, 1}, 2);
+  }
+}
+
+// The same ranks in the same places: bit for bit what they had.
+TEST(Resize, AllGoOnWithWhatTheyHad) {
+  Reducers reducers = reducers_of("direct(3lc)", 2);
+  Means ignored;
+  train(reducers, 0, 1.0F, ignored);
+  const States before = saved(reducers);
+  const std::vector<Bytes> all(before.begin(), before.end());
+  const std::vector<Named> tensors = named(nullptr);
+  const std::vector<int> continued{0, 1};
+  const auto other = reducer_of("direct(3lc)");
+  ASSERT_TRUE(other->load_resized({all, tensors, 2, 1, continued}));
+  EXPECT_TRUE(*other->save() == before[1]);
 }
 
 TEST(Resize, FactorsFollowTheScaleAndTheQOfTheFirst) {

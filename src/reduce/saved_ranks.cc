@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <ranges>
 #include <string>
 
+#include "base/no_memory.h"
+#include "reduce/patterns/factor_store.h"
 #include "reduce/reducer_state.h"
 
 namespace deltawire {
@@ -21,6 +25,11 @@ double common_part(int from, int from_world, int to, int to_world) noexcept {
 std::vector<WeightedState> weigh_by_overlap(const SavedRanks& saved, const std::vector<Bytes>& states,
                                             double unit) {
   const int world = static_cast<int>(states.size());
+  if (!saved.continued.empty()) {
+    const int own = saved.continued[static_cast<std::size_t>(saved.rank)];
+    if (own < 0) return {};
+    return {{states[static_cast<std::size_t>(own)], saved.world / unit}};
+  }
   std::vector<WeightedState> weighted;
   for (int from = 0; from < world; ++from) {
     const double part = common_part(from, world, saved.rank, saved.world);
@@ -29,25 +38,48 @@ std::vector<WeightedState> weigh_by_overlap(const SavedRanks& saved, const std::
   return weighted;
 }
 
+// Whether `continued` names a place for each new rank, and the state of each that goes on is there.
+bool names_ranks_in_order(const SavedRanks& saved) noexcept {
+  int before = -1;
+  for (const int old : saved.continued) {
+    if (old < 0) continue;
+    if (old <= before || static_cast<std::size_t>(old) >= saved.states.size()) return false;
+    if (saved.states[static_cast<std::size_t>(old)].empty()) return false;
+    before = old;
+  }
+  return saved.continued.empty() || saved.continued.size() == static_cast<std::size_t>(saved.world);
+}
+
 }  // namespace
 
-Result<SavedChannels> unpack_saved_ranks(const SavedRanks& saved, std::string_view magic,
-                                         std::size_t channel_count) {
+Status check_places(const SavedRanks& saved) {
   if (saved.world < 1 || saved.rank < 0 || saved.rank >= saved.world) {
     return fail(ErrorCode::kInvalidArgument, "rank " + std::to_string(saved.rank) + " of " +
                                                  std::to_string(saved.world) + " is no place among ranks");
   }
+  if (names_ranks_in_order(saved)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              "the ranks that go on must be given by new rank, in ascending order, with their states");
+}
+
+Result<SavedChannels> unpack_saved_ranks(const SavedRanks& saved, std::string_view magic,
+                                         std::size_t channel_count) {
+  if (Status placed = check_places(saved); !placed) return forward_error(placed);
   const std::size_t world = saved.states.size();
   SavedChannels channels(channel_count);
-  bool first_has_steps = false;
+  std::optional<bool> first_has_steps;
   for (std::size_t rank = 0; rank < world; ++rank) {
+    if (!saved.continued.empty() && saved.states[rank].empty()) {  // it doesn't go on
+      for (auto& channel : channels) channel.emplace_back();
+      continue;
+    }
     const Result<ReducerState> state = unpack_reducer_state(saved.states[rank], magic, channel_count);
     if (!state) return forward_error(state);
     const bool has_steps = state->world != 0;  // without any, a state doesn't know its place
-    if (rank == 0) first_has_steps = has_steps;
+    if (!first_has_steps) first_has_steps = has_steps;
     const bool in_place =
         static_cast<std::size_t>(state->world) == world && static_cast<std::size_t>(state->rank) == rank;
-    if (has_steps != first_has_steps || (has_steps && !in_place)) {
+    if (has_steps != *first_has_steps || (has_steps && !in_place)) {
       return fail(
           ErrorCode::kMismatch,
           "state " + std::to_string(rank) + " of " + std::to_string(world) + " is of " +
@@ -72,8 +104,23 @@ std::vector<WeightedState> weigh_sums(const SavedRanks& saved, const std::vector
 std::vector<WeightedState> weigh_equally(const std::vector<Bytes>& states) {
   std::vector<WeightedState> weighted;
   weighted.reserve(states.size());
-  for (const Bytes state : states) weighted.push_back({state, 1.0});
+  for (const Bytes state : states) {
+    if (!state.empty()) weighted.push_back({state, 1.0});  // empty: of a rank that doesn't go on
+  }
   return weighted;
+}
+
+bool is_unchanged(const SavedRanks& saved) noexcept {
+  if (saved.states.size() != static_cast<std::size_t>(saved.world)) return false;
+  return saved.continued.empty() || std::ranges::equal(saved.continued, std::views::iota(0, saved.world));
+}
+
+Result<std::vector<std::byte>> shared_state(Bytes state) {
+  return or_no_memory("a state for others", [&]() -> Result<std::vector<std::byte>> {
+    // The matrices of `powersgd` come first, and are of every rank's own.
+    if (FactorStore::saved_bytes(state)) return std::vector<std::byte>(state.begin(), state.end());
+    return without_first_channel(state);
+  });
 }
 
 Named cut_part(const Named& tensor, const OwnedRange& range) {

@@ -3,7 +3,8 @@ exchange compressed gradients::
 
     hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
-`LocalSteps` synchronizes infrequently, by exchanging weight changes; `Averager` makes it the model
+`LocalSteps` synchronizes infrequently, by exchanging weight changes; `ElasticLocalSteps` goes on
+when ranks die, leave and join; `Averager` makes it the model
 averager of torch's post-local SGD. With `ParameterServer` some ranks own the model and the others
 compute its gradients. `Publisher` serves a model's new weights to each `Subscriber`. `trace`
 records the gradients of any training run.
@@ -19,6 +20,7 @@ from deltawire.torch.core.significance import SignificanceSource, significance_o
 from deltawire.torch.ddp.hook import AllRanks, Hook
 from deltawire.torch.fsdp.hook import ShardedHook
 from deltawire.torch.local.averager import Averager
+from deltawire.torch.local.elastic import ElasticLocalSteps
 from deltawire.torch.local.local_steps import LocalSteps
 from deltawire.torch.metrics.explanation import Explanation, TensorRow, explain
 from deltawire.torch.metrics.recording import Recording, trace
@@ -31,6 +33,7 @@ __all__ = [
     "AutoExplanation",
     "AutoHook",
     "Averager",
+    "ElasticLocalSteps",
     "Explanation",
     "Hook",
     "LocalSteps",

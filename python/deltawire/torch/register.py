@@ -41,6 +41,7 @@ def register(
     summary_every: int | None = None,
     twins: Twins = False,
     momentum: str = AS_RATE,
+    elastic: bool = False,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
 
@@ -106,6 +107,8 @@ def register(
             "rate" (the default): with optimizer=SGD they are stepped without momentum and at a
             higher learning rate (see `MomentumAsRate`), as one line of the log says; others keep
             their momentum. "optimizer": nothing, and such a run may diverge.
+        elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
+            without a rank (docs/guides/elastic.md).
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -128,6 +131,7 @@ def register(
     model while the codec sends most of a gradient later and optimizer= was not given, or has
     momentum itself ("dgc"). Its text says what to do.
     """
+    arguments.check_not_elastic(elastic)
     settings = Settings(
         optimizer=optimizer,
         min_elements=min_elements,

@@ -4,6 +4,7 @@
 // averaged; the mean is P Q^T, and M less P times this rank's own Q stays for the next step. Both averages
 // are linear, so they are those of `direct`, one round of it after another. What is no matrix, or would not
 // get smaller, travels as it is in the first round.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -91,20 +92,26 @@ class PowerSgdReducer final : public PatternReducer {
 
   Status load_resized(const SavedRanks& saved) override {
     return or_no_memory("loading the matrices", [&]() -> Status {
+      if (Status placed = check_places(saved); !placed) return placed;
       std::vector<Bytes> matrices;
       std::vector<Bytes> rest;
       for (const Bytes state : saved.states) {
+        if (state.empty() && !saved.continued.empty()) {  // of a rank that doesn't go on
+          matrices.emplace_back();
+          rest.emplace_back();
+          continue;
+        }
         const Result<std::uint64_t> bytes = FactorStore::saved_bytes(state);
         if (!bytes) return forward_error(bytes);
         matrices.push_back(state.first(*bytes));
         rest.push_back(state.subspan(*bytes));
       }
       FactorStore loaded(settings_.rank, revert_, meter());
-      Status added = saved.states.size() == static_cast<std::size_t>(saved.world)
+      Status added = is_unchanged(saved)
                          ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
-                         : loaded.load_weighted(weigh_gradients(saved, matrices), saved.tensors);
+                         : loaded.load_weighted(weigh_factors(saved, matrices), saved.tensors);
       if (!added) return added;
-      const SavedRanks channels{rest, saved.tensors, saved.world, saved.rank};
+      const SavedRanks channels{rest, saved.tensors, saved.world, saved.rank, saved.continued};
       if (Status others = PatternReducer::load_resized(channels); !others) return others;
       store_ = std::move(loaded);
       return {};
@@ -112,6 +119,14 @@ class PowerSgdReducer final : public PatternReducer {
   }
 
  private:
+  // A new rank owes nothing, but needs the matrices Q, which are the same on all.
+  static std::vector<WeightedState> weigh_factors(const SavedRanks& saved,
+                                                  const std::vector<Bytes>& matrices) {
+    std::vector<WeightedState> weighted = weigh_gradients(saved, matrices);
+    const auto given = std::ranges::find_if(matrices, [](Bytes each) { return !each.empty(); });
+    if (weighted.empty() && given != matrices.end()) weighted.push_back({*given, 0.0});
+    return weighted;
+  }
   std::unique_ptr<BucketExchange> make_bucket() override {
     const auto round = [this] {
       return make_direct_exchange(pool(), {channel(0), channel(1)}, kMost, window_);

@@ -53,6 +53,17 @@ DEVICES = ("cpu", "cuda")
 AUTO = "auto"
 
 
+def check_not_elastic(elastic: bool) -> None:
+    """Raises InvalidArgumentError if `elastic` is asked for."""
+    if elastic:
+        raise make_error(
+            "InvalidArgument",
+            "elastic=True: the process group of DDP and FSDP has a fixed number of ranks, so "
+            "training can't go on without one of them; let torchrun restart it (--max-restarts, "
+            "docs/guides/checkpoints.md), or use deltawire.Session(elastic=True)",
+        )
+
+
 def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> int:
     """The group's own timeout where `seconds` is None; raises InvalidArgumentError."""
     if seconds is None:

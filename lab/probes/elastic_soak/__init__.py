@@ -1,0 +1,1 @@
+"""Elastic sessions under random faults (`python -m lab.probes.elastic_soak --help`)."""

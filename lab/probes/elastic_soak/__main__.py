@@ -1,0 +1,258 @@
+"""Elastic sessions under random faults: processes are killed, frozen, made to leave, and started,
+also while the others meet again. After each step all members must have the same bits, and each step
+must have been committed once, by all members of one epoch. Exit status 1 if not.
+
+    python -m lab.probes.elastic_soak --steps 1000 --seed 1
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from lab.probes.elastic_soak.member import run_member
+
+_CONTEXT = multiprocessing.get_context("spawn")
+_MOST, _FEWEST = 6, 3
+_LATE = 3.0  # seconds in which all must have finished after the first one
+
+
+class Process:
+    """A member's process, and what it has said."""
+
+    def __init__(self, place: dict, addresses: str, steps: int, settings: tuple) -> None:
+        self.pipe, theirs = _CONTEXT.Pipe(duplex=False)
+        arguments = (theirs, place, addresses, steps, settings)
+        self.process = _CONTEXT.Process(target=run_member, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        self.id: int | None = None
+        self.step = -1
+        self.epoch = -1
+        self.frozen_until: float | None = None
+        self.doomed = False  # it was killed, or told to leave
+        self.ended = False
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal, if it is still there."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+
+class Ledger:
+    """What was committed by whom."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, tuple[int, tuple[int, ...], str]] = {}
+        self.at: dict[int, float] = {}
+        self.said: dict[int, set[int]] = {}
+        self.faults: list[str] = []
+        self.doors: list[str] = []
+
+    def note(self, process: Process, message: tuple) -> None:
+        """A member has committed a step; compares it with what others said of that step."""
+        step, epoch, ids, digest, at, doors = message[1:]
+        known = self.steps.setdefault(step, (epoch, tuple(ids), digest))
+        if known != (epoch, tuple(ids), digest):
+            self.faults.append(
+                f"step {step}: member {process.id} has epoch {epoch}, members {ids}, {digest[:8]}; "
+                f"another had epoch {known[0]}, members {list(known[1])}, {known[2][:8]}"
+            )
+        if step != process.step + 1 and process.step >= 0:
+            self.faults.append(f"member {process.id}: step {step} after {process.step}")
+        self.at.setdefault(step, at)
+        self.said.setdefault(step, set()).add(process.id)
+        process.step, process.epoch = step, epoch
+        if step >= max(self.at):
+            self.doors = doors
+
+
+class Soak:
+    """Keeps three to six processes going, and breaks them."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._random = random.Random(arguments.seed)
+        self._settings = (arguments.spec, arguments.seconds, arguments.pace)
+        self.ledger = Ledger()
+        self.counts = dict.fromkeys(("killed", "frozen", "left", "joined", "excluded"), 0)
+        self._processes: list[Process] = []
+        self._next_fault = arguments.every
+        self._finished_at: float | None = None
+        port = 20_000 + os.getpid() % 10_000
+        for rank in range(arguments.ranks):
+            place = {"rank": rank, "world_size": arguments.ranks}
+            self._start(place, f"127.0.0.1:{port}")
+
+    def _start(self, place: dict, addresses: str) -> None:
+        steps = self._arguments.steps
+        self._processes.append(Process(place, addresses, steps, self._settings))
+
+    def run(self) -> float:
+        """Seconds from the first step to the last; raises TimeoutError where nothing goes on."""
+        last_news, top = time.monotonic(), -1
+        # Who still waits to join when the others have finished is too late.
+        while self._finished_at is None or time.monotonic() < self._finished_at + _LATE:
+            pipes = {each.pipe: each for each in self._processes if not each.ended}
+            for pipe in wait(list(pipes), timeout=0.02):
+                self._hear(pipes[pipe], pipe)
+                if self._processes_step() > top:
+                    last_news, top = time.monotonic(), self._processes_step()
+            self._thaw()
+            if self._processes_step() >= self._next_fault:
+                self._break()
+            if all(each.ended for each in self._processes):
+                break
+            if time.monotonic() > last_news + 20 * self._arguments.seconds:
+                self.ledger.faults.append("nothing goes on any more")
+                raise TimeoutError
+        times = self.ledger.at
+        return max(times.values()) - min(times.values()) if times else 0.0
+
+    def stop(self) -> None:
+        """Kills what is left."""
+        for each in self._processes:
+            each.signal(signal.SIGKILL)
+            each.process.join()
+
+    def _tell(self, *what: object) -> None:
+        if self._arguments.verbose:
+            print(f"{time.monotonic():.2f}", *what, flush=True)
+
+    def _hear(self, process: Process, pipe: Connection) -> None:
+        try:
+            message: tuple[Any, ...] = pipe.recv()
+        except EOFError:
+            process.ended = True
+            if not process.doomed:
+                self.ledger.faults.append(f"member {process.id} ended by itself")
+            return
+        if message[0] != "step" or message[2] != process.epoch:
+            self._tell(process.process.pid, process.id, *message[:4])
+        if message[0] == "step":
+            self.ledger.note(process, message)
+        elif message[0] == "in":
+            process.id, process.step = message[1], -1
+            self.counts["joined"] += message[1] >= self._arguments.ranks
+        elif message[0] == "error":
+            self.counts["excluded"] += message[1] == "Excluded"
+            if message[1] != "Excluded" and not process.doomed and self._finished_at is None:
+                self.ledger.faults.append(f"member {process.id}: {message[2]}")
+        elif message[0] == "end":
+            process.doomed = True
+            if process.step == self._arguments.steps - 1:
+                self._finished_at = self._finished_at or time.monotonic()
+
+    def _processes_step(self) -> int:
+        return max(self.ledger.at, default=-1)
+
+    def _thaw(self) -> None:
+        for each in self._processes:
+            if each.frozen_until is not None and time.monotonic() > each.frozen_until:
+                each.frozen_until = None
+                each.signal(signal.SIGCONT)
+
+    def _whole(self) -> list[Process]:
+        """Those that run, and have come to the latest epoch."""
+        return [
+            each
+            for each in self._processes
+            if not (each.ended or each.doomed) and each.frozen_until is None and each.step >= 0
+        ]
+
+    # One fault, or two at once; never as many as would take the quorum.
+    def _break(self) -> None:
+        draw = self._random
+        whole = self._whole()
+        latest = max((each.epoch for each in whole), default=0)
+        now = [each for each in whole if each.epoch == latest]
+        view = self.ledger.steps[max(self.ledger.steps)][1]
+        if len(now) != len(view) or any(each.frozen_until for each in self._processes):
+            return  # not all have come to the latest epoch yet
+        top = max(self.ledger.at)
+        self._next_fault = top + 1 + draw.randrange(2 * self._arguments.every)
+        if top > self._arguments.steps - 10:
+            return
+        kind = draw.choice(("kill", "kill", "freeze", "leave", "join", "join"))
+        count = 1 + (len(now) > 4 and draw.random() < 0.3)
+        if kind == "join" or len(now) - count < _FEWEST:
+            for _ in range(min(1 + draw.randrange(2), _MOST - len(now))):
+                self._start({}, ",".join(draw.sample(self.ledger.doors, len(self.ledger.doors))))
+            return
+        for victim in draw.sample(now, count):
+            self._tell(kind, victim.process.pid, victim.id, "of", view)
+            self._hit(kind, victim)
+            time.sleep(draw.choice((0.0, 0.05)))
+
+    def _hit(self, kind: str, victim: Process) -> None:
+        if kind == "kill":
+            victim.doomed = True
+            victim.signal(signal.SIGKILL)
+            self.counts["killed"] += 1
+        elif kind == "leave":
+            victim.doomed = True
+            victim.signal(signal.SIGUSR1)
+            self.counts["left"] += 1
+        else:
+            longest = 6 * self._arguments.seconds  # about half of them are given up
+            victim.frozen_until = time.monotonic() + self._random.uniform(0.1, longest)
+            victim.signal(signal.SIGSTOP)
+            self.counts["frozen"] += 1
+
+
+def torn(ledger: Ledger) -> list[int]:
+    """Steps that no member has reported, though there are later ones."""
+    steps = range(max(ledger.steps, default=-1) + 1)
+    return [step for step in steps if step not in ledger.steps]
+
+
+def main() -> int:
+    """One run."""
+    parser = argparse.ArgumentParser(prog="python -m lab.probes.elastic_soak", description=__doc__)
+    parser.add_argument("--spec", default="3lc")
+    parser.add_argument("--ranks", type=int, default=5, help="to begin with")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument(
+        "--every", type=int, default=10, help="steps from fault to fault, on average"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="after which a silent rank is lost"
+    )
+    parser.add_argument("--pace", type=float, default=0.1, help="seconds of computation in a step")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--undisturbed", action="store_true", help="without faults")
+    arguments = parser.parse_args()
+    if arguments.undisturbed:
+        arguments.every = arguments.steps + 1
+    os.environ.setdefault("DELTAWIRE_TOKEN", os.urandom(32).hex())
+    soak = Soak(arguments)
+    try:
+        seconds = soak.run()
+    except TimeoutError:
+        seconds = float("nan")
+    finally:
+        soak.stop()
+    ledger = soak.ledger
+    missing = torn(ledger)
+    if missing:
+        ledger.faults.append(f"steps {missing[:5]} are missing")
+    steps = len(ledger.steps)
+    epochs = len({epoch for epoch, _, _ in ledger.steps.values()})
+    counts = ", ".join(f"{count} {kind}" for kind, count in soak.counts.items())
+    print(f"{arguments.spec}, seed {arguments.seed}: {steps} steps in {epochs} epochs, {counts};")
+    print(f"{seconds:.1f} s, {1e3 * seconds / max(1, steps):.0f} ms a step")
+    print(f"faults: {len(ledger.faults)}")
+    for fault in ledger.faults[:20]:
+        print(" ", fault)
+    return 1 if ledger.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

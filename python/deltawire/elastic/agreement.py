@@ -1,0 +1,158 @@
+"""What members of an elastic session bring to a meeting, and what they leave it with."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from deltawire import _core
+from deltawire.elastic.calls import receive_arrays, receive_bytes, say, send_arrays, send_bytes
+from deltawire.elastic.reception import Visitor
+from deltawire.elastic.views import View, view_of
+from deltawire.errors import make_error
+
+Tensors = list[tuple[str, list[int]]]  # name and shape
+
+
+@dataclasses.dataclass
+class Standing:
+    """What a member knows when it comes to a meeting.
+
+    Attributes:
+        job: a random text that tells jobs with one token apart.
+        own_id: this member's.
+        base: the last view that committed a step, or that the job began with; None for a member
+            that has joined since.
+        tried: the views that it has tried to form since, in order.
+        steps: how many steps are committed.
+        blamed: ids of members that it could not connect to, time and again.
+    """
+
+    job: str
+    own_id: int
+    base: View | None
+    tried: list[View]
+    steps: int
+    blamed: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def views(self) -> list[View]:
+        """Those that the next view needs a quorum of."""
+        return [*([self.base] if self.base else []), *self.tried]
+
+    @property
+    def latest(self) -> View:
+        """The one with the highest epoch."""
+        return max(self.views, key=lambda view: view.epoch)
+
+    def plain(self, left: dict[int, str]) -> dict[str, Any]:
+        """For a message."""
+        return {
+            "say": "meet",
+            "job": self.job,
+            "id": self.own_id,
+            "base": self.base.plain() if self.base else None,
+            "tried": [view.plain() for view in self.tried],
+            "latest": self.latest.epoch,
+            "steps": self.steps,
+            "blamed": sorted(self.blamed),
+            "left": sorted(left.items()),
+        }
+
+
+def standing_of(message: dict) -> tuple[Standing, dict[int, str]]:
+    """The standing in a message, and who it says has left. Raises DeltawireError (Corrupt)."""
+    try:
+        base = None if message["base"] is None else view_of(message["base"])
+        tried = [view_of(each) for each in message["tried"]]
+        blamed = {int(each) for each in message["blamed"]}
+        left = {int(member): str(why) for member, why in message["left"]}
+        standing = Standing(
+            str(message["job"]), int(message["id"]), base, tried, int(message["steps"]), blamed
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise make_error("Corrupt", f"another rank came with no standing: {error!r}") from None
+    if not standing.views:
+        raise make_error("Corrupt", "another rank came without any view")
+    return standing, left
+
+
+@dataclasses.dataclass
+class Agreement:
+    """The next view, and what its members need to begin in it.
+
+    Attributes:
+        view: the next one.
+        base: the view whose states `shares` are; None where there are none.
+        meeting_place: where the rank 0 of the view listens for the mesh.
+        steps: how many are committed.
+        gone: why members of the base don't go on, by id.
+        tensors: all that the job has exchanged.
+        shares: what the members of the base need of each other's residuals, by id; None if nobody
+            left or joined, or there is none.
+        listener: the host's, at the meeting place; None on others.
+        own_id, arrays: of a process that joins.
+    """
+
+    job: str
+    view: View
+    base: View | None
+    meeting_place: tuple[str, int]
+    steps: int
+    gone: dict[int, str]
+    tensors: Tensors
+    shares: dict[int, bytes] | None = None
+    listener: _core.Listener | None = None
+    own_id: int | None = None
+    arrays: dict[str, np.ndarray] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """For a message, without the bytes."""
+        return {
+            "say": "view",
+            "job": self.job,
+            "view": self.view.plain(),
+            "base": self.base.plain() if self.base else None,
+            "meeting_place": list(self.meeting_place),
+            "steps": self.steps,
+            "gone": sorted(self.gone.items()),
+            "tensors": self.tensors,
+            "shares": None if self.shares is None else sorted(self.shares),
+        }
+
+
+def send_agreement(
+    visitor: Visitor, agreement: Agreement, seconds: float, joiner: tuple[int, dict] | None = None
+) -> None:
+    """Raises DeltawireError where the other end is gone. joiner: its new id, and the arrays."""
+    with visitor.busy:
+        head = agreement.plain()
+        if joiner is not None:
+            head["id"] = joiner[0]
+        say(visitor.line, head)
+        for _, share in sorted((agreement.shares or {}).items()):
+            send_bytes(visitor.line, share, seconds)
+        if joiner is not None:
+            send_arrays(visitor.line, joiner[1], seconds)
+
+
+def receive_agreement(line: _core.Line, head: dict, seconds: float) -> Agreement:
+    """What `send_agreement` sent; `head` is its first message. Raises DeltawireError."""
+    try:
+        base = None if head["base"] is None else view_of(head["base"])
+        host, port = head["meeting_place"]
+        tensors = [(str(name), [int(dim) for dim in shape]) for name, shape in head["tensors"]]
+        gone = {int(member): str(why) for member, why in head["gone"]}
+        sharing = None if head["shares"] is None else [int(each) for each in head["shares"]]
+        place = str(host), int(port)
+        agreement = Agreement(
+            str(head["job"]), view_of(head["view"]), base, place, int(head["steps"]), gone, tensors
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise make_error("Corrupt", f"another rank sent no agreement: {error!r}") from None
+    if sharing is not None:
+        agreement.shares = {each: receive_bytes(line, seconds) for each in sharing}
+    if "id" in head:
+        agreement.own_id = int(head["id"])
+        agreement.arrays = receive_arrays(line, seconds)
+    return agreement

@@ -1,0 +1,138 @@
+"""Messages between the doors of an elastic session: JSON, and bytes in chunks."""
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error
+
+TEXT_BYTES_MAX = 1 << 20
+CHUNK_BYTES = 4 << 20
+BYTES_MAX = 1 << 40  # of all chunks of one state
+SILENCE = 3.0  # seconds after which a process that answers nothing counts as gone
+_SLICE = 0.1  # seconds; between two looks at signals
+
+
+class Caller:
+    """How this process calls at doors.
+
+    Args:
+        token: the job's, 32 bytes.
+        encryption: "auto", "required" or "off".
+    """
+
+    def __init__(self, token: bytes, encryption: str) -> None:
+        self._secrets = token, encryption
+
+    def call(self, address: tuple[str, int], seconds: float = SILENCE) -> _core.Line:
+        """Raises DeltawireError: "PeerLost" (nobody listens), "Timeout", "Unauthorized"."""
+        return _core.call_at_door(address, *self._secrets, max(1, int(1e3 * seconds)))
+
+    def ask(self, address: tuple[str, int], question: dict, seconds: float = SILENCE) -> dict:
+        """One question and its answer. Raises DeltawireError as `call`."""
+        line = self.call(address, seconds)
+        say(line, question)
+        return hear_within(line, seconds)
+
+    def open_door(self, listener: _core.Listener) -> _core.Door:
+        """The door of this process; uses the listener up."""
+        return _core.open_door(listener, *self._secrets)
+
+
+def say(line: _core.Line, message: dict, seconds: float = SILENCE) -> None:
+    """Raises DeltawireError: "PeerLost", "Timeout"; the line is of no use then."""
+    line.send(json.dumps(message).encode(), int(1e3 * seconds))
+
+
+def said(line: _core.Line, message: dict) -> bool:
+    """The same; False instead of an error."""
+    with contextlib.suppress(DeltawireError):
+        say(line, message)
+        return True
+    return False
+
+
+def hear(line: _core.Line, seconds: float) -> dict | None:
+    """The next message, or None if none comes within that time. Raises DeltawireError: "PeerLost",
+    "Corrupt"."""
+    got = line.receive(TEXT_BYTES_MAX, int(1e3 * seconds))
+    if got is None:
+        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        message = json.loads(got)
+        if isinstance(message, dict) and isinstance(message.get("say"), str):
+            return message
+    raise make_error("Corrupt", "another rank sent what is no message")
+
+
+def hear_within(line: _core.Line, seconds: float) -> dict:
+    """The same; raises "Timeout" instead of None."""
+    end = time.monotonic() + seconds
+    while (message := hear(line, _SLICE)) is None:
+        if time.monotonic() >= end:
+            raise make_error("Timeout", f"another rank said nothing for {seconds:g} s")
+    return message
+
+
+def send_bytes(line: _core.Line, data: bytes, seconds: float) -> None:
+    """Sends bytes of any length, in chunks, with their digest. `seconds`: for each chunk."""
+    view = memoryview(data)
+    say(line, {"say": "bytes", "count": len(view), "digest": hashlib.sha256(view).hexdigest()})
+    for first in range(0, len(view), CHUNK_BYTES):
+        line.send(bytes(view[first : first + CHUNK_BYTES]), int(1e3 * seconds))
+
+
+def receive_bytes(line: _core.Line, seconds: float) -> bytes:
+    """What `send_bytes` sent. Raises DeltawireError: "Corrupt" where the digest is another one,
+    "Timeout", "PeerLost"."""
+    head = hear_within(line, seconds)
+    while head["say"] == "wait":
+        head = hear_within(line, seconds)
+    count = head.get("count")
+    if head["say"] != "bytes" or not isinstance(count, int) or not 0 <= count <= BYTES_MAX:
+        raise make_error("Corrupt", "another rank sent no bytes where they were due")
+    data = bytearray()
+    digest = hashlib.sha256()
+    while len(data) < count:
+        chunk = line.receive(min(CHUNK_BYTES, count - len(data)), int(1e3 * seconds))
+        if not chunk:
+            raise make_error("Timeout", f"another rank sent nothing for {seconds:g} s")
+        digest.update(chunk)
+        data += chunk
+    if digest.hexdigest() != head.get("digest"):
+        raise make_error("Corrupt", "the bytes of another rank don't have the digest that it gave")
+    return bytes(data)
+
+
+def send_arrays(line: _core.Line, arrays: Mapping[str, Any], seconds: float) -> None:
+    """Sends NumPy arrays by name."""
+    held = [(name, np.ascontiguousarray(array)) for name, array in arrays.items()]
+    rows = [[name, array.dtype.str, list(array.shape)] for name, array in held]
+    say(line, {"say": "arrays", "rows": rows})
+    send_bytes(line, b"".join(array.tobytes() for _, array in held), seconds)
+
+
+def receive_arrays(line: _core.Line, seconds: float) -> dict[str, np.ndarray]:
+    """What `send_arrays` sent."""
+    head = hear_within(line, seconds)
+    while head["say"] == "wait":
+        head = hear_within(line, seconds)
+    data = receive_bytes(line, seconds)
+    arrays, at = {}, 0
+    try:
+        for name, dtype, shape in head["rows"]:
+            kind = np.dtype(dtype)
+            if kind.hasobject:
+                raise ValueError("objects")
+            count = int(np.prod(shape, dtype=np.int64))
+            arrays[str(name)] = np.frombuffer(data, kind, count, at).reshape(shape).copy()
+            at += count * kind.itemsize
+    except (KeyError, TypeError, ValueError) as error:
+        raise make_error("Corrupt", f"another rank sent what are no arrays: {error}") from None
+    return arrays

@@ -1,0 +1,277 @@
+"""The host of a meeting: it waits for the members that live, decides on the next view, and gives
+each what it needs."""
+
+import contextlib
+import threading
+import time
+
+from deltawire.elastic.agreement import Agreement, Standing, send_agreement, standing_of
+from deltawire.elastic.calls import SILENCE, receive_bytes, said
+from deltawire.elastic.meeting import Meeting, excluded
+from deltawire.elastic.reception import Visitor, kept_waiting
+from deltawire.elastic.views import Member, View, may_go_on, view_of, without_quarrels
+from deltawire.errors import DeltawireError
+
+_SLICE = 0.02  # seconds
+_PROBE_PAUSE = 0.5  # between two probes of a member that has not come
+_BUSY = 0.4  # of the meeting's time: how long a member is waited for that answers and doesn't come
+
+
+class _Probes:
+    """What has become of members that have not come, as threads find out."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting = meeting
+        self._lock = threading.Lock()
+        self._asked_at: dict[int, float] = {}
+        self._found: dict[int, dict] = {}  # by id: the answer, or {"gone": why}
+
+    def ask(self, member: Member) -> None:
+        now = time.monotonic()
+        if now < self._asked_at.get(member.id, -_PROBE_PAUSE) + _PROBE_PAUSE:
+            return
+        self._asked_at[member.id] = now + SILENCE  # until it is answered
+        name = f"deltawire probe {member.id}"
+        threading.Thread(target=self._run, args=(member,), name=name, daemon=True).start()
+
+    def found(self, member: Member) -> dict | None:
+        """None: not known yet."""
+        with self._lock:
+            return self._found.get(member.id)
+
+    def _run(self, member: Member) -> None:
+        job = self._meeting.standing.job
+        try:
+            answer = self._meeting.means.caller.ask(member.address, {"say": "probe"})
+            if answer.get("job") != job or answer.get("id") != member.id:
+                answer = {"gone": "its process has ended"}
+            else:
+                view_of(answer.get("view"))  # or an error
+        except DeltawireError as error:
+            silent = error.code == "Timeout"
+            why = f"it answered nothing for {SILENCE:g} s" if silent else "its process has ended"
+            answer = {"gone": why}
+        with self._lock:
+            self._found[member.id] = answer
+        self._asked_at[member.id] = time.monotonic()
+
+
+class Hosting:
+    """One attempt of one member to host a meeting."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting = meeting
+        self._means = meeting.means
+        self._left: dict[int, str] = {}  # who left, as callers say
+        self._callers: dict[int, tuple[Visitor, Standing]] = {}
+        self._joiners: list[Visitor] = []
+        self._probes = _Probes(meeting)
+        self._gone: dict[int, str] = {}
+
+    def host(self) -> Agreement | None:
+        """The agreement; None if a member with a lower id shall host. Raises DeltawireError."""
+        try:
+            while True:
+                self._meeting.check_open()
+                self._receive()
+                absent = self._absent()
+                if self._shall_yield(absent):
+                    self._tell_all({"say": "again"})
+                    return None
+                settled = [self._is_settled(member) for member in absent]
+                if all(settled) and (agreement := self._decide()) is not None:
+                    return agreement
+                if self._meeting.passed() > 1:
+                    raise self._alone()
+                time.sleep(_SLICE)
+        except DeltawireError as error:
+            if error.code == "NoQuorum":
+                self._tell_all({"say": "alone", "why": str(error)})
+            raise
+
+    def _receive(self) -> None:
+        for visitor in self._means.reception.take_callers():
+            visitor.hosted, visitor.told_at = True, 0.0
+            with contextlib.suppress(DeltawireError):
+                standing, left = standing_of(visitor.said)
+                if standing.job == self._meeting.standing.job:
+                    self._callers[standing.own_id] = visitor, standing
+                    self._left.update(left)
+        self._joiners += self._means.reception.take_joiners()
+        self._callers = {k: each for k, each in self._callers.items() if each[0].keep_waiting()}
+        self._joiners = [each for each in self._joiners if each.keep_waiting()]
+
+    def _standings(self) -> dict[int, Standing]:
+        own = self._meeting.standing
+        return {own.own_id: own} | {k: standing for k, (_, standing) in self._callers.items()}
+
+    def _gone_by_will(self) -> dict[int, str]:
+        return self._means.reception.left() | self._left
+
+    def _known(self) -> dict[int, Member]:
+        views = [view for each in self._standings().values() for view in each.views]
+        return {member.id: member for view in views for member in view.members}
+
+    def _absent(self) -> list[Member]:
+        here = self._standings().keys() | self._gone_by_will().keys()
+        return [member for each, member in sorted(self._known().items()) if each not in here]
+
+    def _why_absent(self) -> str:
+        absent = [member.id for member in self._absent()]
+        return "; ".join(f"member {each}: {self._gone.get(each, 'unknown')}" for each in absent)
+
+    # Whether it is known what the member does: it comes no more, or answers but is too late.
+    def _is_settled(self, member: Member) -> bool:
+        self._probes.ask(member)
+        found = self._probes.found(member)
+        if found is None:
+            return False
+        if "gone" in found:
+            self._gone[member.id] = found["gone"]
+            return True
+        self._gone[member.id] = "it answered, but did not come to the meeting in time"
+        return self._meeting.passed() > _BUSY
+
+    def _shall_yield(self, absent: list[Member]) -> bool:
+        own = self._meeting.standing
+        for member in absent:
+            found = self._probes.found(member)
+            if found is None or "gone" in found or member.id in self._meeting.given_up:
+                continue
+            view = view_of(found["view"])
+            if view.epoch > own.latest.epoch and own.own_id not in view.ids:
+                self._tell_all({**found, "say": "excluded"})
+                raise excluded(found)
+            if member.id < own.own_id:
+                return True
+        return False
+
+    def _tell_all(self, message: dict) -> None:
+        for visitor in [each for each, _ in self._callers.values()]:
+            said(visitor.line, message)
+        for visitor in self._joiners:
+            said(visitor.line, {"say": "again"})
+        self._callers, self._joiners = {}, []
+
+    def _alone(self) -> DeltawireError:
+        error = self._meeting.out_of_time()
+        here = sorted(self._standings())
+        rule = (
+            "more than half of the last epoch's members, or half with the lowest id, must be there"
+            if self._means.at_least is None
+            else f"at_least={self._means.at_least}"
+        )
+        text = f"{error}: members {here} are there, and {rule} ({self._why_absent()})"
+        return type(error)(text, error.code)
+
+    def _decide(self) -> Agreement | None:
+        standings = _of_one_step(self._standings())
+        own = self._meeting.standing
+        if own.own_id not in standings:  # the others are at another step
+            raise excluded({"why": "the other members are at another step"})
+        quarrels = [(k, other) for k, each in standings.items() for other in each.blamed]
+        chosen = without_quarrels(standings, quarrels)
+        if own.own_id not in chosen:
+            return None
+        views = list({view: None for k in chosen for view in standings[k].views})
+        # Without the processes that join, which may die before they are connected, the others must
+        # still have a quorum of the view.
+        joiners = self._joiners[: len(chosen)]
+        if self._means.at_least is not None:
+            joiners = self._joiners
+            enough = len(chosen) + len(joiners) >= self._means.at_least
+        else:
+            enough = may_go_on(chosen, views, self._gone_by_will().keys())
+        if not enough:
+            return None
+        for each in self._callers.keys() - chosen:
+            why = "it is at another step, or others could not connect to it"
+            answer = {"say": "excluded", "why": why, "view": own.latest.plain()}
+            said(self._callers.pop(each)[0].line, answer)
+        return self._propose({k: standings[k] for k in sorted(chosen)}, views, joiners)
+
+    def _propose(
+        self, chosen: dict[int, Standing], views: list[View], joiners: list[Visitor]
+    ) -> Agreement | None:
+        own = self._meeting.standing
+        latest = max(views, key=lambda view: view.epoch)
+        next_id = max(view.next_id for view in views)
+        known = self._known()
+        members = [known[each] for each in chosen]
+        for number, visitor in enumerate(joiners):
+            host, port = visitor.said["address"]
+            members.append(Member(next_id + number, str(host), int(port)))
+        view = View(latest.epoch + 1, tuple(members), next_id + len(joiners))
+        base = next((standing.base for standing in chosen.values() if standing.base), None)
+        gone = {
+            each: self._gone_by_will().get(each) or self._gone.get(each, "")
+            for each in (base.ids if base else set()) - chosen.keys()
+        }
+        visitors = [self._callers[each][0] for each in chosen if each != own.own_id]
+        with kept_waiting([*visitors, *joiners]):
+            shares = None
+            if base is not None and base.ids != view.ids:
+                shares = self._shares(chosen.keys() & base.ids)
+                if shares is None:
+                    return None
+            listener = self._means.listen()
+            agreement = Agreement(
+                own.job,
+                view,
+                base,
+                listener.endpoint,
+                own.steps,
+                gone,
+                self._means.all_tensors(),
+                shares,
+            )
+            agreement.listener = listener
+            self._send(agreement, visitors, joiners, next_id)
+        return agreement
+
+    def _shares(self, ids: set[int]) -> dict[int, bytes] | None:
+        shares = {}
+        for each in sorted(ids):
+            if each == self._meeting.standing.own_id:
+                shares[each] = self._means.share()
+                continue
+            visitor = self._callers[each][0]
+            try:
+                with visitor.busy:
+                    said(visitor.line, {"say": "share"})
+                    shares[each] = receive_bytes(visitor.line, self._means.chunk_seconds)
+            except DeltawireError:
+                del self._callers[each]
+                return None  # it is gone: decide anew
+        return shares
+
+    # Whoever is gone by now will be missing in the mesh.
+    def _send(
+        self, agreement: Agreement, visitors: list[Visitor], joiners: list[Visitor], next_id: int
+    ) -> None:
+        arrays = dict(self._means.arrays()) if self._means.arrays and joiners else {}
+        for number, visitor in enumerate(joiners):
+            with contextlib.suppress(DeltawireError):
+                joiner = next_id + number, arrays
+                send_agreement(visitor, agreement, self._means.chunk_seconds, joiner)
+        for visitor in visitors:
+            with contextlib.suppress(DeltawireError):
+                send_agreement(visitor, agreement, self._means.chunk_seconds)
+        self._callers, self._joiners = {}, []
+
+
+def _of_one_step(standings: dict[int, Standing]) -> dict[int, Standing]:
+    """Those that stand at the step where most do, of the latest base. With equal numbers, the later
+    step. A step that some have committed and others reverted can only be one apart
+    (docs/design/commit.md)."""
+    epochs = [each.base.epoch for each in standings.values() if each.base is not None]
+    latest = max(epochs, default=-1)
+    now = {k: s for k, s in standings.items() if s.base is None or s.base.epoch == latest}
+    numbers = [each.steps for each in now.values()]
+    step = max(numbers, key=lambda number: (numbers.count(number), number))
+    return {k: each for k, each in now.items() if each.steps == step}
+
+
+def host(meeting: Meeting) -> Agreement | None:
+    """Hosts the meeting, for `Meeting.agree`."""
+    return Hosting(meeting).host()

@@ -1,0 +1,261 @@
+#include "deltawire/door.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <string>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/little_endian.h"
+#include "base/os_error.h"
+#include "transport/tcp/descriptors.h"
+#include "transport/tcp/dialer.h"
+#include "transport/tcp/greeting.h"
+#include "transport/tcp/listener.h"
+#include "transport/tcp/peer_table.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::size_t kCallersMax = 64;
+constexpr std::chrono::seconds kCallerSilence{
+    5};  // of a stranger, from one message of the handshake to the next
+constexpr std::chrono::milliseconds kAnswerPause{50};
+constexpr std::size_t kLineHeadBytes = 4;
+constexpr std::size_t kLineGrowth = std::size_t{1} << 20;  // memory is taken in steps of this
+
+struct DoorSecrets {
+  Token token{};
+  EncryptionPolicy policy;
+};
+
+Result<DoorSecrets> secrets_of(const DoorOptions& options) {
+  constexpr std::string_view kLabel = "deltawire door 1";
+  const std::array<Bytes, 1> pieces{std::as_bytes(std::span(kLabel))};
+  const auto derived = prove(options.token, pieces);
+  if (!derived) return fail(ErrorCode::kSystem, "a door: HMAC-SHA256 is missing");
+  DoorSecrets secrets;
+  std::ranges::copy(*derived, secrets.token.begin());
+  auto tls = TlsContext::make(secrets.token);
+  if (!tls) return forward_error(tls);
+  secrets.policy = {options.encryption, *std::move(tls)};
+  return secrets;
+}
+
+Claims claims_of(Claims::Role role, const EncryptionPolicy& policy) {
+  Claims claims;
+  claims.role = role;
+  claims.stream = Claims::Stream::kControl;
+  claims.encryption = policy.setting;
+  return claims;
+}
+
+int poll_ms(Deadline until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
+}
+
+class TcpLine final : public Line {
+ public:
+  explicit TcpLine(Connection connection) : link_(connection.take_link()) {}
+
+  Status send(Bytes message, Deadline deadline) override {
+    if (message.size() > kMessageBytesMax) return fail(ErrorCode::kLimit, "a line: the message is too long");
+    std::array<std::byte, kLineHeadBytes> length{};
+    store_le<std::uint32_t>(length.data(), static_cast<std::uint32_t>(message.size()));
+    if (Status sent = send_all(length, deadline); !sent) return sent;
+    return send_all(message, deadline);
+  }
+
+  Result<std::vector<std::byte>> receive(std::size_t bytes_max, Deadline deadline) override {
+    if (Status got = fill(head_, kLineHeadBytes, deadline); !got) return forward_error(got);
+    const std::size_t length = load_le<std::uint32_t>(head_.data());
+    if (length > std::min<std::size_t>(bytes_max, kMessageBytesMax)) {
+      return fail(ErrorCode::kLimit, "a line: a message of " + std::to_string(length) + " bytes is too long");
+    }
+    if (Status got = fill(body_, length, deadline); !got) return forward_error(got);
+    head_.clear();
+    return std::exchange(body_, {});
+  }
+
+ private:
+  Status send_all(Bytes bytes, Deadline deadline) {
+    while (!bytes.empty()) {
+      const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads
+      const IoResult result = link_->send({&piece, 1});
+      if (result.kind == IoResult::Kind::kOk) {
+        bytes = bytes.subspan(result.bytes);
+      } else if (Status goes_on = await(result, POLLOUT, deadline); !goes_on) {
+        return goes_on;
+      }
+    }
+    return {};
+  }
+
+  // Until `into` has that many bytes.
+  Status fill(std::vector<std::byte>& into, std::size_t wanted, Deadline deadline) {
+    while (into.size() < wanted) {
+      const std::size_t had = into.size();
+      into.resize(std::min(wanted, had + kLineGrowth));
+      const IoResult result = link_->recv(MutBytes(into).subspan(had));
+      into.resize(had + (result.kind == IoResult::Kind::kOk ? result.bytes : 0));
+      if (result.kind == IoResult::Kind::kOk) continue;
+      if (Status goes_on = await(result, POLLIN, deadline); !goes_on) return goes_on;
+    }
+    return {};
+  }
+
+  Status await(const IoResult& result, short event, Deadline deadline) {
+    if (result.kind == IoResult::Kind::kClosed) {
+      return fail(ErrorCode::kPeerLost, "a line: the other end has hung up");
+    }
+    if (result.kind == IoResult::Kind::kError) {
+      return fail(ErrorCode::kPeerLost, "a line: the connection broke: " + os_error_text(result.error));
+    }
+    if (Clock::now() >= deadline) return fail(ErrorCode::kTimeout, "a line: the other end is silent");
+    pollfd entry{link_->fd(), event, 0};
+    (void)::poll(&entry, 1, poll_ms(deadline));
+    return {};
+  }
+
+  std::unique_ptr<Link> link_;
+  std::vector<std::byte> head_;
+  std::vector<std::byte> body_;
+};
+
+class TcpDoor final : public Door {
+ public:
+  TcpDoor(std::unique_ptr<TcpListener> listener, DoorSecrets secrets)
+      : listener_(std::move(listener)), secrets_(std::move(secrets)) {}
+
+  Endpoint endpoint() const override { return listener_->endpoint(); }
+
+  Result<std::unique_ptr<Line>> answer(Deadline deadline) override {
+    while (true) {
+      const Deadline now = Clock::now();
+      if (Status status = accept_all(now); !status) return forward_error(status);
+      if (auto line = hear(now)) return line;
+      if (now >= deadline) return fail(ErrorCode::kTimeout, "a door: nobody has called");
+      wait(deadline);
+    }
+  }
+
+ private:
+  struct Caller {
+    Greeting greeting;
+    Deadline heard_at;
+  };
+
+  Status accept_all(Deadline now) {
+    if (now < accept_at_) return {};
+    while (true) {
+      if (callers_.size() == kCallersMax) callers_.pop_front();  // the one that has been here longest
+      GuardedFd socket = GuardedFd::open(
+          [this] { return ::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+      const auto nonce = socket ? random_nonce() : std::nullopt;
+      if (!nonce) {
+        const int error = errno;
+        if (error == EINTR || error == ECONNABORTED) continue;
+        if (error != EAGAIN && error != EWOULDBLOCK) accept_at_ = now + kAnswerPause;
+        return {};
+      }
+      configure_connection(socket.get(), Claims::Stream::kControl);
+      callers_.push_back({Greeting(std::move(socket), secrets_.policy, secrets_.token,
+                                   claims_of(Claims::Role::kListener, secrets_.policy), *nonce),
+                          now});
+      if (callers_.size() == kCallersMax) return {};
+    }
+  }
+
+  std::unique_ptr<Line> hear(Deadline now) {
+    for (auto caller = callers_.begin(); caller != callers_.end();) {
+      Greeting& greeting = caller->greeting;
+      const bool had_heard = greeting.has_heard();
+      const Exchange state = greeting.advance();
+      if (greeting.has_heard() != had_heard) caller->heard_at = now;
+      if (state == Exchange::kMore && now < caller->heard_at + kCallerSilence) {
+        ++caller;
+        continue;
+      }
+      const bool is_welcome = state == Exchange::kDone && !greeting.lacks_encryption() &&
+                              greeting.peer().version == Claims::kVersion;
+      auto line = is_welcome ? std::make_unique<TcpLine>(greeting.take_connection()) : nullptr;
+      caller = callers_.erase(caller);
+      if (line) return line;
+    }
+    return nullptr;
+  }
+
+  void wait(Deadline until) {
+    polls_.clear();
+    if (Clock::now() >= accept_at_)
+      polls_.push_back({listener_->fd(), POLLIN, 0});
+    else
+      until = std::min(until, accept_at_);
+    for (const Caller& caller : callers_) {
+      polls_.push_back({caller.greeting.fd(), caller.greeting.awaits(), 0});
+      until = std::min(until, caller.heard_at + kCallerSilence);
+    }
+    (void)::poll(polls_.data(), polls_.size(), poll_ms(until));
+  }
+
+  std::unique_ptr<TcpListener> listener_;
+  DoorSecrets secrets_;
+  std::deque<Caller> callers_;  // the oldest first
+  std::vector<pollfd> polls_;
+  Deadline accept_at_{};
+};
+
+Status refusal_of(const Dialer& dialer, const std::string& at) {
+  if (dialer.was_refused()) return fail(ErrorCode::kPeerLost, "nobody listens at " + at);
+  if (dialer.was_turned_away()) {
+    return fail(ErrorCode::kUnauthorized, "the process at " + at +
+                                              " refuses this one: another token or encryption, or no member "
+                                              "of an elastic job");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Door>> open_door(std::unique_ptr<Listener> listener, const DoorOptions& options) {
+  if (dynamic_cast<TcpListener*>(listener.get()) == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, "open_door: needs the listener that listen_tcp made");
+  }
+  auto secrets = secrets_of(options);
+  if (!secrets) return forward_error(secrets);
+  return std::make_unique<TcpDoor>(
+      std::unique_ptr<TcpListener>(static_cast<TcpListener*>(listener.release())), *std::move(secrets));
+}
+
+Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorOptions& options,
+                                           Deadline deadline) {
+  const auto address = SocketAddress::from_host(endpoint.host, endpoint.port);
+  if (!address) return forward_error(address);
+  const auto secrets = secrets_of(options);
+  if (!secrets) return forward_error(secrets);
+  const Claims own = claims_of(Claims::Role::kDialer, secrets->policy);
+  Dialer dialer(0, Claims::Stream::kControl, *address);
+  while (!dialer.advance(Clock::now(), secrets->token, own, secrets->policy)) {
+    if (Status goes_on = refusal_of(dialer, to_string(endpoint)); !goes_on) return forward_error(goes_on);
+    if (Clock::now() >= deadline) {
+      return fail(ErrorCode::kTimeout, "no answer from " + to_string(endpoint));
+    }
+    pollfd entry = dialer.interest();
+    (void)::poll(&entry, 1, poll_ms(std::min(deadline, dialer.retry_at())));
+  }
+  const Claims& peer = dialer.claims();
+  if (peer.version != Claims::kVersion || peer.problem != 0 || peer.encryption != options.encryption) {
+    return fail(ErrorCode::kMismatch,
+                to_string(endpoint) + ": " +
+                    (peer.problem != 0 ? printable_line(peer.text)
+                                       : std::string("has another encryption=, or another "
+                                                     "version of deltawire")));
+  }
+  return std::make_unique<TcpLine>(dialer.take_connection());
+}
+
+}  // namespace deltawire

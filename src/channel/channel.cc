@@ -170,13 +170,17 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = encoder_.sizes(part, step);
-    PartJob& job = jobs_.emplace_back();
-    job.part = &part;
-    job.buffer = message.buffer_behind(at, sizes);
-    job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
-    job.coded = encoder_.open(part, step, job.sent);
+    const PartBuffer buffer = message.buffer_behind(at, sizes);
     at.payload_bytes += sizes.payload_bytes;
     at.chunks += sizes.chunks;
+    const bool is_copied = resources_.backend == nullptr && encoder_.only_copies(part, step);
+    if (is_copied && !jobs_.empty() && jobs_.back().take_copied(sizes)) continue;
+    PartJob& job = jobs_.emplace_back();
+    job.part = &part;
+    job.copied_parts = is_copied ? 1 : 0;
+    job.buffer = buffer;
+    job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
+    job.coded = encoder_.open(part, step, job.sent);
   }
 }
 
@@ -198,7 +202,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
     }
     scratch_held_.set(memory_.scratch.capacity());
     const std::size_t earlier = record_.parts().size();
-    for (const PartJob& job : jobs_) record_.add(job.sent);
+    for (const PartJob& job : jobs_) record_job(job, record_);
     for (const PartJob& job : jobs_) {
       if (!job.coded) return forward_error(job.coded);
     }

@@ -134,24 +134,26 @@ DELTAWIRE_HALF_VECTORS Narrowed narrow_to_f16(const float* from, std::uint64_t c
   }
   return {i, largest_of(largest)};
 }
-#endif
 
 std::uint64_t widen_in_vectors(const std::uint16_t* from, DType dtype, std::uint64_t count,
                                float* to) noexcept {
-#if defined(__x86_64__)
-  if (has_vectors()) return dtype == DType::kBF16 ? widen_bf16(from, count, to) : widen_f16(from, count, to);
-#endif
-  return 0;
+  if (!has_vectors()) return 0;
+  return dtype == DType::kBF16 ? widen_bf16(from, count, to) : widen_f16(from, count, to);
 }
 
 Narrowed narrow_in_vectors(const float* from, std::uint64_t count, DType dtype, std::uint16_t* to) noexcept {
-#if defined(__x86_64__)
-  if (has_vectors()) {
-    return dtype == DType::kBF16 ? narrow_to_bf16(from, count, to) : narrow_to_f16(from, count, to);
-  }
-#endif
-  return {0, kInfinityBits};
+  if (!has_vectors()) return {};
+  return dtype == DType::kBF16 ? narrow_to_bf16(from, count, to) : narrow_to_f16(from, count, to);
 }
+#else
+std::uint64_t widen_in_vectors(const std::uint16_t*, DType, std::uint64_t, float*) noexcept {
+  return 0;
+}
+
+Narrowed narrow_in_vectors(const float*, std::uint64_t, DType, std::uint16_t*) noexcept {
+  return {};
+}
+#endif
 
 }  // namespace
 

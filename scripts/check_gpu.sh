@@ -63,15 +63,13 @@ tests() {
 elsewhere=(ddp_options training loss_scale failures checkpoint powersgd copies metrics every_nth state)
 elsewhere=("${elsewhere[@]/#/tests/torch/test_}")
 elsewhere=("${elsewhere[@]/%/.py}")
-# LocalSteps is for the CPU.
-elsewhere+=(-k 'not a_round_counts_once and not one_rank_alone and not a_trainer_says')
 
 if ! machine 2>&1 | tee "$out/machine.log"; then
   exit 1
 fi
 export -f tests
 export python
-step gpu 105 bash -c 'tests tests/torch/test_gpu_*.py'
+step gpu 180 bash -c 'tests tests/torch/test_gpu_*.py'
 step twins 240 env PYTHON="$python" scripts/check_twins.sh -n "${JOBS:-$(nproc)}"
 # shellcheck disable=SC2086
 step steps 110 "$python" bench/gpu_steps.py --device "${DELTAWIRE_TEST_DEVICE/cuda/cuda:0}" ${STEPS_ARGS:-}

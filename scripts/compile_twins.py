@@ -23,6 +23,7 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     int8,
     magnitude,
     narrow_floats,
+    part_tables,
     positions_decoding,
     positions_encoding,
     selection,
@@ -30,6 +31,7 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     signs,
     threelc_decoding,
     threelc_encoding,
+    threelc_parts,
 )
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -51,10 +53,16 @@ EIGHT_BITS = {"KIND": "int8", "HEAD": 4, "BITS": 8, "BLOCK": 256, "ROWS": 8}
 FOUR_BITS = {"KIND": "int4", "HEAD": 4, "BITS": 4, "BLOCK": 64, "ROWS": 32}
 FLOATS = {"KIND": "e4m3", "HEAD": 1, "BITS": 8, "BLOCK": 32, "ROWS": 64}
 HALF_BYTES = {"KIND": "e3m0", "HEAD": 1, "BITS": 4, "BLOCK": 32, "ROWS": 64}
+PARTS = {"SCALED": True, "BLOCK": 2048}
+MANY_ROWS = {"KIND": "float32", "SCALED": True, "ROWS": 8}
 KERNELS = [
     (magnitude.largest_magnitude, "FFIi", FED | {"TILES": 8}, 8),
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
     (chunks.crc32c, "BLIII", {"LANES": 512}, 8),
+    (chunks.crc32c_of_slots, "BLIIII", {"LANES": 512}, 8),
+    (part_tables.look, "LII", PARTS | {"KIND": "float32", "TILES": 8}, 8),
+    (part_tables.look, "LII", PARTS | {"KIND": "bfloat16", "SCALED": False, "TILES": 8}, 8),
+    (part_tables.look, "LII", PARTS | {"KIND": "float16", "TILES": 8}, 8),
     (threelc_encoding.quantize, "FFFIBIfi", {"HAS_R": True, "COUNT": True, "ROWS": 8}, 4),
     (threelc_encoding.quantize, "FFFIBIfi", {"HAS_R": True, "COUNT": False, "ROWS": 8}, 4),
     (threelc_encoding.quantize_last, "FFFIBIfii", {"HAS_R": True, "COUNT": True}, 1),
@@ -65,11 +73,29 @@ KERNELS = [
     (threelc_decoding.expand_runs, "BLBIi", {"BYTES": 8192, "BLOCK": 1024}, 8),
     (threelc_decoding.expand_positions, "BLIIi", {}, 1),
     (threelc_decoding.write_values, "BFIifii", {"ADD": True, "ROWS": 8}, 4),
+    (threelc_parts.quantize_parts, "LIIBIf", MANY_ROWS | {"COUNTS": True}, 4),
+    (threelc_parts.quantize_parts, "LIIBIf", MANY_ROWS | {"COUNTS": False}, 4),
+    (threelc_parts.write_parts_runs, "LIBBLI", {"RUNS": True, "BLOCK": 1024}, 8),
+    (threelc_parts.list_parts_positions, "LIBLILI", {"ROWS": 8}, 8),
+    (threelc_parts.write_parts_positions, "LIILLIBLI", {"BLOCK": 512}, 8),
+    (threelc_parts.copy_parts_positions, "IBLI", {"BLOCK": 1024}, 8),
+    (threelc_parts.expand_parts_runs, "LILBBI", {"BLOCK": 1024}, 8),
+    (threelc_parts.expand_parts_positions, "LILBII", {}, 1),
+    (threelc_parts.write_parts_values, "LIBIf", {"ADD": True, "ROWS": 8}, 4),
     (int8.encode, "FFFICi", FED, 8),
     (int8.decode, "CFIifi", ADD, 8),
+    (int8.encode_parts, "LIIC", PARTS | {"KIND": "float32"}, 8),
+    (int8.encode_parts, "LIIC", PARTS | {"KIND": "bfloat16", "SCALED": False}, 8),
+    (int8.decode_parts, "LICIf", ADD, 8),
     (narrow_floats.encode, "FFFISi", FED | {"KIND": "fp16"}, 8),
     (narrow_floats.encode, "FFFISi", FED | {"KIND": "bf16"}, 8),
     (narrow_floats.decode, "SFIfi", ADD | {"SCALED": True, "KIND": "fp16"}, 8),
+    (narrow_floats.encode_parts, "LIII", PARTS | {"KIND": "float32", "CODE": "fp32"}, 8),
+    (narrow_floats.encode_parts, "LIIS", PARTS | {"KIND": "float32", "CODE": "bf16"}, 8),
+    (narrow_floats.encode_parts, "LIIS", PARTS | {"KIND": "float16", "CODE": "fp16"}, 8),
+    (narrow_floats.decode_parts, "LIIIf", ADD | {"SCALED": True, "CODE": "fp32"}, 8),
+    (narrow_floats.decode_parts, "LISIf", ADD | {"SCALED": True, "CODE": "bf16"}, 8),
+    (narrow_floats.decode_parts, "LISIf", ADD | {"SCALED": False, "CODE": "fp16"}, 8),
     (blocks.encode, "FFFIBi", EIGHT_BITS | {"HAS_R": True}, 8),
     (blocks.encode, "FFFIBi", FOUR_BITS | {"HAS_R": True}, 8),
     (blocks.encode, "FFFIBi", FLOATS | {"HAS_R": True}, 8),
@@ -116,11 +142,13 @@ KERNELS = [
 # float64 and of whole numbers are exact, though GPUs of AMD compute them by fused steps.
 DIVIDES = {
     int8.encode,
+    int8.encode_parts,
     blocks.encode,
     sent_values.append_values,
     sent_values.choose_side,
     signs.find_means,
     threelc_decoding.expand_positions,
+    threelc_parts.expand_parts_positions,
 }
 CHANGES_BITS = {
     "cuda": r"\bfma\.\w+\.f\d+|\bmad\.\w*\.?f\d+|[\w.]+\.approx[\w.]*|div\.full\.f32"

@@ -93,6 +93,12 @@ struct FeedbackFlow {
   double sent_of_due = 0;  // the inner product of what was sent and what was due
 };
 
+// A message that was received, and the parts that it must hold. `pieces`, in order, are the message.
+struct ReceivedMessage {
+  std::span<const Bytes> pieces;
+  MessageLayout layout;
+};
+
 // A channel's saved state and its weight: finite, 0 or more.
 struct WeightedState {
   Bytes state;
@@ -155,6 +161,11 @@ class DELTAWIRE_API Channel {
     return encode(message, id, 0);
   }
 
+  // Encodes several messages, which differ in their parts alone, and appends the pieces of each: together if
+  // a device codes, which costs it as much as one message; else one after another. Errors as above.
+  virtual Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
+                            std::vector<std::span<const Bytes>>& encoded);
+
   // The caller has finished reading these pieces of an encode with `room`: their memory is reused for the
   // next message, unless the channel itself may need them (to fold, or for mask_sent).
   virtual void release(std::span<const Bytes> pieces) noexcept = 0;
@@ -176,6 +187,11 @@ class DELTAWIRE_API Channel {
                 float scale) {
     return decode(std::span(&message, 1), parts, expected, into, scale);
   }
+
+  // The same with several messages of one sender, which differ in their parts alone; together if a device
+  // codes. What it finds wrong with a part later is the error of the bucket's means.
+  virtual Status decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
+                            float scale);
 
   // As decode, into key-value form: `parts` gives the expected dimensions (in either form; its memory is not
   // touched), and means[i] gets part i's non-zero elements times `scale`, reusing its vectors' memory.

@@ -111,6 +111,24 @@ struct MomentsView {
 DELTAWIRE_API Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
                                   const MomentsView& moments, std::span<float> out);
 
+// What `significance` makes its values of, for a program whose moments are on a device: with every product,
+// root and sum rounded to float32 by itself, out[i] is
+//   parameter * (plain + root * sqrt(second)) + momentum * first
+// where that is finite and `second`, if there is one, is above 0; elsewhere 0. A moment that is missing takes
+// its term along. Without `is_defined` all values are 0.
+struct SignificanceCoefficients {
+  float plain = 0;
+  float root = 0;
+  float momentum = 0;
+  bool is_defined = false;
+};
+
+// For step number `steps` + 1 of a tensor that has these moments. Errors: kInvalidArgument for settings out
+// of range. Thread rule: any thread.
+DELTAWIRE_API Result<SignificanceCoefficients> significance_coefficients(const OptimizerSettings& settings,
+                                                                         std::uint64_t steps, bool has_first,
+                                                                         bool has_second);
+
 // Keeps the state of any number of named tensors and steps them; the caller owns the parameters.
 //
 // A step with key-value gradients is lazy, as torch.optim.SparseAdam's: an element without a key stays

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "deltawire/codec.h"
 #include "deltawire/export.h"
@@ -41,9 +42,11 @@ struct EncodeJob {
 // A part to be decoded, and what came of it.
 struct DecodeJob {
   const Codec* codec = nullptr;
-  PartView in;          // in the host's memory
-  TensorSlot slot;      // on the device, float32
-  Status decoded = {};  // as Codec::decode gives
+  PartView in;            // in the host's memory
+  TensorSlot slot;        // on the device, float32
+  std::string_view part;  // its name, and the rank whose message it is in: for an error that is found later
+  int sender = 0;
+  Status decoded = {};  // as Codec::decode gives, as far as the host can see
 };
 
 // The mean of a tensor, and the caller's tensor: both on the device.
@@ -75,9 +78,13 @@ class DELTAWIRE_API PartBackend {
 
   // Encodes all jobs and waits for them. An error is one of the device, and no job's.
   virtual Status encode(std::span<EncodeJob> jobs) = 0;
+  // Need not wait: what the device finds wrong with a part may be the error of the next `examine`. The
+  // payloads are read before it returns.
   virtual Status decode(std::span<DecodeJob> jobs, Into into, float scale) = 0;
 
   virtual Result<MeanFacts> examine(std::span<const DeviceMean> means) = 0;
+  // A step was reverted: what is wrong with its parts no longer matters.
+  virtual void forget_decoded() noexcept {}
   // Each mean becomes the tensor's values, rounded once. The step counts by then: an error is shown by the
   // next call, and to the owner of the tensors.
   virtual void publish(std::span<const DeviceMean> means) noexcept = 0;

@@ -50,9 +50,11 @@ class Schedule:
         self._began = clock()
 
     def choose(self, budget: float, seeds: int) -> tuple[Scale, int]:
-        """The largest scale whose runs with all seeds take no longer than the budget; if none
-        does, the smallest but the first and as many seeds as do, at least one."""
+        """The largest scale whose runs with all seeds take no longer than what the measurement of
+        costs leaves of the budget; if none does, the smallest but the first and as many seeds as
+        do, at least one."""
         self._probe()
+        budget -= self._spent()
         for scale in reversed(self._paper.scales):
             if scale is not self._paper.scales[0] and seeds * self._one_seed(scale) <= budget:
                 return scale, seeds
@@ -60,7 +62,7 @@ class Schedule:
         return smallest, max(1, min(seeds, int(budget / self._one_seed(smallest))))
 
     def work(self, scale: Scale, seeds: int, budget: float | None) -> tuple[int, int]:
-        """Makes all missing runs, seed after seed, until the budget is used up. Returns how many
+        """Makes all missing runs that end within the budget, seed after seed. Returns how many
         failed, and how many are left. A line on standard error for each run."""
         missing = [
             (run, seed)
@@ -68,18 +70,19 @@ class Schedule:
             for run in self._runs
             if self._results.of(run.key, seed, scale.name) is None
         ]
-        total, failed = seeds * len(self._runs), 0
+        total, failed, too_long = seeds * len(self._runs), 0, 0
         for number, (run, seed) in enumerate(missing):
             slowness = self._slowness()
             left = sum(self._seconds(each, scale, slowness) for each, _ in missing[number:])
             if budget is not None and self._spent() + self._seconds(run, scale, slowness) > budget:
-                return failed, len(missing) - number
+                too_long += 1
+                continue
             _say(
                 f"{total - len(missing) + number + 1} of {total}: table {run.table}, {run.cell}, "
                 f"seed {seed} (about {in_words(left)} left)"
             )
             failed += not self._make(run, seed, scale)
-        return failed, 0
+        return failed, too_long
 
     def _spent(self) -> float:
         return self._clock() - self._began

@@ -1,15 +1,18 @@
 #include "device_bindings.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include "base/checked.h"
 #include "bindings.h"
 #include "python_error.h"
 
@@ -35,38 +38,110 @@ nb::object lent(Number* values, std::size_t count) {
   return nb::cast(nb::ndarray<nb::numpy, Number, nb::ndim<1>>(values, {count}, nb::handle()),
                   nb::rv_policy::reference);
 }
-nb::object lent(Bytes bytes) {
-  auto* values = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(bytes.data()));
-  return lent(values, bytes.size());
+// Rows of numbers, likewise.
+template <std::size_t Columns>
+using Rows = std::vector<std::array<std::int64_t, Columns>>;
+template <std::size_t Columns>
+nb::object lent(Rows<Columns>& rows) {
+  return nb::cast(
+      nb::ndarray<nb::numpy, std::int64_t, nb::ndim<2>>(rows.data(), {rows.size(), Columns}, nb::handle()),
+      nb::rv_policy::reference);
 }
 
 template <class Number>
-bool copied(nb::handle from, Number* to, std::size_t room) {
-  const auto numbers = nb::cast<Numbers<Number>>(from);
-  if (numbers.size() > room) return false;
-  if (numbers.size() > 0) std::memcpy(to, numbers.data(), sizeof(Number) * numbers.size());
-  return true;
+std::span<const Number> numbers_of(nb::handle array) {
+  const auto numbers = nb::cast<Numbers<Number>>(array);
+  return {numbers.data(), numbers.size()};
 }
 
-// What a job's part gave: (payload, ends, sums, scalars).
-Result<EncodedPart> part_from(nb::handle part, const PartBuffer& out) {
-  const nb::object payload = part[0];
-  const nb::object ends = part[1];
-  const nb::object sums = part[2];
-  EncodedPart encoded;
-  encoded.payload_bytes = nb::len(payload);
-  encoded.chunks = static_cast<std::uint32_t>(nb::len(ends));
-  encoded.has_sums = nb::len(sums) == encoded.chunks && out.chunk_sums.size() >= encoded.chunks;
-  auto* const bytes = reinterpret_cast<std::uint8_t*>(out.payload.data());
-  if (!copied(payload, bytes, out.payload.size()) ||
-      !copied(ends, out.chunk_ends.data(), out.chunk_ends.size()) ||
-      (encoded.has_sums && !copied(sums, out.chunk_sums.data(), out.chunk_sums.size()))) {
+std::int64_t signed_address(const void* address) noexcept {
+  return static_cast<std::int64_t>(number_of(address));
+}
+
+// The codecs of some jobs, each once.
+class Specs {
+ public:
+  std::int64_t number(const Codec& codec) {
+    const auto found = std::ranges::find(codecs_, &codec);
+    if (found == codecs_.end()) {
+      codecs_.push_back(&codec);
+      specs_.append(codec.spec());
+      return static_cast<std::int64_t>(codecs_.size()) - 1;
+    }
+    return found - codecs_.begin();
+  }
+  const nb::list& list() const noexcept { return specs_; }
+
+ private:
+  std::vector<const Codec*> codecs_;
+  nb::list specs_;
+};
+
+// Some parts of a call of `encode`, as core/device_encoding.py says.
+class EncodedParts {
+ public:
+  explicit EncodedParts(nb::handle given)
+      : rows_(nb::cast<Table>(given[0])),
+        payload_(numbers_of<std::uint8_t>(given[1])),
+        begins_(numbers_of<std::int64_t>(given[2])),
+        sizes_(numbers_of<std::uint32_t>(given[3])),
+        sums_(numbers_of<std::uint32_t>(given[4])) {}
+
+  void give_to(std::span<EncodeJob> jobs) const {
+    for (std::size_t i = 0; i < rows_.shape(0); ++i) {
+      const std::int64_t* const row = rows_.data() + i * kColumns;
+      EncodeJob& job = jobs[static_cast<std::size_t>(row[0])];
+      job.is_zeros = row[2] != 0;
+      job.carries = row[3] != 0;
+      if (row[1] != 0) job.encoded = part(row + 4, job.out);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kColumns = 8;
+  using Table = nb::ndarray<const std::int64_t, nb::shape<-1, kColumns>, nb::c_contig, nb::device::cpu>;
+
+  // From (first chunk, chunks, both scalars).
+  Result<EncodedPart> part(const std::int64_t* row, const PartBuffer& out) const {
+    const auto first = static_cast<std::size_t>(row[0]);
+    EncodedPart encoded;
+    encoded.chunks = static_cast<std::uint32_t>(row[1]);
+    encoded.scalar = static_cast<std::uint32_t>(row[2]);
+    encoded.scalar2 = static_cast<std::uint32_t>(row[3]);
+    encoded.has_sums = out.chunk_sums.size() >= encoded.chunks;
+    bool fits = encoded.chunks <= out.chunk_ends.size();
+    for (std::size_t i = 0; fits && i < encoded.chunks; ++i) {
+      const std::size_t bytes = sizes_[first + i];
+      fits = bytes <= out.payload.size() - encoded.payload_bytes;
+      if (!fits) break;
+      if (bytes > 0) {
+        std::memcpy(out.payload.data() + encoded.payload_bytes, payload_.data() + begins_[first + i], bytes);
+      }
+      encoded.payload_bytes += bytes;
+      out.chunk_ends[i] = static_cast<std::uint32_t>(encoded.payload_bytes);
+      if (encoded.has_sums) out.chunk_sums[i] = sums_[first + i];
+    }
+    if (fits) return encoded;
     return fail(ErrorCode::kOutputTooSmall, "a device has encoded a part to more than its codec's bounds");
   }
-  encoded.scalar = nb::cast<std::uint32_t>(part[3][0]);
-  encoded.scalar2 = nb::cast<std::uint32_t>(part[3][1]);
-  return encoded;
+
+  Table rows_;
+  std::span<const std::uint8_t> payload_;  // of arrays that the caller holds, as below
+  std::span<const std::int64_t> begins_;
+  std::span<const std::uint32_t> sizes_;
+  std::span<const std::uint32_t> sums_;
+};
+
+// Gives errors, (job's number, error), to jobs.
+template <class Job, class Member>
+void give_errors(nb::handle errors, std::span<Job> jobs, Member member) {
+  for (const nb::handle each : errors) {
+    jobs[nb::cast<std::size_t>(each[0])].*member = tl::unexpected<Error>(error_of(each[1]));
+  }
 }
+
+// Payloads in the memory for them begin at multiples of this: codes of several bytes are read as numbers.
+constexpr std::size_t kPayloadAlignment = 16;
 
 nb::list listed(std::span<const DeviceMean> means) {
   nb::list list;
@@ -111,8 +186,15 @@ class PythonBackend final : public PartBackend {
   void publish(std::span<const DeviceMean> means) noexcept override {
     (void)call<void>([&] { return done(device_->attr("publish")(listed(means))); });
   }
+  void forget_decoded() noexcept override;
 
  private:
+  // A part whose errors the device may still find.
+  struct Decoded {
+    std::string name;
+    int sender;
+  };
+
   static Status done(const nb::object&) { return {}; }
 
   // With the GIL; what Python raises is an error.
@@ -145,26 +227,26 @@ class PythonBackend final : public PartBackend {
   }
 
   std::shared_ptr<nb::object> device_;
+  std::vector<Decoded> decoded_;  // since the last examine
 };
 
 Status PythonBackend::encode(std::span<EncodeJob> jobs) {
   return call<void>([&]() -> Status {
-    nb::list given;
+    Specs specs;
+    Rows<7> rows;
+    std::vector<double> factors;
     for (const EncodeJob& job : jobs) {
-      given.append(nb::make_tuple(job.codec->spec(), number_of(job.in.values), job.in.count,
-                                  dtype_name(job.in.dtype), number_of(job.before), number_of(job.after),
-                                  job.factor, job.carrier == DType::kF32 ? "" : dtype_name(job.carrier)));
+      const auto carrier = job.carrier == DType::kF32 ? 0 : static_cast<std::int64_t>(job.carrier);
+      rows.push_back({specs.number(*job.codec), signed_address(job.in.values),
+                      static_cast<std::int64_t>(job.in.count), static_cast<std::int64_t>(job.in.dtype),
+                      signed_address(job.before), signed_address(job.after), carrier});
+      factors.push_back(job.factor);
     }
-    const nb::object results = device_->attr("encode")(given);
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      const nb::object result = results[i];  // (part or None, error or None, is_zeros, carries)
-      jobs[i].is_zeros = nb::cast<bool>(result[2]);
-      jobs[i].carries = nb::cast<bool>(result[3]);
-      if (!result[1].is_none()) {
-        jobs[i].encoded = tl::unexpected<Error>(error_of(result[1]));
-      } else if (!result[0].is_none()) {
-        jobs[i].encoded = part_from(result[0], jobs[i].out);
-      }
+    const nb::object results =
+        device_->attr("encode")(specs.list(), lent(rows), lent(factors.data(), factors.size()));
+    for (const nb::handle each : results) {
+      EncodedParts(each).give_to(jobs);
+      give_errors(each[5], jobs, &EncodeJob::encoded);
     }
     return {};
   });
@@ -172,18 +254,29 @@ Status PythonBackend::encode(std::span<EncodeJob> jobs) {
 
 Status PythonBackend::decode(std::span<DecodeJob> jobs, Into into, float scale) {
   return call<void>([&]() -> Status {
-    nb::list given;
+    Specs specs;
+    Rows<7> rows;
+    std::vector<std::int64_t> ends;
+    std::size_t behind = 0;
     for (const DecodeJob& job : jobs) {
-      auto* const ends = const_cast<std::uint32_t*>(job.in.chunk_ends.data());
-      given.append(nb::make_tuple(job.codec->spec(), lent(job.in.payload),
-                                  lent(ends, job.in.chunk_ends.size()), job.in.scalar, job.in.scalar2,
-                                  number_of(job.slot.values), job.slot.count));
+      rows.push_back({specs.number(*job.codec), signed_address(job.slot.values),
+                      static_cast<std::int64_t>(job.slot.count), job.in.scalar, job.in.scalar2,
+                      static_cast<std::int64_t>(behind),
+                      static_cast<std::int64_t>(job.in.chunk_ends.size())});
+      ends.insert(ends.end(), job.in.chunk_ends.begin(), job.in.chunk_ends.end());
+      behind += ceil_div(job.in.payload.size(), kPayloadAlignment) * kPayloadAlignment;
     }
-    const nb::object errors = device_->attr("decode")(given, into == Into::kAccumulate, scale);
+    const nb::object room = device_->attr("room")(specs.list(), lent(rows), lent(ends.data(), ends.size()));
+    const auto memory = nb::cast<nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(room);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      const nb::object error = errors[i];
-      if (!error.is_none()) jobs[i].decoded = tl::unexpected<Error>(error_of(error));
+      const Bytes payload = jobs[i].in.payload;
+      const auto begin = static_cast<std::size_t>(rows[i][5]);
+      if (payload.size() > memory.size() - begin)
+        return fail(ErrorCode::kSystem, "a device's room is too small");
+      if (!payload.empty()) std::memcpy(memory.data() + begin, payload.data(), payload.size());
     }
+    give_errors(device_->attr("decode")(into == Into::kAccumulate, scale), jobs, &DecodeJob::decoded);
+    for (const DecodeJob& job : jobs) decoded_.push_back({std::string(job.part), job.sender});
     return {};
   });
 }
@@ -191,6 +284,14 @@ Status PythonBackend::decode(std::span<DecodeJob> jobs, Into into, float scale) 
 Result<MeanFacts> PythonBackend::examine(std::span<const DeviceMean> means) {
   return call<MeanFacts>([&]() -> Result<MeanFacts> {
     const nb::object found = device_->attr("examine")(listed(means));
+    const std::vector<Decoded> decoded = std::exchange(decoded_, {});
+    if (!found[5].is_none()) {
+      const Decoded& part = decoded.at(nb::cast<std::size_t>(found[5][0]));
+      const Error error = error_of(found[5][1]);
+      return fail(error.code,
+                  "from rank " + std::to_string(part.sender) + ": part '" + part.name + "': " + error.message,
+                  part.sender);
+    }
     MeanFacts facts;
     facts.sums = {nb::cast<std::uint64_t>(found[0]), nb::cast<std::uint64_t>(found[1])};
     facts.finite = nb::cast<bool>(found[2]);
@@ -200,6 +301,11 @@ Result<MeanFacts> PythonBackend::examine(std::span<const DeviceMean> means) {
     }
     return facts;
   });
+}
+
+void PythonBackend::forget_decoded() noexcept {
+  decoded_.clear();
+  (void)call<void>([&] { return done(device_->attr("forget_decoded")()); });
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 
 #include "bindings.h"
 #include "deltawire/optimizer.h"
@@ -77,6 +79,15 @@ void write_significance(const OptimizerSettings& settings, const ArrayIn& parame
   raise_if_failed(written);
 }
 
+std::optional<std::tuple<float, float, float>> coefficients(const OptimizerSettings& settings,
+                                                            std::uint64_t steps, bool has_first,
+                                                            bool has_second) {
+  const SignificanceCoefficients c =
+      value_or_raise(significance_coefficients(settings, steps, has_first, has_second));
+  if (!c.is_defined) return std::nullopt;
+  return std::tuple{c.plain, c.root, c.momentum};
+}
+
 void bind_optimizer_settings(nb::module_& module) {
   using S = OptimizerSettings;
   nb::class_<S>(module, "OptimizerSettings", "An optimizer's kind and hyper-parameters.")
@@ -135,6 +146,9 @@ void bind_optimizers(nb::module_& module) {
              nb::arg("first").noconvert().none(), nb::arg("second").noconvert().none(), "out"_a.noconvert(),
              "Writes the significance of the coming step; moments: those after `steps` steps, None where "
              "there are none. Releases the GIL.");
+  module.def("significance_coefficients", &coefficients, "settings"_a, "steps"_a, "has_first"_a,
+             "has_second"_a,
+             "(plain, root, momentum), float32 values of which `significance` is made; None where it is 0.");
 }
 
 }  // namespace deltawire::python

@@ -91,11 +91,15 @@ class ChannelImpl final : public Channel {
   std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
   Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id,
                                         std::uint64_t room) override;
+  Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
+                    std::vector<std::span<const Bytes>>& encoded) override;
   void release(std::span<const Bytes> pieces) noexcept override { record_.messages().release(pieces); }
   Status prepare(const MessageLayout& message, std::uint64_t step) override;
   void keep(const MessageLayout& message, const MessageId& id) noexcept override;
   Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                 Into into, float scale) override;
+  Status decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
+                    float scale) override;
   Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                       float scale, std::span<Pairs> means) override;
   Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
@@ -121,6 +125,11 @@ class ChannelImpl final : public Channel {
             resources_.backend ? nullptr : resources_.workers.get(),
             resources_.backend.get()};
   }
+  Message& open_message(const MessageLayout& layout, std::uint64_t step, std::uint64_t room,
+                        const MessageBounds& bounds);
+  Status record_jobs();
+  std::span<const Bytes> close_message(std::span<SentPart> sent, const MessageLayout& layout,
+                                       const MessageId& id, Message& message);
   void lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
                Message& message);
   void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
@@ -165,8 +174,8 @@ std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint
 void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
                           Message& message) {
   Sizes at;  // where the next part's buffer begins
-  jobs_.reserve(bounds.parts);
-  record_.reserve(bounds.parts);
+  jobs_.reserve(jobs_.size() + bounds.parts);
+  record_.reserve(jobs_.size() + bounds.parts);
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = encoder_.sizes(part, step);
@@ -191,10 +200,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
   jobs_.clear();
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
-    Message& message = record_.messages().add(bounds.lists());
-    message.is_needed = room == 0 || is_needed(codecs(), layout, id.step, options_.revert);
-    payload_maker_.open(message, std::max(bounds.payload_bytes, message.is_needed ? 0 : room));
-    lay_out(layout.parts, id.step, bounds, message);
+    Message& message = open_message(layout, id.step, room, bounds);
     if (resources_.backend) {
       code_parts_on(*resources_.backend, jobs_, encoder_, id);
     } else {
@@ -202,18 +208,65 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
     }
     scratch_held_.set(memory_.scratch.capacity());
     const std::size_t earlier = record_.parts().size();
-    for (const PartJob& job : jobs_) record_job(job, record_);
-    for (const PartJob& job : jobs_) {
-      if (!job.coded) return forward_error(job.coded);
-    }
-    const std::span<SentPart> sent = record_.parts().subspan(earlier);
-    payload_maker_.close(message, sent);
-    frame_message(sent, {id, low_half(params_hash_), layout.hash}, message);
-    message.count();
-    return std::span<const Bytes>(message.pieces);
+    if (Status coded = record_jobs(); !coded) return forward_error(coded);
+    return close_message(record_.parts().subspan(earlier), layout, id, message);
   });
   if (!pieces && options_.revert == Revert::kFold) keep_what_was_not_coded(layout.parts, id);
   return pieces;
+}
+
+Message& ChannelImpl::open_message(const MessageLayout& layout, std::uint64_t step, std::uint64_t room,
+                                   const MessageBounds& bounds) {
+  Message& message = record_.messages().add(bounds.lists());
+  message.is_needed = room == 0 || is_needed(codecs(), layout, step, options_.revert);
+  payload_maker_.open(message, std::max(bounds.payload_bytes, message.is_needed ? 0 : room));
+  lay_out(layout.parts, step, bounds, message);
+  return message;
+}
+
+// The first error of a part, if there is one.
+Status ChannelImpl::record_jobs() {
+  for (const PartJob& job : jobs_) record_job(job, record_);
+  for (const PartJob& job : jobs_) {
+    if (!job.coded) return job.coded;
+  }
+  return {};
+}
+
+std::span<const Bytes> ChannelImpl::close_message(std::span<SentPart> sent, const MessageLayout& layout,
+                                                  const MessageId& id, Message& message) {
+  payload_maker_.close(message, sent);
+  frame_message(sent, {id, low_half(params_hash_), layout.hash}, message);
+  message.count();
+  return message.pieces;
+}
+
+Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const MessageId& id,
+                               std::uint64_t room, std::vector<std::span<const Bytes>>& encoded) {
+  if (!resources_.backend) return Channel::encode_all(messages, id, room, encoded);
+  for (const MessageLayout& layout : messages) {
+    if (Status legal = check_encode(record_, layout.parts, id); !legal) return legal;
+  }
+  record_.open(id.step);
+  jobs_.clear();
+  return or_no_memory("encoding messages", [&]() -> Status {
+    std::vector<Message*> made;
+    std::vector<std::size_t> ends;  // of their jobs
+    for (const MessageLayout& layout : messages) {
+      made.push_back(&open_message(layout, id.step, room, bounds_of(layout.parts, id.step, encoder_)));
+      ends.push_back(jobs_.size());
+    }
+    code_parts_on(*resources_.backend, jobs_, encoder_, id);
+    const std::size_t earlier = record_.parts().size();
+    if (Status coded = record_jobs(); !coded) return coded;
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const std::span<SentPart> sent = record_.parts().subspan(earlier + begin, ends[i] - begin);
+      encoded.push_back(close_message(sent, messages[i], id, *made[i]));
+      begin = ends[i];
+    }
+    return {};
+  });
 }
 
 // After an error. What was coded is folded back; the rest waits in the residual as it is.
@@ -252,6 +305,13 @@ Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& p
   return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
 }
 
+Status ChannelImpl::decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected,
+                               Into into, float scale) {
+  if (!resources_.backend) return Channel::decode_all(messages, expected, into, scale);
+  const ExpectedMessage each{expected, low_half(params_hash_), std::span<const Named>()};
+  return decode_messages_on_device(messages, each, codecs(), Target{into, scale}, memory_);
+}
+
 Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,
                                  const MessageId& expected, float scale, std::span<Pairs> means) {
   const ExpectedMessage due{expected, low_half(params_hash_), parts};
@@ -281,6 +341,7 @@ Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::s
 }
 
 void ChannelImpl::revert() noexcept {
+  if (resources_.backend) resources_.backend->forget_decoded();
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
@@ -308,6 +369,24 @@ Result<std::vector<std::byte>> ChannelImpl::save() const {
 }
 
 }  // namespace
+
+Status Channel::encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
+                           std::vector<std::span<const Bytes>>& encoded) {
+  for (const MessageLayout& layout : messages) {
+    const auto pieces = encode(layout, id, room);
+    if (!pieces) return forward_error(pieces);
+    encoded.push_back(*pieces);
+  }
+  return {};
+}
+
+Status Channel::decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
+                           float scale) {
+  for (const ReceivedMessage& message : messages) {
+    if (Status done = decode(message.pieces, message.layout, expected, into, scale); !done) return done;
+  }
+  return {};
+}
 
 std::uint32_t MessageLayout::hash_of(std::span<const Named> parts) {
   return layout_hash(parts);

@@ -160,12 +160,17 @@ Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec
   return decoded ? decoded : name_part(call.parts[run.place.part], decoded.error());
 }
 
-Status DecodeRuns::decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target) {
+Status DecodeRuns::decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target,
+                             int sender) {
   std::vector<DecodeJob> jobs;
   jobs.reserve(runs_.size());
   for (const Run& run : runs_) {
     if (Status whole = check_run(run, nullptr); !whole) return whole;
-    jobs.push_back({run.codec, view_of(run), slot_of(run, {parts, target}), {}});
+    jobs.push_back({.codec = run.codec,
+                    .in = view_of(run),
+                    .slot = slot_of(run, {parts, target}),
+                    .part = parts[run.place.part].name,
+                    .sender = sender});
   }
   if (jobs.empty()) return {};
   if (Status done = backend.decode(jobs, target.into, target.scale); !done) return done;

@@ -61,8 +61,8 @@ class DecodeRuns {
   // number of threads. `scratch` grows as it must.
   Status decode(std::span<const Named> parts, const Target& target, std::vector<std::byte>& scratch);
 
-  // The same into a device's memory. REQUIRES: begin() without workers.
-  Status decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target);
+  // The same into a device's memory, of messages of one sender. REQUIRES: begin() without workers.
+  Status decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target, int sender);
 
  private:
   struct Run {

@@ -66,7 +66,7 @@ struct DenseSink {
   }
 
   Status finish() {
-    if (backend != nullptr) return memory.runs.decode_on(*backend, parts, target);
+    if (backend != nullptr) return memory.runs.decode_on(*backend, parts, target, sender);
     return memory.runs.decode(parts, target, memory.scratch);
   }
 
@@ -74,6 +74,24 @@ struct DenseSink {
   Target target;
   CodingMemory& memory;
   PartBackend* backend = nullptr;
+  int sender = 0;
+};
+
+// One message of several, into a device's memory; `all` has the parts of all of them.
+struct SharedSink {
+  Status read(FrameReader& reader, UncheckedSegment& segment) const { return all.read(reader, segment); }
+  Status fill(SegmentState state, std::size_t part) const { return all.fill(state, before + part); }
+  Status take(const Codec& codec, const UncheckedSegment& segment, const Place& place) {
+    return all.take(codec, segment, {before + place.part, place.begin, place.count});
+  }
+  Status take_checked(const Codec& codec, Bytes chunk, const Place& place) {
+    return all.take_checked(codec, chunk, {before + place.part, place.begin, place.count});
+  }
+  static Status finish() { return {}; }
+
+  DenseSink& all;
+  CodingMemory& memory;
+  std::size_t before = 0;  // parts of the messages before it
 };
 
 // Into lists of keys and values.
@@ -338,8 +356,25 @@ Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expe
   std::uint64_t elements = 0;
   for (const Named& part : expected.layout.parts) elements += part.tensor.elements();
   memory.runs.begin(elements, codecs.workers);
-  DenseSink sink{expected.layout.parts, target, memory, codecs.backend};
+  DenseSink sink{expected.layout.parts, target, memory, codecs.backend, expected.id.rank};
   return decode_into(sink, pieces, expected, codecs);
+}
+
+Status decode_messages_on_device(std::span<const ReceivedMessage> messages, const ExpectedMessage& each,
+                                 const PartCodecs& codecs, const Target& target, CodingMemory& memory) {
+  std::vector<Named> parts;
+  for (const ReceivedMessage& message : messages) {
+    parts.insert(parts.end(), message.layout.parts.begin(), message.layout.parts.end());
+  }
+  memory.runs.begin(0, nullptr);
+  DenseSink all{parts, target, memory, codecs.backend, each.id.rank};
+  SharedSink sink{all, memory};
+  for (const ReceivedMessage& message : messages) {
+    const ExpectedMessage due{each.id, each.params_hash, message.layout};
+    if (Status read = decode_into(sink, message.pieces, due, codecs); !read) return read;
+    sink.before += message.layout.parts.size();
+  }
+  return all.finish();
 }
 
 Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMessage& expected,

@@ -67,6 +67,10 @@ struct CodingMemory {
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                       const PartCodecs& codecs, const Target& target, CodingMemory& memory);
 
+// Several messages of one sender into a device's memory, all together. `each` says what they have in common.
+Status decode_messages_on_device(std::span<const ReceivedMessage> messages, const ExpectedMessage& each,
+                                 const PartCodecs& codecs, const Target& target, CodingMemory& memory);
+
 // The same into key-value form: means[i] gets part i's non-zero elements times `scale`.
 Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                                const PartCodecs& codecs, float scale, std::span<Pairs> means,

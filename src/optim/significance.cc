@@ -28,26 +28,36 @@ Coefficients adam_coefficients(const OptimizerSettings& s, std::uint64_t steps) 
   return {s.eps * unit - decay, unit / std::sqrt(bias_correction(s.beta2, steps)), -s.beta1 / (1 - s.beta1)};
 }
 
-Coefficients coefficients_of(const OptimizerSettings& s, const MomentsView& moments) {
+Coefficients coefficients_of(const OptimizerSettings& s, std::uint64_t steps, bool has_first) {
   const double eta = s.learning_rate;
   const double lambda = s.weight_decay;
   const double mu = s.momentum;
   switch (s.kind) {
     case OptimizerKind::kSgd: break;
     case OptimizerKind::kMomentum:
-      if (moments.first.empty()) break;
+      if (!has_first) break;
       return {1 / (eta * (1 - s.dampening)) - lambda, 0, -mu / (1 - s.dampening)};
     case OptimizerKind::kNesterov:
       return {(1 - eta * lambda * (1 + mu)) / (eta * (1 + mu)), 0, -mu * mu / (1 + mu)};
     case OptimizerKind::kAdaGrad: {
-      const double decayed = eta / (1 + static_cast<double>(moments.steps) * s.lr_decay);
+      const double decayed = eta / (1 + static_cast<double>(steps) * s.lr_decay);
       return {s.eps / decayed - lambda, 1 / decayed, 0};
     }
     case OptimizerKind::kRmsProp: return {s.eps / eta - lambda, 1 / eta, 0};
     case OptimizerKind::kAdam:
-    case OptimizerKind::kAdamW: return adam_coefficients(s, moments.steps);
+    case OptimizerKind::kAdamW: return adam_coefficients(s, steps);
   }
   return {1 / eta - lambda, 0, 0};
+}
+
+SignificanceCoefficients rounded(const OptimizerSettings& s, std::uint64_t steps, bool has_first,
+                                 bool has_second) {
+  const Coefficients exact = coefficients_of(s, steps, has_first);
+  SignificanceCoefficients c{static_cast<float>(exact.plain), static_cast<float>(exact.root),
+                             static_cast<float>(exact.momentum), false};
+  c.is_defined = std::isfinite(c.plain) && std::isfinite(c.root) && std::isfinite(c.momentum) &&
+                 (has_second || !has_second_moment(s.kind));
+  return c;
 }
 
 // 0 for NaN and infinities, and otherwise the value.
@@ -55,10 +65,10 @@ float finite_or_zero(float value) noexcept {
   return std::abs(value) <= std::numeric_limits<float>::max() ? value : 0.0F;
 }
 
-void write_without_second(const Coefficients& c, std::span<const float> parameters,
+void write_without_second(const SignificanceCoefficients& c, std::span<const float> parameters,
                           std::span<const float> first, float* out) {
-  const float plain = FloatEnvironment::pinned(static_cast<float>(c.plain));
-  const auto momentum = static_cast<float>(c.momentum);
+  const float plain = FloatEnvironment::pinned(c.plain);
+  const float momentum = c.momentum;
   const float* theta = parameters.data();
   if (first.empty()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) out[i] = finite_or_zero(theta[i] * plain);
@@ -70,11 +80,11 @@ void write_without_second(const Coefficients& c, std::span<const float> paramete
   }
 }
 
-void write_with_second(const Coefficients& c, std::span<const float> parameters, const MomentsView& moments,
-                       float* out) {
-  const float plain = FloatEnvironment::pinned(static_cast<float>(c.plain));
-  const auto root = static_cast<float>(c.root);
-  const auto momentum = static_cast<float>(c.momentum);
+void write_with_second(const SignificanceCoefficients& c, std::span<const float> parameters,
+                       const MomentsView& moments, float* out) {
+  const float plain = FloatEnvironment::pinned(c.plain);
+  const float root = c.root;
+  const float momentum = c.momentum;
   const float* theta = parameters.data();
   const float* v = moments.second.data();
   const auto unit = [=](std::size_t i) { return plain + root * std::sqrt(v[i]); };
@@ -120,15 +130,21 @@ Status check(const OptimizerSettings& settings, std::uint64_t count, const Momen
 
 }  // namespace
 
+Result<SignificanceCoefficients> significance_coefficients(const OptimizerSettings& settings,
+                                                           std::uint64_t steps, bool has_first,
+                                                           bool has_second) {
+  if (Status valid = check_settings(settings); !valid) return forward_error(valid);
+  const FloatEnvironment environment;
+  return rounded(settings, steps, has_first, has_second);
+}
+
 Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
                     const MomentsView& moments, std::span<float> out) {
   if (Status valid = check(settings, parameters.size(), moments, out.size()); !valid) return valid;
   const FloatEnvironment environment;
-  const Coefficients c = coefficients_of(settings, moments);
-  const bool defined = std::isfinite(static_cast<float>(c.plain)) &&
-                       std::isfinite(static_cast<float>(c.root)) &&
-                       std::isfinite(static_cast<float>(c.momentum));
-  if (!defined || (has_second_moment(settings.kind) && moments.second.empty())) {
+  const SignificanceCoefficients c =
+      rounded(settings, moments.steps, !moments.first.empty(), !moments.second.empty());
+  if (!c.is_defined) {
     for (float& value : out) value = 0.0F;
   } else if (moments.second.empty()) {
     write_without_second(c, parameters, moments.first, out.data());

@@ -89,6 +89,36 @@ TEST(Significance, IsTable2WithTheMomentsOfTheStepBefore) {
 
 // Where the step is linear in the gradient, theta_t = A - B g, the numerator is A / B: two steps of the
 // optimizer itself, with g = 0 and g = 1, give both.
+TEST(Significance, IsMadeOfItsCoefficients) {
+  for (const auto spec : kOptimizerSpecs) {
+    Optimizer optimizer = optimizer_of(spec);
+    std::vector<float> parameters = random_values(kCount, 1);
+    for (std::uint64_t steps = 0; steps <= 3; ++steps) {
+      const MomentsView moments = optimizer.moments("w");
+      std::vector<float> out(parameters.size(), 77.0F);
+      ASSERT_TRUE(significance(optimizer.settings(), parameters, moments, out)) << spec;
+      const auto& first = moments.first;
+      const auto& second = moments.second;
+      const auto c =
+          significance_coefficients(optimizer.settings(), moments.steps, !first.empty(), !second.empty());
+      ASSERT_TRUE(c) << spec;
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        volatile float unit = second.empty() ? 0.0F : c->root * std::sqrt(second[i]);
+        unit = second.empty() ? c->plain : c->plain + unit;
+        volatile float sum = parameters[i] * unit;
+        volatile const float moment = first.empty() ? 0.0F : first[i] * c->momentum;
+        sum = sum + moment;
+        const bool is_there = c->is_defined && (second.empty() || second[i] > 0);
+        EXPECT_EQ(out[i], is_there ? sum : 0.0F) << spec << " after " << steps;
+      }
+      ASSERT_TRUE(optimizer.step("w", parameters, random_values(kCount, steps + 1, 0.1F)));
+    }
+  }
+  OptimizerSettings bad;
+  bad.learning_rate = -1;
+  EXPECT_FALSE(significance_coefficients(bad, 1, true, true));
+}
+
 TEST(Significance, IsWhatTheLinearStepsThemselvesSay) {
   for (const std::string_view spec : {kOptimizerSpecs[0], kOptimizerSpecs[1], kOptimizerSpecs[2]}) {
     Optimizer optimizer = optimizer_of(spec);

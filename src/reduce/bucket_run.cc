@@ -10,6 +10,11 @@ namespace {
 
 constexpr std::uint16_t kStagesPerRound = 2;
 
+void advise(Error& error) {
+  if (error.code != ErrorCode::kNotFinite) return;
+  error.message += "; mend the input, or let such steps pass (nonfinite)";
+}
+
 }  // namespace
 
 tl::unexpected<Error> blame(int sender, const Error& error) {
@@ -47,10 +52,24 @@ Result<std::span<const Bytes>> BucketRun::encode(Channel& channel, const Message
                                                  std::uint16_t stage, std::uint64_t room) {
   const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
   auto pieces = channel.encode(parts, message_id(rank(), stage), room);
-  if (!pieces && pieces.error().code == ErrorCode::kNotFinite) {
-    pieces.error().message += "; mend the input, or let such steps pass (nonfinite)";
-  }
+  if (!pieces) advise(pieces.error());
   return pieces;
+}
+
+Status BucketRun::encode_all(Channel& channel, std::span<const MessageLayout> messages, std::uint16_t stage,
+                             std::uint64_t room, std::vector<std::span<const Bytes>>& encoded) {
+  const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
+  Status done = channel.encode_all(messages, message_id(rank(), stage), room, encoded);
+  if (!done) advise(done.error());
+  return done;
+}
+
+Status BucketRun::decode_all(Channel& channel, std::span<const ReceivedMessage> messages,
+                             const Source& source, Into into, float scale) {
+  const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
+  const MessageId id = message_id(source.encoder, source.stage);
+  if (Status s = channel.decode_all(messages, id, into, scale); !s) return blame(source.sender, s.error());
+  return {};
 }
 
 Status BucketRun::decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
@@ -77,6 +78,12 @@ class BucketRun {
   // rank's own in the pieces of encode.
   Status decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
                 const Source& source, Into into, float scale);
+
+  // Several messages of one kind, as Channel::encode_all and decode_all.
+  Status encode_all(Channel& channel, std::span<const MessageLayout> messages, std::uint16_t stage,
+                    std::uint64_t room, std::vector<std::span<const Bytes>>& encoded);
+  Status decode_all(Channel& channel, std::span<const ReceivedMessage> messages, const Source& source,
+                    Into into, float scale);
 
  private:
   std::uint16_t stage_in_step(std::uint16_t stage) const noexcept;

@@ -59,11 +59,24 @@ Mishap Job::come_to(int rank, std::uint64_t step, Fault::Point point) {
       case Kind::kAbort: mishap.aborts = true; break;
       case Kind::kLeave: mishap.leaves = true; break;
       case Kind::kDisagree: mishap.disagrees = true; break;
-      default: scheduler_.after(fault.delay, [this, &fault] { happen(fault); }); continue;
+      default:
+        if (fault.calls > 0) mishap.busy += fault.delay;
+        begin(fault);
+        continue;
     }
     happen(fault);
   }
   return mishap;
+}
+
+void Job::begin(const Fault& fault) {
+  if (fault.calls == 0) return scheduler_.after(fault.delay, [this, &fault] { happen(fault); });
+  // It is late: the others' messages are there when it goes on.
+  blames_.back().guilty |= 1U << fault.rank;
+  blames_.back().delay += fault.delay;
+  scheduler_.after(fault.delay, [this, &fault] {
+    scheduler_.interrupt(fault.rank, fault.calls, [this, &fault] { happen(fault); });
+  });
 }
 
 void Job::happen(const Fault& fault) {
@@ -129,7 +142,7 @@ void Job::freeze(const Fault& fault) {
   blames_.back().delay += fault.lasts;
   blames_.back().silences = true;
   if (scheduler_.is_frozen(fault.rank)) return;
-  own.frozen_since = scheduler_.now();
+  own.frozen_since = scheduler_.read();
   scheduler_.freeze(fault.rank);
   scheduler_.after(fault.lasts, [this, rank = fault.rank] {
     if (log(rank).is_dead) return;
@@ -142,7 +155,7 @@ void Job::freeze(const Fault& fault) {
 
 Clock::duration Job::frozen(int rank) {
   const RankLog& own = log(rank);
-  return own.frozen + (own.frozen_since == kNever ? Clock::duration{} : scheduler_.now() - own.frozen_since);
+  return own.frozen + (own.frozen_since == kNever ? Clock::duration{} : scheduler_.read() - own.frozen_since);
 }
 
 void Job::cut(const Fault& fault) {
@@ -191,7 +204,7 @@ bool Job::meet_again(int rank) {
     scheduler_.notify(&absent_);
     return meets_again_;
   }
-  while (!gone_on() && !anyone_dead()) scheduler_.wait(&absent_, scheduler_.now() + 1s);
+  while (!gone_on() && !anyone_dead()) scheduler_.wait(&absent_, scheduler_.read() + 1s);
   return gone_on() && meets_again_ && !log(rank).is_dead;
 }
 

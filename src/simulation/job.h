@@ -73,7 +73,7 @@ class Job {
   Mishap come_to(int rank, std::uint64_t step, Fault::Point point);
   // For how long the rank has been frozen so far.
   Clock::duration frozen(int rank);
-  void note(const std::string& text) { trace_.note(scheduler_.now(), text); }
+  void note(const std::string& text) { trace_.note(scheduler_.read(), text); }
   // A promise is broken. Only the first is kept.
   void violate(int rank, const std::string& text);
 
@@ -86,6 +86,7 @@ class Job {
   void end(int rank);
 
  private:
+  void begin(const Fault& fault);
   void happen(const Fault& fault);
   void kill(const Fault& fault);
   void freeze(const Fault& fault);

@@ -25,23 +25,30 @@ class SimulatedLink final : public Link {
   int fd() const noexcept override { return Network::descriptor_of(end_); }
   IoResult send(std::span<const iovec> pieces) noexcept override {
     if (total_bytes(pieces) >= ScopedUnlock::kMuch) network_.scheduler_.yield();  // the engine's lock is free
-    return network_.send(end_, pieces);
+    return called(network_.send(end_, pieces));
   }
   IoResult recv(MutBytes into) noexcept override {
     if (into.size() >= ScopedUnlock::kMuch) network_.scheduler_.yield();
-    return network_.receive(end_, into);
+    return called(network_.receive(end_, into));
   }
   bool stands_alone() const noexcept override { return true; }
   bool delivered() noexcept override {
     const Network::End& end = network_.ends_[end_];
     const Network::Pipe& in = network_.pipes_[end.in];
-    return in.received.size() == in.read || unacknowledged() == 0;
+    return called(in.received.size() == in.read) || unacknowledged() == 0;
   }
   std::size_t unacknowledged() noexcept override {
-    return network_.pipes_[network_.ends_[end_].out].unacknowledged;
+    return called(network_.pipes_[network_.ends_[end_].out].unacknowledged);
   }
 
  private:
+  // The thread may be interrupted when it already has the call's result.
+  template <class Value>
+  Value called(Value result) noexcept {
+    network_.scheduler_.called();
+    return result;
+  }
+
   Network& network_;
   std::size_t end_;
 };
@@ -102,7 +109,7 @@ void Network::launch(std::size_t number, Segment segment) {
   const double seconds =
       static_cast<double>(segment.bytes.size()) / path(pipe.from, pipe.to).bytes_per_second;
   const auto takes = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
-  pipe.last_arrival = std::max(pipe.last_arrival, scheduler_.now() + draw_time(pipe.from, pipe.to)) + takes;
+  pipe.last_arrival = std::max(pipe.last_arrival, scheduler_.read() + draw_time(pipe.from, pipe.to)) + takes;
   segment.arrives = pipe.last_arrival;
   pipe.in_flight.push_back(std::move(segment));
   if (pipe.in_flight.size() == 1) schedule(number);
@@ -119,7 +126,7 @@ void Network::schedule(std::size_t pipe) {
 void Network::deliver(std::size_t number) {
   Pipe& pipe = pipes_[number];
   if (!path(pipe.from, pipe.to).is_up) return;  // heal() sends it again
-  const Deadline now = scheduler_.now();
+  const Deadline now = scheduler_.read();
   while (!pipe.in_flight.empty() && pipe.in_flight.front().arrives <= now) {
     Segment segment = std::move(pipe.in_flight.front());
     pipe.in_flight.pop_front();
@@ -171,7 +178,7 @@ void Network::open_window(std::size_t number, std::size_t bytes) {
 
 void Network::heal(int from, int to) {
   path(from, to).is_up = true;
-  const Deadline now = scheduler_.now();
+  const Deadline now = scheduler_.read();
   for (std::size_t number = 0; number < pipes_.size(); ++number) {
     Pipe& pipe = pipes_[number];
     if (pipe.from == from && pipe.to == to && !pipe.in_flight.empty()) {

@@ -82,8 +82,8 @@ std::string Fault::text() const {
   if (kind == Kind::kReset || kind == Kind::kHalfReset || kind == Kind::kFlip) {
     told += stream == StreamKind::kControl ? " (control)" : " (data)";
   }
-  told += ", " + milliseconds(delay) + " after it " + points[static_cast<std::size_t>(point)] + " step " +
-          std::to_string(step);
+  told += ", " + milliseconds(delay) + (calls > 0 ? " and " + std::to_string(calls) + " calls" : "") +
+          " after it " + points[static_cast<std::size_t>(point)] + " step " + std::to_string(step);
   return told + ", for " + milliseconds(lasts);
 }
 
@@ -125,6 +125,12 @@ Plan draw_plan(std::uint64_t seed, int world) {
   plan.longest_message = std::min(plan.longest_message, most);
   constexpr std::array kFaults{0, 1, 1, 1, 1, 2, 2, 3};
   for (int i = dice.pick(kFaults); i > 0; --i) plan.faults.push_back(draw_fault(dice, plan));
+  Dice calls(seed, 4);
+  for (Fault& fault : plan.faults) {
+    if (fault.kind != Kind::kFreeze || calls.one_in(2)) continue;
+    fault.calls = 1 + calls.below(calls.one_in(2) ? 16 : 200);
+    if (calls.one_in(2)) fault.point = Fault::Point::kBeforeVote;
+  }
   return plan;
 }
 

@@ -36,6 +36,8 @@ struct Fault {
   std::uint64_t step = 0;  // it happens `delay` after `rank` has come to this point of this step
   enum class Point : std::uint8_t { kBegin, kBeforeVote, kAfterVote } point{};
   Clock::duration delay{};
+  // kFreeze: if not 0, the program is late by `delay`, and freezes within this call of its machine after it.
+  std::uint64_t calls = 0;
   Clock::duration lasts{};
   std::uint64_t bytes = 0;  // kFlip: of the stream, from then on
 

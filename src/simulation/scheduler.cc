@@ -15,7 +15,12 @@ constexpr std::chrono::nanoseconds kReading{20};
 }  // namespace
 
 Scheduler::Scheduler(std::uint64_t seed, const Latencies& latencies, Trace& trace)
-    : dice_(seed, 1), latencies_(latencies), trace_(trace), time_(kBegin), frozen_(kMostProcesses) {
+    : dice_(seed, 1),
+      latencies_(latencies),
+      trace_(trace),
+      time_(kBegin),
+      frozen_(kMostProcesses),
+      interrupted_(kMostProcesses, kNoThread) {
   simulated_machine = this;
 }
 
@@ -23,8 +28,34 @@ Scheduler::~Scheduler() {
   simulated_machine = nullptr;
 }
 
-Deadline Scheduler::now() noexcept {
+Deadline Scheduler::read() noexcept {
   return time_ += kReading;
+}
+
+Deadline Scheduler::now() noexcept {
+  const Deadline time = read();
+  called();
+  return time;
+}
+
+void Scheduler::interrupt(int process, std::uint64_t calls, std::function<void()> action) {
+  interruptions_.push_back({process, calls, std::move(action)});
+}
+
+void Scheduler::called() noexcept {
+  if (!is_running_ || interruptions_.empty()) return;
+  const int process = threads_[running_].process;
+  const auto due = std::ranges::find_if(
+      interruptions_, [process](Interruption& each) { return each.process == process && --each.calls == 0; });
+  if (due == interruptions_.end()) return;
+  const std::function<void()> action = std::move(due->action);
+  interruptions_.erase(due);
+  action();
+  if (!is_frozen(process)) return;
+  interrupted_[static_cast<std::size_t>(process)] = running_;
+  Thread& thread = threads_[running_];
+  ++thread.waiting.token;  // is_due stays set, so nothing but thaw() wakes it
+  thread.fiber->pause();
 }
 
 void Scheduler::push(Event event) {
@@ -127,6 +158,9 @@ void Scheduler::freeze(int process) {
 
 void Scheduler::thaw(int process) {
   frozen_[static_cast<std::size_t>(process)] = false;
+  if (const std::size_t first = interrupted_[static_cast<std::size_t>(process)]; first != kNoThread) {
+    push({time_, 0, first, threads_[first].waiting.token, {}});
+  }
   for (Event& event : std::exchange(held_, {})) {
     if (threads_[event.fiber].process == process) event.when = time_ + draw_latency();
     if (threads_[event.fiber].process == process) {
@@ -142,7 +176,10 @@ void Scheduler::resume(std::size_t thread) {
   trace_.add(static_cast<std::uint64_t>(time_.time_since_epoch().count()));
   running_ = thread;
   threads_[thread].waiting.is_due = true;  // it runs: nothing to wake
-  if (!threads_[thread].fiber->resume()) return;
+  is_running_ = true;
+  const bool has_ended = threads_[thread].fiber->resume();
+  is_running_ = false;
+  if (!has_ended) return;
   threads_[thread].ended = true;
   threads_[thread].fiber.reset();
   --alive_;
@@ -165,9 +202,18 @@ std::string Scheduler::run(std::uint64_t limit) {
     if (thread.ended || thread.waiting.token != event.token) continue;
     if (is_frozen(thread.process)) {
       held_.push_back(std::move(event));
-    } else {
-      resume(event.fiber);
+      continue;
     }
+    if (thread.process >= 0) {
+      std::size_t& first = interrupted_[static_cast<std::size_t>(thread.process)];
+      if (first != kNoThread && first != event.fiber) {
+        event.when = time_ + std::chrono::nanoseconds(1);
+        push(std::move(event));
+        continue;
+      }
+      first = kNoThread;
+    }
+    resume(event.fiber);
   }
   return {};
 }

@@ -39,7 +39,10 @@ class Scheduler final : public SimulatedMachine {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
+  // As its threads read it: a call, and so a place for an interruption.
   Deadline now() noexcept override;
+  // As the simulation itself reads it.
+  Deadline read() noexcept;
   void wait(const void* event, Deadline until) noexcept override;
   void notify(const void* event) noexcept override;
   void poll(const void* event, std::span<pollfd> entries, Deadline until) noexcept override;
@@ -59,6 +62,12 @@ class Scheduler final : public SimulatedMachine {
   void freeze(int process);
   void thaw(int process);
   bool is_frozen(int process) const noexcept { return frozen_[static_cast<std::size_t>(process)]; }
+
+  // `action` happens within the process' `calls`-th call of its machine from now on, in the middle of what
+  // the thread does. If it freezes the process, that thread goes on first, since it may hold locks.
+  void interrupt(int process, std::uint64_t calls, std::function<void()> action);
+  // The running thread has called its machine.
+  void called() noexcept;
 
   // What poll() asks about a descriptor: which of POLLIN and POLLOUT hold.
   void set_readiness(std::function<short(int)> readiness) { readiness_ = std::move(readiness); }
@@ -87,12 +96,19 @@ class Scheduler final : public SimulatedMachine {
     std::uint64_t token = 0;
     bool is_due = false;  // woken, and not running yet
   };
+  struct Interruption {
+    int process = kNobody;
+    std::uint64_t calls = 0;  // until then
+    std::function<void()> action;
+  };
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     int process = kNobody;
     Waiting waiting;
     bool ended = false;
   };
+
+  static constexpr std::size_t kNoThread = SIZE_MAX;
 
   void push(Event event);
   void block(Deadline until) noexcept;
@@ -111,8 +127,11 @@ class Scheduler final : public SimulatedMachine {
   std::deque<Thread> threads_;
   std::size_t running_ = 0;  // index of the thread that runs
   std::size_t alive_ = 0;
+  bool is_running_ = false;  // a fiber runs, not the scheduler
+  std::vector<Interruption> interruptions_;
   std::vector<bool> frozen_;
-  std::vector<Event> held_;  // of frozen processes
+  std::vector<std::size_t> interrupted_;  // by process: the thread that goes on first, or kNoThread
+  std::vector<Event> held_;               // of frozen processes
   std::function<short(int)> readiness_;
 };
 

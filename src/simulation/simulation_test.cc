@@ -41,6 +41,36 @@ TEST(Simulation, RepeatsItselfToTheLastEvent) {
   }
 }
 
+// A rank that has all others' votes freezes within a call on the way to its own, and the others give up
+// without it. When it wakes up it must read what they say before it counts the step, or it would be a step
+// ahead alone.
+TEST(Simulation, ARankThatWakesUpInItsVoteReadsBeforeItCounts) {
+  using namespace std::chrono_literals;
+  constexpr int kWorld = 4;
+  constexpr std::uint64_t kCalls = 31;  // that a vote makes, at least
+  for (std::uint64_t calls = 1; calls <= kCalls; ++calls) {
+    Plan plan = undisturbed(draw_plan(1, kWorld));
+    plan.spec.clear();
+    plan.longest_message = 100;
+    plan.timeout = 2s;
+    plan.faults = {{.kind = Fault::Kind::kFreeze,
+                    .rank = 1,
+                    .step = 1,
+                    .point = Fault::Point::kBeforeVote,
+                    .delay = 50ms,
+                    .calls = calls,
+                    .lasts = 30s}};
+    Trace trace(false);
+    Job job(plan, trace);
+    EXPECT_EQ(job.run(), "") << calls << " calls";
+    EXPECT_EQ(job.happened(), 1U) << calls << " calls";
+    for (const RankLog& log : job.logs()) {
+      EXPECT_EQ(log.endings.front().next_step, job.logs().front().endings.front().next_step)
+          << calls << " calls";
+    }
+  }
+}
+
 // Of every number of ranks, and whatever the seed wants.
 TEST(Simulation, TakesAsManyRanksAsWanted) {
   for (int world = 3; world <= 7; ++world) EXPECT_EQ(simulate(4, world).broken, "") << world;

@@ -95,7 +95,7 @@ def descend(model, rate=0.05):
 
 def same_bits(ours, theirs):
     """Whether two dense tensors, on whatever devices, are equal bit for bit."""
-    each = [tensor.detach().cpu().contiguous().view(torch.uint8) for tensor in (ours, theirs)]
+    each = [t.detach().cpu().reshape(-1).view(torch.uint8) for t in (ours, theirs)]
     return torch.equal(*each)
 
 

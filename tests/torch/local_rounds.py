@@ -72,13 +72,14 @@ class WrittenOut:
 
 
 def mean_of(change):
-    """In the order in which an owner adds up."""
+    """In the order in which an owner adds up, on the CPU."""
+    device, change = change.device, change.cpu()
     shares = [torch.empty_like(change) for _ in range(dist.get_world_size())]
     dist.all_gather(shares, change)
     scale, mean = np.float32(1) / np.float32(len(shares)), np.zeros(change.shape, np.float32)
     for share in shares:
         mean = mean + scale * share.numpy()
-    return torch.from_numpy(mean)
+    return torch.from_numpy(mean).to(device)
 
 
 def flat_of(trainer):

@@ -38,8 +38,8 @@ def one_after_another(rank, world_size, report, workers):
     return {worker.__name__: worker(rank, world_size, report) for worker in workers}
 
 
-def mesh_of(nodes: int, ranks_per_node: int):
-    return init_device_mesh("cpu", (nodes, ranks_per_node), mesh_dim_names=("replicate", "shard"))
+def mesh_of(nodes: int, ranks_per_node: int, kind: str = "cpu"):
+    return init_device_mesh(kind, (nodes, ranks_per_node), mesh_dim_names=("replicate", "shard"))
 
 
 def cut(module, mesh, shard=fully_shard, **options):

@@ -20,20 +20,10 @@ def auto():
     deltawire.torch.register(wrapped(OnDevice()), "auto")
 
 
-def with_optimizer():
+def with_fused_optimizer():
     model = wrapped(OnDevice())
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
     deltawire.torch.register(model, "gcomp", optimizer=optimizer)
-
-
-def local_steps():
-    model = OnDevice()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return deltawire.torch.LocalSteps(model, optimizer, steps=2, reducer="3lc")
-
-
-def averager():
-    deltawire.torch.Averager(local_steps())
 
 
 def parameter_server():
@@ -42,21 +32,10 @@ def parameter_server():
     deltawire.torch.ParameterServer(model, optimizer, "3lc")
 
 
-def fsdp2():
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh("cuda", (2, 1), mesh_dim_names=("replicate", "shard"))
-    deltawire.torch.register(fully_shard(OnDevice(), mesh=mesh), "3lc")
-
-
 REFUSED = {
     auto: "the model is on a GPU; name a codec",
-    with_optimizer: "on the CPU is due",
-    local_steps: "LocalSteps exchanges parameters on the CPU",
-    averager: "LocalSteps exchanges parameters on the CPU",
+    with_fused_optimizer: "counts its steps on the GPU",
     parameter_server: "ParameterServer serves float32 on the CPU",
-    fsdp2: "",  # its text depends on what PyTorch has of FSDP2
 }
 
 

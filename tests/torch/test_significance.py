@@ -107,6 +107,41 @@ def test_values_are_table_2s(name, steps):
     assert bool((out == 0).all()) == (steps == 0 and has_second_moment and "initial" not in name)
 
 
+@pytest.mark.parametrize("steps", [0, 1, 7])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_device_computes_the_same_bits(name, steps, monkeypatch):
+    """torch's operations, forced upon CPU tensors, against the core; also of odd values."""
+    parameter, optimizer = trained(name, steps)
+    odd = torch.tensor([0.0, -0.0, 1e-45, -1e-39, 3e38, -3e38, float("inf"), float("nan")])
+    with torch.no_grad():
+        for value in (parameter, *optimizer.state[parameter].values()):
+            if torch.is_tensor(value) and value.dim() > 0:
+                flat = value.view(-1)
+                flat[: odd.numel()] = odd[torch.randperm(odd.numel())]
+    for rate in (optimizer.param_groups[0]["lr"], 1e-12, 0.0):
+        optimizer.param_groups[0]["lr"] = rate
+        core = significance_of(optimizer, parameter)
+        with monkeypatch.context() as patch:
+            patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+            there = significance_of(optimizer, parameter)
+        assert there.numpy().tobytes() == core.numpy().tobytes(), rate
+
+
+class Counted:
+    """A step count that lies on a GPU."""
+
+    device = torch.device("cuda", 0)
+
+
+def test_steps_that_a_gpu_counts_are_refused(monkeypatch):
+    """To read them the backward pass would wait for it."""
+    parameter, optimizer = trained("adam", 1)
+    monkeypatch.setattr(torch, "Tensor", (torch.Tensor, Counted))
+    optimizer.state[parameter]["step"] = Counted()
+    with pytest.raises(deltawire.DTypeError, match=r"steps of .* on cuda:0.*fused=True"):
+        SignificanceSource(optimizer)
+
+
 # A step that is linear in the gradient, theta = A - B g, says itself what the numerator is: A / B.
 # So is a step whose second moment is so large, or so slow, that one gradient doesn't move it.
 LINEAR = {

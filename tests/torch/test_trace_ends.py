@@ -51,6 +51,20 @@ def test_it_ends_by_remove_and_by_its_block(tmp_path):
     assert deltawire.read_trace(tmp_path / "a").step_numbers == (1, 2)
 
 
+def test_other_hooks_of_the_optimizer_run_in_its_last_step(tmp_path):
+    model, seen = Words(), []
+    optimizer = SGD(model.parameters(), lr=0.05)
+    first = deltawire.torch.trace(model, tmp_path / "a", optimizer=optimizer, steps=[1])
+    second = deltawire.torch.trace(model, tmp_path / "b", optimizer=optimizer, steps=[1])
+    optimizer.register_step_pre_hook(lambda *_: seen.append(None))
+    run(model, optimizer, 2)
+    assert len(seen) == 2
+    assert first.steps == second.steps == (1,)
+    assert first.steps_seen == 1 and not first.active
+    first.remove()
+    assert len(optimizer._optimizer_step_pre_hooks) == 2
+
+
 def test_significance_may_be_left_out_or_insisted_on(tmp_path, caplog):
     model = Words(mode_sparse=False)
     known, unknown = SGD(model.parameters(), 0.05), torch.optim.Adamax(model.parameters(), 0.05)

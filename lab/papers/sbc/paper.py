@@ -249,6 +249,7 @@ def _scale(name: str, test: int, clients: float, **iterations: int | tuple[int, 
 
 
 _SMALL_WORDS = {"workload": "wordlstm100/ptb", "batch_ms": 45, "coding_ms": 25}
+_FEW_IMAGES = {"batch": 4, "batch_ms": 20}
 _WHOLE = {"batch": 128, "batch_ms": 50}
 SCALES = (
     _scale(
@@ -257,10 +258,15 @@ SCALES = (
         **{"federated": 2, "grid": 2},
     ),
     _scale(
+        *("brief", 1000, 0.05),
+        **{"lenet5": 50, "resnet": (50, _FEW_IMAGES), "wordlstm": (50, _SMALL_WORDS)},
+        **{"charlstm": 50, "federated": 50, "grid": 50},
+    ),
+    _scale(
         *("minutes", 2000, 0.05),
         **{
             "lenet5": 100,
-            "resnet": (100, {"batch": 4, "batch_ms": 20}),
+            "resnet": (100, _FEW_IMAGES),
             "wordlstm": (100, _SMALL_WORDS),
             "charlstm": 100,
         },

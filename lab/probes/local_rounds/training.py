@@ -1,8 +1,9 @@
 """One method's training: all workers by turns in one process, on a CPU or a GPU."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from deltawire.torch.local.weights import fragments_of
 from torch.nn.functional import cross_entropy
 
 from lab.models.networks import CharacterTransformer
+from lab.probes.local_rounds.captured_step import CapturedStep
 from lab.probes.local_rounds.methods import Method, Size
 from lab.probes.local_rounds.sessions import Sessions
 
@@ -63,7 +65,9 @@ class Text:
         """int64 of shape (batch, length + 1), which depends only on the arguments."""
         chance, size = np.random.default_rng([seed, worker, step]), self._setting.size
         starts = chance.integers(0, len(self._train) - size.length - 1, size.batch)
-        where = torch.from_numpy(starts).to(self._train.device)
+        where = torch.from_numpy(starts)
+        if self._train.is_cuda:
+            where = where.pin_memory().to(self._train.device, non_blocking=True)
         return self._train[where[:, None] + self._reach].long()
 
     @torch.no_grad()
@@ -106,21 +110,51 @@ class Worker:
         known = set(map(id, matrices))
         others = [p for p in self.parameters if id(p) not in known]
         settings = {"lr": setting.learning_rate, "weight_decay": _WEIGHT_DECAY}
+        on_gpu = setting.device == "cuda"
+        capturable = on_gpu and not muon  # Muon's step can't be captured
         self.optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW(others, fused=setting.device == "cuda", **settings)
+            torch.optim.AdamW(others, fused=on_gpu, capturable=capturable, **settings)
         ]
         if muon:
             scaled = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings)
             self.optimizers.append(scaled)
-        self._setting = setting
+        self._setting, self._capturable = setting, capturable
+        self._captured: CapturedStep | None = None
+        self._stream = torch.cuda.Stream() if on_gpu else None
 
-    def step(self, step: int, batches: torch.Tensor) -> None:
-        """Trains on a batch."""
+    def step(self, step: int, batch: Callable[[], torch.Tensor]) -> None:
+        """Trains on a batch. On a GPU the step is only enqueued, on a stream of this worker, so
+        that small networks share it; `join` before their weights are read.
+
+        Args:
+            step: the number of the step, for the learning rate.
+            batch: makes the batch.
+        """
+        rate = self._setting.learning_rate * self._rate_at(step)
+        if self._stream is None:
+            self._step(batch(), rate)
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._step(batch(), rate)
+
+    def join(self) -> None:
+        """Lets what follows wait for the steps."""
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _step(self, batch: torch.Tensor, rate: float) -> None:
+        if self._capturable:
+            if self._captured is None:
+                (adamw,) = self.optimizers
+                self._captured = CapturedStep(self.network, adamw, loss_of, batch)
+            self._captured(batch, rate)
+            return
         self.network.zero_grad()
-        loss_of(self.network, batches).backward()
+        loss_of(self.network, batch).backward()
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self._setting.learning_rate * self._rate_at(step)
+                group["lr"] = rate
             optimizer.step()
 
     def _rate_at(self, step: int) -> float:
@@ -136,6 +170,7 @@ class Worker:
 
     def load(self, state: dict) -> None:
         """Restores what `state` returned."""
+        self._captured = None
         self.network.load_state_dict(state["network"])
         for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
@@ -173,10 +208,13 @@ class EveryStep:
     def train_round(self, number: int, text: Text) -> None:
         """As many steps as a round of local steps has."""
         for step in _steps_of(number, self._setting):
-            workers = range(self._setting.workers)
-            batches = [text.batch(self._seed, worker, step) for worker in workers]
-            self._worker.step(step, torch.cat(batches))
+            self._worker.step(step, functools.partial(self._batch, step, text))
             self._steps += 1
+        self._worker.join()
+
+    def _batch(self, step: int, text: Text) -> torch.Tensor:
+        workers = range(self._setting.workers)
+        return torch.cat([text.batch(self._seed, worker, step) for worker in workers])
 
     def finish(self) -> None:
         """Nothing is under way."""
@@ -219,7 +257,7 @@ class LocalRounds:
         count, due = len(self._parts), 0
         for taken, step in enumerate(_steps_of(number, self._setting), start=1):
             for index, worker in enumerate(self._workers):
-                worker.step(step, text.batch(self._seed, index, step))
+                worker.step(step, functools.partial(text.batch, self._seed, index, step))
             self._since = [since + 1 for since in self._since]
             self._age += 1
             if self._under_way and self._age == self._method.overlap:
@@ -227,6 +265,11 @@ class LocalRounds:
             while due < count and taken * count >= (due + 1) * self._setting.steps:
                 self._exchange(due)
                 due += 1
+        self._join()
+
+    def _join(self) -> None:
+        for worker in self._workers:
+            worker.join()
 
     def finish(self) -> None:
         """Exchanges what has changed since; all workers then have the common weights."""
@@ -240,13 +283,10 @@ class LocalRounds:
         self._apply()
         part = self._parts[fragment]
         names = self._names[part]
+        self._join()
         own = [[p.detach().clone() for p in worker.parameters[part]] for worker in self._workers]
         changes = [
-            {
-                name: (weight - common).cpu().numpy()
-                for name, weight, common in zip(names, weights, self._common[part], strict=True)
-            }
-            for weights in own
+            arrays_of(names, torch._foreach_sub(weights, self._common[part])) for weights in own
         ]
         _check_finite(changes)
         means = self._sessions.average(changes)
@@ -260,6 +300,7 @@ class LocalRounds:
         """Algorithm 1 of DiLoCo, lines 12 to 14, and Streaming DiLoCo's mixing."""
         if self._under_way is None:
             return
+        self._join()
         fragment, means, began = self._under_way
         self._under_way = None
         part = self._parts[fragment]
@@ -308,6 +349,17 @@ class LocalRounds:
 
 def _steps_of(number: int, setting: Setting) -> range:
     return range(number * setting.steps, (number + 1) * setting.steps)
+
+
+def arrays_of(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
+    """The tensors' values by name, copied to pinned memory if they are on a GPU."""
+    if not tensors[0].is_cuda:
+        return {name: each.numpy() for name, each in zip(names, tensors, strict=True)}
+    hosts = [torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in tensors]
+    for host, each in zip(hosts, tensors, strict=True):
+        host.copy_(each, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    return {name: host.numpy() for name, host in zip(names, hosts, strict=True)}
 
 
 def _check_finite(changes: Iterable[dict[str, np.ndarray]]) -> None:

@@ -53,7 +53,7 @@ def register(
             when DDP is constructed and may include frozen parameters. Gradients may be sparse
             (nn.Embedding(sparse=True)) if the policy's codec takes pairs. Register before training,
             before or after torch.compile. Of a sharded model: the root, with gradients that are
-            reduced as one of these dtypes on the CPU; every rank then listens on two ports.
+            reduced as one of these dtypes; every rank then listens on two ports.
         spec: a codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy that
             chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native

@@ -31,7 +31,7 @@ class DirectExchange final : public BucketExchange {
         pull_(channels.pull),
         most_(most),
         messages_(pool, run_),
-        tensors_(pool, channels.backend),
+        tensors_(pool),
         means_(run_, tensors_, plan_),
         rounds_(std::move(window)) {}
 
@@ -52,7 +52,6 @@ class DirectExchange final : public BucketExchange {
 
  private:
   void cut();
-  void count_raw_bytes() noexcept;
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
   void open_round();
   Status push_next();
@@ -97,7 +96,7 @@ void DirectExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   }
   means_.open(self());
   run_.report().element_count = tensors_.elements();
-  count_raw_bytes();
+  run_.report().raw_bytes = direct_raw_bytes(plan_, tensors_, run_);
   std::size_t sends = 0;
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
     sends += plan_.list(owner).size() * (owner == self() ? ranks() : 1);
@@ -116,14 +115,6 @@ void DirectExchange::cut() {
   pieces.reserve(plan_.lists());
   for (std::size_t owner = 0; owner < plan_.lists(); ++owner) pieces.push_back(plan_.list(owner).size());
   rounds_.plan(self(), std::move(pieces));
-}
-
-// Of what others own a push, of what this rank owns the means for all others.
-void DirectExchange::count_raw_bytes() noexcept {
-  std::uint64_t owned = 0;
-  for (const PartMessage& message : plan_.list(self())) owned += message.raw_bytes();
-  run_.report().raw_bytes =
-      tensors_.raw_bytes() - owned + static_cast<std::uint64_t>(run_.world() - 1) * owned;
 }
 
 Status DirectExchange::prepare() {
@@ -304,6 +295,14 @@ void DirectExchange::more_awaited(std::vector<Handle>& handles) const {
 }
 
 }  // namespace
+
+std::uint64_t direct_raw_bytes(const MessagePlan& plan, const BucketTensors& tensors, const BucketRun& run) {
+  std::uint64_t owned = 0;
+  for (const PartMessage& message : plan.list(static_cast<std::size_t>(run.rank()))) {
+    owned += message.raw_bytes();
+  }
+  return tensors.raw_bytes() - owned + static_cast<std::uint64_t>(run.world() - 1) * owned;
+}
 
 std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
                                                      const MostElements& most,

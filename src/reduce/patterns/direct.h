@@ -25,6 +25,15 @@ std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const Dir
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window);
 
+// The same where a device codes, `channels.backend`: it takes dense tensors alone.
+std::unique_ptr<BucketExchange> make_direct_exchange_on_device(BufferPool& pool,
+                                                               const DirectChannels& channels,
+                                                               const MostElements& most);
+
+// What a bucket's messages would take uncompressed: of what others own a push, of what this rank owns the
+// means for all others.
+std::uint64_t direct_raw_bytes(const MessagePlan& plan, const BucketTensors& tensors, const BucketRun& run);
+
 // The parts of a tensor and their owners: dense ones are cut into ranges, keys are partitioned by stride.
 TensorParts direct_parts(const Named& tensor, int world, const MostElements& most);
 

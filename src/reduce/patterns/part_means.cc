@@ -64,6 +64,27 @@ Status PartMeans::replace(Channel& channel, std::span<const Bytes> bytes, const 
   return run_.decode(channel, bytes, message.mean_layout(), source, Into::kOverwrite, 1.0F);
 }
 
+std::span<const ReceivedMessage> PartMeans::received(std::span<const std::span<const Bytes>> bytes,
+                                                     std::size_t list) {
+  received_.clear();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    received_.push_back({bytes[i], plan_.message({list, i}).mean_layout()});
+  }
+  return received_;
+}
+
+Status PartMeans::add_all(Channel& channel, std::span<const std::span<const Bytes>> bytes, std::size_t list,
+                          const Source& source) {
+  if (Status staged = stage(); !staged) return staged;
+  return run_.decode_all(channel, received(bytes, list), source, Into::kAccumulate, run_.world_scale());
+}
+
+Status PartMeans::replace_all(Channel& channel, std::span<const std::span<const Bytes>> bytes,
+                              std::size_t list, const Source& source) {
+  if (Status staged = stage(); !staged) return staged;
+  return run_.decode_all(channel, received(bytes, list), source, Into::kOverwrite, 1.0F);
+}
+
 Status PartMeans::decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
                                const Source& source, Into into) {
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);

@@ -30,6 +30,12 @@ class PartMeans {
   // Decodes a message of means, which replace what is there.
   Status replace(Channel& channel, std::span<const Bytes> bytes, const Place& place, const Source& source);
 
+  // The same with all messages of a list, none in key-value form: bytes[i] are message i.
+  Status add_all(Channel& channel, std::span<const std::span<const Bytes>> bytes, std::size_t list,
+                 const Source& source);
+  Status replace_all(Channel& channel, std::span<const std::span<const Bytes>> bytes, std::size_t list,
+                     const Source& source);
+
   // After the last rank's add(): lists still have to be merged, dense sums are complete.
   void sum_up(const Place& place);
 
@@ -46,6 +52,7 @@ class PartMeans {
     std::vector<std::vector<Pairs>> addends;  // by rank, in order: what the means lack yet
   };
 
+  std::span<const ReceivedMessage> received(std::span<const std::span<const Bytes>> bytes, std::size_t list);
   PairSum& sum_of(const Place& place) { return sums_[place.list][place.message]; }
   Status stage();
   Status decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
@@ -63,6 +70,7 @@ class PartMeans {
   std::vector<std::vector<Pairs>> spare_;   // memory of addends that were merged
   std::vector<PairStream> streams_;         // what is merged
   Pairs merged_;
+  std::vector<ReceivedMessage> received_;
   PairMerger merger_;
 };
 

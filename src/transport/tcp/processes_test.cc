@@ -291,11 +291,11 @@ TEST_F(Processes, JustEnoughDescriptorsAreEnough) {
   for (int rank = 0; rank < kWorld; ++rank) EXPECT_STREQ(report_of(rank).message.data(), "");
 }
 
-// Waits until the rank answers a connection: it has begun to connect.
-void wait_until_it_connects(const Endpoint& endpoint) {
+// Waits until the rank that listens on the port answers a connection: it has begun to connect.
+void wait_until_it_connects(int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(endpoint.port);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int caller = ::socket(AF_INET, SOCK_STREAM, 0);
   (void)::connect(caller, reinterpret_cast<sockaddr*>(&address), sizeof address);
@@ -307,15 +307,18 @@ void wait_until_it_connects(const Endpoint& endpoint) {
 }
 
 TEST_F(Processes, DescriptorsThatRunOutMeanwhileAreNamedByAll) {
-  // Ranks 0 and 1 are dialed by the victim, and rank 3 comes when the victim has nothing left.
+  // Ranks 0 and 1 are dialed by the victim, and rank 3 comes when the victim has nothing left. The victim can
+  // tell only ranks that answer it before it ends, so all three must have begun.
   start_connecting([](Transport& self) { return wait_in_ring(self, 30s); },
-                   [this](int rank, const Endpoint& own) {
+                   [this](int rank, const Endpoint&) {
                      if (rank == 3) {
                        while (board_->limited == 0) std::this_thread::sleep_for(1ms);
                      }
                      if (rank != kVictim) return;
-                     std::thread([this, own] {
-                       wait_until_it_connects(own);
+                     std::thread([this] {
+                       for (int each = 0; each <= kVictim; ++each) {
+                         wait_until_it_connects(board_->ports[static_cast<std::size_t>(each)]);
+                       }
                        limit_descriptors(open_descriptors() - 1);
                        board_->limited = 1;
                        ::pause();

@@ -23,6 +23,7 @@ from deltawire.rule_texts import rules_without_tensor
 
 __all__ = [
     "AUTO",
+    "DEVICES",
     "DTYPES",
     "arrival_timeout_in_ms",
     "check_count",
@@ -34,7 +35,7 @@ __all__ = [
     "check_positive",
     "check_served",
     "check_tensor",
-    "check_weights",
+    "device_near",
     "device_of",
     "dtype_name",
     "encryption",
@@ -48,7 +49,7 @@ __all__ = [
 
 logger = logging.getLogger("deltawire")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda")
 AUTO = "auto"
 
 
@@ -98,6 +99,13 @@ def device_of(group: dist.ProcessGroup, near: torch.device | None = None) -> tor
     return bound or torch.device("cuda", torch.cuda.current_device())
 
 
+def device_near(model: object) -> torch.device | None:
+    """The device of the model's first parameter; None if it has none or is no model."""
+    parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
+    first = next(parameters, None)
+    return None if first is None else first.device
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """The core's name of the dtype, such as "bfloat16"."""
     return str(dtype).removeprefix("torch.")
@@ -111,7 +119,7 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
             "the model with .float() first",
             "UnsupportedDType",
         )
-    if tensor.device.type not in _DEVICES:
+    if tensor.device.type not in DEVICES:
         raise DTypeError(
             f"{what} is on {tensor.device}; deltawire exchanges tensors of the CPU and of CUDA "
             "devices: move the model with .cpu() first",
@@ -131,18 +139,6 @@ def check_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter whose gradients can't be exchanged."""
     _check_whole(name, parameter)
     check_tensor(f"parameter '{name}'", parameter)
-
-
-def check_weights(name: str, parameter: torch.Tensor) -> None:
-    """Raises DTypeError for a parameter that `LocalSteps` can't exchange."""
-    _check_whole(name, parameter)
-    check_tensor(f"parameter '{name}'", parameter)
-    if parameter.device.type != "cpu":
-        raise DTypeError(
-            f"parameter '{name}' is on {parameter.device}; LocalSteps exchanges parameters on the "
-            "CPU: move the model with .cpu() first",
-            "UnsupportedDType",
-        )
 
 
 def check_served(name: str, parameter: torch.Tensor) -> None:

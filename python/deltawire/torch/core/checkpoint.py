@@ -162,7 +162,10 @@ def _kind(value) -> str:
 
 
 def collective_load(
-    group: dist.ProcessGroup, session: _core.Session, load: Callable[[], str]
+    group: dist.ProcessGroup,
+    session: _core.Session,
+    load: Callable[[], str],
+    near: torch.device | None = None,
 ) -> None:
     """Loads a state on every rank or on none; a collective on the group.
 
@@ -171,6 +174,7 @@ def collective_load(
         session: holds the residuals that `load` replaces as its last action. They are restored if
             any rank fails.
         load: checks and loads this rank's state; returns a text that must be equal on all ranks.
+        near: the model's device, for a group of GPUs alone.
 
     Raises:
         What `load` raised here; DeltawireError if another rank could not load ("Aborted"), or if
@@ -185,7 +189,7 @@ def collective_load(
     except Exception as cause:
         problem, record.problem = cause, bootstrap.problem_of(cause)
     try:
-        records = bootstrap.gather_records(record, group)
+        records = bootstrap.gather_records(record, group, near)
         if problem is None:
             _check_states(records)
     except BaseException as cause:

@@ -9,6 +9,7 @@ import torch
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
 from deltawire.significance import require_use
+from deltawire.torch.core import arguments, staging
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
 logger = logging.getLogger("deltawire")
@@ -25,7 +26,8 @@ class _Moments:
 class SignificanceSource:
     """Computes, for the parameters of a bucket, how much can be cut from each gradient without a
     visible effect on the optimizer's next step: the significance. For sharded parameters it is that
-    of this rank's rows, as steps are elementwise.
+    of this rank's rows, as steps are elementwise. On a GPU it is computed there, in the current
+    stream, and copied to pinned memory: as many bytes as the parameters in float32.
 
     The optimizer's param_groups and state are read again for every bucket, so that schedules,
     loaded states and added groups count. A parameter in no group has no significance, and nothing
@@ -55,6 +57,7 @@ class SignificanceSource:
                 "UnsupportedDType",
             )
         self._optimizer = optimizer
+        self._forced = staging.is_forced()
         self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
         for known, parameter in self._known_parameters():
             state = optimizer.state.get(parameter, {})
@@ -67,7 +70,7 @@ class SignificanceSource:
 
     def require_any_of(self, names: dict[int, str]) -> None:
         """Raises InvalidArgumentError if the optimizer steps none of these parameters (id -> name),
-        DTypeError if one that it steps isn't float32 on the CPU."""
+        DTypeError if one that it steps isn't float32 on the CPU or a CUDA device."""
         stepped = [each for _, each in self._known_parameters() if id(each) in names]
         for parameter in stepped:
             here = _here(parameter)
@@ -82,20 +85,22 @@ class SignificanceSource:
     def of_tensors(
         self, key: Hashable, tensors: Sequence[tuple[str, torch.Tensor]]
     ) -> tuple[torch.Tensor, list[int]]:
-        """Computes a bucket's significance. Returns (memory to be kept during the exchange, address
-        in it of each parameter's significance, in the order of its gradient's memory; 0: none).
+        """Computes a bucket's significance. Returns (memory on the CPU to be kept during the
+        exchange, address in it of each parameter's significance, in the order of its gradient's
+        memory; 0: none). Of parameters on a GPU it is there when the current stream is done.
 
         Args:
             key: identifies the bucket, whose memory is reused.
             tensors: (name, parameter) of each.
 
-        Raises DTypeError if a moment isn't float32 on the CPU, InvalidArgumentError if a setting
-        has become an unsupported one.
+        Raises DTypeError if a moment isn't float32 on the parameter's device, InvalidArgumentError
+        if a setting has become an unsupported one.
         """
         needed = sum(_here(parameter).numel() for _, parameter in tensors)
         memory = self._buffers.pop(key, None)
         if memory is None or memory.numel() != needed:
-            memory = torch.empty(needed, dtype=torch.float32)
+            pinned = any(_here(parameter).device.type == "cuda" for _, parameter in tensors)
+            memory = torch.empty(needed, dtype=torch.float32, pin_memory=pinned)
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
         addresses, first = [], 0
         for name, parameter in tensors:
@@ -107,7 +112,7 @@ class SignificanceSource:
                 addresses.append(0)
                 continue
             state = self._optimizer.state.get(parameter, {})
-            _write(_read_moments(*known, state, here, f"parameter '{name}'"), here, out)
+            self._write(_read_moments(*known, state, here, f"parameter '{name}'"), here, out)
             addresses.append(out.data_ptr())
         return memory, addresses
 
@@ -117,20 +122,36 @@ class SignificanceSource:
 
     def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
         """A function, valid now, from (parameter, its name in messages) to its significance: a new
-        tensor of its shape, zeros for a parameter in no group. It raises DTypeError for parameters
-        and moments that aren't float32 on the CPU."""
+        tensor of its shape on its device, zeros for a parameter in no group. It raises DTypeError
+        for parameters and moments that aren't float32 on the CPU or on one CUDA device."""
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
 
         def significance(parameter: torch.Tensor, name: str) -> torch.Tensor:
             _check_tensor(name, parameter, parameter)
-            out = torch.zeros(parameter.numel(), dtype=torch.float32)
+            out = torch.zeros(parameter.numel(), dtype=torch.float32, device=parameter.device)
             known = by_parameter.get(id(parameter))
             if known is not None:
                 state = self._optimizer.state.get(parameter, {})
-                _write(_read_moments(*known, state, parameter, name), parameter, out)
+                self._write(_read_moments(*known, state, parameter, name), parameter, out)
             return out.as_strided(parameter.shape, _gradient_strides(parameter))
 
         return significance
+
+    @torch.no_grad()
+    def _write(self, known: tuple, parameter: torch.Tensor, out: torch.Tensor) -> None:
+        """Writes the significance of one parameter to `out`, in the order of its gradient's
+        memory."""
+        settings, steps, *moments = known
+        strides = _gradient_strides(parameter)
+        theta, first, second = (
+            None if values is None else _in_memory_order(values, strides)
+            for values in (parameter.detach(), *moments)
+        )
+        if parameter.device.type == "cpu" and not self._forced:
+            arrays = (None if each is None else each.numpy() for each in (first, second))
+            _core.significance(settings, theta.numpy(), steps, *arrays, out.numpy())
+        else:
+            out.copy_(on_device(settings, steps, theta, first, second), non_blocking=True)
 
     def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
         """((settings, moments), parameter) of every parameter in the current groups."""
@@ -188,7 +209,14 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
     """(settings, steps, first moment, second moment) of a parameter with this state, checked; None
     for a missing moment. Only this rank's rows."""
     second_name = moments.second
-    steps = int(state.get("step", 0))
+    steps = state.get("step", 0)
+    if isinstance(steps, torch.Tensor) and steps.device.type != "cpu":
+        raise make_error(
+            "UnsupportedDType",
+            f"the optimizer counts the steps of {name} on {steps.device}, and to read them the "
+            "backward pass would wait for it; make the optimizer without fused=True and "
+            "capturable=True, or leave optimizer= out",
+        )
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
         second_name = "max_exp_avg_sq"  # amsgrad divides by the largest so far
     found = []
@@ -198,18 +226,31 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
             moment = _here(moment)
             _check_tensor(f"the optimizer's {key} of {name}", moment, parameter)
         found.append(moment)
-    return settings, steps, *found
+    return settings, int(steps), *found
 
 
-def _write(known: tuple, parameter: torch.Tensor, out: torch.Tensor) -> None:
-    """Writes the significance of one parameter to `out`, in the order of its gradient's memory."""
-    settings, steps, *moments = known
-    strides = _gradient_strides(parameter)
-    theta, first, second = (
-        None if values is None else _in_memory_order(values, strides)
-        for values in (parameter.detach(), *moments)
-    )
-    _core.significance(settings, theta, steps, first, second, out.numpy())
+def on_device(
+    settings: _core.OptimizerSettings,
+    steps: int,
+    theta: torch.Tensor,
+    first: torch.Tensor | None,
+    second: torch.Tensor | None,
+) -> torch.Tensor:
+    """`_core.significance` of flat float32 tensors, by torch on their device: each operation rounds
+    by itself, as there, so the bits are the same."""
+    there = first is not None, second is not None
+    coefficients = _core.significance_coefficients(settings, steps, *there)
+    if coefficients is None:
+        return torch.zeros_like(theta)
+    plain, root, momentum = coefficients
+    if second is None:
+        out = theta * plain
+    else:  # torch's root of float32 is not exact everywhere, and this one is, once it is rounded
+        out = second.double().sqrt_().float().mul_(root).add_(plain).mul_(theta)
+    if first is not None:
+        out.add_(first * momentum)
+    out.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    return out if second is None else out.masked_fill_(~(second > 0), 0.0)
 
 
 def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
@@ -222,12 +263,12 @@ def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
     return torch.empty(parameter.shape, device="meta").stride()
 
 
-def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]):
-    """The tensor's values as a NumPy array in the order of these strides, without a copy if it has
-    them, as it usually does."""
+def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The tensor's values, flat, in the order of these strides, without a copy if it has them, as
+    it usually does."""
     if tensor.stride() != strides:
-        tensor = torch.empty_strided(tensor.shape, strides).copy_(tensor)
-    return tensor.as_strided((tensor.numel(),), (1,)).numpy()
+        tensor = torch.empty_strided(tensor.shape, strides, device=tensor.device).copy_(tensor)
+    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
@@ -235,16 +276,22 @@ def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
     if (
         not dense
         or tensor.dtype != torch.float32
-        or tensor.device.type != "cpu"
+        or tensor.device.type not in arguments.DEVICES
+        or tensor.device != like.device
         or tensor.shape != like.shape
     ):
         kind = f"{'' if dense else 'sparse '}{tensor.dtype}"
         raise make_error(
             "UnsupportedDType",
             f"{what} is {kind} of shape {tuple(tensor.shape)} on {tensor.device} where "
-            f"float32 of shape {tuple(like.shape)} on the CPU is due; keep parameters and the "
+            f"float32 of shape {tuple(like.shape)} {_place(like)} is due; keep parameters and the "
             "optimizer's state so, or leave optimizer= out",
         )
+
+
+def _place(like: torch.Tensor) -> str:
+    known = like.device.type in arguments.DEVICES
+    return f"on {like.device}" if known else "on the CPU or a CUDA device"
 
 
 def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
@@ -257,6 +304,13 @@ def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
                 f"is known without {name} only; leave {name} out, or optimizer= (then nothing is "
                 "cut)",
             )
+    on_gpu = any(each.device.type == "cuda" for each in group["params"])
+    if on_gpu and kind is not torch.optim.SGD and (group.get("fused") or group.get("capturable")):
+        raise make_error(
+            "InvalidArgument",
+            f"{kind.__name__} with fused=True or capturable=True counts its steps on the GPU, and "
+            "the backward pass would wait for it; make it without, or leave optimizer= out",
+        )
     settings = settings_of(kind, group)
     return settings, _MOMENTS[settings.spec.partition(":")[0]]
 

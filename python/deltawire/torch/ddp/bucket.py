@@ -4,8 +4,8 @@ import torch
 import torch.distributed as dist
 
 from deltawire.torch.core.backward_pass import after_backward, in_backward
+from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
-from deltawire.torch.ddp.staging import Staging
 
 
 class PendingBucket:

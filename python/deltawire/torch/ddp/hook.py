@@ -21,10 +21,10 @@ from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.significance import SignificanceSource
+from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
-from deltawire.torch.ddp.staging import Staging
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
 from deltawire.torch.participant import DetachedSession, Participant
@@ -173,7 +173,8 @@ class Hook(Participant):
         tensors = [] if buffer.is_sparse else self._dense(bucket, pending, names)
         if source is not None:
             whole = list(zip(names, pending.parameters, strict=True))
-            memory, addresses = source.of_tensors(index, whole)
+            with self._staging.aside(buffer):
+                memory, addresses = source.of_tensors(index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
         history.ready(names)

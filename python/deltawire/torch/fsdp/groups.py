@@ -17,6 +17,7 @@ from deltawire.torch.core import arguments, wrappers
 GROUP_MEMBERS = (
     "_all_reduce_hook",
     "all_reduce_grads",
+    "device",
     "force_sum_reduction_for_comms",
     "fsdp_params",
     "gradient_divide_factor",
@@ -110,8 +111,13 @@ class Group:
                     "isn't the model's any more: one was replaced since fully_shard, or register "
                     "was given a part of the model; register all of it",
                 )
-            dtype = _check_parameter(name, each.sharded_param, self._mesh, self._inside.mp_policy)
+            dtype = _check_parameter(name, each.sharded_param, self._mesh, self._inside)
             self.shards.append(Shard(name, each, self.shard_index, self.shard_count, dtype))
+
+    @property
+    def device(self) -> torch.device:
+        """Where gradients are reduced."""
+        return self._inside.device
 
     @property
     def places(self) -> Iterator[tuple[int, str]]:
@@ -332,7 +338,7 @@ def _check_mesh(mesh, name: str) -> None:
         )
 
 
-def _check_parameter(name: str, parameter: torch.Tensor, mesh, precision) -> torch.dtype:
+def _check_parameter(name: str, parameter: torch.Tensor, mesh, inside) -> torch.dtype:
     """Checks a parameter; returns the dtype in which its gradient is reduced."""
     if parameter.device_mesh.ndim != mesh.mesh.ndim:
         raise DTypeError(
@@ -341,14 +347,16 @@ def _check_parameter(name: str, parameter: torch.Tensor, mesh, precision) -> tor
             "parallelism out",
             "UnsupportedDType",
         )
+    precision = inside.mp_policy
     dtype = precision.reduce_dtype or precision.param_dtype or parameter.dtype
-    can_be_exchanged = dtype in arguments.DTYPES and parameter.device.type == "cpu"
+    kinds = {inside.device.type, parameter.device.type}
+    can_be_exchanged = dtype in arguments.DTYPES and kinds <= set(arguments.DEVICES)
     if parameter.requires_grad and not can_be_exchanged:
         raise DTypeError(
-            f"the gradient of parameter '{name}' is reduced as {dtype} on {parameter.device}; "
-            "deltawire exchanges float32, bfloat16 and float16 on the CPU: give fully_shard "
-            "mp_policy=MixedPrecisionPolicy(param_dtype=..., reduce_dtype=torch.float32), and a "
-            'mesh of "cpu"',
+            f"the gradient of parameter '{name}', on {parameter.device}, is reduced as {dtype} on "
+            f"{inside.device}; deltawire exchanges float32, bfloat16 and float16 on the CPU and on "
+            "CUDA devices: give fully_shard mp_policy=MixedPrecisionPolicy(param_dtype=..., "
+            'reduce_dtype=torch.float32), and a mesh of "cpu" or "cuda"',
             "UnsupportedDType",
         )
     return dtype

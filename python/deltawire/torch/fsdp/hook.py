@@ -12,12 +12,13 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.history import History
 from deltawire.leaving import gave_up
-from deltawire.torch.core import arguments
+from deltawire.torch.core import abort, arguments
 from deltawire.torch.core.backward_pass import after_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.loss_scale import LossScale
-from deltawire.torch.core.module_parameters import ModuleParameters
 from deltawire.torch.core.significance import SignificanceSource
+from deltawire.torch.core.staging import Staging
+from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement, among
 from deltawire.torch.metrics.explanation import Explanation
@@ -41,51 +42,15 @@ class StepRules:
     source: SignificanceSource | None
 
 
-class Covered:
-    """Checks that FSDP's groups contain all parameters of a model that require gradients.
-
-    Raises InvalidArgumentError (a ValueError), naming the parameters that are in no group.
-    """
-
-    def __init__(self, model: torch.nn.Module, groups: list[Group]) -> None:
-        self._in_module = ModuleParameters(model)
-        self._places = {place for group in groups for place in group.places}
-        if names := self._left_out():
-            raise make_error(
-                "InvalidArgument",
-                f"fully_shard has not cut {_listed(names)}, whose gradients would stay each rank's "
-                "own; call fully_shard(model, mesh=...) on the root, too, or freeze them",
-            )
-
-    def check(self) -> None:
-        """Raises DeltawireError ("State"), naming parameters that are in no group any more."""
-        if names := self._left_out():
-            raise make_error(
-                "State",
-                f"fully_shard has not cut {_listed(names)}: frozen, or not there, when the model "
-                "was registered, and would differ between ranks; close the hook, call fully_shard "
-                "on what is new, and register again",
-            )
-
-    def _left_out(self) -> list[str]:
-        places = self._places
-        return self._in_module.left_out(lambda module, key: (id(module), key) in places)
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    words = ", ".join(f"'{name}'" for name in names[:3])
-    return f"parameter{'s' * (len(names) > 1)} {words}{more}"
-
-
 class ShardedHook(Participant):
     """A rank's compressed exchange with the ranks that have the same rows of the model; made by
     `register`.
 
     A backward pass whose gradients are reduced is a step. Each of FSDP's parameter groups is a
-    bucket. It is exchanged while backward continues, unless torch reads the gradient before the end
-    of the pass (because it accumulates or converts it, or has a user's hook for it). One more
-    exchange ends the step; it appears in `buckets`.
+    bucket, which goes through pinned memory if it is on a GPU (see `Staging`). It is exchanged
+    while backward continues, unless torch reads the gradient before the end of the pass (because it
+    accumulates or converts it, or has a user's hook for it). One more exchange ends the step; it
+    appears in `buckets`.
 
     A failure on any rank is raised at the end of the backward pass under way, on every rank of the
     model, so that torch's own collectives stay in step. It is a typed DeltawireError, also in
@@ -131,6 +96,9 @@ class ShardedHook(Participant):
         self._groups = groups
         self.replicas = dist.get_process_group_ranks(replicas)
         self._rules = rules
+        shards = [shard for group in groups for shard in group.shards]
+        gradient_bytes = sum(shard.room * shard.dtype.itemsize for shard in shards)
+        self._staging = Staging(rules.timeout_ms / 1e3, gradient_bytes, self._number)
         self._scale = 1.0  # of the step under way
         self._step = 0
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
@@ -172,6 +140,7 @@ class ShardedHook(Participant):
             done = self._exchange(group, gradient)
             if group.later_steps_look_at():
                 done.result()
+                self._staging.follow()
                 if group.sums:
                     gradient *= self.world_size
         except Exception as cause:
@@ -191,18 +160,13 @@ class ShardedHook(Participant):
 
     def _exchange(self, group: Group, gradient: torch.Tensor) -> concurrent.futures.Future:
         """Submits a group's gradient; see `_submit`."""
-        if gradient.dtype not in arguments.DTYPES or gradient.device.type != "cpu":
-            raise make_error(
-                "UnsupportedDType",
-                f"a gradient is reduced as {gradient.dtype} on {gradient.device}; deltawire "
-                "exchanges float32, bfloat16 and float16 on the CPU",
-                self._number,
-            )
+        arguments.check_tensor("a gradient", gradient)
         tensors, source = group.tensors_in(gradient), self._rules.source
         if source is None:
             return self._submit(tensors, gradient)
         shards = [(shard.name, shard.parameter) for shard in group.trained]
-        memory, addresses = source.of_tensors(id(group), shards)
+        with self._staging.aside(gradient):
+            memory, addresses = source.of_tensors(id(group), shards)
         tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         return self._submit(tensors, gradient, over=lambda: source.give_back(id(group), memory))
 
@@ -213,29 +177,67 @@ class ShardedHook(Participant):
         last: bool = False,
         over: Callable[[], None] = lambda: None,
     ) -> concurrent.futures.Future:
-        """Hands a bucket to the communication thread, which calls `over` afterwards. The Future's
-        value is whether the mean is finite, or None after an error."""
+        """Hands a bucket, whose tensors are in `memory`, to the communication thread, which calls
+        `over` afterwards. The Future's value is whether the mean is finite, or None after an error.
+        """
         if not self._pending:
             self._log_summary()
-        step = _core.Step(self._step, len(self._pending), last, self._scale, timed=True)
+        bucket = len(self._pending)
+        step = _core.Step(self._step, bucket, last, self._scale, timed=True)
         done = concurrent.futures.Future()
-        history, replicas = self._history, self.replicas
-        history.ready(tuple(tensor[0] for tensor in tensors))
+        self._history.ready(tuple(tensor[0] for tensor in tensors))
+        complete = self._completion(done, last, over, memory, bucket)
 
-        def complete(error, report, _stays=memory):
+        def submit(host: torch.Tensor) -> None:
+            moved = host.data_ptr() - memory.data_ptr()
+            at = [(name, address + moved, *rest) for name, address, *rest in tensors]
+            self._session.submit(at, step, self._rules.timeout_ms, complete)
+
+        def failed(cause: Exception) -> None:
+            try:
+                self._give_up(cause)
+            finally:
+                done.set_result(None)
+
+        if memory is None:
+            self._session.submit(tensors, step, self._rules.timeout_ms, complete)
+        else:
+            self._staging.load(bucket, memory, submit, failed)
+        self._pending.append(done)
+        return done
+
+    def _completion(
+        self,
+        done: concurrent.futures.Future,
+        last: bool,
+        over: Callable[[], None],
+        memory: torch.Tensor | None,
+        bucket: int,
+    ) -> Callable:
+        """What the communication thread calls at the end of a bucket."""
+        history, replicas, staging = self._history, self.replicas, self._staging
+
+        def complete(error, report):
             finite = None
             try:
                 over()
                 if error is not None:
                     error = among(replicas, error)
+                elif memory is not None:
+                    error = stored()
                 if history.end(error, report, last) is None:
                     finite = report.finite
             finally:  # a Future that nobody completes is a wait without a deadline
                 done.set_result(finite)
 
-        self._session.submit(tensors, step, self._rules.timeout_ms, complete)
-        self._pending.append(done)
-        return done
+        def stored() -> DeltawireError | None:
+            try:
+                staging.store(bucket, memory)
+            except Exception as cause:
+                return abort.typed(cause, history.rank)
+            return None
+
+        return complete
 
     def _end_step(self) -> None:
         """Ends the step alike on all ranks, after the backward pass and torch's own work."""
@@ -244,6 +246,7 @@ class ShardedHook(Participant):
         self._is_open = False
         try:
             results = [done.result() for done in self._pending]  # of all, finite or not
+            self._staging.follow()
             if self.last_error is None:
                 self._commit(all(results))
         except Exception as cause:
@@ -300,6 +303,7 @@ class ShardedHook(Participant):
         at exit in any case. Later backward passes that reduce gradients raise; the model may be
         registered again."""
         super().close()
+        self._staging.close()
         self._handle.remove()
         if self._agreement is not None:
             self._agreement.close()

@@ -10,8 +10,9 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.momentum_as_rate import AS_RATE, refuse
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for
+from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import Group, check_free, find_shards, groups_of
-from deltawire.torch.fsdp.hook import Covered, ShardedHook, StepRules
+from deltawire.torch.fsdp.hook import ShardedHook, StepRules
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 
 
@@ -48,7 +49,7 @@ class _Registration:
     def meet_replicas(self, spec: Policy) -> None:
         """Meets the ranks with the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
-        with bootstrap.Meeting(replicas) as self._replicas:
+        with bootstrap.Meeting(replicas, self._groups[0].device) as self._replicas:
             made = self._made = given.exchange(arguments.named(spec, "a sharded model"), replicas)
             given.check_no_tier()
             find_shards(self._model, self._groups)
@@ -64,7 +65,7 @@ class _Registration:
 
     def meet_shards(self, failed: Exception | None) -> None:
         """Meets the ranks that share this replica. Raises `failed`, and lets them know of it."""
-        with bootstrap.Meeting(self.shard_group) as self._shards:
+        with bootstrap.Meeting(self.shard_group, self._groups[0].device) as self._shards:
             if failed is not None:
                 raise failed
             self._listen(self._shards)

@@ -1,7 +1,11 @@
 """A codec's twin: the same bytes as the codec's, from and to tensors on a device."""
 
-from abc import ABC, abstractmethod
+from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 
 from deltawire.errors import make_error
@@ -14,6 +18,9 @@ from deltawire.torch.gpu.parts import (
     check_ends,
     name_not_finite,
 )
+
+if TYPE_CHECKING:
+    from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -30,6 +37,9 @@ class Twin(ABC):
     scalars = 0  # how many numbers the codec has for a part
     chunk_elements = 0  # 0: chunks depend on the values
     finite_only = True
+    greatest_scalar = 0xFFFFFFFF  # of a part that is coded with others
+    slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
+    code_bytes = 0  # of an element, where all take as many
 
     def __init__(self, spec: str, parameters: dict[str, str]):
         self.spec = spec
@@ -136,12 +146,50 @@ class Twin(ABC):
 
     def _refusal(self, values: torch.Tensor, residual: torch.Tensor | None):
         """What Encoding.collect asks whether the codec refuses the values."""
+        return lambda most, first: self.refuse(values, residual, most, first)
 
-        def refuse(most: int, first: int) -> None:
-            if self.finite_only and most >= INFINITY:
-                name_not_finite(self.name, values, residual)
+    def refuse(
+        self, values: torch.Tensor, residual: torch.Tensor | None, most: int, first: int
+    ) -> None:
+        """Raises DeltawireError ("NotFinite", "Range") for values that the codec refuses.
 
-        return refuse
+        Args:
+            most: bits of the largest magnitude.
+            first: the first scalar.
+        """
+        if self.finite_only and most >= INFINITY:
+            name_not_finite(self.name, values, residual)
+
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """Encodes many parts at once, if it has `slot_bytes`. The facts say how large their values
+        are; their scalars are filled in."""
+        self._encode_parts(segment, batch)
+
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """Decodes many parts at once, likewise: parts that `may_be` has found good."""
+        self._decode_parts(segment, batch)
+
+    def may_be(self, counts: np.ndarray, chunks: np.ndarray, ends: np.ndarray, scalars) -> bool:
+        """Whether an encoder may have written parts with so many elements, chunks, ends of all
+        these chunks, and scalars, as far as these say; if not, `check` says what is wrong."""
+        if (chunks != -(-counts // self.chunk_elements)).any() or scalars[:, self.scalars :].any():
+            return False
+        if self.scalars and scalars[:, 0].max() > self.greatest_scalar:
+            return False
+        sizes = np.diff(ends, prepend=0)
+        firsts = np.cumsum(chunks) - chunks
+        sizes[firsts] = ends[firsts]
+        if self.code_bytes:
+            wanted = np.full(len(ends), self.slot_bytes)
+            wanted[firsts + chunks - 1] = (
+                counts - (chunks - 1) * self.chunk_elements
+            ) * self.code_bytes
+            return bool((sizes == wanted).all())
+        return bool((sizes > 0).all())
+
+    def check(self, part: EncodedPart, count: int) -> None:
+        """Raises what `decode` raises for a part of `count` elements."""
+        self._check_part(part, count)
 
     @abstractmethod
     def _read(self, parameters: dict[str, str]) -> None:
@@ -152,6 +200,12 @@ class Twin(ABC):
         self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
     ) -> Encoding:
         """Encodes at least one value. Without a residual `after` is `values`, to be left alone."""
+
+    def _encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        raise NotImplementedError
+
+    def _decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        raise NotImplementedError
 
     @abstractmethod
     def _check(self, part: EncodedPart, count: int) -> None:

@@ -9,6 +9,7 @@ from deltawire.torch.gpu.fixed import ends_on, fixed_ends
 from deltawire.torch.gpu.kernels import int8 as kernels
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
+from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
 from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
 
 CHUNK = 65536
@@ -20,7 +21,9 @@ class Int8(Twin):
 
     name = "int8"
     scalars = 1
-    chunk_elements = CHUNK
+    chunk_elements = slot_bytes = CHUNK
+    code_bytes = 1
+    greatest_scalar = GREATEST_STEP
 
     def _read(self, parameters: dict[str, str]) -> None:
         assert not parameters
@@ -41,6 +44,27 @@ class Int8(Twin):
         )
         ends = ends_on(device, n, CHUNK, 1)
         return self._encoded(payload, ends, status, values, residual)
+
+    def _encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        out = batch.out.view(torch.int8)
+        launch(
+            kernels.encode_parts,
+            len(segment.units),
+            *(batch.table, segment.units, batch.facts, out),
+            KIND=segment.kind,
+            SCALED=batch.scaled,
+            BLOCK=BLOCK,
+        )
+
+    def _decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        data = batch.data.view(torch.int8)
+        launch(
+            kernels.decode_parts,
+            len(segment.units),
+            *(batch.table, segment.units, data, batch.errors, batch.scale),
+            ADD=batch.add,
+            BLOCK=BLOCK,
+        )
 
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, fixed_ends(count, CHUNK, 1))

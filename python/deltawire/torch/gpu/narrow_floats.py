@@ -8,6 +8,7 @@ from deltawire.torch.gpu.fixed import ends_on, fixed_ends
 from deltawire.torch.gpu.kernels import narrow_floats as kernels
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
+from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
 from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
 
 CHUNK = 65536
@@ -43,6 +44,30 @@ class NarrowFloats(Twin):
         ends = ends_on(device, n, CHUNK, codes.element_size())
         return self._encoded(payload, ends, status, values, residual)
 
+    def _encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        out = batch.out.view(self.code)
+        launch(
+            kernels.encode_parts,
+            len(segment.units),
+            *(batch.table, segment.units, batch.facts, out),
+            KIND=segment.kind,
+            CODE=self.name,
+            SCALED=batch.scaled,
+            BLOCK=BLOCK,
+        )
+
+    def _decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        data = batch.data.view(self.code)
+        launch(
+            kernels.decode_parts,
+            len(segment.units),
+            *(batch.table, segment.units, data, batch.errors, batch.scale),
+            ADD=batch.add,
+            SCALED=batch.scale != 1,
+            CODE=self.name,
+            BLOCK=BLOCK,
+        )
+
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, fixed_ends(count, CHUNK, self.code.itemsize))
 
@@ -64,6 +89,7 @@ class FP32(NarrowFloats):
 
     name = "fp32"
     code = torch.int32
+    code_bytes, slot_bytes = 4, 4 * CHUNK
     finite_only = False
 
 
@@ -72,6 +98,7 @@ class BF16(NarrowFloats):
 
     name = "bf16"
     code = torch.int16
+    code_bytes, slot_bytes = 2, 2 * CHUNK
     finite_only = False
 
 
@@ -80,3 +107,4 @@ class FP16(NarrowFloats):
 
     name = "fp16"
     code = torch.int16
+    code_bytes, slot_bytes = 2, 2 * CHUNK

@@ -33,7 +33,7 @@ class Averager(ModelAverager):
     """
 
     def __init__(self, trainer: LocalSteps, warmup_steps: int = 0) -> None:
-        with bootstrap.Meeting(trainer.group) as meeting:
+        with bootstrap.Meeting(trainer.group, trainer.device) as meeting:
             arguments.check_count("warmup_steps", warmup_steps)
             meeting.agree_on(Terms("Averager", warmup_steps=warmup_steps))
         super().__init__(trainer.group)

@@ -1,89 +1,18 @@
 """The exchanges of LocalSteps: from their beginning until they are applied, also in checkpoints."""
 
-import os
-import threading
-import time
+import functools
+
+import torch
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error, with_advice
+from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
+from deltawire.torch.core.staging import Staging
 from deltawire.torch.local.momentum import Momentum
 from deltawire.torch.local.outer import state_digest
 from deltawire.torch.local.overlap import Overlap
+from deltawire.torch.local.round import Round
 from deltawire.torch.local.weights import Weights, values_digest
-
-
-class Round:
-    """A running exchange of one fragment of the weights, or of all.
-
-    `complete` runs on a thread of the session and keeps the weights' memory alive, even if nobody
-    waits any more; the rest belongs to the training loop.
-
-    Args:
-        weights: the memory that is exchanged.
-        fragment: of these weights.
-        history: gets a record.
-        steps: number of local steps in the fragment's changes.
-
-    Attributes:
-        error: the first error, or None.
-    """
-
-    def __init__(self, weights: Weights, fragment: int, history: History, steps: int) -> None:
-        self.fragment = fragment
-        self.steps = steps
-        self.error: DeltawireError | None = None
-        self._weights = weights
-        self._history = history
-        self._left = weights.bucket_count(fragment)
-        self._over = threading.Event()
-        self._began = self._ended = time.monotonic()
-        self._waited = 0.0
-        self._process = os.getpid()
-
-    def complete(self, error: DeltawireError | None, report) -> None:
-        """The callback of a bucket; called for each bucket, in order, even after an error."""
-        try:
-            self._left -= 1
-            also = {"local_steps": self.steps, "fragment": self.fragment}
-            if error is not None and error.code == "Mismatch" and self._weights.outer is not None:
-                error = with_advice(error, _DIFFERENT_WEIGHTS)
-            error = self._history.end(error, report, self._left == 0, also)
-            self.error = self.error or error
-        finally:  # without it the wait would never end
-            if self._left == 0:
-                self._ended = time.monotonic()
-                self._over.set()
-
-    def submitted(self) -> None:
-        """All buckets were submitted: starts the clock of the exchange."""
-        self._began = time.monotonic()
-
-    def settle(self) -> None:
-        """Waits for the last bucket, whether it succeeds or fails. Raises "State" in a forked
-        child, in which it would never end."""
-        if os.getpid() != self._process:
-            raise make_error(
-                "State", "a forked child has no part in the exchange that its parent has begun"
-            )
-        began = time.monotonic()
-        self._over.wait()
-        self._waited += time.monotonic() - began
-
-    def arrived(self) -> "Round":
-        """Marks it as over, for an exchange whose means came from a checkpoint; returns it."""
-        self._over.set()
-        return self
-
-    def times(self) -> tuple[float, float]:
-        """Milliseconds (of the exchange, of the training loop's wait for it), once it is over."""
-        return 1e3 * max(0.0, self._ended - self._began), 1e3 * self._waited
-
-
-_DIFFERENT_WEIGHTS = (
-    "the outer optimizer runs on each rank by itself: change its settings (a schedule of its rate) "
-    "on every rank alike, and use one version of torch and one kind of processor"
-)
 
 
 class Progress:
@@ -166,7 +95,7 @@ class Waits:
 
 
 class LocalExchange:
-    """Exchanges fragments of the weights, at most one at a time.
+    """Exchanges fragments of the weights, at most one at a time, through memory on the CPU.
 
     Args:
         weights: to be exchanged.
@@ -196,12 +125,22 @@ class LocalExchange:
         """The settings that must be equal on all ranks."""
         weights = self._weights
         counts = {**self._overlap.settings(), "fragments": weights.fragment_count}
-        return {"outer": weights.outer, **counts}
+        return {"outer": weights.outer, **counts, "device_borders": weights.device_borders}
 
     def connect(self, session: _core.Session, history: History) -> None:
         """Sets the session of the exchanges, and the history that records them."""
         self._session = session
         self._history = history
+        self._staging = Staging(
+            self._timeout_ms / 1e3,
+            self._weights.changes.host_bytes,
+            history.rank,
+            values="weight changes",
+        )
+
+    def close(self) -> None:
+        """Ends the thread of copies, when no exchange is under way; idempotent."""
+        self._staging.close()
 
     @property
     def failed(self) -> bool:
@@ -224,12 +163,11 @@ class LocalExchange:
         weights.check_model()
         self._momenta = self._momentum.tensors(fragment) if self._momentum else []
         round_ = Round(weights, fragment, self._history, progress.since[fragment])
-        last, agreed = weights.bucket_count(fragment) - 1, weights.agreed(fragment)
+        self._wait_for_values()
+        last, agreed = weights.changes.bucket_count(fragment) - 1, weights.agreed(fragment)
         for bucket in range(last + 1):
-            changes = weights.changes_of(fragment, bucket)
             step = _core.Step(progress.exchanges, bucket, bucket == last, agreed=agreed, timed=True)
-            self._history.ready(tuple(change[0] for change in changes))
-            self._session.submit(changes, step, self._timeout_ms, round_.complete)
+            self._submit(round_, bucket, step)
         round_.submitted()
         self._under_way = round_
         progress.since[fragment] = 0
@@ -237,6 +175,27 @@ class LocalExchange:
             self.finish()
         elif self._overlap.mixing is None:
             weights.mark_start(fragment)
+
+    def _submit(self, round_: Round, bucket: int, step: _core.Step) -> None:
+        """Hands a bucket's changes to the session, at once or when they are on the CPU. What the
+        session keeps has no reference to it."""
+        changes, session, staging = self._weights.changes, self._session, self._staging
+        block = self._weights.changes_of(round_.fragment, bucket)
+        part, _ = changes.bucket(round_.fragment, bucket)
+        self._history.ready(tuple(self._weights.names[part]))
+        store = functools.partial(staging.store, bucket, block)
+        complete = functools.partial(round_.complete, store)
+
+        def submit(memory: torch.Tensor) -> None:
+            at = changes.at(round_.fragment, bucket, memory)
+            session.submit(at, step, self._timeout_ms, complete)
+
+        staging.load(bucket, block, submit, functools.partial(round_.fail, session))
+
+    def _wait_for_values(self) -> None:
+        """Where values are about to be read on a device: waits for it, within the timeout."""
+        if self._weights.looks_at_values or self._momenta:
+            self._staging.wait(set(self._weights.devices))
 
     def settle(self) -> Round | None:
         """Waits for the running exchange, if any, and returns it. Returns None also if it has
@@ -256,6 +215,8 @@ class LocalExchange:
             raise self._failed
         if round_ is None:
             return
+        self._staging.follow()
+        self._wait_for_values()
         self._torn = True  # until all is applied, whatever exception comes from outside
         self._under_way = None
         self._weights.apply_means(round_.fragment, self._own_share(round_.fragment))
@@ -272,16 +233,18 @@ class LocalExchange:
         return 0.0 if mixing is not None and not self.progress.since[fragment] else mixing
 
     def state(self) -> dict:
-        """The state for a checkpoint: copies of all weights, the position in the rounds, and the
-        running exchange, for which it waits."""
+        """The state for a checkpoint: copies of all weights on the CPU, the position in the rounds,
+        and the running exchange, for which it waits."""
         if self._torn:
             raise make_error(
                 "State",
                 "an exception (Ctrl-C, or an outer optimizer's) came while the weights of a round "
                 "were set, and some of them are old, some new: go on from the last checkpoint",
             )
-        state = {"under_way": None}
-        if (round_ := self.settle()) is not None:
+        state, round_ = {"under_way": None}, self.settle()
+        self._staging.follow()
+        self._staging.wait(set(self._weights.devices))
+        if round_ is not None:
             state["under_way"] = {
                 "fragment": round_.fragment,
                 "steps": round_.steps,

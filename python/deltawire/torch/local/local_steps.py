@@ -6,6 +6,7 @@ without compression it is federated averaging (McMahan et al., 2017) with equal 
 outer optimizer it is DiLoCo (Douillard et al., 2023, algorithm 1).
 """
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 
@@ -54,8 +55,9 @@ class LocalSteps(AbortsOnError, Participant):
     Args:
         model: the bare module, compiled or not, without DistributedDataParallel or anything else
             that exchanges by itself. Its parameters that require gradients (float32, bfloat16 or
-            float16 on the CPU) are exchanged, and their set must not change. Changes of 16-bit
-            parameters are sent and summed as float32. At the start all parameters and buffers are
+            float16, on the CPU or on CUDA devices, each on its own) are exchanged, and their set
+            and devices must not change. Changes of 16-bit parameters are sent and summed as
+            float32. At the start all parameters and buffers are
             set to rank 0's, as with DDP. Afterwards buffers (BatchNorm statistics) are each rank's
             own: a lossy mean could make a variance negative. Frozen parameters keep their values.
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
@@ -85,7 +87,8 @@ class LocalSteps(AbortsOnError, Participant):
             delay=1 each overlaps the steps until the next one.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket of a round, from when all ranks have arrived, before the ranks
-            give up and name the culprit; also how long a rank may be silent.
+            give up and name the culprit; also how long a rank may be silent, and how long a device
+            may take to finish the local steps that it was given.
         arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived: how
             much longer one rank's local steps may take than another's. At least `timeout`. Default:
             the group's timeout.
@@ -132,8 +135,11 @@ class LocalSteps(AbortsOnError, Participant):
 
     Memory: reference weights, weight changes, and two residuals with error feedback: four times the
     parameters as float32, five times for 16-bit parameters; plus an outer optimizer's state (SGD's
-    momentum: once), and with delay=1 or `overlap` three times a fragment. Thread rule: one thread;
-    metrics, step_records and last_error: any.
+    momentum: once), and with delay=1 or `overlap` three times a fragment. Of a model on a device
+    all of it is there, but for the residuals; the CPU also has a pinned copy of the largest
+    fragment's changes, kept from round to round, which torch rounds up to a power of two. The outer
+    optimizer runs on the device, so all ranks need the same kind. Thread rule: one thread; metrics,
+    step_records and last_error: any.
     """
 
     _name = "LocalSteps"
@@ -171,7 +177,7 @@ class LocalSteps(AbortsOnError, Participant):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self.group = bootstrap.given_or_world(group)
-        with bootstrap.Meeting(self.group) as meeting:
+        with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
             given = spec_of(arguments.named(reducer, "LocalSteps"))
             spec = _core.canonical_spec(given)
             wrappers.check_bare(model)
@@ -216,6 +222,11 @@ class LocalSteps(AbortsOnError, Participant):
         if not callable(steps):
             arguments.check_positive("steps", steps)
         self._steps = steps
+
+    @property
+    def device(self) -> torch.device:
+        """Of the model's first parameter."""
+        return self._weights.devices[0]
 
     @property
     def outer(self) -> torch.optim.Optimizer | None:
@@ -281,6 +292,7 @@ class LocalSteps(AbortsOnError, Participant):
             with self._aborting_on_error():
                 self._exchange.finish()
         super().close()
+        self._exchange.close()
 
     def _next_steps(self) -> int:
         """The local steps of this round. Raises if the trainer is closed or has failed."""
@@ -314,6 +326,7 @@ class LocalSteps(AbortsOnError, Participant):
         super()._give_up(cause)
         super().close()
         self._exchange.settle()
+        self._exchange.close()
 
     def _check_open(self) -> None:
         if self._session.closed:
@@ -334,8 +347,9 @@ class LocalSteps(AbortsOnError, Participant):
 
     def state_dict(self) -> dict:
         """This rank's state for a checkpoint, at any point of a round, also after a failed one.
-        Every rank saves its own, in addition to the optimizer's state and the buffers. Saving
-        changes nothing; a running exchange is saved with its result. Raises "State" if an exception
+        Every rank saves its own, in addition to the optimizer's state and the buffers. All tensors
+        are on the CPU, wherever the model is, and may be loaded on another device. Saving changes
+        nothing; a running exchange is saved with its result. Raises "State" if an exception
         (Ctrl-C) came while weights were being set: continue from the previous checkpoint.
 
         The trainer is a `Stateful` of torch.distributed.checkpoint: save({"trainer": trainer})
@@ -362,7 +376,8 @@ class LocalSteps(AbortsOnError, Participant):
         with self._aborting_on_error():
             self._exchange.finish()
         own: dict = {}
-        collective_load(self.group, self._session, lambda: self._offered(state, own))
+        offer = functools.partial(self._offered, state, own)
+        collective_load(self.group, self._session, offer, self.device)
         self._exchange.load(own)
         self.round, self.local_steps = own["round"], own["local_steps"]
 

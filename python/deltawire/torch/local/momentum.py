@@ -7,7 +7,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
-from deltawire.torch.core import arguments
+from deltawire.torch.core import arguments, staging
 from deltawire.torch.local.weights import Weights
 
 # SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.
@@ -33,6 +33,8 @@ class Momentum:
         self._optimizer = optimizer
         self._weights = weights
         self._names = tuple(names)
+        self._scratch = torch.empty(0, dtype=torch.float32)
+        self._forced = staging.is_forced()
 
     def wanted(self, spec: str, asked: bool | None, overlaps: bool) -> "Momentum | None":
         """Returns self if mask_momentum= of LocalSteps means that it is masked, else None. Raises
@@ -81,12 +83,22 @@ class Momentum:
 
     @torch.no_grad()
     def mask(self, session: _core.Session, momenta: list[tuple[str, torch.Tensor]]) -> None:
-        """Sets, in each tensor, the elements that the last round has sent to 0."""
-        whole = [(name, tensor, tensor.float().contiguous()) for name, tensor in momenta]
-        session.mask_sent([(name, flat.data_ptr(), tuple(flat.shape)) for name, _, flat in whole])
-        for _, tensor, flat in whole:
-            if flat is not tensor:
+        """Sets, in each tensor, the elements that the last round has sent to 0. Those of a device
+        get a mask from the CPU, a tensor at a time."""
+        for name, tensor in momenta:
+            here = tensor.device.type == "cpu" and not self._forced
+            flat = tensor.float().contiguous() if here else self._ones(tensor)
+            session.mask_sent([(name, flat.data_ptr(), tuple(flat.shape))])
+            if not here:
+                tensor.masked_fill_((flat == 0).to(tensor.device), 0)
+            elif flat is not tensor:
                 tensor.copy_(flat)
+
+    def _ones(self, like: torch.Tensor) -> torch.Tensor:
+        """Ones of this shape on the CPU, in memory that is kept for the next tensor and round."""
+        if self._scratch.numel() < like.numel():
+            self._scratch = torch.empty(like.numel(), dtype=torch.float32)
+        return self._scratch[: like.numel()].view(like.shape).fill_(1)
 
 
 def _check_momentum(
@@ -95,12 +107,12 @@ def _check_momentum(
     if (
         not isinstance(tensor, torch.Tensor)
         or tensor.dtype not in arguments.DTYPES
-        or tensor.device.type != "cpu"
+        or tensor.device.type not in arguments.DEVICES
         or tensor.shape != parameter.shape
     ):
         raise DTypeError(
             f"the optimizer's '{key}' of parameter '{name}' is not a tensor of its shape, of "
-            "float32 or 16 bits, on the CPU and can't be masked; pass other names as momentum=, or "
-            "mask_momentum=False",
+            "float32 or 16 bits, on the CPU or a CUDA device and can't be masked; pass other names "
+            "as momentum=, or mask_momentum=False",
             "UnsupportedDType",
         )

@@ -101,7 +101,7 @@ class Outer:
                 weight.grad = None
 
     def state(self) -> dict:
-        """A copy of the optimizer's state_dict."""
+        """A copy of the optimizer's state_dict, on the CPU."""
         return _copied(self.optimizer.state_dict())
 
     def check_state(self, state: object) -> None:
@@ -127,6 +127,11 @@ class Outer:
     def load(self, state: dict) -> None:
         """Restores what `state()` returned, after `check_state`."""
         self.optimizer.load_state_dict(state)
+
+
+def host_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU, wherever the tensor is: states go from one device to another."""
+    return tensor.detach().to("cpu", copy=True)
 
 
 def digest_of(weights: Sequence[torch.Tensor]) -> int:
@@ -164,4 +169,4 @@ def _copied(state: object) -> object:
         return {key: _copied(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return type(state)(_copied(value) for value in state)
-    return state.detach().clone() if isinstance(state, torch.Tensor) else state
+    return host_copy(state) if isinstance(state, torch.Tensor) else state

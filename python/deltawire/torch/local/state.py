@@ -110,7 +110,7 @@ def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
 
     def mean(values) -> torch.Tensor:
         shares = zip(values, weights, strict=True)
-        return sum(weight * value.double() for value, weight in shares if weight)
+        return sum(weight * value.double().cpu() for value, weight in shares if weight)
 
     for name, parameter in near[0]["parameters"].items():
         mine["parameters"][name] = mean(f["parameters"][name] for f in flats).to(parameter.dtype)
@@ -120,7 +120,7 @@ def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
         made = {}
         for name in places[0]:
             pairs = zip((f["parameters"][name] for f in flats), places, strict=True)
-            moved = mean(p.double() - place[name].double() for p, place in pairs)
+            moved = mean(p.double().cpu() - place[name].double().cpu() for p, place in pairs)
             made[name] = (mine["parameters"][name].double() - moved).float()
         return made
 

@@ -9,16 +9,18 @@ import torch
 from deltawire.errors import make_error
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
-from deltawire.torch.local.outer import Outer, OuterFactory, digest_of
+from deltawire.torch.local.changes import Changes, device_borders
+from deltawire.torch.local.outer import Outer, OuterFactory, digest_of, host_copy
 
 
 class Weights:
     """The trainable parameters of a model, in fragments of neighbouring layers, which consist of
     buckets.
 
-    Holds two more copies of them in float32: the reference (the common weights after the last
-    round, equal on all ranks) and the changes (scratch memory of a round). While a delayed exchange
-    runs there is a third copy of one fragment, its start: the parameters when the exchange began.
+    Holds two more copies of them in float32, on each parameter's own device: the reference (the
+    common weights after the last round, equal on all ranks) and the changes (scratch memory of a
+    round). While a delayed exchange runs there is a third copy of one fragment, its start: the
+    parameters when the exchange began.
 
     A 16-bit parameter is the rounded reference. To keep the rounding from counting as a change, it
     also has an origin in float32: its value without any training since the round. Changes too small
@@ -33,6 +35,8 @@ class Weights:
     Attributes:
         names: names of the parameters, in the model's order; a shared one appears once.
         parameters: the model's own tensors.
+        devices: of the parameters.
+        changes: the memory of a round's changes.
         outer: the outer optimizer, or None.
     """
 
@@ -49,22 +53,20 @@ class Weights:
             if parameter.requires_grad and parameter.numel():
                 self.names.append(wrappers.plain_name(name))
                 self.parameters.append(parameter)
-                arguments.check_weights(self.names[-1], parameter)
+                arguments.check_parameter(self.names[-1], parameter)
         if not self.names:
             raise make_error(
                 "InvalidArgument", "the model has no parameter that requires gradients"
             )
         sizes = [4 * parameter.numel() for parameter in self.parameters]
         self._fragments = fragments_of(self.names, sizes, fragments)
-        self._buckets = [_cut(sizes, part, bucket_bytes) for part in self._fragments]
+        self.changes = Changes(self.names, self.parameters, self._fragments, bucket_bytes)
         self._in_module = ModuleParameters(model, "LocalSteps")
         self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
-        self._changes = [torch.empty(p.shape) for p in self.parameters]
-        self._reference = [torch.empty(p.shape) for p in self.parameters]
+        self.devices = [parameter.device for parameter in self.parameters]
+        self._reference = [_float32_like(p) for p in self.parameters]
         self._origins = {
-            i: torch.empty(p.shape)
-            for i, p in enumerate(self.parameters)
-            if p.dtype != torch.float32
+            i: _float32_like(p) for i, p in enumerate(self.parameters) if p.dtype != torch.float32
         }
         self._start: list[torch.Tensor] = []
         self._compared = outer is not None
@@ -79,22 +81,38 @@ class Weights:
         """Number of fragments (>= 1)."""
         return len(self._fragments)
 
-    def bucket_count(self, fragment: int) -> int:
-        """Number of buckets in a fragment (>= 1)."""
-        return len(self._buckets[fragment])
-
     def named_parameters(self, fragment: int) -> list[tuple[str, torch.nn.Parameter]]:
         """(name, parameter) of a fragment."""
         part = self._fragments[fragment]
         return list(zip(self.names[part], self.parameters[part], strict=True))
 
     def check_model(self) -> None:
-        """Raises DeltawireError ("State") if the model now trains other parameters."""
+        """Raises DeltawireError ("State") if the model now trains other parameters, or has moved to
+        another device."""
         self._in_module.check(self._dtypes, "close this LocalSteps and make a new one")
+        for name, parameter, device in zip(self.names, self.parameters, self.devices, strict=True):
+            if parameter.device != device:
+                raise make_error(
+                    "State",
+                    f"parameter '{name}' is on {parameter.device}, but was on {device} when "
+                    "LocalSteps was made; move the model first, then make LocalSteps",
+                )
+
+    @property
+    def device_borders(self) -> list[str]:
+        """The parameters before which the model's device changes; equal on all ranks, because
+        buckets end there."""
+        return device_borders(self.names, self.parameters)
+
+    @property
+    def looks_at_values(self) -> bool:
+        """Whether `apply_means` and `agreed` read values of the parameters' devices, which are
+        then waited for."""
+        return bool(self._origins) or self._compared
 
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
         """(name, shape) of each change, as it is exchanged."""
-        shapes = [row_major_shape(change) for change in self._changes]
+        shapes = [row_major_shape(change) for change in self.changes.tensors]
         return list(zip(self.names, shapes, strict=True))
 
     @torch.no_grad()
@@ -107,18 +125,15 @@ class Weights:
         self._compared = self._compared or compared
 
     @torch.no_grad()
-    def changes_of(self, fragment: int, bucket: int) -> list[tuple[str, int, tuple[int, ...]]]:
-        """Computes a bucket's changes since the reference. Returns (name, address, shape) of each,
-        to be replaced by its mean."""
-        part = self._buckets[fragment][bucket]
-        changes = self._changes[part]
+    def changes_of(self, fragment: int, bucket: int) -> torch.Tensor:
+        """Computes a bucket's changes since the reference, to be replaced by their mean. Returns
+        their memory, of one dimension."""
+        part, block = self.changes.bucket(fragment, bucket)
+        changes = self.changes.tensors[part]
         torch._foreach_copy_(changes, self.parameters[part])
         origins = [self._origins.get(i, self._reference[i]) for i in _numbers(part)]
         torch._foreach_sub_(changes, origins)
-        return [
-            (name, change.data_ptr(), row_major_shape(change))
-            for name, change in zip(self.names[part], changes, strict=True)
-        ]
+        return block
 
     def agreed(self, fragment: int) -> int:
         """A digest of the reference if it could differ between ranks: because an outer optimizer
@@ -146,13 +161,12 @@ class Weights:
 
         Raises DeltawireError ("NotFinite") if a value is too large for a 16-bit parameter."""
         part = self._fragments[fragment]
-        changes, parameters = self._changes[part], self.parameters[part]
+        changes, parameters = self.changes.tensors[part], self.parameters[part]
         own = self._exact(part) if own_share else []
         if self.outer is not None:
             self.outer.step(part, changes)
         else:
-            torch._foreach_add_(changes, self._reference[part])
-            self._changes[part], self._reference[part] = self._reference[part], changes
+            torch._foreach_add_(self._reference[part], changes)
         if own_share is None:
             moved = [p.float() - s for p, s in zip(parameters, self._start, strict=False)]
         else:
@@ -180,23 +194,23 @@ class Weights:
         ]
 
     def state(self) -> dict:
-        """Copies of the reference, the parameters and the origins, by name, and the outer
-        optimizer's state."""
+        """Copies on the CPU of the reference, the parameters and the origins, by name, and the
+        outer optimizer's state."""
         state = {
-            "reference": {n: r.detach().clone() for n, r in self._named(self._reference)},
-            "parameters": {n: p.detach().clone() for n, p in self._named(self.parameters)},
-            "origins": {self.names[i]: o.clone() for i, o in self._origins.items()},
+            "reference": {n: host_copy(r) for n, r in self._named(self._reference)},
+            "parameters": {n: host_copy(p) for n, p in self._named(self.parameters)},
+            "origins": {self.names[i]: host_copy(o) for i, o in self._origins.items()},
         }
         return state | ({"outer": self.outer.state()} if self.outer else {})
 
     def state_under_way(self, fragment: int) -> dict:
-        """Copies, by name, of a fragment's means that are not applied yet, and of its parameters
-        when the exchange began."""
+        """Copies on the CPU, by name, of a fragment's means that are not applied yet, and of its
+        parameters when the exchange began."""
         part = self._fragments[fragment]
-        names = self.names[part]
+        names, means = self.names[part], self.changes.tensors[part]
         return {
-            "means": dict(zip(names, [c.clone() for c in self._changes[part]], strict=True)),
-            "start": dict(zip(names, [s.clone() for s in self._start], strict=False)),
+            "means": dict(zip(names, map(host_copy, means), strict=True)),
+            "start": dict(zip(names, map(host_copy, self._start), strict=False)),
         }
 
     def check_state(self, state: dict) -> None:
@@ -246,9 +260,13 @@ class Weights:
     def load_under_way(self, state: dict, fragment: int) -> None:
         """Restores what `state_under_way()` returned, after `load`."""
         part = self._fragments[fragment]
-        names, changes = self.names[part], self._changes[part]
+        names, changes = self.names[part], self.changes.tensors[part]
         torch._foreach_copy_(changes, [state["means"][n] for n in names])
-        self._start = [state["start"][n].clone() for n in names if state["start"]]
+        self._start = [
+            state["start"][name].to(device, copy=True)
+            for name, device in zip(names, self.devices[part], strict=True)
+            if state["start"]
+        ]
 
     def _named(self, tensors: list[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
         return zip(self.names, tensors, strict=True)
@@ -256,6 +274,10 @@ class Weights:
 
 def _numbers(part: slice) -> range:
     return range(part.start, part.stop)
+
+
+def _float32_like(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.empty(parameter.shape, dtype=torch.float32, device=parameter.device)
 
 
 def _check_range(name: str, parameter: torch.Tensor, values: torch.Tensor) -> None:
@@ -302,17 +324,6 @@ def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
 
 def _layer(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
-    """Groups neighbours into buckets; a tensor is never divided."""
-    slices, start, size = [], part.start, 0
-    for i in range(part.start, part.stop):
-        size += sizes[i]
-        if size >= bucket_bytes or i == part.stop - 1:
-            slices.append(slice(start, i + 1))
-            start, size = i + 1, 0
-    return slices
 
 
 def values_digest(tensors: dict[str, torch.Tensor]) -> str:

@@ -118,6 +118,7 @@ class Recording:
         self._significance = significance
         self._warned = False
         self._handle = None
+        self._ended = False
         if writer is None:
             return
         hook = torch.compiler.disable(self._before_step)
@@ -139,7 +140,7 @@ class Recording:
     @property
     def active(self) -> bool:
         """Whether steps are still to be recorded here."""
-        return self._handle is not None
+        return self._handle is not None and not self._ended
 
     def remove(self) -> None:
         """Ends the recording. May be called again."""
@@ -160,8 +161,10 @@ class Recording:
 
     @torch.no_grad()
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+        if not self.active:
+            return
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        if not self.active or not self._is_meant(optimizer, held) or _overflowed(optimizer):
+        if not self._is_meant(optimizer, held) or _overflowed(optimizer):
             return
         if len(args) > 1 and args[1] is not None or kwargs.get("closure") is not None:
             self.remove()
@@ -173,8 +176,8 @@ class Recording:
         self.steps_seen += 1
         if self._wanted.takes(self.steps_seen):
             self._record(optimizer, held)
-        if self._wanted.ends_with(self.steps_seen):
-            self.remove()
+        # Taking the hook away now would break PyTorch's loop over all hooks of this step.
+        self._ended = self._wanted.ends_with(self.steps_seen)
 
     def _is_meant(self, optimizer: torch.optim.Optimizer, held: set[int]) -> bool:
         """Whether this optimizer's steps count: the given one's, or else those of the first that
@@ -228,7 +231,7 @@ class Recording:
 
         def significance(parameter: torch.Tensor, name: str) -> torch.Tensor | None:
             try:
-                return known(parameter, f"parameter '{name}'")
+                return known(parameter, f"parameter '{name}'").cpu()
             except DeltawireError as cause:
                 self._warn_or_raise(cause)
                 return None

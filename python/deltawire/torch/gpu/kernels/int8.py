@@ -4,6 +4,20 @@ import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.magnitude import load_sum
+from deltawire.torch.gpu.kernels.part_tables import (
+    COUNT,
+    ELEMENTS,
+    GIVEN,
+    LARGEST,
+    OUT,
+    PAYLOAD,
+    SCALAR,
+    SLOT,
+    floats_at,
+    load_part_sum,
+    store_residual,
+    unit_of,
+)
 
 
 @triton.jit
@@ -71,3 +85,49 @@ def decode(data_ptr, out_ptr, error_ptr, bits, scale, n, ADD: tl.constexpr, BLOC
     if ADD:
         value = tl.load(out_ptr + at, mask=ok) + value
     tl.store(out_ptr + at, value, mask=ok)
+
+
+@triton.jit
+def encode_parts(
+    table_ptr,
+    units_ptr,
+    facts_ptr,
+    out_ptr,
+    KIND: tl.constexpr,
+    SCALED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """As `encode`, of many parts."""
+    part, block = unit_of(units_ptr)
+    row = table_ptr + part * 8
+    most = tl.load(facts_ptr + part * 4 + LARGEST)
+    bits = smallest_step(most, 127, 0x7C010203)
+    tl.store(facts_ptr + part * 4 + SCALAR, bits)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    ok = at < tl.where(most < 0x7F800000, tl.load(row + COUNT), 0)
+    x = load_part_sum(row, at, ok, KIND, SCALED)
+    code = nearest_code(x, bits)
+    tl.store(out_ptr + tl.load(row + OUT) + at, code.to(tl.int8), mask=ok)
+    value = tl.where(code == 0.0, 0.0, code * bits.to(tl.float32, bitcast=True))
+    store_residual(row, at, ok, x - value)
+
+
+@triton.jit
+def decode_parts(
+    table_ptr, units_ptr, data_ptr, errors_ptr, scale, ADD: tl.constexpr, BLOCK: tl.constexpr
+):
+    """As `decode`, of many parts."""
+    part, block = unit_of(units_ptr)
+    row = table_ptr + part * 4
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    ok = at < tl.load(row + ELEMENTS)
+    bits = tl.load(row + GIVEN).to(tl.int32)
+    code = tl.load(data_ptr + tl.load(row + PAYLOAD) + at, mask=ok, other=0).to(tl.int32)
+    bad = (code == -128) | tl.where(bits == 0, code != 0, False)
+    if tl.max(bad.to(tl.int32), axis=0) > 0:
+        tl.atomic_or(errors_ptr + part, 1, sem="relaxed")
+    value = code.to(tl.float32) * bits.to(tl.float32, bitcast=True) * scale
+    out = floats_at(tl.load(row + SLOT)) + at
+    if ADD:
+        value = tl.load(out, mask=ok) + value
+    tl.store(out, value, mask=ok)

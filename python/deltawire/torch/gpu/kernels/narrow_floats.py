@@ -4,6 +4,17 @@ import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.magnitude import load_sum
+from deltawire.torch.gpu.kernels.part_tables import (
+    COUNT,
+    ELEMENTS,
+    OUT,
+    PAYLOAD,
+    SLOT,
+    floats_at,
+    load_part_sum,
+    store_residual,
+    unit_of,
+)
 
 
 @triton.jit
@@ -99,3 +110,74 @@ def decode(
     if ADD:
         value = tl.load(out_ptr + at, mask=ok) + value
     tl.store(out_ptr + at, value, mask=ok)
+
+
+@triton.jit
+def encode_parts(
+    table_ptr,
+    units_ptr,
+    facts_ptr,
+    out_ptr,
+    KIND: tl.constexpr,
+    CODE: tl.constexpr,
+    SCALED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """As `encode`, of many parts. `out_ptr` counts codes."""
+    part, block = unit_of(units_ptr)
+    row = table_ptr + part * 8
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    ok = at < tl.load(row + COUNT)
+    x = load_part_sum(row, at, ok, KIND, SCALED)
+    if CODE == "fp32":
+        out = out_ptr + (tl.load(row + OUT) >> 2) + at
+        tl.store(out, x.to(tl.int32, bitcast=True), mask=ok)
+        left = tl.zeros((BLOCK,), tl.float32)
+    else:
+        out = out_ptr + (tl.load(row + OUT) >> 1) + at
+        if CODE == "bf16":
+            code = bf16_of(x)
+            left = x - (code << 16).to(tl.float32, bitcast=True)
+            left = tl.where((code & 0x7F80) == 0x7F80, 0.0, left)
+        else:
+            code = fp16_of(x)
+            left = x - fp16_value(code)
+        tl.store(out, code.to(tl.int16), mask=ok)
+    store_residual(row, at, ok, left)
+
+
+@triton.jit
+def decode_parts(
+    table_ptr,
+    units_ptr,
+    data_ptr,
+    errors_ptr,
+    scale,
+    ADD: tl.constexpr,
+    SCALED: tl.constexpr,
+    CODE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """As `decode`, of many parts. `data_ptr` counts codes."""
+    part, block = unit_of(units_ptr)
+    row = table_ptr + part * 4
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    ok = at < tl.load(row + ELEMENTS)
+    if CODE == "fp32":
+        first = tl.load(row + PAYLOAD) >> 2
+        value = tl.load(data_ptr + first + at, mask=ok, other=0).to(tl.float32, bitcast=True)
+    else:
+        first = tl.load(row + PAYLOAD) >> 1
+        code = tl.load(data_ptr + first + at, mask=ok, other=0).to(tl.int32)
+        if CODE == "bf16":
+            value = (code << 16).to(tl.float32, bitcast=True)
+        else:
+            value = fp16_value(code & 0xFFFF)
+            if tl.max(((code & 0x7C00) == 0x7C00).to(tl.int32), axis=0) > 0:
+                tl.atomic_or(errors_ptr + part, 1, sem="relaxed")
+    if SCALED:
+        value = value * scale
+    out = floats_at(tl.load(row + SLOT)) + at
+    if ADD:
+        value = tl.load(out, mask=ok) + value
+    tl.store(out, value, mask=ok)

@@ -13,15 +13,23 @@ def expand_runs(
     """Chunks of modes 0 and 1 into base, which holds 121 everywhere."""
     c = tl.program_id(0)
     count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
-    wanted = (count + 4) // 5
     begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
-    size = (tl.load(ends_ptr + c) - begin - 1).to(tl.int32)
-    data = data_ptr + begin
+    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
+    base = base_ptr + c.to(tl.int64) * BYTES
+    expand_chunk_runs(data_ptr + begin, size, count, base, error_ptr, BYTES, BLOCK)
+
+
+@triton.jit
+def expand_chunk_runs(
+    data, bytes_, count, base, error_ptr, BYTES: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One such chunk of `count` elements."""
+    wanted = (count + 4) // 5
+    size = bytes_ - 1
     mode = tl.load(data).to(tl.int32)
     if mode > 2:
         tl.atomic_or(error_ptr, CORRUPT, sem="relaxed")
     if mode < 2:
-        base = base_ptr + c.to(tl.int64) * BYTES
         bad = tl.zeros((BLOCK,), tl.int32)
         total = 0
         for first in range(0, tl.minimum(size, BYTES), BLOCK):
@@ -49,8 +57,15 @@ def expand_positions(data_ptr, ends_ptr, base_ptr, error_ptr, n):
     c = tl.program_id(0)
     count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
     begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
-    size = (tl.load(ends_ptr + c) - begin - 4).to(tl.int32)
-    data = data_ptr + begin
+    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
+    base = base_ptr + c.to(tl.int64) * 2048
+    expand_chunk_positions(data_ptr + begin, size, count, base, error_ptr)
+
+
+@triton.jit
+def expand_chunk_positions(data, bytes_, count, base, error_ptr):
+    """One such chunk of `count` elements."""
+    size = bytes_ - 4
     mode = tl.load(data).to(tl.int32)
     if mode == 2:
         k = tl.load(data + 1, mask=size >= 0, other=0).to(tl.int32)
@@ -78,8 +93,7 @@ def expand_positions(data_ptr, ends_ptr, base_ptr, error_ptr, n):
                     p == 0, 81, tl.where(p == 1, 27, tl.where(p == 2, 9, tl.where(p == 3, 3, 1)))
                 )
                 change = tl.where(sign == 0, weight, -weight) << (8 * (at & 3))
-                word = base_ptr + c.to(tl.int64) * 2048 + (at >> 2)
-                tl.atomic_add(word, change, sem="relaxed")
+                tl.atomic_add(base + (at >> 2), change, sem="relaxed")
         if error == 0:
             rest = read_window(data + 4, bit, size)  # less than a byte, of zeros
             error = tl.where(((bit + 7) // 8 < size) | (rest != 0), CORRUPT, 0)
@@ -96,12 +110,21 @@ def write_values(
     """
     refused = tl.load(error_ptr)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    elements = tl.where(row < rows, tl.where(row == rows - 1, r, 320), 0)
+    bytes_ = base_ptr + row.to(tl.int64) * 64
+    out = out_ptr + row.to(tl.int64) * 320
+    bad = put_rows(bytes_, out, elements, bits.to(tl.int32), scale, refused, ADD)
+    if bad > 0:
+        tl.atomic_or(error_ptr, CORRUPT, sem="relaxed")
+
+
+@triton.jit
+def put_rows(bytes_, out, elements, bits, scale, refused, ADD: tl.constexpr):
+    """Rows of so many elements, each a row of the tensors given; 1 if no encoder writes one."""
     j = tl.arange(0, 64)[None, :]
-    last = row == rows - 1
-    elements = tl.where(row < rows, tl.where(last, r, 320), 0)
-    t = tl.where(row < rows, tl.where(last, (r + 4) // 5, 64), 0)
-    byte = tl.load(base_ptr + row.to(tl.int64) * 64 + j, mask=j < t, other=121).to(tl.int32)
-    plus = bits.to(tl.int32).to(tl.float32, bitcast=True) * scale
+    t = (elements + 4) // 5
+    byte = tl.load(bytes_ + j, mask=j < t, other=121).to(tl.int32)
+    plus = bits.to(tl.float32, bitcast=True) * scale
     minus = (plus.to(tl.int32, bitcast=True) ^ -2147483648).to(tl.float32, bitcast=True)
     bad = tl.where(bits == 0, byte != 121, False)
     for p in tl.static_range(5):
@@ -110,12 +133,9 @@ def write_values(
         real = (j < t) & (place < elements)
         bad |= (j < t) & (place >= elements) & (digit != 1)
         real = real & tl.where(refused == 0, real, False)
-        at = row.to(tl.int64) * 320 + place
         value = tl.where(digit == 2, plus, tl.where(digit == 0, minus, 0.0))
         if ADD:
             real = real & (digit != 1)
-            value = tl.load(out_ptr + at, mask=real) + value
-        tl.store(out_ptr + at, value, mask=real)
-    wrong = tl.max(tl.max(bad.to(tl.int32), axis=1), axis=0)
-    if wrong > 0:
-        tl.atomic_or(error_ptr, CORRUPT, sem="relaxed")
+            value = tl.load(out + place, mask=real) + value
+        tl.store(out + place, value, mask=real)
+    return tl.max(tl.max(bad.to(tl.int32), axis=1), axis=0)

@@ -104,19 +104,12 @@ def larger(a, b):
     return tl.maximum(a, b)
 
 
-@triton.jit(do_not_specialize=["n"])
-def write_runs(
-    base_ptr, slots_ptr, sizes_ptr, n, RUNS: tl.constexpr, BYTES: tl.constexpr, BLOCK: tl.constexpr
-):
-    """A chunk's mode 1 into its slot of BYTES + 4 bytes.
+@triton.jit
+def put_runs(base, slot, size, RUNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Mode 1 of `size` bytes of mode 0 into a slot, and how many bytes it takes.
 
     Without two zero bytes in a row these are the bytes of mode 0, and then their mode is 0.
     """
-    c = tl.program_id(0)
-    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
-    size = (count + 4) // 5
-    base = base_ptr + c.to(tl.int64) * BYTES
-    slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
     total = 0
     last_other = -1  # byte that isn't 121
     for first in range(0, size, BLOCK):
@@ -139,7 +132,19 @@ def write_runs(
             tl.store(slot + 1 + i, byte.to(tl.uint8), mask=ok)
             total += tl.sum(ok.to(tl.int32), axis=0)
     tl.store(slot, (total < size).to(tl.uint8))
-    tl.store(sizes_ptr + c, 1 + total)
+    return 1 + total
+
+
+@triton.jit(do_not_specialize=["n"])
+def write_runs(
+    base_ptr, slots_ptr, sizes_ptr, n, RUNS: tl.constexpr, BYTES: tl.constexpr, BLOCK: tl.constexpr
+):
+    """A chunk's mode 1 into its slot of BYTES + 4 bytes."""
+    c = tl.program_id(0)
+    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
+    base = base_ptr + c.to(tl.int64) * BYTES
+    slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
+    tl.store(sizes_ptr + c, put_runs(base, slot, (count + 4) // 5, RUNS, BLOCK))
 
 
 @triton.jit
@@ -180,22 +185,29 @@ def list_positions(
     k = parameter_of(nonzeros, count, bounds_ptr)
     if can_be_shorter(nonzeros, k, tl.load(sizes_ptr + c)):
         row = first_row + tl.arange(0, ROWS)[:, None]
-        i = tl.arange(0, 512)[None, :]
-        p = i >> 6
-        j = i & 63
-        last = row == rows - 1
-        elements = tl.where(last, r, 320)
-        t = tl.where(last, (r + 4) // 5, 64)
-        place = p * t + j
-        ok = (row < rows) & (p < 5) & (j < t) & (place < elements)
-        byte = tl.load(base_ptr + row.to(tl.int64) * 64 + j, mask=ok, other=121).to(tl.int32)
-        low = tl.where(p == 2, byte // 9, tl.where(p == 3, byte // 3, byte))
-        digit = tl.where(p == 0, byte // 81, tl.where(p == 1, byte // 27, low)) % 3
-        found = (ok & (digit != 1)).to(tl.int32)
+        elements = tl.where(row == rows - 1, r, 320)
+        elements = tl.where(row < rows, elements, 0)
         begin = tl.load(found_ends_ptr + row - 1, mask=(row > 0) & (row <= rows), other=0)
-        rank = begin + tl.cumsum(found, 1) - 1
-        entry = ((row - c * 128) * 320 + place) | ((digit == 0).to(tl.int32) << 16)
-        tl.store(list_ptr + rank, entry, mask=found != 0)
+        bytes_ = base_ptr + row.to(tl.int64) * 64
+        put_entries(bytes_, elements, row - c * 128, list_ptr + begin)
+
+
+@triton.jit
+def put_entries(bytes_, elements, row, listed):
+    """The digits that aren't 0 of rows of `elements` elements, which are number `row` of a chunk, a
+    column of each."""
+    i = tl.arange(0, 512)[None, :]
+    p = i >> 6
+    j = i & 63
+    t = (elements + 4) // 5
+    place = p * t + j
+    ok = (p < 5) & (j < t) & (place < elements)
+    byte = tl.load(bytes_ + j, mask=ok, other=121).to(tl.int32)
+    low = tl.where(p == 2, byte // 9, tl.where(p == 3, byte // 3, byte))
+    digit = tl.where(p == 0, byte // 81, tl.where(p == 1, byte // 27, low)) % 3
+    found = (ok & (digit != 1)).to(tl.int32)
+    entry = (row * 320 + place) | ((digit == 0).to(tl.int32) << 16)
+    tl.store(listed + tl.cumsum(found, 1) - 1, entry, mask=found != 0)
 
 
 @triton.jit(do_not_specialize=["n", "rows"])
@@ -218,35 +230,45 @@ def write_positions(
     k = parameter_of(nonzeros, count, bounds_ptr)
     size = tl.load(sizes_ptr + c)
     if can_be_shorter(nonzeros, k, size):
-        listed = list_ptr + begin
         words = words_ptr + c.to(tl.int64) * (BYTES // 4 + 1)
-        i = tl.arange(0, BLOCK)
-        bit = 0
-        for first in range(0, nonzeros, BLOCK):
-            ok = first + i < nonzeros
-            entry = tl.load(listed + first + i, mask=ok, other=0)
-            last = tl.load(listed + first + i - 1, mask=ok & (first + i > 0), other=0)
-            before = tl.where(first + i > 0, last & 0xFFFF, -1)
-            gap = (entry & 0xFFFF) - before - 1
-            u = gap >> k
-            short = u < 24
-            ones = tl.where(short, u, 24).to(tl.uint64)
-            rest = tl.where(short, (gap & ((1 << k) - 1)) << 1, gap).to(tl.uint64)
-            length = tl.where(short, u + 1 + k, 40)
-            one = tl.full((BLOCK,), 1, tl.uint64)
-            sign = (entry >> 16).to(tl.uint64) << length.to(tl.uint64)
-            taken = tl.where(ok, length + 1, 0)
-            at = bit + tl.cumsum(taken, 0) - taken
-            put_code(words, BYTES // 4 + 1, at, ((one << ones) - 1) | (rest << ones) | sign, ok)
-            bit += tl.sum(taken, axis=0)
-        total = 4 + (bit + 7) // 8
+        total = put_positions(list_ptr + begin, nonzeros, k, words, BYTES // 4 + 1, BLOCK)
         if total < size:
-            slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
-            tl.store(slot, tl.full((), 2, tl.uint8))
-            tl.store(slot + 1, k.to(tl.uint8))
-            tl.store(slot + 2, (nonzeros & 0xFF).to(tl.uint8))
-            tl.store(slot + 3, (nonzeros >> 8).to(tl.uint8))
+            put_positions_head(slots_ptr + c.to(tl.int64) * (BYTES + 4), k, nonzeros)
             tl.store(sizes_ptr + c, total)
+
+
+@triton.jit
+def put_positions(listed, nonzeros, k, words, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
+    """Gaps and signs into zeroed words; the bytes of the chunk in mode 2."""
+    i = tl.arange(0, BLOCK)
+    bit = 0
+    for first in range(0, nonzeros, BLOCK):
+        ok = first + i < nonzeros
+        entry = tl.load(listed + first + i, mask=ok, other=0)
+        last = tl.load(listed + first + i - 1, mask=ok & (first + i > 0), other=0)
+        before = tl.where(first + i > 0, last & 0xFFFF, -1)
+        gap = (entry & 0xFFFF) - before - 1
+        u = gap >> k
+        short = u < 24
+        ones = tl.where(short, u, 24).to(tl.uint64)
+        rest = tl.where(short, (gap & ((1 << k) - 1)) << 1, gap).to(tl.uint64)
+        length = tl.where(short, u + 1 + k, 40)
+        one = tl.full((BLOCK,), 1, tl.uint64)
+        sign = (entry >> 16).to(tl.uint64) << length.to(tl.uint64)
+        taken = tl.where(ok, length + 1, 0)
+        at = bit + tl.cumsum(taken, 0) - taken
+        put_code(words, LIMIT, at, ((one << ones) - 1) | (rest << ones) | sign, ok)
+        bit += tl.sum(taken, axis=0)
+    return 4 + (bit + 7) // 8
+
+
+@triton.jit
+def put_positions_head(slot, k, nonzeros):
+    """What mode 2 begins with."""
+    tl.store(slot, tl.full((), 2, tl.uint8))
+    tl.store(slot + 1, k.to(tl.uint8))
+    tl.store(slot + 2, (nonzeros & 0xFF).to(tl.uint8))
+    tl.store(slot + 3, (nonzeros >> 8).to(tl.uint8))
 
 
 @triton.jit
@@ -254,8 +276,14 @@ def copy_positions(words_ptr, slots_ptr, sizes_ptr, BYTES: tl.constexpr, BLOCK: 
     """The words of the chunks in mode 2 behind their heads."""
     c = tl.program_id(0)
     slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
-    size = tl.where(tl.load(slot) == 2, tl.load(sizes_ptr + c) - 4, 0)
     words = words_ptr + c.to(tl.int64) * (BYTES // 4 + 1)
+    copy_words(words, slot, tl.load(sizes_ptr + c), BLOCK)
+
+
+@triton.jit
+def copy_words(words, slot, bytes_, BLOCK: tl.constexpr):
+    """The words of one such chunk."""
+    size = tl.where(tl.load(slot) == 2, bytes_ - 4, 0)
     i = tl.arange(0, BLOCK)
     for first in range(0, size, BLOCK):
         at = first + i

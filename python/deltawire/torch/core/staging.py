@@ -1,5 +1,6 @@
-"""The memory in which the core reads a bucket's gradients and writes its means: the bucket itself
-on the CPU, a host copy for a GPU. Nothing else in this package knows about devices.
+"""The memory in which the core reads a bucket's values and writes its means: the bucket itself on
+the CPU, a host copy for a GPU. DDP's and FSDP2's buckets are gradients, those of local steps
+changes of weights.
 """
 
 import contextlib
@@ -7,7 +8,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -18,28 +19,34 @@ _GAP = 64  # bytes; buckets begin at multiples
 _BUCKETS = 256  # whose gaps the block has room for
 
 
+def is_forced() -> bool:
+    """Whether DELTAWIRE_FORCE_STAGING=1 sends CPU tensors the way of a GPU's, for tests."""
+    return os.environ.get("DELTAWIRE_FORCE_STAGING", "0") not in ("", "0")
+
+
 class Staging:
-    """Gives the core the memory of a hook's buckets.
+    """Gives the core the memory of buckets.
 
-    A bucket on a GPU is copied to pinned memory, on a stream of its own, as soon as its gradients
-    are complete, while backward continues. A thread waits for the copy and hands the bucket to the
-    core; the means are copied back on the same stream, for which DDP's Future waits. All buckets of
-    a step share one block of pinned memory, even after DDP has rebuilt them: as many bytes as the
-    gradients, which torch rounds up to a power of two.
-
-    `DELTAWIRE_FORCE_STAGING=1` in the environment sends CPU tensors the same way, for tests.
+    A bucket on a GPU is copied to pinned memory, on a stream of its own, as soon as its values are
+    complete: the copy comes after what is in the device's current stream. A thread waits for it and
+    hands the bucket to the core; the means are copied back on the same stream, for which DDP's
+    Future waits, and others by `follow`. All buckets of a step share one block of pinned memory,
+    even after DDP has rebuilt them: as many bytes as the values, which torch rounds up to a power
+    of two. Buckets of one step may be on several devices.
 
     Where the device codes its buckets itself, they are not copied: `load` waits for the gradients
     alone.
 
-    Thread rule: `load` belongs to the thread of backward, `store` to the session's thread that
-    completes buckets, after the bucket's `load`; `close` to any.
+    Thread rule: `load` belongs to the thread of backward or of the training loop, as do `follow`
+    and `wait`; `store` to the session's thread that completes buckets, after the bucket's `load`;
+    `close` to any.
 
     Args:
         timeout: seconds that a copy may take.
-        host_bytes: size of all gradients of a step.
+        host_bytes: size of all values of a step.
         rank: this one, whom the error of such a copy names.
         parts: codes buckets on their device; None: the CPU codes them.
+        values: what a bucket has, for messages.
     """
 
     def __init__(
@@ -48,16 +55,18 @@ class Staging:
         host_bytes: int = 0,
         rank: int | None = None,
         parts: DeviceParts | None = None,
+        values: str = "gradients",
     ) -> None:
         self._timeout = timeout
         self._parts = parts
-        self._awaited = f"a bucket of gradients was not {'complete' if parts else 'on the host'}"
+        self._awaited = f"a bucket of {values} was not {'complete' if parts else 'on the host'}"
         self._rank = rank
         self._host_bytes = host_bytes
         self._block: torch.Tensor | None = None
         self._latest, self._next = -1, 0  # bucket's index, and where the next one's part begins
-        self._forced = os.environ.get("DELTAWIRE_FORCE_STAGING", "0") not in ("", "0")
+        self._forced = is_forced()
         self._hosts: dict[int, torch.Tensor] = {}  # by bucket
+        self._places: dict[int, tuple] = {}  # of these: device of the bucket, address, shape, dtype
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._jobs: queue.SimpleQueue = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -78,9 +87,9 @@ class Staging:
         ready: Callable[[torch.Tensor], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Calls ready(memory on the CPU with the bucket's gradients), in the order of calls: at
-        once, or from a thread when they have been copied, or failed(what `ready` or the copy
-        raised) there. What `ready` raises at once goes to the caller.
+        """Calls ready(memory on the CPU with the bucket's values), in the order of calls: at once,
+        or from a thread when they have been copied, or failed(what `ready` or the copy raised)
+        there. What `ready` raises at once goes to the caller.
 
         Args:
             index: of the bucket.
@@ -89,10 +98,11 @@ class Staging:
         event, host = None, buffer
         if self._parts is not None:
             event = self._parts.adopt(buffer)
-        if event is None and not self._is_staged(buffer):
+        staged = self._is_staged(buffer)
+        if event is None and not staged and self._thread is None:
             ready(buffer)
             return
-        if self._parts is None and not buffer.is_sparse:
+        if staged and not buffer.is_sparse:
             host = self._host(index, buffer)
             event = self._copied(host, buffer)
         self._obtain_thread()
@@ -112,12 +122,35 @@ class Staging:
             return contextlib.nullcontext()
         return torch.cuda.stream(self._stream(buffer.device))
 
+    def aside(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
+        """The stream of copies, after what is in the current one, as a context: what a `load` that
+        follows is to bring to the CPU besides the bucket."""
+        if buffer.device.type != "cpu":
+            stream = self._stream(buffer.device)
+            stream.wait_stream(torch.cuda.current_stream(buffer.device))
+        return self.returning(buffer)
+
     def store(self, index: int, buffer: torch.Tensor) -> None:
-        """Copies a dense bucket's means back to the buffer, where they are unless it was copied."""
+        """Starts to copy a dense bucket's means back to the buffer, where they are unless it was
+        copied."""
         if self._parts is not None:
             self._parts.check()
         elif self._is_staged(buffer):
-            buffer.copy_(self._hosts[index], non_blocking=True)
+            with self.returning(buffer):
+                buffer.copy_(self._hosts[index], non_blocking=True)
+
+    def follow(self) -> None:
+        """Makes each device's current stream wait for the means that were stored."""
+        for device, stream in self._streams.items():
+            torch.cuda.current_stream(device).wait_stream(stream)
+
+    def wait(self, devices: Iterable[torch.device]) -> None:
+        """Waits until these devices have done all that is in their current streams, so that a value
+        may be read. Raises DeltawireError ("Timeout") like a copy."""
+        for device in devices:
+            if device.type != "cpu":
+                event = torch.cuda.current_stream(device).record_event()
+                until(event, self._timeout, self._rank, f"{device} was not done with its work")
 
     def release(self, buffer: torch.Tensor) -> None:
         """The core is done with a bucket, or never got it."""
@@ -149,12 +182,12 @@ class Staging:
             self._block = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
         self._latest, self._next = index, -(-end // _GAP) * _GAP
         host = self._block[first:end].view(buffer.dtype)
-        before = self._hosts.get(index)
-        if before is None or before.data_ptr() != host.data_ptr() or before.shape != host.shape:
-            if len(self._streams) > 1:  # DDP has rebuilt its buckets: it may be on another device
+        place = buffer.device, host.data_ptr(), host.shape, host.dtype
+        if self._places.get(index) != place:
+            if len(self._streams) > 1:  # what lay there may be on its way to another device
                 for stream in self._streams.values():
-                    stream.synchronize()
-            self._hosts[index] = host
+                    until(stream.record_event(), self._timeout, self._rank, self._awaited)
+            self._places[index], self._hosts[index] = place, host
         return host
 
     def _copied(self, host: torch.Tensor, buffer: torch.Tensor) -> torch.cuda.Event | None:

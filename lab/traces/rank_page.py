@@ -1,0 +1,314 @@
+"""The page of the corpus's ranking, made from its JSON alone."""
+
+import statistics
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from lab.traces.methods import OURS
+
+_WIDTH = 120
+_NETWORKS = {
+    "lenet5": "LeNet5",
+    "resnet20": "ResNet-20",
+    "charlstm": "character LSTM",
+    "lstm": "word LSTM",
+    "transformer": "transformer",
+}
+Row = dict
+
+
+class _Rows:
+    """The measured rows, and their means over groups of traces."""
+
+    def __init__(self, content: dict) -> None:
+        self._groups = {each["folder"]: each["group"] for each in content["streams"]}
+        self._networks = {each["folder"]: each["network"] for each in content["streams"]}
+        self.all: list[Row] = content["rows"]
+
+    def mean(self, row: Row, group: str, figure: str) -> float | None:
+        """Over the group's traces; None if it wasn't measured."""
+        found = [
+            figures[figure]
+            for name, figures in row["figures"].items()
+            if self._groups[name] == group
+        ]
+        return statistics.fmean(found) if found else None
+
+    def of_network(self, row: Row, network: str, figure: str) -> float | None:
+        """Of the network's consecutive steps."""
+        for name, figures in row["figures"].items():
+            if self._groups[name] == "row" and self._networks[name] == network:
+                return figures[figure]
+        return None
+
+    def sorted(self, lossless: bool, group: str) -> list[Row]:
+        """Those rows, by their bits of single messages."""
+        chosen = [row for row in self.all if row["lossless"] == lossless]
+        return sorted(chosen, key=lambda row: (self.mean(row, group, "bits") or 0, row["name"]))
+
+
+def text_of(content: dict) -> str:
+    """The Markdown."""
+    rows = _Rows(content)
+    blocks = [
+        "# Results: the corpus",
+        _wrapped(
+            "Gradients of six networks, early, midway and late in their training, and what methods "
+            "of compression make of them: deltawire's codecs at usual settings, libraries, and "
+            "PyTorch's communication hooks. Anybody can make [the corpus](../reference/corpus.md) "
+            "and run this again, with "
+            "[a method of their own](../reference/corpus.md#add-a-method) in it. The page is made "
+            "by `python -m lab.traces.rank --page` from `corpus.json`, which is next to it."
+        ),
+        "\n".join(
+            [
+                "    DELTAWIRE_DATA=... python -m lab.traces.corpus --out out/corpus",
+                "    pip install zstandard zipnn safetensors      # for their rows",
+                "    python -m lab.traces.rank --corpus out/corpus",
+            ]
+        ),
+        _wrapped(_conditions(content)),
+        *_lossless(rows, content["lowest_bits"]),
+        *_lossy(rows),
+        *_rivals(rows),
+        *_by_network(rows),
+        *_other_content(rows),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _conditions(content: dict) -> str:
+    loads = [row["speed"]["load"] for row in content["rows"]]
+    load = statistics.median(loads) if loads else 0.0
+    text = (
+        f"The corpus is that of {content['made_by']}, with the digest `{content['digest'][:16]}`; "
+        f"bits and errors depend on nothing else. Speeds are those of one thread of {_cpu(content)}"
+    )
+    if load > 1.2:
+        text += (
+            f", **while other programs used the machine** (a median load of {load:.1f}): processor "
+            "time, but with caches and memory shared, so only large differences mean something"
+        )
+    text += (
+        ". They are of all dense float32 gradients as one matrix, GB of float32 values by "
+        "processor time, through each method's Python interface."
+    )
+    if content["missing"]:
+        text += f" Left out, because not installed: {', '.join(content['missing'])}."
+    return text
+
+
+def _cpu(content: dict) -> str:
+    return content["machine"].split(" cores of ")[-1]
+
+
+def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
+    yield "## Lossless"
+    yield _wrapped(
+        "Bits a value, all of a message counted: of float32 gradients, of bfloat16 gradients (16 "
+        "bits before), of changes of weights over 20 local steps, and of sparse gradients of "
+        "logistic regression, given dense. Every bit comes back; the measurement checks it. "
+        "**Bold**: the fewest bits of a column."
+    )
+    head = ("method", "of", "float32", "bfloat16", "changes", "sparse", "encode; decode, GB/s")
+    groups = ("gradients", "bfloat16", "changes", "sparse gradients")
+    chosen = rows.sorted(True, "gradients")
+    lines = []
+    for row in chosen:
+        line = _named(row)
+        for group in groups:
+            bits = rows.mean(row, group, "bits")
+            known = [rows.mean(each, group, "bits") for each in chosen]
+            best = bits is not None and bits == min(each for each in known if each is not None)
+            line.append(f"**{_number(bits, '{:.2f}')}**" if best else _number(bits, "{:.2f}"))
+        lines.append([*line, _speed(row)])
+    yield _table(head, lines)
+    yield _wrapped(
+        "Libraries get all tensors of a step as one array; a codec of deltawire codes each tensor "
+        "by itself, and sends those of fewer than 256 values raw. `gcomp:lossless=on` sends "
+        "tensors of 16 bits raw, too; `gcomp:cut=0` codes them and is not in this table, because "
+        "it loses the sign of zeros and subnormal values ([below](#other-values)). Changes are "
+        "differences of weights that are close to each other, so that their last bits are mostly "
+        f"0: the lowest is 1 in {100 * lowest_bits['changes']:.0f} % of them, and in "
+        f"{100 * lowest_bits['gradients']:.0f} % of gradients. Codes of bytes use that; `gcomp` "
+        "sends mantissas as they are."
+    )
+
+
+def _lossy(rows: _Rows) -> Iterator[str]:
+    yield "## With errors"
+    yield _wrapped(
+        "Of dense float32 gradients, the mean over networks. Bits, relative L2 error and cosine "
+        "are those of a single message without a residual (ten traces). **20 steps** in a row go "
+        "through one method with what it keeps from step to step (five traces): their bits, the "
+        "relative L2 error of the sum of what came out against the sum of what went in, and the "
+        "share of that sum that was delivered. **Bold**: no row has both fewer bits and less "
+        "error after 20 steps."
+    )
+    head = (
+        *("method", "of", "bits", "error", "cosine"),
+        *("20 steps: bits", "error", "delivered, %", "encode; decode, GB/s"),
+    )
+    best = {id(row) for row in _frontier(rows)}
+    lines = []
+    for row in rows.sorted(False, "gradients"):
+        name, whose = _named(row)
+        delivered = rows.mean(row, "row", "delivered")
+        lines.append(
+            [
+                f"**{name}**" if id(row) in best else name,
+                whose,
+                *(_number(rows.mean(row, "gradients", each)) for each in ("bits", "error")),
+                _number(rows.mean(row, "gradients", "cosine"), "{:.3f}"),
+                *(_number(rows.mean(row, "row", each)) for each in ("bits", "error")),
+                _number(None if delivered is None else 100 * delivered, "{:.1f}"),
+                _speed(row),
+            ]
+        )
+    yield _table(head, lines)
+    yield _wrapped(
+        "A row without figures of 20 steps needs [significance](../reference/glossary.md), which "
+        "only single steps are recorded with. `threshold` and `twobit` have an absolute threshold, "
+        "which is not tuned here. PowerSGD's factors of an n x m matrix have r (n + m) values: the "
+        "networks are small, and larger matrices pay more. What matters in training is in "
+        "[Training](training.md); a small error after 20 steps is neither necessary nor "
+        "sufficient."
+    )
+
+
+def _frontier(rows: _Rows) -> list[Row]:
+    """The rows that no other has fewer bits and less error than, in 20 steps."""
+    points = {
+        id(row): (rows.mean(row, "row", "bits"), rows.mean(row, "row", "error"))
+        for row in rows.all
+        if not row["lossless"]
+    }
+    known = {key: point for key, point in points.items() if None not in point}
+    return [
+        row
+        for row in rows.all
+        if id(row) in known and not any(_beats(other, known[id(row)]) for other in known.values())
+    ]
+
+
+def _beats(one: tuple, other: tuple) -> bool:
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
+
+
+def _rivals(rows: _Rows) -> Iterator[str]:
+    yield "## Other software, and what is better at both"
+    yield _wrapped(
+        "For each row that isn't deltawire's: the codec of deltawire that has no more bits and no "
+        "more error, the one with the fewest bits; of lossless rows by the bits of float32 "
+        "gradients, of others by 20 steps. Speeds are encode; decode in GB/s, theirs and ours."
+    )
+    lines = [
+        line
+        for lossless, group in ((True, "gradients"), (False, "row"))
+        for line in _against(rows, lossless, group)
+    ]
+    yield _table(("method", "bits; error", "better at both", "bits; error", "speeds"), lines)
+
+
+def _against(rows: _Rows, lossless: bool, group: str) -> Iterator[list[str]]:
+    """A line for each row that isn't deltawire's."""
+
+    def figures(row: Row) -> tuple:
+        return rows.mean(row, group, "bits"), rows.mean(row, group, "error")
+
+    known = [row for row in rows.sorted(lossless, group) if None not in figures(row)]
+    for row in known:
+        if row["whose"] == OURS:
+            continue
+        line = [row["name"], "; ".join(map(_number, figures(row)))]
+        better = [
+            each for each in known if each["whose"] == OURS and _beats(figures(each), figures(row))
+        ]
+        if not better:
+            yield [*line, "none", "", _speed(row)]
+            continue
+        best = min(better, key=figures)
+        numbers = "; ".join(map(_number, figures(best)))
+        yield [*line, f"`{best['name']}`", numbers, f"{_speed(row)} / {_speed(best)}"]
+
+
+def _by_network(rows: _Rows) -> Iterator[str]:
+    yield "## Network by network"
+    yield "Bits a value, and relative L2 error after 20 steps in a row."
+    chosen = [row for row in rows.sorted(False, "row") if rows.mean(row, "row", "bits") is not None]
+    yield _table(
+        ("method", *_NETWORKS.values()),
+        (
+            [
+                _named(row)[0],
+                *(
+                    _pair(rows.of_network(row, network, each) for each in ("bits", "error"))
+                    for network in _NETWORKS
+                ),
+            ]
+            for row in chosen
+        ),
+    )
+
+
+def _other_content(rows: _Rows) -> Iterator[str]:
+    yield "## Other values"
+    yield _wrapped(
+        "Bits a value and relative L2 error of a single message: of bfloat16 gradients, where the "
+        "method takes them as such; of changes of weights over 20 local steps; of gradients of "
+        "logistic regression on 20 Newsgroups, given dense. The last column is of 20 of these in "
+        "a row."
+    )
+    groups = ("bfloat16", "changes", "sparse gradients", "sparse row")
+    chosen = [
+        row
+        for row in rows.sorted(False, "changes")
+        if rows.mean(row, "changes", "bits") is not None
+    ]
+    yield _table(
+        ("method", "bfloat16", "changes", "sparse", "sparse, 20 steps"),
+        (
+            [
+                _named(row)[0],
+                *(
+                    _pair(rows.mean(row, group, each) for each in ("bits", "error"))
+                    for group in groups
+                ),
+            ]
+            for row in chosen
+        ),
+    )
+
+
+def _named(row: Row) -> list[str]:
+    return (
+        [f"`{row['name']}`", row["whose"]] if row["whose"] == OURS else [row["name"], row["whose"]]
+    )
+
+
+def _pair(values: Iterable[float | None]) -> str:
+    known = list(values)
+    return "-" if None in known else "; ".join(map(_number, known))
+
+
+def _number(value: float | None, form: str = "{:.3g}") -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _speed(row: Row) -> str:
+    return "; ".join(f"{row['speed'][name]:.2g}" for name in ("encode_gb_s", "decode_gb_s"))
+
+
+def _table(head: tuple[str, ...], lines: list[list[str]] | Iterator[list[str]]) -> str:
+    aligned = "|" + "---|" * len(head)
+    return "\n".join(
+        [
+            "| " + " | ".join(head) + " |",
+            aligned,
+            *("| " + " | ".join(each) + " |" for each in lines),
+        ]
+    )
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))

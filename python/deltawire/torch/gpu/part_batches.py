@@ -1,0 +1,307 @@
+"""Parts that are encoded or decoded together: a launch for all of them instead of one for each.
+
+What stays from step to step (which program takes which block of which part, where payloads lie) is
+made once and kept on the device. A batch then costs one copy to the device, a launch for each
+kernel, and, to encode, one copy back.
+"""
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from deltawire.torch.gpu.kernels.chunks import checksums_of_slots
+from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, launch
+from deltawire.torch.gpu.kernels.part_tables import COLUMNS, DECODE_COLUMNS, FACTS, look
+
+TILES = 1 if INTERPRETED else 8  # blocks of a program that looks at values
+KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtypes
+ALIGNED = 16  # bytes
+_KEPT = 256  # layouts of batches
+
+# Bits of the magnitudes that a carrier can't hold: from, and below.
+_HELD = {0: (0, 0), 2: (0x7F7F8000, 0x7F800000), 3: (0x477FF000, 0x80000000)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """The parts of a batch that one twin codes.
+
+    Attributes:
+        twin: of their codec.
+        kind: dtype of their values.
+        units: (part, block of BLOCK elements) for each program, int32, on the device.
+        chunks: (part, chunk of that part) for each chunk, likewise.
+        first, last: which of the batch's chunks are theirs.
+    """
+
+    twin: object
+    kind: str
+    units: torch.Tensor
+    chunks: torch.Tensor
+    first: int
+    last: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodeBatch:
+    """Memory of parts that are being encoded, on the device.
+
+    Attributes:
+        table: a row of COLUMNS numbers for each part, int64.
+        facts: FACTS numbers for each part, int32.
+        out: all payloads.
+        begins: where each chunk of the segment begins in it, int64.
+        sizes: bytes of each chunk of the segment, int32; for codecs whose chunks have no fixed size
+            to be filled in.
+        scaled: some residual has a factor.
+    """
+
+    table: torch.Tensor
+    facts: torch.Tensor
+    out: torch.Tensor
+    begins: torch.Tensor
+    sizes: torch.Tensor
+    scaled: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeBatch:
+    """Memory of parts that are being decoded, on the device.
+
+    Attributes:
+        table: a row of DECODE_COLUMNS numbers for each part, int64.
+        spans: where each chunk of the segment begins and ends in the payloads, int64.
+        data: all payloads.
+        errors: bits for each part, as Decoding has them.
+    """
+
+    table: torch.Tensor
+    spans: torch.Tensor
+    data: torch.Tensor
+    errors: torch.Tensor
+    add: bool
+    scale: float
+
+
+def aligned(count):
+    """The next multiple of ALIGNED."""
+    return -(-count // ALIGNED) * ALIGNED
+
+
+def numbered(parts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """(part, number) for as many numbers from 0 on as each part has."""
+    starts = np.cumsum(counts) - counts
+    numbers = np.arange(counts.sum()) - np.repeat(starts, counts)
+    return np.stack([np.repeat(parts, counts), numbers], axis=1).astype(np.int32)
+
+
+class _Layout:
+    """What batches of the same parts have in common. Segments are in the order of their twins'
+    first parts; so are chunks, and within a segment in that of the parts."""
+
+    def __init__(self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray) -> None:
+        self.counts = counts
+        self.segments: list[Segment] = []
+        self.chunks = np.zeros(len(twins), np.int64)  # of each part, and the first one's number
+        self.first_chunk = np.zeros(len(twins), np.int64)
+        by_twin: dict[tuple, list[int]] = {}
+        for i, (twin, kind) in enumerate(zip(twins, kinds, strict=True)):
+            by_twin.setdefault((id(twin), kind), []).append(i)
+        self.chunk_count = 0
+        self.order: list[np.ndarray] = []  # (part, chunk) of all chunks
+        for (_, kind), members in by_twin.items():
+            parts = np.array(members, np.int64)
+            twin = twins[members[0]]
+            chunks = -(-counts[parts] // twin.chunk_elements)
+            self.chunks[parts] = chunks
+            self.first_chunk[parts] = self.chunk_count + np.cumsum(chunks) - chunks
+            first, self.chunk_count = self.chunk_count, self.chunk_count + int(chunks.sum())
+            units = numbered(parts, -(-counts[parts] // BLOCK))
+            self.order.append(numbered(parts, chunks))
+            on_device = [torch.from_numpy(each).to(device) for each in (units, self.order[-1])]
+            self.segments.append(Segment(twin, kind, *on_device, first, self.chunk_count))
+
+
+class _EncodeLayout(_Layout):
+    """Payloads lie in slots, part after part; those of fixed size without gaps within a part."""
+
+    def __init__(self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray) -> None:
+        super().__init__(device, twins, kinds, counts)
+        self.kinds = [
+            (kind, torch.from_numpy(self._units_of(kinds, kind)).to(device))
+            for kind in dict.fromkeys(kinds)
+        ]
+        self.begins = np.empty(self.chunk_count, np.int64)
+        self.sizes = np.zeros(self.chunk_count, np.int32)
+        self.out = np.zeros(len(twins), np.int64)
+        behind = 0
+        for segment, order in zip(self.segments, self.order, strict=True):
+            twin = segment.twin
+            part, chunk = order[:, 0].astype(np.int64), order[:, 1].astype(np.int64)
+            members = np.unique(part)
+            slots = self.chunks[members] * twin.slot_bytes
+            if twin.code_bytes:
+                slots = counts[members] * twin.code_bytes
+                left = counts[part] - chunk * twin.chunk_elements
+                sizes = np.minimum(left, twin.chunk_elements) * twin.code_bytes
+                self.sizes[segment.first : segment.last] = sizes
+            ends = behind + np.cumsum(aligned(slots))
+            self.out[members] = ends - aligned(slots)
+            behind = int(ends[-1])
+            self.begins[segment.first : segment.last] = self.out[part] + chunk * twin.slot_bytes
+        self.bytes = behind
+        self.begins_on_device = torch.from_numpy(self.begins).to(device)
+
+    def _units_of(self, kinds: Sequence[str], kind: str) -> np.ndarray:
+        parts = np.array([i for i, each in enumerate(kinds) if each == kind], np.int64)
+        return numbered(parts, -(-self.counts[parts] // (TILES * BLOCK)))
+
+
+class EncodedBatch:
+    """Parts that a device has encoded, in the host's memory.
+
+    Attributes:
+        facts: FACTS numbers for each part, uint32.
+        chunks, first_chunk: for each part.
+        begins, sizes, sums: of chunks: where in `payload`, bytes, CRC-32C.
+        payload: of all parts, with gaps.
+    """
+
+    def __init__(self, layout: _EncodeLayout, back: np.ndarray) -> None:
+        facts, sizes, sums, payload = _cut(back, *_regions(layout))
+        self.facts = facts.view(np.uint32).reshape(-1, FACTS)
+        self.sizes, self.sums = sizes.view(np.uint32), sums.view(np.uint32)
+        self.chunks, self.first_chunk = layout.chunks, layout.first_chunk
+        self.begins, self.payload = layout.begins, payload
+
+
+def _regions(layout: _EncodeLayout) -> tuple[int, ...]:
+    """Bytes of facts, sizes, sums and payloads."""
+    chunks = aligned(4 * layout.chunk_count)
+    return 4 * FACTS * len(layout.counts), chunks, chunks, layout.bytes
+
+
+def _cut(memory, *sizes: int) -> list:
+    ends = np.cumsum(sizes)
+    return [memory[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+class PartBatches:
+    """Encodes and decodes batches on the current stream of a device.
+
+    Thread rule: one call at a time.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pinned = device.type == "cuda"
+        self._layouts: OrderedDict[tuple, _Layout] = OrderedDict()
+        self._room: tuple | None = None  # of what is decoded next
+
+    def host(self, size: int) -> torch.Tensor:
+        """Memory of the host that copies need not wait for."""
+        return torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned)
+
+    def encode(
+        self, twins: Sequence, rows: np.ndarray, factors: np.ndarray
+    ) -> tuple[_EncodeLayout, torch.Tensor]:
+        """Launches the encoding of parts that aren't empty.
+
+        Args:
+            rows: of each part its address, count, dtype, residual's address or 0, the new one's,
+                and its carrier's dtype or 0.
+            factors: of the residuals, float64.
+
+        Returns:
+            What `EncodedBatch` takes: the second is on the device.
+        """
+        kinds = [KINDS[each] for each in rows[:, 2].tolist()]
+        layout = self._layout(_EncodeLayout, twins, kinds, rows[:, 1])
+        scaled = bool((factors != 1).any())
+        head = 8 * COLUMNS * len(rows)
+        regions = _regions(layout)
+        host = self.host(head + sum(regions[:2]))
+        sent = host.numpy()
+        table, facts, sizes = _cut(sent, head, *regions[:2])
+        table = table.view(np.int64).reshape(-1, COLUMNS)
+        table[:, :3] = rows[:, (0, 3, 4)]
+        table[:, 3] = rows[:, 1]
+        table[:, 4] = factors.view(np.int64)
+        table[:, 5] = layout.out
+        table[:, 6:] = [_HELD[each] for each in rows[:, 5].tolist()]
+        facts[:] = 0
+        sizes.view(np.int32)[: layout.chunk_count] = layout.sizes
+        memory = torch.empty(head + sum(regions), dtype=torch.uint8, device=self._device)
+        memory[: len(sent)].copy_(host, non_blocking=True)
+        self._launch(layout, _cut(memory, head, *regions), scaled)
+        return layout, memory[head:]
+
+    def _launch(self, layout: _EncodeLayout, memory: list[torch.Tensor], scaled: bool) -> None:
+        table, facts, sizes, sums, out = memory
+        table, facts = table.view(torch.int64), facts.view(torch.int32)
+        sizes = sizes.view(torch.int32)[: layout.chunk_count]
+        for kind, units in layout.kinds:
+            options = {"KIND": kind, "SCALED": scaled, "TILES": TILES, "BLOCK": BLOCK}
+            launch(look, len(units), table, units, facts, **options)
+        begins = layout.begins_on_device
+        for segment in layout.segments:
+            chunks = slice(segment.first, segment.last)
+            batch = EncodeBatch(table, facts, out, begins[chunks], sizes[chunks], scaled)
+            segment.twin.encode_parts(segment, batch)
+        checksums_of_slots(out, begins, sizes, sums.view(torch.int32))
+
+    def room(self, twins: Sequence, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The host's memory for the payloads of parts that are decoded next, and aren't empty.
+
+        Args:
+            rows: of each part its slot's address, count, scalar, and where its payload begins in
+                the memory: at a multiple of ALIGNED.
+            ends: of all parts' chunks in their payloads, as many as each twin makes.
+        """
+        layout = self._layout(_Layout, twins, ["float32"] * len(twins), rows[:, 1])
+        size = int(rows[-1, 3] + ends[-1])
+        regions = 8 * DECODE_COLUMNS * len(rows), 16 * layout.chunk_count, aligned(size)
+        host = self.host(sum(regions))
+        table, spans, payload = _cut(host.numpy(), *regions)
+        table.view(np.int64).reshape(-1, DECODE_COLUMNS)[:] = rows[:, (0, 1, 3, 2)]
+        begins = np.concatenate(([0], ends[:-1]))
+        given = np.cumsum(layout.chunks) - layout.chunks  # each part's first among all ends
+        begins[given] = 0
+        spans = spans.view(np.int64).reshape(-1, 2)
+        for segment, order in zip(layout.segments, layout.order, strict=True):
+            part, chunk = order[:, 0], order[:, 1]
+            at = given[part] + chunk
+            here = slice(segment.first, segment.last)
+            spans[here, 0] = rows[part, 3] + begins[at]
+            spans[here, 1] = rows[part, 3] + ends[at]
+        self._room = layout, regions, host
+        return payload
+
+    def decode(self, errors: torch.Tensor, add: bool, scale: float) -> None:
+        """Launches the decoding of what was put into the room.
+
+        Args:
+            errors: zeros, int32, one for each part.
+        """
+        layout, regions, host = self._room
+        self._room = None
+        memory = host.to(self._device, non_blocking=True)
+        table, spans, data = _cut(memory, *regions)
+        table, spans = table.view(torch.int64), spans.view(torch.int64).view(-1, 2)
+        for segment in layout.segments:
+            here = spans[segment.first : segment.last]
+            segment.twin.decode_parts(
+                segment, DecodeBatch(table, here, data, errors, add, float(np.float32(scale)))
+            )
+
+    def _layout(self, made: type, twins: Sequence, kinds: list[str], counts: np.ndarray):
+        key = (made, tuple(map(id, twins)), tuple(kinds), counts.tobytes())
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._layouts[key] = made(self._device, twins, kinds, counts.copy())
+            if len(self._layouts) > _KEPT:
+                self._layouts.popitem(last=False)
+        return layout

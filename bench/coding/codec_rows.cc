@@ -2,11 +2,14 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/float16.h"
+#include "base/float_environment.h"
 #include "base/random.h"
 #include "channel/metered_channel.h"
 #include "codecs/dispatch.h"
@@ -33,14 +36,31 @@ struct CaseId {
   bool operator==(const CaseId&) const = default;
 };
 
+// An input may name a tensor of 16 bits: "normal.bf16", "normal.fp16".
+DType dtype_of(const std::string& input) {
+  if (input.ends_with(".bf16")) return DType::kBF16;
+  return input.ends_with(".fp16") ? DType::kF16 : DType::kF32;
+}
+
+std::string values_of(const std::string& input) {
+  return dtype_of(input) == DType::kF32 ? input : input.substr(0, input.size() - 5);
+}
+
 // A part, its codec and all the memory that coding it takes.
 class Coded {
  public:
   explicit Coded(const CaseId& id)
-      : input_(input_of(id.input, id.count)),
+      : input_(input_of(values_of(id.input), id.count)),
         codec_(taken(make_codec(id.spec, id.target))),
         keys_(id.pairs ? keys_for(id.count) : std::vector<std::uint32_t>{}),
-        part_{input_.values.data(), id.count, DType::kF32} {
+        part_{input_.values.data(), id.count, dtype_of(id.input)} {
+    if (part_.dtype != DType::kF32) {
+      const FloatEnvironment environment;
+      halves_.resize(id.count);
+      slot_halves_.resize(id.count);
+      (void)narrow(input_.values.data(), id.count, part_.dtype, halves_.data());
+      part_.values = halves_.data();
+    }
     if (id.pairs) {
       part_.keys = keys_.data();
       part_.dimension = std::uint64_t{keys_.back()} + 1;
@@ -68,8 +88,9 @@ class Coded {
 
   void decode(Into into) {
     check_sums();
-    check(
-        codec_->decode(view(), {slot_.data(), slot_.size(), DType::kF32}, into, 1.0F, {.scratch = scratch_}));
+    const TensorSlot slot{halves_.empty() ? static_cast<void*>(slot_.data()) : slot_halves_.data(),
+                          slot_.size(), part_.dtype};
+    check(codec_->decode(view(), slot, into, 1.0F, {.scratch = scratch_}));
   }
 
   void decode_pairs() {
@@ -91,7 +112,9 @@ class Coded {
       throw std::runtime_error("other bytes than the reference's");
     }
     if (!same_bits(after_, reference.after_)) throw std::runtime_error("another residual");
-    if (!same_bits(slot_, reference.slot_)) throw std::runtime_error("other decoded values");
+    if (!same_bits(slot_, reference.slot_) || slot_halves_ != reference.slot_halves_) {
+      throw std::runtime_error("other decoded values");
+    }
   }
 
  private:
@@ -127,6 +150,8 @@ class Coded {
   std::vector<std::uint32_t> sums_;
   std::vector<std::byte> scratch_;
   std::vector<float> slot_;
+  std::vector<std::uint16_t> halves_;  // of a tensor of 16 bits, and its slot
+  std::vector<std::uint16_t> slot_halves_;
   std::vector<std::uint32_t> slot_keys_;
   EncodedPart encoded_;
 };
@@ -183,7 +208,7 @@ void add_ways(const CaseId& id, const std::string& size) {
   } else {
     if (codec->info().error_feedback) ways.push_back(Way::kInPlace);
     ways.push_back(Way::kDecode);
-    ways.push_back(Way::kAccumulate);
+    if (dtype_of(id.input) == DType::kF32) ways.push_back(Way::kAccumulate);
   }
   const std::string target(kernel_targets()[static_cast<std::size_t>(id.target)].name);
   for (const Way way : ways) {
@@ -195,31 +220,57 @@ void add_ways(const CaseId& id, const std::string& size) {
 
 struct ChannelCase {
   std::string spec;
-  Size size;
+  std::string name;                 // of the parts
+  std::vector<std::size_t> counts;  // of each part's values
   int threads = 1;
   bool decodes = false;
 };
 
-std::vector<Named> parts_of(const std::vector<std::string>& names, std::vector<float>& values) {
-  const std::size_t count = values.size() / names.size();
+std::vector<Named> parts_of(const std::vector<std::string>& names, const std::vector<std::size_t>& counts,
+                            std::vector<float>& values) {
   std::vector<Named> parts;
+  float* at = values.data();
   for (std::size_t i = 0; i < names.size(); ++i) {
-    parts.push_back({names[i], {values.data() + i * count, count, DType::kF32}, 0});
+    Named part{names[i], {at, counts[i], DType::kF32}, 0};
+    part.name_hash = CounterRng(1).at(i);  // as reducers keep it
+    parts.push_back(part);
+    at += counts[i];
   }
   return parts;
 }
 
-void run_channel(benchmark::State& state, const ChannelCase& id) {
+// 3,000 tensors of 3 to 300 values, as of a network's biases and scales; and one of their sum.
+std::vector<std::size_t> small_counts() {
+  std::vector<std::size_t> counts(3000);
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = 3 + CounterRng(2).at(i) % 298;
+  return counts;
+}
+
+std::vector<ChannelCase> channel_cases(const std::string& spec) {
   constexpr std::size_t kElements = std::size_t{1} << 20;
+  std::vector<ChannelCase> cases;
+  for (const Size& size : kSizes) {
+    if (size.count <= kElements) {
+      cases.push_back({spec, size.name, std::vector<std::size_t>(kElements / size.count, size.count)});
+    }
+  }
+  const std::vector<std::size_t> small = small_counts();
+  cases.push_back({spec, "small", small});
+  cases.push_back({spec, "of_small", {std::accumulate(small.begin(), small.end(), std::size_t{0})}});
+  return cases;
+}
+
+void run_channel(benchmark::State& state, const ChannelCase& id) {
+  const std::size_t elements = std::accumulate(id.counts.begin(), id.counts.end(), std::size_t{0});
   try {
-    std::vector<float> values = input_of("normal", kElements).values;
-    std::vector<float> decoded(kElements);
+    std::vector<float> values = input_of("normal", elements).values;
+    std::vector<float> decoded(elements);
     std::vector<std::string> names;
-    for (std::size_t i = 0; i < kElements / id.size.count; ++i) {
+    for (std::size_t i = 0; i < id.counts.size(); ++i) {
       names.push_back("layer" + std::to_string(i) + ".weight");
     }
-    const std::vector<Named> parts = parts_of(names, values);
-    const std::vector<Named> places = parts_of(names, decoded);
+    const std::vector<Named> parts = parts_of(names, id.counts, values);
+    const std::vector<Named> places = parts_of(names, id.counts, decoded);
     const MessageLayout layout(parts);
     const MessageLayout slots(places);
     ChannelOptions options;
@@ -243,7 +294,7 @@ void run_channel(benchmark::State& state, const ChannelCase& id) {
       if (!channel->decode(pieces, slots, message, Into::kOverwrite, 1)) throw std::logic_error("refused");
     };
     id.decodes ? encode() : encode_a_step();
-    measure(state, {.count = kElements,
+    measure(state, {.count = elements,
                     .payload_bytes = bytes,
                     .clock = id.threads > 1 ? Clock::kWall : Clock::kThread,
                     .run = id.decodes ? std::function<void()>(decode) : encode_a_step,
@@ -272,7 +323,7 @@ void register_codecs(const std::vector<CodecCase>& cases) {
           if (!kernel_targets()[target].runs_here) continue;
           if (target > 0 && !has_kernels(codec->info(), id.target)) continue;
           add_ways(id, size.name);
-          if (!key_value) continue;
+          if (!key_value || dtype_of(input) != DType::kF32) continue;
           id.pairs = true;
           id.count = std::min<std::size_t>(size.count, 2500000);
           add_ways(id, id.count == size.count ? size.name : "2.5M");
@@ -284,15 +335,14 @@ void register_codecs(const std::vector<CodecCase>& cases) {
 
 void register_channels(const std::vector<CodecCase>& cases) {
   for (const CodecCase& each : cases) {
-    for (const Size& size : kSizes) {
-      if (size.count > (std::size_t{1} << 20)) continue;
+    for (ChannelCase& id : channel_cases(each.spec)) {
       for (const bool decodes : {false, true}) {
         for (const int threads : {1, 2}) {
-          add_row((decodes ? "channel_decode/" : "channel/") + each.spec + "/normal/" + size.name +
+          id.decodes = decodes;
+          id.threads = threads;
+          add_row((decodes ? "channel_decode/" : "channel/") + each.spec + "/normal/" + id.name +
                       "/threads:" + std::to_string(threads),
-                  size.count, [id = ChannelCase{each.spec, size, threads, decodes}](benchmark::State& state) {
-                    run_channel(state, id);
-                  });
+                  id.counts.front(), [id](benchmark::State& state) { run_channel(state, id); });
         }
       }
     }

@@ -163,56 +163,118 @@ constexpr std::uint32_t power_of_x(unsigned degree) noexcept {
   return power;
 }
 
-constexpr std::size_t kFolded = 256;  // bytes that represent all earlier ones
+#define DELTAWIRE_CRC_FOLDING __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
 
-// The factors that move the first and the second 64 of 128 bits 2,048 bits further on. A product of 64-bit
+// The factors that move the first and the second 64 of 128 bits so many bytes further on. A product of 64-bit
 // numbers, lowest bit first, is shifted by one place, hence the degrees.
-constexpr std::uint64_t kFoldFirst = std::uint64_t{power_of_x(8 * kFolded + 63)} << 32;
-constexpr std::uint64_t kFoldSecond = std::uint64_t{power_of_x(8 * kFolded - 1)} << 32;
+struct Factors {
+  constexpr explicit Factors(unsigned bytes) noexcept
+      : first(std::uint64_t{power_of_x(8 * bytes + 63)} << 32),
+        second(std::uint64_t{power_of_x(8 * bytes - 1)} << 32) {}
 
-__attribute__((target("avx512f,vpclmulqdq"))) __m512i folded(__m512i sum, __m512i factors,
-                                                             const std::byte* next) noexcept {
+  std::uint64_t first;
+  std::uint64_t second;
+};
+constexpr Factors kPast16(16);
+constexpr Factors kPast32(32);
+constexpr Factors kPast48(48);
+constexpr Factors kPast64(64);
+constexpr Factors kPast128(128);
+constexpr Factors kPast256(256);
+
+DELTAWIRE_CRC_FOLDING inline __m512i in_all(const Factors& factors) noexcept {
+  const auto first = static_cast<long long>(factors.first);
+  const auto second = static_cast<long long>(factors.second);
+  return _mm512_set4_epi64(second, first, second, first);
+}
+
+DELTAWIRE_CRC_FOLDING inline __m128i in_one(const Factors& factors) noexcept {
+  return _mm_set_epi64x(static_cast<long long>(factors.second), static_cast<long long>(factors.first));
+}
+
+// `sum` moved, and `next` added.
+DELTAWIRE_CRC_FOLDING inline __m512i folded(__m512i sum, __m512i factors, __m512i next) noexcept {
   const __m512i first = _mm512_clmulepi64_epi128(sum, factors, 0x00);
   const __m512i second = _mm512_clmulepi64_epi128(sum, factors, 0x11);
-  return _mm512_ternarylogic_epi64(first, second, _mm512_loadu_si512(next), 0x96);  // xor of three
+  return _mm512_ternarylogic_epi64(first, second, next, 0x96);  // xor of three
+}
+
+DELTAWIRE_CRC_FOLDING inline __m128i folded(__m128i sum, __m128i factors, __m128i next) noexcept {
+  const __m128i first = _mm_clmulepi64_si128(sum, factors, 0x00);
+  const __m128i second = _mm_clmulepi64_si128(sum, factors, 0x11);
+  return _mm_ternarylogic_epi64(first, second, next, 0x96);
+}
+
+DELTAWIRE_CRC_FOLDING inline __m128i loaded(const std::byte* at) noexcept {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+}
+
+// Lane `lane`. With a mask, as g++ 12 warns of what its header leaves open without one.
+template <int lane>
+DELTAWIRE_CRC_FOLDING inline __m128i lane_of(__m512i vector) noexcept {
+  return _mm512_maskz_extracti32x4_epi32(0xF, vector, lane);
+}
+
+// The checksum of 64 bytes' representatives and up to 63 bytes behind them.
+DELTAWIRE_CRC_FOLDING inline std::uint32_t end_of(__m512i sum, std::span<const std::byte> rest) noexcept {
+  const __m512i factors =
+      _mm512_set_epi64(0, 0, static_cast<long long>(kPast16.second), static_cast<long long>(kPast16.first),
+                       static_cast<long long>(kPast32.second), static_cast<long long>(kPast32.first),
+                       static_cast<long long>(kPast48.second), static_cast<long long>(kPast48.first));
+  const __m512i moved = folded(sum, factors, _mm512_setzero_si512());  // but the last 16 bytes
+  __m128i one = _mm_ternarylogic_epi64(lane_of<0>(moved), lane_of<1>(moved), lane_of<2>(moved), 0x96);
+  one = _mm_xor_si128(one, lane_of<3>(sum));
+  const __m128i past_16 = in_one(kPast16);
+  std::size_t i = 0;
+  for (; i + 16 <= rest.size(); i += 16) one = folded(one, past_16, loaded(rest.data() + i));
+  Register wide = __builtin_ia32_crc32di(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(one)));
+  wide = __builtin_ia32_crc32di(wide, static_cast<std::uint64_t>(_mm_extract_epi64(one, 1)));
+  if (i + 8 <= rest.size()) {
+    wide = read_eight(wide, rest.data() + i);
+    i += 8;
+  }
+  auto crc = static_cast<std::uint32_t>(wide);
+  if (i + 4 <= rest.size()) {
+    crc = __builtin_ia32_crc32si(crc, load_le<std::uint32_t>(rest.data() + i));
+    i += 4;
+  }
+  for (; i < rest.size(); ++i) crc = read_one(crc, rest[i]);
+  return crc;
 }
 
 // After V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel,
-// 2009): repeatedly folds 256 bytes into the next 256, until 256 are left that have the same checksum as all.
-// Leaves them in `rest`, and returns how many bytes of the input they represent. REQUIRES: 512 bytes or more.
-__attribute__((target("avx512f,vpclmulqdq"))) std::size_t fold(std::uint32_t crc,
-                                                               std::span<const std::byte> bytes,
-                                                               std::byte (&rest)[kFolded]) noexcept {
-  const auto first = static_cast<long long>(kFoldFirst);
-  const auto second = static_cast<long long>(kFoldSecond);
-  const __m512i factors = _mm512_set4_epi64(second, first, second, first);
+// 2009): repeatedly folds 256 bytes into the next 256, then those that are left into the last 64, until 64
+// remain that have the same checksum as all. REQUIRES: 64 bytes or more.
+DELTAWIRE_CRC_FOLDING std::uint32_t update_folding(std::uint32_t crc,
+                                                   std::span<const std::byte> bytes) noexcept {
+  constexpr std::size_t kVector = 64;
+  constexpr std::size_t kVectors = 4 * kVector;
   const std::byte* at = bytes.data();
-  __m512i a = _mm512_xor_si512(_mm512_loadu_si512(at),
-                               _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
-  __m512i b = _mm512_loadu_si512(at + 64);
-  __m512i c = _mm512_loadu_si512(at + 128);
-  __m512i d = _mm512_loadu_si512(at + 192);
-  std::size_t done = kFolded;
-  for (; done + kFolded <= bytes.size(); done += kFolded) {
-    a = folded(a, factors, at + done);
-    b = folded(b, factors, at + done + 64);
-    c = folded(c, factors, at + done + 128);
-    d = folded(d, factors, at + done + 192);
+  const std::byte* const end = at + bytes.size();
+  __m512i sum = _mm512_xor_si512(_mm512_loadu_si512(at),
+                                 _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
+  at += kVector;
+  if (bytes.size() >= 2 * kVectors) {
+    const __m512i factors = in_all(kPast256);
+    __m512i b = _mm512_loadu_si512(at);
+    __m512i c = _mm512_loadu_si512(at + kVector);
+    __m512i d = _mm512_loadu_si512(at + 2 * kVector);
+    for (at += 3 * kVector; at + kVectors <= end; at += kVectors) {
+      sum = folded(sum, factors, _mm512_loadu_si512(at));
+      b = folded(b, factors, _mm512_loadu_si512(at + kVector));
+      c = folded(c, factors, _mm512_loadu_si512(at + 2 * kVector));
+      d = folded(d, factors, _mm512_loadu_si512(at + 3 * kVector));
+    }
+    d = folded(b, in_all(kPast128), d);
+    c = folded(sum, in_all(kPast128), c);
+    sum = folded(c, in_all(kPast64), d);
   }
-  _mm512_storeu_si512(rest, a);
-  _mm512_storeu_si512(rest + 64, b);
-  _mm512_storeu_si512(rest + 128, c);
-  _mm512_storeu_si512(rest + 192, d);
-  return done;
+  const __m512i past_64 = in_all(kPast64);
+  for (; at + kVector <= end; at += kVector) sum = folded(sum, past_64, _mm512_loadu_si512(at));
+  return end_of(sum, {at, end});
 }
 
-std::uint32_t update_folding(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
-  std::byte rest[kFolded];
-  const std::size_t done = fold(crc, bytes, rest);
-  return update(update(0, rest), bytes.subspan(done));
-}
-
-constexpr std::size_t kWorthFolding = 1024;  // bytes
+constexpr std::size_t kWorthFolding = 128;  // bytes
 
 std::uint32_t crc32c_folding(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
   return bytes.size() < kWorthFolding ? crc32c_lanes(bytes, seed) : ~update_folding(~seed, bytes);
@@ -245,7 +307,7 @@ std::size_t ways_here() noexcept {
   std::size_t ways = 1;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2") != 0) {
-    ways = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("vpclmulqdq") != 0 ? 3 : 2;
+    ways = __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("vpclmulqdq") != 0 ? 3 : 2;
   }
 #elif defined(DELTAWIRE_CRC_INSTRUCTION)
   if ((getauxval(AT_HWCAP) & HWCAP_CRC32) != 0) ways = 2;

@@ -66,7 +66,7 @@ std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
 }
 
 TEST(Crc32c, EveryWayIsRightAtEveryLengthAndAlignment) {
-  const std::vector<std::byte> bytes = random_bytes(300, 1);
+  const std::vector<std::byte> bytes = random_bytes(700, 1);
   for (std::size_t offset = 0; offset < 9; ++offset) {
     for (std::size_t length = 0; length + offset <= bytes.size(); ++length) {
       const auto piece = std::span(bytes).subspan(offset, length);
@@ -75,8 +75,8 @@ TEST(Crc32c, EveryWayIsRightAtEveryLengthAndAlignment) {
   }
 }
 
-// Around the blocks that the fast paths read: in three lanes of 128 and of 1,024 bytes; 256 bytes at a time
-// from 1,024 on.
+// Around the blocks that the fast paths read: in three lanes of 128 and of 1,024 bytes; 64 bytes at a time
+// from 128 on, 256 from 512 on.
 TEST(Crc32c, EveryWayIsRightAroundBlocks) {
   const std::vector<std::byte> bytes = random_bytes(8000, 3);
   for (const std::size_t blocks :

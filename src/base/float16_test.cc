@@ -97,6 +97,66 @@ TEST_P(Float16, NanStaysNan) {
   }
 }
 
+// Arrays are converted in vectors where the CPU has them, and single values are not.
+TEST_P(Float16, ManyAreWidenedAsEachByItself) {
+  const DType dtype = GetParam().dtype;
+  std::vector<std::uint16_t> halves(65536 + 3);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  std::vector<float> wide(halves.size());
+  const std::uint64_t before = FloatEnvironment::read_control();
+  FloatEnvironment::write_control(before | FloatEnvironment::kFlushToZero);
+  widen(halves.data(), dtype, halves.size(), wide.data());
+  FloatEnvironment::write_control(before);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    const std::uint32_t expected = dtype == DType::kBF16 ? bits_of_bf16(halves[i]) : bits_of_f16(halves[i]);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]), expected) << i;
+  }
+}
+
+// Every sign and exponent with the mantissas around the steps and ties of both forms.
+std::vector<float> values_around_ties() {
+  std::vector<float> values;
+  for (std::uint32_t top = 0; top < 1U << 9; ++top) {
+    for (const std::uint32_t kept : {0U, 1U, 2U, 3U, 0x3FFU, 0x7FU, 0x155U}) {
+      for (const std::uint32_t shift : {12U, 13U, 15U, 16U}) {
+        for (const std::uint32_t step : {0xFFFFFFFFU, 0U, 1U}) {
+          values.push_back(std::bit_cast<float>(top << 23 | (((kept << shift) + step) & 0x7FFFFF)));
+        }
+      }
+    }
+  }
+  return values;
+}
+
+TEST_P(Float16, ManyAreNarrowedAsEachByItself) {
+  const DType dtype = GetParam().dtype;
+  const std::vector<float> values = values_around_ties();
+  const FloatEnvironment environment;
+  for (std::size_t begin = 0; begin < 17; ++begin) {
+    const std::size_t count = values.size() - begin;
+    std::vector<std::uint16_t> halves(count);
+    narrow(values.data() + begin, count, dtype, halves.data());
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto bits = std::bit_cast<std::uint32_t>(values[begin + i]);
+      ASSERT_EQ(halves[i], dtype == DType::kBF16 ? bf16_of(bits) : f16_of(bits)) << std::hex << bits;
+    }
+  }
+}
+
+TEST_P(Float16, TheFirstThatOverflowsIsFoundAnywhere) {
+  const Form form = GetParam();
+  const float limit = std::bit_cast<float>(form.dtype == DType::kBF16 ? 0x7F7F8000U : 0x477FF000U);
+  const FloatEnvironment environment;
+  for (const std::size_t at : {0U, 7U, 8U, 15U, 16U, 4095U, 4096U, 8191U, 8192U, 8198U}) {
+    std::vector<float> values(8199, std::nextafter(limit, 0.0F));
+    std::vector<std::uint16_t> halves(values.size());
+    values[at / 2] = -HUGE_VALF;  // which overflows in neither
+    values[at] = -limit;
+    values.back() = limit;
+    EXPECT_EQ(narrow(values.data(), values.size(), form.dtype, halves.data()), at);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, Float16,
                          ::testing::Values(Form{DType::kBF16, 0x7F80, 7, -133},
                                            Form{DType::kF16, 0x7C00, 10, -24}));

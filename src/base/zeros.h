@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace deltawire {
 
@@ -15,10 +16,12 @@ namespace deltawire {
 template <class Value>
 bool all_zeros(std::span<const Value> values) noexcept {
   using Word = std::conditional_t<sizeof(Value) == 4, std::uint32_t, std::uint16_t>;
+  constexpr std::size_t kFirst = 16;  // of most tensors these say enough
   constexpr std::size_t kBlock = 1024;
-  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+  std::size_t block = kFirst;
+  for (std::size_t begin = 0; begin < values.size(); begin += std::exchange(block, kBlock)) {
     Word set = 0;
-    for (const Value value : values.subspan(begin, std::min(kBlock, values.size() - begin))) {
+    for (const Value value : values.subspan(begin, std::min(block, values.size() - begin))) {
       set |= std::bit_cast<Word>(value);
     }
     if (static_cast<Word>(set << 1) != 0) return false;

@@ -179,13 +179,17 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = encoder_.sizes(part, step);
-    PartJob& job = jobs_.emplace_back();
-    job.part = &part;
-    job.buffer = message.buffer_behind(at, sizes);
-    job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
-    job.coded = encoder_.open(part, step, job.sent);
+    const PartBuffer buffer = message.buffer_behind(at, sizes);
     at.payload_bytes += sizes.payload_bytes;
     at.chunks += sizes.chunks;
+    const bool is_copied = resources_.backend == nullptr && encoder_.only_copies(part, step);
+    if (is_copied && !jobs_.empty() && jobs_.back().take_copied(sizes)) continue;
+    PartJob& job = jobs_.emplace_back();
+    job.part = &part;
+    job.copied_parts = is_copied ? 1 : 0;
+    job.buffer = buffer;
+    job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
+    job.coded = encoder_.open(part, step, job.sent);
   }
 }
 
@@ -222,7 +226,7 @@ Message& ChannelImpl::open_message(const MessageLayout& layout, std::uint64_t st
 
 // The first error of a part, if there is one.
 Status ChannelImpl::record_jobs() {
-  for (const PartJob& job : jobs_) record_.add(job.sent);
+  for (const PartJob& job : jobs_) record_job(job, record_);
   for (const PartJob& job : jobs_) {
     if (!job.coded) return job.coded;
   }

@@ -4,9 +4,11 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/float_environment.h"
 #include "base/lanes.h"
 #include "base/no_memory.h"
 #include "channel/coding_lanes.h"
+#include "channel/raw_values.h"
 
 namespace deltawire {
 namespace {
@@ -17,6 +19,20 @@ constexpr std::uint64_t kWorthSharing = 131072;
 // Runs for each thread, so that none waits long for the last one.
 constexpr std::uint64_t kRunsPerThread = 4;
 constexpr std::uint64_t kShortestRun = 32768;  // elements
+
+// Calls visit(part) for so many parts that have elements, as long as it is true.
+template <class Visit>
+void visit_parts(const Named* part, std::uint32_t count, const Visit& visit) {
+  for (; count > 0; ++part) {
+    if (part->tensor.elements() == 0) continue;
+    if (!visit(*part)) return;
+    --count;
+  }
+}
+
+TensorSlot whole_of(const Named& part) noexcept {
+  return {part.tensor.values, part.tensor.elements(), part.tensor.dtype};
+}
 
 }  // namespace
 
@@ -75,10 +91,33 @@ void DecodeRuns::add_checked(Bytes chunk, const Codec& codec, const Place& place
   sums_.push_back(0);
 }
 
+void DecodeRuns::add_raw(Bytes chunk, const Codec& codec, const Place& place) {
+  // Where no chunk was read since, the last run is of the same segment.
+  if (!runs_.empty() && runs_.back().raw_parts > 0 && runs_.back().first_entry + 1 == ends_.size()) {
+    Run& run = runs_.back();
+    run.payload = {run.payload.data(), run.payload.size() + chunk.size()};
+    run.place.count += place.count;
+    ++run.raw_parts;
+    return;
+  }
+  add_checked(chunk, codec, place);
+  runs_.back().raw_parts = 1;
+}
+
 TensorSlot DecodeRuns::slot_of(const Run& run, const Call& call) noexcept {
   const TensorSlot& tensor = call.parts[run.place.part].tensor;
   auto* const at = static_cast<std::byte*>(tensor.values) + run.place.begin * dtype_bytes(tensor.dtype);
   return {at, run.place.count, tensor.dtype};
+}
+
+std::uint64_t DecodeRuns::scratch_of(const Run& run, const Call& call) noexcept {
+  if (run.raw_parts == 0) return run.codec->decode_scratch(slot_of(run, call));
+  std::uint64_t most = 0;
+  visit_parts(&call.parts[run.place.part], run.raw_parts, [&](const Named& part) {
+    if (!has_raw_values(part.tensor)) most = std::max(most, run.codec->decode_scratch(whole_of(part)));
+    return true;
+  });
+  return most;
 }
 
 PartView DecodeRuns::view_of(const Run& run) const noexcept {
@@ -92,7 +131,29 @@ Status DecodeRuns::check_run(const Run& run, Workers* workers) const {
                                    workers);
 }
 
+Status DecodeRuns::decode_raw(const Run& run, const Call& call, const Exec& exec) {
+  const FloatEnvironment environment;
+  const std::uint64_t width = run.payload.size() / run.place.count;
+  Bytes rest = run.payload;
+  Status decoded;
+  visit_parts(&call.parts[run.place.part], run.raw_parts, [&](const Named& part) {
+    const auto bytes = static_cast<std::uint32_t>(width * part.tensor.elements());
+    const Bytes values = rest.first(bytes);
+    rest = rest.subspan(bytes);
+    if (width == sizeof(float) && has_raw_values(part.tensor)) {
+      take_raw_values(values, part.tensor, call.target);
+      return true;
+    }
+    decoded = run.codec->decode({values, std::span(&bytes, 1)}, whole_of(part), call.target.into,
+                                call.target.scale, exec);
+    if (!decoded) decoded = name_part(part, decoded.error());
+    return decoded.has_value();
+  });
+  return decoded;
+}
+
 Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec) const {
+  if (run.raw_parts > 0) return decode_raw(run, call, exec);
   if (Status whole = check_run(run, exec.workers); !whole) return whole;
   const Status decoded =
       run.codec->decode(view_of(run), slot_of(run, call), call.target.into, call.target.scale, exec);
@@ -126,7 +187,7 @@ Status DecodeRuns::decode(std::span<const Named> parts, const Target& target,
   for (const Run& run : runs_) {
     work.elements += run.place.count;
     work.longest = std::max(work.longest, run.place.count);
-    work.scratch_bytes = std::max(work.scratch_bytes, run.codec->decode_scratch(slot_of(run, call)));
+    work.scratch_bytes = std::max(work.scratch_bytes, scratch_of(run, call));
   }
   const CodingLanes lanes(workers_, work, scratch);
   const auto decode_next = [&](std::size_t lane, std::size_t i) {

@@ -53,6 +53,10 @@ class DecodeRuns {
   // Adds bytes that are a part's only chunk, its checksum verified. REQUIRES: `codec` lives until decode().
   void add_checked(Bytes chunk, const Codec& codec, const Place& place);
 
+  // The same of a whole raw part. Those of a segment are decoded together. REQUIRES: decode_on() is not
+  // called.
+  void add_raw(Bytes chunk, const Codec& codec, const Place& place);
+
   // Decodes all into the parts' own memory. Values, and the error if there is one, are the same for any
   // number of threads. `scratch` grows as it must.
   Status decode(std::span<const Named> parts, const Target& target, std::vector<std::byte>& scratch);
@@ -71,6 +75,7 @@ class DecodeRuns {
     std::uint32_t scalar2 = 0;
     bool continues = false;  // the segment of the run before it
     bool is_checked = false;
+    std::uint32_t raw_parts = 0;  // that have elements, from place.part on, of which this is all; 0: another
     Place place;
     Status decoded;
   };
@@ -81,9 +86,11 @@ class DecodeRuns {
   };
 
   static TensorSlot slot_of(const Run& run, const Call& call) noexcept;
+  static std::uint64_t scratch_of(const Run& run, const Call& call) noexcept;
   Status check_run(const Run& run, Workers* workers) const;
   PartView view_of(const Run& run) const noexcept;
   Status decode_run(const Run& run, const Call& call, const Exec& exec) const;
+  static Status decode_raw(const Run& run, const Call& call, const Exec& exec);
   Status error_of(std::size_t failed, const Call& call);
 
   std::uint64_t longest_ = 0;  // elements that a run has at most, if it can be cut

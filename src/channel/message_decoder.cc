@@ -57,7 +57,11 @@ struct DenseSink {
   }
 
   Status take_checked(const Codec& codec, Bytes chunk, const Place& place) {
-    memory.runs.add_checked(chunk, codec, place);
+    if (backend != nullptr) {
+      memory.runs.add_checked(chunk, codec, place);
+    } else {
+      memory.runs.add_raw(chunk, codec, place);
+    }
     return {};
   }
 

@@ -36,7 +36,6 @@ struct SentPart {
   PartView encoded;                          // empty unless coded
   std::span<const std::uint32_t> sums;       // of its chunks, if its codec has made them
   ResidualStore::Entry* residual = nullptr;  // null without error feedback
-  FeedbackFlow flow;                         // without parts unless measures_flow(step)
 
   // Whether what is not sent stays in a residual.
   bool keeps() const noexcept {

@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/float16.h"
 #include "base/random.h"
 #include "base/zeros.h"
 #include "channel/feedback_flow.h"
+#include "channel/raw_values.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -43,6 +45,13 @@ Result<std::vector<std::byte>> dense_of(const TensorSlot& pairs) {
   return dense;
 }
 
+// Others are an error of Codec::encode.
+bool has_legal_dims(const TensorSlot& tensor) noexcept {
+  std::uint64_t product = 1;
+  for (const std::uint64_t extent : tensor.dims) product = product_or_max(product, extent);
+  return tensor.dims.empty() || product == tensor.elements();
+}
+
 // A pure function of what the numbers are drawn for, so that no restart and no order of parts changes them.
 std::uint64_t stream_of(std::uint64_t seed, const MessageId& id, const Named& part) noexcept {
   std::uint64_t key = seed;
@@ -62,10 +71,24 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
 }
 
 Sizes PartEncoder::sizes(const Named& part, std::uint64_t step) const noexcept {
+  if (has_own_values(part)) return raw_sizes(part.tensor);
   const TensorView view = as_encoded(part);
   const Codec* half_form = codecs_.is_raw(part) ? nullptr : codecs_.rules.half_form(part, step);
   const Codec& codec = half_form != nullptr ? *half_form : codecs_.of(part, step);
   return codecs_.halves.with_room(part, view, codec.sizes(view));
+}
+
+// Whether the part's bytes are the values of its tensor.
+bool PartEncoder::has_own_values(const Named& part) const noexcept {
+  return codecs_.is_raw(part) && has_raw_values(part.tensor) && part.summed_dtype == DType::kF32;
+}
+
+bool PartEncoder::only_copies(const Named& part, std::uint64_t step) const noexcept {
+  if (!has_own_values(part) || !has_legal_dims(part.tensor)) return false;
+  if (!codecs_.error_feedback) return true;
+  if (folds(part) || feedback_of(part, step).changes_input()) return false;
+  const ResidualStore::Entry* waiting = residuals_.find(part);
+  return waiting == nullptr || waiting->is_empty();
 }
 
 PartPlan PartEncoder::plan(const Named& part, std::uint64_t step) const {
@@ -184,7 +207,7 @@ const Codec* PartEncoder::half_codec(const Named& part, const TensorView& view, 
 }
 
 Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
-                         SentPart& sent) const {
+                         SentPart& sent, FeedbackFlow& flow) const {
   Residual residual;
   bool idle = false;
   if (sent.residual != nullptr) {
@@ -229,7 +252,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   }
   Status settled = settle(part, encoded, buffer, sent);
   if (options_.measure_flow && measures_flow(id.step) && sent.state == SegmentState::kCoded && sent.keeps()) {
-    sent.flow = measure_flow(*sent.codec, view, sent.encoded, sent.residual->values, exec);
+    flow = measure_flow(*sent.codec, view, sent.encoded, sent.residual->values, exec);
   }
   return settled;
 }

@@ -24,6 +24,9 @@ class PartEncoder {
   // Bounds of a part's bytes in this step.
   Sizes sizes(const Named& part, std::uint64_t step) const noexcept;
 
+  // Whether to encode the part is to copy its values: a raw one, for which nothing waits and nothing is kept.
+  bool only_copies(const Named& part, std::uint64_t step) const noexcept;
+
   // What stands behind the part's codec in the rules, where it holds here.
   Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept;
 
@@ -38,9 +41,9 @@ class PartEncoder {
   // that has a residual is not sent (kNothing), its residual not looked at; one that the codec can't carry is
   // kNotFinite where the policy lets it pass. Errors: those of Codec::encode, naming the part, and the
   // residual is as it was. `id.scale`: the residual is brought to it first. kRange where it can't be.
-  // exec.stream is set here.
-  Status code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
-              SentPart& sent) const;
+  // exec.stream is set here. `flow` is filled in where measures_flow(step).
+  Status code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec, SentPart& sent,
+              FeedbackFlow& flow) const;
 
   // The same on a device: what is to be encoded there of an opened part, and what came of it, as code() would
   // have left it. kState for a part that is in the step already.
@@ -73,6 +76,7 @@ class PartEncoder {
  private:
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
   bool folds(const Named& part) const noexcept;
+  bool has_own_values(const Named& part) const noexcept;
   Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec, const Feedback& feedback);
   const Codec* half_form(const Named& part, std::uint64_t step, const TensorView& view,
                          const SentPart& sent) const;

@@ -1,10 +1,12 @@
 #include "channel/part_jobs.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include "base/no_memory.h"
 #include "channel/coding_lanes.h"
+#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
@@ -28,7 +30,39 @@ class JobsLeft {
   std::span<PartJob> jobs_;
 };
 
+// Calls visit(part, i) for the copied parts of a job.
+template <class Visit>
+void for_each_copied(const PartJob& job, const Visit& visit) {
+  const Named* part = job.part;
+  for (std::uint32_t i = 0; i < job.copied_parts; ++part) {
+    if (part->tensor.elements() > 0) visit(*part, i++);
+  }
+}
+
+Status copy_parts(PartJob& job) {
+  std::byte* at = job.buffer.payload.data();
+  for_each_copied(job, [&](const Named& part, std::uint32_t i) {
+    const std::uint64_t bytes = sizeof(float) * part.tensor.count;
+    std::memcpy(at, part.tensor.values, bytes);
+    job.buffer.chunk_ends[i] = static_cast<std::uint32_t>(bytes);
+    at += bytes;
+  });
+  job.sent.encoded = {job.buffer.payload, job.buffer.chunk_ends};
+  job.sent.state = SegmentState::kCoded;
+  return {};
+}
+
 }  // namespace
+
+bool PartJob::take_copied(const Sizes& sizes) noexcept {
+  constexpr std::uint64_t kMost = sizeof(float) * kPackElements;  // bytes; several threads may share the jobs
+  const std::uint64_t bytes = buffer.payload.size() + sizes.payload_bytes;
+  if (copied_parts == 0 || bytes > kMost) return false;
+  ++copied_parts;
+  buffer.payload = {buffer.payload.data(), bytes};
+  buffer.chunk_ends = {buffer.chunk_ends.data(), copied_parts};
+  return true;
+}
 
 MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const PartEncoder& encoder) {
   MessageBounds bounds;
@@ -59,10 +93,30 @@ void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const Messa
     while (PartJob* const job = left.take(in_place)) {
       if (!job->coded) continue;
       if (in_place) job->buffer.payload = MutBytes(behind, job->buffer.payload.size());
-      job->coded = or_no_memory("encoding a part",
-                                [&] { return encoder.code(*job->part, id, job->buffer, exec, job->sent); });
+      job->coded = or_no_memory("encoding a part", [&] {
+        return job->copied_parts > 0 ? copy_parts(*job)
+                                     : encoder.code(*job->part, id, job->buffer, exec, job->sent, job->flow);
+      });
       if (in_place) behind += job->sent.encoded.payload.size();
     }
+  });
+}
+
+void record_job(const PartJob& job, StepRecord& record) {
+  if (job.copied_parts == 0) {
+    record.add(job.sent, job.flow);
+    return;
+  }
+  SentPart sent = job.sent;
+  const std::byte* at = job.sent.encoded.payload.data();
+  for_each_copied(job, [&](const Named& part, std::uint32_t i) {
+    sent.name_hash = name_hash(part);
+    sent.first = part.first;
+    sent.count = part.tensor.count;
+    sent.index = job.sent.index + static_cast<std::uint32_t>(&part - job.part);
+    sent.encoded = {Bytes(at, sizeof(float) * sent.count), job.buffer.chunk_ends.subspan(i, 1)};
+    at += sizeof(float) * sent.count;
+    record.add(sent);
   });
 }
 

@@ -8,17 +8,24 @@
 
 #include "channel/message_encoder.h"
 #include "channel/part_encoder.h"
+#include "channel/step_record.h"
 #include "deltawire/channel.h"
 #include "deltawire/workers.h"
 
 namespace deltawire {
 
-// Its buffer has the size of its bounds, so that no part waits for another.
+// One part, or raw ones that follow each other and are only copied. Its buffer has the size of its bounds, so
+// that no job waits for another.
 struct PartJob {
-  const Named* part = nullptr;
+  const Named* part = nullptr;     // the first one
+  std::uint32_t copied_parts = 0;  // that have elements; 0: the part is coded
   PartBuffer buffer;
   SentPart sent;
+  FeedbackFlow flow;  // without parts unless measures_flow(step)
   Status coded;
+
+  // Takes a raw part behind the others, with room of these sizes behind theirs; false if they are enough.
+  bool take_copied(const Sizes& sizes) noexcept;
 };
 
 // Of a message's parts that have elements.
@@ -45,7 +52,10 @@ struct CodingRoom {
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room);
 
-// The same on a device, all of them together.
+// Records what was sent of the job's parts.
+void record_job(const PartJob& job, StepRecord& record);
+
+// The same as code_parts() on a device, all jobs together.
 void code_parts_on(PartBackend& backend, std::span<PartJob> jobs, const PartEncoder& encoder,
                    const MessageId& id);
 

@@ -12,8 +12,17 @@
 namespace deltawire {
 
 ResidualStore::Entry* ResidualStore::find(const Named& part) const {
-  const auto found = entries_.find(Key{name_hash(part), part.first, part.name});
-  return found == entries_.end() ? nullptr : found->second.get();
+  if (entries_.empty()) return nullptr;
+  const Key key{name_hash(part), part.first, part.name};
+  if (next_ >= in_order_.size()) next_ = 0;
+  Entry* entry = in_order_[next_];
+  if (key != Key{entry->name_hash, entry->first, entry->name}) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return nullptr;
+    entry = found->second.get();
+  }
+  next_ = entry->place + 1;
+  return entry;
 }
 
 Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
@@ -22,13 +31,17 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
   if (entry == nullptr) {
     auto made = std::make_unique<Entry>();
     made->name = part.name;
+    made->name_hash = name_hash(part);
+    made->place = in_order_.size();
     made->first = part.first;
     made->elements = count;
     if (backend_ == nullptr) made->values.reserve(count);
     made->held = MeteredBytes(meter_, MemoryMeter::Use::kResiduals);
     made->count();
     entry = made.get();
-    entries_.emplace(Key{name_hash(part), part.first, made->name}, std::move(made));
+    if (in_order_.size() == in_order_.capacity()) in_order_.reserve(2 * in_order_.size() + 16);
+    entries_.emplace(Key{entry->name_hash, part.first, entry->name}, std::move(made));
+    in_order_.push_back(entry);
   }
   if (entry->elements != count) {
     return fail(ErrorCode::kMismatch,
@@ -89,6 +102,7 @@ Status ResidualStore::upload(ResidualStore& copy) {
     (*made)->scale = entry->scale;
   }
   copy.entries_.clear();
+  copy.in_order_.clear();
   return {};
 }
 
@@ -148,7 +162,7 @@ void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
 }
 
 void ResidualStore::restore_step() noexcept {
-  for (auto& [key, entry] : entries_) {
+  for (Entry* const entry : in_order_) {
     if (entry->in_step) {
       if (entry->on_device) {
         entry->on_device.swap(entry->beside);
@@ -165,7 +179,7 @@ void ResidualStore::restore_step() noexcept {
 }
 
 void ResidualStore::forget_step() noexcept {
-  for (auto& [key, entry] : entries_) {
+  for (Entry* const entry : in_order_) {
     entry->in_step = false;
     entry->velocity.settle();
   }

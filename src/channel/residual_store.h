@@ -23,7 +23,9 @@ class ResidualStore {
  public:
   struct Entry {
     std::string name;
+    std::uint64_t name_hash = 0;
     std::uint64_t first = 0;
+    std::size_t place = 0;  // among the store's entries, in the order of their making
     std::uint64_t elements = 0;
     std::vector<float> values;  // empty: nothing waits; there is room for them all the same
     float scale = 1.0F;         // `values` are so many times what they mean (MessageId::scale)
@@ -125,6 +127,8 @@ class ResidualStore {
   PartBackend* backend_;
   mutable std::vector<float> copy_;  // values_of()
   std::unordered_map<Key, std::unique_ptr<Entry>, Hash> entries_;
+  std::vector<Entry*> in_order_;  // as they were made
+  mutable std::size_t next_ = 0;  // the place of what is looked for next, if parts come in that order again
 };
 
 }  // namespace deltawire

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "channel/feedback_flow.h"
 #include "channel/part_encoder.h"
 
 namespace deltawire {
@@ -31,14 +30,15 @@ void StepRecord::reserve(std::size_t count) {
 
 void StepRecord::commit(bool keeps, MutBytes scratch) noexcept {
   uses_.clear();
-  FeedbackFlow flow{.step = step_};
   for (const SentPart& part : parts_) {
     PartEncoder::mask(part, scratch);
     uses_.push_back(PartEncoder::use_of(part));
     PartEncoder::discharge(part);
-    add_flow(part.flow, flow);
   }
-  if (flow.parts > 0) flow_ = flow;
+  if (open_flow_.parts > 0) {
+    flow_ = open_flow_;
+    flow_.step = step_;
+  }
   if (keeps) {
     committed_messages_.swap(messages_);
     committed_parts_.swap(parts_);
@@ -54,6 +54,7 @@ void StepRecord::end() noexcept {
   is_open_ = false;
   messages_.end_step();
   parts_.clear();
+  open_flow_ = {};
 }
 
 const SentPart* StepRecord::find(std::uint64_t name_hash, std::uint64_t first) const noexcept {

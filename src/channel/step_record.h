@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "channel/feedback_flow.h"
 #include "channel/message_encoder.h"
 #include "deltawire/channel.h"
 
@@ -27,7 +28,10 @@ class StepRecord {
 
   // Takes the memory for `count` more parts, which add() and commit() then need not.
   void reserve(std::size_t count);
-  void add(const SentPart& part) { parts_.push_back(part); }
+  void add(const SentPart& part, const FeedbackFlow& flow = {}) {
+    parts_.push_back(part);
+    add_flow(flow, open_flow_);
+  }
   // All parts of the open step's messages.
   std::span<SentPart> parts() noexcept { return parts_; }
 
@@ -57,6 +61,7 @@ class StepRecord {
   StepMessages committed_messages_;
   std::vector<SentPart> committed_parts_;
   std::vector<PartUse> uses_;
+  FeedbackFlow open_flow_;  // of the open step
   FeedbackFlow flow_;
 };
 

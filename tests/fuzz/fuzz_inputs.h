@@ -70,6 +70,15 @@ struct ManyTensors : Tensors {
   }
 };
 
+// Payloads of so many values and more reach what short ones don't: several chunks and blocks, and the
+// vectors' lanes of gcomp. They take long, so that each goes to one codec alone.
+inline constexpr std::uint64_t kLongCount = 70000;
+// Upper bits of the number of chunks that mark one. The codec's number is the next byte, and two u32 follow:
+// the ends of the first two chunks.
+inline constexpr std::uint8_t kLongMark = 0xFC;
+inline constexpr std::size_t kShortHead = 12;
+inline constexpr std::size_t kLongHead = kShortHead + 8;
+
 inline constexpr std::uint64_t kMinElements = 8;
 // Of messages: those that say nothing but "not finite" are among them.
 inline constexpr Policy kMessagePolicy{kMinElements, NonFinite::kPass};

@@ -95,30 +95,35 @@ void make_messages() {
   }
 }
 
-// Count, scalars, number of chunks and the bytes of the first of several, then a payload.
+// Count, scalars, number of chunks and the bytes of the first of several, then a payload; fuzz_inputs.h says
+// what long ones have besides.
+void make_payload(std::size_t number, double zeros, bool is_long, const std::string& kind) {
+  constexpr std::uint16_t kShortCount = 100;
+  const auto codec = sure(make_codec(specs[number]));
+  std::vector<float> values(is_long ? fuzz::kLongCount : kShortCount);
+  fill(values, number, zeros);
+  const TensorView part{values.data(), values.size(), DType::kF32};
+  const Sizes sizes = codec->sizes(part);
+  Seed payload(sizes.payload_bytes);
+  std::vector<std::uint32_t> ends(sizes.chunks);
+  Seed scratch(sizes.scratch_bytes);
+  const EncodedPart encoded = sure(codec->encode(part, {}, PartBuffer{payload, ends}, {.scratch = scratch}));
+  Seed seed;
+  append_number(seed, is_long ? std::uint16_t{0} : kShortCount);
+  append_number(seed, encoded.scalar);
+  append_number(seed, encoded.scalar2);
+  append_number(seed, static_cast<std::uint8_t>(encoded.chunks | (is_long ? fuzz::kLongMark : 0)));
+  append_number(seed, static_cast<std::uint8_t>(is_long ? number : encoded.chunks > 1 ? ends[0] : 0));
+  for (std::uint32_t i = 0; is_long && i < 2; ++i) append_number(seed, i < encoded.chunks ? ends[i] : 0U);
+  append(seed, Bytes(payload).first(encoded.payload_bytes));
+  write("codec", "codec" + std::to_string(number) + kind, seed);
+}
+
 void make_payloads() {
-  constexpr std::uint16_t kCount = 100;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    const auto codec = sure(make_codec(specs[i]));
-    for (const double zeros : {0.0, 0.9}) {
-      std::vector<float> values(kCount);
-      fill(values, i, zeros);
-      const TensorView part{values.data(), kCount, DType::kF32};
-      const Sizes sizes = codec->sizes(part);
-      Seed payload(sizes.payload_bytes);
-      std::vector<std::uint32_t> ends(sizes.chunks);
-      Seed scratch(sizes.scratch_bytes);
-      const EncodedPart encoded =
-          sure(codec->encode(part, {}, PartBuffer{payload, ends}, {.scratch = scratch}));
-      Seed seed;
-      append_number(seed, kCount);
-      append_number(seed, encoded.scalar);
-      append_number(seed, encoded.scalar2);
-      append_number(seed, static_cast<std::uint8_t>(encoded.chunks));
-      append_number(seed, static_cast<std::uint8_t>(encoded.chunks > 1 ? ends[0] : 0));
-      append(seed, Bytes(payload).first(encoded.payload_bytes));
-      write("codec", "codec" + std::to_string(i) + (zeros > 0 ? "-sparse" : "-dense"), seed);
-    }
+    make_payload(i, 0.0, false, "-dense");
+    make_payload(i, 0.9, false, "-sparse");
+    make_payload(i, 0.9, true, "-long");
   }
 }
 

@@ -143,7 +143,8 @@ class DeviceParts:
                 scalars, where its payload begins in the memory, and its number of chunks.
             ends: of all chunks in their parts' payloads.
         """
-        return self._decoder.room([self.twin(spec) for spec in specs], rows, ends)
+        with self._own_stream():
+            return self._decoder.room([self.twin(spec) for spec in specs], rows, ends)
 
     def decode(self, add: bool, scale: float) -> list[tuple[int, Exception]]:
         """Decodes what is in the room. Errors that are known at once, each with the number of its

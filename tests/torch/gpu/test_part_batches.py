@@ -14,6 +14,12 @@ COUNTS = [5, 40, 320, 1, 42000, 333, 1000]
 SPECS = [["int8"], ["3lc:s=1.75"], ["3lc:s=1,mode=paper", "fp32"], ["bf16", "fp16", "int8"]]
 
 
+def synchronize():
+    """Parts are coded on a stream of their own, and the tests' tensors made on another."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 class OneByOne:
     """A twin that does not code parts together."""
 
@@ -59,6 +65,7 @@ class Device:
             )
             for i, values in enumerate(self.values)
         ]
+        synchronize()
         factors = np.array(factors or [1.0] * len(rows))
         found = {}
         for each in self.parts.encode(self.specs, np.array(rows, np.int64), factors):
@@ -92,12 +99,15 @@ class Device:
         for begin, payload in payloads:
             room[begin : begin + len(payload)] = np.frombuffer(payload, np.uint8)
         spoil(None, None, room)
-        return [(at, error.code, str(error)) for at, error in self.parts.decode(add, scale)]
+        errors = [(at, error.code, str(error)) for at, error in self.parts.decode(add, scale)]
+        synchronize()
+        return errors
 
     def refused(self):
         """What the device has found: (part, code) or None."""
         decoder = self.parts._decoder
         found = decoder.refused(decoder.errors().cpu().numpy())
+        synchronize()
         return found and (found[0], found[1].code)
 
 

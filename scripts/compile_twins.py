@@ -150,6 +150,10 @@ DIVIDES = {
     threelc_decoding.expand_positions,
     threelc_parts.expand_parts_positions,
 }
+# Kernels that add a residual to float16 values. GPUs of AMD widen these within a fused step, as
+# fma(x, 1, r), which is rounded once, as the sum is.
+WIDENS = {part_tables.look, int8.encode_parts, narrow_floats.encode_parts}
+OF_WIDENING = r"v_fma_mix_f32"
 CHANGES_BITS = {
     "cuda": r"\bfma\.\w+\.f\d+|\bmad\.\w*\.?f\d+|[\w.]+\.approx[\w.]*|div\.full\.f32"
     r"|[\w.]+\.ftz[\w.]*",
@@ -174,6 +178,8 @@ def found_in(kernel, types, constants, warps, target):
     if kernel in DIVIDES:
         allowed = re.compile(OF_DIVISION[target.backend])
         found = {each for each in found if not allowed.fullmatch(each)}
+    if kernel in WIDENS and constants.get("KIND") == "float16":
+        found = {each for each in found if not re.fullmatch(OF_WIDENING, each)}
     return found
 
 

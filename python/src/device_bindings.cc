@@ -12,7 +12,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
-#include "base/checked.h"
 #include "bindings.h"
 #include "python_error.h"
 
@@ -264,7 +263,7 @@ Status PythonBackend::decode(std::span<DecodeJob> jobs, Into into, float scale) 
                       static_cast<std::int64_t>(behind),
                       static_cast<std::int64_t>(job.in.chunk_ends.size())});
       ends.insert(ends.end(), job.in.chunk_ends.begin(), job.in.chunk_ends.end());
-      behind += ceil_div(job.in.payload.size(), kPayloadAlignment) * kPayloadAlignment;
+      behind += (job.in.payload.size() + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
     }
     const nb::object room = device_->attr("room")(specs.list(), lent(rows), lent(ends.data(), ends.size()));
     const auto memory = nb::cast<nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(room);

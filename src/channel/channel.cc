@@ -11,11 +11,10 @@
 #include "channel/codec_rules.h"
 #include "channel/half_codecs.h"
 #include "channel/message_decoder.h"
-#include "channel/message_encoder.h"
+#include "channel/message_maker.h"
 #include "channel/metered_channel.h"
 #include "channel/part_encoder.h"
 #include "channel/part_jobs.h"
-#include "channel/payload_maker.h"
 #include "channel/residual_store.h"
 #include "channel/step_record.h"
 #include "channel/weighted_residuals.h"
@@ -72,18 +71,17 @@ class ChannelImpl final : public Channel {
         state_hash_(deltawire::params_hash(rules_.spec(), Policy{options.policy.min_elements})),
         resources_(std::move(resources)),
         residuals_(resources_.meter, resources_.backend.get()),
-        payload_maker_(resources_.meter),
-        record_(resources_.meter),
         scratch_held_(resources_.meter, MemoryMeter::Use::kMessages),
-        encoder_(codecs(), options_, residuals_) {}
+        encoder_(codecs(), options_, residuals_),
+        maker_(encoder_, resources_.backend == nullptr, resources_.meter) {}
 
   const std::string& spec() const noexcept override { return rules_.spec(); }
   const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().of(part, step);
   }
   PartPlan plan(const Named& part, std::uint64_t step) const override { return encoder_.plan(part, step); }
-  std::span<const PartUse> last_step() const noexcept override { return record_.uses(); }
-  FeedbackFlow flow() const noexcept override { return record_.flow(); }
+  std::span<const PartUse> last_step() const noexcept override { return maker_.record().uses(); }
+  FeedbackFlow flow() const noexcept override { return maker_.record().flow(); }
   bool any(bool CodecInfo::* property) const noexcept override { return rules_.any(property); }
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().take_pairs(part, step);
@@ -93,7 +91,9 @@ class ChannelImpl final : public Channel {
                                         std::uint64_t room) override;
   Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
                     std::vector<std::span<const Bytes>>& encoded) override;
-  void release(std::span<const Bytes> pieces) noexcept override { record_.messages().release(pieces); }
+  void release(std::span<const Bytes> pieces) noexcept override {
+    maker_.record().messages().release(pieces);
+  }
   Status prepare(const MessageLayout& message, std::uint64_t step) override;
   void keep(const MessageLayout& message, const MessageId& id) noexcept override;
   Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
@@ -125,17 +125,13 @@ class ChannelImpl final : public Channel {
             resources_.backend ? nullptr : resources_.workers.get(),
             resources_.backend.get()};
   }
-  Message& open_message(const MessageLayout& layout, std::uint64_t step, std::uint64_t room,
-                        const MessageBounds& bounds);
-  Status record_jobs();
-  std::span<const Bytes> close_message(std::span<SentPart> sent, const MessageLayout& layout,
-                                       const MessageId& id, Message& message);
-  void lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
-               Message& message);
+  bool needs(const MessageLayout& layout, std::uint64_t step, std::uint64_t room) const {
+    return room == 0 || is_needed(codecs(), layout, step, options_.revert);
+  }
   void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
   template <class Fill>
   Status replace_residuals(const Fill& filled_by) {
-    if (Status closed = record_.check_closed("loading"); !closed) return closed;
+    if (Status closed = maker_.record().check_closed("loading"); !closed) return closed;
     ResidualStore loaded(resources_.meter);
     if (Status filled = filled_by(loaded); !filled) return filled;
     if (resources_.backend) {
@@ -144,7 +140,7 @@ class ChannelImpl final : public Channel {
       loaded = std::move(uploaded);
     }
     residuals_ = std::move(loaded);
-    record_.forget_uses();
+    maker_.record().forget_uses();
     return {};
   }
 
@@ -156,12 +152,10 @@ class ChannelImpl final : public Channel {
   std::uint64_t state_hash_;  // without Policy::nonfinite, which says nothing about residuals
   ChannelResources resources_;
   ResidualStore residuals_;
-  PayloadMaker payload_maker_;
-  StepRecord record_;
-  std::vector<PartJob> jobs_;  // of the message that is being encoded
   CodingMemory memory_;
   MeteredBytes scratch_held_;
   PartEncoder encoder_;
+  MessageMaker maker_;
 };
 
 std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint64_t step) const {
@@ -170,111 +164,53 @@ std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint
   return bounds.payload_bytes + bounds.lists().head_bytes;
 }
 
-// All memory that a revert needs is taken here, before a residual changes.
-void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
-                          Message& message) {
-  Sizes at;  // where the next part's buffer begins
-  jobs_.reserve(jobs_.size() + bounds.parts);
-  record_.reserve(jobs_.size() + bounds.parts);
-  for (const Named& part : parts) {
-    if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = encoder_.sizes(part, step);
-    const PartBuffer buffer = message.buffer_behind(at, sizes);
-    at.payload_bytes += sizes.payload_bytes;
-    at.chunks += sizes.chunks;
-    const bool is_copied = resources_.backend == nullptr && encoder_.only_copies(part, step);
-    if (is_copied && !jobs_.empty() && jobs_.back().take_copied(sizes)) continue;
-    PartJob& job = jobs_.emplace_back();
-    job.part = &part;
-    job.copied_parts = is_copied ? 1 : 0;
-    job.buffer = buffer;
-    job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
-    job.coded = encoder_.open(part, step, job.sent);
-  }
-}
-
 Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id,
                                                    std::uint64_t room) {
-  if (Status legal = check_encode(record_, layout.parts, id); !legal) return forward_error(legal);
-  record_.open(id.step);
-  jobs_.clear();
+  if (Status legal = check_encode(maker_.record(), layout.parts, id); !legal) return forward_error(legal);
+  maker_.record().open(id.step);
+  maker_.begin();
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
-    Message& message = open_message(layout, id.step, room, bounds);
+    maker_.open(layout, id.step, needs(layout, id.step, room), room, bounds);
     if (resources_.backend) {
-      code_parts_on(*resources_.backend, jobs_, encoder_, id);
+      code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
     } else {
-      code_parts(jobs_, encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
+      code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
     }
     scratch_held_.set(memory_.scratch.capacity());
-    const std::size_t earlier = record_.parts().size();
-    if (Status coded = record_jobs(); !coded) return forward_error(coded);
-    return close_message(record_.parts().subspan(earlier), layout, id, message);
+    if (Status made = maker_.close(id, low_half(params_hash_)); !made) return forward_error(made);
+    return maker_.pieces(0);
   });
   if (!pieces && options_.revert == Revert::kFold) keep_what_was_not_coded(layout.parts, id);
   return pieces;
-}
-
-Message& ChannelImpl::open_message(const MessageLayout& layout, std::uint64_t step, std::uint64_t room,
-                                   const MessageBounds& bounds) {
-  Message& message = record_.messages().add(bounds.lists());
-  message.is_needed = room == 0 || is_needed(codecs(), layout, step, options_.revert);
-  payload_maker_.open(message, std::max(bounds.payload_bytes, message.is_needed ? 0 : room));
-  lay_out(layout.parts, step, bounds, message);
-  return message;
-}
-
-// The first error of a part, if there is one.
-Status ChannelImpl::record_jobs() {
-  for (const PartJob& job : jobs_) record_job(job, record_);
-  for (const PartJob& job : jobs_) {
-    if (!job.coded) return job.coded;
-  }
-  return {};
-}
-
-std::span<const Bytes> ChannelImpl::close_message(std::span<SentPart> sent, const MessageLayout& layout,
-                                                  const MessageId& id, Message& message) {
-  payload_maker_.close(message, sent);
-  frame_message(sent, {id, low_half(params_hash_), layout.hash}, message);
-  message.count();
-  return message.pieces;
 }
 
 Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const MessageId& id,
                                std::uint64_t room, std::vector<std::span<const Bytes>>& encoded) {
   if (!resources_.backend) return Channel::encode_all(messages, id, room, encoded);
   for (const MessageLayout& layout : messages) {
-    if (Status legal = check_encode(record_, layout.parts, id); !legal) return legal;
+    if (Status legal = check_encode(maker_.record(), layout.parts, id); !legal) return legal;
   }
-  record_.open(id.step);
-  jobs_.clear();
+  maker_.record().open(id.step);
+  maker_.begin();
   return or_no_memory("encoding messages", [&]() -> Status {
-    std::vector<Message*> made;
-    std::vector<std::size_t> ends;  // of their jobs
     for (const MessageLayout& layout : messages) {
-      made.push_back(&open_message(layout, id.step, room, bounds_of(layout.parts, id.step, encoder_)));
-      ends.push_back(jobs_.size());
+      const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
+      maker_.open(layout, id.step, needs(layout, id.step, room), room, bounds);
     }
-    code_parts_on(*resources_.backend, jobs_, encoder_, id);
-    const std::size_t earlier = record_.parts().size();
-    if (Status coded = record_jobs(); !coded) return coded;
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      const std::span<SentPart> sent = record_.parts().subspan(earlier + begin, ends[i] - begin);
-      encoded.push_back(close_message(sent, messages[i], id, *made[i]));
-      begin = ends[i];
-    }
+    code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
+    if (Status made = maker_.close(id, low_half(params_hash_)); !made) return made;
+    for (std::size_t i = 0; i < maker_.count(); ++i) encoded.push_back(maker_.pieces(i));
     return {};
   });
 }
 
 // After an error. What was coded is folded back; the rest waits in the residual as it is.
 void ChannelImpl::keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept {
-  if (jobs_.empty()) {
+  if (maker_.jobs().empty()) {
     for (const Named& part : parts) keep_part(encoder_, part, id);
   }
-  for (const PartJob& job : jobs_) {
+  for (const PartJob& job : maker_.jobs()) {
     if (!job.coded) keep_part(encoder_, *job.part, id);
   }
 }
@@ -292,8 +228,8 @@ Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
 void ChannelImpl::keep(const MessageLayout& message, const MessageId& id) noexcept {
   if (options_.revert != Revert::kFold) return;
   (void)or_no_memory("keeping a message", [&]() -> Status {
-    if (Status legal = check_encode(record_, message.parts, id); !legal) return legal;
-    record_.open(id.step);
+    if (Status legal = check_encode(maker_.record(), message.parts, id); !legal) return legal;
+    maker_.record().open(id.step);
     for (const Named& part : message.parts) keep_part(encoder_, part, id);
     return {};
   });
@@ -319,15 +255,15 @@ Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLay
 }
 
 void ChannelImpl::commit() noexcept {
-  record_.commit(rules_.any(&CodecInfo::sparse), memory_.scratch);  // kept for mask_sent
-  payload_maker_.end_step();
+  maker_.record().commit(rules_.any(&CodecInfo::sparse), memory_.scratch);  // kept for mask_sent
+  maker_.payloads().end_step();
   residuals_.forget_step();
 }
 
 Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
   if (!rules_.any(&CodecInfo::sparse)) return {};
-  if (Status closed = record_.check_closed("masking"); !closed) return closed;
-  const SentPart* part = record_.find(name_hash(Named{name, {}}), first);
+  if (Status closed = maker_.record().check_closed("masking"); !closed) return closed;
+  const SentPart* part = maker_.record().find(name_hash(Named{name, {}}), first);
   if (part == nullptr) {
     return fail(ErrorCode::kState,
                 "part '" + std::string(name) + "' was not in the step that was committed last");
@@ -345,13 +281,13 @@ void ChannelImpl::revert() noexcept {
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
-    record_.fold(memory_.scratch);
+    maker_.record().fold(memory_.scratch);
   }
-  record_.end();
-  record_.messages().end_step();  // after a step of no messages nothing is kept
+  maker_.record().end();
+  maker_.record().messages().end_step();  // after a step of no messages nothing is kept
   residuals_.forget_step();
-  payload_maker_.end_step();
-  payload_maker_.clear();
+  maker_.payloads().end_step();
+  maker_.payloads().clear();
 }
 
 std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_t first) const {
@@ -359,7 +295,7 @@ std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_
 }
 
 Result<std::vector<std::byte>> ChannelImpl::save() const {
-  if (Status closed = record_.check_closed("saving"); !closed) return forward_error(closed);
+  if (Status closed = maker_.record().check_closed("saving"); !closed) return forward_error(closed);
   if (resources_.backend) {
     ResidualStore copy;
     if (Status copied = residuals_.download(copy); !copied) return forward_error(copied);

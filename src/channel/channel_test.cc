@@ -305,6 +305,37 @@ TEST(Channel, SaveAndLoad) {
   EXPECT_EQ(channel("3lc:s=1.5")->load(bad).error().code, ErrorCode::kCorrupt);
 }
 
+TEST(Channel, SeveralMessagesAreEachAsAlone) {
+  Model in = zeros({40, 700, 90});
+  fill_whole(in, 5);
+  const std::vector<Named> parts = in.named();
+  const std::vector<MessageLayout> layouts{std::span(parts).first(2), std::span(parts).last(1)};
+  for (const std::string& spec : kSpecs) {
+    const auto together = channel(spec);
+    const auto alone = channel(spec);
+    std::vector<std::span<const Bytes>> encoded;
+    ASSERT_TRUE(together->encode_all(layouts, {}, 0, encoded));
+    ASSERT_EQ(encoded.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(join(encoded[i]), join(*alone->encode(layouts[i], {})));
+    }
+    Model out = zeros({40, 700, 90});
+    Model one_by_one = out;
+    const std::vector<Named> to = out.named();
+    const std::vector<ReceivedMessage> received{{encoded[0], std::span(to).first(2)},
+                                                {encoded[1], std::span(to).last(1)}};
+    ASSERT_TRUE(together->decode_all(received, {}, Into::kAccumulate, 0.5F));
+    const std::vector<Named> slots = one_by_one.named();
+    ASSERT_TRUE(alone->decode(encoded[0], std::span(slots).first(2), {}, Into::kAccumulate, 0.5F));
+    ASSERT_TRUE(alone->decode(encoded[1], std::span(slots).last(1), {}, Into::kAccumulate, 0.5F));
+    EXPECT_EQ(out.values, one_by_one.values);
+    EXPECT_FALSE(together->encode_all(layouts, {1}, 0, encoded)) << "another step is open";
+    const std::vector<ReceivedMessage> swapped{received[1], received[0]};
+    EXPECT_TRUE(together->decode_all(swapped, {}, Into::kAccumulate, 0.5F)) << "in whatever order";
+    EXPECT_FALSE(together->decode_all(received, {1}, Into::kAccumulate, 0.5F));
+  }
+}
+
 TEST(Channel, OneStepAtATime) {
   Model in = zeros({300});
   const auto sender = channel("3lc");

@@ -53,10 +53,15 @@ class HostDevice final : public PartBackend {
     return {};
   }
   Status encode(std::span<EncodeJob> jobs) override {
+    ++encodes_;
     for (EncodeJob& job : jobs) encode_one(job);
     return next_fails();
   }
   Status decode(std::span<DecodeJob> jobs, Into into, float scale) override {
+    ++decodes_;
+    if (finds_later_ && found_.empty() && jobs.size() > 1) {
+      found_ = std::to_string(jobs[1].sender) + " " + std::string(jobs[1].part);
+    }
     for (DecodeJob& job : jobs) {
       TensorSlot slot = job.slot;
       slot.values = near(slot.values);
@@ -66,6 +71,7 @@ class HostDevice final : public PartBackend {
     return next_fails();
   }
   Result<MeanFacts> examine(std::span<const DeviceMean> means) override {
+    if (!found_.empty()) return fail(ErrorCode::kCorrupt, found_);
     MeanFacts facts;
     for (std::size_t i = 0; i < means.size(); ++i) {
       const std::span<const float> values(near(means[i].mean), means[i].tensor.count);
@@ -88,7 +94,13 @@ class HostDevice final : public PartBackend {
     }
   }
 
+  void forget_decoded() noexcept override { found_.clear(); }
+
   void fail_in(int calls) { calls_left_ = calls; }
+  // Finds something wrong with the second part that it decodes, and says so when means are examined.
+  void find_later(bool finds) { finds_later_ = finds; }
+  int encodes() const { return encodes_; }
+  int decodes() const { return decodes_; }
   int blocks() const { return blocks_; }
   int jobs() const { return jobs_; }
 
@@ -122,6 +134,10 @@ class HostDevice final : public PartBackend {
 
   int blocks_ = 0;
   int jobs_ = 0;
+  int encodes_ = 0;  // calls
+  int decodes_ = 0;
+  bool finds_later_ = false;
+  std::string found_;
   int calls_left_ = -1;
 };
 
@@ -314,6 +330,53 @@ TEST(ADevice, ThatIsGoneFailsTheStep) {
       EXPECT_EQ(reducers[rank]->save().value(), before[rank]);
     }
   }
+}
+
+// A bucket of many pieces takes two encodings, and two decodings of each rank's messages.
+TEST(ADevice, CodesABucketAtATime) {
+  std::vector<std::shared_ptr<HostDevice>> devices;
+  for (int rank = 0; rank < kWorld; ++rank) devices.push_back(std::make_shared<HostDevice>());
+  run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
+    const auto reducer = reducer_of("direct(3lc)", coded_by(devices[static_cast<std::size_t>(rank)]));
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      std::vector<float> values(700'000, static_cast<float>(rank + 1));
+      const std::vector<Named> named{{"weight", {far(values.data()), values.size(), DType::kF32}}};
+      ASSERT_TRUE(reducer->all_reduce(named, {step, 0, true, 1.0F}, transport, in_seconds(20)));
+    }
+  });
+  for (const auto& device : devices) {
+    EXPECT_EQ(device->encodes(), 2 * 2);
+    EXPECT_EQ(device->decodes(), 2 * 2 * kWorld);
+  }
+}
+
+// What is found after a part was decoded fails its step for all ranks, and only that.
+TEST(ADevice, MayFindLaterWhatIsWrong) {
+  std::vector<std::shared_ptr<HostDevice>> devices;
+  std::vector<std::unique_ptr<WakeableReducer>> reducers;
+  std::vector<Outcome> outcomes(kWorld);
+  for (int rank = 0; rank < kWorld; ++rank) {
+    devices.push_back(std::make_shared<HostDevice>());
+    reducers.push_back(reducer_of("gather(int8)", coded_by(devices.back())));
+  }
+  const auto step = [&](std::uint64_t number) {
+    run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
+      const auto at = static_cast<std::size_t>(rank);
+      take_steps(rank, true, *reducers[at], transport, number, number + 1, outcomes[at]);
+    });
+  };
+  step(0);
+  std::vector<std::vector<std::byte>> before;
+  for (const auto& each : reducers) before.push_back(each->save().value());
+  devices[1]->find_later(true);
+  step(1);
+  for (std::size_t rank = 0; rank < kWorld; ++rank) {
+    EXPECT_EQ(outcomes[rank].failures, std::vector{ErrorCode::kCorrupt});
+    EXPECT_EQ(reducers[rank]->save().value(), before[rank]);
+  }
+  devices[1]->find_later(false);
+  step(1);
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.failures.size(), 1U);
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 """Training where a device, played on the host, encodes and decodes: parameters, bytes and saved
 states are those of the CPU's way."""
 
+import collections
 import io
 
 import deltawire.torch
 import pytest
 import torch
 from deltawire.torch.core.checkpoint import residuals_of
+from deltawire.torch.core.device_parts import DeviceParts
 from host_twin import LIBRARY, HostTwin
 from models import Net, backward, fingerprint, wrapped
 from ranks import AT_ONCE, results, started
@@ -201,6 +203,36 @@ def test_states_of_either_way_are_loaded_by_either_for_other_ranks():
     states = results(saved, 3, HostTwin)
     assert states == results(saved, 3, False)
     assert results(resumed, 2, False, states) == results(resumed, 2, HostTwin, states)
+
+
+def called(rank, world_size, report, spec):
+    """How often a device is called for a bucket, once residuals are there."""
+    model, hook = hooked(spec, HostTwin)
+    calls = collections.Counter()
+    for name in ("allocate", "encode", "decode", "examine", "publish"):
+        method = getattr(DeviceParts, name)
+
+        def counted(*arguments, name=name, method=method):
+            calls[name] += 1
+            return method(*arguments)
+
+        setattr(DeviceParts, name, counted)
+    step_of(model, rank, 0)
+    calls.clear()
+    step_of(model, rank, 1)
+    buckets = hook.step_records[-1]["buckets"]
+    hook.close()
+    return {name: count / buckets for name, count in calls.items()}
+
+
+@pytest.mark.parametrize(
+    ("spec", "encodings", "decodings"), [("direct(3lc)", 2, 4), ("gather(3lc)", 1, 2)]
+)
+def test_a_bucket_takes_few_calls(spec, encodings, decodings):
+    """Whatever its number of tensors: `decodings` by two ranks."""
+    once = {"allocate": 1, "examine": 1, "publish": 1}
+    for calls in results(called, 2, spec):
+        assert calls == once | {"encode": encodings, "decode": decodings}
 
 
 def idle(rank, world_size, report):

@@ -91,14 +91,13 @@ class PartDecoder:
 
     def refused(self, errors: np.ndarray) -> tuple[int, Exception] | None:
         """The first part that `errors`, on the host, refuse, with its error. They are forgotten."""
-        twins = self._twins
+        wrong = np.flatnonzero(errors).tolist()
+        found = None
+        if wrong:
+            bits = torch.tensor(int(errors[wrong[0]]))
+            found = wrong[0], _error_of(Decoding(bits, self._twins[wrong[0]].name))
         self.forget()
-        wrong = np.flatnonzero(errors)
-        if not len(wrong):
-            return None
-        at = int(wrong[0])
-        found = _error_of(Decoding(torch.tensor(int(errors[at])), twins[at].name))
-        return None if found is None else (at, found)
+        return found
 
     def forget(self) -> None:
         """Of a step that was reverted or is over."""

@@ -59,7 +59,8 @@ class DeviceParts:
         rank: int | None = None,
     ) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        # Before what backward has launched: others wait for what is coded.
+        self.stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
         self._make_twin = make_twin
         self._twins: dict[str, object] = {}
         self._timeout, self._rank = timeout, rank
@@ -77,15 +78,15 @@ class DeviceParts:
         return self._twins[spec]
 
     def adopt(self, bucket: torch.Tensor) -> torch.cuda.Event | None:
-        """Makes a bucket known. The event, if there is one, says that its gradients are complete;
-        what the core asks for then comes after it."""
+        """Makes a bucket known. The event, if there is one, says that its gradients are complete:
+        it must be waited for before the core gets the bucket. The stream doesn't wait for it, since
+        older buckets' work, which is launched later, would wait, too."""
         self._add(bucket)
         if self.stream is None:
             return None
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
         bucket.record_stream(self.stream)
         event = torch.cuda.Event()
-        event.record(self.stream)
+        event.record(torch.cuda.current_stream(self.device))
         return event
 
     def forget(self, bucket: torch.Tensor) -> None:
@@ -143,7 +144,8 @@ class DeviceParts:
                 scalars, where its payload begins in the memory, and its number of chunks.
             ends: of all chunks in their parts' payloads.
         """
-        return self._decoder.room([self.twin(spec) for spec in specs], rows, ends)
+        with self._own_stream():
+            return self._decoder.room([self.twin(spec) for spec in specs], rows, ends)
 
     def decode(self, add: bool, scale: float) -> list[tuple[int, Exception]]:
         """Decodes what is in the room. Errors that are known at once, each with the number of its

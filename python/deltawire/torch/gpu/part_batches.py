@@ -173,7 +173,9 @@ class EncodedBatch:
     def __init__(self, layout: _EncodeLayout, back: np.ndarray) -> None:
         facts, sizes, sums, payload = _cut(back, *_regions(layout))
         self.facts = facts.view(np.uint32).reshape(-1, FACTS)
-        self.sizes, self.sums = sizes.view(np.uint32), sums.view(np.uint32)
+        self.sizes, self.sums = (
+            each.view(np.uint32)[: layout.chunk_count] for each in (sizes, sums)
+        )
         self.chunks, self.first_chunk = layout.chunks, layout.first_chunk
         self.begins, self.payload = layout.begins, payload
 

@@ -112,7 +112,7 @@ def encode_parts(
     store_residual(row, at, ok, x - value)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["errors_ptr"])
 def decode_parts(
     table_ptr, units_ptr, data_ptr, errors_ptr, scale, ADD: tl.constexpr, BLOCK: tl.constexpr
 ):

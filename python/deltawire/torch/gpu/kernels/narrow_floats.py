@@ -146,7 +146,7 @@ def encode_parts(
     store_residual(row, at, ok, left)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["errors_ptr"])
 def decode_parts(
     table_ptr,
     units_ptr,

@@ -1,4 +1,7 @@
-"""3lc of many parts in one launch: their chunks, each with 128 rows of 64 bytes."""
+"""3lc of many parts in one launch: their chunks, each with 128 rows of 64 bytes.
+
+Tensors that are slices of others aren't specialized: each alignment would be compiled anew.
+"""
 
 import triton
 import triton.language as tl
@@ -91,7 +94,7 @@ def quantize_parts(
         tl.store(found_ptr + g * 128 + row, tl.sum(found, axis=1))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begins_ptr", "sizes_ptr"])
 def write_parts_runs(
     table_ptr,
     chunks_ptr,
@@ -121,7 +124,7 @@ def positions_of(table_ptr, chunks_ptr, found_ends_ptr, bounds_ptr, g):
     return n, begin, nonzeros, parameter_of(nonzeros, n, bounds_ptr)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sizes_ptr"])
 def list_parts_positions(
     table_ptr,
     chunks_ptr,
@@ -143,7 +146,7 @@ def list_parts_positions(
         put_entries(bytes_, elements_of_rows(n, row), row, list_ptr + begin)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begins_ptr", "sizes_ptr"])
 def write_parts_positions(
     table_ptr,
     chunks_ptr,
@@ -168,7 +171,7 @@ def write_parts_positions(
             tl.store(sizes_ptr + g, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begins_ptr", "sizes_ptr"])
 def copy_parts_positions(words_ptr, out_ptr, begins_ptr, sizes_ptr, BLOCK: tl.constexpr):
     """As `copy_positions`."""
     g = tl.program_id(0)
@@ -176,7 +179,7 @@ def copy_parts_positions(words_ptr, out_ptr, begins_ptr, sizes_ptr, BLOCK: tl.co
     copy_words(words_ptr + g.to(tl.int64) * 2049, slot, tl.load(sizes_ptr + g), BLOCK)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["errors_ptr"])
 def expand_parts_runs(
     table_ptr, chunks_ptr, spans_ptr, data_ptr, base_ptr, errors_ptr, BLOCK: tl.constexpr
 ):
@@ -190,7 +193,7 @@ def expand_parts_runs(
     expand_chunk_runs(data_ptr + begin, size, n, base, errors_ptr + part, 8192, BLOCK)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["errors_ptr"])
 def expand_parts_positions(table_ptr, chunks_ptr, spans_ptr, data_ptr, base_ptr, errors_ptr):
     """As `expand_positions`; base_ptr counts words of four bytes."""
     g = tl.program_id(0)
@@ -202,7 +205,7 @@ def expand_parts_positions(table_ptr, chunks_ptr, spans_ptr, data_ptr, base_ptr,
     expand_chunk_positions(data_ptr + begin, size, n, base, errors_ptr + part)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["errors_ptr"])
 def write_parts_values(
     table_ptr, chunks_ptr, base_ptr, errors_ptr, scale, ADD: tl.constexpr, ROWS: tl.constexpr
 ):

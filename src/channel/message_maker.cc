@@ -1,0 +1,53 @@
+#include "channel/message_maker.h"
+
+#include <algorithm>
+
+namespace deltawire {
+
+void MessageMaker::open(const MessageLayout& layout, std::uint64_t step, bool is_needed, std::uint64_t room,
+                        const MessageBounds& bounds) {
+  Message& message = record_.messages().add(bounds.lists());
+  message.is_needed = is_needed;
+  payloads_.open(message, std::max(bounds.payload_bytes, is_needed ? 0 : room));
+  jobs_.reserve(jobs_.size() + bounds.parts);
+  record_.reserve(jobs_.size() + bounds.parts);
+  Sizes at;  // where the next part's buffer begins
+  const std::size_t first = jobs_.size();
+  std::size_t parts = opened_.empty() ? 0 : opened_.back().end;
+  for (const Named& part : layout.parts) {
+    if (part.tensor.elements() == 0) continue;
+    ++parts;
+    const Sizes sizes = encoder_.sizes(part, step);
+    const PartBuffer buffer = message.buffer_behind(at, sizes);
+    at.payload_bytes += sizes.payload_bytes;
+    at.chunks += sizes.chunks;
+    const bool is_copied = joins_copies_ && encoder_.only_copies(part, step);
+    if (is_copied && jobs_.size() > first && jobs_.back().take_copied(sizes)) continue;
+    PartJob& job = jobs_.emplace_back();
+    job.part = &part;
+    job.copied_parts = is_copied ? 1 : 0;
+    job.buffer = buffer;
+    job.sent.index = static_cast<std::uint32_t>(&part - layout.parts.data());
+    job.coded = encoder_.open(part, step, job.sent);
+  }
+  opened_.push_back({&message, parts, layout.hash});
+}
+
+Status MessageMaker::close(const MessageId& id, std::uint32_t params_hash) {
+  const std::size_t earlier = record_.parts().size();
+  for (const PartJob& job : jobs_) record_job(job, record_);
+  for (const PartJob& job : jobs_) {
+    if (!job.coded) return job.coded;
+  }
+  std::size_t begin = 0;
+  for (const Opened& each : opened_) {
+    const std::span<SentPart> sent = record_.parts().subspan(earlier + begin, each.end - begin);
+    payloads_.close(*each.message, sent);
+    frame_message(sent, {id, params_hash, each.layout_hash}, *each.message);
+    each.message->count();
+    begin = each.end;
+  }
+  return {};
+}
+
+}  // namespace deltawire

@@ -1,0 +1,64 @@
+// The messages that a call of Channel::encode makes: memory for their parts, which are coded together, and
+// frames around what came of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "channel/part_encoder.h"
+#include "channel/part_jobs.h"
+#include "channel/payload_maker.h"
+#include "channel/step_record.h"
+
+namespace deltawire {
+
+class MessageMaker {
+ public:
+  // `encoder` outlives it. `joins_copies`: a run of parts that are only copied is one job.
+  MessageMaker(PartEncoder& encoder, bool joins_copies, const std::shared_ptr<MemoryMeter>& meter)
+      : encoder_(encoder), joins_copies_(joins_copies), payloads_(meter), record_(meter) {}
+
+  // Begins a call. The messages of earlier ones stay.
+  void begin() noexcept {
+    jobs_.clear();
+    opened_.clear();
+  }
+
+  // Takes all memory that coding and reverting the next message need, and lists its parts. `is_needed`: by
+  // the step, until it ends; else its memory has `room` bytes at least. REQUIRES: the layout's parts stay.
+  void open(const MessageLayout& layout, std::uint64_t step, bool is_needed, std::uint64_t room,
+            const MessageBounds& bounds);
+
+  // The parts of all messages, to be coded.
+  std::span<PartJob> jobs() noexcept { return jobs_; }
+
+  // Records the parts; unless one has an error, which it returns, makes their messages.
+  Status close(const MessageId& id, std::uint32_t params_hash);
+
+  // Of the messages in their order, after close().
+  std::size_t count() const noexcept { return opened_.size(); }
+  std::span<const Bytes> pieces(std::size_t i) const noexcept { return opened_[i].message->pieces; }
+
+  PayloadMaker& payloads() noexcept { return payloads_; }
+  StepRecord& record() noexcept { return record_; }
+  const StepRecord& record() const noexcept { return record_; }
+
+ private:
+  struct Opened {
+    Message* message;
+    std::size_t end;  // of its parts
+    std::uint32_t layout_hash;
+  };
+
+  PartEncoder& encoder_;
+  const bool joins_copies_;
+  PayloadMaker payloads_;
+  StepRecord record_;  // whose messages' memory is that of payloads_
+  std::vector<PartJob> jobs_;
+  std::vector<Opened> opened_;
+};
+
+}  // namespace deltawire

@@ -225,6 +225,20 @@ def test_buckets_of_the_cpu_keep_their_place_among_those_of_a_device():
     assert seen[1] is not staged and seen[2] is on_cpu
 
 
+def test_steps_that_begin_on_the_cpu_use_the_same_memory_again():
+    """The bucket of a device came after what the step before had left there, in a larger block."""
+    staging, seen = Staging(20, host_bytes=4 * 3000), []
+    on_cpu, staged = torch.zeros(5), [torch.ones(3000), torch.ones(2000)]
+    staging._is_staged = lambda buffer: buffer is not on_cpu
+    for _ in range(3):
+        staging.load(0, staged[0], seen.append, pytest.fail)  # one fragment
+        staging.load(0, on_cpu, seen.append, pytest.fail)  # the other
+        staging.load(1, staged[1], seen.append, pytest.fail)
+    staging.close()
+    places = {each.data_ptr() for each in seen if each is not on_cpu}
+    assert len(seen) == 9 and len(places) == 1
+
+
 def test_means_return_on_the_stream_of_copies(monkeypatch):
     """`follow` waits for that one, and the session's thread has another current stream."""
     monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")

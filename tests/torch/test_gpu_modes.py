@@ -76,9 +76,8 @@ def test_gradients_are_recorded(tmp_path):
     assert results(traced, 2, str(tmp_path / "trace")) == [True, True]
 
 
-def in_group(rank, world_size, report, backend):
-    """Trains in a process group of this backend; (fingerprint, that of the same in gloo's, the
-    error's text if NCCL refuses two ranks on a GPU)."""
+def group_of(rank, backend):
+    """(a process group of this backend, the error's text if NCCL refuses two ranks on a GPU)."""
     # To NCCL these are two hosts: it refuses two ranks of a host on one GPU.
     os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_NET="Socket")
     os.environ.update(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1", NCCL_IB_DISABLE="1")
@@ -87,7 +86,16 @@ def in_group(rank, world_size, report, backend):
         dist.all_reduce(torch.ones(1, device=DEVICE), group=group)
         torch.cuda.synchronize()
     except RuntimeError as cause:
-        return None, None, str(cause)
+        return None, str(cause)
+    return group, ""
+
+
+def in_group(rank, world_size, report, backend):
+    """Trains in a process group of this backend; (fingerprint, that of the same in gloo's, why not
+    if it can't)."""
+    group, refusal = group_of(rank, backend)
+    if refusal:
+        return None, None, refusal
     found = []
     for each in (group, None):
         model = DistributedDataParallel(OnDevice(), process_group=each, bucket_cap_mb=BUCKET_CAP_MB)
@@ -112,6 +120,35 @@ def check_group(values):
 def test_a_group_of_nccl(backend):
     """What `register` gathers goes through it, and what DDP broadcasts."""
     check_group(results(in_group, 2, backend))
+
+
+def rounds_in_group(rank, world_size, report, backend):
+    """As `in_group`, with local steps; a state is saved and loaded on the way."""
+    group, refusal = group_of(rank, backend)
+    if refusal:
+        return None, None, refusal
+    found = []
+    for each in (group, None):
+        model = OnDevice()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        options = {"steps": 2, "outer": "nesterov", "group": each}
+        trainer = deltawire.torch.LocalSteps(model, optimizer, "3lc", **options)
+        deltawire.torch.Averager(trainer)
+        for step in range(6):
+            backward(model, rank, step)
+            trainer.step()
+            if step == 2:
+                trainer.load_state_dict(trainer.state_dict())
+        trainer.close()
+        assert trainer.last_error is None
+        found.append(fingerprint(model))
+    return *found, ""
+
+
+@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl"])
+def test_rounds_in_a_group_of_nccl(backend):
+    """It carries rank 0's weights, and what the trainer gathers."""
+    check_group(results(rounds_in_group, 2, backend))
 
 
 def alone(rank, world_size, report):

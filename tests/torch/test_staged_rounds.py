@@ -7,6 +7,7 @@ import threading
 import deltawire.torch
 import pytest
 import torch
+import torch.distributed as dist
 from deltawire.errors import DeltawireError
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.local.changes import Changes, device_borders
@@ -102,8 +103,12 @@ def broken(rank, world_size, report):
     try:
         for number in range(3 * STEPS):
             step(model, trainer, rank, number)
+            if rank == 1 and number == 1:
+                dist.barrier()  # until the others know, without another call of this one's
     except DeltawireError as error:
         caught = error
+        if rank == 0:
+            dist.barrier()
     trainer.close()
     state = flat_of(trainer)
     return caught.code, caught.suspect, "the host is full" in str(caught), state["round"]
@@ -164,6 +169,36 @@ def test_a_device_is_waited_for_within_the_timeout(monkeypatch):
     assert current.followed == [copies]
 
 
+def ordered(rank, world_size, report, outer):
+    """What a round does with the device, played on the host."""
+    model, _, trainer = made("fp32", outer=outer)
+    staging, weights, seen = trainer._exchange._staging, trainer._weights, []
+
+    def noted(owner, name):
+        action = getattr(owner, name)
+        return lambda *args: (seen.append(name), action(*args))[1]
+
+    for owner, names in (
+        (staging, ("store", "follow", "wait")),
+        (weights, ("agreed", "apply_means")),
+    ):
+        for name in names:
+            setattr(owner, name, noted(owner, name))
+    for number in range(STEPS):
+        step(model, trainer, rank, number)
+    seen.append("state")
+    trainer.state_dict()
+    trainer.close()
+    return seen
+
+
+def test_a_round_waits_for_the_device_where_it_reads_from_it():
+    (plain,), (outer,) = results(ordered, 1, None), results(ordered, 1, "nesterov")
+    assert plain == ["agreed", "store", "follow", "apply_means", "state", "follow", "wait"]
+    wait = ["wait", "agreed", "store", "follow", "wait", "apply_means", "state", "follow", "wait"]
+    assert outer == wait
+
+
 def test_memory_that_another_device_may_still_read_is_waited_for(monkeypatch):
     monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
     staging, seen = Staging(0.05), []
@@ -188,6 +223,20 @@ def test_buckets_of_the_cpu_keep_their_place_among_those_of_a_device():
     arrived.set()
     staging.close()
     assert seen[1] is not staged and seen[2] is on_cpu
+
+
+def test_steps_that_begin_on_the_cpu_use_the_same_memory_again():
+    """The bucket of a device came after what the step before had left there, in a larger block."""
+    staging, seen = Staging(20, host_bytes=4 * 3000), []
+    on_cpu, staged = torch.zeros(5), [torch.ones(3000), torch.ones(2000)]
+    staging._is_staged = lambda buffer: buffer is not on_cpu
+    for _ in range(3):
+        staging.load(0, staged[0], seen.append, pytest.fail)  # one fragment
+        staging.load(0, on_cpu, seen.append, pytest.fail)  # the other
+        staging.load(1, staged[1], seen.append, pytest.fail)
+    staging.close()
+    places = {each.data_ptr() for each in seen if each is not on_cpu}
+    assert len(seen) == 9 and len(places) == 1
 
 
 def test_means_return_on_the_stream_of_copies(monkeypatch):

@@ -95,6 +95,9 @@ class Staging:
             index: of the bucket.
             buffer: dense, of one dimension; a sparse one is handed on as it is.
         """
+        if index <= self._latest:  # another step; its first bucket may be one of the CPU
+            self._next = 0
+        self._latest = index
         event, host = None, buffer
         if self._parts is not None:
             event = self._parts.adopt(buffer)
@@ -174,13 +177,13 @@ class Staging:
     def _host(self, index: int, buffer: torch.Tensor) -> torch.Tensor:
         """The bucket's part of the block. Means of the step before may still be on their way from
         there: on the stream of the same device, which the next copy comes after."""
-        first = self._next if index > self._latest else 0
+        first = self._next
         end = first + buffer.numel() * buffer.element_size()
         if self._block is None or end > self._block.numel():  # sparse gradients weren't counted
             size = max(end, self._host_bytes + _GAP * (index + _BUCKETS))
             pinned = buffer.device.type == "cuda"
             self._block = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-        self._latest, self._next = index, -(-end // _GAP) * _GAP
+        self._next = -(-end // _GAP) * _GAP
         host = self._block[first:end].view(buffer.dtype)
         place = buffer.device, host.data_ptr(), host.shape, host.dtype
         if self._places.get(index) != place:

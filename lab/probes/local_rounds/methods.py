@@ -34,10 +34,14 @@ class Method:
 
 METHODS = {
     "ddp": Method("DDP", "direct(fp32)", every_step=True),
+    "ddp-3lc": Method("DDP", "direct(3lc)", every_step=True),
     "local": Method("local steps", "direct(fp32)"),
+    "local-3lc": Method("local steps", "direct(3lc)"),
     "diloco": Method("DiLoCo", "direct(fp32)", outer=_NESTEROV),
     "diloco-3lc": Method("DiLoCo", "direct(3lc)", outer=_NESTEROV),
+    "diloco-3lc-bold": Method("DiLoCo", "direct(3lc:s=1.75)", outer=_NESTEROV),
     "sbc": Method("SBC", "gather(sbc:p=1%)"),
+    "diloco-sbc": Method("DiLoCo", "gather(sbc:p=1%)", outer=_NESTEROV),
     "sparseloco": Method("SparseLoCo", "gather(sparseloco)"),
     "streaming-fp4": Method(
         "Streaming DiLoCo",

@@ -11,13 +11,14 @@ from torch.nn.functional import cross_entropy
 
 from lab.models.networks import CharacterTransformer
 from lab.probes.local_rounds.methods import Method, Size
-from lab.probes.local_rounds.sessions import Sessions
+from lab.probes.local_rounds.sessions import Arrays, Sessions
 
 _BYTES = 256  # the vocabulary
 _WARM_UP_SHARE = 0.05  # of the steps
 _LAST_RATE = 0.1  # of the highest
 _WEIGHT_DECAY = 0.1
 _HELD_OUT_PIECE = 64
+_EXACT = "direct(fp32)"  # sends as many bytes in every step
 
 
 class Diverged(Exception):
@@ -116,6 +117,15 @@ class Worker:
         """Trains on a batch."""
         self.network.zero_grad()
         loss_of(self.network, batches).backward()
+        self._step(step)
+
+    def step_with(self, step: int, gradients: list[torch.Tensor]) -> None:
+        """Trains with gradients, in the order of `parameters`."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._step(step)
+
+    def _step(self, step: int) -> None:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self._setting.learning_rate * self._rate_at(step)
@@ -140,22 +150,17 @@ class Worker:
 
 
 class EveryStep:
-    """DDP: one network steps with the mean gradient of all workers' batches. What fp32 sends
-    doesn't depend on the values, so one exchange is made, and its bytes are counted for all."""
+    """DDP: one network steps with the mean of all workers' gradients, as the codec leaves it. What
+    fp32 sends doesn't depend on the values, so one exchange is made, and its bytes are counted for
+    all."""
 
     def __init__(self, method: Method, setting: Setting, seed: int, sessions: Sessions) -> None:
         self._setting, self._seed, self._sessions = setting, seed, sessions
         self._worker = Worker(setting, seed)
         self._steps = 0
-        sessions.average(
-            [
-                {
-                    name: np.ones(p.shape, np.float32)
-                    for name, p in self._worker.network.named_parameters()
-                }
-                for _ in range(setting.workers)
-            ]
-        )
+        self._is_exact = method.spec == _EXACT
+        if self._is_exact:
+            sessions.average([self._ones() for _ in range(setting.workers)])
 
     @property
     def network(self) -> torch.nn.Module:
@@ -165,7 +170,8 @@ class EveryStep:
     @property
     def sent(self) -> tuple[int, int, int]:
         """As `Sessions.sent`."""
-        traffic, messages, raw = (self._steps * count for count in self._sessions.sent)
+        exchanges = self._steps if self._is_exact else 1
+        traffic, messages, raw = (exchanges * count for count in self._sessions.sent)
         return traffic, messages, raw
 
     def train_round(self, number: int, text: Text) -> None:
@@ -173,7 +179,10 @@ class EveryStep:
         for step in _steps_of(number, self._setting):
             workers = range(self._setting.workers)
             batches = [text.batch(self._seed, worker, step) for worker in workers]
-            self._worker.step(step, torch.cat(batches))
+            if self._is_exact:
+                self._worker.step(step, torch.cat(batches))
+            else:
+                self._worker.step_with(step, self._mean_of(batches))
             self._steps += 1
 
     def finish(self) -> None:
@@ -181,12 +190,30 @@ class EveryStep:
 
     def state(self) -> dict:
         """All that a later run needs."""
-        return {"worker": self._worker.state(), "steps": self._steps}
+        kept = {"worker": self._worker.state(), "steps": self._steps}
+        return kept if self._is_exact else {**kept, "sessions": self._sessions.save()}
 
     def load(self, state: dict) -> None:
         """Restores what `state` returned."""
         self._worker.load(state["worker"])
         self._steps = state["steps"]
+        if not self._is_exact:
+            self._sessions.load(state["sessions"])
+
+    def _ones(self) -> Arrays:
+        named = self.network.named_parameters()
+        return {name: np.ones(p.shape, np.float32) for name, p in named}
+
+    def _mean_of(self, batches: list[torch.Tensor]) -> list[torch.Tensor]:
+        own = []
+        for batch in batches:
+            self.network.zero_grad()
+            loss_of(self.network, batch).backward()
+            gradients = {name: p.grad for name, p in self.network.named_parameters()}
+            own.append({name: g.cpu().numpy().copy() for name, g in gradients.items()})
+        _check_finite(own)
+        means = self._sessions.average(own)
+        return [torch.from_numpy(mean).to(self._setting.device) for mean in means.values()]
 
 
 class LocalRounds:

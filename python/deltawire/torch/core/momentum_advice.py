@@ -90,6 +90,10 @@ def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel:
 
 
 def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
+    if late and any(_beta1_of(group) > 0 for group in groups):
+        warnings.warn(
+            _advice_on_beta1(late[0], optimizer, groups), MomentumWarning, stacklevel=stacklevel
+        )
     momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
     if not momentum > 0:
         return
@@ -113,8 +117,23 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
     warnings.warn(text, MomentumWarning, stacklevel=stacklevel)
 
 
+def _beta1_of(group: dict) -> float:
+    """Of Adam and its kin; 0 for others."""
+    betas = group.get("betas")
+    return float(betas[0]) if betas else 0.0
+
+
+def _advice_on_beta1(codec: str, optimizer: str, groups: list[dict]) -> str:
+    beta1 = max(map(_beta1_of, groups))
+    return (
+        f"'{codec}' sends most of a gradient in later steps, and the beta1={beta1:g} of "
+        f"{optimizer} delays it further: LeNet-5 lost 5 to 8 points (docs/results/training.md, "
+        f'"Late codecs and Adam"). {_first_advice(optimizer)} {optimizer} beta1=0; or exchange '
+        "after several local steps (LocalSteps); or take 3lc, which sends nearly everything at once"
+    )
+
+
 def _first_advice(optimizer: str) -> str:
     """The advice that comes first, where it can be followed."""
-    if optimizer != "SGD":
-        return "Give"
-    return "Under DistributedDataParallel, give register optimizer=; or give"
+    known = ("SGD", "Adam", "AdamW")
+    return "Give register optimizer=; or give" if optimizer in known else "Give"

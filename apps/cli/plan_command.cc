@@ -66,6 +66,7 @@ std::string without_decimals(std::string& text) {
     return "'" + text + "' is no whole number: write 23.6m, or 23600000";
   }
   text = text.substr(0, point) + decimals + std::string(zeros - decimals.size(), '0');
+  text.erase(0, std::min(text.find_first_not_of('0'), text.size() - 1));  // it would be octal
   return {};
 }
 

@@ -176,5 +176,5 @@ def test_register_without_the_optimizer_warns_once():
     ((text,), silent) = results(warned, 2, SPEC)
     assert silent == []
     assert "beta1=0.9 of AdamW delays it further" in text and "\n" not in text
-    assert "Give register optimizer=; or give AdamW beta1=0" in text and "3lc" in text
+    assert "give register optimizer=; or give AdamW beta1=0" in text and "3lc" in text
     assert results(warned, 2, "3lc") == [[], []]

@@ -45,7 +45,7 @@ def test_register_says_once_on_rank_0_what_to_do():
     assert (left, silent) == (0, [])
     assert file == __file__  # the line that steps the optimizer
     assert "'topk:k=0.01" in text and "momentum=0.9 of SGD" in text and "\n" not in text
-    assert "Give register optimizer=" in text
+    assert "give register optimizer=" in text
     assert "give SGD momentum=0 and 5 times the learning rate" in text
     assert "'... with momentum=0.9'" in text and "LocalSteps" in text
 

@@ -26,7 +26,7 @@ def watch(
 
     Args:
         stepped_by_rule: id(parameter) of those whose late gradients are provided for
-            (`MomentumAsRate`).
+            (`LateRule`).
     """
     if rank != 0:
         return
@@ -90,14 +90,10 @@ def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel:
 
 
 def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
-    if late and any(_beta1_of(group) > 0 for group in groups):
-        warnings.warn(
-            _advice_on_beta1(late[0], optimizer, groups), MomentumWarning, stacklevel=stacklevel
-        )
     momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
-    if not momentum > 0:
-        return
-    if late:
+    beta1 = max(map(_beta1_of, groups), default=0.0)
+    again = rules_with_momentum(canonical_spec)
+    if late and momentum > 0:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "
             f"of {optimizer} multiplies what arrives: such runs diverged "
@@ -107,10 +103,17 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
             "momentum before the codec, as in 'dgc' or "
             f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
         )
-    elif rules_with_momentum(canonical_spec):
+    elif late and beta1 > 0:
         text = (
-            f"'{rules_with_momentum(canonical_spec)[0]}' has momentum before the codec, and "
-            f"{optimizer} has momentum={momentum:g} again: give {optimizer} momentum=0"
+            f"'{late[0]}' sends most of a gradient in later steps, and the beta1={beta1:g} of "
+            f"{optimizer} delays it further: LeNet-5 lost 5 to 8 points "
+            f'(docs/results/training.md, "Late codecs and Adam"). {_first_advice(optimizer)} '
+            f"{optimizer} beta1=0; or exchange after several local steps (LocalSteps); or take 3lc"
+        )
+    elif again and momentum > 0:
+        text = (
+            f"'{again[0]}' has momentum before the codec, and {optimizer} has "
+            f"momentum={momentum:g} again: give {optimizer} momentum=0"
         )
     else:
         return
@@ -123,17 +126,8 @@ def _beta1_of(group: dict) -> float:
     return float(betas[0]) if betas else 0.0
 
 
-def _advice_on_beta1(codec: str, optimizer: str, groups: list[dict]) -> str:
-    beta1 = max(map(_beta1_of, groups))
-    return (
-        f"'{codec}' sends most of a gradient in later steps, and the beta1={beta1:g} of "
-        f"{optimizer} delays it further: LeNet-5 lost 5 to 8 points (docs/results/training.md, "
-        f'"Late codecs and Adam"). {_first_advice(optimizer)} {optimizer} beta1=0; or exchange '
-        "after several local steps (LocalSteps); or take 3lc, which sends nearly everything at once"
-    )
-
-
 def _first_advice(optimizer: str) -> str:
     """The advice that comes first, where it can be followed."""
-    known = ("SGD", "Adam", "AdamW")
-    return "Give register optimizer=; or give" if optimizer in known else "Give"
+    if optimizer not in ("SGD", "Adam", "AdamW"):
+        return "Give"
+    return "Under DistributedDataParallel or FSDP2, give register optimizer=; or give"

@@ -29,11 +29,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--links", nargs="+", type=float, default=[1, 10, 100], metavar="MBIT")
     parser.add_argument("--latency-ms", type=float, default=20.0, help="one way; default 20")
     parser.add_argument("--add", type=Path, metavar="FILE", help="local_rounds' rows.json")
-    parser.add_argument("--step-ms", type=float, help="of one worker's step, with --add")
-    parser.add_argument("--step-words", help="where that is from, with --add")
+    parser.add_argument("--step-ms", type=float, help="of one worker's step; default: measured")
+    parser.add_argument("--step-words", help="where --step-ms is from")
     given = parser.parse_args(arguments)
-    if given.add is None and (given.step_ms is not None or given.step_words is not None):
-        parser.error("--step-ms and --step-words belong to --add")
+    if (given.step_ms is None) != (given.step_words is None):
+        parser.error("--step-ms and --step-words belong together")
+    if given.add is None and given.step_ms is not None:
+        parser.error("--step-ms belongs to --add")
     if min(*given.links, given.step_ms or 1) <= 0 or given.latency_ms < 0:
         parser.error("--links and --step-ms are above 0, --latency-ms isn't below")
     return given

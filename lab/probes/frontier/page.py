@@ -9,6 +9,7 @@ from lab.probes.frontier import figures
 from lab.probes.frontier.best import cheapest, frontier
 from lab.probes.frontier.results import Measured, Row
 from lab.probes.frontier.times import Line, Times
+from lab.probes.local_rounds.methods import METHODS
 
 _TARGETS = (0.01, 0.03, 0.05, 0.1, 0.2)  # above the lowest loss of all
 _TITLE = "# Results: the frontier of loss, bytes and time"
@@ -52,7 +53,8 @@ class Page:
         blocks = [_TITLE, *map(_wrapped, _PARAGRAPHS), _COMMANDS]
         for size in self._sizes:
             for total, rows in size.of_equal_tokens().items():
-                blocks += self._section(size, total, _usable(rows), path.stem)
+                ordered = sorted(rows, key=lambda row: (list(METHODS).index(row.name), row.steps))
+                blocks += self._section(size, total, ordered, path.stem)
         folder = path.with_suffix("")
         folder.mkdir(parents=True, exist_ok=True)
         for name, svg in self._plots.items():
@@ -68,7 +70,7 @@ class Page:
             costs[name] = functools.partial(_seconds, times, line)
         latency = f"{self._lines[0].latency_ms:g} ms one way"
         about = (
-            f"A worker's step takes {1e3 * size.step_seconds:g} ms ({size.step_words}); latency "
+            f"A worker's step takes {1e3 * size.step_seconds:.3g} ms ({size.step_words}); latency "
             f"{latency}. {_seeds(rows)} In bold: no other row has a lower loss at that cost."
         )
         blocks = [f"## {words}", _wrapped(about), _table(rows, costs)]
@@ -92,16 +94,11 @@ def _whole(cost: _Cost, row: Row) -> float:
     return cost(row, row.rounds, row.bytes)
 
 
-def _usable(rows: list[Row]) -> list[Row]:
-    """Those of the lowest seed that did not diverge, in the order of methods and rounds."""
-    seed = min(row.seed for row in rows)
-    chosen = [row for row in rows if row.seed == seed and row.loss == row.loss]
-    order = list(dict.fromkeys(row.name for row in chosen))
-    return sorted(chosen, key=lambda row: (order.index(row.name), row.steps))
-
-
 def _seeds(rows: list[Row]) -> str:
-    return f"One seed ({rows[0].seed})."
+    counts = {len(row.losses) for row in rows}
+    if counts == {1}:
+        return "One seed."
+    return "Losses are medians of seeds, with each seed's in brackets."
 
 
 def _table(rows: list[Row], costs: dict[str, _Cost]) -> str:
@@ -113,7 +110,9 @@ def _table(rows: list[Row], costs: dict[str, _Cost]) -> str:
     ]
     for row in rows:
         steps = "-" if row.method.every_step else str(row.steps)
-        cells = [row.method.words, f"`{row.method.spec}`", steps, f"{row.loss:.3f}"]
+        seeds = ", ".join(f"{loss:.3f}" for loss in row.losses)
+        loss = f"{row.loss:.3f} ({seeds})" if len(row.losses) > 1 else seeds
+        cells = [row.method.words, f"`{row.method.spec}`", steps, loss]
         for name, cost in costs.items():
             text = _shown(name, _whole(cost, row))
             cells.append(f"**{text}**" if row in best[name] else text)

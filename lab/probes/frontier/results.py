@@ -2,37 +2,40 @@
 
 import dataclasses
 import json
+import math
 import re
+import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 from lab.data.images import DataError
 from lab.probes.local_rounds.methods import METHODS, SIZES, Method
 
 _SETTING = re.compile(
-    r"(?P<size>\S+) (?P<workers>\d+)x(?P<rounds>\d+)x(?P<steps>\d+) lr=(?P<lr>\S+) every=\d+ \S+"
+    r"(?P<size>\S+) (?P<workers>\d+)x(?P<rounds>\d+)x(?P<steps>\d+) lr=\S+ every=\d+ \S+"
 )
+_COUNTS = ("workers", "rounds", "steps")
+_MEASURED = "measured in the quickest of these runs, with its exchanges; workers took turns"
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A method's training with one seed.
+    """A method's training, with one seed or several.
 
     Attributes:
         name, method: of `local_rounds`.
-        seed: of the first weights and the batches.
         workers, rounds, steps: steps are a worker's in a round.
-        loss: of held-out text after the last round, in nats a byte.
-        bytes: that a worker sent.
+        losses: of held-out text after the last round, in nats a byte, in the order of seeds.
+        bytes: that a worker sent, with the first seed, as the following.
         bits: of a parameter in one copy of a message.
         curve: (rounds, bytes of a worker, loss), the last one after all rounds.
     """
 
     name: str
-    seed: int
     workers: int
     rounds: int
     steps: int
-    loss: float
+    losses: tuple[float, ...]
     bytes: float
     bits: float
     curve: list[tuple[int, float, float]]
@@ -41,6 +44,11 @@ class Row:
     def method(self) -> Method:
         """How it exchanges."""
         return METHODS[self.name]
+
+    @property
+    def loss(self) -> float:
+        """The median of the seeds."""
+        return statistics.median(self.losses)
 
     @property
     def words(self) -> str:
@@ -81,9 +89,9 @@ def read(path: Path) -> Measured:
     try:
         kept = json.loads(path.read_text())
         rows = [
-            _row(_setting(words), each)
+            row
             for words, finished in kept["settings"].items()
-            for each in finished.values()
+            for row in _rows(_setting(words), list(finished.values()))
         ]
         (parameters,) = {e["parameters"] for f in kept["settings"].values() for e in f.values()}
         step = kept["step_ms"] / 1e3
@@ -98,7 +106,8 @@ def add(folder: Path, rows_file: Path, step_ms: float | None, step_words: str | 
     Args:
         folder: of the files.
         rows_file: its rows replace those of the same setting, method and seed.
-        step_ms, step_words: see `Measured`; None: as they are there.
+        step_ms, step_words: see `Measured`; None: as they are there, or, in a new file, as the
+            rows have it.
     """
     try:
         given = json.loads(rows_file.read_text())
@@ -109,10 +118,10 @@ def add(folder: Path, rows_file: Path, step_ms: float | None, step_words: str | 
     kept = json.loads(path.read_text()) if path.exists() else {"settings": {}}
     for words, finished in given.items():
         kept["settings"].setdefault(words, {}).update(finished)
-    kept["step_ms"] = kept.get("step_ms") if step_ms is None else step_ms
-    kept["step_words"] = kept.get("step_words") if step_words is None else step_words
-    if kept["step_ms"] is None or kept["step_words"] is None:
-        raise DataError(f"{path} is new: give --step-ms and --step-words, too")
+    if step_ms is not None:
+        kept["step_ms"], kept["step_words"] = step_ms, step_words
+    elif "step_ms" not in kept:
+        kept["step_ms"], kept["step_words"] = _measured_step(given), _MEASURED
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(kept, indent=1) + "\n")
@@ -127,9 +136,25 @@ def _setting(words: str) -> re.Match:
     return found
 
 
-def _row(setting: re.Match, kept: dict) -> Row:
+def _rows(setting: re.Match, kept: list[dict]) -> Iterator[Row]:
+    """In the order of METHODS; without those that diverged."""
     workers, rounds, steps = (int(setting[key]) for key in ("workers", "rounds", "steps"))
-    name, curve = kept["method"], [tuple(point) for point in kept["curve"]]
-    METHODS[name]  # a KeyError names one that is gone
-    loss, sent, bits = kept["loss"], kept["bytes"], kept["bits"]
-    return Row(name, kept["seed"], workers, rounds, steps, loss, sent, bits, curve)
+    if odd := {each["method"] for each in kept} - METHODS.keys():
+        raise ValueError(f"no method is called {min(odd)}")
+    for name in METHODS:
+        own = sorted((e for e in kept if e["method"] == name), key=lambda each: each["seed"])
+        losses = tuple(each["loss"] for each in own)
+        if own and all(map(math.isfinite, losses)):
+            first = own[0]
+            curve = [tuple(point) for point in first["curve"]]
+            yield Row(name, workers, rounds, steps, losses, first["bytes"], first["bits"], curve)
+
+
+def _measured_step(given: dict) -> float:
+    """Milliseconds of a worker's step, in the quickest of the rows with local steps."""
+    return min(
+        1e3 * row["seconds"] / math.prod(int(_setting(words)[k]) for k in _COUNTS)
+        for words, finished in given.items()
+        for row in finished.values()
+        if not METHODS[row["method"]].every_step
+    )

@@ -20,18 +20,15 @@ import sys
 import deltawire
 import numpy as np
 import torch
-from deltawire.torch.core.late_rule import LateRule
-from deltawire.torch.core.late_tensors import LateTensors
-from deltawire.torch.core.momentum_choice import AS_RATE, rule_for
 
 from lab.command.program import main_of, make_parser
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.evaluate import Evaluator
 from lab.models.lenet import make_lenet
+from lab.probes.register_rule import MIN_ELEMENTS, make_rule
 from lab.ranks.simulated import SimulatedRanks, add_options
 
-MIN_ELEMENTS = 256
 _CONSTANT_SHARE = 0.6  # of the steps, as in lab.demo; then the rate falls to 0
 
 
@@ -62,16 +59,6 @@ def make_optimizer(network: torch.nn.Module, given: argparse.Namespace) -> torch
     if given.optimizer == "adamw":
         return torch.optim.AdamW(network.parameters(), lr=given.lr, betas=tuple(given.betas))
     return torch.optim.SGD(network.parameters(), lr=given.lr, momentum=given.momentum)
-
-
-def make_rule(
-    spec: str, network: torch.nn.Module, optimizer: torch.optim.Optimizer
-) -> LateRule | None:
-    """What `register` would attach to the optimizer; None if nothing arrives late."""
-    names = {id(parameter): name for name, parameter in network.named_parameters()}
-    tensors = [(name, tuple(p.shape), "float32") for name, p in network.named_parameters()]
-    late = LateTensors(deltawire.canonical_spec(spec), MIN_ELEMENTS, names, tensors)
-    return rule_for(optimizer, AS_RATE, late)
 
 
 def rate_at(step: int, given: argparse.Namespace) -> float:

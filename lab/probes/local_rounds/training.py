@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from lab.models.networks import CharacterTransformer
 from lab.probes.local_rounds.methods import Method, Size
 from lab.probes.local_rounds.sessions import Arrays, Sessions
+from lab.probes.register_rule import make_rule
 
 _BYTES = 256  # the vocabulary
 _WARM_UP_SHARE = 0.05  # of the steps
@@ -159,6 +160,9 @@ class EveryStep:
         self._worker = Worker(setting, seed)
         self._steps = 0
         self._is_exact = method.spec == _EXACT
+        if method.rule:
+            (adamw,) = self._worker.optimizers
+            make_rule(method.spec, self._worker.network, adamw).attach()  # the same in every step
         if self._is_exact:
             sessions.average([self._ones() for _ in range(setting.workers)])
 

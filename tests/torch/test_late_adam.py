@@ -160,6 +160,32 @@ def test_others_are_refused_in_words():
     assert "not for RMSprop" in rmsprop[1]
 
 
+def warned_of_loss(rank, world_size, report):
+    """What registration warns of, with codecs that AdamW does not suit, and others."""
+    texts = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logging.getLogger("deltawire").addHandler(handler)
+    found = {}
+    for kind in (torch.optim.AdamW, torch.optim.SGD):
+        for spec in ("twobit", "gather(layers.0*: randomk:k=10%, rest topk)", "topk"):
+            texts.clear()
+            model = wrapped(Net())
+            optimizer = kind(model.parameters(), lr=0.1)
+            deltawire.torch.register(model, spec, optimizer=optimizer).close()
+            found[kind.__name__, spec] = [text for text in texts if "LeNet-5" in text]
+    return found
+
+
+def test_codecs_that_lose_in_spite_of_the_rule_are_named():
+    for found in results(warned_of_loss, 2):
+        (twobit, randomk, topk), of_sgd = list(found.values())[:3], list(found.values())[3:]
+        assert "'twobit:t=" in twobit[0] and "lost 11 points under AdamW" in twobit[0]
+        assert "'randomk:k=0.1" in randomk[0] and "lost 8 points" in randomk[0]
+        assert "topk:k=1% and sbc:p=1% lost none" in randomk[0]
+        assert topk == [] and of_sgd == [[], [], []]
+
+
 def warned(rank, world_size, report, spec):
     """What an AdamW that register was not given leads to."""
     model, optimizer = model_and_adam(torch.optim.AdamW)
@@ -176,5 +202,5 @@ def test_register_without_the_optimizer_warns_once():
     ((text,), silent) = results(warned, 2, SPEC)
     assert silent == []
     assert "beta1=0.9 of AdamW delays it further" in text and "\n" not in text
-    assert "give register optimizer=; or give AdamW beta1=0" in text and "3lc" in text
+    assert "give register optimizer=; or give AdamW beta1=0" in text and "LocalSteps" in text
     assert results(warned, 2, "3lc") == [[], []]

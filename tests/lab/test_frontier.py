@@ -119,7 +119,8 @@ def test_a_page_from_rows(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert "takes 10 ms (a guess)" in text and "computed" in text
     assert "| DiLoCo | `direct(3lc)` | 5 | 1.900 | **1.00** |" in text
     assert "| SBC | `gather(sbc:p=1%)` | 5 | 2.500 | 3.00 |" in text, "DiLoCo beats it"
-    assert "SparseLoCo" not in text, "it diverged"
+    assert "| SparseLoCo |" not in text, "it diverged"
+    assert "Not run: local steps `direct(fp32)`, SparseLoCo `gather(sparseloco)`" in text
     assert "| 1.545 (lowest + 3%) | DDP fp32: 9.00 |" in text
     for name in ("bytes", "1", "10", "100"):
         assert (folder / "page" / f"tiny-50-{name}.svg").read_text().lstrip().startswith("<?xml")

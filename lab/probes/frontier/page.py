@@ -9,9 +9,10 @@ from lab.probes.frontier import figures
 from lab.probes.frontier.best import cheapest, frontier
 from lab.probes.frontier.results import Measured, Row
 from lab.probes.frontier.times import Line, Times
-from lab.probes.local_rounds.methods import METHODS
+from lab.probes.local_rounds.methods import COMPARED, METHODS
 
 _TARGETS = (0.01, 0.03, 0.05, 0.1, 0.2)  # above the lowest loss of all
+_WANTED = (*COMPARED, "ddp-3lc", "local-3lc", "muloco")
 _TITLE = "# Results: the frontier of loss, bytes and time"
 _PARAGRAPHS = (
     """Which way to train is best on a thin link: every step exchanged (DDP), or rounds of local
@@ -73,7 +74,7 @@ class Page:
             f"A worker's step takes {1e3 * size.step_seconds:.3g} ms ({size.step_words}); latency "
             f"{latency}. {_seeds(rows)} In bold: no other row has a lower loss at that cost."
         )
-        blocks = [f"## {words}", _wrapped(about), _table(rows, costs)]
+        blocks = [f"## {words}", _wrapped(about + _missing(rows)), _table(rows, costs)]
         blocks += [_wrapped(_what_is_best(rows, costs)), _targets_table(rows, costs)]
         for name, cost in costs.items():
             file = f"{size.size}-{total}-{name.partition(' ')[0]}.svg"
@@ -99,6 +100,13 @@ def _seeds(rows: list[Row]) -> str:
     if counts == {1}:
         return "One seed."
     return "Losses are medians of seeds, with each seed's in brackets."
+
+
+def _missing(rows: list[Row]) -> str:
+    """The methods that belong in the comparison and were not trained so long."""
+    there = {row.name for row in rows}
+    words = [f"{METHODS[n].words} `{METHODS[n].spec}`" for n in _WANTED if n not in there]
+    return f" Not run: {', '.join(words)}." if words else ""
 
 
 def _table(rows: list[Row], costs: dict[str, _Cost]) -> str:

@@ -106,7 +106,7 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
     elif late and beta1 > 0:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the beta1={beta1:g} of "
-            f"{optimizer} delays it further: LeNet-5 lost 5 to 8 points "
+            f"{optimizer} delays it further: LeNet-5 lost 5 to 11 points "
             f'(docs/results/training.md, "Late codecs and Adam"). {_first_advice(optimizer)} '
             f"{optimizer} beta1=0; or exchange after several local steps (LocalSteps)"
         )

@@ -53,6 +53,23 @@ struct PlanCommandOptions {
   }
 };
 
+// Writes 23.6m as 23600000, for CLI::AsSizeValue; leaves what has no point as it is. Returns an error's text.
+std::string without_decimals(std::string& text) {
+  const std::size_t point = text.find('.');
+  if (point == std::string::npos) return {};
+  constexpr std::string_view kSuffixes = "kmgt";
+  const std::size_t end = std::min(text.find_first_not_of("0123456789", point + 1), text.size() - 1);
+  const std::size_t power = kSuffixes.find(static_cast<char>(text[end] | 0x20));
+  const std::size_t zeros = power == std::string_view::npos ? 0 : 3 * (power + 1);
+  const std::string decimals = text.substr(point + 1, end - point - 1);
+  if (end + 1 != text.size() || point == 0 || decimals.empty() || decimals.size() > zeros) {
+    return "'" + text + "' is no whole number: write 23.6m, or 23600000";
+  }
+  text = text.substr(0, point) + decimals + std::string(zeros - decimals.size(), '0');
+  text.erase(0, std::min(text.find_first_not_of('0'), text.size() - 1));  // it would be octal
+  return {};
+}
+
 // A model with only its size known: tensors of at most 2^20 values, like layers.
 std::vector<PlanTensor> model_of_size(std::uint64_t parameters) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
@@ -254,8 +271,8 @@ std::string plan_footer() {
          ".npy "
          "on\n"
          "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names. Without it,\n"
-         "--parameters uses normally distributed values, so that nothing has to be recorded; 10m is\n"
-         "10,000,000. Real gradients may take fewer bits: 3lc and gcomp do.\n"
+         "--parameters uses normally distributed values, so that nothing has to be recorded; 23.6m is\n"
+         "23,600,000. Real gradients may take fewer bits: 3lc and gcomp do.\n"
          "CODECS are specs, rules (quoted, as one word), either of them in a pattern, or all. The default\n"
          "is a choice that trained as well as float32 in docs/results/training.md. No plan can know how much "
          "error\n"
@@ -335,6 +352,7 @@ void add_plan_command(CLI::App& app, Command& chosen) {
       ->add_option("--parameters", options->parameters,
                    "Size of the model; --input then only has similar values")
       ->transform(CLI::AsSizeValue(true).description(""))
+      ->transform(CLI::Validator(without_decimals, ""))  // runs first
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40).description(""))
       ->type_name("N");
   command->add_option("--figures", options->figures, "Reuse the figures of an earlier plan's --json")

@@ -50,10 +50,12 @@ struct CodecInfo {
                                                // scratch before it sees them, residuals are always fp32
   bool lossless = false;                       // decode restores the input's bits
   bool error_feedback = false;                 // a Channel keeps a residual for it from the first step on
-  bool finite_only = false;                    // NaN and Inf are kNotFinite; otherwise they are sent
-  bool sparse = false;        // sends few elements: decode accumulates only those, and the momentum of sent
-                              // elements can be masked
-  bool key_value = false;     // supports the key-value form, in and out
+  bool late = false;         // most of a gradient waits in the residual for later steps, where an optimizer's
+                             // momentum would multiply or delay it
+  bool finite_only = false;  // NaN and Inf are kNotFinite; otherwise they are sent
+  bool sparse = false;       // sends few elements: decode accumulates only those, and the momentum of sent
+                             // elements can be masked
+  bool key_value = false;    // supports the key-value form, in and out
   bool significance = false;  // reads TensorView::significance, if given, to save more
   bool half_form = false;  // its parameter `values` makes it a codec for tensors of 16 bits: a Channel uses
                            // that one for them (make_half_form), in frames of version 3

@@ -1,14 +1,20 @@
 """The effect of a codec on training, with all ranks simulated in one process, without a network.
 
 Each rank's gradient of each tensor is encoded and decoded once (the pattern `gather`); with
---residual the loss is added to the rank's next gradient. The mean of the decoded gradients is used
-by one optimizer, SGD with momentum or AdamW. It prints two figures for each codec: test accuracy
-after the last step, and bits per element (file headers included).
+--residual the loss is added to the rank's next gradient. With --direct the mean of the decoded
+gradients is encoded again, as the pattern `direct` does, for codecs whose default that is. The mean
+is used by one optimizer, SGD with momentum or AdamW; with --rule it steps what arrives late as
+`register(..., optimizer=optimizer)` lets it. It prints two figures for each codec: test accuracy
+after the last step, one for each seed, and bits per element of the ranks' messages (file headers
+included).
 
 usage: python -m lab.probes.single_process fp32 fastsgd fastsgd:keep=10% --residual --lr 0.06
+       python -m lab.probes.single_process fp32 topk sbc --residual --optimizer adamw --lr 0.002 \
+           --batch 64 --fall --direct --rule --seeds 1 2 3
 """
 
 import argparse
+import statistics
 import sys
 
 import deltawire
@@ -20,9 +26,10 @@ from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.evaluate import Evaluator
 from lab.models.lenet import make_lenet
+from lab.probes.register_rule import MIN_ELEMENTS, make_rule
 from lab.ranks.simulated import SimulatedRanks, add_options
 
-MIN_ELEMENTS = 256
+_CONSTANT_SHARE = 0.6  # of the steps, as in lab.demo; then the rate falls to 0
 
 
 class Coder:
@@ -54,11 +61,27 @@ def make_optimizer(network: torch.nn.Module, given: argparse.Namespace) -> torch
     return torch.optim.SGD(network.parameters(), lr=given.lr, momentum=given.momentum)
 
 
+def rate_at(step: int, given: argparse.Namespace) -> float:
+    """The learning rate."""
+    left = (given.steps - step) / given.steps
+    return given.lr * min(1.0, left / (1.0 - _CONSTANT_SHARE)) if given.fall else given.lr
+
+
+def coder_of_means(spec: str, given: argparse.Namespace) -> Coder | None:
+    """Codes the means, too, if the codec's default pattern does."""
+    is_direct = deltawire.canonical_spec(spec).startswith("direct")
+    return Coder(spec, given.residual) if given.direct and is_direct else None
+
+
 def train(spec: str, images: ImageSet, given: argparse.Namespace) -> tuple[float, float]:
     """Test accuracy and bits per element; the accuracy is NaN if training diverged."""
     network = make_lenet(given.seed)
     optimizer = make_optimizer(network, given)
+    rule = make_rule(spec, network, optimizer) if given.rule else None
+    if rule is not None:
+        rule.attach()
     coders = [Coder(spec, given.residual) for _ in range(given.ranks)]
+    of_means = coder_of_means(spec, given)
     simulated = SimulatedRanks(network, images, given)
     for step in range(given.steps):
         means = [np.zeros(p.shape, np.float32) for p in network.parameters()]
@@ -67,8 +90,14 @@ def train(spec: str, images: ImageSet, given: argparse.Namespace) -> tuple[float
                 if not gradient.isfinite().all():
                     return float("nan"), coder.bits / coder.elements
                 means[index] += coder.through(index, gradient.numpy()) / given.ranks
+        if of_means is not None:
+            means = [of_means.through(index, mean) for index, mean in enumerate(means)]
         for parameter, mean in zip(network.parameters(), means, strict=True):
             parameter.grad = torch.from_numpy(mean)
+        if rule is not None:
+            rule.step = step
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, given)
         optimizer.step()
     bits = sum(coder.bits for coder in coders) / sum(coder.elements for coder in coders)
     return Evaluator(images).accuracy(network), bits
@@ -83,16 +112,30 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--betas", nargs=2, type=float, default=(0.9, 0.999), help="AdamW's; default 0.9 0.999"
     )
+    parser.add_argument(
+        "--rule", action="store_true", help="step what arrives late as register(optimizer=) does"
+    )
+    parser.add_argument("--direct", action="store_true", help="encode the means, too")
+    parser.add_argument("--fall", action="store_true", help="of the rate, as in lab.demo")
     add_options(parser, batch=32)
-    return parser.parse_args(argv)
+    parser.add_argument("--seeds", nargs="+", type=int, help="several, instead of --seed")
+    given = parser.parse_args(argv)
+    given.seeds = given.seeds or [given.seed]
+    return given
 
 
 def run(given: argparse.Namespace) -> None:
     """Prints a line for each codec."""
     images = load_image_set(given.data)
     for spec in given.specs:
-        right, bits = train(spec, images, given)
-        print(f"{spec:32} {100 * right:6.1f} %  {bits:7.3f} bits", flush=True)
+        rights = []
+        for seed in given.seeds:
+            given.seed = seed
+            right, bits = train(spec, images, given)
+            rights.append(right)
+        each = " ".join(f"{100 * right:5.1f}" for right in rights) if len(rights) > 1 else ""
+        middle = 100 * statistics.median(rights)
+        print(f"{spec:32} {each} {middle:6.1f} %  {bits:7.3f} bits", flush=True)
 
 
 main = main_of("lab.probes.single_process", parse, run, DataError, deltawire.DeltawireError)

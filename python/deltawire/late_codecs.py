@@ -2,15 +2,14 @@
 
 What a residual keeps arrives steps later and in large pieces, and a momentum of m multiplies each
 piece by 1 / (1 - m). docs/results/training.md, "Late codecs and momentum", has measurements with
-SGD's momentum of 0.9.
+SGD's momentum of 0.9, "Late codecs and Adam" with AdamW. With local steps of more than one step
+there is no conflict: a rank's optimizer has applied its momentum before anything is encoded.
 """
 
-from deltawire.rule_texts import RuleText, rules_of
+import functools
 
-# The codecs that diverged there. With local steps of more than one step they don't: a rank's
-# optimizer has applied its momentum before anything is encoded.
-_LATE = frozenset({"topk", "sbc", "dropping", "randomk", "onebit", "signsgd", "twobit"})
-
+from deltawire import _core
+from deltawire.rule_texts import rules_of
 
 # Of 1 / (1 - momentum): the learning rate without momentum that trains from the first step on,
 # measured with 0.9, where it is 5. The whole of it diverges.
@@ -33,7 +32,8 @@ def rules_with_momentum(canonical_spec: str) -> list[str]:
     return [rule.codec for rule in rules_of(canonical_spec) if "momentum=" in rule.codec]
 
 
+@functools.cache
 def is_late(codec: str) -> bool:
     """Whether a canonical codec, with what stands before it, sends most of a gradient later."""
     keeps = "feedback=off" not in codec and "momentum=" not in codec
-    return RuleText("", "", codec).codec_name in _LATE and keeps
+    return keeps and _core.is_late(codec)

@@ -42,6 +42,11 @@ bool any_codec(std::string_view spec, bool CodecInfo::* property) {
   return value_or_raise(make_channel(codecs))->any(property);
 }
 
+// Of a rule's codec, with what stands before it.
+bool is_late(std::string_view codec) {
+  return value_or_raise(make_channel(codec))->any(&CodecInfo::late);
+}
+
 bool uses_significance(std::string_view spec) {
   return any_codec(spec, &CodecInfo::significance);
 }
@@ -121,6 +126,8 @@ void bind_registry(nb::module_& module) {
               "The exchange pattern used where a spec names none.")
       .def_ro("lossless", &CodecInfo::lossless)
       .def_ro("error_feedback", &CodecInfo::error_feedback, "Keeps a residual of what was not sent.")
+      .def_ro("late", &CodecInfo::late,
+              "Most of a gradient waits in the residual and is sent in later steps, by default.")
       .def_ro("finite_only", &CodecInfo::finite_only, "Refuses NaN and infinities.")
       .def_ro("bytes_follow_library", &CodecInfo::bytes_follow_library,
               "Its bytes are those of a library's version; the values that they are decoded to aren't.")
@@ -145,6 +152,8 @@ void bind_codecs(nb::module_& module) {
   bind_registry(module);
   module.def("canonical_spec", &canonical_spec, "spec"_a,
              "The reducer spec with pattern and every parameter spelled out. Raises on a bad spec.");
+  module.def("is_late", &is_late, "codec"_a,
+             "Whether a codec, with what stands before it, keeps most of a gradient for later steps.");
   module.def("uses_significance", &uses_significance, "spec"_a,
              "Whether the spec's codec, with its parameters, reads significance. Raises on a bad spec.");
   module.def("keeps_residual", &keeps_residual, "spec"_a,

@@ -23,10 +23,10 @@ inline std::vector<std::string> codec_specs() {
   return specs;
 }
 
-// Of make_channel alone: what stands behind a codec, rules, and a recipe.
-inline constexpr std::array<std::string_view, 3> kRulesSpecs{
+// Of make_channel alone: what stands behind a codec, rules, and the recipes.
+inline constexpr std::array<std::string_view, 5> kRulesSpecs{
     "topk:k=10% with clip=2,momentum=0.9,masking=on", "w elements<=400 step<9: 3lc with decay=0.5, rest sbc",
-    "dgc:p=1%,clip=2,warmup=8"};
+    "dgc:p=1%,clip=2,warmup=8", "sparseloco:k=10%", "muloco"};
 
 // Of every kind of channel: each codec for all, then rules.
 inline std::vector<std::string> channel_specs() {

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from deltawire import late_codecs  # noqa: E402
+from deltawire import _core  # noqa: E402
 
 from lab.demo import (
     methods,  # noqa: E402
@@ -94,7 +94,9 @@ def test_the_rows_have_the_optimizers_that_the_demo_gives_them():
     for page in ("results/training.md", "start/choose-a-codec.md"):
         text = " ".join((readme.REPOSITORY / "docs" / page).read_text().split())
         assert re.search("momentum 0,? (and|rate x) (5|five)", text), page
-    for codec in late_codecs._LATE:
+    late = [info.name for info in _core.registered_codecs() if info.late]
+    assert len(late) == 7
+    for codec in late:
         assert (
             f"`{codec}" in (readme.REPOSITORY / "docs" / "start" / "choose-a-codec.md").read_text()
         )

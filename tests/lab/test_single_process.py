@@ -49,6 +49,37 @@ def test_the_optimizer_is_the_one_asked_for(image_folder: Path) -> None:
     assert single_process.main(["fp32", *asked, *options]) == 0
 
 
+def test_late_codecs_may_be_stepped_as_register_does(
+    image_folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    few = ["--data", str(image_folder), "--steps", "4", "--ranks", "2", "--batch", "8"]
+    asked = [*few, "--optimizer", "adamw", "--residual", "--seeds", "1", "2"]
+
+    def weights_after(*more: str) -> bytes:
+        kept = []
+
+        def keep(network: torch.nn.Module, *_: object) -> torch.optim.Optimizer:
+            kept.append(network)
+            return torch.optim.AdamW(network.parameters(), lr=0.01)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(single_process, "make_optimizer", keep)
+            assert single_process.main(["signsgd", *asked, *more]) == 0
+        return b"".join(p.detach().numpy().tobytes() for n in kept for p in n.parameters())
+
+    ways = ([], ["--rule"], ["--direct"], ["--fall"])
+    assert len({weights_after(*way) for way in ways}) == len(ways), "an option does nothing"
+    line = capsys.readouterr().out.splitlines()[0]
+    first, second, median = map(float, line.split()[1:4])
+    assert median == pytest.approx((first + second) / 2, abs=0.1)
+
+
+def test_the_rate_falls_over_the_last_steps() -> None:
+    given = single_process.parse(["fp32", "--fall", "--steps", "100", "--lr", "0.5"])
+    rates = [single_process.rate_at(step, given) for step in (0, 59, 80, 99)]
+    assert rates == pytest.approx([0.5, 0.5, 0.25, 0.0125])
+
+
 def test_an_error_is_one_line(image_folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert single_process.main(["fp32", "--data", str(image_folder)]) == 1
     assert "take a smaller batch" in capsys.readouterr().err

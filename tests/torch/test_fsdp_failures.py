@@ -165,6 +165,7 @@ def of_16_bits(mesh):
 
 DOUBLE = MixedPrecisionPolicy(reduce_dtype=torch.float64)
 SGD = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)  # of another model
+ADAGRAD = torch.optim.Adagrad([torch.nn.Parameter(torch.zeros(3))])
 REFUSED = {
     "one dimension": (lambda mesh: fully_shard(Uneven(), mesh=mesh["shard"]), {}, "ValueError",
                       'mesh_dim_names=("replicate", "shard")'),
@@ -184,8 +185,11 @@ REFUSED = {
                              "' is torch.bfloat16 of shape"),
     "useless optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": True}, "ValueError",
                           "optimizer= has no effect with 'fp32'"),
-    "late": (lambda mesh: cut(Uneven(), mesh), {"spec": "topk", "optimizer": True}, "ValueError",
-             "not for a sharded model; leave optimizer= out"),
+    "late": (lambda mesh: cut(Uneven(), mesh),
+             {"spec": "topk", "optimizer": ADAGRAD},
+             "ValueError", "not for Adagrad; leave optimizer= out"),
+    "late, another model's": (lambda mesh: cut(Uneven(), mesh), {"spec": "topk", "optimizer": SGD},
+                              "ValueError", "optimizer=SGD holds none of the model's parameters"),
     "momentum": (lambda mesh: cut(Uneven(), mesh), {"momentum": "none"}, "ValueError",
                  "momentum='none' is neither"),
     "spec": (lambda mesh: cut(Uneven(), mesh), {"spec": "nothing"}, "ValueError", "nothing"),

@@ -121,11 +121,13 @@ def test_local_steps_say_so_of_single_steps():
         *((spec, 0.9, "sends most of a gradient in later steps")
           for spec in ("topk", "sbc", "dropping", "randomk", "onebit", "signsgd", "twobit")),
         ("gather(conv*: topk:k=1%, rest fp32)", 0.5, "1 times the learning rate"),
+        ("sparseloco", 0.9, "sends most of a gradient in later steps"),
         ("step<500: onebit, rest 3lc", 0.99, "50 times the learning rate"),
         ("dgc:p=1%", 0.9, "has momentum before the codec"),
         ("3lc with momentum=0.9", 0.9, "give SGD momentum=0"),
         *((spec, 0.9, None) for spec in ("fp32", "3lc:s=1.75", "powersgd:rank=4", "gcomp",
-                                         "threshold", "signsgd:feedback=off", "fastsgd")),
+                                         "threshold", "signsgd:feedback=off", "fastsgd",
+                                         "muloco", "topk:k=50%", "randomk:unbiased=on")),
         ("gather(topk*: fp32, rest fastsgd)", 0.9, None),  # a tensor's name
         ("topk", 0.0, None),
         ("dgc:p=1%", 0.0, None),

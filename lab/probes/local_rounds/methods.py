@@ -17,6 +17,7 @@ class Method:
         words: what it is.
         spec: pattern and codec, as sessions take them.
         every_step: gradients are averaged in every step (DDP), not weight changes in every round.
+        rule: gradients that arrive late are stepped as `register` does with optimizer=.
         outer: makes the optimizer of the common weights; None: the mean change is added.
         fragments, overlap, mixing: as `deltawire.torch.LocalSteps` has them.
         muon: the workers step the matrices between embedding and decoder with Muon, not AdamW.
@@ -25,6 +26,7 @@ class Method:
     words: str
     spec: str
     every_step: bool = False
+    rule: bool = False
     outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
     fragments: int = 1
     overlap: int = 0
@@ -34,10 +36,16 @@ class Method:
 
 METHODS = {
     "ddp": Method("DDP", "direct(fp32)", every_step=True),
+    "ddp-3lc": Method("DDP", "direct(3lc)", every_step=True),
+    "ddp-topk": Method("DDP", "gather(topk:k=1%)", every_step=True, rule=True),
+    "ddp-topk-beta1": Method("DDP, momentum as it is", "gather(topk:k=1%)", every_step=True),
     "local": Method("local steps", "direct(fp32)"),
+    "local-3lc": Method("local steps", "direct(3lc)"),
     "diloco": Method("DiLoCo", "direct(fp32)", outer=_NESTEROV),
     "diloco-3lc": Method("DiLoCo", "direct(3lc)", outer=_NESTEROV),
+    "diloco-3lc-bold": Method("DiLoCo", "direct(3lc:s=1.75)", outer=_NESTEROV),
     "sbc": Method("SBC", "gather(sbc:p=1%)"),
+    "diloco-sbc": Method("DiLoCo", "gather(sbc:p=1%)", outer=_NESTEROV),
     "sparseloco": Method("SparseLoCo", "gather(sparseloco)"),
     "streaming-fp4": Method(
         "Streaming DiLoCo",

@@ -13,13 +13,15 @@ from torch.nn.functional import cross_entropy
 from lab.models.networks import CharacterTransformer
 from lab.probes.local_rounds.captured_step import CapturedStep
 from lab.probes.local_rounds.methods import Method, Size
-from lab.probes.local_rounds.sessions import Sessions
+from lab.probes.local_rounds.sessions import Arrays, Sessions
+from lab.probes.register_rule import make_rule
 
 _BYTES = 256  # the vocabulary
 _WARM_UP_SHARE = 0.05  # of the steps
 _LAST_RATE = 0.1  # of the highest
 _WEIGHT_DECAY = 0.1
 _HELD_OUT_PIECE = 64
+_EXACT = "direct(fp32)"  # sends as many bytes in every step
 
 
 class Diverged(Exception):
@@ -152,6 +154,15 @@ class Worker:
             return
         self.network.zero_grad()
         loss_of(self.network, batch).backward()
+        self._optimize(rate)
+
+    def step_with(self, step: int, gradients: list[torch.Tensor]) -> None:
+        """Trains with gradients, in the order of `parameters`."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._optimize(self._setting.learning_rate * self._rate_at(step))
+
+    def _optimize(self, rate: float) -> None:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -177,22 +188,20 @@ class Worker:
 
 
 class EveryStep:
-    """DDP: one network steps with the mean gradient of all workers' batches. What fp32 sends
-    doesn't depend on the values, so one exchange is made, and its bytes are counted for all."""
+    """DDP: one network steps with the mean of all workers' gradients, as the codec leaves it. What
+    fp32 sends doesn't depend on the values, so one exchange is made, and its bytes are counted for
+    all."""
 
     def __init__(self, method: Method, setting: Setting, seed: int, sessions: Sessions) -> None:
         self._setting, self._seed, self._sessions = setting, seed, sessions
         self._worker = Worker(setting, seed)
         self._steps = 0
-        sessions.average(
-            [
-                {
-                    name: np.ones(p.shape, np.float32)
-                    for name, p in self._worker.network.named_parameters()
-                }
-                for _ in range(setting.workers)
-            ]
-        )
+        self._is_exact = method.spec == _EXACT
+        if method.rule:
+            (adamw,) = self._worker.optimizers
+            make_rule(method.spec, self._worker.network, adamw).attach()  # the same in every step
+        if self._is_exact:
+            sessions.average([self._ones() for _ in range(setting.workers)])
 
     @property
     def network(self) -> torch.nn.Module:
@@ -202,31 +211,55 @@ class EveryStep:
     @property
     def sent(self) -> tuple[int, int, int]:
         """As `Sessions.sent`."""
-        traffic, messages, raw = (self._steps * count for count in self._sessions.sent)
+        exchanges = self._steps if self._is_exact else 1
+        traffic, messages, raw = (exchanges * count for count in self._sessions.sent)
         return traffic, messages, raw
 
     def train_round(self, number: int, text: Text) -> None:
         """As many steps as a round of local steps has."""
         for step in _steps_of(number, self._setting):
-            self._worker.step(step, functools.partial(self._batch, step, text))
+            if self._is_exact:
+                self._worker.step(step, functools.partial(self._batch, step, text))
+            else:
+                self._worker.step_with(step, self._mean_of(self._batches(step, text)))
             self._steps += 1
         self._worker.join()
 
+    def _batches(self, step: int, text: Text) -> list[torch.Tensor]:
+        return [text.batch(self._seed, worker, step) for worker in range(self._setting.workers)]
+
     def _batch(self, step: int, text: Text) -> torch.Tensor:
-        workers = range(self._setting.workers)
-        return torch.cat([text.batch(self._seed, worker, step) for worker in workers])
+        return torch.cat(self._batches(step, text))
 
     def finish(self) -> None:
         """Nothing is under way."""
 
     def state(self) -> dict:
         """All that a later run needs."""
-        return {"worker": self._worker.state(), "steps": self._steps}
+        kept = {"worker": self._worker.state(), "steps": self._steps}
+        return kept if self._is_exact else {**kept, "sessions": self._sessions.save()}
 
     def load(self, state: dict) -> None:
         """Restores what `state` returned."""
         self._worker.load(state["worker"])
         self._steps = state["steps"]
+        if not self._is_exact:
+            self._sessions.load(state["sessions"])
+
+    def _ones(self) -> Arrays:
+        named = self.network.named_parameters()
+        return {name: np.ones(p.shape, np.float32) for name, p in named}
+
+    def _mean_of(self, batches: list[torch.Tensor]) -> list[torch.Tensor]:
+        own = []
+        for batch in batches:
+            self.network.zero_grad()
+            loss_of(self.network, batch).backward()
+            gradients = {name: p.grad for name, p in self.network.named_parameters()}
+            own.append({name: g.cpu().numpy().copy() for name, g in gradients.items()})
+        _check_finite(own)
+        means = self._sessions.average(own)
+        return [torch.from_numpy(mean).to(self._setting.device) for mean in means.values()]
 
 
 class LocalRounds:

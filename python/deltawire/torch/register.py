@@ -11,7 +11,7 @@ from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, momentum_advice, wrappers
 from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.loss_scale import Scaler
-from deltawire.torch.core.momentum_as_rate import AS_RATE
+from deltawire.torch.core.momentum_choice import AS_RATE
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.registration import attach, check_model, register_ddp
@@ -105,8 +105,9 @@ def register(
             canonical spec. Only for DDP with a codec.
         momentum: what becomes of the optimizer's momentum for tensors whose gradients arrive late.
             "rate" (the default): with optimizer=SGD they are stepped without momentum and at a
-            higher learning rate (see `MomentumAsRate`), as one line of the log says; others keep
-            their momentum. "optimizer": nothing, and such a run may diverge.
+            higher learning rate (see `MomentumAsRate`), with Adam and AdamW without their first
+            moment (see `AdamWithoutMomentum`), as one line of the log says; others keep their
+            momentum. "optimizer": nothing, and such a run may diverge.
         elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
             without a rank (docs/guides/elastic.md).
 
@@ -155,13 +156,14 @@ def register(
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
         settings.check_no_twins("a sharded model")
         sharded = register_sharded(ddp_model, spec, settings)
-        momentum_advice.watch(sharded.spec, ddp_model.parameters(), dist.get_rank())
+        momentum_advice.watch(
+            sharded.spec, ddp_model.parameters(), dist.get_rank(), sharded.stepped_by_rule
+        )
         return sharded
     group = check_model(ddp_model)
     if isinstance(spec, str) and spec == arguments.AUTO:
         settings.check_no_twins('"auto"')
         return attach(register_auto(ddp_model, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
-    stepped = hook._rate.held if hook._rate is not None else ()
-    momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank, stepped)
+    momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank, hook.stepped_by_rule)
     return hook

@@ -42,6 +42,7 @@ constexpr CodecInfo info_with(bool columns) noexcept {
       .examples = kExamples,
       .default_pattern = "direct",
       .error_feedback = true,
+      .late = true,
       .finite_only = true,
       .scalars = static_cast<std::uint8_t>(columns ? 0 : 2),
       .chunk_elements = columns ? 0 : kChunkElements,

@@ -47,6 +47,7 @@ constexpr CodecInfo kInfo = {
     .examples = kExamples,
     .default_pattern = "gather",
     .error_feedback = true,
+    .late = true,
     .finite_only = true,
     .sparse = true,
     .scalars = 1,

@@ -35,6 +35,7 @@ constexpr CodecInfo info_with(bool feedback) noexcept {
       .examples = kExamples,
       .default_pattern = "direct",
       .error_feedback = feedback,
+      .late = feedback,
       .finite_only = true,
       .scalars = 1,
       .chunk_elements = kFixedChunkElements,

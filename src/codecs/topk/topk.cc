@@ -28,20 +28,29 @@ constexpr std::uint64_t kLeastBlock = 64;
 constexpr std::string_view kExamples[] = {"topk:k=0.1,values=bf16", "topk:k=0.3,values=int8,positions=auto",
                                           "topk:k=0.2,values=2bit", "topk:k=0.015625,values=2bit,chunk=4096"};
 
-constexpr CodecInfo kInfo = {
-    .id = 14,
-    .name = "topk",
-    .summary = "the elements of largest magnitude, as positions and values, with error feedback: 79x at k=1%",
-    .source = "Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (NeurIPS 2018), definition 2.1",
-    .parameters = kParameters,
-    .examples = kExamples,
-    .default_pattern = "gather",
-    .error_feedback = true,
-    .finite_only = true,
-    .sparse = true,
-    .key_value = true,
-    .scalars = 1,
-};
+constexpr CodecInfo info_with(bool late) noexcept {
+  return {
+      .id = 14,
+      .name = "topk",
+      .summary =
+          "the elements of largest magnitude, as positions and values, with error feedback: 79x at k=1%",
+      .source = "Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (NeurIPS 2018), definition 2.1",
+      .parameters = kParameters,
+      .examples = kExamples,
+      .default_pattern = "gather",
+      .error_feedback = true,
+      .late = late,
+      .finite_only = true,
+      .sparse = true,
+      .key_value = true,
+      .scalars = 1,
+  };
+}
+
+constexpr CodecInfo kInfo = info_with(true);
+// Half of the elements and more, the largest, are most of a gradient.
+constexpr float kMost = 0.5F;
+constexpr CodecInfo kMostInfo = info_with(false);
 
 // The encoder's scratch: candidates of both signs, then what was chosen of them. kLists arrays of `room`
 // numbers; the last two pairs hold magnitudes of both signs together, and spare ones. What is chosen takes
@@ -122,7 +131,7 @@ class Topk final : public sparse::PartCodec {
  public:
   // block: 0 where the largest of the whole part are sent.
   Topk(float k, std::uint64_t block, const PartCoder& coder) noexcept
-      : PartCodec(kInfo, coder), k_(k), block_(block) {}
+      : PartCodec(k < kMost ? kInfo : kMostInfo, coder), k_(k), block_(block) {}
 
   // `chunk` came later: specs that don't name it keep their hash.
   std::string spec() const override {

@@ -26,7 +26,7 @@ def watch(
 
     Args:
         stepped_by_rule: id(parameter) of those whose late gradients are provided for
-            (`MomentumAsRate`).
+            (`LateRule`).
     """
     if rank != 0:
         return
@@ -91,9 +91,9 @@ def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel:
 
 def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
     momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
-    if not momentum > 0:
-        return
-    if late:
+    beta1 = max(map(_beta1_of, groups), default=0.0)
+    again = rules_with_momentum(canonical_spec)
+    if late and momentum > 0:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "
             f"of {optimizer} multiplies what arrives: such runs diverged "
@@ -103,18 +103,31 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
             "momentum before the codec, as in 'dgc' or "
             f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
         )
-    elif rules_with_momentum(canonical_spec):
+    elif late and beta1 > 0:
         text = (
-            f"'{rules_with_momentum(canonical_spec)[0]}' has momentum before the codec, and "
-            f"{optimizer} has momentum={momentum:g} again: give {optimizer} momentum=0"
+            f"'{late[0]}' sends most of a gradient in later steps, and the beta1={beta1:g} of "
+            f"{optimizer} delays it further: LeNet-5 lost 5 to 11 points "
+            f'(docs/results/training.md, "Late codecs and Adam"). {_first_advice(optimizer)} '
+            f"{optimizer} beta1=0; or exchange after several local steps (LocalSteps)"
+        )
+    elif again and momentum > 0:
+        text = (
+            f"'{again[0]}' has momentum before the codec, and {optimizer} has "
+            f"momentum={momentum:g} again: give {optimizer} momentum=0"
         )
     else:
         return
     warnings.warn(text, MomentumWarning, stacklevel=stacklevel)
 
 
+def _beta1_of(group: dict) -> float:
+    """Of Adam and its kin; 0 for others."""
+    betas = group.get("betas")
+    return float(betas[0]) if betas else 0.0
+
+
 def _first_advice(optimizer: str) -> str:
     """The advice that comes first, where it can be followed."""
-    if optimizer != "SGD":
+    if optimizer not in ("SGD", "Adam", "AdamW"):
         return "Give"
-    return "Under DistributedDataParallel, give register optimizer=; or give"
+    return "Under DistributedDataParallel or FSDP2, give register optimizer=; or give"

@@ -13,7 +13,7 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.device_parts import DeviceParts
 from deltawire.torch.core.loss_scale import LossScale, Scaler
-from deltawire.torch.core.momentum_as_rate import AS_RATE, check_momentum
+from deltawire.torch.core.momentum_choice import AS_RATE, check_momentum
 
 
 @dataclasses.dataclass(frozen=True)

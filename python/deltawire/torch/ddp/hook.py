@@ -17,9 +17,9 @@ from deltawire.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.core.device_choice import Choice
+from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
-from deltawire.torch.core.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
@@ -73,17 +73,17 @@ class Hook(Participant):
         loss_scale: LossScale | None = None,
         history: History | None = None,
         choice: Choice | None = None,
-        rate: MomentumAsRate | None = None,
+        rule: LateRule | None = None,
         **of_participant: Any,
     ) -> None:
         """`of_participant`: group and summary_every, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
         self._source = source  # computes what the optimizer can see; None: nothing is cut
-        self._rate = rate  # None: the optimizer's momentum is left alone
-        if rate is not None:
-            rate.attach()
-            weakref.finalize(self, rate.remove)
+        self._rule = rule  # None: the optimizer's momentum is left alone
+        if rule is not None:
+            rule.attach()
+            weakref.finalize(self, rule.remove)
         self._loss_scale = loss_scale or LossScale(None)
         self._scale = 1.0  # of the step under way
         self._step = 0
@@ -155,8 +155,8 @@ class Hook(Participant):
             raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
         if index == 0:
             self._scale = self._loss_scale.now()
-            if self._rate is not None:
-                self._rate.step = self._step
+            if self._rule is not None:
+                self._rule.step = self._step
             self._log_summary()
         step = _core.Step(self._step, index, last, self._scale, timed=True)
         self._next_bucket = 0 if last else index + 1
@@ -216,6 +216,11 @@ class Hook(Participant):
             self._layouts[pending.index] = found = (names, laid_out)
         return found[1]
 
+    @property
+    def stepped_by_rule(self) -> set[int]:
+        """id(parameter) of those whose late gradients the optimizer= of `register` provides for."""
+        return self._rule.held if self._rule is not None else set()
+
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
@@ -223,8 +228,8 @@ class Hook(Participant):
         """
         super().close()
         self._staging.close()
-        if self._rate is not None:
-            self._rate.remove()
+        if self._rule is not None:
+            self._rule.remove()
 
     def go_to_step(self, step: int) -> None:
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
@@ -238,8 +243,8 @@ class Hook(Participant):
         """
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
         explained = self._explain(tensors, self._step)
-        if self._rate is not None:
-            explained = explained.with_rates(self._rate.times(self._step))
+        if self._rule is not None:
+            explained = explained.with_fields(self._rule.shown(self._step))
         return dataclasses.replace(explained, coded_on=self._choice.coded_on)
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, device_choice, wrappers
-from deltawire.torch.core.momentum_as_rate import LateTensors, rule_for
+from deltawire.torch.core.late_tensors import LateTensors
+from deltawire.torch.core.momentum_choice import rule_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
@@ -34,9 +35,9 @@ def register_ddp(
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
         late = LateTensors(made.spec, given.min_elements, names, parameters.tensors)
-        rate = rule_for(given.optimizer, given.momentum, late)
-        source = source_for(given.optimizer, made.text, names, has_other_use=rate is not None)
-        optimizer = next((each.name for each in (rate, source) if each is not None), "none")
+        rule = rule_for(given.optimizer, given.momentum, late)
+        source = source_for(given.optimizer, made.text, names, has_other_use=rule is not None)
+        optimizer = next((each.name for each in (rule, source) if each is not None), "none")
         choice = device_choice.choose(given.twins, _exchange(made, parameters, meeting.place[0]))
         made = made.coded_by(choice.parts)
         coder = "the CPU" if choice.parts is None else "twins (twins=False: the CPU)"
@@ -47,7 +48,7 @@ def register_ddp(
     if meeting.place[0] == 0:
         values = parameters.gradient_bytes
         what = f"{made.spec} exchanges {len(names)} tensors, {values:,} bytes a step"
-        logger.info("%s; %s", what, rate.text() if rate else "optimizers are left alone")
+        logger.info("%s; %s", what, rule.text() if rule else "optimizers are left alone")
     return Hook(
         made.connect(meeting),
         parameters,
@@ -56,7 +57,7 @@ def register_ddp(
         source,
         made.loss_scale,
         choice=choice,
-        rate=rate,
+        rule=rule,
         group=group,
         summary_every=given.summary_every,
     )

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from deltawire.leaving import gave_up
 from deltawire.torch.core import abort, arguments
 from deltawire.torch.core.backward_pass import after_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
+from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.core.staging import Staging
@@ -35,11 +37,13 @@ class StepRules:
         timeout_ms: for a bucket.
         loss_scale: read once a step.
         source: computes what the optimizer can see; None: nothing is cut by it.
+        late: how the optimizer steps what arrives late; None: as everything else.
     """
 
     timeout_ms: int
     loss_scale: LossScale
     source: SignificanceSource | None
+    late: LateRule | None
 
 
 class ShardedHook(Participant):
@@ -116,6 +120,9 @@ class ShardedHook(Participant):
         for group in self._groups:
             group.take_over(AllReduce(group, self, self.all_reduce))
         self._covered = covered
+        if self._rules.late is not None:
+            self._rules.late.attach()
+            weakref.finalize(self, self._rules.late.remove)
         self._handle = model.register_forward_hook(torch.compiler.disable(self._after_forward))
 
     def _after_forward(self, _model: torch.nn.Module, _inputs, _outputs) -> None:
@@ -152,6 +159,8 @@ class ShardedHook(Participant):
         self._raise_at_end()
         if first:
             self._scale = self._rules.loss_scale.now()
+            if self._rules.late is not None:
+                self._rules.late.step = self._step
 
     def _raise_at_end(self) -> None:
         # Each time: the pass that opened the step may have been cut short, and this may be another.
@@ -298,6 +307,11 @@ class ShardedHook(Participant):
         self._session.abort(reason)
         self._agreement.abort(reason)
 
+    @property
+    def stepped_by_rule(self) -> set[int]:
+        """id(parameter) of those whose late gradients the optimizer= of `register` provides for."""
+        return self._rules.late.held if self._rules.late is not None else set()
+
     def close(self) -> None:
         """Joins the communication threads and says goodbye to the other ranks; idempotent. Happens
         at exit in any case. Later backward passes that reduce gradients raise; the model may be
@@ -305,6 +319,8 @@ class ShardedHook(Participant):
         super().close()
         self._staging.close()
         self._handle.remove()
+        if self._rules.late is not None:
+            self._rules.late.remove()
         if self._agreement is not None:
             self._agreement.close()
 
@@ -314,7 +330,9 @@ class ShardedHook(Participant):
         """
         shards = [shard for group in self._groups for shard in group.shards]
         tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
-        return self._explain(tensors, self._step)
+        explained = self._explain(tensors, self._step)
+        late = self._rules.late
+        return explained.with_fields(late.shown(self._step)) if late is not None else explained
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or

@@ -3,11 +3,12 @@
 import torch
 import torch.distributed as dist
 
-from deltawire.late_codecs import late_rules
 from deltawire.policy import Policy
 from deltawire.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.momentum_as_rate import AS_RATE, refuse
+from deltawire.torch.core.late_rule import LateRule
+from deltawire.torch.core.late_tensors import LateTensors
+from deltawire.torch.core.momentum_choice import rule_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for
 from deltawire.torch.fsdp.covered import Covered
@@ -45,6 +46,7 @@ class _Registration:
         self._settings = settings
         self._made: ExchangeSettings | None = None
         self._source: SignificanceSource | None = None
+        self._rule: LateRule | None = None
 
     def meet_replicas(self, spec: Policy) -> None:
         """Meets the ranks with the same rows."""
@@ -57,9 +59,11 @@ class _Registration:
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
-            if given.optimizer and given.momentum == AS_RATE and late_rules(made.spec):
-                refuse(made.spec, "a sharded model")
-            self._source = source_for(given.optimizer, made.text, trained)
+            rows = [(s.name, s.shape, s.dtype_name) for group in self._groups for s in group.shards]
+            late = LateTensors(made.spec, given.min_elements, trained, rows)
+            self._rule = rule_for(given.optimizer, given.momentum, late)
+            has_other_use = self._rule is not None
+            self._source = source_for(given.optimizer, made.text, trained, has_other_use)
             self._terms = self._agreed_on()
             self._listen(self._replicas)
 
@@ -79,7 +83,7 @@ class _Registration:
         except BaseException:
             session.close()
             raise
-        steps = StepRules(made.timeout_ms, made.loss_scale, self._source)
+        steps = StepRules(made.timeout_ms, made.loss_scale, self._source, self._rule)
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
         hook.attach(self._model, self._covered)
@@ -100,11 +104,12 @@ class _Registration:
 
     def _agreed_on(self) -> Terms:
         first = self._groups[0]
+        uses = (each.name for each in (self._rule, self._source) if each is not None)
         return Terms(
             "register of fully_shard",
             _lines(self._groups),
             **self._made.terms(),
-            optimizer=self._source.name if self._source else "none",
+            optimizer=next(uses, "none"),
             replicas=dist.get_world_size(first.replicas),
             shards=first.shard_count,
         )

@@ -41,6 +41,7 @@ class TensorRow:
         rate_times: by how much the optimizer's learning rate is multiplied in the next step, in
             place of its momentum, because the tensor's gradients arrive late (see `register`);
             None: the optimizer steps it as it is.
+        beta1: Adam's for this tensor in the next step, for the same reason; None: the optimizer's.
     """
 
     name: str
@@ -58,6 +59,7 @@ class TensorRow:
     momentum_bytes: int
     residual_norm: float
     rate_times: float | None = None
+    beta1: float | None = None
 
     @property
     def times_smaller(self) -> float | None:
@@ -94,9 +96,9 @@ class Explanation:
         """The exchange pattern."""
         return self.spec.partition("(")[0]
 
-    def with_rates(self, times: dict[str, float]) -> "Explanation":
-        """The same, with each row's `rate_times` by its name."""
-        rows = (dataclasses.replace(row, rate_times=times.get(row.name)) for row in self.rows)
+    def with_fields(self, fields: dict[str, dict[str, float]]) -> "Explanation":
+        """The same, with some fields of rows by their names."""
+        rows = (dataclasses.replace(row, **fields.get(row.name, {})) for row in self.rows)
         return dataclasses.replace(self, rows=tuple(rows))
 
     @property
@@ -161,6 +163,8 @@ class Explanation:
             yield "momentum: memory of momentum and clipping before the codec."
         if any(row.rate_times is not None for row in self.rows):
             yield "rate x: times the optimizer's learning rate, in place of its momentum."
+        if any(row.beta1 is not None for row in self.rows):
+            yield "beta1: in place of the optimizer's, which would delay further what arrives late."
 
 
 def explain(
@@ -246,6 +250,8 @@ def _cells(row: TensorRow) -> list[str]:
     codec = f"{row.codec} (raw)" if row.raw else row.codec
     if row.rate_times is not None:
         codec += f"; rate x {row.rate_times:.3g}"
+    if row.beta1 is not None:
+        codec += f"; beta1 {row.beta1:g}"
     if row.changes_at is not None:
         codec += f"; from step {row.changes_at:,} on {row.next_codec}"
     return [

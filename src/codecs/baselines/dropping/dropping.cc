@@ -37,6 +37,7 @@ constexpr CodecInfo kInfo = {
     .examples = kExamples,
     .default_pattern = "gather",
     .error_feedback = true,
+    .late = true,
     .finite_only = true,
     .sparse = true,
     .chunk_elements = kChunkElements,

@@ -43,6 +43,7 @@ constexpr CodecInfo info_with(bool unbiased) noexcept {
       .examples = kExamples,
       .default_pattern = "gather",
       .error_feedback = !unbiased,
+      .late = !unbiased,
       .finite_only = true,
       .sparse = true,
       .scalars = 2,

@@ -32,6 +32,7 @@ constexpr CodecInfo kInfo = {
     .examples = kExamples,
     .default_pattern = "direct",
     .error_feedback = true,
+    .late = true,
     .finite_only = true,
     .sparse = true,
     .chunk_elements = kFixedChunkElements,

@@ -1,0 +1,1 @@
+"""Which method of training is best on a link: loss against bytes, and against computed time."""

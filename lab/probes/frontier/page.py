@@ -1,0 +1,169 @@
+"""The page, from the rows alone."""
+
+import functools
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.probes.frontier import figures
+from lab.probes.frontier.best import cheapest, frontier
+from lab.probes.frontier.results import Measured, Row
+from lab.probes.frontier.times import Line, Times
+from lab.probes.local_rounds.methods import COMPARED, METHODS
+
+_TARGETS = (0.01, 0.03, 0.05, 0.1, 0.2)  # above the lowest loss of all
+_WANTED = (*COMPARED, "ddp-3lc", "local-3lc", "muloco")
+_TITLE = "# Results: the frontier of loss, bytes and time"
+_PARAGRAPHS = (
+    """Which way to train is best on a thin link: every step exchanged (DDP), or rounds of local
+    steps, with which codec and how many steps a round? All rows of a table have seen the same
+    tokens: a transformer predicts the next byte of WikiText-2, 4 workers, as in [methods of local
+    steps](training.md#methods-of-local-steps-at-half-a-million-parameters), with real codecs,
+    residuals and bytes. The loss is that of held-out text, in nats a byte.""",
+    """**Losses and bytes are measured; times are computed** by [the planner's
+    model](../guides/planner.md#the-model) from the time of a step and the bits of messages, over a
+    link that carries as much in both directions at the same time. DDP exchanges buckets while
+    backward continues, and in fp32 by the native all-reduce. A round's exchange begins after its
+    steps, so that training waits for all of it; Streaming DiLoCo waits only for what its 5 steps of
+    overlap don't hide. Encoding and decoding are left out: they take 1 to 10 ns a value
+    ([speed](speed.md)).""",
+    """This page is made by `python -m lab.probes.frontier` from the files in
+    `docs/results/frontier/`, whose rows `lab.probes.local_rounds` trained:""",
+)
+_COMMANDS = """\
+    python -m lab.probes.local_rounds --rounds 300 --steps 5 --every 30 --methods ...
+    python -m lab.probes.local_rounds --rounds 100 --steps 15 --every 10 --methods ...
+    python -m lab.probes.local_rounds --rounds 30 --steps 50 --every 3 --methods ...
+    python -m lab.probes.frontier --add out/local-rounds/rows.json --step-ms 18 --step-words ..."""
+
+
+class Page:
+    """Writes frontier.md and its plots.
+
+    Args:
+        sizes: what was measured.
+        lines: the links.
+    """
+
+    def __init__(self, sizes: list[Measured], lines: list[Line]) -> None:
+        self._sizes, self._lines = sizes, lines
+        self._plots: dict[str, str] = {}
+
+    def write(self, path: Path) -> None:
+        """The page at `path`, plots in the folder of its name next to it."""
+        blocks = [_TITLE, *map(_wrapped, _PARAGRAPHS), _COMMANDS]
+        for size in self._sizes:
+            for total, rows in size.of_equal_tokens().items():
+                ordered = sorted(rows, key=lambda row: (list(METHODS).index(row.name), row.steps))
+                blocks += self._section(size, total, ordered, path.stem)
+        folder = path.with_suffix("")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, svg in self._plots.items():
+            (folder / name).write_text(svg)
+        path.write_text("\n\n".join(blocks) + "\n")
+
+    def _section(self, size: Measured, total: int, rows: list[Row], folder: str) -> list[str]:
+        times = Times(size.size, size.step_seconds)
+        words = f"{size.parameters / 1e6:.1f} million parameters, {total:,} steps"
+        lines = [f"{line.mbit:g} Mbit/s" for line in self._lines]
+        costs: dict[str, _Cost] = {"bytes": lambda row, done, sent: sent}
+        for name, line in zip(lines, self._lines, strict=True):
+            costs[name] = functools.partial(_seconds, times, line)
+        latency = f"{self._lines[0].latency_ms:g} ms one way"
+        about = (
+            f"A worker's step takes {1e3 * size.step_seconds:.3g} ms ({size.step_words}); latency "
+            f"{latency}. {_seeds(rows)} In bold: no other row has a lower loss at that cost."
+        )
+        blocks = [f"## {words}", _wrapped(about + _missing(rows)), _table(rows, costs)]
+        blocks += [_wrapped(_what_is_best(rows, costs)), _targets_table(rows, costs)]
+        for name, cost in costs.items():
+            file = f"{size.size}-{total}-{name.partition(' ')[0]}.svg"
+            label = "bytes a worker" if name == "bytes" else f"seconds at {name}, computed"
+            self._plots[file] = figures.points(rows, functools.partial(_whole, cost), label)
+            blocks.append(f"![loss against {label}]({folder}/{file})")
+        return blocks
+
+
+_Cost = Callable[[Row, int, float], float]
+
+
+def _seconds(times: Times, line: Line, row: Row, done: int, _: float) -> float:
+    return times.after(row, done, line)
+
+
+def _whole(cost: _Cost, row: Row) -> float:
+    return cost(row, row.rounds, row.bytes)
+
+
+def _seeds(rows: list[Row]) -> str:
+    counts = {len(row.losses) for row in rows}
+    if counts == {1}:
+        return "One seed."
+    return "Losses are medians of seeds, with each seed's in brackets."
+
+
+def _missing(rows: list[Row]) -> str:
+    """The methods that belong in the comparison and were not trained so long."""
+    there = {row.name for row in rows}
+    words = [f"{METHODS[n].words} `{METHODS[n].spec}`" for n in _WANTED if n not in there]
+    return f" Not run: {', '.join(words)}." if words else ""
+
+
+def _table(rows: list[Row], costs: dict[str, _Cost]) -> str:
+    best = {name: frontier(rows, functools.partial(_whole, cost)) for name, cost in costs.items()}
+    heads = ["MB a worker" if name == "bytes" else name for name in costs]
+    lines = [
+        "| method | codec | steps a round | loss | " + " | ".join(heads) + " |",
+        "|---|---|---:|---:|" + "---:|" * len(costs),
+    ]
+    for row in rows:
+        steps = "-" if row.method.every_step else str(row.steps)
+        seeds = ", ".join(f"{loss:.3f}" for loss in row.losses)
+        loss = f"{row.loss:.3f} ({seeds})" if len(row.losses) > 1 else seeds
+        cells = [row.method.words, f"`{row.method.spec}`", steps, loss]
+        for name, cost in costs.items():
+            text = _shown(name, _whole(cost, row))
+            cells.append(f"**{text}**" if row in best[name] else text)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _targets_table(rows: list[Row], costs: dict[str, _Cost]) -> str:
+    lowest = min(row.loss for row in rows)
+    heads = ["fewest MB" if name == "bytes" else f"fastest at {name}" for name in costs]
+    lines = ["| to a loss of | " + " | ".join(heads) + " |", "|---|" + "---|" * len(costs)]
+    for share in _TARGETS:
+        cells = [f"{lowest * (1 + share):.3f} (lowest + {share:.0%})"]
+        for name, cost in costs.items():
+            found = cheapest(rows, lowest * (1 + share), cost)
+            cells.append(f"{found[0].words}: {_shown(name, found[1])}" if found else "-")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _what_is_best(rows: list[Row], costs: dict[str, _Cost]) -> str:
+    """From the fastest to the lowest loss, for each link."""
+    sentences = []
+    for name, cost in costs.items():
+        if name == "bytes":
+            continue
+        best = frontier(rows, functools.partial(_whole, cost))
+        chain = "; ".join(
+            f"{row.words} ({row.loss:.3f} in {_shown(name, _whole(cost, row))})" for row in best
+        )
+        sentences.append(f"**At {name}**, from the fastest to the lowest loss: {chain}.")
+    return " ".join(sentences)
+
+
+def _shown(name: str, value: float) -> str:
+    if name == "bytes":
+        return f"{value / 1e6:,.2f}" if value < 100e6 else f"{value / 1e6:,.0f}"
+    if value < 100:
+        return f"{value:.1f} s"
+    return f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(
+        " ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False
+    )

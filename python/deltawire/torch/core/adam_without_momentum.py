@@ -1,0 +1,44 @@
+"""Adam and AdamW without momentum, for tensors whose gradients arrive late.
+
+Adam's first moment is a weighted mean: beta1 delays each gradient by beta1 / (1 - beta1) steps on
+average and adds nothing to it. Error feedback delays it as well, and both together are too late
+(docs/results/training.md, "Late codecs and Adam"). So such tensors are stepped with beta1 = 0.
+"""
+
+import torch
+
+from deltawire.torch.core.late_rule import LateRule
+
+# Of the learning rate, measured there: without the mean over steps each one is longer, and at the
+# highest rates that fp32 trains with the whole makes signs diverge.
+RATE_SHARE = 0.75
+
+
+class AdamWithoutMomentum(LateRule):
+    """Steps the late tensors of a model by Adam or AdamW with beta1 = 0, at three quarters of the
+    rate.
+
+    In the optimizer's state their first moment is then the last gradient, from which a step without
+    this rule may go on.
+    """
+
+    @property
+    def name(self) -> str:
+        """For the comparison between ranks."""
+        return f"{type(self._optimizer).__name__}, beta1 0 for what arrives late"
+
+    def _prepare(self, late: dict[int, str], parameters: list[torch.Tensor]) -> None:
+        """Nothing: beta1 = 0 forgets the first moment."""
+
+    def _has_momentum(self, group: dict) -> bool:
+        return float(group["betas"][0]) > 0
+
+    def _settings(self, group: dict) -> dict:
+        return {"betas": (0.0, group["betas"][1]), "lr": RATE_SHARE * group["lr"]}
+
+    def _change(self, group: dict) -> str:
+        beta1 = float(group["betas"][0])
+        return f"beta1={beta1:g} becomes 0, at {RATE_SHARE:g} times the learning rate"
+
+    def _shown(self, group: dict, step: int) -> dict[str, float]:
+        return {"beta1": 0.0, "rate_times": RATE_SHARE}

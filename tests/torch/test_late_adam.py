@@ -1,0 +1,206 @@
+"""Late tensors under Adam and AdamW: no first moment; all others as ever."""
+
+import contextlib
+import copy
+import logging
+import warnings
+
+import deltawire.torch
+import pytest
+import torch
+from models import Net, backward, fingerprint, wrapped
+from ranks import attempted, results
+
+SPEC = "gather(layers.0*: fp32, rest topk:k=5%)"
+RATE_TIMES = 0.75
+LATE = [f"layers.{i}.0.weight" for i in range(1, 6)]  # biases are below min_elements
+
+
+def model_and_adam(kind, **settings):
+    """A model of several buckets, and an optimizer with two groups of different betas."""
+    model = wrapped(Net())
+    parameters = list(model.parameters())
+    groups = [{"params": parameters[:6]}, {"params": parameters[6:], "betas": (0.6, 0.9)}]
+    return model, kind(groups, **({"lr": 0.01, "weight_decay": 0.02} | settings))
+
+
+class Reference:
+    """Adam as in its paper, with the decay of `kind`, on a copy of the model's parameters."""
+
+    def __init__(self, model, kind):
+        self.values = {n: p.detach().clone() for n, p in model.module.named_parameters()}
+        self.moments = {n: [torch.zeros_like(v)] * 2 for n, v in self.values.items()}
+        self.decoupled = kind is torch.optim.AdamW
+
+    def step(self, t, gradients, betas_of):
+        for name, value in self.values.items():
+            b1, b2 = betas_of[name]
+            lr, g = 0.01, gradients[name]
+            if name in LATE:
+                b1, lr = 0.0, 0.01 * RATE_TIMES
+            if self.decoupled:
+                value *= 1 - lr * 0.02
+            else:
+                g = g + 0.02 * value
+            m, v = self.moments[name]
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+            self.moments[name] = [m, v]
+            value -= lr * (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + 1e-8)
+
+
+def trained(rank, world_size, report, kind, settings):
+    """Six steps beside the reference; the largest difference."""
+    model, optimizer = model_and_adam(kind, **settings)
+    names = {id(p): n for n, p in model.module.named_parameters()}
+    betas_of = {names[id(p)]: g["betas"] for g in optimizer.param_groups for p in g["params"]}
+    reference = Reference(model, kind)
+    with contextlib.closing(deltawire.torch.register(model, SPEC, optimizer=optimizer)):
+        for step in range(6):
+            backward(model, rank, step)
+            gradients = {names[id(p)]: p.grad.clone() for p in model.parameters()}
+            reference.step(step + 1, gradients, betas_of)
+            before = [{**g, "params": None} for g in copy.deepcopy(optimizer.param_groups)]
+            optimizer.step()
+            assert [{**g, "params": None} for g in optimizer.param_groups] == before
+    ours = dict(model.module.named_parameters())
+    worst = max((ours[n] - v).abs().max().item() for n, v in reference.values.items())
+    return worst, fingerprint(model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (torch.optim.AdamW, {}),
+        (torch.optim.AdamW, {"foreach": True}),
+        (torch.optim.AdamW, {"fused": True}),
+        (torch.optim.Adam, {}),
+    ],
+)
+def test_late_tensors_have_no_first_moment(kind, settings):
+    ranks = results(trained, 2, kind, settings)
+    for worst, digest in ranks:
+        assert worst <= 2e-6
+        assert digest == ranks[0][1], "the replicas differ"
+
+
+def said(rank, world_size, report):
+    """What registration logs and explain() shows; nothing warns; close() leaves a plain AdamW."""
+    texts = []
+    handler = logging.Handler()
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logger = logging.getLogger("deltawire")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    model, optimizer = model_and_adam(torch.optim.AdamW)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", deltawire.torch.MomentumWarning)
+        hook = deltawire.torch.register(model, SPEC, optimizer=optimizer)
+        backward(model, rank, 0)
+        optimizer.step()
+    explained = hook.explain()
+    hook.close()
+    shown = {row.name for row in explained.rows if row.beta1 == 0 and row.rate_times == RATE_TIMES}
+    said = [text for text in texts if "momentum" in text]
+    return said, shown, str(explained), len(optimizer._optimizer_step_pre_hooks)
+
+
+def test_registration_and_explain_say_what_is_done():
+    (texts, shown, table, left), (silent, *_) = results(said, 2)
+    assert silent == [] and left == 0
+    (text,) = texts
+    assert "AdamW steps 5 of 12 tensors without momentum, because 'topk:k=0.05" in text
+    assert "beta1=0.9 becomes 0, at 0.75 times the learning rate" in text
+    assert "beta1=0.6 becomes 0" in text
+    assert shown == set(LATE)
+    assert "; rate x 0.75; beta1 0" in table and "beta1: in place of the optimizer's" in table
+
+
+def goes_on(rank, world_size, report):
+    """In one piece, and from a checkpoint after three steps."""
+    digests = []
+    for pieces in ((range(6),), (range(3), range(3, 6))):
+        state = None
+        for steps in pieces:
+            model, optimizer = model_and_adam(torch.optim.AdamW)
+            hook = deltawire.torch.register(model, SPEC, optimizer=optimizer)
+            if state is not None:
+                for each, own in zip((model, hook, optimizer), state, strict=True):
+                    each.load_state_dict(own)
+            for step in steps:
+                backward(model, rank, step)
+                optimizer.step()
+            state = copy.deepcopy([each.state_dict() for each in (model, hook, optimizer)])
+            hook.close()
+        digests.append(fingerprint(model))
+    return digests
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_is_the_same():
+    for whole, in_pieces in results(goes_on, 2):
+        assert whole == in_pieces
+
+
+def refused(rank, world_size, report):
+    model = wrapped(Net())
+    kinds = (torch.optim.NAdam, torch.optim.RMSprop)
+    return [
+        attempted(
+            lambda kind=kind: deltawire.torch.register(
+                model, "topk", optimizer=kind(model.parameters(), lr=0.1)
+            )
+        )
+        for kind in kinds
+    ]
+
+
+def test_others_are_refused_in_words():
+    (nadam, rmsprop), _ = results(refused, 2)
+    assert nadam[0] == rmsprop[0] == "InvalidArgumentError"
+    assert "SGD, Adam and AdamW, not for NAdam" in nadam[1] and "3lc" in nadam[1]
+    assert "not for RMSprop" in rmsprop[1]
+
+
+def warned_of_loss(rank, world_size, report):
+    """What registration warns of, with codecs that AdamW does not suit, and others."""
+    texts = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logging.getLogger("deltawire").addHandler(handler)
+    found = {}
+    for kind in (torch.optim.AdamW, torch.optim.SGD):
+        for spec in ("twobit", "gather(layers.0*: randomk:k=10%, rest topk)", "topk"):
+            texts.clear()
+            model = wrapped(Net())
+            optimizer = kind(model.parameters(), lr=0.1)
+            deltawire.torch.register(model, spec, optimizer=optimizer).close()
+            found[kind.__name__, spec] = [text for text in texts if "LeNet-5" in text]
+    return found
+
+
+def test_codecs_that_lose_in_spite_of_the_rule_are_named():
+    for found in results(warned_of_loss, 2):
+        (twobit, randomk, topk), of_sgd = list(found.values())[:3], list(found.values())[3:]
+        assert "'twobit:t=" in twobit[0] and "lost 11 points under AdamW" in twobit[0]
+        assert "'randomk:k=0.1" in randomk[0] and "lost 8 points" in randomk[0]
+        assert "topk:k=1% and sbc:p=1% lost none" in randomk[0]
+        assert topk == [] and of_sgd == [[], [], []]
+
+
+def warned(rank, world_size, report, spec):
+    """What an AdamW that register was not given leads to."""
+    model, optimizer = model_and_adam(torch.optim.AdamW)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with contextlib.closing(deltawire.torch.register(model, spec)):
+            for step in range(2):
+                backward(model, rank, step)
+                optimizer.step()
+    return [str(w.message) for w in caught if w.category is deltawire.torch.MomentumWarning]
+
+
+def test_register_without_the_optimizer_warns_once():
+    ((text,), silent) = results(warned, 2, SPEC)
+    assert silent == []
+    assert "beta1=0.9 of AdamW delays it further" in text and "\n" not in text
+    assert "give register optimizer=; or give AdamW beta1=0" in text and "LocalSteps" in text
+    assert results(warned, 2, "3lc") == [[], []]

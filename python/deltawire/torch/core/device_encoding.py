@@ -83,8 +83,8 @@ class PartEncoder:
     def _encoded(self, batch, twins, numbers, rows, factors) -> Encoded:
         largest, first, second, flags = batch.facts.T
         errors = []
+        # A residual out of range is among them: its sums aren't finite.
         suspects = ((largest | first) & 0x7FFFFFFF) >= INFINITY
-        suspects |= flags & _OUT_OF_RANGE != 0
         for i in np.flatnonzero(suspects).tolist():
             error = self._refusal(batch.facts[i].tolist(), twins[i], rows[i], float(factors[i]))
             if error is not None:

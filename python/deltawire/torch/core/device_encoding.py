@@ -184,7 +184,7 @@ class PartEncoder:
 
 def can_batch(twin) -> bool:
     """Whether a twin codes many parts at once."""
-    return getattr(twin, "slot_bytes", 0) > 0
+    return twin.slot_bytes > 0
 
 
 def is_beyond(values: torch.Tensor, least: float) -> torch.Tensor:

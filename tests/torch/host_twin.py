@@ -56,6 +56,7 @@ def as_tensor(values: torch.Tensor) -> Tensor:
 class HostTwin:
     """What `deltawire.torch.gpu.twin` gives, on the host."""
 
+    slot_bytes = 0  # it codes one part at a time
     encodings = 0  # made in this process, of all twins
     decodings = 0
 

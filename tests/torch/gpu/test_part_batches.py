@@ -47,6 +47,7 @@ class Device:
         made = [torch.randn(count, generator=generator) for count in COUNTS]
         made[2].zero_()
         made[4][::3] = 0
+        made[6][::7] = -0.0  # whose sign a codec may carry
         self.values = [each.to(device, dtype) for each in made]
         left = [torch.randn(count, generator=generator) for count in COUNTS]
         self.before = [each.to(device) for each in left]

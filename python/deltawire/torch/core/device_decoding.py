@@ -78,7 +78,7 @@ class PartDecoder:
                 max(_ERRORS, 2 * (begin + count)), dtype=torch.int32, device=self._parts.device
             )
             if self._errors is not None:
-                made[:begin].copy_(self._errors[:begin])
+                made[: len(self._errors)].copy_(self._errors)
             self._errors = made
         self._twins += twins
         return self._errors[begin : begin + count]

@@ -83,8 +83,8 @@ class PartEncoder:
     def _encoded(self, batch, twins, numbers, rows, factors) -> Encoded:
         largest, first, second, flags = batch.facts.T
         errors = []
+        # A residual out of range is among them: its sums aren't finite.
         suspects = ((largest | first) & 0x7FFFFFFF) >= INFINITY
-        suspects |= flags & _OUT_OF_RANGE != 0
         for i in np.flatnonzero(suspects).tolist():
             error = self._refusal(batch.facts[i].tolist(), twins[i], rows[i], float(factors[i]))
             if error is not None:
@@ -184,7 +184,7 @@ class PartEncoder:
 
 def can_batch(twin) -> bool:
     """Whether a twin codes many parts at once."""
-    return getattr(twin, "slot_bytes", 0) > 0
+    return twin.slot_bytes > 0
 
 
 def is_beyond(values: torch.Tensor, least: float) -> torch.Tensor:

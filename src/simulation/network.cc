@@ -24,11 +24,12 @@ class SimulatedLink final : public Link {
 
   int fd() const noexcept override { return Network::descriptor_of(end_); }
   IoResult send(std::span<const iovec> pieces) noexcept override {
-    if (total_bytes(pieces) >= ScopedUnlock::kMuch) network_.scheduler_.yield();  // the engine's lock is free
+    if (total_bytes(pieces) >= ScopedUnlock::kMuch)
+      network_.scheduler_.sleep({});  // the engine's lock is free
     return called(network_.send(end_, pieces));
   }
   IoResult recv(MutBytes into) noexcept override {
-    if (into.size() >= ScopedUnlock::kMuch) network_.scheduler_.yield();
+    if (into.size() >= ScopedUnlock::kMuch) network_.scheduler_.sleep({});
     return called(network_.receive(end_, into));
   }
   bool stands_alone() const noexcept override { return true; }

@@ -15,12 +15,7 @@ constexpr std::chrono::nanoseconds kReading{20};
 }  // namespace
 
 Scheduler::Scheduler(std::uint64_t seed, const Latencies& latencies, Trace& trace)
-    : dice_(seed, 1),
-      latencies_(latencies),
-      trace_(trace),
-      time_(kBegin),
-      frozen_(kMostProcesses),
-      interrupted_(kMostProcesses, kNoThread) {
+    : dice_(seed, 1), latencies_(latencies), trace_(trace), time_(kBegin), processes_(kMostProcesses) {
   simulated_machine = this;
 }
 
@@ -43,7 +38,7 @@ void Scheduler::interrupt(int process, std::uint64_t calls, std::function<void()
 }
 
 void Scheduler::called() noexcept {
-  if (!is_running_ || interruptions_.empty()) return;
+  if (running_ == kNoThread || interruptions_.empty()) return;
   const int process = threads_[running_].process;
   const auto due = std::ranges::find_if(
       interruptions_, [process](Interruption& each) { return each.process == process && --each.calls == 0; });
@@ -52,20 +47,14 @@ void Scheduler::called() noexcept {
   interruptions_.erase(due);
   action();
   if (!is_frozen(process)) return;
-  interrupted_[static_cast<std::size_t>(process)] = running_;
+  processes_[static_cast<std::size_t>(process)].interrupted = running_;
   Thread& thread = threads_[running_];
   ++thread.waiting.token;  // is_due stays set, so nothing but thaw() wakes it
   thread.fiber->pause();
 }
 
-void Scheduler::push(Event event) {
-  event.number = pushed_++;
-  queue_.push_back(std::move(event));
-  std::ranges::push_heap(queue_, std::greater<>());
-}
-
 void Scheduler::at(Deadline when, std::function<void()> action) {
-  push({when, 0, 0, 0, std::move(action)});
+  queue_.push({.when = when, .action = std::move(action)});
 }
 
 Clock::duration Scheduler::draw_latency() noexcept {
@@ -79,7 +68,7 @@ void Scheduler::block(Deadline until) noexcept {
   ++thread.waiting.token;
   thread.waiting.is_due = false;
   if (until != Deadline::max()) {
-    push({std::max(until, time_) + draw_latency(), 0, running_, thread.waiting.token, {}});
+    queue_.push({std::max(until, time_) + draw_latency(), running_, thread.waiting.token, {}});
   }
   thread.fiber->pause();
   thread.waiting.event = nullptr;
@@ -94,7 +83,7 @@ void Scheduler::wait(const void* event, Deadline until) noexcept {
 void Scheduler::wake(std::size_t thread) noexcept {
   Waiting& waiting = threads_[thread].waiting;
   if (std::exchange(waiting.is_due, true)) return;
-  push({time_ + draw_latency(), 0, thread, waiting.token, {}});
+  queue_.push({time_ + draw_latency(), thread, waiting.token, {}});
 }
 
 void Scheduler::notify(const void* event) noexcept {
@@ -153,18 +142,19 @@ void Scheduler::join(std::uint64_t fiber) noexcept {
 }
 
 void Scheduler::freeze(int process) {
-  frozen_[static_cast<std::size_t>(process)] = true;
+  processes_[static_cast<std::size_t>(process)].is_frozen = true;
 }
 
 void Scheduler::thaw(int process) {
-  frozen_[static_cast<std::size_t>(process)] = false;
-  if (const std::size_t first = interrupted_[static_cast<std::size_t>(process)]; first != kNoThread) {
-    push({time_, 0, first, threads_[first].waiting.token, {}});
+  Process& thawed = processes_[static_cast<std::size_t>(process)];
+  thawed.is_frozen = false;
+  if (const std::size_t first = thawed.interrupted; first != kNoThread) {
+    queue_.push({time_, first, threads_[first].waiting.token, {}});
   }
   for (Event& event : std::exchange(held_, {})) {
     if (threads_[event.fiber].process == process) event.when = time_ + draw_latency();
     if (threads_[event.fiber].process == process) {
-      push(std::move(event));
+      queue_.push(std::move(event));
     } else {
       held_.push_back(std::move(event));
     }
@@ -176,9 +166,8 @@ void Scheduler::resume(std::size_t thread) {
   trace_.add(static_cast<std::uint64_t>(time_.time_since_epoch().count()));
   running_ = thread;
   threads_[thread].waiting.is_due = true;  // it runs: nothing to wake
-  is_running_ = true;
   const bool has_ended = threads_[thread].fiber->resume();
-  is_running_ = false;
+  running_ = kNoThread;
   if (!has_ended) return;
   threads_[thread].ended = true;
   threads_[thread].fiber.reset();
@@ -190,9 +179,7 @@ std::string Scheduler::run(std::uint64_t limit) {
   while (alive_ > 0) {
     if (queue_.empty()) return std::to_string(alive_) + " threads wait for ever";
     if (++events_ > limit) return "more than " + std::to_string(limit) + " events: some thread spins";
-    std::ranges::pop_heap(queue_, std::greater<>());
-    Event event = std::move(queue_.back());
-    queue_.pop_back();
+    Event event = queue_.pop();
     time_ = std::max(time_, event.when);
     if (event.action) {
       event.action();
@@ -205,10 +192,10 @@ std::string Scheduler::run(std::uint64_t limit) {
       continue;
     }
     if (thread.process >= 0) {
-      std::size_t& first = interrupted_[static_cast<std::size_t>(thread.process)];
+      std::size_t& first = processes_[static_cast<std::size_t>(thread.process)].interrupted;
       if (first != kNoThread && first != event.fiber) {
         event.when = time_ + std::chrono::nanoseconds(1);
-        push(std::move(event));
+        queue_.push(std::move(event));
         continue;
       }
       first = kNoThread;

@@ -8,7 +8,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <queue>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +15,7 @@
 #include <poll.h>
 
 #include "simulation/dice.h"
+#include "simulation/event_queue.h"
 #include "simulation/fiber.h"
 #include "simulation/trace.h"
 #include "transport/process/machine.h"
@@ -53,15 +53,15 @@ class Scheduler final : public SimulatedMachine {
   std::uint64_t start_on(int process, std::function<void()> body);
   // The calling fiber sleeps.
   void sleep(Clock::duration time) noexcept { wait(nullptr, time_ + time); }
-  // The calling fiber lets others run.
-  void yield() noexcept { sleep({}); }
   void at(Deadline when, std::function<void()> action);
   void after(Clock::duration time, std::function<void()> action) { at(time_ + time, std::move(action)); }
 
   // The process' fibers don't run until thaw().
   void freeze(int process);
   void thaw(int process);
-  bool is_frozen(int process) const noexcept { return frozen_[static_cast<std::size_t>(process)]; }
+  bool is_frozen(int process) const noexcept {
+    return processes_[static_cast<std::size_t>(process)].is_frozen;
+  }
 
   // `action` happens within the process' `calls`-th call of its machine from now on, in the middle of what
   // the thread does. If it freezes the process, that thread goes on first, since it may hold locks.
@@ -80,21 +80,11 @@ class Scheduler final : public SimulatedMachine {
   std::uint64_t events() const noexcept { return events_; }
 
  private:
-  struct Event {
-    Deadline when;
-    std::uint64_t number = 0;  // of equal times the earlier
-    std::size_t fiber = 0;
-    std::uint64_t token = 0;       // Waiting::token; an older one has been woken already
-    std::function<void()> action;  // instead of a fiber
-    bool operator>(const Event& other) const noexcept {
-      return when != other.when ? when > other.when : number > other.number;
-    }
-  };
   struct Waiting {
     const void* event = nullptr;
     std::span<pollfd> entries;
-    std::uint64_t token = 0;
-    bool is_due = false;  // woken, and not running yet
+    std::uint64_t token = 0;  // events with an older one have been overtaken
+    bool is_due = false;      // woken, and not running yet
   };
   struct Interruption {
     int process = kNobody;
@@ -109,8 +99,11 @@ class Scheduler final : public SimulatedMachine {
   };
 
   static constexpr std::size_t kNoThread = SIZE_MAX;
+  struct Process {
+    bool is_frozen = false;
+    std::size_t interrupted = kNoThread;  // the thread that goes on first
+  };
 
-  void push(Event event);
   void block(Deadline until) noexcept;
   void wake(std::size_t thread) noexcept;
   bool fill_ready(std::span<pollfd> entries) const;
@@ -121,17 +114,14 @@ class Scheduler final : public SimulatedMachine {
   Latencies latencies_;
   Trace& trace_;
   Deadline time_;
-  std::vector<Event> queue_;  // a heap
-  std::uint64_t pushed_ = 0;
+  EventQueue queue_;
   std::uint64_t events_ = 0;
   std::deque<Thread> threads_;
-  std::size_t running_ = 0;  // index of the thread that runs
+  std::size_t running_ = kNoThread;  // the thread that runs; none: the scheduler does
   std::size_t alive_ = 0;
-  bool is_running_ = false;  // a fiber runs, not the scheduler
   std::vector<Interruption> interruptions_;
-  std::vector<bool> frozen_;
-  std::vector<std::size_t> interrupted_;  // by process: the thread that goes on first, or kNoThread
-  std::vector<Event> held_;               // of frozen processes
+  std::vector<Process> processes_;
+  std::vector<Event> held_;  // of frozen processes
   std::function<short(int)> readiness_;
 };
 

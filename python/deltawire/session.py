@@ -327,6 +327,17 @@ class Session(ClosesAtEnd, BaseSession):
         self._end()
 
 
+def take_step(session: Session, tensors: list[tuple], agreed: int) -> _core.Report:
+    """A step of memory that is no NumPy array, for trainers of this package.
+
+    Args:
+        session: the session.
+        tensors: (name, address, shape) of each.
+        agreed: as of `_core.Step`.
+    """
+    return session._take_step(tensors, agreed=agreed)
+
+
 class _Waiting:
     """Waits for one bucket's end. It holds no reference to the session, because the session's own
     thread calls `end`, and must not keep its session alive."""

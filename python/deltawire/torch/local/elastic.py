@@ -8,7 +8,7 @@ import torch
 from deltawire.errors import make_error
 from deltawire.leaving import ClosesAtEnd
 from deltawire.policy import Policy
-from deltawire.session import Session
+from deltawire.session import Session, take_step
 from deltawire.torch.core import arguments
 from deltawire.torch.core.staging import is_forced
 from deltawire.torch.local.outer import OuterFactory, factory_of
@@ -123,7 +123,7 @@ class ElasticLocalSteps(ClosesAtEnd):
                 tensors.append((name, address, list(shape)))
         share = np.full(1, counts, np.float32)
         tensors.append((_COUNTS, share.ctypes.data, [1]))
-        self.session._take_step(tensors, agreed=self._weights.agreed(0))
+        take_step(self.session, tensors, self._weights.agreed(0))
         members = self.session.world_size
         with_change = max(1, round(float(share[0]) * members))
         for block, host in zip(blocks, hosts, strict=True):

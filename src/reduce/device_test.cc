@@ -304,31 +304,44 @@ TEST(ADevice, IsRefusedWhereTheCpuAloneCodes) {
             agreed_settings("direct(3lc)").value());
 }
 
+// Ranks on devices of their own, which take a step after the other.
+struct DeviceRanks {
+  explicit DeviceRanks(const std::string& spec) {
+    for (int rank = 0; rank < kWorld; ++rank) {
+      devices.push_back(std::make_shared<HostDevice>());
+      reducers.push_back(reducer_of(spec, coded_by(devices.back())));
+    }
+  }
+  void take_step(std::uint64_t number) {
+    run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
+      const auto at = static_cast<std::size_t>(rank);
+      take_steps(rank, true, *reducers[at], transport, number, number + 1, outcomes[at]);
+    });
+  }
+  // Step 1 fails on all ranks, and leaves no trace.
+  void expect_lost_step(ErrorCode code) {
+    std::vector<std::vector<std::byte>> before;
+    for (const auto& each : reducers) before.push_back(each->save().value());
+    take_step(1);
+    for (std::size_t rank = 0; rank < kWorld; ++rank) {
+      EXPECT_EQ(outcomes[rank].failures, std::vector{code});
+      EXPECT_EQ(reducers[rank]->save().value(), before[rank]);
+    }
+  }
+
+  std::vector<std::shared_ptr<HostDevice>> devices;
+  std::vector<std::unique_ptr<WakeableReducer>> reducers;
+  std::vector<Outcome> outcomes = std::vector<Outcome>(kWorld);
+};
+
 // Whichever call of the device fails, the step fails on all ranks and has left no trace.
 TEST(ADevice, ThatIsGoneFailsTheStep) {
   for (const int calls : {0, 1, 2, 3, 5}) {
-    std::vector<std::shared_ptr<HostDevice>> devices;
-    std::vector<std::unique_ptr<WakeableReducer>> reducers;
-    std::vector<Outcome> outcomes(kWorld);
-    for (int rank = 0; rank < kWorld; ++rank) {
-      devices.push_back(std::make_shared<HostDevice>());
-      reducers.push_back(reducer_of("direct(3lc)", coded_by(devices.back())));
-    }
-    const auto step = [&](std::uint64_t number) {
-      run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
-        const auto at = static_cast<std::size_t>(rank);
-        take_steps(rank, true, *reducers[at], transport, number, number + 1, outcomes[at]);
-      });
-    };
-    step(0);
-    std::vector<std::vector<std::byte>> before;
-    for (const auto& each : reducers) before.push_back(each->save().value());
-    devices[1]->fail_in(calls);
-    step(1);
-    for (std::size_t rank = 0; rank < kWorld; ++rank) {
-      EXPECT_EQ(outcomes[rank].failures, std::vector{ErrorCode::kSystem}) << calls;
-      EXPECT_EQ(reducers[rank]->save().value(), before[rank]);
-    }
+    SCOPED_TRACE(calls);
+    DeviceRanks ranks("direct(3lc)");
+    ranks.take_step(0);
+    ranks.devices[1]->fail_in(calls);
+    ranks.expect_lost_step(ErrorCode::kSystem);
   }
 }
 
@@ -352,31 +365,13 @@ TEST(ADevice, CodesABucketAtATime) {
 
 // What is found after a part was decoded fails its step for all ranks, and only that.
 TEST(ADevice, MayFindLaterWhatIsWrong) {
-  std::vector<std::shared_ptr<HostDevice>> devices;
-  std::vector<std::unique_ptr<WakeableReducer>> reducers;
-  std::vector<Outcome> outcomes(kWorld);
-  for (int rank = 0; rank < kWorld; ++rank) {
-    devices.push_back(std::make_shared<HostDevice>());
-    reducers.push_back(reducer_of("gather(int8)", coded_by(devices.back())));
-  }
-  const auto step = [&](std::uint64_t number) {
-    run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
-      const auto at = static_cast<std::size_t>(rank);
-      take_steps(rank, true, *reducers[at], transport, number, number + 1, outcomes[at]);
-    });
-  };
-  step(0);
-  std::vector<std::vector<std::byte>> before;
-  for (const auto& each : reducers) before.push_back(each->save().value());
-  devices[1]->find_later(true);
-  step(1);
-  for (std::size_t rank = 0; rank < kWorld; ++rank) {
-    EXPECT_EQ(outcomes[rank].failures, std::vector{ErrorCode::kCorrupt});
-    EXPECT_EQ(reducers[rank]->save().value(), before[rank]);
-  }
-  devices[1]->find_later(false);
-  step(1);
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.failures.size(), 1U);
+  DeviceRanks ranks("gather(int8)");
+  ranks.take_step(0);
+  ranks.devices[1]->find_later(true);
+  ranks.expect_lost_step(ErrorCode::kCorrupt);
+  ranks.devices[1]->find_later(false);
+  ranks.take_step(1);
+  for (const Outcome& outcome : ranks.outcomes) EXPECT_EQ(outcome.failures.size(), 1U);
 }
 
 }  // namespace

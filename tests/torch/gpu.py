@@ -8,6 +8,7 @@ import copy
 import hashlib
 import importlib.util
 import os
+import signal
 
 import pytest
 import ranks
@@ -49,6 +50,26 @@ def results(worker, world_size, *args):
 def started(worker, world_size, *args):
     """As `ranks.started`."""
     return ranks.started(on_device, world_size, worker, *args, fresh=range(world_size))
+
+
+def kill_a_rank_of(endless, *args):
+    """Three ranks train; rank 1 is killed, and the others name it at once.
+
+    Args:
+        endless: a worker that reports "training", and returns (suspect, text, seconds that closing
+            took) of the error that ends its training.
+        args: what it takes further.
+    """
+    with started(endless, 3, *args) as running:
+        for rank in range(3):
+            assert running.hear(rank) == "training"
+        running.signal(1, signal.SIGKILL)
+        outcomes = running.outcomes([0, 2], timeout=ranks.AT_ONCE)
+    for outcome in outcomes.values():
+        assert outcome.raised is None, outcome.text
+        suspect, text, closing = outcome.value
+        assert suspect == 1 and "rank 1" in text
+        assert closing < ranks.AT_ONCE
 
 
 class OnDevice(Net):

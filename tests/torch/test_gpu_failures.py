@@ -1,7 +1,6 @@
 """Failures while gradients are on their way from a GPU: a typed error on every rank, in time, and
 nothing that stays behind."""
 
-import signal
 import threading
 import time
 
@@ -12,7 +11,6 @@ import torch
 from deltawire.errors import DeltawireError
 from gpu import DEVICE, OnDevice, backward, batch, descend, results
 from models import wrapped
-from ranks import AT_ONCE
 from torch.nn.parallel import DistributedDataParallel
 
 pytestmark = gpu.needs_gpu
@@ -69,16 +67,7 @@ def endless(rank, world_size, report, twins):
     "twins", [False, pytest.param(gpu.ON_DEVICE, marks=gpu.needs_twins)], ids=["staged", "twins"]
 )
 def test_a_killed_rank_is_named_at_once(twins):
-    with gpu.started(endless, 3, twins) as ranks:
-        for rank in range(3):
-            assert ranks.hear(rank) == "training"
-        ranks.signal(1, signal.SIGKILL)
-        outcomes = ranks.outcomes([0, 2], timeout=AT_ONCE)
-    for outcome in outcomes.values():
-        assert outcome.raised is None, outcome.text
-        suspect, text, closing = outcome.value
-        assert suspect == 1 and "rank 1" in text
-        assert closing < AT_ONCE
+    gpu.kill_a_rank_of(endless, twins)
 
 
 class Busy(torch.autograd.Function):

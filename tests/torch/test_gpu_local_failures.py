@@ -1,6 +1,5 @@
 """Failures in rounds of a model on a GPU: a typed error on every rank, in time."""
 
-import signal
 import time
 
 import gpu
@@ -9,7 +8,6 @@ import torch
 from deltawire.errors import DeltawireError
 from gpu import OnDevice, backward, results
 from local_rounds import flat_of
-from ranks import AT_ONCE
 from test_gpu_local import STEPS, Side, sgd
 
 pytestmark = gpu.needs_gpu
@@ -57,16 +55,7 @@ def endless(rank, world_size, report):
 
 
 def test_a_killed_rank_is_named_at_once():
-    with gpu.started(endless, 3) as ranks:
-        for rank in range(3):
-            assert ranks.hear(rank) == "training"
-        ranks.signal(1, signal.SIGKILL)
-        outcomes = ranks.outcomes([0, 2], timeout=AT_ONCE)
-    for outcome in outcomes.values():
-        assert outcome.raised is None, outcome.text
-        suspect, text, closing = outcome.value
-        assert suspect == 1 and "rank 1" in text
-        assert closing < AT_ONCE
+    gpu.kill_a_rank_of(endless)
 
 
 def held_up(rank, world_size, report, outer):

@@ -16,6 +16,7 @@ import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from lab.command.program import make_parser
 from lab.probes.elastic_soak.member import run_member
 
 _CONTEXT = multiprocessing.get_context("spawn")
@@ -214,20 +215,17 @@ def torn(ledger: Ledger) -> list[int]:
 
 def main() -> int:
     """One run."""
-    parser = argparse.ArgumentParser(prog="python -m lab.probes.elastic_soak", description=__doc__)
-    parser.add_argument("--spec", default="3lc")
-    parser.add_argument("--ranks", type=int, default=5, help="to begin with")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument(
-        "--every", type=int, default=10, help="steps from fault to fault, on average"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="after which a silent rank is lost"
-    )
-    parser.add_argument("--pace", type=float, default=0.1, help="seconds of computation in a step")
-    parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--undisturbed", action="store_true", help="without faults")
+    parser = make_parser("lab.probes.elastic_soak", __doc__)
+    add = parser.add_argument
+    add("--spec", default="3lc", help="codec, or pattern and codec; default 3lc")
+    add("--ranks", type=int, default=5, help="to begin with; default 5")
+    add("--steps", type=int, default=300, help="default 300")
+    add("--every", type=int, default=10, help="steps between faults, on average; default 10")
+    add("--seed", type=int, default=1, help="of the faults; default 1")
+    add("--seconds", type=float, default=2.0, help="until a silent rank is lost; default 2")
+    add("--pace", type=float, default=0.1, help="seconds of computation a step; default 0.1")
+    add("--verbose", action="store_true", help="print every fault and every epoch")
+    add("--undisturbed", action="store_true", help="no faults, for the time that they cost")
     arguments = parser.parse_args()
     if arguments.undisturbed:
         arguments.every = arguments.steps + 1

@@ -14,6 +14,7 @@ from deltawire.torch.local.changes import Changes, device_borders
 from local_rounds import flat_of
 from models import Net, fingerprint
 from ranks import results
+from watched import Watched
 
 STEPS = 4
 CASES = [
@@ -31,21 +32,6 @@ def made(spec, dtype=torch.float32, force="1", **options):
         patch.setenv("DELTAWIRE_FORCE_STAGING", force)
         trainer = deltawire.torch.LocalSteps(model, optimizer, spec, steps=STEPS, **options)
     return model, optimizer, trainer
-
-
-class Watched:
-    """Stands in front of a trainer's session and notes who submits."""
-
-    def __init__(self, session):
-        self.session = session
-        self.threads = set()
-
-    def __getattr__(self, name):
-        return getattr(self.session, name)
-
-    def submit(self, *args):
-        self.threads.add(threading.current_thread().name)
-        self.session.submit(*args)
 
 
 def watch(trainer):

@@ -10,6 +10,7 @@ from deltawire.errors import DeltawireError
 from ranks import results
 from sharded import Uneven, cut, fingerprint, loss_of, mesh_of, needs_fsdp2, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy
+from watched import Watched
 
 pytestmark = needs_fsdp2
 REDUCED = [None, torch.bfloat16, torch.float16]  # fp16: torch reads it in the backward pass
@@ -20,22 +21,6 @@ def registered(force, spec, reduce=None, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DELTAWIRE_FORCE_STAGING", force)
         return model, deltawire.torch.register(model, spec, min_elements=0, **options)
-
-
-class Watched:
-    """Stands in front of a hook's session and notes who submits gradients."""
-
-    def __init__(self, session):
-        self.session = session
-        self.threads = set()
-
-    def __getattr__(self, name):
-        return getattr(self.session, name)
-
-    def submit(self, tensors, *rest):
-        if tensors:  # not the end of a step
-            self.threads.add(threading.current_thread().name)
-        self.session.submit(tensors, *rest)
 
 
 def train(rank, world_size, report, force):

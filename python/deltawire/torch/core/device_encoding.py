@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 DTYPES = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers them
 # Magnitudes that round to infinity: half a step above the largest value.
 BEYOND = {"bfloat16": float.fromhex("0x1.ffp127"), "float16": 65520.0}
-_SOME, _NOT_CARRIED, _OUT_OF_RANGE = (
-    1,
-    2,
-    4,
-)  # what a device finds: `part_tables`
+_SOME, _NOT_CARRIED, _OUT_OF_RANGE = 1, 2, 4  # what a device finds: `part_tables`
 
 
 class Encoded(NamedTuple):
@@ -60,9 +56,10 @@ class PartEncoder:
             numbers = np.flatnonzero(together)
             some = [of_rows[i] for i in numbers]
             finish = self._launch_batch(some, numbers, rows[together, 1:], factors[together])
-        alone = np.flatnonzero(~together).tolist()
-        found = [self._encode_each([(i, of_rows[i], rows[i], factors[i]) for i in alone])]
-        return ([finish()] if finish else []) + (found if alone else [])
+        found = []
+        if alone := np.flatnonzero(~together).tolist():
+            found = [self._encode_each([(i, of_rows[i], rows[i], factors[i]) for i in alone])]
+        return ([finish()] if finish else []) + found
 
     def _launch_batch(
         self, twins: Sequence, numbers: np.ndarray, rows: np.ndarray, factors: np.ndarray
@@ -122,8 +119,6 @@ class PartEncoder:
         them and their numbers of chunks, for the chunks' ends and checksums, and for the
         payloads."""
         launched = [self._launch(twin, row[1:], float(factor)) for _, twin, row, factor in jobs]
-        if not launched:
-            return Encoded(*[np.zeros(0)] * 5, [])
         status = torch.stack([_status(encoding, flags) for encoding, flags in launched])
         status = self._parts.to_host(status).tolist()
         parts, good, errors = [], [], []

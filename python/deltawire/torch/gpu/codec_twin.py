@@ -100,7 +100,7 @@ class Twin(ABC):
         check_memory(self.name, "the slot", out, out)
         check_float32(self.name, "the slot", out)
         flat = out.detach().view(-1)
-        self._check_part(part, flat.numel())
+        self.check(part, flat.numel())
         error = torch.zeros(1, dtype=torch.int32, device=out.device)
         if flat.numel():
             payload = part.payload.to(out.device)
@@ -110,7 +110,8 @@ class Twin(ABC):
             self._decode(payload, ends, part.scalars, flat, scale, add, error)
         return Decoding(error, self.name)
 
-    def _check_part(self, part: EncodedPart, count: int) -> None:
+    def check(self, part: EncodedPart, count: int) -> None:
+        """Raises what `decode` raises for a part of `count` elements."""
         chunks, wanted = len(part.ends), -(-count // (self.chunk_elements or 1))
         if chunks != wanted and (self.chunk_elements or (chunks == 0) != (count == 0)):
             text = f"{self.name}: {chunks} chunks for {count} elements"
@@ -163,11 +164,11 @@ class Twin(ABC):
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
         """Encodes many parts at once, if it has `slot_bytes`. The facts say how large their values
         are; their scalars are filled in."""
-        self._encode_parts(segment, batch)
+        raise NotImplementedError
 
     def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
         """Decodes many parts at once, likewise: parts that `may_be` has found good."""
-        self._decode_parts(segment, batch)
+        raise NotImplementedError
 
     def may_be(self, counts: np.ndarray, chunks: np.ndarray, ends: np.ndarray, scalars) -> bool:
         """Whether an encoder may have written parts with so many elements, chunks, ends of all
@@ -187,10 +188,6 @@ class Twin(ABC):
             return bool((sizes == wanted).all())
         return bool((sizes > 0).all())
 
-    def check(self, part: EncodedPart, count: int) -> None:
-        """Raises what `decode` raises for a part of `count` elements."""
-        self._check_part(part, count)
-
     @abstractmethod
     def _read(self, parameters: dict[str, str]) -> None:
         """Takes the parameters of a canonical spec."""
@@ -200,12 +197,6 @@ class Twin(ABC):
         self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
     ) -> Encoding:
         """Encodes at least one value. Without a residual `after` is `values`, to be left alone."""
-
-    def _encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
-        raise NotImplementedError
-
-    def _decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
-        raise NotImplementedError
 
     @abstractmethod
     def _check(self, part: EncodedPart, count: int) -> None:

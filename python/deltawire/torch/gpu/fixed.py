@@ -4,6 +4,9 @@ import functools
 
 import torch
 
+from deltawire.torch.gpu.kernels.launching import BLOCK, launch
+from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
+
 
 def fixed_ends(count: int, chunk_elements: int, element_bytes: int) -> list[int]:
     """Where the chunks of a part end."""
@@ -23,3 +26,40 @@ def ends_on(
 def kept_on(device: torch.device, ends: tuple[int, ...]) -> torch.Tensor:
     """Ends on a device, kept: the copy waits for it, and can't be captured in a CUDA graph."""
     return torch.tensor(ends, dtype=torch.int64).to(device)
+
+
+def encode_by(
+    kernel, code: torch.dtype, segment: Segment, batch: EncodeBatch, **constants: object
+) -> None:
+    """Encodes a segment by one launch, for a codec whose elements each give one code.
+
+    Args:
+        kernel: `encode_parts` of a codec's kernels.
+        code: the dtype of a code.
+        segment, batch: as `Twin.encode_parts` has them.
+        constants: the kernel's own.
+    """
+    launch(
+        kernel,
+        len(segment.units),
+        *(batch.table, segment.units, batch.facts, batch.out.view(code)),
+        KIND=segment.kind,
+        SCALED=batch.scaled,
+        BLOCK=BLOCK,
+        **constants,
+    )
+
+
+def decode_by(
+    kernel, code: torch.dtype, segment: Segment, batch: DecodeBatch, **constants: object
+) -> None:
+    """Decodes a segment likewise; `kernel` is `decode_parts`."""
+    data = batch.data.view(code)
+    launch(
+        kernel,
+        len(segment.units),
+        *(batch.table, segment.units, data, batch.errors, batch.scale),
+        ADD=batch.add,
+        BLOCK=BLOCK,
+        **constants,
+    )

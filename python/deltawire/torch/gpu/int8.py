@@ -5,7 +5,7 @@ import torch
 
 from deltawire.errors import make_error
 from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.fixed import ends_on, fixed_ends
+from deltawire.torch.gpu.fixed import decode_by, encode_by, ends_on, fixed_ends
 from deltawire.torch.gpu.kernels import int8 as kernels
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
@@ -45,26 +45,13 @@ class Int8(Twin):
         ends = ends_on(device, n, CHUNK, 1)
         return self._encoded(payload, ends, status, values, residual)
 
-    def _encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
-        out = batch.out.view(torch.int8)
-        launch(
-            kernels.encode_parts,
-            len(segment.units),
-            *(batch.table, segment.units, batch.facts, out),
-            KIND=segment.kind,
-            SCALED=batch.scaled,
-            BLOCK=BLOCK,
-        )
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """By one launch."""
+        encode_by(kernels.encode_parts, torch.int8, segment, batch)
 
-    def _decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
-        data = batch.data.view(torch.int8)
-        launch(
-            kernels.decode_parts,
-            len(segment.units),
-            *(batch.table, segment.units, data, batch.errors, batch.scale),
-            ADD=batch.add,
-            BLOCK=BLOCK,
-        )
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """By one launch."""
+        decode_by(kernels.decode_parts, torch.int8, segment, batch)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, fixed_ends(count, CHUNK, 1))

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.fixed import ends_on, fixed_ends
+from deltawire.torch.gpu.fixed import decode_by, encode_by, ends_on, fixed_ends
 from deltawire.torch.gpu.kernels import narrow_floats as kernels
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
@@ -44,29 +44,14 @@ class NarrowFloats(Twin):
         ends = ends_on(device, n, CHUNK, codes.element_size())
         return self._encoded(payload, ends, status, values, residual)
 
-    def _encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
-        out = batch.out.view(self.code)
-        launch(
-            kernels.encode_parts,
-            len(segment.units),
-            *(batch.table, segment.units, batch.facts, out),
-            KIND=segment.kind,
-            CODE=self.name,
-            SCALED=batch.scaled,
-            BLOCK=BLOCK,
-        )
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """By one launch."""
+        encode_by(kernels.encode_parts, self.code, segment, batch, CODE=self.name)
 
-    def _decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
-        data = batch.data.view(self.code)
-        launch(
-            kernels.decode_parts,
-            len(segment.units),
-            *(batch.table, segment.units, data, batch.errors, batch.scale),
-            ADD=batch.add,
-            SCALED=batch.scale != 1,
-            CODE=self.name,
-            BLOCK=BLOCK,
-        )
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """By one launch."""
+        scaled = batch.scale != 1
+        decode_by(kernels.decode_parts, self.code, segment, batch, SCALED=scaled, CODE=self.name)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, fixed_ends(count, CHUNK, self.code.itemsize))

@@ -84,7 +84,8 @@ class ThreeLC(Twin):
         launch(encoding.write_positions, chunks, *codes, BYTES=BYTES, BLOCK=CODES)
         launch(encoding.copy_positions, chunks, words, slots, sizes, BYTES=BYTES, BLOCK=1024)
 
-    def _encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """By two launches, and three more where positions are coded."""
         chunks, device = len(segment.chunks), batch.out.device
         found = torch.empty(chunks * ROWS_OF_CHUNK, dtype=torch.int32, device=device)
         base = torch.empty(chunks * BYTES, dtype=torch.uint8, device=device)
@@ -118,7 +119,8 @@ class ThreeLC(Twin):
         launch(many.write_parts_positions, chunks, *codes, BLOCK=CODES)
         launch(many.copy_parts_positions, chunks, words, *slots, BLOCK=1024)
 
-    def _decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """By three launches: runs, positions, values."""
         chunks, device = len(segment.chunks), batch.data.device
         base = torch.full((chunks * BYTES,), 121, dtype=torch.uint8, device=device)
         which = (batch.table, segment.chunks)

@@ -48,7 +48,7 @@ class Setting:
 
 
 class Text:
-    """Bytes to train on and bytes held out, on the device.
+    """Bytes to train on, on the host, and bytes held out, on the device.
 
     Args:
         train, held_out: uint8 arrays.
@@ -57,20 +57,20 @@ class Text:
 
     def __init__(self, train: np.ndarray, held_out: np.ndarray, setting: Setting) -> None:
         size, self._setting = setting.size, setting
-        self._train = torch.from_numpy(train).to(setting.device)
-        self._reach = torch.arange(size.length + 1, device=setting.device)
+        self._train, self._reach = train, np.arange(size.length + 1)
         starts = np.linspace(0, len(held_out) - size.length - 1, size.held_out).astype(np.int64)
         lines = np.stack([held_out[start : start + size.length + 1] for start in starts])
         self._held_out = torch.from_numpy(lines).long().to(setting.device)
 
     def batch(self, seed: int, worker: int, step: int) -> torch.Tensor:
-        """int64 of shape (batch, length + 1), which depends only on the arguments."""
+        """int64 of shape (batch, length + 1), which depends only on the arguments. A GPU gets it by
+        one copy: each call of CUDA may take as long as a step of the network."""
         chance, size = np.random.default_rng([seed, worker, step]), self._setting.size
         starts = chance.integers(0, len(self._train) - size.length - 1, size.batch)
-        where = torch.from_numpy(starts)
-        if self._train.is_cuda:
-            where = where.pin_memory().to(self._train.device, non_blocking=True)
-        return self._train[where[:, None] + self._reach].long()
+        lines = torch.from_numpy(self._train[starts[:, None] + self._reach].astype(np.int64))
+        if self._setting.device == "cuda":
+            return lines.pin_memory().to(self._setting.device, non_blocking=True)
+        return lines
 
     @torch.no_grad()
     def held_out_loss(self, network: torch.nn.Module) -> float:

@@ -1,6 +1,5 @@
 """The comparison of local steps: rows, runs that go on, and the same weights as LocalSteps."""
 
-import functools
 import json
 import math
 
@@ -158,7 +157,7 @@ def with_local_steps(place: Place, line: Line) -> None:
                 mask_momentum=False,
             )
             for step in range(SETTING.rounds * SETTING.steps):
-                worker.step(step, functools.partial(text.batch, 1, place.rank, step))
+                worker.step(step, text.batch(1, place.rank, step))
                 trainer.stepped()
             trainer.exchange()
             line.send((place.rank, weights_of(worker.network)))

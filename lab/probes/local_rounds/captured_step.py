@@ -10,6 +10,9 @@ _WARM_UP = 3  # PyTorch asks for some passes before a capture
 class CapturedStep:
     """Forward and backward pass and the optimizer's step, for batches of one shape.
 
+    Steps of several networks must follow each other on one stream: their graphs share cuBLAS's
+    workspace, and graphs that ran at once on several streams hung the GPU.
+
     Args:
         network: on a GPU; its weights may be replaced in place between two steps.
         optimizer: with `capturable=True`; its state must stay where it is.

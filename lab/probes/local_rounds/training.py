@@ -1,9 +1,8 @@
 """One method's training: all workers by turns in one process, on a CPU or a GPU."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -122,30 +121,10 @@ class Worker:
             self.optimizers.append(scaled)
         self._setting, self._capturable = setting, capturable
         self._captured: CapturedStep | None = None
-        self._stream = torch.cuda.Stream() if on_gpu else None
 
-    def step(self, step: int, batch: Callable[[], torch.Tensor]) -> None:
-        """Trains on a batch. On a GPU the step is only enqueued, on a stream of this worker, so
-        that small networks share it; `join` before their weights are read.
-
-        Args:
-            step: the number of the step, for the learning rate.
-            batch: makes the batch.
-        """
+    def step(self, step: int, batch: torch.Tensor) -> None:
+        """Trains on a batch; `step` is the number of the step, for the learning rate."""
         rate = self._setting.learning_rate * self._rate_at(step)
-        if self._stream is None:
-            self._step(batch(), rate)
-            return
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            self._step(batch(), rate)
-
-    def join(self) -> None:
-        """Lets what follows wait for the steps."""
-        if self._stream is not None:
-            torch.cuda.current_stream().wait_stream(self._stream)
-
-    def _step(self, batch: torch.Tensor, rate: float) -> None:
         if self._capturable:
             if self._captured is None:
                 (adamw,) = self.optimizers
@@ -219,17 +198,13 @@ class EveryStep:
         """As many steps as a round of local steps has."""
         for step in _steps_of(number, self._setting):
             if self._is_exact:
-                self._worker.step(step, functools.partial(self._batch, step, text))
+                self._worker.step(step, torch.cat(self._batches(step, text)))
             else:
                 self._worker.step_with(step, self._mean_of(self._batches(step, text)))
             self._steps += 1
-        self._worker.join()
 
     def _batches(self, step: int, text: Text) -> list[torch.Tensor]:
         return [text.batch(self._seed, worker, step) for worker in range(self._setting.workers)]
-
-    def _batch(self, step: int, text: Text) -> torch.Tensor:
-        return torch.cat(self._batches(step, text))
 
     def finish(self) -> None:
         """Nothing is under way."""
@@ -290,7 +265,7 @@ class LocalRounds:
         count, due = len(self._parts), 0
         for taken, step in enumerate(_steps_of(number, self._setting), start=1):
             for index, worker in enumerate(self._workers):
-                worker.step(step, functools.partial(text.batch, self._seed, index, step))
+                worker.step(step, text.batch(self._seed, index, step))
             self._since = [since + 1 for since in self._since]
             self._age += 1
             if self._under_way and self._age == self._method.overlap:
@@ -298,11 +273,6 @@ class LocalRounds:
             while due < count and taken * count >= (due + 1) * self._setting.steps:
                 self._exchange(due)
                 due += 1
-        self._join()
-
-    def _join(self) -> None:
-        for worker in self._workers:
-            worker.join()
 
     def finish(self) -> None:
         """Exchanges what has changed since; all workers then have the common weights."""
@@ -316,7 +286,6 @@ class LocalRounds:
         self._apply()
         part = self._parts[fragment]
         names = self._names[part]
-        self._join()
         own = [[p.detach().clone() for p in worker.parameters[part]] for worker in self._workers]
         changes = [
             arrays_of(names, torch._foreach_sub(weights, self._common[part])) for weights in own
@@ -333,7 +302,6 @@ class LocalRounds:
         """Algorithm 1 of DiLoCo, lines 12 to 14, and Streaming DiLoCo's mixing."""
         if self._under_way is None:
             return
-        self._join()
         fragment, means, began = self._under_way
         self._under_way = None
         part = self._parts[fragment]

@@ -164,7 +164,16 @@ def with_local_steps(place: Place, line: Line) -> None:
             trainer.close()
 
 
-def test_its_rounds_are_those_of_local_steps_bit_for_bit():
+@pytest.fixture
+def one_thread():
+    """Sums in the order in which the ranks make them; restores the number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_its_rounds_are_those_of_local_steps_bit_for_bit(one_thread):
     with Launcher(with_local_steps, SETTING.workers) as ranks:
         ranks.start()
         theirs = list(ranks.messages(60))

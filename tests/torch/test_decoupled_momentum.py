@@ -109,6 +109,7 @@ def test_it_is_the_published_algorithm(example):
         list(pool.map(lambda rank: rank[0].close(), every))
 
 
+@pytest.mark.timeout(300)
 def test_the_program_learns():
     environment = {**os.environ, "DELTAWIRE_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
     with kept_port() as port:
@@ -121,7 +122,7 @@ def test_the_program_learns():
             )
             for rank in range(2)
         ]
-        said = [rank.communicate(timeout=100)[0] for rank in ranks]
+        said = [rank.communicate(timeout=250)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
     words = [line.split() for line in said]
     assert words[0][-1] == words[1][-1], "the ranks' weights differ"

@@ -155,6 +155,7 @@ KILLED = """
 """
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_program_that_is_ended_leaves_whole_steps(tmp_path, number):
     program = subprocess.Popen(
@@ -163,7 +164,7 @@ def test_a_program_that_is_ended_leaves_whole_steps(tmp_path, number):
         stderr=subprocess.PIPE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    watchdog = threading.Timer(90, program.kill)
+    watchdog = threading.Timer(250, program.kill)
     watchdog.start()
     try:
         for _ in range(5):

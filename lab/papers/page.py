@@ -44,6 +44,7 @@ class Page:
 
     def __init__(self, paper: Paper, results: Results) -> None:
         self._paper, self._results = paper, results
+        self._scales = self._chosen_scales()
 
     def write(self, folder: Path) -> Path:
         """Writes NAME.md and NAME-PLOT.svg; returns the page's path."""
@@ -67,9 +68,9 @@ class Page:
             ),
         ]
         for table in paper.tables:
-            scale = self._scale_of(table)
+            made = any(key in self._scales for key in table.run_keys())
             blocks += [f"## {table.title}"]
-            blocks += ["Not run yet."] if scale is None else self._section(table, scale)
+            blocks += self._section(table) if made else ["Not run yet."]
         return "\n\n".join(blocks) + "\n"
 
     def figures(self) -> dict[str, str]:
@@ -78,9 +79,8 @@ class Page:
 
         found = {}
         for table in self._paper.tables:
-            scale = self._scale_of(table)
-            for plot in table.plots if scale is not None else ():
-                series = self._series(plot, scale)
+            for plot in table.plots:
+                series = self._series(plot)
                 if series:
                     found[self._file(plot)] = lines(
                         plot.title, (plot.x, plot.y), series, plot.log_x
@@ -98,32 +98,44 @@ class Page:
             "machine, and times say little."
         )
 
-    def _section(self, table: Table, scale: Scale) -> Iterator[str]:
-        runs = {run.key: run for run in self._paper.runs}
-        kinds = dict.fromkeys(runs[key].kind for key in table.run_keys())
-        words = "; ".join(self._paper.kinds[kind].words(scale.settings[kind]) for kind in kinds)
-        counts = {len(self._results.seeds(key, scale.name)) for key in table.run_keys()} - {0}
-        seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-        counted = "one seed" if seeds == "1" else f"{seeds} seeds"
-        yield _wrapped(f"**Here** (`{scale.name}`, {counted}): {words}. {table.differs}")
+    def _section(self, table: Table) -> Iterator[str]:
+        yield _wrapped(f"**Here** {self._scales_in_words(table)}. {table.differs}")
         if table.rows:
-            yield self._table(table, scale)
-            yield _wrapped(self._verdict(table, scale))
+            yield self._table(table)
+            yield _wrapped(self._verdict(table))
         if table.because:
             yield _wrapped(table.because)
         for plot in table.plots:
-            if self._series(plot, scale):
+            if self._series(plot):
                 yield f"![{plot.title}: {plot.y} against {plot.x}]({self._file(plot)})"
 
-    def _table(self, table: Table, scale: Scale) -> str:
+    def _scales_in_words(self, table: Table) -> str:
+        """Each scale with its numbers of seeds and its settings."""
+        kinds = {run.key: run.kind for run in self._paper.runs}
+        words: dict[str, dict[str, None]] = {}  # by scale, of kinds in the order of their runs
+        counts: dict[str, set[int]] = {}
+        for key in table.run_keys():
+            if scale := self._scales.get(key):
+                about = self._paper.kinds[kinds[key]].words(scale.settings[kinds[key]])
+                words.setdefault(scale.name, {})[about] = None
+                counts.setdefault(scale.name, set()).add(len(self._seeds(key)))
+        parts = []
+        for name, own in words.items():
+            seen = counts[name] - {0}
+            seeds = " to ".join(map(str, sorted({min(seen), max(seen)})))
+            counted = "one seed" if seeds == "1" else f"{seeds} seeds"
+            parts.append(f"(`{name}`, {counted}): {'; '.join(own)}")
+        return "; ".join(parts)
+
+    def _table(self, table: Table) -> str:
         lines = ["| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
         for label, numbers in table.rows:
-            cells = ["" if n is None else self._cell(n, scale) for n in numbers]
+            cells = ["" if n is None else self._cell(n) for n in numbers]
             lines.append("| " + " | ".join([label, *cells]) + " |")
         return "\n".join(lines)
 
-    def _cell(self, number: Number, scale: Scale) -> str:
-        values = self.values(number, scale)
+    def _cell(self, number: Number) -> str:
+        values = self.values(number)
         ours = "-"
         if values:
             ours = number.form.format(statistics.median(values))
@@ -132,10 +144,10 @@ class Page:
                 ours += f" ({low} to {high})"
         return ours if number.paper is None else f"{number.form.format(number.paper)}; {ours}"
 
-    def values(self, number: Number, scale: Scale) -> list[float]:
-        """Ours, for each seed that has all runs, in ascending order."""
-        found = []
-        for seed in self._results.seeds(number.run, scale.name):
+    def values(self, number: Number) -> list[float]:
+        """Ours, for each seed that has all runs at one scale, in ascending order."""
+        scale, found = self._scales.get(number.run), []
+        for seed in self._seeds(number.run):
             value = self._metric(number.run, number.metric, seed, scale)
             base = None
             if number.base is not None:
@@ -144,11 +156,15 @@ class Page:
                 found.append(_HOW[number.how](base, value))
         return sorted(each for each in found if each is not None)
 
-    def _metric(self, key: tuple[str, str], metric: str, seed: int, scale: Scale) -> Any:
-        entry = self._results.of(key, seed, scale.name)
+    def _seeds(self, key: tuple[str, str]) -> list[int]:
+        scale = self._scales.get(key)
+        return [] if scale is None else self._results.seeds(key, scale.name)
+
+    def _metric(self, key: tuple[str, str], metric: str, seed: int, scale: Scale | None) -> Any:
+        entry = None if scale is None else self._results.of(key, seed, scale.name)
         return None if entry is None else entry["metrics"].get(metric)
 
-    def _verdict(self, table: Table, scale: Scale) -> str:
+    def _verdict(self, table: Table) -> str:
         """How many numbers are reached, near, and not; the last by name."""
         reached = near = absent = count = 0
         missed: dict[str, list[str]] = {}
@@ -156,7 +172,7 @@ class Page:
             for head, number in zip(table.head[1:], numbers, strict=True):
                 if number is None or number.paper is None or number.better is None:
                     continue
-                values, count = self.values(number, scale), count + 1
+                values, count = self.values(number), count + 1
                 if not values:
                     absent += 1
                 elif is_reached(number, values):
@@ -176,29 +192,28 @@ class Page:
             text += f" Not reached: {'; '.join(rows)}."
         return text + (f" Without a number of ours: {absent}." if absent else "")
 
-    def _scale_of(self, table: Table) -> Scale | None:
-        """The scale with the most of a table's runs, the largest of several."""
-        counts = [
-            sum(bool(self._results.seeds(key, scale.name)) for key in table.run_keys())
-            for scale in self._paper.scales
-        ]
-        most = max(counts)
-        if most == 0:
-            return None
-        return max(
-            (
-                scale
-                for scale, count in zip(self._paper.scales, counts, strict=True)
-                if count == most
-            ),
-            key=self._paper.scales.index,
-        )
+    def _chosen_scales(self) -> dict[tuple[str, str], Scale]:
+        """Of each run that its page shows: the scale with the most of its table's runs of its kind,
+        the largest of several. So one network of a table may be further than the others."""
+        alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for run in self._paper.runs:
+            alike.setdefault((run.table, run.kind), []).append(run.key)
+        chosen = {}
+        for keys in alike.values():
+            counts = [
+                sum(bool(self._results.seeds(key, scale.name)) for key in keys)
+                for scale in self._paper.scales
+            ]
+            if most := max(counts):
+                last = len(counts) - 1 - counts[::-1].index(most)
+                chosen.update(dict.fromkeys(keys, self._paper.scales[last]))
+        return chosen
 
-    def _series(self, plot: Plot, scale: Scale) -> dict[str, tuple[list[float], list[float]]]:
+    def _series(self, plot: Plot) -> dict[str, tuple[list[float], list[float]]]:
         series = {}
         for curve in plot.curves:
-            seeds = self._results.seeds(curve.run, scale.name)
-            if seeds:
+            if seeds := self._seeds(curve.run):
+                scale = self._scales[curve.run]
                 points = self._metric(curve.run, curve.metric, seeds[0], scale)
                 if points:
                     series[curve.label] = ([p[0] for p in points], [p[1] for p in points])

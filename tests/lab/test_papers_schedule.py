@@ -229,6 +229,26 @@ def test_missing_runs_are_dashes(tmp_path: Path):
     assert "Not run yet." in page_of(empty, {})
 
 
+def test_runs_of_one_kind_may_be_further_than_the_others(tmp_path: Path):
+    paper = paper_of(Clock())
+    runs = (*paper.runs[:2], dataclasses.replace(paper.runs[2], kind="other"))
+    scales = tuple(
+        dataclasses.replace(each, settings={**each.settings, "other": {"steps": 7}})
+        for each in paper.scales
+    )
+    kinds = {**paper.kinds, "other": paper.kinds["kind"]}
+    paper = dataclasses.replace(paper, runs=runs, scales=scales, kinds=kinds)
+    results = Results(paper, tmp_path / "r.json")
+    for run in runs:
+        results.add(run, 1, "minutes", 1.0, {"value": 6.0})
+    results.add(runs[0], 1, "hours", 1.0, {"value": 3.0})  # of two of its kind: too few
+    results.add(runs[2], 1, "hours", 1.0, {"value": 3.0})
+    shown = Page(paper, results).text()
+    assert "(`minutes`, one seed): 10 steps; (`hours`, one seed): 7 steps." in shown
+    assert "| packed | 4; 1 |" in shown and "| plain | 6 |" in shown
+    assert "| worse | 1.7; 1 |" in shown, "a run is compared with one of another scale"
+
+
 def test_times_to_equal_losses():
     """Plain pairs end at 0.50 after 40 s, the other method at 0.52 after 8 s. Both reach 0.52; the
     other never reaches plain's final loss within 1 %."""

@@ -127,6 +127,7 @@ void PatternReducer::end_step() noexcept {
   finite_ ? commit_own() : revert_own();
   digest_ = 0;
   finite_ = true;
+  has_place_ = true;
   in_flight_.end_step();
   pool_.end_step();
 }
@@ -142,6 +143,7 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
   revert_own();
   digest_ = 0;
   finite_ = true;
+  if (!has_place_ && !folds_) leave_place();
   (void)or_no_memory("saying which step stands", [&]() -> Status {
     say_which_step_stands(error, transport);
     return {};
@@ -196,7 +198,14 @@ Status PatternReducer::load_resized(const SavedRanks& saved) {
 void PatternReducer::take_place(int world, int rank) noexcept {
   world_ = world;
   rank_ = rank;
+  has_place_ = world != 0;
   in_flight_.drop_spares();  // their plans are for the rank and the world before
+}
+
+// The first step has failed, so there has been none: the state is that of a rank which has not begun it, as
+// others may be. Residuals that a failed step folds stay with their rank.
+void PatternReducer::leave_place() noexcept {
+  take_place(0, 0);
 }
 
 std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, std::uint64_t step) const {

@@ -89,6 +89,7 @@ class PatternReducer : public WakeableReducer {
   tl::unexpected<Error> give_up(Transport& transport, Error error) noexcept;
   Status load_one(Bytes state);
   void take_place(int world, int rank) noexcept;
+  void leave_place() noexcept;
 
   PatternInfo info_;
   bool passes_nonfinite_;
@@ -101,6 +102,7 @@ class PatternReducer : public WakeableReducer {
   bool finite_ = true;  // the open step's means so far
   int world_ = 0;
   int rank_ = 0;
+  bool has_place_ = false;  // by a step that stands, or a loaded state; else the open step's
 };
 
 // The random numbers of a pattern's channels: a rank that codes a part in both of them draws others in each.

@@ -364,6 +364,35 @@ TEST(Resize, RanksWithoutAStepOweNothing) {
   }
 }
 
+// Rank 0 never began it. What the others say about it afterwards goes together with what rank 0 says.
+TEST(Resize, RanksWhoseFirstStepFailedOweNothing) {
+  for (const std::string spec : {"direct(3lc)", "ring(onebit)", "gather(3lc)", "powersgd:rank=2"}) {
+    SCOPED_TRACE(spec);
+    Reducers reducers = reducers_of(spec, 3);
+    run_ranks(3, {}, [&](int rank, Transport& transport) {
+      if (rank == 0) {
+        transport.abort({ErrorCode::kAborted, "others want to join", 0});
+        return;
+      }
+      std::vector<std::vector<float>> values;
+      for (const Shaped& tensor : kTensors) values.emplace_back(count_of(tensor), 1.0F);
+      EXPECT_FALSE(reducers[static_cast<std::size_t>(rank)]->all_reduce(named(&values), {0, 0, true, 1.0F},
+                                                                        transport, in_seconds(30)));
+    });
+    const States before = saved(reducers);
+    for (const int world : {2, 3, 4}) {
+      Reducers others = reducers_of(spec, world);
+      Means owed;
+      for (int rank = 0; rank < world; ++rank) {
+        const Status loaded = load_resized(*others[static_cast<std::size_t>(rank)], before, world, rank);
+        ASSERT_TRUE(loaded) << loaded.error().message;
+      }
+      train(others, 0, 1.0F, owed);
+      expect_same(owed_by(spec, saved(others)), owed, 1e-5);
+    }
+  }
+}
+
 // Each leaves the reducer as it was.
 TEST(Resize, StatesThatDontFitAreRefused) {
   for (const std::string spec : {"direct(3lc)", "ring(onebit)", "gather(3lc)", "powersgd:rank=2"}) {

@@ -20,6 +20,7 @@ from deltawire.leaving import (
 )
 from deltawire.network import Network, addresses_of, secret_of
 from deltawire.policy import Policy, spec_of
+from deltawire.weighted import LEAST_ELEMENTS, Weighted, check_weight
 
 _NONFINITE_ADVICE = "skip or mend the step, or pass nonfinite='pass'"
 
@@ -38,6 +39,7 @@ class Session(ClosesAtEnd, BaseSession):
     """
 
     _gave_up = False  # `abort` was called
+    _terms = ""  # of a trainer
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class Session(ClosesAtEnd, BaseSession):
         options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
         arguments.check_reducer(text, options)
         arguments.check_link(link)
-        self._timeout_ms = arguments.timeout_in_ms(timeout)
+        self._timeout_ms, self._min_elements = arguments.timeout_in_ms(timeout), min_elements
         arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         arrival_ms = arguments.timeout_in_ms(arrival_timeout, "arrival_timeout")
         alone = place is not None and place[1] == 1
@@ -138,7 +140,7 @@ class Session(ClosesAtEnd, BaseSession):
         self._crew: Membership | None = None
         if elastic:
             seconds = max(connect_timeout, arrival_timeout), timeout
-            settings = _core.agreed_settings(text, options)
+            settings = "; ".join(filter(None, (_core.agreed_settings(text, options), self._terms)))
             means = Means(network, addresses[0], place, settings, state, at_least, seconds)
             self._crew = Membership(make_session, means, addresses, connect_timeout)
             place, core, close = self._crew.place, self._crew.session, self._crew.close
@@ -153,7 +155,13 @@ class Session(ClosesAtEnd, BaseSession):
         self._end.atexit = False  # `leave` is called then
         leave_at_exit(self)
 
-    def all_reduce(self, arrays_by_name: Mapping[str, Any], *, scale: float = 1.0) -> _core.Report:
+    def all_reduce(
+        self,
+        arrays_by_name: Mapping[str, Any],
+        *,
+        scale: float = 1.0,
+        weight: float | None = None,
+    ) -> _core.Report:
         """One step: each array becomes its mean over all ranks, bit-equal on all of them.
 
         Args:
@@ -161,6 +169,11 @@ class Session(ClosesAtEnd, BaseSession):
                 supports DLPack on the CPU (e.g. PyTorch tensors); their memory is written. Names,
                 shapes and their order must be the same on all ranks. Residuals belong to names.
             scale: the factor by which the arrays are scaled (a loss scale); equal on all ranks.
+            weight: how much this rank counts, 0 or more, for instance the number of its samples:
+                the result is sum(weight * array) / sum(weight) over the ranks. Given on all ranks
+                or on none, and of such a size that weight * array fits the codec's values. Needs
+                min_elements of 2 or more, and a copy of the arrays. Where all weights are 0, the
+                result is that of `weight=None`.
 
         Returns:
             What the step cost this rank: seconds, bytes, the means' digest.
@@ -175,25 +188,48 @@ class Session(ClosesAtEnd, BaseSession):
         """
         arrays.check_names(arrays_by_name)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
-        tensors = [(name, array.ctypes.data, list(array.shape)) for name, array in held.items()]
-        return self._take_step(tensors, scale)
+        if weight is None:
+            return self._take_step(_places_of(held), scale)
+        # A step that fails must leave the arrays as they are.
+        copies = {name: array.copy() for name, array in held.items()}
+        weighted = self._weighted(_places_of(copies), check_weight(weight))
+        report = self._take_step(weighted.tensors, scale)
+        weighted.end()
+        for name, array in held.items():
+            array[...] = copies[name]
+        return report
 
-    def _take_step(self, tensors: list[tuple], scale: float = 1.0, agreed: int = 0) -> _core.Report:
-        """One step of (name, address, shape) of each array; `agreed`: as of `_core.Step`."""
+    def _weighted(self, tensors: list[tuple], weight: float) -> Weighted:
+        if self._min_elements < LEAST_ELEMENTS:
+            raise make_error(
+                "InvalidArgument",
+                f"weights need min_elements={LEAST_ELEMENTS} or more: they are an array of one "
+                "element, which must be sent uncompressed",
+            )
+        return Weighted(tensors, weight)
+
+    def _take_step(self, tensors: list[tuple], scale: float) -> _core.Report:
+        """One step of (name, address, shape) of each array."""
         with self._lock:
-            run = self._run_elastic if self._crew is not None else self._run
-            waiting = run(tensors, scale, agreed)
+            waiting = self._run(tensors, scale=scale)
             error = self._history.end(waiting.error, waiting.report, True)
             if error is not None:
                 raise error
+            return waiting.report
+
+    def _run(self, tensors: list[tuple], **more) -> "_Waiting":
+        """Until the step is committed, or has failed for good; counts it. more: of `_core.Step`."""
+        run = self._run_elastic if self._crew is not None else self._run_once
+        waiting = run(tensors, more)
+        if waiting.error is None:
             self._steps += 1
             if self._crew is not None:
                 self._crew.committed()
-            return waiting.report
+        return waiting
 
-    def _run(self, tensors: list[tuple], scale: float, agreed: int) -> "_Waiting":
+    def _run_once(self, tensors: list[tuple], more: dict[str, Any]) -> "_Waiting":
         waiting = _Waiting()
-        step = _core.Step(self._steps, 0, True, scale, agreed)
+        step = _core.Step(self._steps, 0, True, **more)
         self._session.submit(tensors, step, self._timeout_ms, waiting.end)
         try:
             waiting.ended.wait()  # the step has a deadline of its own
@@ -204,19 +240,20 @@ class Session(ClosesAtEnd, BaseSession):
         return waiting
 
     # Until the step is committed by those who remain, or an error ends the session.
-    def _run_elastic(self, tensors: list[tuple], scale: float, agreed: int) -> "_Waiting":
+    def _run_elastic(self, tensors: list[tuple], more: dict[str, Any]) -> "_Waiting":
         crew = self._crew
         crew.note_tensors(tensors)
         while True:
             if crew.failed is not None:
-                raise crew.failed
+                return _Waiting(crew.failed)
             if self._gave_up:
-                raise in_epoch(make_error("Aborted", "this session was aborted"), crew.view.epoch)
+                error = make_error("Aborted", "this session was aborted")
+                return _Waiting(in_epoch(error, crew.view.epoch))
             if crew.shall_admit():
                 error = make_error("Aborted", f"rank {self.rank} lets others join")
                 self._session.abort(str(error))
             else:
-                waiting = self._run(tensors, scale, agreed)
+                waiting = self._run_once(tensors, more)
                 if waiting.error is None:
                     return waiting
                 error = waiting.error
@@ -226,8 +263,7 @@ class Session(ClosesAtEnd, BaseSession):
             try:
                 crew.recover(error)
             except DeltawireError as problem:
-                self._history.fail(problem)
-                raise
+                return _Waiting(problem)
             self._session = crew.session
             self.rank, self.world_size = crew.place
             self._history.rank = self.rank
@@ -296,16 +332,8 @@ class Session(ClosesAtEnd, BaseSession):
         """`BaseSession.metrics`; of an elastic session also "epoch", "world_size", and
         "recoveries" and "recovery_seconds", the number of changes of members and their time.
         Traffic is then that of the epoch."""
-        found = super().metrics()
-        if self._crew is None:
-            return found
-        return {
-            **found,
-            "epoch": self.epoch,
-            "world_size": self.world_size,
-            "recoveries": len(self._crew.events),
-            "recovery_seconds": sum(event["seconds"] for event in self._crew.events),
-        }
+        changes = {} if self._crew is None else self._crew.metrics()
+        return {**super().metrics(), **changes}
 
     def close(self) -> None:
         """Says goodbye to the other ranks; idempotent. Called at exit in any case. If it is called
@@ -327,24 +355,82 @@ class Session(ClosesAtEnd, BaseSession):
         self._end()
 
 
-def take_step(session: Session, tensors: list[tuple], agreed: int) -> _core.Report:
-    """A step of memory that is no NumPy array, for trainers of this package.
+def _places_of(held: Mapping[str, Any]) -> list[tuple]:
+    return [(name, array.ctypes.data, list(array.shape)) for name, array in held.items()]
 
-    Args:
-        session: the session.
-        tensors: (name, address, shape) of each.
-        agreed: as of `_core.Step`.
+
+class TrainersSession:
+    """An elastic session as the trainers of this package use it, which keep records of their own.
+
+    Thread rule: `take_step` and `load_resized` from one thread at a time, all others from any.
     """
-    return session._take_step(tensors, agreed=agreed)
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @classmethod
+    def made(cls, spec: str, terms: str, **session: object) -> "TrainersSession":
+        """Connects an elastic session.
+
+        Args:
+            spec, session: as for `Session`.
+            terms: what must be equal on all ranks besides a session's settings.
+        """
+        made = Session.__new__(Session)
+        made._terms = terms
+        Session.__init__(made, spec, elastic=True, **session)
+        return cls(made)
+
+    @property
+    def core(self) -> _core.Session:
+        """That of the present epoch."""
+        return self.session._session
+
+    def know(self, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
+        """(name, shape) of all that will be exchanged, also by fragments that had no turn yet: a
+        loaded state has residuals of all."""
+        self.session._crew.note_tensors((name, 0, list(shape)) for name, shape in tensors)
+
+    def take_step(self, tensors: list[tuple], weight: float, agreed: int) -> _core.Report:
+        """A step of memory that is no NumPy array. Raises DeltawireError as `all_reduce`.
+
+        Args:
+            tensors: (name, address, shape) of each; after an error their values are lost.
+            weight: as of `all_reduce`.
+            agreed: as of `_core.Step`.
+        """
+        session = self.session
+        with session._lock:
+            weighted = session._weighted(tensors, weight)
+            waiting = session._run(weighted.tensors, agreed=agreed, timed=True)
+            if waiting.error is not None:
+                raise waiting.error
+            weighted.end()
+            return waiting.report
+
+    def begin_at(self, steps: int) -> None:
+        """The next step's number, after residuals were loaded."""
+        with self.session._lock:
+            self.session._steps = self.session._crew.steps = steps
+
+    def changes(self) -> dict[str, Any]:
+        """What `Session.metrics` says of the changes of members."""
+        return self.session._crew.metrics()
+
+    def abort(self, why: str) -> None:
+        """This member leaves at once; a step or a meeting under way ends with "Aborted"."""
+        self.session._gave_up = True
+        self.core.abort(why)
+        self.session._crew.close(why)
 
 
 class _Waiting:
     """Waits for one bucket's end. It holds no reference to the session, because the session's own
     thread calls `end`, and must not keep its session alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: DeltawireError | None = None) -> None:
         self.ended = threading.Event()
-        self.error: DeltawireError | None = None
+        self.error = error
         self.report: _core.Report | None = None
 
     def end(self, error: DeltawireError | None, report: _core.Report | None) -> None:

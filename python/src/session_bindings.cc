@@ -177,14 +177,7 @@ void SessionHandle::submit(const Submitted& tensors, const Step& step, std::int6
   session_->submit(bucket->bucket(), step, std::chrono::milliseconds(timeout_ms), done);
 }
 
-void bind_reports(nb::module_& module) {
-  nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
-      .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 0,
-           "nonfinite"_a = "error", "device"_a = nb::none(),
-           "Tensors below min_elements travel uncompressed; revert: 'exact' or 'fold'; threads: that code a "
-           "message, 0: the process's; nonfinite: 'error' or 'pass', of steps with NaN or infinities; "
-           "device: codes "
-           "the tensors, whose addresses are its own then; None: the CPU.");
+void bind_steps(nb::module_& module) {
   nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
       .def(
           "__init__",
@@ -195,7 +188,19 @@ void bind_reports(nb::module_& module) {
           "scale: how many times what they mean the tensors are (a loss scale); equal on all ranks. agreed: "
           "a "
           "digest of what else must be, 0 for nothing; compared when the step ends. timed: reports have "
-          "spans.");
+          "spans.")
+      .def_ro("last", &Step::last)
+      .def_ro("agreed", &Step::agreed);
+}
+
+void bind_reports(nb::module_& module) {
+  nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
+      .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 0,
+           "nonfinite"_a = "error", "device"_a = nb::none(),
+           "Tensors below min_elements travel uncompressed; revert: 'exact' or 'fold'; threads: that code a "
+           "message, 0: the process's; nonfinite: 'error' or 'pass', of steps with NaN or infinities; "
+           "device: codes "
+           "the tensors, whose addresses are its own then; None: the CPU.");
   nb::class_<Report>(module, "Report", "What one bucket cost on this rank; wall-clock seconds.")
       .def_ro("encode_seconds", &Report::encode_seconds)
       .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")
@@ -297,6 +302,7 @@ void bind_ends(nb::class_<SessionHandle>& session) {
 }  // namespace
 
 void bind_sessions(nb::module_& module) {
+  bind_steps(module);
   bind_reports(module);
   bind_settings(module);
   nb::class_<SessionHandle> session(module, "Session", "A connected rank. Any thread may call any member.");

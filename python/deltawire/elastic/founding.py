@@ -25,7 +25,7 @@ def found(means: Means, world_size: int, seconds: float) -> Agreement:
     end = time.monotonic() + seconds
     while len(visitors) < world_size - 1:
         for visitor in means.reception.take_callers():
-            _greet(visitor, visitors, world_size)
+            _greet(visitor, visitors, world_size, means.settings)
         visitors = {rank: each for rank, each in visitors.items() if each.keep_waiting()}
         if means.ends.is_set():
             raise make_error("Aborted", "the session was closed before all ranks had come")
@@ -50,7 +50,7 @@ def found(means: Means, world_size: int, seconds: float) -> Agreement:
     return agreement
 
 
-def _greet(visitor: Visitor, visitors: dict[int, Visitor], world_size: int) -> None:
+def _greet(visitor: Visitor, visitors: dict[int, Visitor], world_size: int, settings: str) -> None:
     rank, theirs = visitor.said.get("rank"), visitor.said.get("world_size")
     address = visitor.said.get("address")
     fits = isinstance(rank, int) and isinstance(address, list) and len(address) == 2
@@ -61,6 +61,8 @@ def _greet(visitor: Visitor, visitors: dict[int, Visitor], world_size: int) -> N
         why = f"rank {rank} was started for {theirs} ranks, rank 0 for {world_size}"
     elif not 0 < rank < world_size:
         why = f"rank {rank} is not in a world of {world_size}"
+    elif visitor.said.get("settings") != settings:
+        why = f"rank 0 has {settings}, and rank {rank} something else"
     elif rank in visitors and visitors[rank].keep_waiting():
         why = f"two processes call themselves rank {rank}; give each its own rank"
     if why is not None:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ RECOVERABLE = ("PeerLost", "Timeout", "Aborted", "Corrupt", "System")
 _CONNECT_SECONDS = 10.0  # of one attempt to form a view
 _LEAVE_SECONDS = 1.0  # for each member that is told
 _BLAMED_TWICE = 2
+_PAUSE = 0.05  # before the next attempt to form a view
 
 
 def check_membership(elastic: bool, at_least: object, state: object, revert: str) -> None:
@@ -97,11 +98,21 @@ class Membership:
         """Rank and world size."""
         return self.view.rank_of(self._id), len(self.view.members)
 
+    def metrics(self) -> dict[str, Any]:
+        """Of the changes of members, see `Session.metrics`."""
+        return {
+            "epoch": self.view.epoch,
+            "world_size": len(self.view.members),
+            "recoveries": len(self.events),
+            "recovery_seconds": sum(event["seconds"] for event in self.events),
+        }
+
     def _begin(self, rank: int, world_size: int, door: tuple[str, int], seconds: float) -> None:
         if rank == 0:
             agreement = found(self._means, world_size, seconds)
         else:
             question = {"say": "found", "rank": rank, "world_size": world_size}
+            question["settings"] = self._means.settings
             agreement = come(self._means, question, [door], seconds)
         self._id = rank
         self._base = agreement.view
@@ -131,8 +142,8 @@ class Membership:
         """Whether this member should end the epoch because others want to join."""
         return self._means.reception.has_joiners()
 
-    def note_tensors(self, tensors: list[tuple]) -> None:
-        """What the next step exchanges: (name, address, shape)."""
+    def note_tensors(self, tensors: Iterable[tuple]) -> None:
+        """What is exchanged: (name, address, shape)."""
         for name, _, shape in tensors:
             self._means.tensors[name] = shape
 
@@ -185,6 +196,7 @@ class Membership:
                     blamed[agreement.view.members[error.suspect].id] += 1
                 standing.blamed = {k for k, count in blamed.items() if count >= _BLAMED_TWICE}
                 standing.blamed.discard(self._id)
+                time.sleep(_PAUSE)
 
     def _connect(self, agreement: Agreement, seconds: float) -> _core.Session:
         view = agreement.view

@@ -1,30 +1,34 @@
-"""Rounds of local steps that go on when ranks die, leave and join."""
+"""Local steps that go on when ranks die, leave and join."""
 
-import io
+from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 
+from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
-from deltawire.leaving import ClosesAtEnd
-from deltawire.policy import Policy
-from deltawire.session import Session, take_step
-from deltawire.torch.core import arguments
-from deltawire.torch.core.staging import is_forced
+from deltawire.policy import Policy, spec_of
+from deltawire.session import TrainersSession
+from deltawire.torch.core import arguments, wrappers
+from deltawire.torch.core.module_parameters import layout_digest
+from deltawire.torch.local.elastic_core import ElasticCore
+from deltawire.torch.local.exchange import LocalExchange
+from deltawire.torch.local.given import packed, unpacked
+from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
+from deltawire.torch.local.overlap import Overlap
+from deltawire.torch.local.trainer import LocalTrainer, Steps
 from deltawire.torch.local.weights import Weights
+from deltawire.weighted import check_weight
 
-_ONE_BUCKET = 1 << 62  # bytes: as few as the model has devices; a step exchanges all at once
-_COUNTS = "(members with a change)"  # a tensor of one element, and no parameter's name
+_ONE_BUCKET = 1 << 62  # bytes: as few as a fragment has devices; a step exchanges all at once
+_TIMEOUT = 60.0  # of a session, in seconds
+_OWN = ("elastic", "state")  # arguments of a session that the trainer gives
+
+Weight = float | Callable[[int], float]
 
 
-def _on_host(block: torch.Tensor) -> torch.Tensor:
-    """The block, or a copy of one on a GPU."""
-    return block.to("cpu", copy=True) if is_forced() or block.device.type != "cpu" else block
-
-
-class ElasticLocalSteps(ClosesAtEnd):
-    """Local steps over an elastic `deltawire.Session`, without a process group::
+class ElasticLocalSteps(LocalTrainer):
+    """`LocalSteps` over an elastic `deltawire.Session`, without a process group::
 
         trainer = deltawire.torch.ElasticLocalSteps(
             model, optimizer, "3lc", steps=100, rank=rank, world_size=4, address="10.0.0.1:29600"
@@ -34,38 +38,51 @@ class ElasticLocalSteps(ClosesAtEnd):
             loss_of(model(next(batches))).backward()
             trainer.step()
 
-    A round follows `steps` local steps, as with `LocalSteps`: the mean change of the members'
-    weights is added to the common weights, or stepped by the outer optimizer. When a rank dies, the
-    round is done again by those who remain, within `step`.
+    Rounds, fragments, overlap and outer optimizers are those of `LocalSteps`. When a rank dies, the
+    open exchange is done again by those who remain; with delay=1 or `overlap` that is while the
+    training loop goes on. After each exchange the common weights are bit-equal on all members.
 
     A process that joins (without rank= and world_size=) gets the common weights, the outer
-    optimizer's state, buffers and frozen parameters. It takes part in the open round without a
-    change, which does not count in the mean, and trains from the next one on. Its inner optimizer
-    begins anew.
+    optimizer's state, buffers, frozen parameters and the place in the round. It takes part in the
+    open exchange without a change, and trains from there on. Its inner optimizer begins anew.
 
     Args:
-        model: the bare module, as for `LocalSteps`. Changes of CUDA parameters are copied to the
-            CPU and back within `exchange`, which waits for both. All ranks that the session begins
-            with must have equal weights, by a seed or a checkpoint: the first round compares them.
-        optimizer: any torch.optim.Optimizer whose parameters are the model's.
+        model, optimizer, outer, delay, overlap, mixing, fragments, mask_momentum, momentum: as for
+            `LocalSteps`, and equal on all ranks. Nothing is sent at the start: all ranks that the
+            session begins with must have equal weights, by a seed or a checkpoint; the first
+            exchange compares them.
         reducer: codec, pattern and codec, or policy, as for `deltawire.Session`.
-        steps: local steps a round, 1 or more.
-        outer: as for `LocalSteps`.
+        steps: local steps a round, as for `LocalSteps`. A process that joins counts from the local
+            step where the rank is that gives it the state.
+        weight: how much this rank's changes count in the mean: a number above 0, or a function of
+            the number of local steps that they come from, `lambda steps: steps * batch_size` for
+            samples. The mean is sum(weight * change) / sum(weight). A rank counts 0 in an exchange
+            before which it has taken no local step. Weights should be so small that codecs can
+            carry weight * change: fp16 ends at 65,504.
         session: what `deltawire.Session` takes besides: rank, world_size, address, token, at_least,
-            timeout and so on. arrival_timeout: how much longer one rank's local steps may take than
-            another's.
+            min_elements (2 or more), timeout and so on. arrival_timeout: how much longer one rank's
+            local steps may take than another's: the grace time of stragglers.
 
     Raises:
         DTypeError (a TypeError), InvalidArgumentError (a ValueError): as `LocalSteps`.
         DeltawireError: as `deltawire.Session`.
 
     Attributes:
-        session: the session, with members(), events and metrics().
-        outer: the outer torch optimizer, or None.
-        local_steps: steps since the last round.
+        session: the session, with members() and events. Its metrics() have no steps: see those of
+            the trainer.
+        rank, world_size: as they were after the last exchange.
+        round, local_steps, outer: as of `LocalSteps`; rounds before this process joined count.
 
-    Thread rule: one thread at a time.
+    An error that ends the session comes from `step` or `exchange`, as with `LocalSteps`, and closes
+    the trainer: "Excluded" (join again), "NoQuorum", "Mismatch", "NotFinite". Memory: as
+    `LocalSteps`; while members meet, a copy of the residuals. Thread rule: one thread; metrics,
+    step_records and last_error: any.
     """
+
+    _name = "ElasticLocalSteps"
+    _nonfinite_advice = (
+        "ElasticLocalSteps lets none pass: skip local steps whose gradients are not finite"
+    )
 
     def __init__(
         self,
@@ -73,97 +90,152 @@ class ElasticLocalSteps(ClosesAtEnd):
         optimizer: torch.optim.Optimizer,
         reducer: Policy,
         *,
-        steps: int,
+        steps: Steps,
         outer: str | OuterFactory | None = None,
+        delay: int = 0,
+        overlap: int = 0,
+        mixing: float | None = None,
+        fragments: int = 1,
+        weight: Weight = 1.0,
+        mask_momentum: bool | None = None,
+        momentum: Sequence[str] = DEFAULT_MOMENTUM,
         **session: object,
     ) -> None:
-        arguments.check_positive("steps", steps)
-        if session.keys() & {"elastic", "state"}:
+        if session.keys() & set(_OWN):
             raise make_error("InvalidArgument", "elastic= and state= are ElasticLocalSteps' own")
-        self._model, self._optimizer, self._steps = model, optimizer, steps
-        self._weights = Weights(model, _ONE_BUCKET, 1, factory_of(outer))
-        self._weights.start_from_here(compared=True)
-        self.outer = self._weights.outer.optimizer if self._weights.outer else None
-        self.local_steps = 0
-        self.session = Session(reducer, elastic=True, state=self._state, **session)
+        self._weight = weight if callable(weight) else check_weight(weight)
+        wrappers.check_bare(model)
+        arguments.check_optimizer(optimizer, model)
+        given = spec_of(arguments.named(reducer, "ElasticLocalSteps"))
+        weights = Weights(model, _ONE_BUCKET, fragments, factory_of(outer))
+        weights.start_from_here(compared=True)
+        overlaps = Overlap(delay, overlap, mixing)
+        masked = Momentum(optimizer, weights, momentum)
+        masked = masked.wanted(given, mask_momentum, bool(overlaps))
+        timeout_ms = timeout_in_ms(session.get("timeout", _TIMEOUT))
+        exchange = LocalExchange(weights, masked, overlaps, timeout_ms)
+        super().__init__(optimizer, steps, weights, exchange)
+        self._model = model
+        self._opened: dict | None = None  # where the open exchange stands
+        self._foreign = [0] * fragments  # of each fragment's local steps, those before it joined
+        inner = TrainersSession.made(given, self._terms(), state=self._given, **session)
+        inner.know(weights.tensors())
+        self.session = inner.session
+        self._connect(ElasticCore(inner), (self.session.rank, self.session.world_size))
         if self.session.joined_state is not None:
-            self._load(self.session.joined_state)
-            self._exchange(counts=False)
+            with self._aborting_on_error():
+                self._take_over(unpacked(self.session.joined_state))
 
-    @property
-    def round(self) -> int:
-        """Finished rounds, those before this process joined included."""
-        return self.session.steps
+    def _terms(self) -> str:
+        """What must be equal on all ranks besides the session's settings."""
+        steps = "scheduled" if callable(self.steps) else self.steps
+        settings = {"steps": steps, **self._exchange.settings()}
+        settings["model"] = layout_digest(self._model)
+        told = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
+        return f"ElasticLocalSteps: {told}"
 
-    def step(self) -> None:
-        """Steps the optimizer; every `steps` calls it exchanges. Raises DeltawireError: see
-        `exchange`."""
-        self._optimizer.step()
-        self.local_steps += 1
-        if self.local_steps >= self._steps:
-            self.exchange()
+    def exchange(self, always: bool = False) -> None:
+        """As `LocalSteps.exchange`."""
+        super().exchange(always)
+        self._follow_session()
 
-    def exchange(self) -> None:
-        """Ends the round now. After it the weights are bit-equal on all members.
+    def metrics(self) -> dict:
+        """As `LocalSteps.metrics`, and of the session's members "epoch", "world_size", "recoveries"
+        and "recovery_seconds". Traffic is that of the epoch."""
+        return {**super().metrics(), **self._session.changes()}
+
+    def load_state_dict(self, state: dict | Sequence[dict]) -> None:
+        """Restores what `state_dict` returned, including the model's parameters, before the first
+        round; on all ranks that the session begins with, whatever their number was. The first
+        exchange compares the weights, so ranks that have loaded different rounds are named.
+
+        Args:
+            state: what this rank saved, or a list of what all ranks saved, whatever their number.
 
         Raises:
-            DeltawireError: as `Session.all_reduce`. The parameters keep their local values then.
+            InvalidArgumentError: as `LocalSteps.load_state_dict`.
+            DeltawireError: "State" in a process that has joined, or after the first round. Nothing
+                is changed then, but the trainer is closed.
         """
-        self._exchange(counts=True)
+        self._check_open()
+        with self._aborting_on_error():
+            if self.session.steps or self.session.joined_state is not None:
+                raise make_error(
+                    "State",
+                    "a state can be loaded before the first round alone, and a process that joins "
+                    "has that of the others; leave load_state_dict out",
+                )
+            own: dict = {}
+            self._offered(state, own)
+            self._exchange.load(own)
+            self.round, self.local_steps = own["round"], own["local_steps"]
+            self._session.begin_at(self._exchange.progress.exchanges)
 
-    def _exchange(self, counts: bool) -> None:
-        self._weights.check_model()
-        blocks, hosts, tensors = [], [], []
-        for bucket in range(self._weights.changes.bucket_count(0)):
-            block = self._weights.changes_of(0, bucket)
-            host = _on_host(block)
-            blocks.append(block)
-            hosts.append(host)
-            for name, address, shape in self._weights.changes.at(0, bucket, host):
-                tensors.append((name, address, list(shape)))
-        share = np.full(1, counts, np.float32)
-        tensors.append((_COUNTS, share.ctypes.data, [1]))
-        take_step(self.session, tensors, self._weights.agreed(0))
-        members = self.session.world_size
-        with_change = max(1, round(float(share[0]) * members))
-        for block, host in zip(blocks, hosts, strict=True):
-            if with_change < members:
-                host.mul_(members / with_change)
-            if host is not block:
-                block.copy_(host)
-        self._weights.apply_means(0)
-        self.local_steps = 0
+    def _count_step(self, steps: int) -> None:
+        super()._count_step(steps)
+        self._follow_session()
 
-    def close(self) -> None:
-        """Leaves the session, see `Session.close`."""
-        self.session.close()
+    def _begin(self, fragment: int, later: Sequence[int] | None = None) -> None:
+        self._exchange.finish()
+        progress = self._exchange.progress
+        since = list(progress.since)
+        self._opened = {
+            "fragment": fragment,
+            "later": later,
+            "round": self.round,
+            "local_steps": self.local_steps,
+            "since": since,
+        }
+        own = since[fragment] - self._foreign[fragment]
+        self._foreign[fragment] = 0
+        self._session.weight = self._weight_of(own) if own else 0.0
+        super()._begin(fragment, later)
 
-    # Within a round the common weights are those of the last one, on all members.
-    def _state(self) -> dict[str, np.ndarray]:
-        kept = self._weights.state()
-        own = set(self._weights.names)
-        rest = {k: v for k, v in self._model.state_dict().items() if k not in own}
-        file = io.BytesIO()
-        state = {"reference": kept["reference"], "outer": kept.get("outer"), "rest": rest}
-        torch.save(state, file)
-        return {"trainer": np.frombuffer(file.getvalue(), np.uint8)}
+    def _weight_of(self, steps: int) -> float:
+        return check_weight(self._weight(steps)) if callable(self._weight) else self._weight
 
-    def _load(self, arrays: dict[str, np.ndarray]) -> None:
-        file = io.BytesIO(arrays["trainer"].tobytes())
-        given = torch.load(file, weights_only=True)
-        state = self._weights.state()  # has the dtypes
-        state["reference"] = given["reference"]
-        for name, value in given["reference"].items():
-            if name in state["parameters"]:
-                state["parameters"][name] = value.to(state["parameters"][name].dtype)
-            if name in state["origins"]:
-                state["origins"][name] = state["parameters"][name].float()
-        if (given["outer"] is None) != (self.outer is None):
-            raise make_error("Mismatch", "the other members have outer=, or this one alone has it")
-        if self.outer is not None:
-            state["outer"] = given["outer"]
-        self._weights.check_state(state)
-        self._weights.load(state)
-        missing, unexpected = self._model.load_state_dict(given["rest"], strict=False)
-        if unexpected or set(missing) - set(self._weights.names):
-            raise make_error("Mismatch", "the other members have another model")
+    def _follow_session(self) -> None:
+        self.rank, self.world_size = self._session.place
+        self._history.rank = self._number = self.rank
+
+    # Called by the session's thread while an exchange is open, so that the common weights are those
+    # that it began with.
+    def _given(self) -> dict:
+        # Last: buffers differ between ranks, and all before them is the same on all. The training
+        # loop may change them meanwhile.
+        buffers = {name: value.clone() for name, value in self._buffers().items()}
+        return packed({**self._weights.common(), "place": self._opened, "buffers": buffers})
+
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        exchanged = set(self._weights.names)
+        state = {wrappers.plain_name(k): v for k, v in self._model.state_dict().items()}
+        return {name: value for name, value in state.items() if name not in exchanged}
+
+    def _take_over(self, given: dict) -> None:
+        """Makes another member's state this one's, and takes part in the exchange that is open."""
+        self._weights.take_over(given)
+        self._load_buffers(given["buffers"])
+        place, progress = given["place"], self._exchange.progress
+        fragment, later = place["fragment"], place["later"]
+        numbers = {"exchanges": self.session.steps, "next": fragment, "since": place["since"]}
+        progress.check_state(numbers)
+        progress.load(numbers)
+        self._foreign = list(place["since"])
+        self.round, self.local_steps = place["round"], place["local_steps"]
+        if later is not None:
+            self._end_with([fragment, *later])
+            return
+        steps = self._next_steps()
+        while progress.next == fragment or progress.due(self.local_steps, steps):
+            self._begin(progress.next)
+            progress.next += 1
+        if progress.round_is_over:
+            self._end_round()
+
+    @torch.no_grad()
+    def _load_buffers(self, given: dict[str, torch.Tensor]) -> None:
+        buffers = self._buffers()
+        if buffers.keys() != given.keys():
+            raise make_error("Mismatch", "the other members' model has other buffers")
+        for name, value in given.items():
+            buffers[name].copy_(value)

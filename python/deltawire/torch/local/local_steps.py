@@ -1,43 +1,32 @@
-"""Local steps: each rank trains alone for a while, then the ranks exchange their weight changes.
-
-SBC's algorithm 1 (Sattler, Wiedemann, Müller, Samek, "Sparse Binary Compression: Towards
-Distributed Deep Learning with minimal Communication", 2019) for any reducer and any optimizer;
-without compression it is federated averaging (McMahan et al., 2017) with equal shares. With an
-outer optimizer it is DiLoCo (Douillard et al., 2023, algorithm 1).
-"""
+"""Local steps over a process group: each rank trains alone for a while, then the ranks exchange the
+changes of their weights."""
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
-from deltawire.torch.core.abort import AbortsOnError
-from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
+from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.module_parameters import layout, share_model
-from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
+from deltawire.torch.local.trainer import LocalTrainer, Steps
 from deltawire.torch.local.weights import Weights
-from deltawire.torch.metrics.explanation import Explanation
-from deltawire.torch.participant import Participant
 
 _BUCKET_BYTES = 25 << 20
 
 logger = logging.getLogger("deltawire")
 
-Steps = int | Callable[[int], int]
 
-
-class LocalSteps(AbortsOnError, Participant):
+class LocalSteps(LocalTrainer):
     """One rank's local steps and rounds; made on every rank at the same time::
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
@@ -143,10 +132,6 @@ class LocalSteps(AbortsOnError, Participant):
     """
 
     _name = "LocalSteps"
-    _instead = "copy or save the model, and keep the trainer's state_dict()"
-    _kind = "trainer"
-    _state_version = local_state.VERSION
-    _resize_advice = RESIZE_ADVICE
     _nonfinite_advice = "LocalSteps lets none pass: skip local steps whose gradients are not finite"
 
     def __init__(
@@ -182,182 +167,31 @@ class LocalSteps(AbortsOnError, Participant):
             spec = _core.canonical_spec(given)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
-            self.steps, self._optimizer = steps, optimizer
             # "fold" would count a failed round's changes twice: the weights still have them.
             options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
-            self._weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
-            arguments.warn_of_rules_without_tensor(spec, self._weights.names, meeting.place[0])
+            weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
+            arguments.warn_of_rules_without_tensor(spec, weights.names, meeting.place[0])
             overlaps = Overlap(delay, overlap, mixing)
-            masked = Momentum(optimizer, self._weights, momentum)
+            masked = Momentum(optimizer, weights, momentum)
             masked = masked.wanted(given, mask_momentum, bool(overlaps))
             timeout_ms = arguments.timeout_in_ms(timeout)
-            self._exchange = LocalExchange(self._weights, masked, overlaps, timeout_ms)
+            exchange = LocalExchange(weights, masked, overlaps, timeout_ms)
+            super().__init__(optimizer, steps, weights, exchange)
             settings = exchange_settings(spec, min_elements, "exact")
             settings |= {"steps": "scheduled" if callable(steps) else steps}
-            settings |= {**self._exchange.settings(), "bucket_bytes": bucket_bytes}
+            settings |= {**exchange.settings(), "bucket_bytes": bucket_bytes}
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(interface, port, connect_timeout, token, encryption)
-        self.round = self.local_steps = 0
         session = meeting.connect(spec, options, link, arrival_ms)
-        super().__init__(session, meeting.place, group=self.group)
-        self._exchange.connect(self._session, self._history)
+        self._connect(session, meeting.place, self.group)
         with self._aborting_on_error():
             share_model(model, self.group, meeting.encryption)
         self._weights.start_from_here()
         if self.rank == 0:
             _announce(optimizer, self._weights, spec, steps, masked is not None)
-
-    @property
-    def steps(self) -> Steps:
-        """Local steps a round. May be set at any time, also for the current round, equally on every
-        rank: they are compared only at the start. A rank with more steps keeps the others waiting;
-        after `arrival_timeout` they fail and name it."""
-        return self._steps
-
-    @steps.setter
-    def steps(self, steps: Steps) -> None:
-        if not callable(steps):
-            arguments.check_positive("steps", steps)
-        self._steps = steps
-
-    @property
-    def device(self) -> torch.device:
-        """Of the model's first parameter."""
-        return self._weights.devices[0]
-
-    @property
-    def outer(self) -> torch.optim.Optimizer | None:
-        """The outer torch optimizer, or None."""
-        return self._weights.outer.optimizer if self._weights.outer else None
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Steps the optimizer, passing on the closure and its result; after the last step of a
-        round also exchanges (with fragments or a delay, whatever part of a round is due).
-
-        Raises DeltawireError as described for the class; "State" when closed.
-        """
-        steps = self._next_steps()
-        result = self._optimizer.step() if closure is None else self._optimizer.step(closure)
-        self._count_step(steps)
-        return result
-
-    def stepped(self) -> None:
-        """Like `step`, after something else has stepped the optimizer."""
-        self._count_step(self._next_steps())
-
-    def exchange(self, always: bool = False) -> None:
-        """Ends the round now, on every rank, for all fragments with local steps since their last
-        exchange. Afterwards all ranks' weights are equal. May follow any loop.
-
-        Args:
-            always: take part even without a step since the last round, because other ranks may have
-                taken some. Set it on all ranks or on none.
-
-        Raises like `step`.
-        """
-        self._check_open()
-        with self._aborting_on_error():
-            since = self._exchange.progress.since
-            moved = [number for number, steps in enumerate(since) if always or steps]
-            for fragment in moved:
-                self._log_summary()
-                self._exchange.begin(fragment)
-            if moved:
-                self._end_round()
-            self._exchange.finish()
-
-    def start_from_here(self) -> None:
-        """Makes the present weights those of the last round, if something else has kept them equal
-        on all ranks (a warm-up with DistributedDataParallel). Call it on every rank between the
-        same two rounds; the next round compares the weights. Raises like `step`.
-        """
-        self._check_open()
-        with self._aborting_on_error():
-            self._exchange.finish()
-            self._weights.start_from_here(compared=True)
-        self._exchange.progress.since = [0] * self._weights.fragment_count
-        self._exchange.progress.next = self.local_steps = 0
-
-    def close(self) -> None:
-        """Closes like every hook, but first waits for a running exchange (delay=1) and applies it;
-        raises its error if that was not raised yet. At exit, and during an exception, it doesn't
-        wait: the exchange is aborted on every rank, and the other ranks get the exception's text.
-        """
-        if not self._session.closed and (cause := exception_under_way()) is not None:
-            self._give_up(cause)
-        if not self._session.closed:
-            with self._aborting_on_error():
-                self._exchange.finish()
-        super().close()
-        self._exchange.close()
-
-    def _next_steps(self) -> int:
-        """The local steps of this round. Raises if the trainer is closed or has failed."""
-        self._check_open()
-        if self._exchange.failed:
-            with self._aborting_on_error():
-                self._exchange.finish()
-        steps = self._steps
-        if callable(steps):
-            steps = steps(self.round)
-            arguments.check_positive(f"steps({self.round})", steps)
-        return steps
-
-    def _count_step(self, steps: int) -> None:
-        progress = self._exchange.progress
-        self.local_steps += 1
-        with self._aborting_on_error():
-            self._exchange.count_step()
-            while progress.due(self.local_steps, steps):
-                self._log_summary()
-                self._exchange.begin(progress.next)
-                progress.next += 1
-        if progress.round_is_over:
-            self._end_round()
-
-    def _end_round(self) -> None:
-        self.round += 1
-        self._exchange.progress.next = self.local_steps = 0
-
-    def _give_up(self, cause: BaseException) -> None:
-        super()._give_up(cause)
-        super().close()
-        self._exchange.settle()
-        self._exchange.close()
-
-    def _check_open(self) -> None:
-        if self._session.closed:
-            raise self._closed_error()
-
-    def explain(self) -> Explanation:
-        """As `Hook.explain`, for weight changes. Waits for a running exchange."""
-        self._exchange.settle()
-        return self._explain(self._weights.tensors(), self._exchange.progress.exchanges)
-
-    def metrics(self) -> dict:
-        """As for every hook; with fragments= a step is the exchange of one fragment. In addition,
-        of applied exchanges: under_way_ms (duration of the last one), waited_ms (how much of it the
-        training loop waited), their sums total_under_way_ms and total_waited_ms, and hidden (the
-        fraction of all that time in which the loop did not wait; None before the first).
-        """
-        return {**super().metrics(), **self._exchange.waits.metrics()}
-
-    def state_dict(self) -> dict:
-        """This rank's state for a checkpoint, at any point of a round, also after a failed one.
-        Every rank saves its own, in addition to the optimizer's state and the buffers. All tensors
-        are on the CPU, wherever the model is, and may be loaded on another device. Saving changes
-        nothing; a running exchange is saved with its result. Raises "State" if an exception
-        (Ctrl-C) came while weights were being set: continue from the previous checkpoint.
-
-        The trainer is a `Stateful` of torch.distributed.checkpoint: save({"trainer": trainer})
-        saves the states of all ranks. By rank, `residuals` has a uint8 tensor and `own` the present
-        weights; `common` has the weights after the last round, and whatever else is equal on all.
-        """
-        numbers = {"round": self.round, "local_steps": self.local_steps}
-        return local_state.saved_form(self._state(**numbers, **self._exchange.state()))
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:
         """Restores what `state_dict` returned, including the model's parameters, on every rank or
@@ -380,22 +214,6 @@ class LocalSteps(AbortsOnError, Participant):
         collective_load(self.group, self._session, offer, self.device)
         self._exchange.load(own)
         self.round, self.local_steps = own["round"], own["local_steps"]
-
-    def _offered(self, state: dict | Sequence[dict], own: dict) -> str:
-        """Loads a state's residuals and puts the rest into `own`. Returns a text that must be equal
-        on all ranks."""
-        place = self.rank, self.world_size
-        flats = local_state.flats_of(state, place)
-        for each in flats:
-            self._check_state(each, ("round", "local_steps"), self._exchange.keys())
-        alike = self._exchange.alike(flats)
-        if isinstance(state, dict):
-            own.update(flats[0])
-            self._load_residuals(own)
-        else:
-            own.update(local_state.share_of(flats, place))
-            self._load_resized([each["residuals"] for each in flats], self._weights.tensors())
-        return alike
 
 
 def _announce(

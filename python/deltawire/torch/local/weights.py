@@ -203,6 +203,27 @@ class Weights:
         }
         return state | ({"outer": self.outer.state()} if self.outer else {})
 
+    def common(self) -> dict:
+        """What is equal on all ranks: the reference by name, and the outer optimizer's state. No
+        copies, for use until the next `apply_means`."""
+        reference = {name: each.detach() for name, each in self._named(self._reference)}
+        outer = self.outer.optimizer.state_dict() if self.outer else None
+        return {"reference": reference, "outer": outer}
+
+    def take_over(self, common: dict) -> None:
+        """Begins a round with another rank's `common`. Raises InvalidArgumentError for that of
+        another model, or of another outer optimizer."""
+        reference, state = common["reference"], self.state()
+        self._check_tensors("reference", reference, range(len(self.names)))
+        state["reference"] = reference
+        given = {n: reference[n].to(kept.dtype) for n, kept in state["parameters"].items()}
+        state["parameters"] = given
+        state["origins"] = {n: given[n].float() for n in state["origins"]}
+        if self.outer:
+            state["outer"] = common["outer"]
+        self.check_state(state)
+        self.load(state)
+
     def state_under_way(self, fragment: int) -> dict:
         """Copies on the CPU, by name, of a fragment's means that are not applied yet, and of its
         parameters when the exchange began."""

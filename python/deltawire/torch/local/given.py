@@ -1,0 +1,53 @@
+"""A state as arrays by name, as members of an elastic session give it to a process that joins."""
+
+import io
+
+import numpy as np
+import torch
+
+from deltawire.errors import make_error
+
+_REST = "rest"  # the state without the values of its tensors
+_MARK = "deltawire: tensor"
+
+
+def packed(state: object) -> dict[str, np.ndarray]:
+    """Arrays of bytes: one for each tensor of nested dicts, lists and tuples, in their order, which
+    is the same on all ranks, and one for all else. Tensors of the CPU are not copied."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def replaced(value: object) -> object:
+        if isinstance(value, torch.Tensor):
+            held = value.detach().cpu().contiguous()
+            name = f"tensor {len(arrays)}"
+            arrays[name] = held.reshape(-1).view(torch.uint8).numpy()
+            return _MARK, name, held.dtype, tuple(held.shape)
+        if isinstance(value, dict):
+            return {key: replaced(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(replaced(each) for each in value)
+        return value
+
+    file = io.BytesIO()
+    torch.save(replaced(state), file)
+    arrays[_REST] = np.frombuffer(file.getvalue(), np.uint8)
+    return arrays
+
+
+def unpacked(arrays: dict[str, np.ndarray]) -> object:
+    """What was `packed`, on the CPU. Raises DeltawireError (Corrupt)."""
+
+    def restored(value: object) -> object:
+        if isinstance(value, tuple) and len(value) == 4 and value[0] == _MARK:
+            _, name, dtype, shape = value
+            return torch.from_numpy(arrays[name].copy()).view(dtype).reshape(shape)
+        if isinstance(value, dict):
+            return {key: restored(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(restored(each) for each in value)
+        return value
+
+    try:
+        return restored(torch.load(io.BytesIO(arrays[_REST].tobytes()), weights_only=True))
+    except Exception as error:
+        raise make_error("Corrupt", f"another member's state can't be read: {error}") from error

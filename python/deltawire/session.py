@@ -106,8 +106,10 @@ class Session(ClosesAtEnd, BaseSession):
             at_least: of an elastic session: how many members suffice to go on. None: more than half
                 of those before, or half with the lowest one, so that after a split of the network
                 one side at most goes on. With a number both sides may.
-            state: of an elastic session: called on one rank, within its all_reduce, when others
-                join: all arrays (by name) that these need to take part in that step.
+            state: of an elastic session: called within all_reduce, when others join, on ranks that
+                can give them what they need to take part in that step: all arrays, by name. Arrays
+                that are equal on all ranks come from several ranks at once; put them first. They
+                must not change until that all_reduce returns.
 
         Raises:
             InvalidArgumentError (a ValueError): an invalid argument, or no token.

@@ -2,6 +2,7 @@
 #include "mesh_bindings.h"
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -81,9 +82,9 @@ Token token_in(const nb::bytes& given) {
 
 Interruptions::Interruptions(MeshOptions& mesh)
     : raised_(std::make_shared<std::optional<nb::python_error>>()) {
-  mesh.interrupted = [raised = raised_] {
+  mesh.interrupted = [raised = raised_, asked = std::move(mesh.interrupted)] {
     const nb::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() == 0) return false;
+    if (PyErr_CheckSignals() == 0) return asked && asked();
     raised->emplace();
     return true;
   };
@@ -94,6 +95,18 @@ void Interruptions::raise_any() {
 }
 
 namespace {
+
+// The function may be copied and destroyed without the GIL.
+void set_interrupted(MeshOptions& mesh, nb::callable asked) {
+  const std::shared_ptr<nb::callable> shared(new nb::callable(std::move(asked)), [](nb::callable* held) {
+    const nb::gil_scoped_acquire gil;
+    delete held;
+  });
+  mesh.interrupted = [shared] {
+    const nb::gil_scoped_acquire gil;
+    return nb::cast<bool>((*shared)());
+  };
+}
 
 void bind_listeners(nb::module_& module) {
   nb::class_<OpenListener>(module, "Listener", "A listening socket, until a Session takes it.")
@@ -200,6 +213,9 @@ void bind_meshes(nb::module_& module) {
             self.encryption = value_or_raise(parse_encryption(text));
           },
           "text"_a, "\"auto\", \"required\" or \"off\"; equal on all ranks.")
+      .def("set_interrupted", &set_interrupted, "asked"_a,
+           "A function that is called a few times a second while the ranks connect, on the thread that "
+           "connects; True ends it with Aborted. It must not raise.")
       .def_rw("epoch", &MeshOptions::epoch, "Of this set of ranks; equal on all of them.")
       .def_prop_rw(
           "connect_timeout_ms", [](const MeshOptions& self) { return self.connect_timeout.count(); },

@@ -2,14 +2,12 @@
 
 import contextlib
 import hashlib
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import deltawire
@@ -19,25 +17,13 @@ from deltawire import _core
 from deltawire.elastic import membership
 from deltawire.elastic.calls import Caller
 from deltawire.elastic.membership import Membership
+from members import LIMIT, SECRET, Process, members, settings
 from ports import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTEXT = multiprocessing.get_context("fork")
-SECRET = "a secret of the tests, of no special length"
-LIMIT = 90.0  # seconds, on a busy machine
 ELEMENTS = 5000
 KILLED = 3  # the step in which members are lost
 STEPS = 6
-
-
-def settings(**changed) -> dict:
-    return {
-        "elastic": True,
-        "token": SECRET,
-        "timeout": 20.0,
-        "connect_timeout": 40.0,
-        "arrival_timeout": 20.0,
-    } | changed
 
 
 def gradient(step: int, member: int) -> np.ndarray:
@@ -47,51 +33,6 @@ def gradient(step: int, member: int) -> np.ndarray:
 
 def digest(array: np.ndarray) -> str:
     return hashlib.sha256(array.tobytes()).hexdigest()
-
-
-class Process:
-    """A member; `script(say, *arguments)` in a process of its own."""
-
-    def __init__(self, script, *arguments) -> None:
-        self._pipe, theirs = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=script, args=(theirs.send, *arguments), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def next(self):
-        """The next thing that it said; None once it has ended."""
-        assert self._pipe.poll(LIMIT), "a member says nothing"
-        try:
-            return self._pipe.recv()
-        except EOFError:
-            return None
-
-    def until(self, kind: str):
-        while (found := self.next()) is not None:
-            if found[0] == kind:
-                return found
-        raise AssertionError(f"a member ended without {kind}")
-
-    def rest(self) -> list:
-        found = []
-        while (said := self.next()) is not None:
-            found.append(said)
-        return found
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        os.kill(self.process.pid, number)
-
-
-@contextlib.contextmanager
-def members(script, world_size: int, *arguments) -> Iterator[tuple[list[Process], str]]:
-    """`script(say, rank, world_size, address, *arguments)` in a process for each rank."""
-    with kept_port() as port, contextlib.ExitStack() as started:
-        address = f"127.0.0.1:{port}"
-        all_of_them = []
-        started.callback(lambda: [each.kill() for each in all_of_them if each.process.is_alive()])
-        for rank in range(world_size):
-            all_of_them.append(Process(script, rank, world_size, address, *arguments))
-        yield all_of_them, address
 
 
 def steps_of(say, session, last: int, weights: np.ndarray, before=lambda session: None) -> None:
@@ -192,6 +133,11 @@ def test_survivors_go_on_with_their_residuals(spec: str, victims: list[int]) -> 
         assert (event["epoch"], event["step"], event["joined"]) == (1, KILLED, [])
         assert metrics["recoveries"] == 1 and metrics["world_size"] == len(survivors)
         assert event["seconds"] < 10
+        kept, lost = event["residual_kept"], event["residual_lost"]
+        assert (kept > 0) == (spec not in ("fp32", "powersgd:rank=2")) and metrics[
+            "residual_lost"
+        ] == lost
+        assert lost == pytest.approx(kept * (len(victims) / len(survivors)) ** 0.5)
 
 
 @pytest.mark.parametrize("at_least", [None, 2])
@@ -395,10 +341,12 @@ def burst(say, rank, world_size, address) -> None:
     """Two go on, though three come at once, and die before they are connected."""
     weights = np.zeros(ELEMENTS, np.float32)
     place = {} if rank is None else {"rank": rank, "world_size": world_size}
-    membership._CONNECT_SECONDS = 3.0
+    membership._CONNECT_SECONDS = 2 * LIMIT
     if rank is None:
         Membership._connect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    with deltawire.Session("3lc", **place, address=address, **settings()) as session:
+    # Who waited for the dead would wait too long.
+    changed = settings(connect_timeout=2 * LIMIT)
+    with deltawire.Session("3lc", **place, address=address, **changed) as session:
         steps_of(say, session, KILLED, weights)
         time.sleep(3.0)  # meanwhile they come
         steps_of(say, session, STEPS, weights)

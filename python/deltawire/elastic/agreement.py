@@ -3,10 +3,8 @@
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from deltawire import _core
-from deltawire.elastic.calls import receive_arrays, receive_bytes, say, send_arrays, send_bytes
+from deltawire.elastic.calls import receive_bytes, say, send_bytes
 from deltawire.elastic.reception import Visitor
 from deltawire.elastic.views import View, view_of
 from deltawire.errors import make_error
@@ -26,6 +24,7 @@ class Standing:
         tried: the views that it has tried to form since, in order.
         steps: how many steps are committed.
         blamed: ids of members that it could not connect to, time and again.
+        residual: the square of the L2 norm of its residuals.
     """
 
     job: str
@@ -34,6 +33,7 @@ class Standing:
     tried: list[View]
     steps: int
     blamed: set[int] = dataclasses.field(default_factory=set)
+    residual: float = 0.0
 
     @property
     def views(self) -> list[View]:
@@ -56,6 +56,7 @@ class Standing:
             "latest": self.latest.epoch,
             "steps": self.steps,
             "blamed": sorted(self.blamed),
+            "residual": self.residual,
             "left": sorted(left.items()),
         }
 
@@ -67,9 +68,9 @@ def standing_of(message: dict) -> tuple[Standing, dict[int, str]]:
         tried = [view_of(each) for each in message["tried"]]
         blamed = {int(each) for each in message["blamed"]}
         left = {int(member): str(why) for member, why in message["left"]}
-        standing = Standing(
-            str(message["job"]), int(message["id"]), base, tried, int(message["steps"]), blamed
-        )
+        place = str(message["job"]), int(message["id"])
+        residual = float(message["residual"])
+        standing = Standing(*place, base, tried, int(message["steps"]), blamed, residual)
     except (KeyError, TypeError, ValueError) as error:
         raise make_error("Corrupt", f"another rank came with no standing: {error!r}") from None
     if not standing.views:
@@ -90,8 +91,11 @@ class Agreement:
         tensors: all that the job has exchanged.
         shares: what the members of the base need of each other's residuals, by id; None if nobody
             left or joined, or there is none.
+        residuals: the L2 norm of those that were kept, and an estimate of the lost ones' (hosting).
         listener: the host's, at the meeting place; None on others.
-        own_id, arrays: of a process that joins.
+        own_id: of a process that joins.
+        lines: between the host and processes that join; kept until all are connected, because the
+            host takes a process that hangs up for dead.
     """
 
     job: str
@@ -102,9 +106,10 @@ class Agreement:
     gone: dict[int, str]
     tensors: Tensors
     shares: dict[int, bytes] | None = None
+    residuals: tuple[float, float] = (0.0, 0.0)
     listener: _core.Listener | None = None
     own_id: int | None = None
-    arrays: dict[str, np.ndarray] | None = None
+    lines: list[_core.Line] = dataclasses.field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
         """For a message, without the bytes."""
@@ -118,22 +123,21 @@ class Agreement:
             "gone": sorted(self.gone.items()),
             "tensors": self.tensors,
             "shares": None if self.shares is None else sorted(self.shares),
+            "residuals": list(self.residuals),
         }
 
 
 def send_agreement(
-    visitor: Visitor, agreement: Agreement, seconds: float, joiner: tuple[int, dict] | None = None
+    visitor: Visitor, agreement: Agreement, seconds: float, new_id: int | None = None
 ) -> None:
-    """Raises DeltawireError where the other end is gone. joiner: its new id, and the arrays."""
+    """Raises DeltawireError where the other end is gone. new_id: of a process that joins."""
     with visitor.busy:
         head = agreement.plain()
-        if joiner is not None:
-            head["id"] = joiner[0]
+        if new_id is not None:
+            head["id"] = new_id
         say(visitor.line, head)
         for _, share in sorted((agreement.shares or {}).items()):
             send_bytes(visitor.line, share, seconds)
-        if joiner is not None:
-            send_arrays(visitor.line, joiner[1], seconds)
 
 
 def receive_agreement(line: _core.Line, head: dict, seconds: float) -> Agreement:
@@ -148,11 +152,12 @@ def receive_agreement(line: _core.Line, head: dict, seconds: float) -> Agreement
         agreement = Agreement(
             str(head["job"]), view_of(head["view"]), base, place, int(head["steps"]), gone, tensors
         )
+        kept, lost = head["residuals"]
+        agreement.residuals = float(kept), float(lost)
     except (KeyError, TypeError, ValueError) as error:
         raise make_error("Corrupt", f"another rank sent no agreement: {error!r}") from None
     if sharing is not None:
         agreement.shares = {each: receive_bytes(line, seconds) for each in sharing}
     if "id" in head:
         agreement.own_id = int(head["id"])
-        agreement.arrays = receive_arrays(line, seconds)
     return agreement

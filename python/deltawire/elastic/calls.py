@@ -4,17 +4,13 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 
 TEXT_BYTES_MAX = 1 << 20
 CHUNK_BYTES = 4 << 20
-BYTES_MAX = 1 << 40  # of all chunks of one state
+BYTES_MAX = 1 << 40  # of what is sent in chunks
 SILENCE = 3.0  # seconds after which a process that answers nothing counts as gone
 _SLICE = 0.1  # seconds; between two looks at signals
 
@@ -108,31 +104,3 @@ def receive_bytes(line: _core.Line, seconds: float) -> bytes:
     if digest.hexdigest() != head.get("digest"):
         raise make_error("Corrupt", "the bytes of another rank don't have the digest that it gave")
     return bytes(data)
-
-
-def send_arrays(line: _core.Line, arrays: Mapping[str, Any], seconds: float) -> None:
-    """Sends NumPy arrays by name."""
-    held = [(name, np.ascontiguousarray(array)) for name, array in arrays.items()]
-    rows = [[name, array.dtype.str, list(array.shape)] for name, array in held]
-    say(line, {"say": "arrays", "rows": rows})
-    send_bytes(line, b"".join(array.tobytes() for _, array in held), seconds)
-
-
-def receive_arrays(line: _core.Line, seconds: float) -> dict[str, np.ndarray]:
-    """What `send_arrays` sent."""
-    head = hear_within(line, seconds)
-    while head["say"] == "wait":
-        head = hear_within(line, seconds)
-    data = receive_bytes(line, seconds)
-    arrays, at = {}, 0
-    try:
-        for name, dtype, shape in head["rows"]:
-            kind = np.dtype(dtype)
-            if kind.hasobject:
-                raise ValueError("objects")
-            count = int(np.prod(shape, dtype=np.int64))
-            arrays[str(name)] = np.frombuffer(data, kind, count, at).reshape(shape).copy()
-            at += count * kind.itemsize
-    except (KeyError, TypeError, ValueError) as error:
-        raise make_error("Corrupt", f"another rank sent what are no arrays: {error}") from None
-    return arrays

@@ -6,14 +6,19 @@ import time
 
 from deltawire import _core
 from deltawire.elastic.agreement import Agreement, receive_agreement, send_agreement
-from deltawire.elastic.calls import SILENCE, hear, said, say
+from deltawire.elastic.calls import SILENCE, hear, receive_bytes, said, say
 from deltawire.elastic.meeting import Means
 from deltawire.elastic.reception import Visitor
+from deltawire.elastic.state import Plan, Taking
 from deltawire.elastic.views import Member, View
 from deltawire.errors import DeltawireError, make_error
 
 _SLICE = 0.1  # seconds
 _PAUSE = 0.2  # before a door is tried again at which nobody answered
+_TELL_PAUSE = 0.2  # between two reports of how far a process is
+# Of a process's time to get in: how long a member may be silent, if that is more than SILENCE.
+# Nobody waits for such a process, and machines that start many at once are slow.
+_PATIENCE = 0.25
 
 
 def found(means: Means, world_size: int, seconds: float) -> Agreement:
@@ -72,28 +77,34 @@ def _greet(visitor: Visitor, visitors: dict[int, Visitor], world_size: int, sett
 
 
 def come(
-    means: Means, question: dict, addresses: list[tuple[str, int]], seconds: float
+    means: Means,
+    question: dict,
+    addresses: list[tuple[str, int]],
+    seconds: float,
+    taking: Taking | None = None,
 ) -> Agreement:
     """Calls at the addresses in turn until one of them has a view for this process.
 
     Args:
         question: "found", with rank and world size, or "join".
         addresses: of doors.
+        taking: the state that a process takes that joins.
 
     Raises:
         DeltawireError: "Timeout", "Unauthorized", "Mismatch", and what the other end reports.
     """
     end = time.monotonic() + seconds
-    known = list(addresses)
+    patience = max(SILENCE, _PATIENCE * seconds)
+    visit = _Visit(means, list(addresses), end, patience, taking)
     last = "nobody answers there"
     while True:
-        for address in list(known):
+        for address in list(visit.known):
             if means.ends.is_set():
                 raise make_error("Aborted", "the session was closed before it was connected")
             try:
-                line = means.caller.call(address, min(SILENCE, max(0.1, end - time.monotonic())))
+                line = means.caller.call(address, min(patience, max(0.1, end - time.monotonic())))
                 say(line, {**question, "address": list(means.reception.address)})
-                agreement = _wait_at(line, means, known, end)
+                agreement = visit.wait_at(line)
             except _Refused:
                 raise
             except DeltawireError as error:
@@ -109,31 +120,82 @@ def come(
         time.sleep(_PAUSE)
 
 
-def _wait_at(
-    line: _core.Line, means: Means, known: list[tuple[str, int]], end: float
-) -> Agreement | None:
-    heard_at = time.monotonic()
-    while True:
-        if means.ends.is_set() or time.monotonic() > end:
-            return None
-        message = hear(line, _SLICE)
-        if message is None:
-            if time.monotonic() > heard_at + SILENCE:
-                raise make_error("Timeout", f"a member said nothing for {SILENCE:g} s")
-            continue
+class _Visit:
+    """A process that waits at doors to be taken in."""
+
+    def __init__(
+        self,
+        means: Means,
+        known: list[tuple[str, int]],
+        end: float,
+        patience: float,
+        taking: Taking | None,
+    ) -> None:
+        self.known = known
+        self._means = means
+        self._end, self._patience = end, patience
+        self._taking = taking
+
+    def wait_at(self, line: _core.Line) -> Agreement | None:
+        """None: call at the next door. Raises DeltawireError."""
         heard_at = time.monotonic()
-        if message["say"] == "view":
-            return receive_agreement(line, message, means.chunk_seconds)
-        if message["say"] == "elsewhere":
-            _move_to_front(message.get("address"), known)
-            return None
-        if message["say"] == "again":
-            return None
-        if message["say"] == "refused":
-            code = message.get("code", "Mismatch")
-            code = code if code in ("Mismatch", "Timeout") else "Mismatch"
-            error = make_error(code, str(message.get("why", ""))[:1000])
-            raise _Refused(str(error), error.code)
+        while True:
+            if self._means.ends.is_set() or time.monotonic() > self._end:
+                return None
+            message = hear(line, _SLICE)
+            if message is None:
+                self._check_heard(heard_at)
+                continue
+            heard_at = time.monotonic()
+            if message["say"] == "view":
+                agreement = receive_agreement(line, message, self._means.chunk_seconds)
+                agreement.lines.append(line)
+                return agreement
+            if message["say"] == "offer" and self._taking is not None:
+                self._take(line, message, self._taking)
+                heard_at = time.monotonic()
+            if message["say"] == "elsewhere":
+                _move_to_front(message.get("address"), self.known)
+                return None
+            if message["say"] == "again":
+                return None
+            if message["say"] == "refused":
+                code = message.get("code", "Mismatch")
+                code = code if code in ("Mismatch", "Timeout") else "Mismatch"
+                error = make_error(code, str(message.get("why", ""))[:1000])
+                raise _Refused(str(error), error.code)
+
+    def _check_heard(self, at: float) -> None:
+        if time.monotonic() > at + self._patience:
+            raise make_error("Timeout", f"a member said nothing for {self._patience:g} s")
+
+    # From all members at once. If the host dies, another one says what the state is made of, and
+    # what has been taken counts.
+    def _take(self, line: _core.Line, message: dict, taking: Taking) -> None:
+        seconds = self._means.chunk_seconds
+        plan = Plan(receive_bytes(line, seconds))
+        doors = _doors_of(message.get("doors"))
+        self.known += [each for each in doors if each not in self.known]
+        heard_at = told_at = time.monotonic()
+        with contextlib.closing(taking.take(plan, self._means.caller, doors, seconds)) as steps:
+            for taken in steps:
+                if hear(line, 0) is not None:
+                    heard_at = time.monotonic()
+                self._check_heard(heard_at)
+                if time.monotonic() > told_at + _TELL_PAUSE:
+                    told_at = time.monotonic()
+                    say(line, {"say": "at", "taken": taken})
+        if not taking.has_all():
+            raise make_error("PeerLost", "no member gives the rest of the state")
+        self._end = max(self._end, time.monotonic() + self._patience)  # it is as good as in
+        say(line, {"say": "ready"})
+
+
+def _doors_of(told: object) -> list[tuple[str, int]]:
+    try:
+        return [(str(host), int(port)) for host, port in told]
+    except (TypeError, ValueError) as error:
+        raise make_error("Corrupt", f"another member told no doors: {error!r}") from None
 
 
 class _Refused(DeltawireError):

@@ -2,11 +2,13 @@
 each what it needs."""
 
 import contextlib
+import math
 import threading
 import time
 
 from deltawire.elastic.agreement import Agreement, Standing, send_agreement, standing_of
 from deltawire.elastic.calls import SILENCE, receive_bytes, said
+from deltawire.elastic.giving import give_state
 from deltawire.elastic.meeting import Meeting, excluded
 from deltawire.elastic.reception import Visitor, kept_waiting
 from deltawire.elastic.views import Member, View, may_go_on, view_of, without_quarrels
@@ -184,11 +186,28 @@ class Hosting:
             enough = may_go_on(chosen, views, self._gone_by_will().keys())
         if not enough:
             return None
+        if joiners and not self._have_the_state(joiners, chosen):
+            return None  # decide anew, without those that are gone
         for each in self._callers.keys() - chosen:
             why = "it is at another step, or others could not connect to it"
             answer = {"say": "excluded", "why": why, "view": own.latest.plain()}
             said(self._callers.pop(each)[0].line, answer)
         return self._propose({k: standings[k] for k in sorted(chosen)}, views, joiners)
+
+    # Gives the state to those that don't have it. False: some are gone meanwhile.
+    def _have_the_state(self, joiners: list[Visitor], chosen: set[int]) -> bool:
+        late = [each for each in joiners if not each.ready]
+        if not late:
+            return True
+        known, own = self._known(), self._meeting.standing.own_id
+        doors = [list(self._means.reception.address)]
+        doors += [list(known[each].address) for each in sorted(chosen) if each != own]
+        visitors = [self._callers[each][0] for each in sorted(chosen) if each != own]
+        give_state(self._means, late, visitors, doors)
+        self._meeting.begun_at = time.monotonic()  # it stood still for the others, too
+        gone = [each for each in late if not each.ready]
+        self._joiners = [each for each in self._joiners if each not in gone]
+        return not gone
 
     def _propose(
         self, chosen: dict[int, Standing], views: list[View], joiners: list[Visitor]
@@ -208,7 +227,7 @@ class Hosting:
             for each in (base.ids if base else set()) - chosen.keys()
         }
         visitors = [self._callers[each][0] for each in chosen if each != own.own_id]
-        with kept_waiting([*visitors, *joiners]):
+        with kept_waiting([*visitors, *joiners], gives=False):
             shares = None
             if base is not None and base.ids != view.ids:
                 shares = self._shares(chosen.keys() & base.ids)
@@ -226,6 +245,8 @@ class Hosting:
                 shares,
             )
             agreement.listener = listener
+            agreement.residuals = _residuals(chosen, len(gone))
+            agreement.lines = [each.line for each in joiners]
             self._send(agreement, visitors, joiners, next_id)
         return agreement
 
@@ -249,11 +270,10 @@ class Hosting:
     def _send(
         self, agreement: Agreement, visitors: list[Visitor], joiners: list[Visitor], next_id: int
     ) -> None:
-        arrays = dict(self._means.arrays()) if self._means.arrays and joiners else {}
         for number, visitor in enumerate(joiners):
             with contextlib.suppress(DeltawireError):
-                joiner = next_id + number, arrays
-                send_agreement(visitor, agreement, self._means.chunk_seconds, joiner)
+                new_id = next_id + number
+                send_agreement(visitor, agreement, self._means.chunk_seconds, new_id)
         for visitor in visitors:
             with contextlib.suppress(DeltawireError):
                 send_agreement(visitor, agreement, self._means.chunk_seconds)
@@ -270,6 +290,14 @@ def _of_one_step(standings: dict[int, Standing]) -> dict[int, Standing]:
     numbers = [each.steps for each in now.values()]
     step = max(numbers, key=lambda number: (numbers.count(number), number))
     return {k: each for k, each in now.items() if each.steps == step}
+
+
+def _residuals(chosen: dict[int, Standing], gone: int) -> tuple[float, float]:
+    """The L2 norm of what the members of the base that go on hold back, and an estimate for those
+    `gone`: as if each had the mean square of those that go on."""
+    squares = [each.residual for each in chosen.values() if each.base is not None]
+    mean = sum(squares) / max(1, len(squares))
+    return math.sqrt(sum(squares)), math.sqrt(gone * mean)
 
 
 def host(meeting: Meeting) -> Agreement | None:

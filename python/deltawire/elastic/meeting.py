@@ -12,6 +12,7 @@ from deltawire import _core
 from deltawire.elastic.agreement import Agreement, Standing, Tensors, receive_agreement
 from deltawire.elastic.calls import SILENCE, Caller, hear, said, say, send_bytes
 from deltawire.elastic.reception import Reception
+from deltawire.elastic.state import Offer
 from deltawire.elastic.views import Member
 from deltawire.errors import DeltawireError, make_error
 from deltawire.network import Network
@@ -39,6 +40,7 @@ class Means:
         reception, caller: the member's door, and how it calls at others.
         ends: set when the session is closed.
         state: the residuals at the last step, after a failure; None: there are none yet.
+        residual: the square of their L2 norm.
         tensors: that were exchanged, with their shapes.
     """
 
@@ -60,9 +62,10 @@ class Means:
         self.seconds, self.chunk_seconds = seconds
         self.caller = Caller(network.token, network.encryption)
         door = self.caller.open_door(network.listen(towards, place[0] if place else 1))
-        self.reception = Reception(door, settings)
+        self.reception = Reception(door, settings, self.chunk_seconds)
         self.ends = threading.Event()
         self.state: bytes | None = None
+        self.residual = 0.0
         self.tensors: dict[str, list[int]] = {}
 
     def listen(self) -> _core.Listener:
@@ -72,6 +75,14 @@ class Means:
     def share(self) -> bytes:
         """What other members need of this one's residuals."""
         return _core.shared_state(np.frombuffer(bytearray(self.state), np.uint8))
+
+    def offer(self) -> Offer | None:
+        """Offers what a process needs that joins; None if this member has nothing to give."""
+        if self.arrays is None:
+            return None
+        offered = Offer(self.arrays())
+        self.reception.offer(offered)
+        return offered
 
     def all_tensors(self) -> Tensors:
         """As `load_resized` takes them."""
@@ -151,12 +162,16 @@ class Meeting:
                     return receive_agreement(line, message, means.chunk_seconds)
                 elif message["say"] == "share":
                     send_bytes(line, means.share(), means.chunk_seconds)
+                elif message["say"] == "offer":
+                    means.offer()
                 elif message["say"] == "again":
                     return None
                 else:
                     self._check_end(message)
                 if message is not None:
                     heard_at, hosted = time.monotonic(), message.get("hosted") is True
+                    if message.get("gives") is True:  # the host limits that
+                        self.begun_at = heard_at
                 if self.passed() > (_PATIENCE_AT_HOST if hosted else _PATIENCE):
                     self.given_up.add(member.id)
                     return None

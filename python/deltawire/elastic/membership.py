@@ -3,7 +3,9 @@ one to the next."""
 
 import collections
 import contextlib
+import functools
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -13,9 +15,11 @@ import numpy as np
 
 from deltawire import _core, arguments
 from deltawire.elastic.agreement import Agreement, Standing
+from deltawire.elastic.calls import hear
 from deltawire.elastic.founding import come, found
 from deltawire.elastic.hosting import host
 from deltawire.elastic.meeting import Means, Meeting
+from deltawire.elastic.state import Taking
 from deltawire.elastic.views import View
 from deltawire.errors import DeltawireError, in_epoch, make_error
 
@@ -105,6 +109,7 @@ class Membership:
             "world_size": len(self.view.members),
             "recoveries": len(self.events),
             "recovery_seconds": sum(event["seconds"] for event in self.events),
+            "residual_lost": math.hypot(*(event["residual_lost"] for event in self.events)),
         }
 
     def _begin(self, rank: int, world_size: int, door: tuple[str, int], seconds: float) -> None:
@@ -121,13 +126,14 @@ class Membership:
     def _join(self, doors: list[tuple[str, int]], seconds: float) -> None:
         end = time.monotonic() + seconds
         question = {"say": "join", "settings": self._means.settings}
+        taking = Taking()
         while True:
-            agreement = come(self._means, question, doors, end - time.monotonic())
+            agreement = come(self._means, question, doors, end - time.monotonic(), taking)
             self._id = agreement.own_id
             self._tried = [agreement.view]
-            self.joined_arrays = agreement.arrays
             try:
                 self._start(agreement, _CONNECT_SECONDS)
+                self.joined_arrays = taking.arrays()
                 return
             except DeltawireError as error:
                 if error.code not in RECOVERABLE or time.monotonic() > end - 1:
@@ -165,6 +171,7 @@ class Membership:
         try:
             if self._means.state is None:
                 self._means.state = self.session.save()
+                self._means.residual = self._residual()
             self.session.close()
             agreement, session = self._form_view()
             self._enter(agreement, session)
@@ -178,6 +185,7 @@ class Membership:
 
     def _form_view(self) -> tuple[Agreement, _core.Session]:
         standing = Standing(self._job, self._id, self._base, self._tried, self.steps)
+        standing.residual = self._means.residual
         meeting = Meeting(standing, self._means)
         blamed: collections.Counter[int] = collections.Counter()
         while True:
@@ -192,7 +200,9 @@ class Membership:
                 # A member may have called where the next attempt's mesh meets already.
                 if error.code not in (*RECOVERABLE, "Mismatch") or meeting.passed() > 1:
                     raise
-                if error.suspect is not None and error.suspect < len(agreement.view.members):
+                # A host that gave up has found that a process which joins is dead.
+                blames = error.suspect is not None and error.code != "Aborted"
+                if blames and error.suspect < len(agreement.view.members):
                     blamed[agreement.view.members[error.suspect].id] += 1
                 standing.blamed = {k for k, count in blamed.items() if count >= _BLAMED_TWICE}
                 standing.blamed.discard(self._id)
@@ -206,6 +216,8 @@ class Membership:
         place = rank, len(view.members)
         mesh = self._means.network.mesh(agreement.meeting_place, place, seconds)
         mesh.epoch = view.epoch
+        if agreement.listener is not None:  # the host, which would wait for the dead
+            mesh.set_interrupted(functools.partial(_has_hung_up, agreement.lines))
         listener = agreement.listener or self._means.listen()
         agreement.listener = None
         session = self._make_session(listener, mesh)
@@ -215,6 +227,7 @@ class Membership:
             session.abort(f"rank {rank} can't load the residuals: {error}")
             session.close()
             raise
+        agreement.lines.clear()
         return session
 
     # A step that failed has left no trace, so that the residuals are those of the base's last step
@@ -242,6 +255,10 @@ class Membership:
         self.view, self.session = agreement.view, session
         self._means.reception.enter(self._job, self._id, agreement.view)
 
+    def _residual(self) -> float:
+        tensors = list(self._means.tensors.items())
+        return sum(use.residual_norm**2 for use in self.session.explain(tensors, self.steps))
+
     def _note(
         self, agreement: Agreement, before: View, error: DeltawireError, seconds: float
     ) -> None:
@@ -258,6 +275,8 @@ class Membership:
             "joined": sorted(new - old),
             "world_size": len(new),
             "seconds": seconds,
+            "residual_kept": agreement.residuals[0],
+            "residual_lost": agreement.residuals[1],
             "error": str(error),
         }
         self.events.append(event)
@@ -287,3 +306,13 @@ class Membership:
         if self.session is not None:
             self.session.close()
         self._means.reception.close()
+
+
+def _has_hung_up(lines: list[_core.Line]) -> bool:
+    """Whether one of the processes is dead that have these lines."""
+    try:
+        for line in lines:
+            hear(line, 0)
+    except DeltawireError:
+        return True
+    return False

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 
 from deltawire import _core
 from deltawire.elastic.calls import SILENCE, hear, said
+from deltawire.elastic.state import Offer, give
 from deltawire.elastic.views import View
 from deltawire.errors import DeltawireError
 
 _ANSWER_MS = 50
 _WAIT_PAUSE = 0.5  # seconds between two "wait"s, less than SILENCE
 _FRESH_MAX = 64
+_FRESH_SECONDS = 3 * SILENCE  # for a caller's first message; nobody waits for it meanwhile
+_GIVING_MAX = 32  # processes that take a state here at once
 
 
 @dataclasses.dataclass
@@ -28,6 +31,7 @@ class Visitor:
     said: dict
     told_at: float = 0.0
     hosted: bool = False  # by a member that hosts a meeting
+    ready: bool = False  # a process that joins: it has the state
     busy: threading.Lock = dataclasses.field(default_factory=threading.Lock)  # the line is in use
 
     def keep_waiting(self) -> bool:
@@ -44,15 +48,16 @@ class Visitor:
 
 
 @contextlib.contextmanager
-def kept_waiting(visitors: list[Visitor]) -> Iterator[None]:
-    """Meanwhile a thread tells them that this member is alive, unless their line is `busy`."""
+def kept_waiting(visitors: list[Visitor], gives: bool) -> Iterator[None]:
+    """Meanwhile a thread tells them that this member is alive, unless their line is `busy`.
+    gives: a process that joins gets the state."""
     over = threading.Event()
 
     def tell() -> None:
         while not over.wait(_WAIT_PAUSE):
             for each in visitors:
                 if each.busy.acquire(blocking=False):
-                    said(each.line, {"say": "wait", "hosted": True})
+                    said(each.line, {"say": "wait", "hosted": True, "gives": gives})
                     each.busy.release()
 
     thread = threading.Thread(target=tell, name="deltawire waits", daemon=True)
@@ -70,10 +75,11 @@ class Reception:
     Args:
         door: where this process listens.
         settings: what must be equal on all members; who wants to join with others is refused.
+        seconds: for a chunk of the state that this member gives.
     """
 
-    def __init__(self, door: _core.Door, settings: str) -> None:
-        self._settings = settings
+    def __init__(self, door: _core.Door, settings: str, seconds: float) -> None:
+        self._settings, self._seconds = settings, seconds
         self.address: tuple[str, int] = door.endpoint
         self._door = door
         self._lock = threading.Lock()
@@ -83,6 +89,8 @@ class Reception:
         self._left: dict[int, str] = {}
         self._place: tuple[str, int, View] | None = None  # job, own id, view
         self._meets = True
+        self._offer: Offer | None = None
+        self._giving: list[threading.Thread] = []
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="deltawire door", daemon=True)
         self._thread.start()
@@ -91,6 +99,7 @@ class Reception:
         """This process runs in that view from now on. Who waits here and doesn't belong is told."""
         with self._lock:
             self._place, self._meets = (job, own_id, view), False
+            self._offer = None
             callers, self._callers = self._callers, []
             joiners, self._joiners = self._joiners, []
             for each in [*callers, *joiners]:
@@ -100,6 +109,10 @@ class Reception:
         """It looks for the next view from now on."""
         with self._lock:
             self._meets = True
+
+    def offer(self, state: Offer) -> None:
+        """Processes that join can take this state here until the next view begins."""
+        self._offer = state
 
     def take_callers(self) -> list[Visitor]:
         """Those who want to meet; the lines are the taker's."""
@@ -134,7 +147,7 @@ class Reception:
             with contextlib.suppress(DeltawireError):
                 line = self._door.answer(_ANSWER_MS)
                 if line is not None:
-                    self._fresh.append((line, time.monotonic() + SILENCE))
+                    self._fresh.append((line, time.monotonic() + _FRESH_SECONDS))
                     del self._fresh[:-_FRESH_MAX]
             self._hear_fresh()
             with self._lock:
@@ -178,9 +191,23 @@ class Reception:
                 said(line, {**self._describe(), "say": "excluded"})
         elif kind == "join":
             self._answer_joiner(visitor)
+        elif kind == "take":
+            self._give(visitor)
         elif kind == "left" and self._place and visitor.said.get("job") == self._place[0]:
             self._left[int(visitor.said.get("id", -1))] = str(visitor.said.get("why", ""))
             said(line, {"say": "heard"})
+
+    def _give(self, visitor: Visitor) -> None:
+        self._giving = [each for each in self._giving if each.is_alive()]
+        if len(self._giving) == _GIVING_MAX:
+            return  # it takes from others
+
+        def run() -> None:
+            with contextlib.suppress(DeltawireError):
+                give(visitor.line, visitor.said, lambda: self._offer, self._seconds)
+
+        self._giving.append(threading.Thread(target=run, name="deltawire gives", daemon=True))
+        self._giving[-1].start()
 
     def _describe(self) -> dict:
         if self._place is None:

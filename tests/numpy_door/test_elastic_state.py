@@ -1,0 +1,127 @@
+"""The state of a process that joins an elastic session: chunks from several members."""
+
+import hashlib
+import json
+import os
+import signal
+
+import deltawire
+import numpy as np
+import pytest
+from deltawire.elastic import state as elastic_state
+from deltawire.elastic.state import Offer, Plan
+from members import Process, members, settings
+
+CHUNK = 1 << 14
+CHUNKS = 40
+
+
+def random_bytes(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, count, np.uint8)
+
+
+@pytest.mark.parametrize("count", [0, 1, CHUNK, 3 * CHUNK + 5])
+def test_a_state_is_what_it_was(monkeypatch, count):
+    monkeypatch.setattr(elastic_state, "CHUNK_BYTES", CHUNK)
+    given = {
+        "bytes": random_bytes(count),
+        "weights": np.array([np.nan, -0.0, 1e-42, np.inf], np.float32),
+        "scalar": np.array(3.5),
+        "table": np.arange(6, dtype=np.int64).reshape(2, 3).T,
+        "empty": np.zeros((0, 4), np.float16),
+    }
+    offer = Offer(given)
+    plan = Plan(offer.plan())
+    held = {
+        each: elastic_state._unpacked(offer.chunk(each), plan.size_of(each), each)
+        for each in plan.digests
+    }
+    assert len(held) == len(plan.digests) == -(-sum(a.nbytes for a in given.values()) // CHUNK)
+    for name, array in plan.arrays(held).items():
+        assert array.dtype == given[name].dtype and array.shape == given[name].shape
+        assert array.tobytes() == given[name].tobytes(), name
+    assert offer.chunk("0" * 64) is None and offer.chunk(None) is None
+
+
+def test_equal_weights_take_less_than_their_bytes():
+    weights = np.random.default_rng(0).standard_normal(1 << 18).astype(np.float32)
+    offer = Offer({"weights": weights})
+    (digest,) = Plan(offer.plan()).digests
+    assert len(offer.chunk(digest)) < 0.9 * weights.nbytes
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rows": [["a", "<f4", [-1]]]},
+        {"rows": [["a", "<f4", [1 << 50]]]},
+        {"rows": [["a", "|O", [2]]]},
+        {"rows": [["a", "<f4"]]},
+        {"rows": None},
+        {"chunk_bytes": 0},
+        {"chunk_bytes": 1 << 10},
+        {"digests": []},
+    ],
+)
+def test_a_plan_that_can_not_be_is_refused(changed):
+    told = json.loads(Offer({"a": np.zeros(1 << 10, np.float32)}).plan())
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        Plan(json.dumps(told | changed).encode())
+    assert caught.value.code == "Corrupt"
+
+
+def test_other_bytes_are_refused():
+    offer = Offer({"a": random_bytes(1000), "b": random_bytes(999)})
+    (digest,) = Plan(offer.plan()).digests
+    data = offer.chunk(digest)
+    for count, name in ((1995, digest), (1999, hashlib.sha256(b"").hexdigest())):
+        with pytest.raises(deltawire.DeltawireError):
+            elastic_state._unpacked(data, count, name)
+
+
+def give_and_die(say, rank, world_size, address) -> None:
+    """Rank 0 dies when it has given two chunks to the process that joins."""
+    elastic_state.CHUNK_BYTES = CHUNK
+    weights = random_bytes(CHUNKS * CHUNK)
+    place = {} if rank is None else {"rank": rank, "world_size": world_size}
+    given, unpacked, chunk = [], elastic_state._unpacked, Offer.chunk
+
+    def counted(self, digest):
+        given.append(digest)
+        if rank == 0 and len(given) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return chunk(self, digest)
+
+    def noted(data, count, digest):
+        given.append(digest)
+        return unpacked(data, count, digest)
+
+    if rank is None:
+        elastic_state._unpacked = noted
+    else:
+        Offer.chunk = counted
+    changed = settings(state=lambda: {"weights": weights})
+    with deltawire.Session("fp32", **place, address=address, **changed) as session:
+        if rank is None:
+            say(("taken", len(given), len(set(given))))
+            assert (session.joined_state["weights"] == weights).all()
+        say(("in", session.rank))
+        while not any(each["joined"] for each in session.events) and rank is not None:
+            session.all_reduce({"x": np.ones(300, np.float32)})
+        begun = session.steps
+        for _ in range(2 if rank is not None else 3):
+            session.all_reduce({"x": np.ones(300, np.float32)})
+        say(("given", len(given), session.steps - begun))
+
+
+def test_a_state_comes_from_all_and_goes_on_when_a_giver_dies():
+    with members(give_and_die, 3) as (processes, address):
+        processes[2].until("in")
+        joiner = Process(give_and_die, None, None, address)
+        processes.append(joiner)
+        # Each chunk came once, though the host died, and another one began anew.
+        assert joiner.until("taken")[1:] == (CHUNKS, CHUNKS)
+        assert joiner.until("given")
+        by_others = [each.until("given")[1] for each in processes[1:3]]
+        assert processes[0].rest() == [("in", 0)]
+    assert sum(by_others) == CHUNKS - 2 and all(by_others), by_others

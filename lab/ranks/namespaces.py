@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab.ranks.links import BURST_BYTES
@@ -18,6 +19,7 @@ _QUEUE = (
     "100ms"  # how long tbf lets packets wait before it drops them; about a slow switch's buffer
 )
 _NETWORK = "10.71.0"
+_ASIDE = "aside"  # a bridge for ranks that are cut off
 _CLONE_NEWNET = 0x40000000  # of sched.h
 
 
@@ -70,6 +72,23 @@ class Namespaces:
     def enter(self, rank: int) -> None:
         """Calls `enter_namespace` for the rank's namespace."""
         enter_namespace(self.name(rank))
+
+    def split(self, ranks: Sequence[int]) -> None:
+        """From now on these ranks reach each other, and no other ones; packets to those are lost,
+        and connections stay."""
+        known = subprocess.run(
+            ["ip", "-n", self._hub, "link", "show", _ASIDE], capture_output=True, check=False
+        )
+        if known.returncode != 0:
+            _run("ip", "-n", self._hub, "link", "add", _ASIDE, "type", "bridge")
+            _run("ip", "-n", self._hub, "link", "set", _ASIDE, "up")
+        for rank in ranks:
+            _run("ip", "-n", self._hub, "link", "set", f"port{rank}", "master", _ASIDE)
+
+    def heal(self) -> None:
+        """All reach all again."""
+        for rank in range(len(self._names)):
+            _run("ip", "-n", self._hub, "link", "set", f"port{rank}", "master", "hub")
 
     def change_rate(self, bytes_per_second: float) -> None:
         """Changes the rate of all links, while they are in use."""

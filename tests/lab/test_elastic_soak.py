@@ -8,7 +8,7 @@ from lab.probes.elastic_soak.__main__ import Ledger, torn
 
 
 class _Member:
-    id, step, epoch = 3, -1, 0
+    id, step, epoch, knocked_at = 3, -1, 0, None
 
 
 def _step(step: int, epoch: int, ids: list[int], digest: str) -> tuple:
@@ -34,3 +34,11 @@ def test_members_that_differ_are_found() -> None:
     ledger.note(one, _step(8, 1, [3], "aa"))  # a step that is missing
     assert len(ledger.faults) == 3, ledger.faults
     assert torn(ledger) == [0, 1, 2, 3, 7]
+
+
+def test_who_waits_for_long_to_train_is_found() -> None:
+    ledger, joiner = Ledger(), _Member()
+    joiner.knocked_at = 5
+    for step in (6, 7):
+        ledger.note(joiner, _step(step, 1, [0, 3], "aa"))
+    assert ledger.waited == [1]

@@ -1,11 +1,15 @@
 """Real links between network namespaces, where this machine allows them."""
 
+import concurrent.futures
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import forked_demo
@@ -40,6 +44,42 @@ def test_without_iproute2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "which", lambda tool: None)
     with pytest.raises(NamespaceError, match="apt-get install iproute2"), Namespaces(2, 12.5e6):
         pass
+
+
+def reaches(network: Namespaces, one: int, other: int, seconds: float = 10.0) -> bool:
+    """Whether a rank can connect to another one within that time."""
+    found = []
+
+    def run() -> None:  # only this thread changes its namespace
+        network.enter(one)
+        with concurrent.futures.ThreadPoolExecutor(1) as listener:
+            ours = listener.submit(listen).result()
+        with contextlib.suppress(TimeoutError), ours:
+            at = network.address(other), ours.getsockname()[1]
+            socket.create_connection(at, timeout=seconds).close()
+            found.append(one)
+
+    def listen() -> socket.socket:
+        network.enter(other)
+        return socket.create_server(("", 0))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return bool(found)
+
+
+def test_a_split_network_heals():
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with Namespaces(3, None) as network:
+        network.split([1, 2])
+        assert reaches(network, 1, 2) and not reaches(network, 0, 2, 0.3)
+        network.heal()
+        network.split([2])
+        assert reaches(network, 0, 1) and not reaches(network, 1, 2, 0.3)
+        network.heal()
+        assert reaches(network, 0, 2)
 
 
 def test_a_tiny_run_over_real_links(image_folder: Path, tmp_path: Path):

@@ -364,7 +364,7 @@ def _places_of(held: Mapping[str, Any]) -> list[tuple]:
 class TrainersSession:
     """An elastic session as the trainers of this package use it, which keep records of their own.
 
-    Thread rule: `take_step` and `load_resized` from one thread at a time, all others from any.
+    Thread rule: `take_step` from one thread at a time, all others from any.
     """
 
     def __init__(self, session: Session) -> None:

@@ -1,16 +1,20 @@
 """The state of a process that joins an elastic session: chunks from several members."""
 
+import contextlib
 import hashlib
 import json
 import os
 import signal
+import threading
 
 import deltawire
 import numpy as np
 import pytest
+from deltawire import _core
 from deltawire.elastic import state as elastic_state
-from deltawire.elastic.state import Offer, Plan
-from members import Process, members, settings
+from deltawire.elastic.calls import Caller, hear_within
+from deltawire.elastic.state import Offer, Plan, Taking
+from members import LIMIT, SECRET, Process, members, settings
 
 CHUNK = 1 << 14
 CHUNKS = 40
@@ -125,3 +129,34 @@ def test_a_state_comes_from_all_and_goes_on_when_a_giver_dies():
         by_others = [each.until("given")[1] for each in processes[1:3]]
         assert processes[0].rest() == [("in", 0)]
     assert sum(by_others) == CHUNKS - 2 and all(by_others), by_others
+
+
+def test_a_giver_that_is_frozen_keeps_nobody_waiting(monkeypatch):
+    monkeypatch.setattr(elastic_state, "CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(elastic_state, "SILENCE", 0.2)
+    caller = Caller(_core.token_of(SECRET.encode()), "auto")
+    doors = [caller.open_door(_core.Listener("127.0.0.1", 0)) for _ in range(2)]
+    given = {"weights": random_bytes(3 * CHUNK)}
+    offer, asked = Offer(given), threading.Event()
+
+    def freeze() -> None:
+        line = doors[0].answer(round(1e3 * LIMIT))
+        assert hear_within(line, LIMIT)["say"] == "take"
+        asked.set()
+        over.wait(LIMIT)
+
+    def serve() -> None:
+        line = doors[1].answer(round(1e3 * LIMIT))
+        first = hear_within(line, LIMIT)
+        asked.wait(LIMIT)  # the other one has been asked for a chunk
+        with contextlib.suppress(deltawire.DeltawireError):
+            elastic_state.give(line, first, lambda: offer, LIMIT)
+
+    over = threading.Event()
+    for member in (freeze, serve):
+        threading.Thread(target=member, daemon=True).start()
+    taking, plan = Taking(), Plan(offer.plan())
+    for _ in taking.take(plan, caller, [door.endpoint for door in doors], LIMIT):
+        pass
+    assert taking.has_all() and (taking.arrays()["weights"] == given["weights"]).all()
+    over.set()

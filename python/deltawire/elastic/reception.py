@@ -156,6 +156,7 @@ class Reception:
         del self._door  # nobody listens any more
         with self._lock:
             self._fresh, self._callers, self._joiners = [], [], []
+            self._offer = None
 
     def _hear_fresh(self) -> None:
         now, silent = time.monotonic(), []

@@ -8,13 +8,14 @@ import collections
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from deltawire import _core
-from deltawire.elastic.calls import Caller, hear_within, receive_bytes, say, send_bytes
+from deltawire.elastic.calls import SILENCE, Caller, hear_within, receive_bytes, say, send_bytes
 from deltawire.errors import DeltawireError, make_error
 
 CHUNK_BYTES = 4 << 20
@@ -150,7 +151,9 @@ class Taking:
         self._held: dict[str, bytes] = {}
         self.taken = 0
         self._lock = threading.Lock()
-        self._missing: collections.deque[str] = collections.deque()
+        self._missing: collections.deque[str] = collections.deque()  # and not asked for
+        self._lacking: set[str] = set()
+        self._asked_at: dict[str, float] = {}
         self._plan: Plan | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -166,9 +169,10 @@ class Taking:
         Args:
             seconds: for each chunk.
         """
-        self._plan, self._missing = plan, collections.deque(dict.fromkeys(plan.digests))
-        for each in [each for each in self._missing if each in self._held]:
-            self._missing.remove(each)
+        needed = [each for each in dict.fromkeys(plan.digests) if each not in self._held]
+        with self._lock:
+            self._plan, self._missing, self._lacking = plan, collections.deque(needed), set(needed)
+            self._asked_at.clear()
         stops = threading.Event()
         threads = [
             threading.Thread(
@@ -179,23 +183,26 @@ class Taking:
         for each in threads:
             each.start()
         try:
-            while living := [each for each in threads if each.is_alive()]:
+            while not self.has_all() and any(each.is_alive() for each in threads):
                 yield self.taken
-                living[0].join(_LOOK)
+                stops.wait(_LOOK)
         finally:
-            stops.set()
-            for each in threads:
-                each.join()
+            stops.set()  # who waits for a member that is frozen sees it later
 
     def has_all(self) -> bool:
         """Whether all of the last plan has been taken."""
-        return self._plan is not None and all(each in self._held for each in self._plan.digests)
+        return not self._lacking
 
+    # The next one that nobody was asked for, or whose giver is silent.
     def _next(self, refused: set[str]) -> str | None:
         with self._lock:
-            for digest in self._missing:
-                if digest not in refused:
-                    self._missing.remove(digest)
+            now = time.monotonic()
+            late = [each for each, at in self._asked_at.items() if now > at + SILENCE]
+            for digest in [*self._missing, *late]:
+                if digest not in refused and digest in self._lacking:
+                    if digest in self._missing:
+                        self._missing.remove(digest)
+                    self._asked_at[digest] = now
                     return digest
         return None
 
@@ -219,10 +226,8 @@ class Taking:
                 line = line or caller.call(door)
                 say(line, {"say": "take", "digest": digest})
                 if hear_within(line, seconds)["say"] == "gives":
-                    self._held[digest] = _unpacked(
-                        receive_bytes(line, seconds), plan.size_of(digest), digest
-                    )
-                    self.taken += 1
+                    data = receive_bytes(line, seconds)
+                    self._keep(digest, _unpacked(data, plan.size_of(digest), digest))
                 else:
                     refused.add(digest)
                     self._put_back(digest)
@@ -233,9 +238,18 @@ class Taking:
             if digest is not None:
                 self._put_back(digest)
 
+    def _keep(self, digest: str, data: bytes) -> None:
+        with self._lock:
+            self._held[digest] = data
+            self._lacking.discard(digest)
+            self._asked_at.pop(digest, None)
+            self.taken += 1
+
     def _put_back(self, digest: str) -> None:
         with self._lock:
-            self._missing.append(digest)
+            self._asked_at.pop(digest, None)
+            if digest in self._lacking and digest not in self._missing:
+                self._missing.append(digest)
 
 
 def _unpacked(data: bytes, count: int, digest: str) -> bytes:

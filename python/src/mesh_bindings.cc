@@ -84,9 +84,16 @@ Interruptions::Interruptions(MeshOptions& mesh)
     : raised_(std::make_shared<std::optional<nb::python_error>>()) {
   mesh.interrupted = [raised = raised_, asked = std::move(mesh.interrupted)] {
     const nb::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() == 0) return asked && asked();
-    raised->emplace();
-    return true;
+    if (PyErr_CheckSignals() != 0) {
+      raised->emplace();
+      return true;
+    }
+    try {
+      return asked && asked();
+    } catch (nb::python_error& error) {  // a signal's handler may run there, too
+      raised->emplace(std::move(error));
+      return true;
+    }
   };
 }
 
@@ -215,7 +222,7 @@ void bind_meshes(nb::module_& module) {
           "text"_a, "\"auto\", \"required\" or \"off\"; equal on all ranks.")
       .def("set_interrupted", &set_interrupted, "asked"_a,
            "A function that is called a few times a second while the ranks connect, on the thread that "
-           "connects; True ends it with Aborted. It must not raise.")
+           "connects; True ends it with Aborted, an exception with that.")
       .def_rw("epoch", &MeshOptions::epoch, "Of this set of ranks; equal on all of them.")
       .def_prop_rw(
           "connect_timeout_ms", [](const MeshOptions& self) { return self.connect_timeout.count(); },

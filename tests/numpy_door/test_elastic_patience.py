@@ -32,3 +32,17 @@ def test_who_joins_waits_for_a_member_that_is_slow(monkeypatch):
         )
     member.join()
     assert asked == ["join"]
+
+
+def test_what_asks_whether_to_go_on_connecting_may_end_it():
+    def ends(asked) -> deltawire.DeltawireError | ZeroDivisionError:
+        listener = _core.Listener("127.0.0.1", 0)
+        mesh = _core.Mesh.at(listener.endpoint, 0, 2, _core.token_of(SECRET.encode()))
+        mesh.connect_timeout_ms = round(1e3 * LIMIT)
+        mesh.set_interrupted(asked)
+        with pytest.raises((deltawire.DeltawireError, ZeroDivisionError)) as caught:
+            _core.Session(listener, mesh, "fp32", _core.ReducerOptions(256, "exact"))
+        return caught.value
+
+    assert ends(lambda: True).code == "Aborted"
+    assert isinstance(ends(lambda: 1 // 0), ZeroDivisionError)

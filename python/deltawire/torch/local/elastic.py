@@ -169,7 +169,8 @@ class ElasticLocalSteps(LocalTrainer):
             self._offered(state, own)
             self._exchange.load(own)
             self.round, self.local_steps = own["round"], own["local_steps"]
-            self._session.begin_at(self._exchange.progress.exchanges)
+            under_way = own["under_way"] is not None  # committed, and not applied yet
+            self._session.begin_at(self._exchange.progress.exchanges + under_way)
 
     def _count_step(self, steps: int) -> None:
         super()._count_step(steps)

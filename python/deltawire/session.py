@@ -22,6 +22,7 @@ from deltawire.network import Network, addresses_of, secret_of
 from deltawire.policy import Policy, spec_of
 from deltawire.weighted import LEAST_ELEMENTS, Weighted, check_weight
 
+TIMEOUT = 60.0  # seconds that a step may take, if a caller does not say
 _NONFINITE_ADVICE = "skip or mend the step, or pass nonfinite='pass'"
 
 
@@ -52,7 +53,7 @@ class Session(ClosesAtEnd, BaseSession):
         encryption: str | None = None,
         interface: str | None = None,
         port: int | str | None = None,
-        timeout: float = 60.0,
+        timeout: float = TIMEOUT,
         connect_timeout: float = 60.0,
         arrival_timeout: float = 60.0,
         min_elements: int = 256,
@@ -321,7 +322,10 @@ class Session(ClosesAtEnd, BaseSession):
     def events(self) -> list[dict[str, Any]]:
         """Of an elastic session: what happened at each change of members that it has seen,
         as dicts of "epoch", "step" (done again), "gone" (dicts of "id", "rank" before, "why"),
-        "joined" (ids), "world_size", "seconds" that it took, and the "error" that began it."""
+        "joined" (ids), "world_size", "seconds" that it took, and the "error" that began it;
+        "residual_kept", the L2 norm of what the members that go on hold back, in the unit of the
+        arrays that a rank gives, and "residual_lost", an estimate of what those that are gone held
+        back: as if each had had the mean square of the others'."""
         return list(self._crew.events) if self._crew is not None else []
 
     @property
@@ -332,8 +336,8 @@ class Session(ClosesAtEnd, BaseSession):
 
     def metrics(self) -> dict[str, Any]:
         """`BaseSession.metrics`; of an elastic session also "epoch", "world_size", and
-        "recoveries" and "recovery_seconds", the number of changes of members and their time.
-        Traffic is then that of the epoch."""
+        "recoveries" and "recovery_seconds", the number of changes of members and their time, and
+        "residual_lost" in all of them (see `events`). Traffic is then that of the epoch."""
         changes = {} if self._crew is None else self._crew.metrics()
         return {**super().metrics(), **changes}
 

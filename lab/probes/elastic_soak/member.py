@@ -65,7 +65,6 @@ class Member:
 
         while True:
             try:
-                self.say(("knock", bool(place)))
                 self.take_part({**place, "address": addresses, **self.settings})
                 return
             except deltawire.DeltawireError as error:
@@ -79,6 +78,7 @@ class Member:
         """In one session; `session`: what `Session` takes."""
         import deltawire
 
+        self.knock(session)
         with deltawire.Session(
             self.task.spec, elastic=True, state=self._state, **session
         ) as session:
@@ -93,6 +93,10 @@ class Member:
                 session.all_reduce({"weights": update})
                 self._weights -= update
                 self.report(session, session.steps - 1, self._weights.tobytes())
+
+    def knock(self, session: dict) -> None:
+        """Says that this process is ready to begin, or to join."""
+        self.say(("knock", "rank" in session))
 
     def enter(self, session) -> None:
         """Says that this process is a member."""

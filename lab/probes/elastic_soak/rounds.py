@@ -39,6 +39,7 @@ class RoundsMember(Member):
         torch.manual_seed(0)
         network = LeNet5(_HIDDEN)
         optimizer = torch.optim.SGD(network.parameters(), lr=_RATE)
+        self.knock(session)
         with deltawire.torch.ElasticLocalSteps(
             network,
             optimizer,

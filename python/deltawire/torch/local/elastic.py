@@ -7,7 +7,7 @@ import torch
 from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.session import TrainersSession
+from deltawire.session import TIMEOUT, TrainersSession
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import layout_digest
 from deltawire.torch.local.elastic_core import ElasticCore
@@ -21,7 +21,6 @@ from deltawire.torch.local.weights import Weights
 from deltawire.weighted import check_weight
 
 _ONE_BUCKET = 1 << 62  # bytes: as few as a fragment has devices; a step exchanges all at once
-_TIMEOUT = 60.0  # of a session, in seconds
 _OWN = ("elastic", "state")  # arguments of a session that the trainer gives
 
 Weight = float | Callable[[int], float]
@@ -112,7 +111,7 @@ class ElasticLocalSteps(LocalTrainer):
         overlaps = Overlap(delay, overlap, mixing)
         masked = Momentum(optimizer, weights, momentum)
         masked = masked.wanted(given, mask_momentum, bool(overlaps))
-        timeout_ms = timeout_in_ms(session.get("timeout", _TIMEOUT))
+        timeout_ms = timeout_in_ms(session.get("timeout", TIMEOUT))
         exchange = LocalExchange(weights, masked, overlaps, timeout_ms)
         super().__init__(optimizer, steps, weights, exchange)
         self._model = model
@@ -140,8 +139,8 @@ class ElasticLocalSteps(LocalTrainer):
         self._follow_session()
 
     def metrics(self) -> dict:
-        """As `LocalSteps.metrics`, and of the session's members "epoch", "world_size", "recoveries"
-        and "recovery_seconds". Traffic is that of the epoch."""
+        """As `LocalSteps.metrics`, and of the members "epoch", "world_size", "recoveries",
+        "recovery_seconds" and "residual_lost" (see `Session`). Traffic is that of the epoch."""
         return {**super().metrics(), **self._session.changes()}
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:

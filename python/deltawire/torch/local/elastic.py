@@ -53,8 +53,8 @@ class ElasticLocalSteps(LocalTrainer):
         reducer: codec, pattern and codec, or policy, as for `deltawire.Session`.
         steps: local steps a round, as for `LocalSteps`. A process that joins counts from the local
             step where the rank is that gives it the state.
-        weight: how much this rank's changes count in the mean: a number above 0, or a function of
-            the number of local steps that they come from, `lambda steps: steps * batch_size` for
+        weight: how much this rank's changes count in the mean: a number, 0 or more, or a function
+            of the number of local steps that they come from, `lambda steps: steps * batch_size` for
             samples. The mean is sum(weight * change) / sum(weight). A rank counts 0 in an exchange
             before which it has taken no local step. Weights should be so small that codecs can
             carry weight * change: fp16 ends at 65,504.
@@ -203,13 +203,15 @@ class ElasticLocalSteps(LocalTrainer):
     def _given(self) -> dict:
         # Last: buffers differ between ranks, and all before them is the same on all. The training
         # loop may change them meanwhile.
-        buffers = {name: value.clone() for name, value in self._buffers().items()}
+        buffers = {name: value.detach().clone() for name, value in self._buffers().items()}
         return packed({**self._weights.common(), "place": self._opened, "buffers": buffers})
 
     def _buffers(self) -> dict[str, torch.Tensor]:
+        """And frozen parameters. A tensor of two names is there once."""
         exchanged = set(self._weights.names)
-        state = {wrappers.plain_name(k): v for k, v in self._model.state_dict().items()}
-        return {name: value for name, value in state.items() if name not in exchanged}
+        every = [*self._model.named_parameters(), *self._model.named_buffers()]
+        named = {wrappers.plain_name(name): value for name, value in every}
+        return {name: value for name, value in named.items() if name not in exchanged}
 
     def _take_over(self, given: dict) -> None:
         """Makes another member's state this one's, and takes part in the exchange that is open."""

@@ -323,6 +323,27 @@ def test_a_process_that_joins_takes_part_in_the_next_step(spec: str, elements: i
     assert event["joined"] == [2] and event["step"] == begun and event["gone"] == []
 
 
+def early(say, rank, world_size, address) -> None:
+    """Rank 0 lets a process join before it begins the first step, in which rank 1 waits for it."""
+    weights = np.zeros(ELEMENTS, np.float32)
+    place = {} if rank is None else {"rank": rank, "world_size": world_size}
+    changed = settings(state=lambda: {"weights": weights})
+    with deltawire.Session("3lc", **place, address=address, **changed) as session:
+        end = time.monotonic() + LIMIT
+        while rank == 0 and not session._crew.shall_admit() and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.5 if rank == 0 else 0.0)  # rank 1 is in its step
+        steps_of(say, session, STEPS, weights)
+
+
+def test_a_process_joins_while_the_first_step_has_begun_on_one_rank_alone() -> None:
+    with members(early, 2) as (processes, address):
+        processes.append(Process(early, None, None, address))
+        said = [each.rest() for each in processes]
+    assert said[0] == said[1] == said[2]
+    assert [row[3] for row in said[0]] == STEPS * [[0, 1, 2]]
+
+
 def test_any_member_names_the_one_that_takes_joiners_in() -> None:
     with members(grow, 3, "3lc", 10) as (processes, address):
         probe = Caller(_core.token_of(SECRET.encode()), "auto")

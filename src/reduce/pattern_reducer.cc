@@ -34,15 +34,15 @@ Status PatternReducer::check(const Bucket& bucket, const Step& step, const Trans
     return fail(ErrorCode::kInvalidArgument,
                 "bucket " + std::to_string(step.bucket) + " is beyond 65,535; use larger buckets");
   }
-  if (world_ != 0 && (world_ != transport.world_size() || rank_ != transport.rank())) {
+  if (place_.world != 0 && (place_.world != transport.world_size() || place_.rank != transport.rank())) {
     return fail(ErrorCode::kMismatch,
-                "the residuals belong to rank " + std::to_string(rank_) + " of " + std::to_string(world_) +
-                    ", but this is rank " + std::to_string(transport.rank()) + " of " +
-                    std::to_string(transport.world_size()) + "; start with a new reducer instead");
+                "the residuals belong to rank " + std::to_string(place_.rank) + " of " +
+                    std::to_string(place_.world) + ", but this is rank " + std::to_string(transport.rank()) +
+                    " of " + std::to_string(transport.world_size()) + "; start with a new reducer instead");
   }
   if (Status legal = check_tensors(bucket, step, pair_rules(), known); !legal) return legal;
-  world_ = transport.world_size();
-  rank_ = transport.rank();
+  place_.world = transport.world_size();
+  place_.rank = transport.rank();
   return {};
 }
 
@@ -127,7 +127,7 @@ void PatternReducer::end_step() noexcept {
   finite_ ? commit_own() : revert_own();
   digest_ = 0;
   finite_ = true;
-  has_place_ = true;
+  place_.stands = true;
   in_flight_.end_step();
   pool_.end_step();
 }
@@ -143,7 +143,9 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
   revert_own();
   digest_ = 0;
   finite_ = true;
-  if (!has_place_ && !folds_) leave_place();
+  // The first step has failed, so there has been none: the state is that of a rank which has not begun it, as
+  // others may be. Residuals that a failed step folds stay with their rank.
+  if (!place_.stands && !folds_) take_place(0, 0);
   (void)or_no_memory("saying which step stands", [&]() -> Status {
     say_which_step_stands(error, transport);
     return {};
@@ -160,7 +162,7 @@ Result<std::vector<std::byte>> PatternReducer::save() const {
   return or_no_memory("saving the residuals", [&]() -> Result<std::vector<std::byte>> {
     const auto states = save_channels(channels_);
     if (!states) return forward_error(states);
-    return pack_reducer_state({info_.state_magic, world_, rank_}, *states);
+    return pack_reducer_state({info_.state_magic, place_.world, place_.rank}, *states);
   });
 }
 
@@ -196,16 +198,8 @@ Status PatternReducer::load_resized(const SavedRanks& saved) {
 }
 
 void PatternReducer::take_place(int world, int rank) noexcept {
-  world_ = world;
-  rank_ = rank;
-  has_place_ = world != 0;
+  place_ = {world, rank, world != 0};
   in_flight_.drop_spares();  // their plans are for the rank and the world before
-}
-
-// The first step has failed, so there has been none: the state is that of a rank which has not begun it, as
-// others may be. Residuals that a failed step folds stay with their rank.
-void PatternReducer::leave_place() noexcept {
-  take_place(0, 0);
 }
 
 std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, std::uint64_t step) const {

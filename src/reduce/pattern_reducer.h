@@ -75,11 +75,17 @@ class PatternReducer : public WakeableReducer {
   const std::shared_ptr<MemoryMeter>& meter() const noexcept { return meter_; }
   Channel& channel(std::size_t index) const { return *channels_[index]; }
   // Ranks of the steps so far, those before load() included; 0 before the first.
-  int world() const noexcept { return world_; }
-  int rank() const noexcept { return rank_; }
-  std::uint64_t others() const noexcept { return world_ < 2 ? 0 : static_cast<std::uint64_t>(world_) - 1; }
+  int world() const noexcept { return place_.world; }
+  int rank() const noexcept { return place_.rank; }
+  std::uint64_t others() const noexcept { return world() < 2 ? 0 : static_cast<std::uint64_t>(world()) - 1; }
 
  private:
+  struct Place {
+    int world = 0;
+    int rank = 0;
+    bool stands = false;  // by a step that counts, or a loaded state; else the open step's
+  };
+
   // `known`: a bucket of these tensors was exchanged before.
   Status check(const Bucket& bucket, const Step& step, const Transport& transport, bool known);
   PairRules pair_rules() const { return {*this, channel(0), info_.key_value, folds_}; }
@@ -89,7 +95,6 @@ class PatternReducer : public WakeableReducer {
   tl::unexpected<Error> give_up(Transport& transport, Error error) noexcept;
   Status load_one(Bytes state);
   void take_place(int world, int rank) noexcept;
-  void leave_place() noexcept;
 
   PatternInfo info_;
   bool passes_nonfinite_;
@@ -100,9 +105,7 @@ class PatternReducer : public WakeableReducer {
   BucketsInFlight in_flight_;
   std::uint64_t digest_ = 0;
   bool finite_ = true;  // the open step's means so far
-  int world_ = 0;
-  int rank_ = 0;
-  bool has_place_ = false;  // by a step that stands, or a loaded state; else the open step's
+  Place place_;
 };
 
 // The random numbers of a pattern's channels: a rank that codes a part in both of them draws others in each.

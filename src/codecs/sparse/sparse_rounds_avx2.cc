@@ -1,8 +1,10 @@
 // Gaps without a check for each: a batch is decoded, then looked at as a whole, and not taken if anything in
-// it is odd. With the shifts of BMI2 four lanes are read at a time.
+// it is odd. Four lanes are read at a time: as long as their codes are short, each in an element of a vector.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include <immintrin.h>
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::uint32_t kRounds = 16;
 constexpr std::uint32_t kMostGaps = kRounds * kMaxLanes;
+constexpr std::uint32_t kRing = 4;  // batches: lines of memory far away take as long as two or three of them
 constexpr std::uint64_t kMostBits = std::uint64_t{kRounds} * (kMaxUnary + kEscapeBits);  // of a lane
 constexpr std::uint64_t kPeekBytes = 8;
 
@@ -36,25 +39,121 @@ constexpr std::uint64_t kPeekBytes = 8;
   return true;
 }
 
-// kLanes of the lanes, from `first` on: their gaps go to every all_lanes-th place. Next to each goes the
-// slot's memory is asked for at a place of `asked`: all at once, they would wait for each other.
-template <unsigned kLanes>
-bool read_lanes(BitWindow* first, unsigned all_lanes, unsigned parameter, std::uint32_t* gaps,
-                const float* slot, const std::uint32_t* asked) noexcept {
-  BitWindow lanes[kLanes] = {};
-  for (unsigned lane = 0; lane < kLanes; ++lane) lanes[lane] = first[lane];
+// The single lane's gaps. Next to each the slot's memory is asked for at a place of `asked`: all at once,
+// they would wait for each other.
+bool read_one_lane(BitWindow& lane, unsigned parameter, std::uint32_t* gaps, const float* slot,
+                   const std::uint32_t* asked) noexcept {
   bool good = true;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
-    for (unsigned lane = 0; lane < kLanes; ++lane) {
-      const std::uint32_t place = round * all_lanes + lane;
-      good &= read_gap(lanes[lane], parameter, gaps[place]);
-      if (slot != nullptr) prefetch_far(slot + asked[place]);
+    good &= read_gap(lane, parameter, gaps[round]);
+    if (slot != nullptr) prefetch_far(slot + asked[round]);
+  }
+  return good && !lane.exhausted();
+}
+
+// Four lanes, in elements of 64 bits.
+struct FourLanes {
+  __m256i at;  // addresses
+  __m256i position;
+
+  void load(const BitWindow* lanes) noexcept {
+    alignas(32) std::uint64_t values[2][4];
+    for (unsigned lane = 0; lane < 4; ++lane) {
+      values[0][lane] = deltawire::bit_cast<std::uint64_t>(lanes[lane].at);
+      values[1][lane] = lanes[lane].position;
+    }
+    at = _mm256_load_si256(reinterpret_cast<const __m256i*>(values[0]));
+    position = _mm256_load_si256(reinterpret_cast<const __m256i*>(values[1]));
+  }
+
+  void store_positions(BitWindow* lanes) const noexcept {
+    alignas(32) std::uint64_t positions[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(positions), position);
+    for (unsigned lane = 0; lane < 4; ++lane) lanes[lane].position = positions[lane];
+  }
+
+  // The next kLoaded bits of each; the highest of an element is 0.
+  __m256i window() const noexcept {
+    alignas(32) std::uint64_t from[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(from),
+                       _mm256_add_epi64(at, _mm256_srli_epi64(position, 3)));
+    const auto eight = [&](unsigned lane) {
+      return static_cast<long long>(
+          load_le<std::uint64_t>(deltawire::bit_cast<const std::byte*>(from[lane])));
+    };
+    const __m256i bytes = _mm256_setr_epi64x(eight(0), eight(1), eight(2), eight(3));
+    const __m256i bits = _mm256_srlv_epi64(bytes, _mm256_and_si256(position, _mm256_set1_epi64x(7)));
+    return _mm256_and_si256(bits, _mm256_set1_epi64x(0x7FFFFFFFFFFFFFFF));
+  }
+};
+
+constexpr unsigned kLoaded = 57;
+constexpr int kExponentBias = 127;  // of a float
+constexpr unsigned kMantissaBits = 23;
+
+// kTogether gaps of each of kLanes lanes, each four of which read one window: round after round. False, and
+// the lanes unchanged, if a code is an escape or the window too short.
+template <unsigned kTogether, unsigned kLanes>
+[[gnu::always_inline]] inline bool read_together(FourLanes* fours, unsigned parameter,
+                                                 std::uint32_t* gaps) noexcept {
+  constexpr unsigned kFours = kLanes / 4;
+  const __m256i one = _mm256_set1_epi64x(1);
+  const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(parameter));
+  const __m256i mask = _mm256_set1_epi64x((1LL << parameter) - 1);
+  const __m256i to_next = _mm256_set1_epi64x(kExponentBias - 1 - static_cast<int>(parameter));
+  __m256i windows[kFours];
+  __m256i used[kFours];
+  __m256i ends = _mm256_setzero_si256();
+  for (unsigned i = 0; i < kFours; ++i) {
+    windows[i] = fours[i].window();
+    used[i] = _mm256_set1_epi64x(kTogether * (1 + parameter));
+  }
+  for (unsigned round = 0; round < kTogether; ++round) {
+    for (unsigned i = 0; i < kFours; ++i) {
+      // The zero that ends the ones, as a number: a float's exponent says where it is.
+      const __m256i end = _mm256_andnot_si256(windows[i], _mm256_add_epi64(windows[i], one));
+      ends = _mm256_or_si256(ends, end);
+      const __m256i exponent = _mm256_srli_epi64(_mm256_castps_si256(_mm256_cvtepi32_ps(end)), kMantissaBits);
+      const __m256i unary = _mm256_sub_epi64(exponent, _mm256_set1_epi64x(kExponentBias));
+      const __m256i behind =
+          _mm256_srlv_epi64(windows[i], _mm256_sub_epi64(exponent, _mm256_set1_epi64x(kExponentBias - 1)));
+      const __m256i gap = _mm256_or_si256(_mm256_sll_epi64(unary, shift), _mm256_and_si256(behind, mask));
+      windows[i] = _mm256_srlv_epi64(windows[i], _mm256_sub_epi64(exponent, to_next));
+      used[i] = _mm256_add_epi64(used[i], unary);
+      const __m256i packed = _mm256_permutevar8x32_epi32(gap, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(gaps + round * kLanes + i * 4),
+                       _mm256_castsi256_si128(packed));
     }
   }
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    first[lane].position = lanes[lane].position;
-    good &= !lanes[lane].exhausted();
+  __m256i too_long = _mm256_srli_epi64(ends, kMaxUnary);
+  for (unsigned i = 0; i < kFours; ++i) {
+    too_long = _mm256_or_si256(too_long, _mm256_cmpgt_epi64(used[i], _mm256_set1_epi64x(kLoaded)));
   }
+  if (_mm256_testz_si256(too_long, too_long) == 0) [[unlikely]]
+    return false;
+  for (unsigned i = 0; i < kFours; ++i) fours[i].position = _mm256_add_epi64(fours[i].position, used[i]);
+  return true;
+}
+
+template <unsigned kTogether, unsigned kLanes>
+bool read_lanes(BitWindow* lanes, unsigned parameter, std::uint32_t* gaps, const float* slot,
+                const std::uint32_t* asked) noexcept {
+  FourLanes fours[kLanes / 4];
+  for (unsigned i = 0; i < kLanes / 4; ++i) fours[i].load(lanes + 4 * i);
+  bool good = true;
+  for (std::uint32_t at = 0; at < kRounds * kLanes; at += kTogether * kLanes) {
+    if (!read_together<kTogether, kLanes>(fours, parameter, gaps + at)) {
+      for (unsigned i = 0; i < kLanes / 4; ++i) fours[i].store_positions(lanes + 4 * i);
+      for (unsigned i = 0; i < kTogether * kLanes; ++i) {
+        good &= read_gap(lanes[i % kLanes], parameter, gaps[at + i]);
+      }
+      for (unsigned i = 0; i < kLanes / 4; ++i) fours[i].load(lanes + 4 * i);
+    }
+    if (slot == nullptr) continue;
+    for (unsigned i = 0; i < kTogether * kLanes; ++i) prefetch_far(slot + asked[at + i]);
+  }
+  for (unsigned i = 0; i < kLanes / 4; ++i) fours[i].store_positions(lanes + 4 * i);
+  for (unsigned lane = 0; lane < kLanes; ++lane) good &= !lanes[lane].exhausted();
   return good;
 }
 
@@ -69,6 +168,45 @@ bool may_read(const Head& head) noexcept {
   }
   return true;
 }
+
+// The last bytes of each lane's stream, with zeros behind them that a batch may read.
+class Tails {
+ public:
+  // Lets the streams end here. False, and nothing done, if more than kBytes of one are left, or for a single
+  // lane, whose few gaps don't repay it.
+  bool take(Head& head) noexcept {
+    if (head.lanes == 1) return false;
+    for (unsigned lane = 0; lane < head.lanes; ++lane) {
+      const BitWindow& stream = head.streams[lane];
+      if (stream.bytes - stream.position / 8 > kBytes) return false;
+    }
+    for (unsigned lane = 0; lane < head.lanes; ++lane) {
+      BitWindow& stream = head.streams[lane];
+      whole_[lane] = stream;
+      const std::uint64_t read = stream.position / 8;
+      const std::uint64_t left = stream.bytes - read;
+      if (left > 0) std::memcpy(bytes_[lane], stream.at + read, left);
+      std::memset(bytes_[lane] + left, 0, kMostRead);
+      stream = {bytes_[lane], left, stream.position % 8};
+    }
+    return true;
+  }
+
+  // Lets them go on in the chunk.
+  void give_back(Head& head) const noexcept {
+    for (unsigned lane = 0; lane < head.lanes; ++lane) {
+      const std::uint64_t position = whole_[lane].position / 8 * 8 + head.streams[lane].position;
+      head.streams[lane] = {whole_[lane].at, whole_[lane].bytes, position};
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kBytes = 256;
+  static constexpr std::uint64_t kMostRead = kMostBits / 8 + kPeekBytes;
+
+  BitWindow whole_[kMaxLanes];
+  std::byte bytes_[kMaxLanes][kBytes + kMostRead];
+};
 
 // The first of them is number `first` of the chunk.
 void put(const DecodeTarget& target, const std::uint32_t* positions, std::uint32_t count,
@@ -85,49 +223,80 @@ void put(const DecodeTarget& target, const std::uint32_t* positions, std::uint32
   }
 }
 
+template <unsigned kLanes>
+bool read_by_fours(Head& head, std::uint32_t* gaps, const float* slot, const std::uint32_t* asked) noexcept {
+  constexpr unsigned kMostOfFour = 8;  // parameter, with which four codes seldom are too long for a window
+  return head.parameter <= kMostOfFour
+             ? read_lanes<4, kLanes>(head.streams, head.parameter, gaps, slot, asked)
+             : read_lanes<2, kLanes>(head.streams, head.parameter, gaps, slot, asked);
+}
+
 bool read_batch(Head& head, std::uint32_t* gaps, const float* slot, const std::uint32_t* asked) noexcept {
-  const unsigned lanes = head.lanes;
-  if (lanes == 1) return read_lanes<1>(head.streams, lanes, head.parameter, gaps, slot, asked);
-  bool good = true;
-  for (unsigned lane = 0; lane < lanes; lane += 4) {
-    good &= read_lanes<4>(head.streams + lane, lanes, head.parameter, gaps + lane, slot, asked + lane);
+  switch (head.lanes) {
+    case 1: return read_one_lane(head.streams[0], head.parameter, gaps, slot, asked);
+    case 4: return read_by_fours<4>(head, gaps, slot, asked);
+    default: return read_by_fours<kMaxLanes>(head, gaps, slot, asked);
   }
-  return good;
+}
+
+// Turns gaps into positions, the first of which is `next` at least; returns how far behind that the next one
+// is. Positions of 2^32 and more wrap. REQUIRES: a multiple of eight.
+std::uint64_t add_up(std::uint32_t* gaps, std::uint32_t count, std::uint32_t next) noexcept {
+  const __m256i none = _mm256_setzero_si256();
+  __m256i before = _mm256_set1_epi32(static_cast<int>(next - 1));  // the last position
+  __m256i all = none;
+  for (std::uint32_t i = 0; i < count; i += 8) {
+    auto* const at = reinterpret_cast<__m256i*>(gaps + i);
+    const __m256i gap = _mm256_loadu_si256(at);
+    all = _mm256_add_epi64(all,
+                           _mm256_add_epi64(_mm256_srli_epi64(gap, 32), _mm256_blend_epi32(gap, none, 0xAA)));
+    __m256i steps = _mm256_sub_epi32(gap, _mm256_set1_epi32(-1));
+    steps = _mm256_add_epi32(steps, _mm256_slli_si256(steps, 4));
+    steps = _mm256_add_epi32(steps, _mm256_slli_si256(steps, 8));
+    const __m256i of_lower = _mm256_permutevar8x32_epi32(steps, _mm256_set1_epi32(3));
+    steps = _mm256_add_epi32(steps, _mm256_blend_epi32(none, of_lower, 0xF0));
+    _mm256_storeu_si256(at, _mm256_add_epi32(steps, before));
+    before = _mm256_add_epi32(before, _mm256_permutevar8x32_epi32(steps, _mm256_set1_epi32(7)));
+  }
+  alignas(32) std::uint64_t sums[4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(sums), all);
+  return sums[0] + sums[1] + sums[2] + sums[3] + count;
 }
 
 }  // namespace
 
 std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& target, std::uint64_t& next) {
   const std::uint32_t batch = kRounds * head.lanes;
-  // Of the batch that is read, of the one before, which memory is asked for, and of the one before that, for
-  // which it has arrived.
-  std::uint32_t places[3][kMostGaps];
-  std::uint32_t* read = places[0];
-  std::uint32_t* asked = places[1];
-  std::uint32_t* arrived = places[2];
-  std::uint32_t batches = 0;
-  for (std::uint32_t i = 0; i < batch; ++i) asked[i] = 0;
-  while (gaps - batches * batch >= batch && may_read(head)) {
-    Head ahead = head;
-    if (!read_batch(ahead, read, target.slot, asked)) break;
-    std::uint64_t behind = next;
-    for (std::uint32_t i = 0; i < batch; ++i) {
-      behind += read[i];
-      read[i] = static_cast<std::uint32_t>(behind++);
+  // A ring: batch i's positions go to places[i % kRing], batch i + 1 asks for their memory while it is read,
+  // and they are put when the kRing - 1 batches behind them have been read.
+  std::uint32_t places[kRing][kMostGaps];
+  std::uint32_t read = 0;
+  std::uint32_t put_of = 0;
+  for (std::uint32_t i = 0; i < batch; ++i) places[kRing - 1][i] = 0;
+  const auto put_next = [&] {
+    put(target, places[put_of % kRing], batch, 1 + put_of * batch);
+    ++put_of;
+  };
+  Tails tails;
+  bool in_tails = false;
+  while (gaps - read * batch >= batch) {
+    if (!in_tails && !may_read(head)) {
+      if (!tails.take(head)) break;
+      in_tails = true;
     }
+    if (read - put_of == kRing - 1) put_next();
+    std::uint32_t* const positions = places[read % kRing];
+    Head ahead = head;
+    if (!read_batch(ahead, positions, target.slot, places[(read + kRing - 1) % kRing])) break;
+    const std::uint64_t behind = next + add_up(positions, batch, static_cast<std::uint32_t>(next));
     if (behind > target.count) break;
-    if (batches > 1) put(target, arrived, batch, 1 + (batches - 2) * batch);
-    std::uint32_t* const free = arrived;
-    arrived = asked;
-    asked = read;
-    read = free;
     next = behind;
     head = ahead;
-    ++batches;
+    ++read;
   }
-  if (batches > 1) put(target, arrived, batch, 1 + (batches - 2) * batch);
-  if (batches > 0) put(target, asked, batch, 1 + (batches - 1) * batch);
-  return batches * batch;
+  if (in_tails) tails.give_back(head);
+  while (put_of < read) put_next();
+  return read * batch;
 }
 
 }  // namespace deltawire::sparse::DELTAWIRE_TARGET

@@ -11,6 +11,7 @@
 #include "codecs/fastsgd/fastsgd_vectors_ops.h"
 #include "codecs/kernels/compaction_avx2.h"
 #include "codecs/kernels/logarithm.h"
+#include "codecs/kernels/prefetch.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
@@ -126,93 +127,141 @@ Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, 
 // threshold, which are compared with it.
 namespace {
 
-// REQUIRES: magnitudes of normal numbers.
-__m256 log2_of(__m256i bits) noexcept {
-  const __m256i exponent = _mm256_sub_epi32(_mm256_srli_epi32(bits, 23), all_of(127));
-  const __m256i mantissa = _mm256_or_si256(_mm256_and_si256(bits, all_of(0x007FFFFF)), all_of(0x3F800000));
-  const __m256 t = _mm256_sub_ps(_mm256_castsi256_ps(mantissa), _mm256_set1_ps(kLogarithmMiddle));
-  __m256 sum = _mm256_set1_ps(kLogarithm[0]);
-  for (unsigned i = 1; i < kLogarithmTerms; ++i) {
-    sum = _mm256_add_ps(_mm256_mul_ps(sum, t), _mm256_set1_ps(kLogarithm[i]));
-  }
-  return _mm256_add_ps(sum, _mm256_cvtepi32_ps(exponent));
+// How far a code may be off, in octaves of x and in codes. The logarithms of x, of the sum and of the last
+// value, and with it the scale, are off by 2.6e-5 each, their exponents apart, and the octaves between sum
+// and last value by 8e-6 more; the scale has a rounding of 6e-8, of up to 2,047 codes, and so have the code
+// and the sums that make it.
+constexpr float kDoubtfulPart = 1.4e-4F;
+constexpr float kDoubtfulWhole = 5e-4F;
+
+// As it stands in the number.
+__m256i exponent_of(__m256i magnitudes) noexcept {
+  return _mm256_srli_epi32(magnitudes, 23);
 }
+
+// A polynomial of the second degree in the mantissa for each 8th of its range.
+struct Pieces {
+  __m256 square = _mm256_loadu_ps(kEighthSquare);
+  __m256 slope = _mm256_loadu_ps(kEighthSlope);
+  __m256 start = _mm256_loadu_ps(kEighthStart);
+
+  // REQUIRES: magnitudes of normal numbers.
+  __m256 of_mantissa(__m256i magnitudes) const noexcept {
+    const __m256i piece = _mm256_srli_epi32(magnitudes, 20);  // its lowest 3 bits
+    const __m256 m = _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_and_si256(magnitudes, all_of(0x007FFFFF)), all_of(0x3F800000)));
+    const __m256 steep = _mm256_add_ps(_mm256_mul_ps(_mm256_permutevar8x32_ps(square, piece), m),
+                                       _mm256_permutevar8x32_ps(slope, piece));
+    return _mm256_add_ps(_mm256_mul_ps(steep, m), _mm256_permutevar8x32_ps(start, piece));
+  }
+};
 
 struct Quantizer {
   const Codebook& book;
-  __m256 log_of_sum;
-  __m256 codes_per_octave;
-  __m256 doubtful;
+  Pieces
+      codes{};  // below the code of the sum, which has the same exponent; as many too few as may be doubtful
+  __m256i exponent_of_sum;
+  __m256 per_octave;
+  __m256 doubtful;  // codes
 
   explicit Quantizer(const Codebook& codebook) noexcept : book(codebook) {
-    log_of_sum = log2_of(all_of(book.values[0]));
-    const __m256 octaves = _mm256_sub_ps(log_of_sum, log2_of(all_of(book.values[book.last])));
-    const __m256 codes = _mm256_set1_ps(static_cast<float>(book.last));
-    codes_per_octave = book.last > 0 ? _mm256_div_ps(codes, octaves) : _mm256_setzero_ps();
-    doubtful = _mm256_add_ps(_mm256_mul_ps(codes_per_octave, _mm256_set1_ps(kDoubtfulOctaves)),
-                             _mm256_set1_ps(kDoubtfulCodes));
+    const __m256i sum = all_of(book.values[0]);
+    const __m256i least = all_of(book.values[book.last]);
+    exponent_of_sum = exponent_of(sum);
+    const __m256 part_of_sum = codes.of_mantissa(sum);
+    const __m256 octaves =
+        _mm256_add_ps(octaves_below_sum(least), _mm256_sub_ps(part_of_sum, codes.of_mantissa(least)));
+    const __m256 all = _mm256_set1_ps(static_cast<float>(book.last));
+    per_octave = book.last > 0 ? _mm256_div_ps(all, octaves) : _mm256_setzero_ps();
+    const __m256 off = _mm256_add_ps(_mm256_mul_ps(per_octave, _mm256_set1_ps(kDoubtfulPart)),
+                                     _mm256_set1_ps(kDoubtfulWhole));
+    doubtful = _mm256_add_ps(off, off);
+    const __m256 downward = _mm256_sub_ps(_mm256_setzero_ps(), per_octave);
+    codes.square = _mm256_mul_ps(codes.square, downward);
+    codes.slope = _mm256_mul_ps(codes.slope, downward);
+    codes.start = _mm256_sub_ps(_mm256_mul_ps(_mm256_sub_ps(part_of_sum, codes.start), per_octave), off);
+  }
+
+  __m256 octaves_below_sum(__m256i magnitudes) const noexcept {
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(exponent_of_sum, exponent_of(magnitudes)));
   }
 
   // Compares those of the mask with their thresholds.
-  __m256i decided(__m256i codes, __m256i magnitudes, __m256i whole, unsigned mask) const noexcept {
+  __m256i decided(__m256i low, __m256i magnitudes, unsigned mask) const noexcept {
     Guesses<kLanes> guesses;
-    _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.codes), codes);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.codes), low);
     _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.magnitudes), magnitudes);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.near), whole);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.near), low);
     decide(book, mask, guesses);
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(guesses.codes));
   }
 
-  // `lanes`: those that hold values.
-  __m256i codes_of(__m256i magnitudes, unsigned lanes) const noexcept {
-    const __m256 exact = _mm256_mul_ps(_mm256_sub_ps(log_of_sum, log2_of(magnitudes)), codes_per_octave);
-    const __m256 near = _mm256_round_ps(exact, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m256 distance = _mm256_sub_ps(exact, near);
-    const __m256i whole = _mm256_cvtps_epi32(near);
-    // Those above the nearest whole number go up.
-    const __m256 up = _mm256_cmp_ps(distance, _mm256_setzero_ps(), _CMP_GT_OQ);
-    const __m256i codes = _mm256_sub_epi32(whole, _mm256_castps_si256(up));
-    const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), distance);
-    const auto mask =
-        static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(size, doubtful, _CMP_LE_OQ))) & lanes;
-    return mask == 0 ? codes : decided(codes, magnitudes, whole, mask);
+  __m256i codes_of(__m256i magnitudes) const noexcept {
+    const __m256 least = _mm256_add_ps(_mm256_mul_ps(octaves_below_sum(magnitudes), per_octave),
+                                       codes.of_mantissa(magnitudes));
+    const __m256 low = _mm256_ceil_ps(least);
+    const __m256 high = _mm256_ceil_ps(_mm256_add_ps(least, doubtful));
+    const auto asked = static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_NEQ_UQ)));
+    const __m256i found = _mm256_cvtps_epi32(low);
+    return asked == 0 ? found : decided(found, magnitudes, asked);
   }
 };
+
+// Sixteen codes and their signs, in 16 bits each.
+__m256i signed_codes(const __m256i (&bits)[2], const __m256i (&codes)[2]) noexcept {
+  const __m256i signs = _mm256_packs_epi32(_mm256_srai_epi32(bits[0], 31), _mm256_srai_epi32(bits[1], 31));
+  const __m256i packed = _mm256_packus_epi32(codes[0], codes[1]);
+  const __m256i sign = _mm256_set1_epi16(static_cast<short>(fastsgd::kSignBit));
+  return _mm256_permute4x64_epi64(_mm256_or_si256(packed, _mm256_and_si256(signs, sign)), 0xD8);
+}
 
 }  // namespace
 
 CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
                    std::uint16_t* codes_of_pairs) {
+  constexpr std::uint32_t kTogether = 2 * kLanes;
   if (book.values[book.last] < kSmallestNormal) {
     return kernels_for(TargetId::kReference).quantize(input, book, pairs, codes_of_pairs);
   }
   const Quantizer quantizer(book);
   __m256i lowest = all_of(kMaxCode);
   __m256i highest = _mm256_setzero_si256();
-  for (std::uint32_t i = 0; i < pairs.pairs; i += kLanes) {
-    const std::uint32_t left = pairs.pairs - i;
-    const __m256i inside = _mm256_cmpgt_epi32(all_of(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    const __m256i bits = _mm256_castps_si256(_mm256_maskload_ps(pairs.values + i, inside));
-    const __m256i magnitudes = _mm256_and_si256(bits, all_of(kMagnitudeMask));
-    const auto lanes = static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(inside)));
-    const __m256i codes = quantizer.codes_of(magnitudes, lanes);
-    lowest = _mm256_min_epi32(lowest, _mm256_blendv_epi8(lowest, codes, inside));
-    highest = _mm256_max_epi32(highest, _mm256_and_si256(codes, inside));
-    const __m256i signs = _mm256_slli_epi32(_mm256_srli_epi32(bits, 31), 15);
-    // Behind the last pair any 16 bits will do.
-    const __m256i numbers = _mm256_and_si256(_mm256_or_si256(codes, signs), all_of(0xFFFF));
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(numbers, numbers), 0x08);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes_of_pairs + i), _mm256_castsi256_si128(packed));
-    if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs, i, left < kLanes ? left : kLanes);
+  const auto sixteen = [&](const float* values, std::uint16_t* numbers) {
+    __m256i bits[2];
+    __m256i codes[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      bits[i] = _mm256_castps_si256(_mm256_loadu_ps(values + i * kLanes));
+      codes[i] = quantizer.codes_of(_mm256_and_si256(bits[i], all_of(kMagnitudeMask)));
+      lowest = _mm256_min_epi32(lowest, codes[i]);
+      highest = _mm256_max_epi32(highest, codes[i]);
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(numbers), signed_codes(bits, codes));
+  };
+  const std::uint64_t ahead = input.keys != nullptr ? input.count - pairs.next : 0;
+  std::uint32_t i = 0;
+  for (; i + kTogether <= pairs.pairs; i += kTogether) {
+    sixteen(pairs.values + i, codes_of_pairs + i);
+    if (i >= ahead) continue;
+    // Fetch the next chunk's pairs while this one's are coded.
+    prefetch_far(input.in + pairs.next + i);
+    prefetch_far(input.keys + pairs.next + i);
   }
+  if (i < pairs.pairs) {
+    float rest[kTogether];  // and the last one again, which doesn't widen the range of codes
+    for (std::uint32_t j = 0; j < kTogether; ++j) {
+      rest[j] = pairs.values[i + j < pairs.pairs ? i + j : pairs.pairs - 1];
+    }
+    sixteen(rest, codes_of_pairs + i);
+  }
+  if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs, 0, pairs.pairs);
   std::uint32_t low[kLanes];
   std::uint32_t high[kLanes];
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), lowest);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), highest);
   CodeRange range{low[0], high[0]};
-  for (unsigned i = 1; i < kLanes; ++i) {
-    range.lowest = low[i] < range.lowest ? low[i] : range.lowest;
-    range.highest = high[i] > range.highest ? high[i] : range.highest;
+  for (unsigned j = 1; j < kLanes; ++j) {
+    range.lowest = low[j] < range.lowest ? low[j] : range.lowest;
+    range.highest = high[j] > range.highest ? high[j] : range.highest;
   }
   return range;
 }

@@ -14,9 +14,9 @@ inline constexpr unsigned kMostPlaces = 4;
 inline constexpr unsigned kPlaceBits = 64 / kMostPlaces;  // of a place in RiceBytes::next
 inline constexpr unsigned kMostDenseParameter = kMostPlaces - 2;
 
-// An element that isn't 0, by its sign; 0 is 0.
-inline constexpr std::uint8_t kPositiveDigit = 0x01;
-inline constexpr std::uint8_t kNegativeDigit = 0x81;
+// An element that isn't 0, by its sign; 0 is 0. As vectors look up values by the lowest bits.
+inline constexpr std::uint8_t kPositiveDigit = 1;
+inline constexpr std::uint8_t kNegativeDigit = 2;
 
 // By bytes, and the places that they begin in.
 template <unsigned kParameter>

@@ -281,6 +281,21 @@ void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
   put_last_digits(maps, at, target);
 }
 
+template <Into kInto>
+void put_bytes(const std::uint8_t* digits, const DecodeTarget& target) noexcept {
+  const float value = target.value;
+  const __m256 of_digit = _mm256_setr_ps(0, value, -value, 0, 0, 0, 0, 0);
+  std::uint32_t at = 0;
+  for (; at + kLanes <= target.count; at += kLanes) {
+    const __m256i eight =
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(digits + at)));
+    put<kInto>(target.slot + at, _mm256_permutevar8x32_ps(of_digit, eight),
+               _mm256_cmpeq_epi32(eight, _mm256_setzero_si256()));
+  }
+  if (kInto == Into::kPastCaches) _mm_sfence();
+  put_last_digits(digits, at, target);
+}
+
 }  // namespace
 
 std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) {
@@ -289,6 +304,10 @@ std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const Dec
 
 void put_digits(const DigitMaps& maps, const DecodeTarget& target) {
   for_into(target, [&]<Into kInto>() { put_maps<kInto>(maps, target); });
+}
+
+void put_digit_bytes(const std::uint8_t* digits, const DecodeTarget& target) {
+  for_into(target, [&]<Into kInto>() { put_bytes<kInto>(digits, target); });
 }
 
 bool expand_runs(const ChunkBytes& codes, std::byte* packed, std::uint32_t bytes) {

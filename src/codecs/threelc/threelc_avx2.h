@@ -309,6 +309,8 @@ namespace {
 // random.
 class WordReader {
  public:
+  using Sink = MapSink;
+
   WordReader(const DigitMaps& maps, std::uint32_t next) noexcept
       : maps_(maps),
         bytes_(next / kWord * 8),
@@ -368,25 +370,27 @@ class WordReader {
 };
 
 struct Words {
-  [[gnu::always_inline]] static MapWord of(const std::uint8_t* digits) noexcept {
-    const __m256i none = _mm256_setzero_si256();
-    const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(digits));
-    const __m256i last = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(digits + kWord / 2));
-    const std::uint64_t zero =
-        top_bits(_mm256_cmpeq_epi8(first, none)) | top_bits(_mm256_cmpeq_epi8(last, none)) << 32;
-    return {~zero, top_bits(first) | top_bits(last) << 32};
-  }
-
- private:
-  [[gnu::always_inline]] static std::uint64_t top_bits(__m256i bytes) noexcept {
-    return static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes));
+  [[gnu::always_inline]] static std::uint64_t nonzero(const std::uint8_t* digits) noexcept {
+    const auto* const at = reinterpret_cast<const std::byte*>(digits);
+    return ~(Block32::load(at).equal(std::byte{0}) | Block32::load(at + 32).equal(std::byte{0}) << 32);
   }
 };
 
 }  // namespace
 
+// Parameter 0 is faster by whole words.
+bool are_read_as_bytes(unsigned parameter) {
+  return parameter > 0 && parameter <= kMostDenseParameter;
+}
+
+bool read_digits(const ChunkBytes& rice, std::uint32_t count, std::uint8_t* digits) {
+  return read_digits_by<1, Words>(rice, count, digits);
+}
+
 bool read_rice(const ChunkBytes& rice, std::uint32_t count, const DigitMaps& maps) {
-  return read_rice_by<WordReader, Words>(rice, count, maps);
+  Stream stream;
+  if (!open_for_maps(rice, count, maps, stream)) return false;
+  return stream.parameter == 0 ? read_by<WordReader>(stream, count, maps) : read_codes(stream, count, maps);
 }
 
 bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target) {

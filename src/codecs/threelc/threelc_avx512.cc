@@ -275,6 +275,21 @@ void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
                         kInto == Into::kSum ? _mm512_mask_add_ps(before, nonzero, before, values) : values);
 }
 
+template <Into kInto>
+void put_bytes(const std::uint8_t* digits, const DecodeTarget& target) noexcept {
+  const float value = target.value;
+  const __m512 of_digit = _mm512_setr_ps(0, value, -value, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  std::uint32_t at = 0;
+  for (; at + kLanes <= target.count; at += kLanes) {
+    const __m512i sixteen =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(digits + at)));
+    put<kInto>(target.slot + at, _mm512_permutexvar_ps(sixteen, of_digit),
+               _mm512_test_epi32_mask(sixteen, sixteen));
+  }
+  if (kInto == Into::kPastCaches) _mm_sfence();
+  put_last_digits(digits, at, target);
+}
+
 }  // namespace
 
 std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) {
@@ -283,6 +298,10 @@ std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const Dec
 
 void put_digits(const DigitMaps& maps, const DecodeTarget& target) {
   for_into(target, [&]<Into kInto>() { put_maps<kInto>(maps, target); });
+}
+
+void put_digit_bytes(const std::uint8_t* digits, const DecodeTarget& target) {
+  for_into(target, [&]<Into kInto>() { put_bytes<kInto>(digits, target); });
 }
 
 // Expansion of zero runs.

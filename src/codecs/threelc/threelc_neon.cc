@@ -132,16 +132,24 @@ std::uint32_t zero_runs(const std::byte* packed, std::uint32_t bytes, std::byte*
 namespace {
 
 struct Words {
-  [[gnu::always_inline]] static MapWord of(const std::uint8_t* digits) noexcept {
-    const Block block = Block::load(reinterpret_cast<const std::byte*>(digits));
-    return {~block.equal(std::byte{0}), block.at_least(std::byte{kNegativeDigit})};
+  [[gnu::always_inline]] static std::uint64_t nonzero(const std::uint8_t* digits) noexcept {
+    return ~Block::load(reinterpret_cast<const std::byte*>(digits)).equal(std::byte{0});
   }
 };
 
 }  // namespace
 
+bool are_read_as_bytes(unsigned parameter) {
+  return parameter <= kMostDenseParameter;
+}
+
+bool read_digits(const ChunkBytes& rice, std::uint32_t count, std::uint8_t* digits) {
+  return read_digits_by<0, Words>(rice, count, digits);
+}
+
 bool read_rice(const ChunkBytes& rice, std::uint32_t count, const DigitMaps& maps) {
-  return read_rice_by<ByteReader<0, Words>, Words>(rice, count, maps);
+  Stream stream;
+  return open_for_maps(rice, count, maps, stream) && read_codes(stream, count, maps);
 }
 
 bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target) {
@@ -241,6 +249,20 @@ void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
   put_last_digits(maps, at, target);
 }
 
+template <bool kSum>
+void put_bytes(const std::uint8_t* digits, const DecodeTarget& target) noexcept {
+  const Values of_digit = values_of(target);
+  std::uint32_t at = 0;
+  for (; at + 8 <= target.count; at += 8) {
+    const uint8x8_t eight = vld1_u8(digits + at);
+    const int16x8_t positive = vmovl_s8(vreinterpret_s8_u8(vceq_u8(eight, vdup_n_u8(kPositiveDigit))));
+    const int16x8_t negative = vmovl_s8(vreinterpret_s8_u8(vceq_u8(eight, vdup_n_u8(kNegativeDigit))));
+    put_four<kSum>(target.slot + at, vget_low_s16(positive), vget_low_s16(negative), of_digit);
+    put_four<kSum>(target.slot + at + 4, vget_high_s16(positive), vget_high_s16(negative), of_digit);
+  }
+  put_last_digits(digits, at, target);
+}
+
 }  // namespace
 
 std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) {
@@ -250,6 +272,10 @@ std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const Dec
 
 void put_digits(const DigitMaps& maps, const DecodeTarget& target) {
   target.accumulate ? put_maps<true>(maps, target) : put_maps<false>(maps, target);
+}
+
+void put_digit_bytes(const std::uint8_t* digits, const DecodeTarget& target) {
+  target.accumulate ? put_bytes<true>(digits, target) : put_bytes<false>(digits, target);
 }
 
 bool expand_runs(const ChunkBytes& codes, std::byte* packed, std::uint32_t bytes) {

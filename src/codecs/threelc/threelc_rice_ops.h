@@ -271,20 +271,41 @@ struct MapWord {
   std::uint64_t negative = 0;
 };
 
-// Reads words of the stream by tables, a byte at a time, into digits of a byte each. Those get to the maps,
-// which are zeros from `next` on, 64 at a time: Words::of(digits) makes a MapWord.
+// Sets digits in bytes that are 0 from `next` on.
+class ByteSink {
+ public:
+  [[gnu::always_inline]] ByteSink(std::uint8_t* digits, std::uint32_t next, std::uint32_t count) noexcept
+      : digits_(digits), next_(next), count_(count) {}
+
+  [[gnu::always_inline]] bool add(std::uint32_t gap, std::uint64_t negative) noexcept {
+    next_ += gap;
+    if (next_ >= count_) return false;
+    digits_[next_++] = negative != 0 ? kNegativeDigit : kPositiveDigit;
+    return true;
+  }
+
+  [[gnu::always_inline]] std::uint32_t next() const noexcept { return next_; }
+
+ private:
+  std::uint8_t* digits_;
+  std::uint32_t next_;
+  std::uint32_t count_;
+};
+
+// Reads words of the stream by tables, a byte at a time, into digits of a byte each, which are 0 from `next`
+// on. Writes up to kDigitRoom behind those it reads. Words::nonzero(digits) says which of 64 aren't 0.
 template <unsigned kParameter, class Words>
 class ByteReader {
  public:
-  [[gnu::always_inline]] ByteReader(const DigitMaps& maps, std::uint32_t next) noexcept
-      : maps_(maps), word_(next / kWord), filled_(next % kWord) {
-    std::memset(digits_, 0, kWord);
-  }
+  using Sink = ByteSink;
+
+  [[gnu::always_inline]] ByteReader(std::uint8_t* digits, std::uint32_t next) noexcept
+      : digits_(digits), begin_(next), next_(next) {}
 
   // Reads 64 bits.
   [[gnu::always_inline]] void add(std::uint64_t bits, std::uint64_t) noexcept {
     constexpr const RiceBytes<kParameter>& kTable = kRiceBytes<kParameter>;
-    std::uint8_t* to = digits_ + filled_;
+    std::uint8_t* to = digits_ + next_;
     std::uint64_t place = place_;
     for (unsigned at = 0; at < kWord; at += 8) {
       const std::uint64_t byte = bits >> at & 0xFF;
@@ -294,19 +315,18 @@ class ByteReader {
       place = kTable.next[byte] >> (place & 63);
     }
     place_ = place;
-    filled_ = static_cast<std::uint32_t>(to - digits_);
-    if (filled_ >= kFlushed) flush();
+    next_ = static_cast<std::uint32_t>(to - digits_);
   }
 
   // The position after the last element that was read.
-  [[gnu::always_inline]] std::uint32_t next() const noexcept { return word_ * kWord + filled_; }
+  [[gnu::always_inline]] std::uint32_t next() const noexcept { return next_; }
 
-  // Writes all digits read to the maps; returns how many are nonzero.
-  [[gnu::always_inline]] std::uint32_t finish() noexcept {
-    flush();
-    std::memset(digits_ + filled_, 0, kWord);
-    put_word(0);
-    return nonzeros_;
+  // How many digits are nonzero.
+  [[gnu::always_inline]] std::uint32_t finish() const noexcept {
+    std::uint32_t nonzeros = 0;
+    for (std::uint32_t at = begin_; at < next_; at += kWord)
+      nonzeros += popcount(Words::nonzero(digits_ + at));
+    return nonzeros;
   }
 
   // Where the last whole code ends, behind which `zeros` elements were found up to here, at bit `bit`.
@@ -315,32 +335,10 @@ class ByteReader {
   }
 
  private:
-  static constexpr std::uint32_t kFlushed = 1024;  // digits that stay in the first cache
-  static constexpr std::uint32_t kMostOfWord = 8 * RiceBytes<kParameter>::kMostElements;
-
-  [[gnu::always_inline]] void put_word(std::uint32_t at) noexcept {
-    const MapWord found = Words::of(digits_ + at);
-    std::byte* const nonzero = maps_.nonzero + word_ * 8;
-    std::byte* const negative = maps_.negative + word_ * 8;
-    store_le(nonzero, load_le<std::uint64_t>(nonzero) | found.nonzero);
-    store_le(negative, load_le<std::uint64_t>(negative) | found.negative);
-    nonzeros_ += popcount(found.nonzero);
-  }
-
-  // Whole words; what is left moves to the front.
-  [[gnu::always_inline]] void flush() noexcept {
-    std::uint32_t at = 0;
-    for (; at + kWord <= filled_; at += kWord, ++word_) put_word(at);
-    std::memcpy(digits_, digits_ + at, kWord);
-    filled_ -= at;
-  }
-
-  DigitMaps maps_;
-  std::uint32_t word_;    // of the maps, that of the first digit here
-  std::uint32_t filled_;  // digits here
-  std::uint32_t nonzeros_ = 0;
+  std::uint8_t* digits_;
+  std::uint32_t begin_;
+  std::uint32_t next_;
   std::uint64_t place_ = 0;  // in a code; the lowest bits: see RiceBytes::next
-  alignas(64) std::uint8_t digits_[kFlushed + kMostOfWord + kWord];
 };
 
 // The position after the last nonzero digit in [begin, end), or `begin`.
@@ -355,6 +353,12 @@ class ByteReader {
   return begin;
 }
 
+[[gnu::always_inline]] inline std::uint32_t after_last(const std::uint8_t* digits, std::uint32_t begin,
+                                                       std::uint32_t end) noexcept {
+  while (end > begin && digits[end - 1] == 0) --end;
+  return end;
+}
+
 // Bits at the end that are not read by words, as they may hold the end of the last code: a word and the
 // padding of the last byte.
 inline constexpr std::uint32_t kLastBits = kWord + 8;
@@ -362,11 +366,10 @@ inline constexpr std::uint32_t kLastBits = kWord + 8;
 // Reads words, up to where single codes must be looked at: an escape, or the last of all. Leaves the place
 // behind the last whole code, and in `stopped` the bit at which the next word would have begun. False if
 // there are too many elements.
-template <class Reader>
-[[gnu::always_inline]] inline bool read_words(const Stream& stream, std::uint32_t count,
-                                              const DigitMaps& maps, Place& place,
-                                              std::uint32_t& stopped) noexcept {
-  Reader reader(maps, place.next);
+template <class Reader, class Digits>
+[[gnu::always_inline]] inline bool read_words(const Stream& stream, std::uint32_t count, const Digits& digits,
+                                              Place& place, std::uint32_t& stopped) noexcept {
+  Reader reader(digits, place.next);
   LongRuns<kMaxUnary> runs{};
   std::uint32_t bit = place.bit;
   for (; bit + kLastBits <= stream.bits; bit += kWord) {
@@ -380,7 +383,7 @@ template <class Reader>
   }
   const std::uint32_t found = reader.next();
   const std::uint32_t nonzeros = reader.finish();
-  const std::uint32_t next = after_last(maps, place.next, found);
+  const std::uint32_t next = after_last(digits, place.next, found);
   place = {reader.end_of_code(bit, found - next), next, place.digits + nonzeros};
   stopped = bit;
   return true;
@@ -402,30 +405,45 @@ template <class Sink>
 }
 
 // Not inlined, so that each reader's loop has all registers.
-template <class Reader>
-[[gnu::noinline]] bool read_by(const Stream& stream, std::uint32_t count, const DigitMaps& maps) noexcept {
+template <class Reader, class Digits>
+[[gnu::noinline]] bool read_by(const Stream& stream, std::uint32_t count, const Digits& digits) noexcept {
   Place place{};
   std::uint32_t stopped = 0;
   for (;;) {
-    if (!read_words<Reader>(stream, count, maps, place, stopped)) return false;
+    if (!read_words<Reader>(stream, count, digits, place, stopped)) return false;
     if (place.digits > stream.nonzeros) return false;
-    MapSink sink(maps, place.next, count);
+    typename Reader::Sink sink(digits, place.next, count);
     if (stopped + kLastBits > stream.bits) return read_rest(stream, place, sink);
     if (!read_past(stream, stopped + kWord, place, sink)) return false;
   }
 }
 
-// Kernel read_rice; ReaderOf0 reads words of parameter 0.
-template <class ReaderOf0, class Words>
-[[gnu::always_inline]] inline bool read_rice_by(const ChunkBytes& rice, std::uint32_t count,
-                                                const DigitMaps& maps) noexcept {
+// Kernel read_digits, of parameters from kLeast on.
+template <unsigned kLeast, class Words>
+[[gnu::always_inline]] inline bool read_digits_by(const ChunkBytes& rice, std::uint32_t count,
+                                                  std::uint8_t* digits) noexcept {
   Stream stream;
+  if (!open(rice, count, stream)) return false;
+  std::memset(digits, 0, count + kDigitRoom);
+  if constexpr (kLeast == 0) {
+    if (stream.parameter == 0) return read_by<ByteReader<0, Words>>(stream, count, digits);
+  }
+  if (stream.parameter == 1) return read_by<ByteReader<1, Words>>(stream, count, digits);
+  return read_by<ByteReader<2, Words>>(stream, count, digits);
+}
+
+// Opens the stream and clears the maps, which a reader is to fill.
+[[gnu::always_inline]] inline bool open_for_maps(const ChunkBytes& rice, std::uint32_t count,
+                                                 const DigitMaps& maps, Stream& stream) noexcept {
   if (!open(rice, count, stream)) return false;
   std::memset(maps.nonzero, 0, map_bytes(count) + kWord / 8);  // a writer at the end looks at a word more
   std::memset(maps.negative, 0, map_bytes(count) + kWord / 8);
-  if (stream.parameter == 0) return read_by<ReaderOf0>(stream, count, maps);
-  if (stream.parameter == 1) return read_by<ByteReader<1, Words>>(stream, count, maps);
-  if (stream.parameter == 2) return read_by<ByteReader<2, Words>>(stream, count, maps);
+  return true;
+}
+
+// Reads all codes one by one.
+[[gnu::always_inline]] inline bool read_codes(const Stream& stream, std::uint32_t count,
+                                              const DigitMaps& maps) noexcept {
   MapSink sink(maps, 0, count);
   return read_rest(stream, {}, sink);
 }

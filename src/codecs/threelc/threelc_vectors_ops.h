@@ -9,6 +9,7 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
+#include "codecs/kernels/rice_automaton.h"
 #include "codecs/threelc/threelc_ops.h"
 
 namespace deltawire::threelc {
@@ -273,6 +274,8 @@ inline constexpr std::uint32_t kMostPackedBytes = packed_bytes(kChunkElements);
 inline constexpr std::uint32_t kMostMapBytes = map_bytes(kChunkElements);
 inline constexpr std::uint32_t kRoom = 128;  // behind these, for stores of whole vectors
 
+inline constexpr std::uint32_t kDigitRoom = 512;  // behind digits of a byte each
+
 // How values get to the slot.
 enum class Into : std::uint8_t { kSlot, kPastCaches, kSum };
 
@@ -314,6 +317,16 @@ inline constexpr unsigned kFewBytes = 6;
   }
 }
 
+// The same of digits of a byte each.
+[[gnu::always_inline]] inline void put_last_digits(const std::uint8_t* digits, std::uint32_t begin,
+                                                   const DecodeTarget& target) noexcept {
+  for (std::uint32_t at = begin; at < target.count; ++at) {
+    const float value = digits[at] == kNegativeDigit ? -target.value : target.value;
+    if (!target.accumulate) target.slot[at] = digits[at] != 0 ? value : 0.0F;
+    if (target.accumulate && digits[at] != 0) target.slot[at] += value;
+  }
+}
+
 // The digits of the bytes of a row that `nonzero` says, one by one.
 [[gnu::always_inline]] inline void add_bytes(const std::byte* packed, std::uint64_t nonzero, float value,
                                              float* slot) noexcept {
@@ -343,6 +356,16 @@ bool expand_runs(const ChunkBytes& codes, std::byte* packed, std::uint32_t bytes
 // Reads mode 2 into maps of `count` elements; behind each there is kRoom. False if the chunk is no valid one,
 // or an uncommon one: then the maps' content is unspecified.
 bool read_rice(const ChunkBytes& rice, std::uint32_t count, const DigitMaps& maps);
+
+// Whether read_digits() is the faster one for this parameter, at most kMostDenseParameter.
+bool are_read_as_bytes(unsigned parameter);
+
+// Reads mode 2 into `count` digits of a byte each, as in RiceBytes; behind them there is kDigitRoom. False as
+// above.
+bool read_digits(const ChunkBytes& rice, std::uint32_t count, std::uint8_t* digits);
+
+// Puts the values of target.count digits of a byte each into the slot.
+void put_digit_bytes(const std::uint8_t* digits, const DecodeTarget& target);
 
 // Reads mode 2 and adds to the slot, or sets, what isn't 0. False as above.
 bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
@@ -386,6 +409,12 @@ bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
   // Past the caches each line may be written only once.
   if (sparse(load_le<std::uint16_t>(rice.at + 1), target.count) && into_of(target) != Into::kPastCaches) {
     return scatter_rice(rice, target) ? Fault::kNone : decode_as_reference(chunk, target);
+  }
+  if (are_read_as_bytes(static_cast<unsigned>(rice.at[0]))) {
+    alignas(64) std::uint8_t digits[kChunkElements + kDigitRoom];
+    if (!read_digits(rice, target.count, digits)) return decode_as_reference(chunk, target);
+    put_digit_bytes(digits, target);
+    return Fault::kNone;
   }
   std::byte nonzero[kMostMapBytes + kRoom];
   std::byte negative[kMostMapBytes + kRoom];

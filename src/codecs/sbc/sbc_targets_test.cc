@@ -229,6 +229,57 @@ TEST_P(SbcTargets, ARawGapThatHasAShorterCode) {
   EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sparse::Fault::kEscape);
 }
 
+// A chunk of lanes with any parameter: encoders take the one that suits the gaps.
+std::vector<std::byte> chunk_of(const std::vector<std::uint32_t>& gaps, unsigned parameter, unsigned lanes) {
+  std::vector<std::byte> bytes(sparse::kHeadBytes + sparse::kLaneLengthBytes * (lanes - 1));
+  bytes[0] =
+      static_cast<std::byte>(std::countr_zero(lanes) << sparse::kLaneShift | static_cast<int>(parameter));
+  store_le(bytes.data() + 1, static_cast<std::uint16_t>(gaps.size() + 1));
+  for (unsigned lane = 0; lane < lanes; ++lane) {
+    std::vector<std::byte> stream(7 * gaps.size() + 8);
+    BitWriter codes(stream.data(), stream.size());
+    for (std::size_t i = lane; i < gaps.size(); i += lanes) {
+      const RiceBits code = rice_bits_of(gaps[i], parameter, sparse::kEscapeBits);
+      codes.put(code.value, code.bits);
+    }
+    stream.resize(codes.finish());
+    if (lane + 1 < lanes) {
+      store_le(bytes.data() + sparse::kHeadBytes + sparse::kLaneLengthBytes * lane,
+               static_cast<std::uint16_t>(stream.size()));
+    }
+    bytes.insert(bytes.end(), stream.begin(), stream.end());
+  }
+  return bytes;
+}
+
+// Several codes are read from one word: all lengths that they may have together, wherever the word begins.
+TEST_P(SbcTargets, CodesThatFillAWord) {
+  constexpr std::size_t kGaps = 1200;
+  CounterRng random(9);
+  for (unsigned parameter = 0; parameter <= 17; ++parameter) {  // the positions stay below 2^32
+    for (const unsigned ones : {3U, 8U, 15U, 25U}) {
+      std::vector<std::uint32_t> gaps(kGaps);
+      for (std::uint32_t& gap : gaps) {
+        gap =
+            static_cast<std::uint32_t>(random.next() % ones << parameter | random.next() % (1U << parameter));
+      }
+      for (const unsigned lanes : {4U, 8U}) {
+        const std::vector<std::byte> bytes = chunk_of(gaps, parameter, lanes);
+        const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
+        std::vector<std::uint32_t> expected(sparse::kChunkPositions);
+        std::vector<std::uint32_t> found(sparse::kChunkPositions);
+        ASSERT_EQ(sparse::kernels_for(TargetId::kReference)
+                      .decode_chunk(chunk, 0, {.count = sparse::kMaxElements, .positions = expected.data()})
+                      .fault,
+                  sparse::Fault::kNone);
+        sparse::kernels_for(GetParam())
+            .decode_chunk(chunk, 0, {.count = sparse::kMaxElements, .positions = found.data()});
+        ASSERT_EQ(found, expected) << parameter << ", " << ones << ", " << lanes;
+      }
+    }
+  }
+}
+
 TEST_P(SbcTargets, AChunkIsWrittenInsideItsBytes) {
   CounterRng random(8);
   for (const std::uint32_t sent : {2U, 3U, 50U, 600U, 5000U}) {

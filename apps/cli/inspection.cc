@@ -12,7 +12,7 @@ namespace {
 struct OtherCodecs {
   std::unique_ptr<const Codec> raw;
   std::unique_ptr<const Codec> half;  // null in files of float32
-  std::unique_ptr<const Codec> form;  // from version 3 on: the file's codec for 16-bit tensors, if it has one
+  std::unique_ptr<const Codec> form;  // in frames that may have it: the file's codec for 16-bit tensors
 };
 
 Result<OtherCodecs> other_codecs(const Codec& codec, DType dtype) {
@@ -80,7 +80,8 @@ class Inspector {
     const Codec* half = version >= kHalfValuesVersion ? others_.half.get() : nullptr;
     if (half != nullptr && half->info().id == id) return *half;
     if (raw) return *others_.raw;
-    return version >= kHalfFormVersion && others_.form != nullptr ? *others_.form : codec_;
+    const bool has_form = others_.form != nullptr && version >= half_form_version(codec_.info());
+    return has_form ? *others_.form : codec_;
   }
 
   Status add_frame(std::uint64_t at) {

@@ -58,7 +58,7 @@ struct CodecInfo {
   bool key_value = false;    // supports the key-value form, in and out
   bool significance = false;  // reads TensorView::significance, if given, to save more
   bool half_form = false;  // its parameter `values` makes it a codec for tensors of 16 bits: a Channel uses
-                           // that one for them (make_half_form), in frames of version 3
+                           // that one for them (make_half_form), in frames of half_form_version()
   bool bytes_follow_library = false;  // its bytes depend on the installed version of a library; every
                                       // version decodes them to the same values
   std::uint8_t scalars = 0;           // 0 to 2: numbers for a whole part, sent along with the chunks

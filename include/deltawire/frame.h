@@ -23,11 +23,17 @@ inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
 // express its content.
 inline constexpr std::uint8_t kFrameVersion = 1;
 // Version 2 adds runs of whole parts, and values in their tensor's own 16 bits; version 3 a codec's form for
-// such tensors (CodecInfo::half_form).
+// such tensors (CodecInfo::half_form), and version 4 that of a lossless codec.
 inline constexpr std::uint8_t kHalfValuesVersion = 2;
 inline constexpr std::uint8_t kHalfFormVersion = 3;
-inline constexpr std::uint8_t kNewestFrameVersion = 3;
+inline constexpr std::uint8_t kLosslessHalfFormVersion = 4;
+inline constexpr std::uint8_t kNewestFrameVersion = 4;
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
+
+// The lowest version of frames that may have a codec's form for 16-bit tensors, if it has one.
+constexpr std::uint8_t half_form_version(const CodecInfo& codec) noexcept {
+  return codec.lossless ? kLosslessHalfFormVersion : kHalfFormVersion;
+}
 
 // Upper bounds in bytes: of a header, of a segment without its chunks, and of a chunk's entry.
 inline constexpr std::uint64_t kFrameHeaderBytesMax = 59;

@@ -269,14 +269,15 @@ class Decoder {
     skip_empty_parts();
   }
 
-  // The part's codec, from version 3 on its form for 16-bit tensors; or, where version 2 or 3 names it
-  // instead, the one of its tensor's 16 bits.
+  // The part's codec or, in frames that may have it, its form for 16-bit tensors; or, from version 2 on,
+  // where the segment names it instead, the codec of its tensor's 16 bits.
   const Codec& codec_due(const Named& part, std::uint16_t id) const noexcept {
     const Codec* half = version_ >= kHalfValuesVersion ? codecs_.halves.of(part) : nullptr;
     if (half != nullptr && half->info().id == id) return *half;
-    const bool has_form = version_ >= kHalfFormVersion && !codecs_.is_raw(part);
+    const Codec& codec = codecs_.of(part, expected_.id.step);
+    const bool has_form = version_ >= half_form_version(codec.info()) && !codecs_.is_raw(part);
     const Codec* form = has_form ? codecs_.rules.half_form(part, expected_.id.step) : nullptr;
-    return form != nullptr ? *form : codecs_.of(part, expected_.id.step);
+    return form != nullptr ? *form : codec;
   }
 
   // Whole raw parts in one chunk, one after another.

@@ -237,8 +237,8 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   }
   exec.stream = stream_of(options_.seed, id, part);
   if (const Codec* form = half_form(part, id.step, view, sent); form != nullptr) {
+    sent.frame_version = half_form_version(sent.codec->info());
     sent.codec = form;
-    sent.frame_version = kHalfFormVersion;
   }
   Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
   if (const Codec* half = encoded ? half_codec(part, view, sent, *encoded) : nullptr; half != nullptr) {

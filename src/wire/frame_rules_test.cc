@@ -89,7 +89,7 @@ std::vector<Rule> start_rules() {
       {"magic above", u8(3, 0x47), ErrorCode::kCorrupt},
       {"magic below", u8(3, 0x45), ErrorCode::kCorrupt},
       {"version 0", u8(kVersionAt, 0), ErrorCode::kUnsupportedVersion},
-      {"version 4", u8(kVersionAt, 4), ErrorCode::kUnsupportedVersion},
+      {"version 5", u8(kVersionAt, 5), ErrorCode::kUnsupportedVersion},
       {"version 255", u8(kVersionAt, 255), ErrorCode::kUnsupportedVersion},
       {"head_bytes 1 less", u32(kHeadBytesAt, kHead - 1), ErrorCode::kCorrupt},
       {"head_bytes 1 more", u32(kHeadBytesAt, kHead + 1), ErrorCode::kCorrupt},
@@ -132,8 +132,8 @@ std::vector<Rule> order_rules() {
   const Change limit = frame_of(kMaxFrameBytes + 1);
   const Change no_count = u8(kHeader + 5, 0);
   return {
-      {"magic before version", both(u8(0, 0), u8(kVersionAt, 4)), ErrorCode::kCorrupt},
-      {"version before head_bytes", both(u8(kVersionAt, 4), u32(kHeadBytesAt, 0)),
+      {"magic before version", both(u8(0, 0), u8(kVersionAt, 5)), ErrorCode::kCorrupt},
+      {"version before head_bytes", both(u8(kVersionAt, 5), u32(kHeadBytesAt, 0)),
        ErrorCode::kUnsupportedVersion},
       {"head_bytes before its end", both(u32(kHeadBytesAt, 27), cut_to(28)), ErrorCode::kCorrupt},
       {"head's end before checksum", nothing(), ErrorCode::kTruncated,

@@ -247,12 +247,12 @@ TEST(Frame, SwappedEqualChunksAreDetected) {
 
 TEST(Frame, AnotherVersionIsNamed) {
   Frame frame = small_frame();
-  frame[frame_layout::kVersionAt] = std::byte{4};
+  frame[frame_layout::kVersionAt] = std::byte{5};
   const auto newer = FrameReader::open(frame);
   ASSERT_FALSE(newer);
   EXPECT_EQ(newer.error().code, ErrorCode::kUnsupportedVersion);
   EXPECT_EQ(newer.error().message,
-            "frame: format 4, but this build reads format 1 to 3; use a newer version of deltawire");
+            "frame: format 5, but this build reads format 1 to 4; use a newer version of deltawire");
   frame[frame_layout::kVersionAt] = std::byte{0};
   const auto draft = FrameReader::open(frame);
   ASSERT_FALSE(draft);

@@ -270,7 +270,7 @@ def test_another_file_type(tmp_path: Path) -> None:
 
 def test_newer_formats(tmp_path: Path, good: bytes) -> None:
     # The file's version, of which only one can be read, and its frame's version.
-    for at, newest, read in ((8, 1, "format 1;"), (header_bytes(good) + 4, 3, "format 1 to 3;")):
+    for at, newest, read in ((8, 1, "format 1;"), (header_bytes(good) + 4, 4, "format 1 to 4;")):
         data = bytearray(good)
         data[at] = newest + 1
         assert_decode_refused(tmp_path, bytes(data), [f"format {newest + 1}", read, "newer"])

@@ -13,7 +13,7 @@ __all__ = ["DecodeError", "decode_file"]
 
 FILE_MAGIC = b"DWFILE\r\n"
 FILE_VERSION = 1
-FRAME_VERSIONS = (1, 2, 3)
+FRAME_VERSIONS = (1, 2, 3, 4)
 FILE_FIXED = 32
 FRAME_MAGIC = 0x46575744
 FRAME_FIXED = 28
@@ -277,8 +277,9 @@ def codec_due(due: Codec, dtype: int, segment: Segment, version: int) -> Codec:
 
 
 def parameters_due(given: dict[str, str], codec: Codec, dtype: int, version: int) -> dict[str, str]:
-    """Give a segment's parameters: from version 3 on gcomp has a form for tensors of 16 bits."""
-    has_form = version > 2 and codec.name == "gcomp" and given.get("lossless") == "off"
+    """Give a segment's parameters: from version 3 on gcomp has a form for tensors of 16 bits, from
+    version 4 on a lossless one."""
+    has_form = codec.name == "gcomp" and version > (2 if given["lossless"] == "off" else 3)
     if has_form and dtype in HALF_CODECS and given["values"] == "fp32":
         return given | {"values": HALF_CODECS[dtype]}
     return given

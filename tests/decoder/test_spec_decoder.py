@@ -150,7 +150,7 @@ def test_versions(path: Path) -> None:
     """Another version of file or frame is named as such, whatever else is wrong then."""
     data = bytearray(path.read_bytes())
     frame_at = struct.unpack_from("<I", data, 12)[0]
-    for at, versions in ((8, (0, 2, 9)), (frame_at + 4, (0, 4, 9))):
+    for at, versions in ((8, (0, 2, 9)), (frame_at + 4, (0, 5, 9))):
         for version in versions:
             broken = data.copy()
             broken[at] = version

@@ -149,6 +149,7 @@ def cases(binary: str) -> Iterator[Case]:
             yield Case(codec["name"], name, 0, follows, frames=2, superseded=has_form)
             if has_form:
                 yield Case(codec["name"], name, 0, follows, frames=3)
+                yield Case(f"{codec['name']}:lossless=on", name, 0, follows, frames=4)
         yield Case(codec["name"], "paper", 256, follows)
         yield Case(codec["name"], "bell", 256, follows, part_elements=300)  # the last part is raw
         for spec in codec["examples"]:

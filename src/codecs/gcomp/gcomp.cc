@@ -32,11 +32,15 @@ constexpr ParameterInfo kParameters[] = {
      "what values are rounded to first; a Channel chooses it by itself for tensors of 16 bits"},
 };
 
-constexpr std::string_view kExamples[] = {"gcomp:levels=4",    "gcomp:cut=6",
-                                          "gcomp:cut=18",      "gcomp:lossless=on",
-                                          "gcomp:values=bf16", "gcomp:cut=18,values=fp16"};
+constexpr std::string_view kExamples[] = {"gcomp:levels=4",
+                                          "gcomp:cut=6",
+                                          "gcomp:cut=18",
+                                          "gcomp:lossless=on",
+                                          "gcomp:values=bf16",
+                                          "gcomp:cut=18,values=fp16",
+                                          "gcomp:lossless=on,values=fp16"};
 
-constexpr CodecInfo info_with(bool lossless, bool significance, bool halves = false) noexcept {
+constexpr CodecInfo info_with(bool lossless, bool significance, bool halves) noexcept {
   return {
       .id = 5,
       .name = "gcomp",
@@ -47,7 +51,7 @@ constexpr CodecInfo info_with(bool lossless, bool significance, bool halves = fa
       .default_pattern = "ring",
       .lossless = lossless,
       .significance = significance,
-      .half_form = !lossless && !halves,
+      .half_form = !halves,
       .chunk_elements = kChunkElements,
   };
 }
@@ -91,15 +95,14 @@ std::string_view fault_text(Fault fault) noexcept {
   return "unknown fault";
 }
 
-constexpr CodecInfo kInfo = info_with(false, true);
-constexpr CodecInfo kLosslessInfo = info_with(true, false);
-constexpr CodecInfo kUniformCutInfo = info_with(false, false);
+constexpr CodecInfo kInfo = info_with(false, true, false);
+constexpr CodecInfo kLosslessInfo = info_with(true, false, false);
+constexpr CodecInfo kUniformCutInfo = info_with(false, false, false);
 constexpr CodecInfo kHalfInfo = info_with(false, true, true);
 constexpr CodecInfo kHalfUniformCutInfo = info_with(false, false, true);
 
 const CodecInfo& Parameters::info() const noexcept {
-  if (lossless) return kLosslessInfo;
-  if (values == 0) return cut == 0 ? kInfo : kUniformCutInfo;
+  if (values == 0) return lossless ? kLosslessInfo : cut == 0 ? kInfo : kUniformCutInfo;
   return cut == 0 ? kHalfInfo : kHalfUniformCutInfo;
 }
 
@@ -140,19 +143,24 @@ constexpr bool is_of_halves(std::byte first) noexcept {
   return std::to_integer<std::uint32_t>(first) >> kHalfShift != 0;
 }
 
+constexpr ChunkMode mode_of(std::byte first) noexcept {
+  return static_cast<ChunkMode>(std::to_integer<std::uint32_t>(first) & 3);
+}
+
 // A chunk of 16-bit values has the number of their type in the level's place.
 Fault read_half_head(std::uint32_t number, ChunkHead& head) noexcept {
   for (const Precision& each : {kBFloat16, kFloat16}) {
     if (each.in_chunk == number) head.precision = each;
   }
-  const bool known = head.mode == ChunkMode::kCut && head.table_id == 0 && head.precision.is_half();
+  const bool coded = head.mode == ChunkMode::kWhole || head.mode == ChunkMode::kCut;
+  const bool known = coded && head.table_id == 0 && head.precision.is_half();
   return known ? Fault::kNone : Fault::kChunkMode;
 }
 
 // kChunkMode for bits that mean nothing: a static table has a level exactly where mantissas are cut.
 Fault read_head(std::byte first, ChunkHead& head) noexcept {
   const auto value = std::to_integer<std::uint32_t>(first);
-  head.mode = static_cast<ChunkMode>(value & 3);
+  head.mode = mode_of(first);
   head.level = value >> kLevelShift & 7;
   head.table_id = value >> kTableShift & 3;
   if (is_of_halves(first)) return read_half_head(std::exchange(head.level, 0), head);
@@ -192,12 +200,12 @@ void write_coded_head(std::uint32_t stream_bytes, std::byte* out) noexcept {
 }
 
 // Finds the stream of a coded block of `count` values, and that all of it and its lanes are there.
-Fault open_coded(const ChunkBytes& block, std::uint32_t count, bool whole, BlockBytes& out) noexcept {
+Fault open_coded(const ChunkBytes& block, std::uint32_t count, bool in_bytes, BlockBytes& out) noexcept {
   if (block.bytes < kCodedHeadBytes) return Fault::kTruncated;
   std::uint32_t head = 0;
   for (unsigned i = 0; i < kCodedHeadBytes; ++i) head |= std::to_integer<std::uint32_t>(block.at[i]) << 8 * i;
   out = {block.at + kCodedHeadBytes, head >> kBlockModeBits};
-  const std::uint32_t bytes = kCodedHeadBytes + out.stream_bytes + states_bytes(count, whole);
+  const std::uint32_t bytes = kCodedHeadBytes + out.stream_bytes + states_bytes(count, in_bytes);
   if (block.bytes < bytes) return Fault::kTruncated;
   return block.bytes > bytes ? Fault::kTrailingBytes : Fault::kNone;
 }
@@ -300,7 +308,7 @@ void write_decoded(const Coder& coder, const BlockBytes& block, std::uint32_t co
 
 // Bytes of a coded block of `count` values.
 std::uint32_t coded_bytes(const Coder& coder, const EncodedBlock& coded, std::uint32_t count) noexcept {
-  return kCodedHeadBytes + coded.stream_bytes + states_bytes(count, coder.chunk.rule.whole());
+  return kCodedHeadBytes + coded.stream_bytes + states_bytes(count, coder.chunk.rule.in_bytes());
 }
 
 // `block` may be where it belongs in `out`.
@@ -474,7 +482,7 @@ Fault decode_one(const Kernels& kernels, const ChunkBytes& block, const DecodeTa
   if (const Fault fault = read_block_mode(block.at[0], mode); fault != Fault::kNone) return fault;
   if (mode == BlockMode::kCoded) {
     BlockBytes coded;
-    const Fault fault = open_coded(block, target.count, table.whole, coded);
+    const Fault fault = open_coded(block, target.count, table.in_bytes, coded);
     return fault != Fault::kNone ? fault : kernels.decode_block(coded, table, target);
   }
   const std::uint32_t stored = mode == BlockMode::kStored ? target.count * kValueBytes : 0;
@@ -512,7 +520,7 @@ Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeT
 }
 
 // Codes and mantissas share a block's stream; only decoding could tell them apart.
-void describe_block(const ChunkBytes& block, std::uint32_t count, bool whole,
+void describe_block(const ChunkBytes& block, std::uint32_t count, bool in_bytes,
                     std::vector<Section>& sections) {
   add_section(sections, "heads", 8);
   BlockMode mode = BlockMode::kStored;
@@ -522,9 +530,9 @@ void describe_block(const ChunkBytes& block, std::uint32_t count, bool whole,
     add_section(sections, "stored values", (std::uint64_t{block.bytes} - 1) * 8);
     return;
   }
-  if (open_coded(block, count, whole, coded) != Fault::kNone) return;
+  if (open_coded(block, count, in_bytes, coded) != Fault::kNone) return;
   add_section(sections, "heads", (kCodedHeadBytes - 1) * 8);
-  add_section(sections, "lanes", std::uint64_t{states_bytes(count, whole)} * 8);
+  add_section(sections, "lanes", std::uint64_t{states_bytes(count, in_bytes)} * 8);
   add_section(sections, "codes and mantissas", std::uint64_t{coded.stream_bytes} * 8);
 }
 
@@ -609,7 +617,7 @@ void describe_chunk(const ChunkBytes& chunk, std::uint32_t count, std::vector<Se
   for (std::uint32_t i = 0; i < area.count; ++i) {
     ChunkBytes block;
     if (block_bytes(area, i, block) != Fault::kNone) return;
-    describe_block(block, block_elements(count, i), in.whole, sections);
+    describe_block(block, block_elements(count, i), table.in_bytes, sections);
   }
 }
 
@@ -692,13 +700,18 @@ class Gcomp final : public Codec {
 
  private:
   Fault decode(const ChunkBytes& chunk, const Target& target, Workers* workers) const {
-    if (parameters_.values == 0 && is_of_halves(chunk.at[0])) return Fault::kChunkMode;
+    if (is_of_halves(chunk.at[0]) && !may_be_of_halves(mode_of(chunk.at[0]))) return Fault::kChunkMode;
     return decode_chunk(kernels_, chunk, target, workers);
   }
 
+  // Of 16-bit values lossless=on has whole chunks alone, lossless=off cut ones.
+  bool may_be_of_halves(ChunkMode mode) const noexcept {
+    return parameters_.values != 0 && mode == (parameters_.lossless ? ChunkMode::kWhole : ChunkMode::kCut);
+  }
+
   Rule rule(bool has_significance) const noexcept {
-    if (parameters_.lossless) return {.keep = Keep::kEverything};
     const Precision precision = parameters_.precision();
+    if (parameters_.lossless) return {.keep = Keep::kEverything, .precision = precision};
     if (parameters_.cut == 0 && has_significance) {
       const std::uint32_t step = parameters_.levels == 0 ? 1 : 2;
       return {.keep = Keep::kSignificance, .step = step, .precision = precision};
@@ -731,11 +744,6 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   }
   const auto values = choice_parameter(spec, "values", kValues, 0);
   if (!values) return forward_error(values);
-  if (keeps_all && *values != 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "gcomp: values=" + std::string(kValues[*values]) +
-                    " together with lossless=on: rounding loses bits; leave one out");
-  }
   const auto levels = choice_parameter(spec, "levels", kLevelCounts, 0);
   if (!levels) return forward_error(levels);
   if (*levels != 0 && *cut != 0) {

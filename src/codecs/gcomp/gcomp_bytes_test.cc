@@ -120,6 +120,20 @@ TEST(GcompBytes, HalvesByHand) {
   EXPECT_EQ(fp16.size(), 9 + 5 * 4 + 2 + 8U);
 }
 
+// As AWholeTableByHand, with the 8 bits of sign and mantissa in a lane: they fill four words, of two
+// stretches each.
+TEST(GcompBytes, LosslessHalvesByHand) {
+  std::vector<float> values;
+  for (int i = 0; i < 8; ++i) values.insert(values.end(), {-1.5F, -0.0F});
+  Ints expected = {2 | 1 << 2 | 1 << 7, 0, 1, 1, 1, 127, 1, 2 | (18 << 2), 0, 0};
+  for (int i = 0; i < 8; ++i) expected.insert(expected.end(), {0x80, 0xC0});
+  expected.insert(expected.end(), {0, 0, 0xAA, 0xAA, 1, 0, 1, 0, 0, 0});
+  EXPECT_EQ(coded("gcomp:lossless=on,values=bf16", values), expected);
+  const Ints fp16 = coded("gcomp:lossless=on,values=fp16", values);
+  EXPECT_EQ(fp16[0], 2 | 2 << 2 | 1 << 7);
+  EXPECT_EQ(fp16.size(), 10 + 5 * 4 + 2 + 8U);
+}
+
 TEST(GcompBytes, LevelsOfACutChunkByHand) {
   // 8 pairs of exponent 127: level 0 and level 6, one bit each, 24 and 6 bits of sign and mantissa.
   const float full = std::bit_cast<float>(0xBFFFFFFFU);
@@ -449,6 +463,22 @@ TEST(GcompRefusals, HeadsOfHalves) {
   for (const int head : {0x84, 0x85, 0x86}) {  // other modes
     EXPECT_EQ(verdict({head, 1, 2, 3, 4}, 1, "gcomp:values=bf16"), ErrorCode::kCorrupt) << head;
   }
+}
+
+// lossless=on has whole chunks of halves, where the others have cut ones.
+TEST(GcompRefusals, HeadsOfLosslessHalves) {
+  const std::string spec = "gcomp:lossless=on,values=fp16";
+  const auto whole = [](int head, std::string_view of) {
+    return verdict(joined({{head}, kTable, {1}}), 1, of);
+  };
+  for (const int head : {0x86, 0x8A, 0x02}) EXPECT_EQ(whole(head, spec), kAccepted) << head;
+  for (const int head : {0x82, 0x8E, 0x92, 0xA6, 0xE6}) {
+    EXPECT_EQ(whole(head, spec), ErrorCode::kCorrupt) << head;
+  }
+  EXPECT_EQ(whole(0x86, "gcomp:lossless=on"), ErrorCode::kCorrupt);  // of float32
+  EXPECT_EQ(whole(0x86, "gcomp:values=fp16"), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict(joined({{0x03}, kCutTable, {1}}), 1, spec), kAccepted);
+  EXPECT_EQ(verdict(joined({{0x87}, kCutTable, {1}}), 1, spec), ErrorCode::kCorrupt);
 }
 
 // An escape has the bits of level 0: of bfloat16 one byte, of float16 eleven.

@@ -628,8 +628,8 @@ Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Targe
     return kernels_for(TargetId::kReference).decode_block(body, table, target);
   }
   return for_target<64>(target, [&]<Deliver kDeliver>() {
-    return table.whole ? decode_lanes<true, kDeliver>(body, table, target)
-                       : decode_lanes<false, kDeliver>(body, table, target);
+    return table.in_bytes ? decode_lanes<true, kDeliver>(body, table, target)
+                          : decode_lanes<false, kDeliver>(body, table, target);
   });
 }
 

@@ -184,7 +184,7 @@ Fault close(const Lanes& lanes, const Stream& stream) noexcept {
 Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target) {
   Lanes lanes;
   lanes.count = lanes_for(target.count);
-  lanes.mantissa_count = table.whole ? 0 : mantissa_lanes_for(lanes.count);
+  lanes.mantissa_count = table.in_bytes ? 0 : mantissa_lanes_for(lanes.count);
   Stream stream{body.at, body.at + body.stream_bytes};
   if (const Fault fault = open(stream.at, lanes); fault != Fault::kNone) return fault;
   const std::uint32_t size = 2 * lanes.count;

@@ -72,6 +72,11 @@ class Table:
     whole: bool
     widths: tuple[int, int]
 
+    @property
+    def in_bytes(self) -> bool:
+        """Whether signs and mantissas are whole bytes."""
+        return self.whole and self.widths == FLOAT32
+
     def may_escape(self, exponent: int) -> bool:
         """Tell whether an escape may stand for an exponent."""
         if exponent == 0:
@@ -200,7 +205,7 @@ def read_stretch(
             number = lane.take(bits)
         number <<= 24 - bits
         values[place] = (number >> 23) << 31 | exponents[place] << 23 | (number & 0x7FFFFF)
-        legal &= symbols[place] == ZERO or values[place] != 0
+        legal &= bool(mantissas) or symbols[place] == ZERO or values[place] != 0
     require(not stream.missing, "Truncated", "a byte that isn't there")
     require(legal, "Corrupt", "an escape that may not be, or +0 among the tiny values")
     return values
@@ -211,7 +216,7 @@ def decode_block(data: bytes, table: Table, count: int) -> np.ndarray:
     lanes = 64
     while lanes > 1 and lanes > count / 64:
         lanes //= 2
-    mantissa_lanes = 0 if table.whole else max(1, lanes // 4)
+    mantissa_lanes = 0 if table.in_bytes else max(1, lanes // 4)
     reader = ByteReader(data)
     stream = BackwardReader(reader.take(reader.number(3) >> 2))
     states = struct.unpack(f"<{lanes + mantissa_lanes}I", reader.take(4 * (lanes + mantissa_lanes)))
@@ -244,8 +249,9 @@ def decode(coded: Coded) -> np.ndarray:
     mode, level, table_id = head & 3, head >> 2 & 7, head >> 5 & 3
     widths = HALVES.get(level) if head >> 7 else FLOAT32
     if head >> 7:
-        of_halves = coded.parameters.get("values", "fp32") != "fp32"
-        known = of_halves and mode == 3 and table_id == 0 and widths is not None
+        given = {"values": "fp32", "lossless": "off"} | coded.parameters
+        of_halves = given["values"] != "fp32" and mode == (2 if given["lossless"] == "on" else 3)
+        known = of_halves and table_id == 0 and widths is not None
         level = 0
     else:
         known = table_id == 0 or mode >= 2
@@ -278,8 +284,6 @@ def check(given: Mapping[str, str]) -> None:
     require(together, "Corrupt", "lossless=on with another cut than 0")
     named = given["levels"] == "8" or given["cut"] == "auto"
     require(named, "Corrupt", "levels=4 with another cut than auto")
-    rounded = given["values"] == "fp32" or given["lossless"] == "off"
-    require(rounded, "Corrupt", "lossless=on with rounded values")
 
 
 CODEC = Codec(

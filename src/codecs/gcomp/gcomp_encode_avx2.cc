@@ -30,7 +30,7 @@ struct Classified8 {
   return _mm256_srli_epi32(_mm256_slli_epi32(bits, 1), kMantissaBits + 1);
 }
 
-// Sorts values by a rule. kWhole: nothing is cut.
+// Sorts values by a rule. kWhole: nothing is cut, and signs and mantissas are in bytes.
 template <Keep kKeep, bool kWhole>
 class Classifier8 {
  public:
@@ -424,18 +424,25 @@ template <Keep kKeep, bool kWhole>
   if constexpr (!kWhole) {
     __m256i any = writer.any;
     __m256i highest = _mm256_setzero_si256();
+    __m256i tiny = _mm256_setzero_si256();
 #pragma GCC unroll 2
     for (unsigned i = 0; i < kMaxStretch; i += kVectorWords) {
       const __m256i bits = input_of<false>(block, begin + i);
       const __m256i exponent = _mm256_and_si256(bits, all_words(kExponentMask));
-      highest = _mm256_max_epi32(highest, exponent);
       const __m256i flushed = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
-      const __m256i kept = _mm256_andnot_si256(flushed, coder.levels.keep(bits, coder.level));
+      __m256i kept = bits;
+      if constexpr (kKeep == Keep::kEverything) {
+        tiny = _mm256_or_si256(tiny, _mm256_and_si256(flushed, bits));
+      } else {
+        highest = _mm256_max_epi32(highest, exponent);
+        kept = _mm256_andnot_si256(flushed, coder.levels.keep(bits, coder.level));
+      }
       any = _mm256_or_si256(any, kept);
       store_words(stretch.kept + i, kept);
     }
     const __m256i above = _mm256_cmpgt_epi32(highest, all_words(kHighestCut << kMantissaBits));
-    if (_mm256_testz_si256(above, above) == 0) [[unlikely]]
+    const __m256i other = _mm256_or_si256(above, tiny);
+    if (_mm256_testz_si256(other, other) == 0) [[unlikely]]
       return false;
     writer.any = any;
     values = stretch.kept;

@@ -63,7 +63,7 @@ struct Classified32 {
   return _mm512_and_si512(upper, all_words(kExponentWord));
 }
 
-// Sorts values by a rule. kWhole: nothing is cut.
+// Sorts values by a rule. kWhole: nothing is cut, and signs and mantissas are in bytes.
 template <Keep kKeep, bool kWhole>
 class Classifier32 {
  public:
@@ -91,7 +91,7 @@ class Classifier32 {
   // `significance` may be null unless it decides: of the first sixteen, and of the others.
   [[gnu::always_inline]] __m512i levels(const Pair& pair,
                                         const float* const (&significance)[2]) const noexcept {
-    if constexpr (kWhole) return _mm512_setzero_si512();
+    if constexpr (kOneLevel<kKeep, kWhole>) return _mm512_setzero_si512();
     const __m512i exponents = exponents_of(pair.bits);
     const __m512i one = all_words(1U << kExponentShift);
     const __mmask32 cuttable =
@@ -206,9 +206,9 @@ template <bool kResidual>
 
 // The histogram. Neighbours are often equal: several tables, so that one sum need not wait for the other.
 constexpr unsigned kTables = 4;
-template <bool kWhole>
+template <bool kOne>
 struct Counts {
-  static constexpr std::uint32_t kUsed = kWhole ? 512 : kCounts;  // one level, and tiny values
+  static constexpr std::uint32_t kUsed = kOne ? 512 : kCounts;  // one level, and tiny values
   alignas(64) std::uint16_t of[kTables][kUsed];
 };
 
@@ -231,15 +231,15 @@ struct TwoLines {
   const float* significance[2];
 };
 
-[[gnu::always_inline]] inline __m512i counts_of(const Classified32& values, bool whole) noexcept {
+[[gnu::always_inline]] inline __m512i counts_of(const Classified32& values, bool one_level) noexcept {
   const __m512i exponents = _mm512_srli_epi16(values.exponents, kExponentShift);
-  if (whole) return _mm512_mask_mov_epi16(exponents, values.tiny, all_words(kTinyCount));
+  if (one_level) return _mm512_mask_mov_epi16(exponents, values.tiny, all_words(kTinyCount));
   const __m512i levels = _mm512_and_si512(values.levels, all_words(kLevelWord));
   return _mm512_or_si512(_mm512_slli_epi16(levels, 8 - kLevelShift), exponents);
 }
 
 template <Keep kKeep, bool kWhole, bool kResidual>
-void count_lines(const Values& chunk, Counts<kWhole>& counts) noexcept {
+void count_lines(const Values& chunk, Counts<kOneLevel<kKeep, kWhole>>& counts) noexcept {
   const Classifier32<kKeep, kWhole> classify(chunk.rule);
   const unsigned share = sample_share(chunk.count);
   const std::uint32_t group_elements = kLineElements << share;
@@ -248,7 +248,7 @@ void count_lines(const Values& chunk, Counts<kWhole>& counts) noexcept {
     const Classified32 values =
         classify.keep(lines.values, classify.levels(lines.values, lines.significance));
     alignas(64) std::uint16_t index[2 * kLineElements];
-    _mm512_store_si512(index, counts_of(values, kWhole));
+    _mm512_store_si512(index, counts_of(values, kOneLevel<kKeep, kWhole>));
     const std::uint32_t both = lines.values.present[0] & lines.values.present[1];
     if (both == 0xFFFF) [[likely]] {
       for (std::uint32_t i = 0; i < 2 * kLineElements; ++i) ++counts.of[i % kTables][index[i]];
@@ -262,7 +262,7 @@ void count_lines(const Values& chunk, Counts<kWhole>& counts) noexcept {
 
 template <Keep kKeep, bool kWhole, bool kResidual>
 void count_values(const Values& chunk, std::uint32_t* sums) noexcept {
-  Counts<kWhole> counts = {};
+  Counts<kOneLevel<kKeep, kWhole>> counts = {};
   count_lines<kKeep, kWhole, kResidual>(chunk, counts);
   static_assert(kMostSample <= 0xFFFF);
   for (std::uint32_t i = 0; i < counts.kUsed; i += 32) {
@@ -300,8 +300,8 @@ constexpr std::uint32_t kZeroIndex = kWindow + 1;
   return _mm512_or_si512(left, _mm512_or_si512(_mm512_slli_epi16(length, kLengthShift), steps));
 }
 
-// kWhole: of level 0 alone.
-template <bool kWhole>
+// kOne: of level 0 and tiny values alone.
+template <bool kOne>
 class Codes {
  public:
   [[gnu::always_inline]] explicit Codes(const EncodeTable& table) noexcept
@@ -323,7 +323,7 @@ class Codes {
     const __m512i above = _mm512_sub_epi16(values.exponents, lowest_);
     const __m512i within = _mm512_min_epu16(above, all_words(kEscapeIndex << kExponentShift));
     const __m512i row = _mm512_srli_epi16(within, kExponentShift);
-    if constexpr (kWhole) {
+    if constexpr (kOne) {
       const __m512i index = _mm512_mask_mov_epi16(row, values.zeros, all_words(kZeroIndex));
       const __m512i entries = _mm512_permutexvar_epi16(index, table_.part[0]);
       return _mm512_mask_mov_epi16(entries, values.tiny, tiny_);
@@ -338,7 +338,7 @@ class Codes {
   }
 
  private:
-  static constexpr unsigned kParts = kWhole ? 1 : kLevels;
+  static constexpr unsigned kParts = kOne ? 1 : kLevels;
 
   Table<kParts> table_;
   __m512i lowest_;
@@ -435,7 +435,7 @@ template <Keep kKeep, bool kWhole>
 struct Coder {
   const Values& block;
   Classifier32<kKeep, kWhole> classify;
-  Codes<kWhole> codes;
+  Codes<kOneLevel<kKeep, kWhole>> codes;
   __m512i widths;  // by what an entry has in its lowest 4 bits
 };
 
@@ -552,8 +552,8 @@ template <Keep kKeep, bool kWhole, bool kResidual>
 EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
   const __m512i counted = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i step = _mm512_set1_epi32(static_cast<int>(block.rule.precision.step));
-  const Coder<kKeep, kWhole> coder{block, Classifier32<kKeep, kWhole>(block.rule), Codes<kWhole>(table),
-                                   _mm512_mullo_epi32(counted, step)};
+  const Coder<kKeep, kWhole> coder{block, Classifier32<kKeep, kWhole>(block.rule),
+                                   Codes<kOneLevel<kKeep, kWhole>>(table), _mm512_mullo_epi32(counted, step)};
   const __m512i none = _mm512_setzero_si512();
   Writer writer{{none, none}, {none, none}, {none, none}, none, none, none, out};
   std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;

@@ -33,7 +33,7 @@ struct Classified16 {
   return bits;
 }
 
-// Sorts values by a rule. kWhole: nothing is cut.
+// Sorts values by a rule. kWhole: nothing is cut, and signs and mantissas are in bytes.
 template <Keep kKeep, bool kWhole>
 class Classifier16 {
  public:
@@ -250,11 +250,11 @@ template <Keep kKeep, bool kWhole, bool kResidual>
 }
 
 // Past the last of `count` values there is nothing, neither code nor mantissa.
-template <bool kWhole>
+template <bool kOne>
 [[gnu::always_inline]] inline void look_up_stretch(const Planes& planes, std::uint32_t count,
                                                    Stretch& stretch) noexcept {
   // Where nothing is cut there is one level, and one slot above it.
-  constexpr unsigned kQuarters = kWhole ? 1 : 4;
+  constexpr unsigned kQuarters = kOne ? 1 : 4;
   for (unsigned row = 0; row < kMaxStretch; row += kMaxLanes) {
     uint8x16_t slots[kGroups];
     uint8x16_t sizes[kGroups];
@@ -448,7 +448,7 @@ struct Encoder {
                                          std::byte* at) noexcept {
     Stretch stretch;
     classify_stretch<kKeep, kWhole, kResidual>(block, classify, table.base, begin, writer, stretch);
-    look_up_stretch<kWhole>(planes, count, stretch);
+    look_up_stretch<kOneLevel<kKeep, kWhole>>(planes, count, stretch);
     for (unsigned i = 0; i < kMaxStretch; i += kTogether) {
       if constexpr (kWhole) {
         at = append_mantissas(stretch, i, at);

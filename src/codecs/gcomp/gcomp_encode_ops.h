@@ -111,23 +111,25 @@ inline constexpr std::uint32_t kGroupsAhead = 32;
   if (chunk.residual != nullptr) __builtin_prefetch(chunk.residual + ahead, 0, 2);
 }
 
-template <Keep kKeep, bool kWhole, class Call>
+template <Keep kKeep, bool kInBytes, class Call>
 [[gnu::always_inline]] inline auto for_residual(const Values& values, const Call& call) noexcept {
-  return values.residual != nullptr ? call.template operator()<kKeep, kWhole, true>()
-                                    : call.template operator()<kKeep, kWhole, false>();
+  return values.residual != nullptr ? call.template operator()<kKeep, kInBytes, true>()
+                                    : call.template operator()<kKeep, kInBytes, false>();
 }
 
-// Calls `call` with what the values' rule asks for, Keep and whether they are whole, and with whether they
-// have a residual, as its template's arguments.
+// Calls `call` with what the values' rule asks for, Keep and whether signs and mantissas are in bytes, and
+// with whether there is a residual, as its template's arguments.
 template <class Call>
 [[gnu::always_inline]] inline auto for_values(const Values& values, const Call& call) noexcept {
   switch (values.rule.keep) {
     case Keep::kLevel: break;
     case Keep::kSignificance: return for_residual<Keep::kSignificance, false>(values, call);
-    case Keep::kEverything: return for_residual<Keep::kEverything, true>(values, call);
+    case Keep::kEverything:
+      return values.rule.in_bytes() ? for_residual<Keep::kEverything, true>(values, call)
+                                    : for_residual<Keep::kEverything, false>(values, call);
   }
-  return values.rule.whole() ? for_residual<Keep::kLevel, true>(values, call)
-                             : for_residual<Keep::kLevel, false>(values, call);
+  return values.rule.in_bytes() ? for_residual<Keep::kLevel, true>(values, call)
+                                : for_residual<Keep::kLevel, false>(values, call);
 }
 
 // The last stretch, which isn't full: from copies that are, so that nothing is read or written beyond its

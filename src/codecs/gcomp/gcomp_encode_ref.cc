@@ -177,7 +177,7 @@ EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::by
   Writer writer;
   for (unsigned& held : writer.held) held = kWordBits;
   writer.lanes = lanes_for(block.count);
-  writer.mantissa_lanes = block.rule.whole() ? 0 : mantissa_lanes_for(writer.lanes);
+  writer.mantissa_lanes = block.rule.in_bytes() ? 0 : mantissa_lanes_for(writer.lanes);
   writer.step = block.rule.precision.step;
   writer.at = out;
   std::uint32_t any = 0;

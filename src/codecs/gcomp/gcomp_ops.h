@@ -67,9 +67,9 @@ enum class BlockMode : std::uint8_t { kStored = 0, kZeros = 1, kCoded = 2 };
 }
 
 // Bytes of the lanes of a coded block, behind its stream.
-[[gnu::always_inline]] constexpr std::uint32_t states_bytes(std::uint32_t count, bool whole) noexcept {
+[[gnu::always_inline]] constexpr std::uint32_t states_bytes(std::uint32_t count, bool in_bytes) noexcept {
   const unsigned lanes = lanes_for(count);
-  return (lanes + (whole ? 0 : mantissa_lanes_for(lanes))) * kStateBytes;
+  return (lanes + (in_bytes ? 0 : mantissa_lanes_for(lanes))) * kStateBytes;
 }
 
 // How fine the values of a chunk are: float32, or those of a 16-bit type.
@@ -112,16 +112,22 @@ enum class Keep : std::uint8_t {
   kEverything,    // lossless
 };
 
+// Whether all values are coded at one level, but for tiny ones. kInBytes: as for_values() has it.
+template <Keep kKeep, bool kInBytes>
+inline constexpr bool kOneLevel = kInBytes || kKeep == Keep::kEverything;
+
 struct Rule {
   Keep keep = Keep::kLevel;
   std::uint32_t level = 0;   // kLevel: 0 to 7
   std::uint32_t step = 1;    // kSignificance: levels are multiples of 1 or 2
   Precision precision = {};  // REQUIRES: if it is_half(), all values have it
 
-  // Nothing is cut: sign and mantissa are whole bytes.
+  // Nothing is cut.
   [[gnu::always_inline]] bool whole() const noexcept {
     return keep == Keep::kEverything || (keep == Keep::kLevel && level == 0 && !precision.is_half());
   }
+  // Nor are signs and mantissas in lanes: each is three whole bytes.
+  [[gnu::always_inline]] bool in_bytes() const noexcept { return whole() && !precision.is_half(); }
 };
 
 // `distance`: the exponent of a significance above that of the value, plus 1. The largest level l that is a
@@ -176,9 +182,10 @@ inline constexpr unsigned kEntryStepsShift = 12;
 // 9-13 the row.
 struct DecodeTable {
   alignas(64) std::uint16_t entry[1U << kMaxCodeBits];
-  std::uint32_t base = 0;  // exponent of row 0
-  std::uint32_t step = 3;  // of its Precision: widths are multiples of it
-  bool whole = false;
+  std::uint32_t base = 0;       // exponent of row 0
+  std::uint32_t step = 3;       // of its Precision: widths are multiples of it
+  bool whole = false;           // tiny values are kept
+  bool in_bytes = false;        // signs and mantissas are in bytes, not in lanes
   std::uint64_t coded[4] = {};  // bit e % 64 of word e / 64: exponent e has a code at level 0; 0: tiny has
 };
 inline constexpr unsigned kEntryWidthShift = 4;

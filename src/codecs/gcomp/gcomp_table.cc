@@ -501,6 +501,7 @@ Fault read_table(const TableBytes& in, DecodeTable& table, std::uint32_t& used) 
   std::uint32_t first[kMaxCodeBits + 1] = {};
   if (first_codes(lengths, first) != kCompleteCode) return Fault::kTableKraft;
   table.whole = in.whole;
+  table.in_bytes = in.whole && !in.precision.is_half();
   make_decode_table(lengths, first, table);
   used = reader.used();
   return Fault::kNone;

@@ -134,8 +134,9 @@ TEST(Gcomp, InfoAndSpecSayWhetherItIsLossless) {
             "gcomp: levels=4 together with cut=6: levels are those of cut=auto; leave one out");
   EXPECT_EQ(codec_of("gcomp:values=bf16")->spec(), "gcomp:cut=auto,levels=8,lossless=off,values=bf16");
   EXPECT_EQ(codec_of("gcomp:cut=6,values=fp32")->spec(), "gcomp:cut=6,levels=8,lossless=off");
-  EXPECT_EQ(make_codec("gcomp:lossless=on,values=fp16").error().message,
-            "gcomp: values=fp16 together with lossless=on: rounding loses bits; leave one out");
+  EXPECT_EQ(codec_of("gcomp:values=fp16,lossless=on")->spec(),
+            "gcomp:cut=0,levels=8,lossless=on,values=fp16");
+  EXPECT_FALSE(codec_of("gcomp:lossless=on,values=fp16")->info().lossless);  // it rounds float32 first
   EXPECT_EQ(make_codec("gcomp:cut=6,lossless=on").error().message,
             "gcomp: cut=6 together with lossless=on: give cut=0, or leave it out");
 }
@@ -174,8 +175,8 @@ TEST(Gcomp, ResidualsOfLargePartsAddUp) {
 TEST(Gcomp, InfoSaysWhichSpecsAreOfHalves) {
   EXPECT_TRUE(codec_of("gcomp")->info().half_form);
   EXPECT_TRUE(codec_of("gcomp:cut=6")->info().half_form);
-  EXPECT_FALSE(codec_of("gcomp:lossless=on")->info().half_form);
-  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=6,values=fp16"}) {
+  EXPECT_TRUE(codec_of("gcomp:lossless=on")->info().half_form);
+  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=6,values=fp16", "gcomp:lossless=on,values=bf16"}) {
     EXPECT_FALSE(codec_of(spec)->info().half_form) << spec;
   }
   EXPECT_TRUE(codec_of("gcomp:values=bf16")->info().significance);
@@ -199,24 +200,46 @@ std::vector<float> values_of_all_kinds() {
   return values;
 }
 
-// The values that 16 bits hold are the nearest, the largest where that is infinite; only -0 and what is below
-// float32's normal numbers is lost, and a NaN's payload.
+// The values that 16 bits hold are the nearest, the largest where that is infinite; only a NaN's payload is
+// lost and, unless lossless, -0 and what is below float32's normal numbers.
 TEST(Gcomp, ValuesAreRoundedToHalves) {
   const std::vector<float> values = values_of_all_kinds();
   const FloatEnvironment environment;
-  for (const bool bf16 : {true, false}) {
-    const auto back = round_trip(bf16 ? "gcomp:values=bf16" : "gcomp:values=fp16", values);
+  for (const std::string spec : {"gcomp:values=bf16", "gcomp:values=fp16", "gcomp:lossless=on,values=bf16",
+                                 "gcomp:lossless=on,values=fp16"}) {
+    const bool bf16 = spec.ends_with("bf16");
+    const bool lossless = spec.find("lossless") != std::string::npos;
+    const auto back = round_trip(spec, values);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::uint32_t bits = bits_of(values[i]);
       float expected = from_bits(bf16 ? bits_of_bf16(bf16_of(bits)) : bits_of_f16(f16_of(bits)));
       const float most = bf16 ? 0x1.fep127F : 65504.0F;
       if (std::isinf(expected) && !std::isinf(values[i])) expected = std::copysign(most, values[i]);
-      if (std::fabs(expected) < std::numeric_limits<float>::min()) expected = 0;
+      if (!lossless && std::fabs(expected) < std::numeric_limits<float>::min()) expected = 0;
       if (std::isnan(values[i])) {
         ASSERT_TRUE(std::isnan(back[i])) << i;
       } else {
-        ASSERT_EQ(bits_of(back[i]), bits_of(expected)) << values[i];
+        ASSERT_EQ(bits_of(back[i]), bits_of(expected)) << spec << " " << values[i];
       }
+    }
+  }
+}
+
+// Every number of 16 bits, payloads of NaN too, among many that are alike and in a part of its own.
+TEST(Gcomp, LosslessHalvesKeepEveryBit) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const auto codec =
+        codec_of(dtype == DType::kBF16 ? "gcomp:lossless=on,values=bf16" : "gcomp:lossless=on,values=fp16");
+    for (const std::size_t alike : {0U, 200000U}) {
+      std::vector<std::uint16_t> halves(alike, 0x3C01);
+      for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+        halves.push_back(static_cast<std::uint16_t>(bits));
+      }
+      const auto part = testing::encode_view(*codec, {halves.data(), halves.size(), dtype}, {});
+      const auto back = *testing::decode(*codec, part->view(), halves.size());
+      std::vector<float> expected(halves.size());
+      widen(halves.data(), dtype, halves.size(), expected.data());
+      EXPECT_TRUE(same_bits(back, expected));
     }
   }
 }
@@ -224,7 +247,8 @@ TEST(Gcomp, ValuesAreRoundedToHalves) {
 TEST(Gcomp, ResidualsOfHalvesAddUp) {
   constexpr std::size_t kCount = 262144 + 32768 + 5;
   const std::vector<float> values = testing::normal_values(kCount, 11);
-  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=18,values=bf16", "gcomp:cut=18,values=fp16"}) {
+  for (const char* spec : {"gcomp:values=bf16", "gcomp:cut=18,values=bf16", "gcomp:cut=18,values=fp16",
+                           "gcomp:lossless=on,values=fp16"}) {
     std::vector<float> residual = testing::normal_values(kCount, 12);
     std::vector<float> x(kCount);
     for (std::size_t i = 0; i < kCount; ++i) x[i] = values[i] + residual[i];
@@ -244,8 +268,10 @@ TEST(Gcomp, HalvesTakeTwoThirds) {
     const auto part = *testing::encode(*codec_of(spec), values);
     return 8.0 * static_cast<double>(part.payload.size()) / static_cast<double>(values.size());
   };
-  EXPECT_LT(bits("gcomp:values=bf16"), 0.67 * 16);
-  EXPECT_LT(bits("gcomp:values=fp16"), 0.86 * 16);
+  for (const std::string lossless : {"", "lossless=on,"}) {
+    EXPECT_LT(bits("gcomp:" + lossless + "values=bf16"), 0.67 * 16);
+    EXPECT_LT(bits("gcomp:" + lossless + "values=fp16"), 0.86 * 16);
+  }
 }
 
 TEST(Gcomp, DecodedZerosLeaveTheSlotAsItIs) {

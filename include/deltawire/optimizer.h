@@ -194,11 +194,11 @@ DELTAWIRE_API Result<Optimizer> make_optimizer(std::string_view spec);
 
 // Raises significances to those of parameters that are kept in 16 bits and nowhere else: a step rounds them
 // to nearest, which hides more of a gradient than float32's addition. They have 16 fewer bits as bfloat16, 13
-// as float16, so that |out| becomes 2^16 or 2^13 times as large, Inf at most; of kF32 it stays. What is cut
-// by it moves a parameter by at most one unit in the last place of its 16 bits, as it is one of float32's
-// without. Moments get what is cut, too: up to a third of a gradient of which only the exponent is left. Not
-// for parameters with a float32 copy (a "master"), which adds up what a step's rounding hides. Thread rule:
-// any thread.
+// as float16, so that |out| becomes 2^16 or 2^13 times as large, Inf at most; of kF32 it stays. What gcomp
+// cuts by it moves a parameter by less than two units in the last place of its 16 bits before the step rounds
+// it, as it is less than two of float32's without. Moments get what is cut, too: up to a third of a gradient
+// of which only the exponent is left. Not for parameters with a float32 copy (a "master"), which adds up what
+// a step's rounding hides. Thread rule: any thread.
 DELTAWIRE_API void count_rounding_to(DType parameters, std::span<float> significance) noexcept;
 
 }  // namespace deltawire

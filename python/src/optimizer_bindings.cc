@@ -12,6 +12,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings.h"
+#include "bucket_bindings.h"
 #include "deltawire/optimizer.h"
 #include "python_error.h"
 
@@ -88,6 +89,12 @@ std::optional<std::tuple<float, float, float>> coefficients(const OptimizerSetti
   return std::tuple{c.plain, c.root, c.momentum};
 }
 
+void count_rounding(std::string_view dtype, const ArrayInPlace& out) {
+  const DType parameters = dtype_of(dtype);
+  const nb::gil_scoped_release no_gil;
+  count_rounding_to(parameters, span_of(out));
+}
+
 void bind_optimizer_settings(nb::module_& module) {
   using S = OptimizerSettings;
   nb::class_<S>(module, "OptimizerSettings", "An optimizer's kind and hyper-parameters.")
@@ -146,6 +153,9 @@ void bind_optimizers(nb::module_& module) {
              nb::arg("first").noconvert().none(), nb::arg("second").noconvert().none(), "out"_a.noconvert(),
              "Writes the significance of the coming step; moments: those after `steps` steps, None where "
              "there are none. Releases the GIL.");
+  module.def("count_rounding_to", &count_rounding, "dtype"_a, "out"_a.noconvert(),
+             "Raises significances in place to those of parameters that are kept in this dtype alone: "
+             "float32, bfloat16 or float16. Releases the GIL.");
   module.def("significance_coefficients", &coefficients, "settings"_a, "steps"_a, "has_first"_a,
              "has_second"_a,
              "(plain, root, momentum), float32 values of which `significance` is made; None where it is 0.");

@@ -201,6 +201,11 @@ def test_significance_is_an_array_like_the_parameters():
     assert out.shape == (2, 3) and out.dtype == np.float32
     assert np.array_equal(out, 1.5 * parameters)
     assert optimizer.significance("w", parameters, out) is out
+    for dtype, factor in (("float32", 1), ("bfloat16", 2**16), ("float16", 2**13)):
+        seen = optimizer.significance("w", parameters, kept_as=dtype)
+        assert np.array_equal(seen, 1.5 * factor * parameters)
+    with pytest.raises(ValueError, match="kept_as='int8': give one of float32, bfloat16, float16"):
+        optimizer.significance("w", parameters, out, kept_as="int8")
     with pytest.raises(ValueError, match="has no effect with 'fp32'"):
         deltawire.encode(parameters, "fp32", significance=out)
     with pytest.raises(ValueError, match="shape"):

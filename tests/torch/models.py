@@ -16,7 +16,7 @@ BUCKET_CAP_MB = 0.03  # two layers of 64 x 64 a bucket
 class Net(torch.nn.Module):
     """Six layers, and one that is only used where the step's number is even."""
 
-    def __init__(self, sometimes: bool = False):
+    def __init__(self, sometimes: bool = False, dtype: torch.dtype = torch.float32):
         super().__init__()
         torch.manual_seed(7)
         self.layers = torch.nn.Sequential(
@@ -24,15 +24,15 @@ class Net(torch.nn.Module):
         )
         self.extra = torch.nn.Linear(WIDTH, WIDTH) if sometimes else None
         self.calls = 0
-        self.to(DEVICE)
+        self.to(DEVICE, dtype)
 
     def forward(self, x):
-        x = x.to(DEVICE)
+        x = x.to(DEVICE, next(self.parameters()).dtype)
         y = self.layers(x)
         if self.extra is not None and self.calls % 2 == 0:
             y = y + self.extra(x)
         self.calls += 1
-        return y.cpu()
+        return y.float().cpu()
 
 
 def wrapped(module, **ddp_options):
@@ -66,5 +66,5 @@ def fingerprint(model) -> str:
     """Of every bit of every parameter."""
     state = hashlib.sha256()
     for parameter in model.parameters():
-        state.update(parameter.detach().cpu().numpy().tobytes())
+        state.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return state.hexdigest()

@@ -29,6 +29,11 @@ class SignificanceSource:
     of this rank's rows, as steps are elementwise. On a GPU it is computed there, in the current
     stream, and copied to pinned memory: as many bytes as the parameters in float32.
 
+    Parameters that the optimizer steps in bfloat16 or float16 are rounded by every step, which
+    hides more of a gradient: their significance is 65,536 or 8,192 times that of the same values in
+    float32 (`deltawire.Optimizer.significance`, kept_as=). Moments, of the same 16 bits, get what
+    is cut, too.
+
     The optimizer's param_groups and state are read again for every bucket, so that schedules,
     loaded states and added groups count. A parameter in no group has no significance, and nothing
     of its gradient is cut; the same before its optimizer has a second moment (in the first step).
@@ -70,11 +75,12 @@ class SignificanceSource:
 
     def require_any_of(self, names: dict[int, str]) -> None:
         """Raises InvalidArgumentError if the optimizer steps none of these parameters (id -> name),
-        DTypeError if one that it steps isn't float32 on the CPU or a CUDA device."""
+        DTypeError if one that it steps isn't float32, bfloat16 or float16 on the CPU or a CUDA
+        device."""
         stepped = [each for _, each in self._known_parameters() if id(each) in names]
         for parameter in stepped:
             here = _here(parameter)
-            _check_tensor(f"parameter '{names[id(parameter)]}'", here, here)
+            _check_parameter(f"parameter '{names[id(parameter)]}'", here)
         if not stepped:
             raise make_error(
                 "InvalidArgument",
@@ -93,8 +99,8 @@ class SignificanceSource:
             key: identifies the bucket, whose memory is reused.
             tensors: (name, parameter) of each.
 
-        Raises DTypeError if a moment isn't float32 on the parameter's device, InvalidArgumentError
-        if a setting has become an unsupported one.
+        Raises DTypeError if a moment isn't of the parameter's dtype on its device,
+        InvalidArgumentError if a setting has become an unsupported one.
         """
         needed = sum(_here(parameter).numel() for _, parameter in tensors)
         memory = self._buffers.pop(key, None)
@@ -122,12 +128,13 @@ class SignificanceSource:
 
     def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
         """A function, valid now, from (parameter, its name in messages) to its significance: a new
-        tensor of its shape on its device, zeros for a parameter in no group. It raises DTypeError
-        for parameters and moments that aren't float32 on the CPU or on one CUDA device."""
+        float32 tensor of its shape on its device, zeros for a parameter in no group. It raises
+        DTypeError for parameters that aren't float32, bfloat16 or float16 on the CPU or a CUDA
+        device, and for moments of another dtype or device than the parameter."""
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
 
         def significance(parameter: torch.Tensor, name: str) -> torch.Tensor:
-            _check_tensor(name, parameter, parameter)
+            _check_parameter(name, parameter)
             out = torch.zeros(parameter.numel(), dtype=torch.float32, device=parameter.device)
             known = by_parameter.get(id(parameter))
             if known is not None:
@@ -144,14 +151,18 @@ class SignificanceSource:
         settings, steps, *moments = known
         strides = _gradient_strides(parameter)
         theta, first, second = (
-            None if values is None else _in_memory_order(values, strides)
+            None if values is None else _in_memory_order(values, strides).to(torch.float32)
             for values in (parameter.detach(), *moments)
         )
         if parameter.device.type == "cpu" and not self._forced:
             arrays = (None if each is None else each.numpy() for each in (first, second))
             _core.significance(settings, theta.numpy(), steps, *arrays, out.numpy())
+            _core.count_rounding_to(str(parameter.dtype).removeprefix("torch."), out.numpy())
         else:
-            out.copy_(on_device(settings, steps, theta, first, second), non_blocking=True)
+            seen = on_device(settings, steps, theta, first, second)
+            if parameter.dtype != torch.float32:
+                seen.mul_(_ROUNDING[parameter.dtype])
+            out.copy_(seen, non_blocking=True)
 
     def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
         """((settings, moments), parameter) of every parameter in the current groups."""
@@ -271,11 +282,26 @@ def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Te
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
+# By how much the rounding of parameters to their dtype raises their significance, as
+# `_core.count_rounding_to` knows it for tensors on the CPU.
+_ROUNDING = {torch.float32: 1.0, torch.bfloat16: 2.0**16, torch.float16: 2.0**13}
+
+
+def _check_parameter(what: str, parameter: torch.Tensor) -> None:
+    if parameter.dtype not in _ROUNDING:
+        raise make_error(
+            "UnsupportedDType",
+            f"{what} is {parameter.dtype}; what its steps see of a gradient is known for float32, "
+            "bfloat16 and float16: convert it, or leave optimizer= out",
+        )
+    _check_tensor(what, parameter, parameter)
+
+
 def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
     dense = tensor.layout == torch.strided
     if (
         not dense
-        or tensor.dtype != torch.float32
+        or tensor.dtype != like.dtype
         or tensor.device.type not in arguments.DEVICES
         or tensor.device != like.device
         or tensor.shape != like.shape
@@ -284,8 +310,8 @@ def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
         raise make_error(
             "UnsupportedDType",
             f"{what} is {kind} of shape {tuple(tensor.shape)} on {tensor.device} where "
-            f"float32 of shape {tuple(like.shape)} {_place(like)} is due; keep parameters and the "
-            "optimizer's state so, or leave optimizer= out",
+            f"{like.dtype} of shape {tuple(like.shape)} {_place(like)} is due; keep parameters and "
+            "the optimizer's state so, or leave optimizer= out",
         )
 
 

@@ -1,5 +1,7 @@
 """Callers' arrays as NumPy arrays: NumPy's own, and everything that supports DLPack."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from deltawire.errors import make_error
@@ -46,15 +48,15 @@ def to_read(name: str, array) -> np.ndarray:
     return found if found.flags.c_contiguous else np.ascontiguousarray(found)
 
 
-def to_write(name: str, array) -> np.ndarray:
-    """The same memory, which must be float32, C-contiguous and writable, so that its owner sees
-    what is written."""
+def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray:
+    """The same memory, which must be of one of these dtypes, by default float32, C-contiguous and
+    writable, so that its owner sees what is written."""
     found = as_numpy(name, array)
-    if found.dtype != np.float32 or not found.dtype.isnative:
+    if found.dtype.name not in dtypes or not found.dtype.isnative:
         raise make_error(
             "UnsupportedDType",
-            f"'{name}' is {found.dtype!r}; it is written in place and must be float32 in the "
-            "machine's byte order",
+            f"'{name}' is {found.dtype!r}; it is written in place and must be "
+            f"{' or '.join(dtypes)} in the machine's byte order",
         )
     for right, words in (
         (found.flags.c_contiguous, "not C-contiguous; np.ascontiguousarray makes one that is"),

@@ -183,9 +183,11 @@ class Channel:
 
         Args:
             message: what `encode` made, any bytes-like object; hostile bytes are safe.
-            into: float32, C-contiguous, writable arrays (or what supports DLPack) with the
-                names, shapes and order that were encoded. On error their content is unspecified.
-            accumulate: False: the arrays are replaced.
+            into: float32, float16 or ml_dtypes.bfloat16, C-contiguous, writable arrays (or what
+                supports DLPack) with the names, shapes, dtypes and order that were encoded. On
+                error their content is unspecified.
+            accumulate: False: the arrays are replaced. Nothing can be added to arrays of 16 bits,
+                as each sum would be rounded: replace another array's values, and add these.
             scale: 1 / world_size makes a mean of all ranks' messages.
             step, rank: that the message must have; None: any.
 
@@ -193,11 +195,22 @@ class Channel:
             The message's sender.
 
         Raises:
+            DTypeError (a TypeError): an array of another dtype, or of 16 bits with `accumulate`.
             DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch" (of another
-                spec, other arrays, another step or rank).
+                spec, other arrays, another step or rank), "Range" (a value times `scale` is beyond
+                the array's 16 bits).
         """
         arrays.check_names(into)
-        written = {name: arrays.to_write(name, array) for name, array in into.items()}
+        written = {
+            name: arrays.to_write(name, array, arrays.DTYPES) for name, array in into.items()
+        }
+        for name, array in written.items():
+            if accumulate and array.dtype != np.float32:
+                raise make_error(
+                    "UnsupportedDType",
+                    f"'{name}' is {array.dtype.name}, to which nothing can be added: decode with "
+                    "accumulate=False, and add up in float32",
+                )
         flat = np.frombuffer(message, dtype=np.uint8)
         with self._lock:
             if not any(array.size for array in written.values()) and not flat.size:

@@ -47,15 +47,40 @@ def test_a_mean_of_several_senders() -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_types_and_orders(dtype: type, order: str) -> None:
     values = np.asarray(gradient(1), dtype, order=order)
-    channel, out = deltawire.Channel("fp32"), np.zeros(values.shape, np.float32)
+    channel, out = deltawire.Channel("fp32"), np.zeros(values.shape, dtype)
     message = channel.encode({"w": values, "scalar": dtype(2.5) * np.ones((), dtype)})
-    if dtype == np.float16:
-        with pytest.raises(deltawire.DeltawireError, match="names, shapes"):
-            channel.decode(message, {"w": out, "scalar": np.zeros((), np.float32)})
-        return
-    scalar = np.zeros((), np.float32)
-    channel.decode(message, {"w": out, "scalar": scalar})
+    scalar = np.zeros((), dtype)
+    channel.decode(message, {"w": out, "scalar": scalar}, accumulate=dtype == np.float32)
     assert np.array_equal(out, values) and scalar == 2.5
+    other = np.float32 if dtype == np.float16 else np.float16
+    with pytest.raises(deltawire.DeltawireError, match="shapes, dtypes"):
+        into = {"w": out.astype(other), "scalar": scalar.astype(other)}
+        channel.decode(message, into, accumulate=False)
+
+
+@pytest.mark.parametrize("spec", ["fp32", "gcomp", "gcomp:lossless=on", "zstd"])
+def test_arrays_of_16_bits_come_back(spec: str) -> None:
+    channel = deltawire.Channel(spec)
+    values = {"a": gradient(1).astype(np.float16), "b": gradient(2), "c": np.float16([7, -2])}
+    out = {name: np.zeros_like(array) for name, array in values.items()}
+    message = channel.encode(values)
+    channel.decode(message, out, accumulate=False)
+    assert all(np.array_equal(out[name], array) for name, array in values.items())
+    with pytest.raises(deltawire.DTypeError, match="'a' is float16, to which nothing can be added"):
+        channel.decode(message, out)
+    with pytest.raises(deltawire.DeltawireError, match=r"part 'a'.*beyond float16") as error:
+        channel.decode(message, out, accumulate=False, scale=1e6)
+    assert code(error) == "Range"
+
+
+def test_bfloat16_arrays_come_back() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    channel, values = deltawire.Channel("gcomp:lossless=on"), gradient(1).astype(bfloat16)
+    message = channel.encode({"w": values})
+    assert len(message) < 0.75 * values.nbytes
+    out = np.zeros_like(values)
+    channel.decode(message, {"w": out}, accumulate=False)
+    assert out.tobytes() == values.tobytes()
 
 
 def test_rules_and_small_arrays() -> None:

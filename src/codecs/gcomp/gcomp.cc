@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_halves.h"
+#include "codecs/gcomp/gcomp_low_zeros.h"
 #include "codecs/gcomp/gcomp_table.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/streaming.h"
@@ -256,7 +257,7 @@ std::byte* codes_place(const Exec& exec) noexcept {
 float* values_place(const Exec& exec) noexcept {
   return reinterpret_cast<float*>(exec.scratch.data() + kCodesBytes);
 }
-float* halves_place(const Exec& exec, std::uint64_t count) noexcept {
+float* room_place(const Exec& exec, std::uint64_t count) noexcept {
   return values_place(exec) + std::min<std::uint64_t>(count, kBlockElements);
 }
 
@@ -536,14 +537,13 @@ void describe_block(const ChunkBytes& block, std::uint32_t count, bool in_bytes,
   add_section(sections, "codes and mantissas", std::uint64_t{coded.stream_bytes} * 8);
 }
 
-// Encodes a chunk, whose values have the rule's precision; returns the bytes written.
-std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, const ChunkPlace& out,
-                           const Exec& exec) {
-  Histogram histogram;
-  kernels.histogram(chunk, histogram.counts);
-  histogram.complete = sample_share(chunk.count) == 0;
+// Encodes a chunk, whose values have the rule's precision; returns the bytes written. `room`: for
+// by_low_zeros(), or null where that isn't for this chunk.
+std::uint32_t encode_chunk(const Kernels& kernels, const Values& given, const ChunkPlace& out,
+                           const Exec& exec, float* room) {
   TableChoice choice;
-  choose_table(histogram, chunk.rule, choice);
+  choose_table(kernels, given, choice);
+  const Values chunk = room != nullptr ? by_low_zeros(kernels, given, room, choice) : given;
   Coder coder{.kernels = kernels, .chunk = chunk, .exec = exec, .prologue = {}, .table = {}};
   std::uint32_t bytes = 1 + chunk.count * kValueBytes;
   if (choice.worth_coding) {
@@ -575,7 +575,7 @@ std::uint32_t encode_halved(const Kernels& kernels, const Values& chunk, const C
     rounded.residual = halves + chunk.count;
     std::memset(rounded.residual, 0, chunk.count * sizeof(float));
   }
-  const std::uint32_t bytes = encode_chunk(kernels, rounded, out, exec);
+  const std::uint32_t bytes = encode_chunk(kernels, rounded, out, exec, nullptr);
   if (chunk.residual != nullptr) keep_left_over(chunk, halves, rounded.residual);
   return bytes;
 }
@@ -639,8 +639,7 @@ class Gcomp final : public Codec {
     const std::uint64_t bytes = product_or_max(full, chunk_bound(kChunkElements));
     return Sizes{.payload_bytes = sum_or_max(bytes, rest),
                  .chunks = chunks_or_max(ceil_div(part.count, kChunkElements)),
-                 .scratch_bytes =
-                     scratch_bound(part.count) + (parameters_.values == 0 ? 0 : halves_bound(part.count))};
+                 .scratch_bytes = scratch_bound(part.count) + room_bound(part.count)};
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
@@ -650,7 +649,8 @@ class Gcomp final : public Codec {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     // A short part is still in the cache when the frame sums it.
     const bool sums = !out.chunk_sums.empty() && part.count > kBlockElements;
-    float* const halves = needs_rounding(part) ? halves_place(exec, part.count) : nullptr;
+    float* const halves = needs_rounding(part) ? room_place(exec, part.count) : nullptr;
+    float* const levels = may_have_levels(part) ? room_place(exec, part.count) : nullptr;
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
@@ -662,7 +662,7 @@ class Gcomp final : public Codec {
                          .streamed = part.count * sizeof(float) >= kStreamedBytes};
       const ChunkPlace place{out.payload.data() + written, sums ? &out.chunk_sums[i] : nullptr};
       written += halves != nullptr ? encode_halved(kernels_, chunk, place, exec, halves)
-                                   : encode_chunk(kernels_, chunk, place, exec);
+                                   : encode_chunk(kernels_, chunk, place, exec, levels);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
     return EncodedPart{
@@ -719,6 +719,16 @@ class Gcomp final : public Codec {
     const std::uint32_t bits = kCutBits[parameters_.cut];
     const std::uint32_t level = bits > precision.unused ? (bits - precision.unused) / precision.step : 0;
     return {.keep = Keep::kLevel, .level = level, .precision = precision};
+  }
+
+  // For halves_bound(), or for the significances of by_low_zeros().
+  std::uint64_t room_bound(std::uint64_t count) const noexcept {
+    if (parameters_.values != 0) return halves_bound(count);
+    return parameters_.lossless ? std::min<std::uint64_t>(count, kChunkElements) * sizeof(float) : 0;
+  }
+
+  bool may_have_levels(const PartSource& part) const noexcept {
+    return parameters_.lossless && parameters_.values == 0 && part.residual == nullptr;
   }
 
   // Whether a value may have more bits than the parameter `values` says.

@@ -134,6 +134,24 @@ TEST(GcompBytes, LosslessHalvesByHand) {
   EXPECT_EQ(fp16.size(), 10 + 5 * 4 + 2 + 8U);
 }
 
+// Ones have level 7, and the table this symbol and the escape; fewer of them are not looked at, and a half of
+// them are as good as all.
+TEST(GcompBytes, LowZerosByHand) {
+  std::vector<float> values(1024, 1.0F);
+  const auto head = [&] {
+    Ints bytes = coded("gcomp:lossless=on", values);
+    bytes.resize(6);
+    return bytes;
+  };
+  EXPECT_EQ(head(), (Ints{3, 1, 1 << 7, 1, 127, 1}));
+  for (std::size_t i = 0; i < 512; ++i) values[i] = std::bit_cast<float>(0x3F800001U);
+  EXPECT_EQ(head()[0] & 3, 3);
+  values[512] = values[0];
+  EXPECT_EQ(head()[0] & 3, 2);
+  values.assign(1023, 1.0F);
+  EXPECT_EQ(head()[0] & 3, 2);
+}
+
 TEST(GcompBytes, LevelsOfACutChunkByHand) {
   // 8 pairs of exponent 127: level 0 and level 6, one bit each, 24 and 6 bits of sign and mantissa.
   const float full = std::bit_cast<float>(0xBFFFFFFFU);

@@ -241,12 +241,19 @@ void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& cho
   choice.lengths.precision = rule.precision;
   choice.id = 0;
   choice.top = 0;
-  const std::uint64_t bits = coded_bits(seen, choice.lengths);
-  choice.worth_coding = bits < seen.total * kValueBytes * 8;
+  choice.bits = coded_bits(seen, choice.lengths);
+  choice.worth_coding = choice.bits < seen.total * kValueBytes * 8;
   if (!histogram.complete || rule.keep == Keep::kSignificance || rule.precision.is_half()) return;
   std::byte own[kMaxTableBytes];
   const std::uint64_t table_bits = std::uint64_t{write_table(choice, rule.whole(), own)} * 8;
-  try_static_tables(histogram, rule.whole() ? 0 : rule.level, table_bits + bits, choice);
+  try_static_tables(histogram, rule.whole() ? 0 : rule.level, table_bits + choice.bits, choice);
+}
+
+void choose_table(const Kernels& kernels, const Values& chunk, TableChoice& choice) {
+  Histogram histogram;
+  kernels.histogram(chunk, histogram.counts);
+  histogram.complete = sample_share(chunk.count) == 0;
+  choose_table(histogram, chunk.rule, choice);
 }
 
 // Tables as bytes, and as lookup tables for encoders and decoders.

@@ -45,13 +45,17 @@ struct TableChoice {
   CodeLengths lengths;
   std::uint32_t id = 0;      // 0: own, 1 to kStaticTables
   std::uint32_t top = 0;     // of a static table: the exponent that its first length belongs to
-  bool worth_coding = true;  // what was counted takes fewer than 32 bits a value
+  std::uint64_t bits = 0;    // of what was counted, with a table of its own and without it
+  bool worth_coding = true;  // that is fewer than 32 bits a value
 };
 
 // The table for a chunk (spec.md, 6.4): its own, in which frequent symbols get codes and the others join a
 // lower level or are escaped; or, for a complete histogram of a float32 chunk with one level, a static one if
 // that makes all smaller. REQUIRES: the histogram isn't empty.
 void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& choice);
+
+// The same for what these kernels count of a chunk. REQUIRES: the chunk isn't empty.
+void choose_table(const Kernels& kernels, const Values& chunk, TableChoice& choice);
 
 // Static tables for short chunks: shapes of histograms that gradients often have, laid at any exponent.
 

@@ -122,6 +122,18 @@ TEST_P(GcompTargets, SizesAndValues) {
   }
 }
 
+// What lossless=on codes by levels.
+TEST_P(GcompTargets, LowZeros) {
+  for (const std::size_t count : {4096U, 32768U + 5000U}) {
+    Input input = input_of(count, 1000);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float value = std::fabs(input.values[i]) < 1 ? input.values[i] : 0.5F;
+      input.values[i] = (1 + value) - 1;
+    }
+    decode_both(encode_both(input), count);
+  }
+}
+
 TEST_P(GcompTargets, ZerosAndNoise) {
   const std::size_t count = 3 * 32768;
   Input input = input_of(count, 1);

@@ -244,6 +244,48 @@ TEST(Gcomp, LosslessHalvesKeepEveryBit) {
   }
 }
 
+// Differences of numbers in [0.5, 1), multiples of 2^-24, and what has no level.
+std::vector<float> differences(std::size_t count) {
+  CounterRng random(8);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const auto draw = static_cast<float>(random.next_uniform());
+    value =
+        (0.5F + 0.4F * draw) - (0.5F + 0.4F * draw * (1 + 0.001F * static_cast<float>(random.next() % 8)));
+  }
+  values[0] = kInf;
+  values[1] = from_bits(0xFF800001);
+  values[2] = std::numeric_limits<float>::max();
+  values[3] = 0x1p100F;
+  values[4] = 0x1p120F;
+  return values;
+}
+
+TEST(Gcomp, LosslessLeavesOutLowZeros) {
+  for (const std::size_t count : {1024U, 5000U, 262144U + 40000U}) {
+    std::vector<float> values = differences(count);
+    const auto bits = [&] {
+      const auto part = *testing::encode(*codec_of("gcomp:lossless=on"), values);
+      EXPECT_TRUE(same_bits(*testing::decode(*codec_of("gcomp:lossless=on"), part.view(), count), values));
+      return 8.0 * static_cast<double>(part.payload.size()) / static_cast<double>(count);
+    };
+    EXPECT_LT(bits(), 19) << count;
+    // A tiny value needs a whole chunk, of which the long part has another.
+    values[5] = -0.0F;
+    EXPECT_GT(bits(), count > 262144 ? 22 : 24) << count;
+    std::vector<float> residual(count, 0.0F);
+    values[5] = values[1] = 1.0F;
+    const auto part = *testing::encode(*codec_of("gcomp:lossless=on"), values, residual);
+    EXPECT_TRUE(same_bits(*testing::decode(*codec_of("gcomp:lossless=on"), part.view(), count), values));
+  }
+  // Too few, and none that gains half a bit.
+  EXPECT_GT(testing::encode(*codec_of("gcomp:lossless=on"), differences(1023))->payload.size(), 3 * 1023U);
+  std::vector<float> sparse(50000, 0.0F);
+  for (std::size_t i = 0; i < sparse.size(); i += 200) sparse[i] = 1;
+  const auto part = *testing::encode(*codec_of("gcomp:lossless=on"), sparse);
+  EXPECT_EQ(std::to_integer<int>(part.payload[0]) & 3, 2);
+}
+
 TEST(Gcomp, ResidualsOfHalvesAddUp) {
   constexpr std::size_t kCount = 262144 + 32768 + 5;
   const std::vector<float> values = testing::normal_values(kCount, 11);

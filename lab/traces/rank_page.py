@@ -125,13 +125,12 @@ def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
     yield _table(head, lines)
     yield _wrapped(
         "Libraries get all tensors of a step as one array; a codec of deltawire codes each tensor "
-        "by itself, and sends those of fewer than 256 values raw. `gcomp:lossless=on` sends "
-        "tensors of 16 bits raw, too; `gcomp:cut=0` codes them and is not in this table, because "
-        "it loses the sign of zeros and subnormal values ([below](#other-values)). Changes are "
-        "differences of weights that are close to each other, so that their last bits are mostly "
-        f"0: the lowest is 1 in {100 * lowest_bits['changes']:.0f} % of them, and in "
-        f"{100 * lowest_bits['gradients']:.0f} % of gradients. Codes of bytes use that; `gcomp` "
-        "sends mantissas as they are."
+        "by itself, and sends those of fewer than 256 values raw. `gcomp:cut=0` is not in this "
+        "table, because it loses the sign of zeros and subnormal values ([below](#other-values)). "
+        "Changes are differences of weights that are close to each other, so that their last bits "
+        f"are mostly 0: the lowest is 1 in {100 * lowest_bits['changes']:.0f} % of them, and in "
+        f"{100 * lowest_bits['gradients']:.0f} % of gradients. Codes of bytes use that, and "
+        "`gcomp` leaves such bits out in steps of three."
     )
 
 

@@ -333,6 +333,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.device != "cpu" and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU; --device cpu tries the program without one")
+    # All exchanges are to pass through the interface that is limited, and whose bytes are counted.
+    os.environ["DELTAWIRE_LOCAL_SOCKETS"] = "off"
     if options.link and IN_NAMESPACE not in os.environ:
         behind_a_link(options.link, options.ranks)
     every = []

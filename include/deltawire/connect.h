@@ -82,7 +82,9 @@ class DELTAWIRE_API Listener {
 };
 
 // Listens on `host` (an address or name of this machine; IPv4 or IPv6) or, if `host` names a network
-// interface ("eth0"), on that interface's first address. Port 0 takes a free one.
+// interface ("eth0"), on that interface's first address. Port 0 takes a free one. Ranks of the same user on
+// this machine reach it through a Unix socket, which costs less than TCP; with DELTAWIRE_LOCAL_SOCKETS=off in
+// its environment they use TCP, too.
 // Errors: kAddressInUse, kInvalidArgument (no such interface or address), kSystem.
 DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port = 0);
 

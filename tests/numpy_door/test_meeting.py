@@ -137,10 +137,11 @@ def average_behind_strangers(rank, world_size, address, strangers_are_there) -> 
 
 
 def connections_to(address: str) -> int:
-    """Established ones of this machine, as those see them who dialed."""
-    there = f":{int(address.rsplit(':', 1)[1]):04X}"
-    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[2].endswith(there) and row[3] == "01" for row in rows)
+    """Those from this machine that were accepted."""
+    port = address.rsplit(":", 1)[1]
+    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    named = [row for row in rows if row[-1].endswith(f":{port}") and "deltawire/" in row[-1]]
+    return sum(row[5] == "03" for row in named)
 
 
 def test_a_rank_that_dies_while_others_wait_may_be_started_again(address: str) -> None:

@@ -134,6 +134,7 @@ bool stays_on_this_machine(int fd) noexcept {
 }
 
 Endpoint SocketAddress::endpoint() const {
+  if (!is_internet()) return {};
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> service{};
   const int error = ::getnameinfo(get(), length_, host.data(), host.size(), service.data(), service.size(),

@@ -29,6 +29,7 @@ class SocketAddress {
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length() const noexcept { return length_; }
   int family() const noexcept { return storage_.ss_family; }
+  // Empty if it is no internet address.
   Endpoint endpoint() const;
   // Whether both have the same family and host; the ports may differ.
   bool has_host_of(const SocketAddress& other) const noexcept;

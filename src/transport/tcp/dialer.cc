@@ -6,6 +6,7 @@
 
 #include <sys/socket.h>
 
+#include "transport/tcp/local_socket.h"
 #include "transport/tcp/peer_table.h"
 
 namespace deltawire {
@@ -53,6 +54,12 @@ bool Dialer::advance(Deadline now, const Token& token, const Claims& own, const 
 }
 
 void Dialer::dial(Deadline now) {
+  socket_ = dial_locally(address_);
+  if (socket_) {
+    socket_error_ = 0;
+    phase_ = Phase::kConnecting;
+    return;
+  }
   socket_ = GuardedFd::open(
       [this] { return ::socket(address_.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   socket_error_ = socket_ ? 0 : errno;

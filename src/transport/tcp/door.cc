@@ -153,8 +153,7 @@ class TcpDoor final : public Door {
     if (now < accept_at_) return {};
     while (true) {
       if (callers_.size() == kCallersMax) callers_.pop_front();  // the one that has been here longest
-      GuardedFd socket = GuardedFd::open(
-          [this] { return ::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+      GuardedFd socket = listener_->accept();
       const auto nonce = socket ? random_nonce() : std::nullopt;
       if (!nonce) {
         const int error = errno;
@@ -192,7 +191,7 @@ class TcpDoor final : public Door {
   void wait(Deadline until) {
     polls_.clear();
     if (Clock::now() >= accept_at_)
-      polls_.push_back({listener_->fd(), POLLIN, 0});
+      listener_->add_interests(polls_);
     else
       until = std::min(until, accept_at_);
     for (const Caller& caller : callers_) {

@@ -4,6 +4,7 @@
 
 #include "base/os_error.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/local_socket.h"
 
 namespace deltawire {
 namespace {
@@ -22,7 +23,25 @@ tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
   return fail(ErrorCode::kSystem, "can't listen on " + at + ": " + os_error_text(error));
 }
 
+GuardedFd accept_from(const GuardedFd& listening) {
+  return GuardedFd::open(
+      [&] { return ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+}
+
 }  // namespace
+
+GuardedFd TcpListener::accept() const {
+  if (local_) {
+    GuardedFd socket = accept_from(local_);
+    if (socket || (errno != EAGAIN && errno != EWOULDBLOCK)) return socket;
+  }
+  return accept_from(socket_);
+}
+
+void TcpListener::add_interests(std::vector<pollfd>& polls) const {
+  polls.push_back({socket_.get(), POLLIN, 0});
+  if (local_) polls.push_back({local_.get(), POLLIN, 0});
+}
 
 Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port) {
   const Result<SocketAddress> address = SocketAddress::from_local_name(host, port);
@@ -33,12 +52,14 @@ Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint1
   // A restarted job must not wait until the kernel has forgotten the old connections of its port.
   const int on = 1;
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket.get(), address->get(), address->length()) != 0 || ::listen(socket.get(), kBacklog) != 0) {
-    return refusal(*address, errno);
-  }
+  if (::bind(socket.get(), address->get(), address->length()) != 0) return refusal(*address, errno);
   const Result<SocketAddress> bound = SocketAddress::of_socket(socket.get());
   if (!bound) return forward_error(bound);
-  return std::make_unique<TcpListener>(std::move(socket), bound->endpoint());
+  // First the local socket: whoever finds this port open finds that one, too.
+  Result<GuardedFd> local = listen_locally(*bound, kBacklog);
+  if (!local) return forward_error(local);
+  if (::listen(socket.get(), kBacklog) != 0) return refusal(*address, errno);
+  return std::make_unique<TcpListener>(std::move(socket), std::move(*local), bound->endpoint());
 }
 
 Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports) {

@@ -1,5 +1,9 @@
-// The listening socket behind listen_tcp.
+// The listening sockets behind listen_tcp: one of TCP, and one for ranks on this machine.
 #pragma once
+
+#include <vector>
+
+#include <poll.h>
 
 #include "deltawire/connect.h"
 #include "transport/process/fork_guard.h"
@@ -8,14 +12,18 @@ namespace deltawire {
 
 class TcpListener final : public Listener {
  public:
-  TcpListener(GuardedFd socket, Endpoint endpoint) noexcept
-      : socket_(std::move(socket)), endpoint_(std::move(endpoint)) {}
+  // `local` may be empty (listen_locally).
+  TcpListener(GuardedFd socket, GuardedFd local, Endpoint endpoint) noexcept
+      : socket_(std::move(socket)), local_(std::move(local)), endpoint_(std::move(endpoint)) {}
 
   Endpoint endpoint() const override { return endpoint_; }
-  int fd() const noexcept { return socket_.get(); }
+  // The next connection, from this machine or by TCP; empty with errno set, as after accept4.
+  GuardedFd accept() const;
+  void add_interests(std::vector<pollfd>& polls) const;
 
  private:
   GuardedFd socket_;
+  GuardedFd local_;
   Endpoint endpoint_;
 };
 

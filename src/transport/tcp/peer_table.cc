@@ -37,17 +37,10 @@ Connection& socket_of(PeerSockets& sockets, Claims::Stream stream) noexcept {
   return stream == Claims::Stream::kData ? sockets.data : sockets.control;
 }
 
-// Whether both ends of the connection have the same address.
-bool has_one_address(int fd) noexcept {
-  const Result<SocketAddress> own = SocketAddress::of_socket(fd);
-  const Result<SocketAddress> other = SocketAddress::of_peer(fd);
-  return own && other && own->has_host_of(*other);
-}
-
 // A data stream within a machine has almost no latency to hide, so it sends from a small buffer, which stays
 // in the cache. For other machines the kernel chooses the sizes.
 void fit_buffers(int fd, Claims::Stream stream) noexcept {
-  if (stream != Claims::Stream::kData || !has_one_address(fd)) return;
+  if (stream != Claims::Stream::kData || !stays_on_this_machine(fd)) return;
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
 }
 

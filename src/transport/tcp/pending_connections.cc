@@ -73,8 +73,7 @@ Status PendingConnections::accept_all(Deadline now, const PeerTable& peer_table)
       accept_at_ = now + kFairTime;
       return {};
     }
-    GuardedFd socket = GuardedFd::open(
-        [this] { return ::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+    GuardedFd socket = listener_->accept();
     const auto nonce = socket ? random_nonce() : std::nullopt;
     if (!socket || !nonce) {
       const int error = errno;
@@ -123,7 +122,7 @@ Status PendingConnections::welcome(Greeting& greeting, PeerTable& peer_table) {
 }
 
 void PendingConnections::add_interests(Deadline now, std::vector<pollfd>& polls) const {
-  if (now >= accept_at_) polls.push_back({listener_->fd(), POLLIN, 0});
+  if (now >= accept_at_) listener_->add_interests(polls);
   for (const std::deque<PendingConnection>* connections : {&strangers_, &ranks_}) {
     for (const PendingConnection& connection : *connections) {
       polls.push_back({connection.greeting.fd(), connection.greeting.awaits(), 0});

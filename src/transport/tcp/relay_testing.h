@@ -50,24 +50,25 @@ class Relay {
   };
 
   void run() {
-    const int listening = static_cast<TcpListener&>(*listener_).fd();
     while (!stops_) {
-      std::vector<pollfd> polls{{listening, POLLIN, 0}};
+      std::vector<pollfd> polls;
+      static_cast<TcpListener&>(*listener_).add_interests(polls);
+      const std::size_t first = polls.size();
       for (const Line& line : lines_) {
         polls.push_back({line.dialer.get(), POLLIN, 0});
         polls.push_back({line.target.get(), POLLIN, 0});
       }
       ::poll(polls.data(), polls.size(), 10);
-      for (std::size_t i = 0; i + 1 < polls.size(); ++i) {
-        if (polls[i + 1].revents != 0) pass(static_cast<int>(i / 2), i % 2 == 0);
+      for (std::size_t i = 0; first + i < polls.size(); ++i) {
+        if (polls[first + i].revents != 0) pass(static_cast<int>(i / 2), i % 2 == 0);
       }
-      if (polls[0].revents != 0) accept();
+      accept();
     }
   }
   void accept() {
     Line line;
-    const int listening = static_cast<TcpListener&>(*listener_).fd();
-    line.dialer = GuardedFd::open([&] { return ::accept(listening, nullptr, nullptr); });
+    line.dialer = static_cast<TcpListener&>(*listener_).accept();
+    if (!line.dialer) return;
     line.target = GuardedFd::open([&] { return ::socket(AF_INET, SOCK_STREAM, 0); });
     if (::connect(line.target.get(), target_.get(), target_.length()) != 0) line = {};
     lines_.push_back(std::move(line));

@@ -34,7 +34,8 @@ bool EncryptionPolicy::demands_tls(int fd) const noexcept {
 
 std::string refusal_of_clear_text(int rank, Encryption setting, int fd) {
   const Result<SocketAddress> peer = SocketAddress::of_peer(fd);
-  const std::string from = peer ? peer->endpoint().host : "an unknown address";
+  const bool is_local = peer && !peer->is_internet();
+  const std::string from = is_local ? "this machine" : peer ? peer->endpoint().host : "an unknown address";
   return "rank " + std::to_string(rank) + " has " + encryption_text(setting) +
          " and refuses a connection from " + from +
          " in the clear; if a relay or an address translation is between the ranks, set "

@@ -12,6 +12,14 @@
 namespace deltawire::test::encryption_policy_test {
 namespace {
 
+GuardedFd accepted_by(Listener& listener) {
+  const auto& tcp = static_cast<TcpListener&>(listener);
+  std::vector<pollfd> polls;
+  tcp.add_interests(polls);
+  ::poll(polls.data(), polls.size(), 5000);
+  return tcp.accept();
+}
+
 // Addresses decide with kAuto: 127.0.0.1 dials this machine's own address in another network, and only the
 // dialing end sees two different machines.
 TEST(EncryptionPolicy, AddressesDecideWithAuto) {
@@ -23,10 +31,7 @@ TEST(EncryptionPolicy, AddressesDecideWithAuto) {
     ends[0] = GuardedFd::open([&] { return ::socket(target.family(), SOCK_STREAM, 0); });
     EXPECT_EQ(::bind(ends[0].get(), source.get(), source.length()), 0);
     EXPECT_EQ(::connect(ends[0].get(), target.get(), target.length()), 0);
-    const int listening = static_cast<TcpListener&>(**listener).fd();
-    pollfd ready{listening, POLLIN, 0};
-    ::poll(&ready, 1, 5000);
-    ends[1] = GuardedFd::open([&] { return ::accept(listening, nullptr, nullptr); });
+    ends[1] = accepted_by(**listener);
     return ends;
   };
   const EncryptionPolicy by_address{Encryption::kAuto, nullptr};
@@ -59,8 +64,7 @@ TEST(EncryptionPolicy, ARelayThatHidesTheOtherMachineIsNamed) {
   const auto source = *SocketAddress::from_numeric(*own, 0);
   ASSERT_EQ(::bind(dialing.get(), source.get(), source.length()), 0);
   ASSERT_EQ(::connect(dialing.get(), target.get(), target.length()), 0);
-  GuardedFd accepted =
-      GuardedFd::open([&] { return ::accept(static_cast<TcpListener&>(**listener).fd(), nullptr, nullptr); });
+  GuardedFd accepted = accepted_by(**listener);
   Claims dials;
   dials.rank = 1;
   dials.world_size = 2;

@@ -1,0 +1,119 @@
+// Connections within a machine: who is dialed on a local socket, and who is not.
+#include "transport/tcp/local_socket.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/mesh_testing.h"
+#include "transport/tcp/listener.h"
+
+namespace deltawire::test::local_socket_test {
+namespace {
+
+class Switched {
+ public:
+  explicit Switched(const char* setting) { ::setenv(kName, setting, 1); }
+  ~Switched() { ::unsetenv(kName); }
+
+ private:
+  static constexpr const char* kName = "DELTAWIRE_LOCAL_SOCKETS";
+};
+
+SocketAddress address_of(const Listener& listener, const std::string& host = "127.0.0.1") {
+  return SocketAddress::from_numeric(host, listener.endpoint().port).value();
+}
+
+TEST(LocalSocket, AListenerIsReachedOnItWithoutTcp) {
+  const auto listener = listen_tcp("127.0.0.1");
+  ASSERT_TRUE(listener.has_value()) << listener.error().message;
+  const GuardedFd dialed = dial_locally(address_of(**listener));
+  ASSERT_TRUE(static_cast<bool>(dialed));
+  EXPECT_EQ(SocketAddress::of_peer(dialed.get())->family(), AF_UNIX);
+  const auto& tcp = static_cast<const TcpListener&>(**listener);
+  std::vector<pollfd> polls;
+  tcp.add_interests(polls);
+  EXPECT_EQ(::poll(polls.data(), polls.size(), 5000), 1);
+  const GuardedFd accepted = tcp.accept();
+  ASSERT_TRUE(static_cast<bool>(accepted));
+  const char sent = 'x';
+  char got = 0;
+  EXPECT_EQ(::send(dialed.get(), &sent, 1, 0), 1);
+  EXPECT_EQ(::recv(accepted.get(), &got, 1, 0), 1);
+  EXPECT_EQ(got, sent);
+  EXPECT_FALSE(static_cast<bool>(tcp.accept())) << "nobody else came";
+}
+
+TEST(LocalSocket, NobodyElsesIsDialed) {
+  const auto listener = listen_tcp("127.0.0.1");
+  EXPECT_FALSE(static_cast<bool>(dial_locally(address_of(**listener, "127.0.0.2")))) << "another address";
+  auto ended = listen_tcp("127.0.0.1");
+  const SocketAddress address = address_of(**ended);
+  ended->reset();
+  EXPECT_FALSE(static_cast<bool>(dial_locally(address)));
+  const auto everywhere = listen_tcp("0.0.0.0");
+  EXPECT_FALSE(static_cast<bool>(dial_locally(address_of(**everywhere, "0.0.0.0"))));
+}
+
+TEST(LocalSocket, AnotherUsersIsNotDialed) {
+  constexpr uid_t kNobody = 65534;
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can listen as another user";
+  ASSERT_EQ(::seteuid(kNobody), 0);
+  const auto listener = listen_tcp("127.0.0.1");
+  ASSERT_EQ(::seteuid(0), 0);
+  ASSERT_TRUE(listener.has_value());
+  EXPECT_FALSE(static_cast<bool>(dial_locally(address_of(**listener))));
+}
+
+TEST(LocalSocket, AVariableTurnsItOff) {
+  {
+    const Switched off("off");
+    const auto listener = listen_tcp("127.0.0.1");
+    ASSERT_TRUE(listener.has_value()) << listener.error().message;
+    EXPECT_FALSE(static_cast<bool>(dial_locally(address_of(**listener))));
+  }
+  const Switched odd("no");
+  const auto refused = listen_tcp("127.0.0.1");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("DELTAWIRE_LOCAL_SOCKETS=\"no\""), std::string::npos);
+}
+
+// Established connections with that local port, in the kernel's list.
+int tcp_connections_at(std::uint16_t port) {
+  constexpr const char* kEstablished = "01";
+  std::ifstream list("/proc/net/tcp");
+  std::string line;
+  std::getline(list, line);
+  int count = 0;
+  for (std::string number, own, other, state; std::getline(list, line);) {
+    std::istringstream(line) >> number >> own >> other >> state;
+    const auto at = std::stoul(own.substr(own.find(':') + 1), nullptr, 16);
+    count += at == port && state == kEstablished ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(LocalSocket, RanksOnOneMachineExchangeOverIt) {
+  for (const bool is_on : {true, false}) {
+    const Switched setting(is_on ? "on" : "off");
+    Listeners all = listen_all(2);
+    const std::uint16_t port = all.endpoints[0].port;
+    run_ranks(2, [&](int rank) {
+      auto mesh = connect_tcp(std::move(all.listeners[static_cast<std::size_t>(rank)]),
+                              mesh_options(rank, all.endpoints));
+      ASSERT_TRUE(mesh.has_value()) << mesh.error().message;
+      if (rank == 0) {
+        EXPECT_EQ(tcp_connections_at(port), is_on ? 0 : 2);
+      }
+      ASSERT_TRUE((*mesh)->vote({}, soon()).has_value());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace deltawire::test::local_socket_test

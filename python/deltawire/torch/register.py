@@ -1,5 +1,7 @@
 """register(): one call for all kinds of models."""
 
+from typing import TypeVar
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -17,6 +19,8 @@ from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.registration import attach, check_model, register_ddp
 from deltawire.torch.fsdp.hook import ShardedHook
 from deltawire.torch.fsdp.registration import register_sharded
+
+_Registered = TypeVar("_Registered", Hook, ShardedHook)
 
 
 def register(
@@ -42,6 +46,7 @@ def register(
     twins: Twins = False,
     momentum: str = AS_RATE,
     elastic: bool = False,
+    delay: int = 0,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
 
@@ -110,6 +115,10 @@ def register(
             momentum. "optimizer": nothing, and such a run may diverge.
         elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
             without a rank (docs/guides/elastic.md).
+        delay: 1: a step's exchange goes on during the next step, whose optimizer step gets its
+            means (see `DelayedMeans`). 0 (the default): DDP waits for each step's exchange. Equal
+            on all ranks. Only for DDP with a codec and dense gradients on the CPU, with optimizer=
+            a torch.optim.SGD, without scaler= and nonfinite="pass"; "gcomp" then cuts nothing.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -152,18 +161,21 @@ def register(
         tier=tier,
         twins=twins,
         momentum=momentum,
+        delay=delay,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
-        settings.check_no_twins("a sharded model")
+        settings.check_no_twins_or_delay("a sharded model")
         sharded = register_sharded(ddp_model, spec, settings)
-        momentum_advice.watch(
-            sharded.spec, ddp_model.parameters(), dist.get_rank(), sharded.stepped_by_rule
-        )
-        return sharded
+        return _advised(sharded, ddp_model, dist.get_rank())
     group = check_model(ddp_model)
     if isinstance(spec, str) and spec == arguments.AUTO:
-        settings.check_no_twins('"auto"')
+        settings.check_no_twins_or_delay('"auto"')
         return attach(register_auto(ddp_model, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
-    momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank, hook.stepped_by_rule)
+    return _advised(hook, ddp_model, hook.rank)
+
+
+def _advised(hook: _Registered, model: torch.nn.Module, rank: int) -> _Registered:
+    """Warns where the optimizer's momentum does not go with the codec."""
+    momentum_advice.watch(hook.spec, model.parameters(), rank, hook.stepped_by_rule)
     return hook

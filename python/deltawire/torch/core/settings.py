@@ -38,6 +38,16 @@ class Settings:
     tier: str | None
     twins: Twins = False
     momentum: str = AS_RATE
+    delay: int = 0
+
+    def check_delay(self) -> None:
+        """Raises InvalidArgumentError for a delay that can't be."""
+        if isinstance(self.delay, bool) or self.delay not in (0, 1):
+            raise make_error(
+                "InvalidArgument",
+                f"delay={self.delay!r} must be 0 (a step waits for its own exchange) or 1 (it goes "
+                "on during the next step)",
+            )
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is
@@ -58,10 +68,13 @@ class Settings:
                 "you name a codec",
             )
 
-    def check_no_twins(self, what: str) -> None:
-        """Raises InvalidArgumentError where twins are asked for, but `what` has none."""
+    def check_no_twins_or_delay(self, what: str) -> None:
+        """Raises InvalidArgumentError where twins or a delay are asked for, but `what` has none."""
+        self.check_delay()
         if self.twins:
             raise make_error("InvalidArgument", f"twins are for DDP with a codec, not for {what}")
+        if self.delay:
+            raise make_error("InvalidArgument", f"delay=1 is for DDP with a codec, not for {what}")
 
     def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
         """Parses and checks what an exchange between the group's ranks is made from. Raises

@@ -14,8 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
+from deltawire.leaving import exception_under_way
 from deltawire.torch.core import arguments
-from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
+from deltawire.torch.core.checkpoint import (
+    RESIZE_ADVICE,
+    in_order_of_ranks,
+    kept_by,
+    kept_of,
+    residuals_of,
+)
 from deltawire.torch.core.device_choice import Choice
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
@@ -23,6 +30,7 @@ from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
+from deltawire.torch.ddp.delayed import DelayedMeans
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.metrics.explanation import Explanation
@@ -74,12 +82,14 @@ class Hook(Participant):
         history: History | None = None,
         choice: Choice | None = None,
         rule: LateRule | None = None,
+        delayed: DelayedMeans | None = None,
         **of_participant: Any,
     ) -> None:
         """`of_participant`: group and summary_every, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
         self._source = source  # computes what the optimizer can see; None: nothing is cut
+        self._delayed = delayed  # None: DDP waits for each step's own means
         self._rule = rule  # None: the optimizer's momentum is left alone
         if rule is not None:
             rule.attach()
@@ -107,6 +117,8 @@ class Hook(Participant):
         """A forward pre-hook of the DDP model. Raises `last_error` after a failure, on every
         rank."""
         self._check_failed(self, ddp_model)
+        if self._delayed is not None and torch.is_grad_enabled() and ddp_model.training:
+            self._delayed.before_forward()
         if self._staging.stages(ddp_model) and _exchanges(ddp_model):
             self._loss_scale.look_ahead()
 
@@ -124,15 +136,18 @@ class Hook(Participant):
 
         Never raises and never returns None: DDP survives neither.
         """
-        pending = PendingBucket(self._staging, bucket)
-        self._end.add(pending)
+        if self._delayed is None:
+            awaited = pending = PendingBucket(self._staging, bucket)
+        else:
+            pending, awaited = self._delayed.turn(self._staging, bucket)
+        self._end.add(awaited)
         with profiled_until(pending.exchanged, f"deltawire::exchange bucket {pending.index}"):
             try:
                 with profiled("deltawire::submit"):
                     self._submit(bucket, pending)
             except Exception as cause:
                 self._fail(cause, pending)
-        return pending.exchanged.then(pending.mean)
+        return awaited.exchanged.then(awaited.mean)
 
     def _fail(self, cause: Exception, pending: PendingBucket) -> None:
         self._give_up(cause)
@@ -207,7 +222,7 @@ class Hook(Participant):
         of a bucket change when DDP rebuilds its buckets; offsets in it never do."""
         found = self._layouts.get(pending.index)
         if found is None or found[0] != names:
-            first, dtype = pending.buffer.data_ptr(), arguments.dtype_name(pending.buffer.dtype)
+            first, dtype = bucket.buffer().data_ptr(), arguments.dtype_name(pending.buffer.dtype)
             whole = zip(names, pending.parameters, bucket.gradients(), strict=True)
             laid_out = [
                 (name, gradient.data_ptr() - first, row_major_shape(parameter), dtype)
@@ -224,12 +239,26 @@ class Hook(Participant):
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
-        Happens at exit in any case. Buckets in flight are aborted on every rank.
+        Happens at exit in any case. Buckets in flight are aborted on every rank; with delay=1 those
+        of the last step are waited for, unless an exception is being handled.
         """
+        if self._delayed is not None:
+            self._delayed.settle(waits=exception_under_way() is None)
         super().close()
         self._staging.close()
         if self._rule is not None:
             self._rule.remove()
+
+    def finish_delayed(self) -> bool:
+        """With delay=1: waits for the last step's means and puts them into the parameters' `grad`,
+        for one more step of the optimizer, after which no gradient is left. The next step then
+        begins as the first one does, with zeros. Call between steps, on every rank: at the end, or
+        before `delay` is to change. False if no means are waiting.
+
+        Raises what ended that exchange; DeltawireError ("State") without a delay."""
+        if self._delayed is None:
+            raise make_error("State", "nothing is delayed: register(delay=1) was not given")
+        return self._delayed.finish()
 
     def go_to_step(self, step: int) -> None:
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
@@ -241,6 +270,8 @@ class Hook(Participant):
         """The codec of each tensor in the next step and the bytes it took in the last, as a
         printable table. Call between steps; DeltawireError ("State") within one.
         """
+        if self._delayed is not None:
+            self._delayed.settle()
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
         explained = self._explain(tensors, self._step)
         if self._rule is not None:
@@ -254,10 +285,15 @@ class Hook(Participant):
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) saves the
         states of all ranks. `residuals` has a uint8 tensor by rank; the rest identifies the job.
+        With delay=1 it waits for the last step's exchange, and `delayed` has its means.
         """
         self._staging.settle()  # after a failure DDP raises before it has looked at all buckets
+        delayed = None if self._delayed is None else self._delayed.state()
         state = self._state(steps=self._steps_that_count())
-        state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
+        rank = state.pop("rank")
+        state["residuals"] = kept_by(rank, state["residuals"])
+        if delayed is not None:
+            state["delayed"] = kept_by(rank, delayed)
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
@@ -275,10 +311,13 @@ class Hook(Participant):
         ("Mismatch"). Nothing is changed then.
         """
         if isinstance(state, dict):
+            delayed = self._delayed_of(state, self.rank)
             own = self._checked(state, self.rank)
             self._load_residuals(own)
         else:
-            states = in_order_of_ranks(state)
+            states = in_order_of_ranks(state, apart=("delayed",))
+            delayed = self._delayed_of(states[0], 0)
+            delayed = {**delayed, "own": delayed["means"]}  # what all ranks have
             own = {}
             residuals = []
             for rank, each in enumerate(states):
@@ -286,7 +325,25 @@ class Hook(Participant):
                 residuals.append(own["residuals"])
             # A copy has no tensors.
             self._load_resized(residuals, self._parameters.tensors if self._parameters else [])
+        if self._delayed is not None:
+            self._delayed.load(delayed)
         self.go_to_step(own["steps"])
+
+    def _delayed_of(self, state: dict, rank: int) -> dict:
+        """The delayed means of one rank's state, checked."""
+        if "delayed" not in state:
+            return {"means": {}, "own": {}}
+        kept = kept_of(state, rank, "delayed")
+        if self._delayed is None:
+            if not isinstance(kept, dict) or kept.get("means"):
+                raise make_error(
+                    "InvalidArgument",
+                    "the state has means that wait for the next step: register with delay=1, or "
+                    "call finish_delayed before saving",
+                )
+            return kept
+        self._delayed.check_state(kept)
+        return kept
 
     def _checked(self, state: dict, rank: int) -> dict:
         """One rank's state, checked, with the residuals unwrapped."""

@@ -56,6 +56,11 @@ class DDPParameters:
         self._first_trained: list[bool] | None = None
 
     @property
+    def all(self) -> tuple[torch.Tensor, ...]:
+        """Those that DDP exchanges."""
+        return tuple(self._parameters)
+
+    @property
     def gradient_bytes(self) -> int:
         """Size of all gradients together."""
         return sum(each.numel() * each.element_size() for each in self._parameters)

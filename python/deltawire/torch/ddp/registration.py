@@ -13,6 +13,7 @@ from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import rule_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import source_for
+from deltawire.torch.ddp.delayed import delayed_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import check_sparse
@@ -31,17 +32,20 @@ def register_ddp(
         if parameters.sparse:
             given.check_no_fold(f"the sparse gradients of '{parameters.sparse[0][0]}'")
         made = given.exchange(spec, group)
+        delayed = delayed_for(given, made.spec, parameters, ddp_model.find_unused_parameters)
+        seen = None if delayed is not None else given.optimizer  # DelayedMeans has it
         check_sparse(made.spec, made.options, parameters.sparse)
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
         late = LateTensors(made.spec, given.min_elements, names, parameters.tensors)
-        rule = rule_for(given.optimizer, given.momentum, late)
-        source = source_for(given.optimizer, made.text, names, has_other_use=rule is not None)
+        rule = rule_for(seen, given.momentum, late)
+        source = source_for(seen, made.text, names, has_other_use=rule is not None)
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
         choice = device_choice.choose(given.twins, _exchange(made, parameters, meeting.place[0]))
         made = made.coded_by(choice.parts)
         coder = "the CPU" if choice.parts is None else "twins (twins=False: the CPU)"
-        terms = made.terms() | {"optimizer": optimizer, "coder": coder}
+        also = {"optimizer": optimizer, "coder": coder, "delay": given.delay}
+        terms = made.terms() | also
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         made.listen(meeting)
     choice.log(meeting.place[0])
@@ -58,6 +62,7 @@ def register_ddp(
         made.loss_scale,
         choice=choice,
         rule=rule,
+        delayed=delayed,
         group=group,
         summary_every=given.summary_every,
     )

@@ -4,8 +4,10 @@
 //
 // usage: transports [OPTION...]      4 ranks on this machine (under mpirun where there is MPI)
 //   --ranks=N                        2 to 64
-//   --over=NAME,...                  of tcp, gloo (Gloo's own sends and receives), gloo-mesh (our engine over
-//                                    Gloo's packets), mpi-mesh; the first is what others are compared with
+//   --over=NAME,...                  of tcp (within a machine Unix sockets, unless
+//                                    DELTAWIRE_LOCAL_SOCKETS=off), gloo (Gloo's own sends and receives),
+//                                    gloo-mesh (our engine over Gloo's packets), mpi-mesh; the first is what
+//                                    others are compared with
 //   --bytes=N,...                    of each message
 //   --seconds=S                      about how long each contender and size takes
 //   --rank=R --folder=F --host=H     this is one rank, listening on H; all ranks meet in folder F

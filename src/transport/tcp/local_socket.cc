@@ -1,6 +1,7 @@
 #include "transport/tcp/local_socket.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -58,7 +59,7 @@ Result<GuardedFd> listen_locally(const SocketAddress& address, int backlog) {
   return socket;
 }
 
-GuardedFd dial_locally(const SocketAddress& address) noexcept {
+GuardedFd dial_locally(const SocketAddress& address) {
   GuardedFd socket = open_local();
   const LocalName name(address);
   // It connects at once or not at all: with a full queue of the listener, for instance.

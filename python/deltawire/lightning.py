@@ -31,7 +31,8 @@ class Callback(_Callback):
     Attributes:
         hook: the last `fit`'s; None before the first.
 
-    Errors of `register` come from `Trainer.fit`. Thread rule: Lightning's own.
+    Errors of `register` come from `Trainer.fit`, which also refuses encryption="required"
+    (`AllRanks`). Thread rule: Lightning's own.
     """
 
     def __init__(self, spec: Policy, **options) -> None:
@@ -52,8 +53,9 @@ class Callback(_Callback):
                 )
             options["optimizer"] = trainer.optimizers[0]
         self.hook = register(trainer.strategy.model, self._spec, **options)
+        all_ranks = AllRanks(self.hook)  # or an error, before anything is trained
         if self._state is not None:
-            AllRanks(self.hook).load_state_dict(self._state)
+            all_ranks.load_state_dict(self._state)
             self._state = None
 
     def on_fit_end(self, trainer, pl_module) -> None:

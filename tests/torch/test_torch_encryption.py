@@ -23,9 +23,10 @@ errors_of = functools.partial(refusals, registered)
 def stepped(rank, world_size, report):
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "3lc", token=SECRET, encryption="required")
+    refused = attempted(lambda: deltawire.torch.AllRanks(hook))
     train_step(model, rank, 0)
     hook.close()
-    return [each.detach().numpy().tobytes() for each in model.parameters()]
+    return refused, [each.detach().numpy().tobytes() for each in model.parameters()]
 
 
 def test_a_step_over_encrypted_connections():
@@ -33,6 +34,8 @@ def test_a_step_over_encrypted_connections():
         outcomes = ranks.outcomes()
     assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
     assert outcomes[0].value == outcomes[1].value
+    # Its states would travel through the process group.
+    assert "let each rank save hook.state_dict() itself" in outcomes[0].value[0][1]
 
 
 @pytest.mark.parametrize(

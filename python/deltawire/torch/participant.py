@@ -84,6 +84,7 @@ class Participant(ClosesAtEnd, BaseSession):
         summary_every: steps between the lines that rank 0 logs (logger "deltawire", INFO); None:
             none. May be set between steps.
         group: the process group of the ranks that take part; None: all.
+        encryption: of the connections between ranks: "auto", "required" or "off".
 
     Thread rule: the members below that are public may be called from any thread, `close` by one.
     """
@@ -99,12 +100,14 @@ class Participant(ClosesAtEnd, BaseSession):
         *,
         group: dist.ProcessGroup | None = None,
         summary_every: int | None = None,
+        encryption: str = "auto",
     ) -> None:
         """`history`: that of an earlier exchange, to be continued."""
         super().__init__(session, place, history or History(place[0], self._nonfinite_advice))
         self._number = self._history.rank  # of this rank in messages
         self.group = group
         self.summary_every = summary_every
+        self.encryption = encryption
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
             abort.watch(self)

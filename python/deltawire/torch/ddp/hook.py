@@ -85,7 +85,7 @@ class Hook(Participant):
         delayed: DelayedMeans | None = None,
         **of_participant: Any,
     ) -> None:
-        """`of_participant`: group and summary_every, as for every participant."""
+        """`of_participant`: group, summary_every and encryption, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
         self._source = source  # computes what the optimizer can see; None: nothing is cut
@@ -364,10 +364,20 @@ class AllRanks:
     While the state is alive every rank holds the residuals of all, each of the model's size. For
     torch.distributed.checkpoint, where each rank writes its own, pass the hook itself.
 
+    The states travel through the process group, which is not encrypted.
+
     Thread rule: as for the hook; both calls between steps.
     """
 
     def __init__(self, hook: Hook) -> None:
+        """Raises InvalidArgumentError for a hook with encryption="required"."""
+        if hook.encryption == "required":
+            raise make_error(
+                "InvalidArgument",
+                'AllRanks and encryption="required" don\'t go together: it sends the residuals of '
+                "all ranks through PyTorch's process group, which is not encrypted; let each rank "
+                "save hook.state_dict() itself (torch.distributed.checkpoint does)",
+            )
         self._hook = hook
 
     def state_dict(self) -> dict:

@@ -65,6 +65,7 @@ def register_ddp(
         delayed=delayed,
         group=group,
         summary_every=given.summary_every,
+        encryption=meeting.encryption,
     )
 
 

@@ -13,10 +13,10 @@ namespace {
 
 // A living rank answers within this time, however busy its machine is.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
-// Longer than an acknowledgement takes around the world.
-constexpr std::chrono::milliseconds kDeafTime{200};
+// Longer than an acknowledgement takes around the world, twice.
+constexpr std::chrono::milliseconds kDeafTime{500};
 // After this time a rank knows whether what it has just asked is acknowledged.
-constexpr std::chrono::milliseconds kDeafCheck{300};
+constexpr std::chrono::milliseconds kDeafCheck{600};
 
 // For how long the peer's machine has not acknowledged the question: 0 if it has, or if the acknowledgement
 // may be in flight.
@@ -110,8 +110,11 @@ void FailureJudge::time_out(Waiter& waiter, Deadline now) {
   const WaitGraph::Verdict verdict = verdict_on(waiter, now);
   if (lets_others_speak(waiter, verdict, now)) return;
   Peer& suspect = peers_[verdict.suspect];
+  // In a circle none is more to blame than another; but an optional one is dropped.
+  const bool none = verdict.cycle && !suspect.is_optional;
   Error error{ErrorCode::kTimeout,
-              waited(waiter, *waiter.operation, now) + what_is_known(waiter, verdict, now), verdict.suspect};
+              waited(waiter, *waiter.operation, now) + what_is_known(waiter, verdict, now),
+              none ? kNoSuspect : verdict.suspect};
   if (outlives(waiter, suspect, error, now)) return;
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   consensus_.fail(std::move(error), peers_.self(), silent ? verdict.suspect : kNoSuspect);
@@ -135,14 +138,13 @@ bool FailureJudge::answers(const Peer& peer, const Waiter& waiter) noexcept {
   return waiter.asked_at != kNever && peer.heard_at >= waiter.asked_at;
 }
 
-// If ranks are optional, silent ones are blamed: ranks that were asked only just now still get time to
-// answer. True: the wait is extended by that time.
+// Ranks that were asked only just now still get time to answer: another rank has used up this step's time
+// before this wait began, or this rank itself has not run meanwhile. True: the wait is extended by that time.
 bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
-  if (!membership_.has_optional()) return false;
-  // If nobody was asked, this rank itself has not run meanwhile.
   if (waiter.asked_at == kNever) announcer_.ask(waiter, now);
   const Deadline answered_by = waiter.asked_at + kAnswerTime;
   if (now >= answered_by) return false;
+  if (!membership_.has_optional()) return lets_all_answer(waiter);
   bool may_answer = false;
   const auto look_at = [&](const Operation& operation) {
     may_answer = may_answer || (!operation.done && !answers(peers_[operation.peer], waiter));
@@ -151,6 +153,15 @@ bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
   waiters_.each_other(waiter, look_at);
   if (may_answer) waiter.deadline = answered_by;
   return may_answer;
+}
+
+// Without optional ranks whoever blames first ends the mesh: a rank that knows little shall not be the first.
+// In a circle the others have had their time after this.
+bool FailureJudge::lets_all_answer(Waiter& waiter) noexcept {
+  if (waiter.circles == 1) return false;
+  waiter.circles = 2;
+  waiter.deadline = waiter.asked_at + kAnswerTime;
+  return true;
 }
 
 // If ranks are optional, a silent rank is to blame itself, whomever it said it waits for. An unreachable rank
@@ -208,7 +219,9 @@ std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::V
   const std::string chain = verdict.chain.empty() ? "" : verdict.chain + "; ";
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   if (verdict.cycle) {
-    return verdict.chain + ": the ranks wait for each other in a circle, so do they all run the same steps?";
+    return verdict.chain +
+           ": the ranks wait for each other in a circle, so do they all run the same steps, and is the time "
+           "(timeout) enough for the links?";
   }
   if (const auto time = deaf_for(suspect, now); time.count() > 0) {
     const std::string nothing = "its machine has acknowledged nothing that " + rank_name(peers_.self()) +

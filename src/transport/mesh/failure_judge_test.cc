@@ -29,6 +29,8 @@ class Judged : public ::testing::Test, protected MeshParts {
 };
 
 TEST_F(Judged, ARankThatWaitsForNoOtherIsToBlame) {
+  announcer.ask(wait_, kStart + 5s);
+  hear(1, 6s);
   const Error error = time_out_after(10s);
   EXPECT_EQ(error.code, ErrorCode::kTimeout);
   EXPECT_EQ(error.suspect, 1);
@@ -38,6 +40,8 @@ TEST_F(Judged, ARankThatWaitsForNoOtherIsToBlame) {
 }
 
 TEST_F(Judged, TheChainOfWaitsIsFollowed) {
+  announcer.ask(wait_, kStart + 5s);
+  hear(2, 6s);
   announcer.on_waiting(peers[1], Waiting{2, 0});
   const Error error = time_out_after(10s);
   EXPECT_EQ(error.suspect, 2);
@@ -50,11 +54,23 @@ TEST_F(Judged, ACircleIsSaidOnceNobodyKnowsBetter) {
   announcer.on_waiting(peers[1], Waiting{0, 0});
   judge.time_out(wait_, kStart + 10s);
   EXPECT_EQ(wait_.asked_at, kStart + 10s) << "all are asked again, and acknowledge it";
-  EXPECT_EQ(wait_.deadline, kStart + 10s + 300ms);
+  EXPECT_EQ(wait_.deadline, kStart + 10s + 600ms);
   judge.time_out(wait_, wait_.deadline);
   EXPECT_EQ(wait_.deadline, kStart + 11s);
   EXPECT_FALSE(consensus.failed());
-  EXPECT_TRUE(says(time_out_after(11s), "the ranks wait for each other in a circle"));
+  const Error error = time_out_after(11s);
+  EXPECT_TRUE(says(error, "the ranks wait for each other in a circle"));
+  EXPECT_EQ(error.suspect, kNoSuspect);
+}
+
+TEST_F(Judged, AnAcknowledgementMayTakeHalfASecond) {
+  announcer.ask(wait_, kStart + 5s);
+  announcer.on_waiting(peers[1], Waiting{0, 0});
+  judge.time_out(wait_, kStart + 10s);
+  links.control(1).unacknowledged_bytes = 1;
+  judge.time_out(wait_, kStart + 10s + 400ms);
+  EXPECT_FALSE(consensus.failed());
+  EXPECT_EQ(time_out_after(10s + 600ms).suspect, 1);
 }
 
 TEST_F(Judged, InACircleWhoAcknowledgesNothingIsToBlameAtOnce) {
@@ -68,6 +84,21 @@ TEST_F(Judged, InACircleWhoAcknowledgesNothingIsToBlameAtOnce) {
   EXPECT_TRUE(says(
       error, "; rank 2 is heard, but its machine has acknowledged nothing that rank 0 has sent for 5000 ms"))
       << error.message;
+}
+
+// Another rank has used up the step's time before this wait began.
+TEST_F(Judged, WhoComesLateToItsWaitAsksBeforeItBlames) {
+  judge.time_out(wait_, kStart + 10s);
+  EXPECT_EQ(wait_.asked_at, kStart + 10s);
+  EXPECT_EQ(wait_.deadline, kStart + 11s);
+  EXPECT_FALSE(consensus.failed());
+  EXPECT_TRUE(says(time_out_after(11s), "rank 1 waits for nobody: it answers nothing"));
+}
+
+TEST_F(Judged, ACircleGetsNoSecondTimeAfterALateWait) {
+  announcer.on_waiting(peers[1], Waiting{0, 0});
+  judge.time_out(wait_, kStart + 10s);
+  EXPECT_TRUE(says(time_out_after(11s), "the ranks wait for each other in a circle"));
 }
 
 // It wakes up after its deadline, and its neighbour waits for it: what the others say of it is in flight.
@@ -121,6 +152,7 @@ TEST_F(Judged, AMachineThatAcknowledgesNothingIsOutOfReach) {
 
 TEST_F(Judged, TheAwaitedMessageIsNamed) {
   receive_.kind = Operation::Kind::kSend;
+  announcer.ask(wait_, kStart + 5s);
   EXPECT_TRUE(says(time_out_after(10s), "for rank 1 to take a message; "));
 }
 

@@ -23,7 +23,7 @@ struct Waiter {
   bool announced = false;
   int renewals = 0;            // how often it was extended for departures that others decide
   Deadline asked_at = kNever;  // when the others were last asked
-  int circles = 0;             // how often it was extended because all wait for each other
+  int circles = 0;             // how often it was extended for what others may know; 2: no more
   Condition changed{};
 };
 

@@ -115,8 +115,8 @@ void Job::happen(const Fault& fault) {
       if (std::exchange(blame.disagrees, true)) blame.guilty = ~0U;
       blame.is_fatal = true;
       return;
-    case Kind::kAbort:
-    case Kind::kLeave: blame.is_fatal = true; return;
+    case Kind::kLeave: blame.leaves = blame.is_fatal = true; return;
+    case Kind::kAbort: blame.is_fatal = true; return;
   }
 }
 
@@ -128,7 +128,7 @@ void Job::kill(const Fault& fault) {
   if (fault.kind == Kind::kKill) {
     network_.close_all(fault.rank);
   } else {
-    blames_.back().silences = true;
+    blames_.back().silences = blames_.back().cuts = true;
     for (int peer = 0; peer < plan_.world; ++peer) {
       network_.cut(fault.rank, peer);
       network_.cut(peer, fault.rank);
@@ -161,7 +161,7 @@ Clock::duration Job::frozen(int rank) {
 void Job::cut(const Fault& fault) {
   Blame& blame = blames_.back();
   blame.delay += fault.lasts + kRepair;
-  blame.silences = true;
+  blame.silences = blame.cuts = true;
   const auto is_cut = [&fault](int from, int to) {
     if (fault.kind == Kind::kSplit) return ((fault.group >> from ^ fault.group >> to) & 1U) != 0;
     if (from == fault.rank && to == fault.peer) return true;

@@ -47,6 +47,8 @@ struct Blame {
   bool silences = false;    // ranks that live may not hear each other, or not in time
   Clock::duration delay{};  // a wait may have been longer by so much
   bool disagrees = false;   // some rank holds another result
+  bool leaves = false;      // some rank takes fewer steps
+  bool cuts = false;        // a path is cut
   bool is_fatal = false;    // the mesh may end, whatever its deadlines are
 
   bool is_guilty(int rank) const noexcept { return (guilty >> rank & 1U) != 0; }

@@ -38,9 +38,7 @@ class SimulatedLink final : public Link {
     const Network::Pipe& in = network_.pipes_[end.in];
     return called(in.received.size() == in.read) || unacknowledged() == 0;
   }
-  std::size_t unacknowledged() noexcept override {
-    return called(network_.pipes_[network_.ends_[end_].out].unacknowledged);
-  }
+  std::size_t unacknowledged() noexcept override { return called(network_.unacknowledged(end_)); }
 
  private:
   // The thread may be interrupted when it already has the call's result.
@@ -72,12 +70,29 @@ std::size_t Network::add_pipe(int from, int to, StreamKind kind, std::size_t buf
   return pipes_.size() - 1;
 }
 
-std::unique_ptr<Link> Network::add_stream_end(int process, std::size_t out, std::size_t in) {
+std::size_t Network::add_stream_end(int process, std::size_t out, std::size_t in) {
   const std::size_t end = ends_.size();
-  ends_.push_back({process, out, in});
+  ends_.push_back({process, out, in, descriptor_of(end)});
   pipes_[out].sender = end;
   pipes_[in].receiver = end;
-  return std::make_unique<SimulatedLink>(*this, end);
+  return end;
+}
+
+std::unique_ptr<Link> Network::add_link(int process, std::size_t out, std::size_t in) {
+  return std::make_unique<SimulatedLink>(*this, add_stream_end(process, out, in));
+}
+
+std::pair<std::size_t, std::size_t> Network::open_stream(std::pair<int, int> machines,
+                                                         std::pair<int, int> descriptors,
+                                                         std::size_t buffer) {
+  const auto [one, other] = machines;
+  const std::size_t out = add_pipe(one, other, StreamKind::kControl, buffer);
+  const std::size_t in = add_pipe(other, one, StreamKind::kControl, buffer);
+  const std::size_t end = add_stream_end(one, out, in);
+  const std::size_t far_end = add_stream_end(other, in, out);
+  ends_[end].descriptor = descriptors.first;
+  ends_[far_end].descriptor = descriptors.second;
+  return {end, far_end};
 }
 
 std::vector<std::vector<PeerLinks>> Network::connect(int world, const Path& path, std::size_t buffer) {
@@ -91,8 +106,8 @@ std::vector<std::vector<PeerLinks>> Network::connect(int world, const Path& path
       for (const StreamKind kind : {StreamKind::kControl, StreamKind::kData}) {
         const std::size_t up = add_pipe(low, high, kind, buffer);
         const std::size_t down = add_pipe(high, low, kind, buffer);
-        (kind == StreamKind::kControl ? of_low.control : of_low.data) = add_stream_end(low, up, down);
-        (kind == StreamKind::kControl ? of_high.control : of_high.data) = add_stream_end(high, down, up);
+        (kind == StreamKind::kControl ? of_low.control : of_low.data) = add_link(low, up, down);
+        (kind == StreamKind::kControl ? of_high.control : of_high.data) = add_link(high, down, up);
       }
     }
   }
@@ -260,9 +275,10 @@ short Network::readiness(std::size_t number) const noexcept {
   const End& end = ends_[number];
   const Pipe& in = pipes_[end.in];
   const Pipe& out = pipes_[end.out];
-  if (end.is_closed || end.is_reset) return POLLIN | POLLOUT;
+  if (end.is_closed || end.is_reset) return POLLIN | POLLOUT | POLLRDHUP;
   int ready = 0;
   if (in.received.size() > in.read || in.has_ended) ready |= POLLIN;
+  if (in.has_ended) ready |= POLLRDHUP;
   if (out.held < out.buffer) ready |= POLLOUT;
   return static_cast<short>(ready);
 }
@@ -297,6 +313,20 @@ IoResult Network::send(std::size_t number, std::span<const iovec> pieces) {
   } else {
     launch(end.out, std::move(segment));
   }
+  return IoResult::moved(count);
+}
+
+std::size_t Network::unread(std::size_t number) const noexcept {
+  const Pipe& in = pipes_[ends_[number].in];
+  return in.received.size() - in.read;
+}
+
+IoResult Network::peek(std::size_t number, MutBytes into) const {
+  const End& end = ends_[number];
+  const Pipe& in = pipes_[end.in];
+  const std::size_t count = std::min(into.size(), unread(number));
+  if (count == 0) return in.has_ended || end.is_reset ? IoResult::closed() : IoResult::would_block();
+  std::memcpy(into.data(), in.received.data() + in.read, count);
   return IoResult::moved(count);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "simulation/scheduler.h"
@@ -45,6 +46,10 @@ class Network {
   // The process has died: its machine closes its streams.
   void close_all(int process);
 
+  // A stream between two machines, for two sockets: `descriptors` become ready. Returns its two ends.
+  std::pair<std::size_t, std::size_t> open_stream(std::pair<int, int> machines,
+                                                  std::pair<int, int> descriptors, std::size_t buffer);
+
   // Streams' ends that are not closed.
   std::size_t open_ends() const noexcept;
   // The most bytes that any stream held.
@@ -52,6 +57,7 @@ class Network {
 
  private:
   friend class SimulatedLink;
+  friend class Sockets;
   static constexpr int kMostRanks = 16;
   static constexpr int kFirstDescriptor = 1 << 20;
 
@@ -84,6 +90,7 @@ class Network {
     int process = 0;
     std::size_t out = 0;  // pipes
     std::size_t in = 0;
+    int descriptor = 0;
     bool is_closed = false;  // by its process
     bool is_reset = false;
   };
@@ -93,7 +100,8 @@ class Network {
     return static_cast<std::size_t>(pair);
   }
   std::size_t add_pipe(int from, int to, StreamKind kind, std::size_t buffer);
-  std::unique_ptr<Link> add_stream_end(int process, std::size_t out, std::size_t in);
+  std::size_t add_stream_end(int process, std::size_t out, std::size_t in);
+  std::unique_ptr<Link> add_link(int process, std::size_t out, std::size_t in);
   Clock::duration draw_time(int from, int to);
   void launch(std::size_t pipe, Segment segment);
   void schedule(std::size_t pipe);
@@ -105,10 +113,14 @@ class Network {
   void close(std::size_t end);
   short readiness(std::size_t end) const noexcept;
   static int descriptor_of(std::size_t end) noexcept { return kFirstDescriptor + static_cast<int>(end); }
-  void tell(std::size_t end) noexcept { scheduler_.on_ready(descriptor_of(end)); }
+  void tell(std::size_t end) noexcept { scheduler_.on_ready(ends_[end].descriptor); }
 
   IoResult send(std::size_t end, std::span<const iovec> pieces);
   IoResult receive(std::size_t end, MutBytes into);
+  IoResult peek(std::size_t end, MutBytes into) const;
+  bool is_reset(std::size_t end) const noexcept { return ends_[end].is_reset; }
+  std::size_t unread(std::size_t end) const noexcept;
+  std::size_t unacknowledged(std::size_t end) const noexcept { return pipes_[ends_[end].out].unacknowledged; }
 
   Dice dice_;
   Scheduler& scheduler_;

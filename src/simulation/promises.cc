@@ -59,8 +59,12 @@ void Promises::check_error(int rank, const Ending& ending, const Blame& blame) {
   if (suspect != kNoSuspect && !blame.is_guilty(suspect)) {
     breaks(told + " and blames " + name(suspect) + ", which is innocent");
   }
+  // They do, and whose messages are not acknowledged names the path that is cut.
+  const bool is_asked = told.find("do they all run the same steps") != std::string::npos;
+  if (is_asked && blame.cuts && !blame.leaves) breaks(told + " although all run the same steps");
   const bool all_heard = std::ranges::all_of(ending.last.unheard, [this](int each) { return !lives(each); });
-  if (!blame.silences && !all_heard) breaks(told + " and has not heard a rank that lives");
+  // A farewell may come after another rank's word that its sender has left.
+  if (!blame.silences && !blame.leaves && !all_heard) breaks(told + " and has not heard a rank that lives");
 }
 
 // Whether the ranks were at different steps at its end.

@@ -12,6 +12,16 @@ constexpr std::chrono::hours kBegin{1};
 // What it takes to read the clock: time passes for a fiber that never waits, too.
 constexpr std::chrono::nanoseconds kReading{20};
 
+// Whether any of them is ready.
+bool fill_ready(std::span<pollfd> entries, const std::function<short(int)>& readiness) {
+  bool any = false;
+  for (pollfd& entry : entries) {
+    entry.revents = entry.fd < 0 ? short{0} : static_cast<short>(readiness(entry.fd) & entry.events);
+    any = any || entry.revents != 0;
+  }
+  return any;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(std::uint64_t seed, const Latencies& latencies, Trace& trace)
@@ -92,23 +102,14 @@ void Scheduler::notify(const void* event) noexcept {
   }
 }
 
-bool Scheduler::fill_ready(std::span<pollfd> entries) const {
-  bool any = false;
-  for (pollfd& entry : entries) {
-    entry.revents = entry.fd < 0 ? short{0} : static_cast<short>(readiness_(entry.fd) & entry.events);
-    any = any || entry.revents != 0;
-  }
-  return any;
-}
-
 // The first entry is that of `event` itself.
 void Scheduler::poll(const void* event, std::span<pollfd> entries, Deadline until) noexcept {
   const std::span<pollfd> descriptors = entries.subspan(1);
   Waiting& waiting = threads_[running_].waiting;
   waiting.event = event;
   waiting.entries = descriptors;
-  block(fill_ready(descriptors) ? time_ : until);
-  (void)fill_ready(descriptors);
+  block(fill_ready(descriptors, readiness_) ? time_ : until);
+  (void)fill_ready(descriptors, readiness_);
 }
 
 void Scheduler::on_ready(int descriptor) noexcept {

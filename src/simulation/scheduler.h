@@ -51,6 +51,8 @@ class Scheduler final : public SimulatedMachine {
   void join(std::uint64_t fiber) noexcept override;
 
   std::uint64_t start_on(int process, std::function<void()> body);
+  // Of the running thread.
+  int process() const noexcept { return threads_[running_].process; }
   // The calling fiber sleeps.
   void sleep(Clock::duration time) noexcept { wait(nullptr, time_ + time); }
   void at(Deadline when, std::function<void()> action);
@@ -69,7 +71,7 @@ class Scheduler final : public SimulatedMachine {
   // The running thread has called its machine.
   void called() noexcept;
 
-  // What poll() asks about a descriptor: which of POLLIN and POLLOUT hold.
+  // What poll() asks about a descriptor: which of POLLIN, POLLOUT and POLLRDHUP hold.
   void set_readiness(std::function<short(int)> readiness) { readiness_ = std::move(readiness); }
   // The descriptor may have become ready.
   void on_ready(int descriptor) noexcept;
@@ -106,7 +108,6 @@ class Scheduler final : public SimulatedMachine {
 
   void block(Deadline until) noexcept;
   void wake(std::size_t thread) noexcept;
-  bool fill_ready(std::span<pollfd> entries) const;
   void resume(std::size_t thread);
   Clock::duration draw_latency() noexcept;
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "simulation/job.h"
+#include "simulation/meeting.h"
 #include "simulation/reference.h"
 
 namespace deltawire::simulation {
@@ -27,6 +28,22 @@ Outcome simulate(std::uint64_t seed, int world, bool prints) {
     outcome.steps += log.next_step;
     for (const Ending& ending : log.endings) outcome.errors += ending.error ? 1U : 0U;
   }
+  return outcome;
+}
+
+Outcome simulate_meeting(std::uint64_t seed, int world, bool prints) {
+  const MeetingPlan plan = draw_meeting(seed, world);
+  Outcome outcome;
+  outcome.plan = plan.text();
+  if (prints) std::printf("%s\n", outcome.plan.c_str());
+  Trace trace(prints);
+  Meeting meeting(plan, trace);
+  outcome.broken = meeting.run();
+  outcome.hash = trace.hash();
+  outcome.events = meeting.events();
+  outcome.faults = meeting.happened();
+  outcome.errors = meeting.errors();
+  outcome.steps = meeting.met();
   return outcome;
 }
 

@@ -18,5 +18,7 @@ struct Outcome {
 
 // `world` is 0 where the seed decides. `prints` writes what happens to standard output.
 Outcome simulate(std::uint64_t seed, int world = 0, bool prints = false);
+// A meeting of 2 to 7 ranks instead of a job; `steps` counts the ranks that have met.
+Outcome simulate_meeting(std::uint64_t seed, int world = 0, bool prints = false);
 
 }  // namespace deltawire::simulation

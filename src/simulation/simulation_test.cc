@@ -41,6 +41,47 @@ TEST(Simulation, RepeatsItselfToTheLastEvent) {
   }
 }
 
+TEST(Meetings, KeepEveryPromise) {
+  std::size_t faults = 0;
+  std::uint64_t met = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const Outcome outcome = simulate_meeting(seed);
+    EXPECT_EQ(outcome.broken, "") << outcome.plan << "\nagain: deltawire_simulate --meetings --seed " << seed
+                                  << " --trace";
+    faults += outcome.faults;
+    met += outcome.steps;
+  }
+  EXPECT_GT(faults, 300U);
+  EXPECT_GT(met, 300U);
+}
+
+// Others have given up and hung up on it, while it was frozen or not started yet: that is no other token.
+TEST(Meetings, WhoComesAfterTheOthersHaveGivenUpIsNotUnauthorized) {
+  for (const std::uint64_t seed : {259U, 876U, 3006118U})
+    EXPECT_EQ(simulate_meeting(seed).broken, "") << seed;
+}
+
+TEST(Meetings, RepeatThemselvesToTheLastEvent) {
+  for (const std::uint64_t seed : {1U, 12U, 259U}) {
+    const Outcome once = simulate_meeting(seed);
+    EXPECT_EQ(once.hash, simulate_meeting(seed).hash) << seed;
+    EXPECT_NE(once.hash, simulate_meeting(seed + 1).hash) << seed;
+  }
+}
+
+// Of every number of ranks, and whatever the seed wants.
+TEST(Meetings, TakeAsManyRanksAsWanted) {
+  for (int world = 2; world <= 7; ++world) EXPECT_EQ(simulate_meeting(4, world).broken, "") << world;
+}
+
+// The step's time is used up by a rank that freezes or comes late; a wait that begins then asks the others
+// before it blames one.
+TEST(Simulation, WhoComesLateToItsWaitAsksBeforeItBlames) {
+  for (const std::uint64_t seed : {2011781U, 2023854U, 2039313U, 2047055U, 3022109U}) {
+    EXPECT_EQ(simulate(seed).broken, "") << seed;
+  }
+}
+
 // A rank that has all others' votes freezes within a call on the way to its own, and the others give up
 // without it. When it wakes up it must read what they say before it counts the step, or it would be a step
 // ahead alone.

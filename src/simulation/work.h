@@ -21,12 +21,19 @@ class Work {
 std::unique_ptr<Work> make_messages(Job& job, int rank);
 std::unique_ptr<Work> make_training(Job& job, int rank);
 
+// How much longer than its deadline a vote, or anything that ends with one, may take: 3 s for each rank that
+// doesn't answer, and 3 s to hear the others.
+inline Clock::duration settling(const Job& job) {
+  return std::chrono::seconds(3) * (job.plan().world + 1);
+}
+
 // Calls `act`, which may take until `by` and a second more, where all wait for each other, unless the rank
 // was frozen meanwhile.
 template <class Act>
 auto in_time(Job& job, int rank, const char* what, Deadline by, Act act) {
   const Clock::duration frozen = job.frozen(rank);
-  by = std::max(by, job.scheduler().now());
+  // It was frozen past its deadline, before this call: it still has to learn what the others have settled.
+  if (const Deadline now = job.scheduler().now(); by < now) by = now + settling(job);
   auto result = act();
   const Clock::duration late = job.scheduler().now() - by - (job.frozen(rank) - frozen);
   if (late > std::chrono::milliseconds(1200)) {
@@ -35,12 +42,6 @@ auto in_time(Job& job, int rank, const char* what, Deadline by, Act act) {
                           " s longer than it may");
   }
   return result;
-}
-
-// How much longer than its deadline a vote, or anything that ends with one, may take: 3 s for each rank that
-// doesn't answer, and 3 s to hear the others.
-inline Clock::duration settling(const Job& job) {
-  return std::chrono::seconds(3) * (job.plan().world + 1);
 }
 
 // The rank pauses, gives up or leaves where its seed says so; an error then.

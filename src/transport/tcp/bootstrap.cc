@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "transport/process/machine.h"
 #include "transport/tcp/descriptors.h"
 
 namespace deltawire {
@@ -27,7 +28,7 @@ Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& o
       peer_table_(options),
       roll_call_(options.rank, options.world_size),
       pending_connections_(std::move(listener), options.world_size, policy_),
-      end_(Clock::now() + options.connect_timeout),
+      end_(MachineClock::now() + options.connect_timeout),
       finished_(static_cast<std::size_t>(options.world_size)) {}
 
 Result<std::vector<PeerSockets>> Bootstrap::run() {
@@ -42,7 +43,7 @@ Result<std::vector<PeerSockets>> Bootstrap::meet() {
   if (Status status = check_descriptors(options_.rank, options_.world_size); !status)
     return forward_error(status);
   while (true) {
-    const Deadline now = Clock::now();
+    const Deadline now = MachineClock::now();
     if (Status status = advance(now); !status) return forward_error(status);
     if (has_met_all() && roll_call_.is_complete()) return peer_table_.take_sockets();
     if (Status status = look_for_news(now); !status) return forward_error(status);
@@ -227,7 +228,7 @@ Deadline Bootstrap::end_of_patience() const {
 }
 
 void Bootstrap::tell_others(const Error& error) {
-  const Deadline until = std::min(end_, Clock::now() + kTellTime);
+  const Deadline until = std::min(end_, MachineClock::now() + kTellTime);
   peer_table_.give_up(error);
   pending_connections_.send_away();
   dialers_.clear();
@@ -236,7 +237,7 @@ void Bootstrap::tell_others(const Error& error) {
   // One connection is enough to tell a rank, and descriptors may be scarce.
   std::erase_if(dialers_, [](const Dialer& dialer) { return dialer.stream() == Claims::Stream::kData; });
   while (true) {
-    const Deadline now = Clock::now();
+    const Deadline now = MachineClock::now();
     // A rank that was told needs no connection any more; if none listens, none waits.
     std::erase_if(dialers_, [this](const Dialer& dialer) {
       return dialer.was_refused() || !is_missing(dialer.rank());

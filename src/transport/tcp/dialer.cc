@@ -13,6 +13,8 @@ namespace deltawire {
 namespace {
 
 constexpr std::chrono::milliseconds kPauseMax{500};
+// One that it has heard of, and one that comes before it is gone.
+constexpr int kHangUpsOfWhoGivesUp = 2;
 
 using Connected = Dialer::Connected;
 
@@ -102,9 +104,10 @@ void Dialer::end_dialing(Connected connected) noexcept {
   was_there_ = was_there_ || connected == Connected::kYes;
 }
 
-// A rank that dies during a handshake hangs up, too, but only once, and nothing listens there afterwards.
+// A rank that dies during a handshake hangs up, too, but only once, and nothing listens there afterwards; one
+// that gives up does it twice at most. Who has another token goes on turning this rank away.
 bool Dialer::was_turned_away() const noexcept {
-  return met_stranger_ || hang_ups_ > 1 || (hang_ups_ == 1 && connected_ == Connected::kYes);
+  return met_stranger_ || hang_ups_ > kHangUpsOfWhoGivesUp;
 }
 
 bool Dialer::was_left() const noexcept {

@@ -1,0 +1,226 @@
+#include "simulation/sockets.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include <arpa/inet.h>
+
+namespace deltawire::simulation {
+namespace {
+
+// A machine sends a request for a connection again after so long, then after twice as long.
+constexpr std::chrono::seconds kFirstPause{1};
+constexpr in_addr_t kFirstAddress = 0x0A000001;
+constexpr int kFirstPort = 40'000;
+
+int machine_of(const sockaddr_in& address) noexcept {
+  return static_cast<int>(ntohl(address.sin_addr.s_addr) - kFirstAddress);
+}
+
+int fail_with(int error) noexcept {
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+Sockets::Sockets(Scheduler& scheduler, Network& network, std::size_t buffer)
+    : scheduler_(scheduler), network_(network), buffer_(buffer) {
+  scheduler.set_readiness([this](int fd) { return owns(fd) ? readiness(fd) : short{0}; });
+  current_ = this;
+}
+
+Sockets::~Sockets() {
+  current_ = nullptr;
+}
+
+int Sockets::add(int process) {
+  const int fd = kFirstDescriptor + static_cast<int>(sockets_.size());
+  Socket& socket = sockets_.emplace_back();
+  socket.process = process;
+  socket.own.sin_family = AF_INET;
+  socket.own.sin_addr.s_addr = htonl(kFirstAddress + static_cast<in_addr_t>(machine_of(process)));
+  socket.own.sin_port = htons(static_cast<std::uint16_t>(kFirstPort + static_cast<int>(sockets_.size())));
+  return fd;
+}
+
+// The registry of descriptors is locked in calls that make and close some: no thread may be interrupted
+// there.
+int Sockets::open() {
+  return add(scheduler_.process());
+}
+
+int Sockets::bind(int fd, const sockaddr_in& address) noexcept {
+  if (address.sin_port != 0 && listener_at(address) >= 0) return fail_with(EADDRINUSE);
+  at(fd).own.sin_addr = address.sin_addr;
+  if (address.sin_port != 0) at(fd).own.sin_port = address.sin_port;
+  return 0;
+}
+
+int Sockets::listen(int fd) noexcept {
+  at(fd).state = State::kListens;
+  return 0;
+}
+
+int Sockets::accept(int fd) noexcept {
+  Socket& listener = at(fd);
+  if (listener.backlog.empty()) return fail_with(EAGAIN);
+  const int accepted = listener.backlog.front();
+  listener.backlog.pop_front();
+  return accepted;
+}
+
+int Sockets::listener_at(const sockaddr_in& address) const noexcept {
+  const auto is_there = [&address](const Socket& socket) {
+    return socket.state == State::kListens && socket.own.sin_addr.s_addr == address.sin_addr.s_addr &&
+           socket.own.sin_port == address.sin_port;
+  };
+  const auto found = std::ranges::find_if(sockets_, is_there);
+  return found == sockets_.end() ? -1 : kFirstDescriptor + static_cast<int>(found - sockets_.begin());
+}
+
+int Sockets::connect(int fd, const sockaddr_in& address) {
+  Socket& socket = at(fd);
+  socket.peer = address;
+  socket.state = State::kDials;
+  knock(fd, kFirstPause);
+  scheduler_.called();
+  return fail_with(EINPROGRESS);
+}
+
+void Sockets::knock(int fd, Clock::duration pause) {
+  const int from = machine_of(at(fd).process);
+  const int to = simulation::machine_of(at(fd).peer);
+  scheduler_.after(network_.draw_time(from, to), [this, fd, pause, from, to] {
+    if (at(fd).state != State::kDials) return;
+    if (network_.path(from, to).is_up) return answer(fd, pause);
+    scheduler_.after(pause, [this, fd, pause] { knock(fd, 2 * pause); });
+  });
+}
+
+// The other machine takes the connection, whatever its process does.
+void Sockets::answer(int fd, Clock::duration pause) {
+  Socket& dialer = at(fd);
+  const int listener = listener_at(dialer.peer);
+  if (listener >= 0 && !dialer.has_stream) {
+    const int process = at(listener).process;
+    const int accepted = add(process);
+    const auto [there, here] =
+        network_.open_stream({machine_of(dialer.process), machine_of(process)}, {fd, accepted}, buffer_);
+    Socket& socket = at(accepted);
+    socket.state = State::kConnected;
+    socket.own = dialer.peer;
+    socket.peer = dialer.own;
+    socket.end = here;
+    dialer.end = there;
+    socket.has_stream = dialer.has_stream = true;
+    at(listener).backlog.push_back(accepted);
+    scheduler_.on_ready(listener);
+  }
+  hear_answer(fd, pause);
+}
+
+void Sockets::hear_answer(int fd, Clock::duration pause) {
+  const int from = simulation::machine_of(at(fd).peer);
+  const int to = machine_of(at(fd).process);
+  scheduler_.after(network_.draw_time(from, to), [this, fd, pause, from, to] {
+    Socket& dialer = at(fd);
+    if (dialer.state != State::kDials) return;
+    if (!network_.path(from, to).is_up) {
+      return scheduler_.after(pause, [this, fd, pause] { knock(fd, 2 * pause); });
+    }
+    dialer.state = dialer.has_stream ? State::kConnected : State::kRefused;
+    dialer.error = dialer.has_stream ? 0 : ECONNREFUSED;
+    scheduler_.on_ready(fd);
+  });
+}
+
+int Sockets::name(int fd, sockaddr_in& address) noexcept {
+  address = at(fd).own;
+  return 0;
+}
+
+int Sockets::peer_name(int fd, sockaddr_in& address) noexcept {
+  if (at(fd).state != State::kConnected) return fail_with(ENOTCONN);
+  address = at(fd).peer;
+  return 0;
+}
+
+ssize_t Sockets::send(int fd, std::span<const iovec> pieces) noexcept {
+  const IoResult sent =
+      at(fd).state == State::kConnected ? network_.send(at(fd).end, pieces) : IoResult::closed();
+  scheduler_.called();
+  if (sent.kind == IoResult::Kind::kOk) return static_cast<ssize_t>(sent.bytes);
+  return fail_with(sent.kind == IoResult::Kind::kWouldBlock ? EAGAIN : EPIPE);
+}
+
+ssize_t Sockets::receive(int fd, MutBytes into, bool peeks) noexcept {
+  const Socket& socket = at(fd);
+  if (socket.state != State::kConnected) return fail_with(ENOTCONN);
+  const bool is_reset = network_.is_reset(socket.end);
+  const IoResult got = peeks ? network_.peek(socket.end, into) : network_.receive(socket.end, into);
+  scheduler_.called();
+  if (got.kind == IoResult::Kind::kOk) return static_cast<ssize_t>(got.bytes);
+  if (got.kind == IoResult::Kind::kWouldBlock) return fail_with(EAGAIN);
+  return is_reset ? fail_with(ECONNRESET) : 0;
+}
+
+std::size_t Sockets::unread(int fd) noexcept {
+  return at(fd).has_stream ? network_.unread(at(fd).end) : 0;
+}
+
+std::size_t Sockets::unacknowledged(int fd) noexcept {
+  return at(fd).has_stream ? network_.unacknowledged(at(fd).end) : 0;
+}
+
+void Sockets::close(int fd) noexcept {
+  Socket& socket = at(fd);
+  if (std::exchange(socket.state, State::kClosed) == State::kClosed) return;
+  if (socket.has_stream) network_.close(socket.end);
+  for (const int waiting : std::exchange(socket.backlog, {})) close(waiting);
+}
+
+void Sockets::close_all(int process) noexcept {
+  for (std::size_t i = 0; i < sockets_.size(); ++i) {
+    if (sockets_[i].process == process) close(kFirstDescriptor + static_cast<int>(i));
+  }
+}
+
+std::size_t Sockets::open_ends() const noexcept {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(sockets_, [](const Socket& socket) { return socket.state != State::kClosed; }));
+}
+
+short Sockets::readiness(int fd) const noexcept {
+  const Socket& socket = at(fd);
+  switch (socket.state) {
+    case State::kNew:
+    case State::kDials:
+    case State::kClosed: return 0;  // closed: of a process that has died
+    case State::kListens: return socket.backlog.empty() ? short{0} : short{POLLIN};
+    case State::kConnected: return network_.readiness(socket.end);
+    case State::kRefused: break;
+  }
+  return POLLIN | POLLOUT;
+}
+
+int Sockets::poll(std::span<pollfd> entries, int timeout_ms) {
+  const Deadline now = scheduler_.now();
+  if (timeout_ms == 0) {
+    for (pollfd& each : entries) {
+      each.revents = owns(each.fd) ? static_cast<short>(readiness(each.fd) & each.events) : short{0};
+    }
+  } else {
+    std::vector<pollfd> asked{{-1, 0, 0}};  // the place of a scheduler's event
+    asked.insert(asked.end(), entries.begin(), entries.end());
+    const auto time = std::chrono::milliseconds(timeout_ms);
+    scheduler_.poll(this, asked, timeout_ms < 0 ? Deadline::max() : now + time);
+    std::copy(asked.begin() + 1, asked.end(), entries.begin());
+  }
+  return static_cast<int>(
+      std::ranges::count_if(entries, [](const pollfd& entry) { return entry.revents != 0; }));
+}
+
+}  // namespace deltawire::simulation

@@ -1,0 +1,90 @@
+// The sockets of a simulation, over its network: what listens, dials and is connected. In a program that is
+// linked with socket_calls.cc the system's calls come here, so that the code with which ranks meet
+// (src/transport/tcp/) runs as it is.
+//
+// Thread rule: one thread, from beginning to end.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+
+#include <netinet/in.h>
+#include <poll.h>
+
+#include "simulation/network.h"
+
+namespace deltawire::simulation {
+
+class Sockets {
+ public:
+  // Processes r, r + kMachines, ... run on machine r, whose address is 10.0.0.(r + 1).
+  static constexpr int kMachines = 8;
+  static constexpr int kFirstDescriptor = 1 << 21;
+
+  // REQUIRES: `network` has its paths between machines; the buffers of a stream take `buffer` bytes.
+  Sockets(Scheduler& scheduler, Network& network, std::size_t buffer);
+  ~Sockets();
+  Sockets(const Sockets&) = delete;
+  Sockets& operator=(const Sockets&) = delete;
+
+  // Those of the running simulation; nullptr: there is none.
+  static Sockets* current() noexcept { return current_; }
+  static bool owns(int fd) noexcept { return fd >= kFirstDescriptor; }
+  static int machine_of(int process) noexcept { return process % kMachines; }
+
+  // As the system's calls; where these can fail, -1 with errno set.
+  int open();
+  int bind(int fd, const sockaddr_in& address) noexcept;
+  int listen(int fd) noexcept;
+  int accept(int fd) noexcept;
+  int connect(int fd, const sockaddr_in& address);
+  // SO_ERROR
+  int error(int fd) noexcept { return at(fd).error; }
+  int name(int fd, sockaddr_in& address) noexcept;
+  int peer_name(int fd, sockaddr_in& address) noexcept;
+  ssize_t send(int fd, std::span<const iovec> pieces) noexcept;
+  ssize_t receive(int fd, MutBytes into, bool peeks) noexcept;
+  std::size_t unread(int fd) noexcept;
+  std::size_t unacknowledged(int fd) noexcept;
+  void close(int fd) noexcept;
+  int poll(std::span<pollfd> entries, int timeout_ms);
+
+  // The process has died: its machine closes all that it had.
+  void close_all(int process) noexcept;
+  // Sockets that are not closed.
+  std::size_t open_ends() const noexcept;
+
+ private:
+  enum class State : std::uint8_t { kNew, kListens, kDials, kConnected, kRefused, kClosed };
+  struct Socket {
+    int process = 0;
+    State state = State::kNew;
+    int error = 0;
+    sockaddr_in own{};
+    sockaddr_in peer{};
+    std::size_t end = 0;      // of its stream
+    bool has_stream = false;  // before the dialer knows it
+    std::deque<int> backlog;
+  };
+
+  Socket& at(int fd) noexcept { return sockets_[static_cast<std::size_t>(fd - kFirstDescriptor)]; }
+  const Socket& at(int fd) const noexcept {
+    return sockets_[static_cast<std::size_t>(fd - kFirstDescriptor)];
+  }
+  int add(int process);
+  int listener_at(const sockaddr_in& address) const noexcept;
+  void knock(int fd, Clock::duration pause);
+  void answer(int fd, Clock::duration pause);
+  void hear_answer(int fd, Clock::duration pause);
+  short readiness(int fd) const noexcept;
+
+  static inline constinit Sockets* current_ = nullptr;
+
+  Scheduler& scheduler_;
+  Network& network_;
+  std::size_t buffer_;
+  std::deque<Socket> sockets_;
+};
+
+}  // namespace deltawire::simulation

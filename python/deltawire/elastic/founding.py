@@ -34,8 +34,8 @@ def found(means: Means, world_size: int, seconds: float) -> Agreement:
         visitors = {rank: each for rank, each in visitors.items() if each.keep_waiting()}
         if means.ends.is_set():
             raise make_error("Aborted", "the session was closed before all ranks had come")
-        if time.monotonic() > end:
-            missing = [str(rank) for rank in range(1, world_size) if rank not in visitors]
+        missing = [str(rank) for rank in range(1, world_size) if rank not in visitors]
+        if missing and time.monotonic() > end:  # the last one may come before this process wakes up
             text = f"rank 0 waited {seconds:g} s for ranks {', '.join(missing)}; were they started?"
             for visitor in visitors.values():
                 said(visitor.line, {"say": "refused", "code": "Timeout", "why": text})

@@ -169,7 +169,8 @@ class Meeting:
                 else:
                     self._check_end(message)
                 if message is not None:
-                    heard_at, hosted = time.monotonic(), message.get("hosted") is True
+                    heard_at = time.monotonic()
+                    hosted = message["say"] == "share" or message.get("hosted") is True
                     if message.get("gives") is True:  # the host limits that
                         self.begun_at = heard_at
                 if self.passed() > (_PATIENCE_AT_HOST if hosted else _PATIENCE):

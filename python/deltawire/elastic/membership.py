@@ -27,7 +27,9 @@ logger = logging.getLogger("deltawire")
 
 # What the loss of a member looks like. After other errors all members would do the same again.
 RECOVERABLE = ("PeerLost", "Timeout", "Aborted", "Corrupt", "System")
-_CONNECT_SECONDS = 10.0  # of one attempt to form a view
+# Of one attempt to form a view; and the part of the meeting's time that it may take at most, so
+# that there is another one if a member dies in it.
+_CONNECT_SECONDS, _CONNECT_PART = 10.0, 0.3
 _LEAVE_SECONDS = 1.0  # for each member that is told
 _BLAMED_TWICE = 2
 _PAUSE = 0.05  # before the next attempt to form a view
@@ -192,9 +194,8 @@ class Membership:
             agreement = meeting.agree(host)
             self._tried.append(agreement.view)
             try:
-                return agreement, self._connect(
-                    agreement, min(_CONNECT_SECONDS, self._means.seconds)
-                )
+                seconds = min(_CONNECT_SECONDS, _CONNECT_PART * self._means.seconds)
+                return agreement, self._connect(agreement, seconds)
             except DeltawireError as error:
                 logger.warning("epoch %d did not begin: %s", agreement.view.epoch, error)
                 # A member may have called where the next attempt's mesh meets already.

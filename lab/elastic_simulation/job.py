@@ -1,0 +1,301 @@
+"""A job of an elastic session in a simulation: its processes, and what each of them has seen."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import deltawire.session
+import numpy as np
+from deltawire.elastic import (
+    agreement,
+    calls,
+    founding,
+    giving,
+    hosting,
+    meeting,
+    membership,
+    reception,
+    state,
+)
+from deltawire.errors import DeltawireError
+
+from lab.elastic_simulation.core import Core
+from lab.elastic_simulation.machine import Machine
+from lab.elastic_simulation.network import Address, Network
+from lab.elastic_simulation.plan import Fault, Plan
+
+_ELASTIC = (agreement, calls, founding, giving, hosting, meeting, membership, reception, state)
+_MODULES = (*_ELASTIC, deltawire.session)
+_FIRST_DOOR = ("10.0.0.0", 29600)
+_LONGEST = 900.0  # seconds of a run
+
+
+@dataclasses.dataclass
+class Commit:
+    """A step that a process has seen committed.
+
+    Attributes:
+        before, after: what identifies all steps up to it, on all processes alike.
+        members: ids.
+        weights: after it.
+    """
+
+    process: int
+    epoch: int
+    step: int
+    members: tuple[int, ...]
+    before: int
+    after: int
+    weights: float
+
+
+@dataclasses.dataclass
+class Life:
+    """A process.
+
+    Attributes:
+        error: with which its session ended.
+        waited: the longest call of all_reduce, without freezes.
+    """
+
+    process: int
+    weights: float = 0.0
+    history: int = 0
+    dead: bool = False
+    over: bool = False
+    met: bool = False
+    error: DeltawireError | None = None
+    session: deltawire.session.Session | None = None
+    frozen: float = 0.0
+    waited: float = 0.0
+    wishes: set[str] = dataclasses.field(default_factory=set)
+
+
+class _SessionNetwork:
+    """Stands in for `deltawire.network.Network`."""
+
+    def __init__(self, network: Network, token: bytes) -> None:
+        self._network, self.token, self.encryption = network, token, "off"
+
+    def _process(self) -> int:
+        return self._network.machine.running.process
+
+    def listen(self, meeting_place: Address, rank: int) -> object:
+        return self._network.listen(self._process(), meeting_place if rank == 0 else None)
+
+    def listen_on(self, host: str) -> object:
+        del host
+        return self._network.listen(self._process(), None)
+
+    def mesh(
+        self, meeting_place: Address, place: tuple[int, int], seconds: float
+    ) -> SimpleNamespace:
+        mesh = SimpleNamespace(
+            rank=place[0], world_size=place[1], place=tuple(meeting_place), seconds=seconds, epoch=0
+        )
+        mesh.interrupted = lambda: False
+        mesh.set_interrupted = lambda asked: setattr(mesh, "interrupted", asked)
+        return mesh
+
+
+class Job:
+    """One run.
+
+    Attributes:
+        commits: of all processes, in the order of the virtual time.
+        broken: promises that were broken while it ran.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.machine = Machine(plan.seed)
+        self.network = Network(self.machine, plan.delay)
+        self.broken: list[str] = []
+        self.core = Core(deltawire.session._core, self.network, self.broken.append)
+        self.lives: dict[int, Life] = {}
+        self.commits: list[Commit] = []
+        self.trace: list[str] = []
+
+    def note(self, text: str) -> None:
+        """For a reader of the run."""
+        self.trace.append(f"{self.machine.now - 1000:10.3f}  {text}")
+
+    def run(self) -> None:
+        """To its end."""
+        with self._patched():
+            for process in range(self.plan.world):
+                self._start(process)
+            for fault in self.plan.faults:
+                self.machine.after(fault.at, lambda f=fault: self._happen(f))
+            if not self.machine.run(self._goes_on, _LONGEST):
+                late = [
+                    each.process for each in self.lives.values() if not (each.over or each.dead)
+                ]
+                self.broken.append(f"processes {late} have not ended after {_LONGEST:g} s")
+            for life in self.lives.values():
+                if life.session is not None:
+                    life.session._end.detach()
+            self.machine.end()
+        self.broken += self.machine.problems
+
+    @contextlib.contextmanager
+    def _patched(self) -> Iterator[None]:
+        stands_in = {
+            "time": self.machine.time(),
+            "threading": self.machine.threading(),
+            "_core": self.core,
+            "Network": lambda token, *_: _SessionNetwork(self.network, token),
+            "leave_at_exit": lambda session: None,
+            "forget": lambda session: None,
+        }
+        kept = [
+            (module, name, getattr(module, name))
+            for module in _MODULES
+            for name in stands_in
+            if hasattr(module, name)
+        ]
+        level = logging.getLogger("deltawire").level
+        logging.getLogger("deltawire").setLevel(logging.CRITICAL)
+        for module, name, _ in kept:
+            setattr(module, name, stands_in[name])
+        try:
+            yield
+        finally:
+            for module, name, value in kept:
+                setattr(module, name, value)
+            logging.getLogger("deltawire").setLevel(level)
+
+    def _goes_on(self) -> bool:
+        return any(not (each.over or each.dead) for each in self.lives.values())
+
+    def _start(self, process: int) -> None:
+        self.lives[process] = Life(process)
+        self.machine.start(process, lambda: self._live(self.lives[process]))
+
+    # A process' program: it trains until all steps are done, or its session ends.
+    def _live(self, life: Life) -> None:
+        try:
+            self._train(life)
+            self.note(f"process {life.process} has done all")
+        except DeltawireError as error:
+            life.error = error
+            self.note(f"process {life.process} ends: {error.code}: {error}")
+        finally:
+            life.over = True
+
+    def _session(self, life: Life) -> deltawire.session.Session:
+        plan = self.plan
+        place = (
+            {"rank": life.process, "world_size": plan.world} if life.process < plan.world else {}
+        )
+        door = _FIRST_DOOR if place else self._some_door()
+        return deltawire.session.Session(
+            "direct(fp32)",
+            **place,
+            address=f"{door[0]}:{door[1]}",
+            token=b"x" * 32,
+            timeout=plan.timeout,
+            connect_timeout=plan.meeting,
+            arrival_timeout=plan.timeout,
+            elastic=True,
+            state=lambda: {
+                "weights": np.array([life.weights]),
+                "history": np.array([life.history]),
+            },
+        )
+
+    def _some_door(self) -> tuple[str, int]:
+        doors = [
+            (member["id"], member["address"])
+            for each in self.lives.values()
+            if each.session is not None and not each.dead
+            for member in each.session.members()
+        ]
+        host, port = self.machine.draw.choice(doors or [(0, "10.0.0.0:29600")])[1].split(":")
+        return host, int(port)
+
+    def _train(self, life: Life) -> None:
+        session = life.session = self._session(life)
+        life.met = True
+        if session.joined_state is not None:
+            life.weights = float(session.joined_state["weights"][0])
+            life.history = int(session.joined_state["history"][0])
+            self.note(f"process {life.process} has joined at step {session.steps}")
+        while session.steps < self.plan.steps:
+            self.machine.block(self.machine.now + self.plan.pause * self.machine.draw.random())
+            if "leave" in life.wishes:
+                break
+            if "raise" in life.wishes:
+                session._leave(RuntimeError("a fault of the program"))
+                return
+            self._step(life, session)
+        session.close()
+
+    def _step(self, life: Life, session: deltawire.session.Session) -> None:
+        array = np.full(1, (7 * life.process + 3 * session.steps) % 50, np.float32)
+        began, frozen = self.machine.now, life.frozen
+        session.all_reduce({"w": array})
+        life.waited = max(life.waited, self.machine.now - began - (life.frozen - frozen))
+        members = tuple(member["id"] for member in session.members())
+        before, step = life.history, session.steps - 1
+        life.weights += float(array[0])
+        life.history = hash((before, step, session.epoch, members, float(array[0]))) >> 1
+        self.commits.append(
+            Commit(life.process, session.epoch, step, members, before, life.history, life.weights)
+        )
+        where = f"in epoch {session.epoch} of {members}"
+        self.note(f"process {life.process} has committed step {step} {where}")
+
+    def _happen(self, fault: Fault) -> None:
+        if fault.kind == "join":
+            self.note("a process wants to join")
+            self._start(len(self.lives))
+            return
+        life = self.lives[fault.process]
+        if life.dead or life.over:
+            return
+        self.note(
+            f"process {fault.process}: {fault.kind}, for {fault.lasts:.3f} s, {sorted(fault.group)}"
+        )
+        if fault.kind in ("leave", "raise"):
+            life.wishes.add(fault.kind)
+        elif fault.kind == "kill":
+            self._kill(life)
+        elif fault.kind == "power off":
+            life.dead = True
+            self.machine.frozen.add(life.process)
+            self._cut(frozenset((life.process,)), None)
+        elif fault.kind == "freeze":
+            self._freeze(life, fault.lasts)
+        else:
+            self._cut(fault.group, fault.lasts)
+
+    def _kill(self, life: Life) -> None:
+        life.dead = True
+        self.machine.frozen.add(life.process)
+        self.network.kill(life.process)
+        for mesh in self.core.meshes:
+            mesh.lose(life.process)
+
+    def _freeze(self, life: Life, seconds: float) -> None:
+        if life.process in self.machine.frozen:
+            return
+        self.machine.frozen.add(life.process)
+
+        def thaw() -> None:
+            life.frozen += seconds
+            if not life.dead:
+                self.note(f"process {life.process} wakes up")
+                self.machine.thaw(life.process)
+
+        self.machine.after(seconds, thaw)
+
+    def _cut(self, group: frozenset[int], seconds: float | None) -> None:
+        # Processes that join later are on the side of the others.
+        pairs = [(a, b) for a in range(16) for b in range(16) if (a in group) != (b in group)]
+        for pair in pairs:
+            self.network.cut(*pair)
+        if seconds is not None:
+            self.machine.after(seconds, lambda: [self.network.heal(*pair) for pair in pairs])

@@ -1,0 +1,253 @@
+"""Doors and lines between simulated processes: messages in order, delayed, and held back while a
+path is down."""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+
+from deltawire.errors import make_error
+
+from lab.elastic_simulation.machine import Machine, Signal
+
+Address = tuple[str, int]
+
+
+@dataclasses.dataclass
+class _Path:
+    """From one process to another."""
+
+    down: int = 0  # how many faults cut it
+    last: float = 0.0  # when the last message arrives
+    waiting: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+
+
+class Network:
+    """Who listens where, and what is on the way.
+
+    Args:
+        delay: seconds that a message takes, at least; up to as much more.
+
+    Attributes:
+        dead: processes whose machine has hung up.
+    """
+
+    def __init__(self, machine: Machine, delay: float) -> None:
+        self.machine = machine
+        self._delay = delay
+        self._paths: dict[tuple[int, int], _Path] = collections.defaultdict(_Path)
+        self._listeners: dict[Address, Listener] = {}
+        self._lines: list[Line] = []
+        self._ports = 40_000
+        self.dead: set[int] = set()
+
+    def hears(self, one: int, other: int) -> bool:
+        """Whether messages arrive in both directions."""
+        return self._paths[one, other].down == self._paths[other, one].down == 0
+
+    def carry(self, source: int, target: int, action: Callable[[], None]) -> None:
+        """Calls `action` when a message would arrive, in order."""
+        path = self._paths[source, target]
+        delay = self._delay * (1 + self.machine.draw.random())
+        path.last = max(path.last, self.machine.now + delay)
+        self.machine.after(path.last - self.machine.now, lambda: self._arrive(path, action))
+
+    def _arrive(self, path: _Path, action: Callable[[], None]) -> None:
+        if path.down or path.waiting:
+            path.waiting.append(action)
+        else:
+            action()
+
+    def cut(self, source: int, target: int) -> None:
+        """Nothing arrives any more."""
+        self._paths[source, target].down += 1
+
+    def heal(self, source: int, target: int) -> None:
+        """What was held back is sent again."""
+        path = self._paths[source, target]
+        path.down -= 1
+        if path.down == 0:
+            waiting, path.waiting = path.waiting, []
+            for action in waiting:
+                self.carry(source, target, action)
+
+    def listen(self, process: int, address: Address | None) -> "Listener":
+        """At that address, or at a free one of the process."""
+        self._ports += 1
+        listener = Listener(self, process, address or (f"10.0.0.{process}", self._ports))
+        self._listeners[listener.endpoint] = listener
+        return listener
+
+    def forget(self, listener: "Listener") -> None:
+        """Nobody listens there any more."""
+        if self._listeners.get(listener.endpoint) is listener:
+            del self._listeners[listener.endpoint]
+        for call in listener.calls:
+            call.refuse()
+        listener.calls.clear()
+
+    def owner_of(self, address: Address) -> int | None:
+        """The process that listens there."""
+        listener = self._listeners.get(address)
+        return None if listener is None else listener.process
+
+    def listener_at(self, address: Address) -> "Listener | None":
+        """Likewise."""
+        return self._listeners.get(address)
+
+    def connect(self, one: int, other: int) -> tuple["Line", "Line"]:
+        """Two ends of a line."""
+        ends = Line(self, one), Line(self, other)
+        ends[0].far, ends[1].far = ends[1], ends[0]
+        self._lines += ends
+        return ends
+
+    def kill(self, process: int) -> None:
+        """The process has died: its machine hangs up."""
+        self.dead.add(process)
+        for listener in list(self._listeners.values()):
+            if listener.process == process:
+                self.forget(listener)
+        for line in self._lines:
+            if line.process == process:
+                line.close()
+        self._lines = [line for line in self._lines if not line.closed]
+
+    def call(self, process: int, address: Address, seconds: float) -> "Line":
+        """`call_at_door`."""
+        call = _Call(self, process, address)
+        until = self.machine.now + seconds
+        while call.line is None and not call.refused and self.machine.now < until:
+            call.news.wait(until)
+        if call.line is not None:
+            return call.line
+        call.given_up = True
+        if call.refused:
+            raise make_error("PeerLost", f"nobody listens at {address}")
+        raise make_error("Timeout", f"no answer from {address}")
+
+
+class _Call:
+    """A caller at a door, until it is answered."""
+
+    def __init__(self, network: Network, process: int, address: Address) -> None:
+        self.network, self.process, self.address = network, process, address
+        self.news = Signal(network.machine)
+        self.line: Line | None = None
+        self.refused = self.given_up = False
+        owner = network.owner_of(address)
+        self._owner = int(address[0].rsplit(".", 1)[1]) if owner is None else owner
+        network.carry(process, self._owner, self._arrive)
+
+    def _arrive(self) -> None:
+        listener = self.network.listener_at(self.address)
+        if listener is None:
+            self.refuse()
+        else:
+            listener.calls.append(self)
+            listener.news.notify()
+
+    def refuse(self) -> None:
+        self.network.carry(self._owner, self.process, self._hear_refusal)
+
+    def _hear_refusal(self) -> None:
+        self.refused = True
+        self.news.notify()
+
+    def answer(self, by: int) -> "Line":
+        """By the process at the door; returns its end."""
+        here, there = self.network.connect(by, self.process)
+        self.network.carry(by, self.process, lambda: self._take(there))
+        return here
+
+    def _take(self, line: "Line") -> None:
+        if self.given_up:
+            line.close()
+            return
+        self.line = line
+        self.news.notify()
+
+
+class Listener:
+    """Stands in for `_core.Listener`."""
+
+    def __init__(self, network: Network, process: int, endpoint: Address) -> None:
+        self.network, self.process, self.endpoint = network, process, endpoint
+        self.calls: list[_Call] = []
+        self.news = Signal(network.machine)
+
+
+class Door:
+    """Stands in for `_core.Door`."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.endpoint = listener.endpoint
+
+    def __del__(self) -> None:
+        self._listener.network.forget(self._listener)
+
+    def answer(self, timeout_ms: int) -> "Line | None":
+        """The next caller's line, or None."""
+        listener = self._listener
+        until = listener.network.machine.now + 1e-3 * timeout_ms
+        while not listener.calls:
+            if listener.network.machine.now >= until:
+                return None
+            listener.news.wait(until)
+        call = listener.calls.pop(0)
+        return None if call.given_up else call.answer(listener.process)
+
+
+class Line:
+    """Stands in for `_core.Line`: one end."""
+
+    def __init__(self, network: Network, process: int) -> None:
+        self.network, self.process = network, process
+        self.far: Line | None = None
+        self.closed = False
+        self._ended = False  # the other end's hanging up has arrived
+        self._inbox: collections.deque[bytes] = collections.deque()
+        self._news = Signal(network.machine)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hangs up. Idempotent."""
+        far, self.far = self.far, None
+        if not self.closed and far is not None:
+            self.closed = True
+            self.network.carry(self.process, far.process, far.end)
+
+    def end(self) -> None:
+        """The other end has hung up."""
+        self._ended = True
+        self._news.notify()
+
+    def deliver(self, message: bytes) -> None:
+        """A message has arrived."""
+        self._inbox.append(message)
+        self._news.notify()
+
+    def send(self, message: bytes, timeout_ms: int) -> None:
+        """Raises DeltawireError (PeerLost)."""
+        del timeout_ms  # there is always room
+        if self.closed or self._ended:
+            raise make_error("PeerLost", "a line: the other end has hung up")
+        far = self.far
+        self.network.carry(self.process, far.process, lambda: far.deliver(message))
+
+    def receive(self, bytes_max: int, timeout_ms: int) -> bytes | None:
+        """The next message, or None. Raises DeltawireError (PeerLost, Limit)."""
+        machine = self.network.machine
+        until = machine.now + 1e-3 * timeout_ms
+        while not self._inbox:
+            if self.closed or self._ended:
+                raise make_error("PeerLost", "a line: the other end has hung up")
+            if machine.now >= until:
+                return None
+            self._news.wait(until)
+        message = self._inbox.popleft()
+        if len(message) > bytes_max:
+            raise make_error("Limit", "a line: the message is too long")
+        return message

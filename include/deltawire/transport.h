@@ -75,7 +75,7 @@ class DELTAWIRE_API Transport {
 
   // Waits for one operation and forgets it: bytes sent or received, or the error; 0 for Handle::kNone.
   // Passing the deadline is kTimeout: it aborts the transport everywhere and names the rank that the chain of
-  // waits ends at; none, if the ranks wait in a circle. A wait that began late may take a second longer.
+  // waits ends at. A wait that began late may take a second longer.
   virtual Result<std::uint64_t> wait(Handle handle, Deadline deadline) = 0;
 
   // Whether the operation has ended, well or badly: its wait returns at once. True for Handle::kNone and for

@@ -17,6 +17,8 @@ constexpr std::chrono::milliseconds kAnswerTime{1000};
 constexpr std::chrono::milliseconds kDeafTime{500};
 // After this time a rank knows whether what it has just asked is acknowledged.
 constexpr std::chrono::milliseconds kDeafCheck{600};
+// A wait is not extended by more than kAnswerTime and this.
+constexpr std::chrono::milliseconds kLongEnough{200};
 
 // For how long the peer's machine has not acknowledged the question: 0 if it has, or if the acknowledgement
 // may be in flight.
@@ -110,11 +112,8 @@ void FailureJudge::time_out(Waiter& waiter, Deadline now) {
   const WaitGraph::Verdict verdict = verdict_on(waiter, now);
   if (lets_others_speak(waiter, verdict, now)) return;
   Peer& suspect = peers_[verdict.suspect];
-  // In a circle none is more to blame than another; but an optional one is dropped.
-  const bool none = verdict.cycle && !suspect.is_optional;
   Error error{ErrorCode::kTimeout,
-              waited(waiter, *waiter.operation, now) + what_is_known(waiter, verdict, now),
-              none ? kNoSuspect : verdict.suspect};
+              waited(waiter, *waiter.operation, now) + what_is_known(waiter, verdict, now), verdict.suspect};
   if (outlives(waiter, suspect, error, now)) return;
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   consensus_.fail(std::move(error), peers_.self(), silent ? verdict.suspect : kNoSuspect);
@@ -144,7 +143,7 @@ bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
   if (waiter.asked_at == kNever) announcer_.ask(waiter, now);
   const Deadline answered_by = waiter.asked_at + kAnswerTime;
   if (now >= answered_by) return false;
-  if (!membership_.has_optional()) return lets_all_answer(waiter);
+  if (!membership_.has_optional()) return lets_all_answer(waiter, now);
   bool may_answer = false;
   const auto look_at = [&](const Operation& operation) {
     may_answer = may_answer || (!operation.done && !answers(peers_[operation.peer], waiter));
@@ -156,11 +155,11 @@ bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
 }
 
 // Without optional ranks whoever blames first ends the mesh: a rank that knows little shall not be the first.
-// In a circle the others have had their time after this.
-bool FailureJudge::lets_all_answer(Waiter& waiter) noexcept {
+// In a circle the others have had their time after this, unless little of it was left.
+bool FailureJudge::lets_all_answer(Waiter& waiter, Deadline now) noexcept {
   if (waiter.circles == 1) return false;
-  waiter.circles = 2;
   waiter.deadline = waiter.asked_at + kAnswerTime;
+  if (waiter.deadline - now > kLongEnough) waiter.circles = 2;
   return true;
 }
 

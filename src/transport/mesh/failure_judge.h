@@ -43,7 +43,7 @@ class FailureJudge {
  private:
   static bool answers(const Peer& peer, const Waiter& waiter) noexcept;
   bool awaits_answers(Waiter& waiter, Deadline now);
-  static bool lets_all_answer(Waiter& waiter) noexcept;
+  static bool lets_all_answer(Waiter& waiter, Deadline now) noexcept;
   bool lets_others_speak(Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now);
   WaitGraph::Verdict verdict_on(const Waiter& waiter, Deadline now);
   bool outlives(Waiter& waiter, Peer& suspect, const Error& error, Deadline now);

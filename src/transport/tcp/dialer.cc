@@ -13,7 +13,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::chrono::milliseconds kPauseMax{500};
-// One that it has heard of, and one that comes before it is gone.
+// On the connection that it had, and on one more before it is gone.
 constexpr int kHangUpsOfWhoGivesUp = 2;
 
 using Connected = Dialer::Connected;

@@ -1,6 +1,7 @@
 """Members of elastic sessions, in processes of their own, for tests."""
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -11,6 +12,8 @@ from ports import kept_port
 CONTEXT = multiprocessing.get_context("fork")
 SECRET = "a secret of the tests, of no special length"
 LIMIT = 90.0  # seconds, on a busy machine
+# Of a pipe: a test reads one member's while others say on; one that can say no more takes no step.
+PIPE_BYTES = 1 << 20
 
 
 def settings(**changed) -> dict:
@@ -28,6 +31,7 @@ class Process:
 
     def __init__(self, script, *arguments) -> None:
         self._pipe, theirs = CONTEXT.Pipe(duplex=False)
+        fcntl.fcntl(theirs.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.process = CONTEXT.Process(target=script, args=(theirs.send, *arguments), daemon=True)
         self.process.start()
         theirs.close()

@@ -79,13 +79,22 @@ Result<std::vector<RecipeStage>> stages_of_muloco(const ParsedSpec& spec) {
   return std::vector<RecipeStage>{{"", codec}};
 }
 
+// PULSELoCo holds back what the weights don't show, and a codec doesn't see weights.
+Result<std::vector<RecipeStage>> stages_of_pulseloco(const ParsedSpec&) {
+  return fail(ErrorCode::kInvalidArgument,
+              "pulseloco needs the weights, which only deltawire.torch.LocalSteps has; give it to that, "
+              "for all tensors and without parameters: \"pulseloco\" or \"direct(pulseloco)\"");
+}
+
 struct Recipe {
   std::string_view name;
   Result<std::vector<RecipeStage>> (*stages)(const ParsedSpec&);
 };
 
-constexpr Recipe kRecipes[] = {
-    {"dgc", stages_of_dgc}, {"muloco", stages_of_muloco}, {"sparseloco", stages_of_sparseloco}};
+constexpr Recipe kRecipes[] = {{"dgc", stages_of_dgc},
+                               {"muloco", stages_of_muloco},
+                               {"pulseloco", stages_of_pulseloco},
+                               {"sparseloco", stages_of_sparseloco}};
 
 }  // namespace
 

@@ -69,5 +69,15 @@ TEST(Recipes, MuLoCoSendsEveryElementInTwoBits) {
   }
 }
 
+TEST(Recipes, PulseLoCoIsOfLocalStepsAlone) {
+  for (const std::string spec : {"pulseloco", "dims>=2: pulseloco, rest fp32", "pulseloco:t=1"}) {
+    const auto refused = make_channel(spec);
+    ASSERT_FALSE(refused) << spec;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("deltawire.torch.LocalSteps"), std::string::npos)
+        << refused.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace deltawire

@@ -12,8 +12,8 @@ nine tenths of its test text; the loss, in nats a byte, is that of the last tent
 
 Results are kept in the --out folder: rows.json, loss-bytes.svg and loss-rounds.svg. A run that was
 interrupted goes on where its last state was saved. Of the methods that are not trained by default,
-diloco-muon and muloco have Muon as the inner optimizer of the hidden matrices, and sparseloco-...
-show what SparseLoCo's parts do.
+diloco-muon and muloco have Muon as the inner optimizer of the hidden matrices, pulseloco sends what
+bfloat16 weights would show, and sparseloco-... and streaming-... show what the parts of these do.
 """
 
 import argparse

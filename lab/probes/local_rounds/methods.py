@@ -15,7 +15,7 @@ class Method:
 
     Attributes:
         words: what it is.
-        spec: pattern and codec, as sessions take them.
+        spec: pattern and codec, as `deltawire.torch.LocalSteps` takes them.
         every_step: gradients are averaged in every step (DDP), not weight changes in every round.
         rule: gradients that arrive late are stepped as `register` does with optimizer=.
         outer: makes the optimizer of the common weights; None: the mean change is added.
@@ -56,6 +56,7 @@ METHODS = {
         mixing=0.5,
     ),
     "diloco-muon": Method("DiLoCo with Muon", "direct(fp32)", outer=_NESTEROV, muon=True),
+    "pulseloco": Method("PULSELoCo", "direct(pulseloco)", outer=_NESTEROV),
     "muloco": Method("MuLoCo", "direct(muloco)", outer=_NESTEROV, muon=True),
     # What SparseLoCo's parts do: its values, its decay, its feedback, and DiLoCo's outer optimizer.
     "sparseloco-fp32": Method(
@@ -70,6 +71,37 @@ METHODS = {
         "SparseLoCo with DiLoCo's outer optimizer", "gather(sparseloco)", outer=_NESTEROV
     ),
 }
+
+
+def _streaming(
+    words: str, overlap: int, mixing: float | None, spec: str = "direct(fp32)"
+) -> Method:
+    return Method(
+        f"Streaming DiLoCo, {words}",
+        spec,
+        outer=_NESTEROV,
+        fragments=3,
+        overlap=overlap,
+        mixing=mixing,
+    )
+
+
+# What the parts of Streaming DiLoCo cost: fragments, the steps of overlap (tau), what is kept of a
+# worker's own weights (alpha; "on top": all that it has moved since), and fp4.
+STREAMING = {
+    "streaming-fragments": _streaming("fragments alone", 0, None),
+    "streaming-fragments-fp4": _streaming("fragments alone", 0, None, "direct(fp4:format=e3m0)"),
+    **{
+        f"streaming-{tau}-{alpha}": _streaming(f"tau {tau}, {words}", tau, mixing)
+        for tau in (1, 3, 5)
+        for alpha, words, mixing in (
+            ("top", "on top", None),
+            ("0", "alpha 0", 0.0),
+            ("0.5", "alpha 0.5", 0.5),
+        )
+    },
+}
+METHODS |= STREAMING
 COMPARED = ("ddp", "local", "diloco", "diloco-3lc", "sbc", "sparseloco", "streaming-fp4")
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import deltawire
 import numpy as np
+from deltawire.torch.local.visible import codec_of
 
 _SECONDS = 600.0  # for a step: the machine may be busy
 Arrays = dict[str, np.ndarray]
@@ -19,7 +20,7 @@ class Sessions:
     are those of ranks in processes. Use it as a context manager.
 
     Args:
-        spec: pattern and codec.
+        spec: pattern and codec; of "pulseloco" its codec.
         workers: how many.
 
     Raises:
@@ -28,6 +29,7 @@ class Sessions:
 
     def __init__(self, spec: str, workers: int) -> None:
         self._pool = ThreadPoolExecutor(workers)
+        spec, _ = codec_of(spec)
         address, token = f"127.0.0.1:{_free_port()}", secrets.token_hex(16)
 
         def connect(rank: int) -> deltawire.Session:

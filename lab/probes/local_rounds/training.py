@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from deltawire.torch.local.visible import Held, codec_of
 from deltawire.torch.local.weights import fragments_of
 from torch.nn.functional import cross_entropy
 
@@ -251,6 +252,7 @@ class LocalRounds:
         sizes = [p.numel() for p in self._common]
         self._parts = fragments_of(self._names, sizes, method.fragments)
         self._outer = method.outer(self._common) if method.outer else None
+        self._held = [Held(self._common) for _ in self._workers] if codec_of(method.spec)[1] else []
         self._since = [0] * len(self._parts)  # local steps since each fragment's last exchange
         self._under_way: tuple[int, list[torch.Tensor], list[list[torch.Tensor]]] | None = None
         self._age = 0
@@ -287,9 +289,11 @@ class LocalRounds:
         part = self._parts[fragment]
         names = self._names[part]
         own = [[p.detach().clone() for p in worker.parameters[part]] for worker in self._workers]
-        changes = [
-            arrays_of(names, torch._foreach_sub(weights, self._common[part])) for weights in own
-        ]
+        moved = [torch._foreach_sub(weights, self._common[part]) for weights in own]
+        for held, change in zip(self._held, moved, strict=False):
+            held.cut(part, self._common[part], change)
+            held.apply(part)  # a row has no exchange that fails
+        changes = [arrays_of(names, change) for change in moved]
         _check_finite(changes)
         means = self._sessions.average(changes)
         on_device = [torch.from_numpy(means[name]).to(self._setting.device) for name in names]
@@ -330,6 +334,7 @@ class LocalRounds:
             "workers": [worker.state() for worker in self._workers],
             "common": self.network.state_dict(),
             "outer": self._outer.state_dict() if self._outer else None,
+            "held": [held.values(None) for held in self._held],
             "since": self._since,
             "under_way": self._under_way,
             "age": self._age,
@@ -343,6 +348,8 @@ class LocalRounds:
         self.network.load_state_dict(state["common"])
         if self._outer:
             self._outer.load_state_dict(state["outer"])
+        for held, values in zip(self._held, state["held"], strict=True):
+            held.load(values)
         self._since, self._under_way = state["since"], state["under_way"]
         self._age = state["age"]
         self._sessions.load(state["sessions"])

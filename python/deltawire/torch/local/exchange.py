@@ -125,7 +125,8 @@ class LocalExchange:
         """The settings that must be equal on all ranks."""
         weights = self._weights
         counts = {**self._overlap.settings(), "fragments": weights.fragment_count}
-        return {"outer": weights.outer, **counts, "device_borders": weights.device_borders}
+        also = {"holds_back": weights.holds_back, "device_borders": weights.device_borders}
+        return {"outer": weights.outer, **counts, **also}
 
     def connect(self, session: _core.Session, history: History) -> None:
         """Sets the session of the exchanges, and the history that records them."""
@@ -250,12 +251,14 @@ class LocalExchange:
                 "steps": round_.steps,
                 **self._weights.state_under_way(round_.fragment),
             }
-        return state | {"progress": self.progress.state(), **self._weights.state()}
+        weights = self._weights.state(None if round_ is None else round_.fragment)
+        return state | {"progress": self.progress.state(), **weights}
 
     def keys(self) -> tuple[str, ...]:
         """The keys of `state()`."""
         outer = ("outer",) if self._weights.outer else ()
-        return ("reference", "parameters", "origins", "progress", "under_way", *outer)
+        held = ("held",) if self._weights.holds_back else ()
+        return ("reference", "parameters", "origins", "progress", "under_way", *held, *outer)
 
     def check_state(self, state: dict) -> None:
         """Raises InvalidArgumentError if a state, which has all keys, is of other weights."""
@@ -264,6 +267,12 @@ class LocalExchange:
                 "InvalidArgument",
                 "the state has an outer optimizer, and this trainer has none; give it outer=, as "
                 "the one that was saved had",
+            )
+        if "held" in state and not self._weights.holds_back:
+            raise make_error(
+                "InvalidArgument",
+                'the state has changes that were held back, by the recipe "pulseloco", which this '
+                "trainer hasn't",
             )
         self.progress.check_state(state["progress"])
         self._weights.check_state(state)

@@ -14,6 +14,7 @@ from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.module_parameters import layout, share_model
+from deltawire.torch.local import visible
 from deltawire.torch.local.exchange import LocalExchange
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
@@ -88,7 +89,7 @@ class LocalSteps(LocalTrainer):
             round, so that it doesn't repeat a change that was just sent (momentum masking;
             supplement A of the paper). Only sparse codecs are affected. Default: yes, but not with
             `overlap` or delay=1, where momentum has already changed when the result is applied,
-            nor with the recipes "sparseloco" and "muloco", whose papers mask none.
+            nor with the recipes "sparseloco", "muloco" and "pulseloco", whose papers mask none.
         momentum: the names under which the optimizer's state keeps momentum. The default covers
             SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
@@ -164,18 +165,18 @@ class LocalSteps(LocalTrainer):
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
             given = spec_of(arguments.named(reducer, "LocalSteps"))
-            spec = _core.canonical_spec(given)
+            spec, holds_back = visible.codec_of(given)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             # "fold" would count a failed round's changes twice: the weights still have them.
             options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
-            weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
+            weights = Weights(model, bucket_bytes, fragments, factory_of(outer), holds_back)
             arguments.warn_of_rules_without_tensor(spec, weights.names, meeting.place[0])
             overlaps = Overlap(delay, overlap, mixing)
             masked = Momentum(optimizer, weights, momentum)
-            masked = masked.wanted(given, mask_momentum, bool(overlaps))
+            masked = masked.wanted(given, spec, mask_momentum, bool(overlaps))
             timeout_ms = arguments.timeout_in_ms(timeout)
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms)
             super().__init__(optimizer, steps, weights, exchange)

@@ -14,7 +14,7 @@ from deltawire.torch.local.weights import Weights
 DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
 
 # Recipes whose inner optimizer keeps all of its momentum.
-_UNMASKED = re.compile(r"(\w+\()?(sparseloco|muloco)\b")
+_UNMASKED = re.compile(r"(\w+\()?(sparseloco|muloco|pulseloco)\b")
 
 
 class Momentum:
@@ -36,12 +36,15 @@ class Momentum:
         self._scratch = torch.empty(0, dtype=torch.float32)
         self._forced = staging.is_forced()
 
-    def wanted(self, spec: str, asked: bool | None, overlaps: bool) -> "Momentum | None":
+    def wanted(
+        self, spec: str, canonical: str, asked: bool | None, overlaps: bool
+    ) -> "Momentum | None":
         """Returns self if mask_momentum= of LocalSteps means that it is masked, else None. Raises
         InvalidArgumentError.
 
         Args:
-            spec: as it was given; the canonical one doesn't name a recipe.
+            spec: as it was given, because the canonical one doesn't name a recipe.
+            canonical: the canonical one.
             asked: mask_momentum=.
             overlaps: whether local steps are taken while an exchange is running.
         """
@@ -53,7 +56,7 @@ class Momentum:
             )
         if asked is None:
             asked = _UNMASKED.match(spec) is None
-        masked = asked and not overlaps and self.can_be_masked(_core.canonical_spec(spec))
+        masked = asked and not overlaps and self.can_be_masked(canonical)
         return self if masked else None
 
     def can_be_masked(self, canonical_spec: str) -> bool:

@@ -10,6 +10,7 @@ from deltawire.torch.core.checkpoint import in_order_of_ranks, kept_by, kept_of
 
 VERSION = 2
 _OWN = ("local_steps", "parameters", "origins")
+_MAYBE_OWN = ("held",)  # of the recipe "pulseloco"
 _COMMON = ("reference", "outer")
 
 
@@ -18,7 +19,7 @@ def saved_form(flat: dict) -> dict:
     the rest once, in a tuple, because torch.distributed.checkpoint can't load tensors of unknown
     size. `flat` has everything by name, including `rank`."""
     rank, progress, under_way = flat["rank"], flat["progress"], flat["under_way"]
-    own = {key: flat[key] for key in _OWN}
+    own = {key: flat[key] for key in (*_OWN, *_MAYBE_OWN) if key in flat or key in _OWN}
     own |= {"next": progress["next"], "since": progress["since"]}
     common = {key: flat[key] for key in _COMMON if key in flat}
     common |= {"exchanges": progress["exchanges"], "under_way": None}
@@ -58,6 +59,7 @@ def flat_form(state: dict, rank: int) -> dict:
         numbers = {"exchanges": common["exchanges"], "next": own["next"], "since": own["since"]}
         place = {key: state[key] for key in ("version", "spec", "world_size", "round")}
         found = {key: own[key] for key in _OWN}
+        found |= {key: own[key] for key in _MAYBE_OWN if key in own}
         found |= {key: common[key] for key in _COMMON if key in common}
     except (KeyError, TypeError) as cause:
         raise make_error("InvalidArgument", f"the state is damaged: it lacks {cause}") from cause
@@ -94,7 +96,7 @@ def _by_rank(state: dict) -> dict:
 @torch.no_grad()
 def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
     """The state with which the rank at `place` continues, without residuals: its movement since the
-    last round is the mean of the old ranks' over its share of the line
+    last round, and what it holds back, is the mean of the old ranks' over its share of the line
     (docs/guides/checkpoints.md).
 
     Args:
@@ -112,6 +114,9 @@ def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
         shares = zip(values, weights, strict=True)
         return sum(weight * value.double().cpu() for value, weight in shares if weight)
 
+    if "held" in near[0]:
+        names = near[0]["held"]
+        mine["held"] = {name: mean(f["held"][name] for f in flats).float() for name in names}
     for name, parameter in near[0]["parameters"].items():
         mine["parameters"][name] = mean(f["parameters"][name] for f in flats).to(parameter.dtype)
 

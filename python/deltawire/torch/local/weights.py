@@ -11,6 +11,7 @@ from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 from deltawire.torch.local.changes import Changes, device_borders
 from deltawire.torch.local.outer import Outer, OuterFactory, digest_of, host_copy
+from deltawire.torch.local.visible import Held
 
 
 class Weights:
@@ -31,6 +32,7 @@ class Weights:
         bucket_bytes: approximate size of a bucket.
         fragments: their number; a layer (the parameters of one module) is never divided.
         outer: makes the optimizer that steps the reference. None: the mean change is added.
+        holds_back: changes wait until they are visible (`Held`), in one more float32 copy.
 
     Attributes:
         names: names of the parameters, in the model's order; a shared one appears once.
@@ -46,6 +48,7 @@ class Weights:
         bucket_bytes: int,
         fragments: int = 1,
         outer: OuterFactory | None = None,
+        holds_back: bool = False,
     ) -> None:
         self.names: list[str] = []
         self.parameters: list[torch.nn.Parameter] = []
@@ -69,6 +72,7 @@ class Weights:
             i: _float32_like(p) for i, p in enumerate(self.parameters) if p.dtype != torch.float32
         }
         self._start: list[torch.Tensor] = []
+        self._held = Held(self.parameters) if holds_back else None
         self._compared = outer is not None
         self.outer: Outer | None = None
         if outer is not None:
@@ -105,6 +109,11 @@ class Weights:
         return device_borders(self.names, self.parameters)
 
     @property
+    def holds_back(self) -> bool:
+        """Whether changes wait until they are visible."""
+        return self._held is not None
+
+    @property
     def looks_at_values(self) -> bool:
         """Whether `apply_means` and `agreed` read values of the parameters' devices, which are
         then waited for."""
@@ -133,6 +142,8 @@ class Weights:
         torch._foreach_copy_(changes, self.parameters[part])
         origins = [self._origins.get(i, self._reference[i]) for i in _numbers(part)]
         torch._foreach_sub_(changes, origins)
+        if self._held is not None:
+            self._held.cut(part, self._reference[part], changes)
         return block
 
     def agreed(self, fragment: int) -> int:
@@ -167,6 +178,8 @@ class Weights:
             self.outer.step(part, changes)
         else:
             torch._foreach_add_(self._reference[part], changes)
+        if self._held is not None:
+            self._held.apply(part)
         if own_share is None:
             moved = [p.float() - s for p, s in zip(parameters, self._start, strict=False)]
         else:
@@ -193,14 +206,21 @@ class Weights:
             for i in _numbers(part)
         ]
 
-    def state(self) -> dict:
-        """Copies on the CPU of the reference, the parameters and the origins, by name, and the
-        outer optimizer's state."""
+    def state(self, running: int | None = None) -> dict:
+        """Copies on the CPU of the reference, the parameters, the origins and what is held back, by
+        name, and the outer optimizer's state.
+
+        Args:
+            running: the fragment whose exchange is over and not applied yet, or None.
+        """
         state = {
             "reference": {n: host_copy(r) for n, r in self._named(self._reference)},
             "parameters": {n: host_copy(p) for n, p in self._named(self.parameters)},
             "origins": {self.names[i]: host_copy(o) for i, o in self._origins.items()},
         }
+        if self._held is not None:
+            held = self._held.values(None if running is None else self._fragments[running])
+            state["held"] = {n: host_copy(h) for n, h in self._named(held)}
         return state | ({"outer": self.outer.state()} if self.outer else {})
 
     def common(self) -> dict:
@@ -240,6 +260,8 @@ class Weights:
         self._check_tensors("reference", state["reference"], _numbers(every))
         self._check_tensors("parameters", state["parameters"], _numbers(every), dtypes)
         self._check_tensors("origins", state["origins"], self._origins)
+        if self._held is not None:
+            self._check_tensors("held", state["held"], _numbers(every))
         if self.outer:
             self.outer.check_state(state["outer"])
 
@@ -274,6 +296,8 @@ class Weights:
         for i, origin in self._origins.items():
             origin.copy_(state["origins"][self.names[i]])
         self._start = []
+        if self._held is not None:
+            self._held.load([state["held"][n] for n in self.names])
         if self.outer:
             self.outer.load(state["outer"])
 

@@ -13,7 +13,6 @@ namespace {
 constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 constexpr std::string_view kRest = "rest ";
 constexpr std::string_view kCodecFollows = ": ";
-constexpr std::string_view kFeedbackFollows = " with ";
 
 std::string_view trim(std::string_view text) {
   while (text.starts_with(' ')) text.remove_prefix(1);

@@ -27,6 +27,9 @@ struct Feedback {
   std::string text() const;
 };
 
+// What comes between a codec's spec and its feedback.
+inline constexpr std::string_view kFeedbackFollows = " with ";
+
 // The pieces that a recipe has, too.
 inline constexpr ParameterInfo kClipPiece = {"clip", "0.000001 <= clip < 1000000", "none",
                                              "the largest L2 norm of a tensor's gradient"};

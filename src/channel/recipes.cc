@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 
+#include "base/spec_text.h"
 #include "channel/feedback.h"
 #include "codecs/spec_string.h"
 
@@ -21,6 +23,34 @@ constexpr ParameterInfo kDgc[] = {
 };
 constexpr int kWarmupStages = 4;
 
+// The stages of a warm-up, and what follows it.
+//   share   of the elements that is sent after it
+//   codec   the codec that sends a share, with its feedback
+std::vector<RecipeStage> stages_down_to(float share, std::uint64_t steps,
+                                        const std::function<std::string(float)>& codec) {
+  std::vector<RecipeStage> stages;
+  float sent = 0.25F;
+  std::uint64_t begin = 0;
+  for (int stage = 1; stage <= kWarmupStages && sent > share; ++stage, sent /= 4) {
+    const auto end = steps * static_cast<std::uint64_t>(stage) / kWarmupStages;
+    if (end == begin) continue;
+    begin = end;
+    stages.push_back({"step<" + std::to_string(end), codec(sent)});
+  }
+  stages.push_back({"", codec(share)});
+  return stages;
+}
+
+Result<std::uint64_t> warmup_of(const ParsedSpec& spec) {
+  const auto steps = float_parameter(spec, "warmup", {.low = 0, .high = 16777216, .default_value = 0});
+  if (!steps) return forward_error(steps);
+  if (std::floor(*steps) != *steps) {
+    return fail(ErrorCode::kInvalidArgument,
+                std::string(spec.name) + ": warmup counts steps; give a whole number");
+  }
+  return static_cast<std::uint64_t>(*steps);
+}
+
 Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
   if (Status known = check_parameter_names(spec, kDgc); !known) return forward_error(known);
   const auto fraction = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.001F});
@@ -28,23 +58,41 @@ Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
   auto pieces = read_feedback(spec, {.momentum = 0.9F});
   if (!pieces) return forward_error(pieces);
   pieces->masking = pieces->momentum != 0;
-  const auto warmup = float_parameter(spec, "warmup", {.low = 0, .high = 16777216, .default_value = 0});
+  const auto warmup = warmup_of(spec);
   if (!warmup) return forward_error(warmup);
-  if (std::floor(*warmup) != *warmup) {
-    return fail(ErrorCode::kInvalidArgument, "dgc: warmup counts steps; give a whole number");
-  }
   const std::string feedback = pieces->text();
-  std::vector<RecipeStage> stages;
-  float sent = 0.25F;
-  std::uint64_t begin = 0;
-  for (int stage = 1; stage <= kWarmupStages && sent > *fraction; ++stage, sent /= 4) {
-    const auto end = static_cast<std::uint64_t>(*warmup) * static_cast<std::uint64_t>(stage) / kWarmupStages;
-    if (end == begin) continue;
-    begin = end;
-    stages.push_back({"step<" + std::to_string(end), "topk:k=" + canonical_number(sent) + feedback});
+  return stages_down_to(*fraction, *warmup,
+                        [&feedback](float share) { return "topk:k=" + canonical_number(share) + feedback; });
+}
+
+// Codecs that send a share of the elements: `warmup`, which no codec has, makes rules of them. They have one
+// default of the share.
+struct Sparse {
+  std::string_view codec;
+  std::string_view share;  // the parameter
+};
+constexpr Sparse kSparse[] = {{"randomk", "k"}, {"sbc", "p"}, {"topk", "k"}};
+constexpr float kUsualShare = 0.01F;
+
+// Of "sbc:p=1%,warmup=400 with decay=0.9"; none without a warm-up.
+Result<std::vector<RecipeStage>> stages_of_warmup(const Sparse& sparse, std::string_view text) {
+  const std::size_t end = std::min(text.find(kFeedbackFollows), text.size());
+  const auto spec = parse_spec(text.substr(0, end));
+  if (!spec) return forward_error(spec);
+  if (find_parameter(*spec, "warmup") == nullptr) return std::vector<RecipeStage>{};
+  const auto share =
+      fraction_parameter(*spec, sparse.share, {.low = 1e-6F, .high = 1, .default_value = kUsualShare});
+  if (!share) return forward_error(share);
+  const auto warmup = warmup_of(*spec);
+  if (!warmup) return forward_error(warmup);
+  std::string rest;
+  for (const SpecParameter& parameter : spec->parameters) {
+    if (parameter.key == sparse.share || parameter.key == "warmup") continue;
+    rest.append(",").append(parameter.key).append("=").append(parameter.value);
   }
-  stages.push_back({"", "topk:k=" + canonical_number(*fraction) + feedback});
-  return stages;
+  rest += text.substr(end);
+  const std::string head = std::string(sparse.codec) + ":" + std::string(sparse.share) + "=";
+  return stages_down_to(*share, *warmup, [&](float part) { return head + canonical_number(part) + rest; });
 }
 
 // SparseLoCo (Sarfi et al., arXiv 2508.15706), as its authors' code has it: of each 4,096 elements the 64
@@ -101,7 +149,10 @@ constexpr Recipe kRecipes[] = {{"dgc", stages_of_dgc},
 Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec) {
   const std::string_view name = spec.substr(0, spec.find(':'));
   const auto recipe = std::ranges::find(kRecipes, name, &Recipe::name);
-  if (recipe == std::end(kRecipes)) return std::vector<RecipeStage>{};
+  if (recipe == std::end(kRecipes)) {
+    const auto sparse = std::ranges::find(kSparse, name, &Sparse::codec);
+    return sparse == std::end(kSparse) ? std::vector<RecipeStage>{} : stages_of_warmup(*sparse, spec);
+  }
   const auto parsed = parse_spec(spec);
   if (!parsed) return forward_error(parsed);
   return recipe->stages(*parsed);

@@ -41,6 +41,31 @@ TEST(Recipes, DgcStandsForItsRules) {
   }
 }
 
+// A warm-up of a codec that sends a share: DGC's quarters, with the codec's other parameters and feedback in
+// every stage. Feedback that doesn't follow " with " is none.
+TEST(Recipes, AWarmupOfASparseCodecStandsForItsRules) {
+  const auto sbc = [](const std::string& p) { return spec_of("sbc:p=" + p + ",positions=auto"); };
+  EXPECT_EQ(spec_of("sbc:positions=auto,warmup=400"),
+            "step<100: " + sbc("0.25") + ", step<200: " + sbc("0.0625") + ", step<300: " + sbc("0.015625") +
+                ", rest " + sbc("0.01"));
+  const auto topk = [](const std::string& k) {
+    return spec_of("topk:k=" + k + ",values=int8") + " with momentum=0.5,masking=on";
+  };
+  EXPECT_EQ(spec_of("fc* step<900: topk:warmup=10,k=10%,values=int8 with momentum=0.5,masking=on, rest fp32"),
+            "fc* step<900 step<2: " + topk("0.25") + ", fc* step<900: " + topk("0.1") + ", rest " +
+                spec_of("fp32"));
+  EXPECT_EQ(spec_of("randomk:k=50%,warmup=8"), spec_of("randomk:k=0.5"));
+  EXPECT_EQ(spec_of("topk:k=1%,warmup=0"), spec_of("topk:k=1%"));
+  EXPECT_EQ(spec_of("topk:warmup=4"), spec_of("topk:k=1%,warmup=4"));
+  for (const std::string wrong :
+       {"sbc:warmup=0.5", "topk:k=2,warmup=8", "randomk:warmup=-1", "topk:values=x,warmup=8"}) {
+    const auto refused = make_channel(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find(wrong.substr(0, 3)), std::string::npos) << refused.error().message;
+  }
+}
+
 TEST(Recipes, SparseLoCoIsTopkInBlocksAndADecay) {
   const std::string sparseloco = "topk:values=2bit,positions=auto,chunk=4096,k=";
   EXPECT_EQ(spec_of("sparseloco"), spec_of(sparseloco + "0.015625") + " with decay=0.95");

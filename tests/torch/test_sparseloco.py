@@ -108,6 +108,8 @@ def masks(rank, world_size, report):
         ("gather(sparseloco:k=1%)", None),
         ("sparseloco", True),
         ("topk:k=1.5625%,values=2bit,chunk=4096 with decay=0.95", None),
+        ("sbc:p=1%,warmup=8", None),  # four rules, all of them sparse
+        ("step<8: sbc:p=1%, rest bf16", None),
     ]:
         model = network()
         inner = torch.optim.AdamW(model.parameters(), lr=2e-3)
@@ -124,4 +126,4 @@ def masks(rank, world_size, report):
 
 def test_masks_no_momentum_by_itself():
     (found,) = results(masks, 1)
-    assert list(found.values()) == [False, False, True, True], found
+    assert list(found.values()) == [False, False, True, True, True, False], found

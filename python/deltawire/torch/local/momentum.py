@@ -7,6 +7,8 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
+from deltawire.policy import pattern_and_codec
+from deltawire.rule_texts import rules_of
 from deltawire.torch.core import arguments, staging
 from deltawire.torch.local.weights import Weights
 
@@ -60,10 +62,11 @@ class Momentum:
         return self if masked else None
 
     def can_be_masked(self, canonical_spec: str) -> bool:
-        """Whether the codec selects elements at all. Raises if the pattern hides which."""
-        pattern, codec = canonical_spec.rstrip(")").split("(")
-        name = codec.split(":")[0]
-        sparse = any(info.name == name and info.sparse for info in _core.registered_codecs())
+        """Whether the codec, or each rule's, selects elements at all. Raises if the pattern hides
+        which."""
+        pattern, _ = pattern_and_codec(canonical_spec)
+        selecting = {info.name for info in _core.registered_codecs() if info.sparse}
+        sparse = all(rule.codec_name in selecting for rule in rules_of(canonical_spec))
         if sparse and pattern == "ring":
             raise make_error(
                 "InvalidArgument",

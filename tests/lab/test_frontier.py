@@ -7,7 +7,7 @@ import pytest
 
 from lab.data.images import DataError
 from lab.probes.frontier import __main__ as program
-from lab.probes.frontier import results
+from lab.probes.frontier import results, streaming
 from lab.probes.frontier.best import cheapest, first_at, frontier
 from lab.probes.frontier.results import Row
 from lab.probes.frontier.times import Line, Times
@@ -82,6 +82,23 @@ def test_latency_counts_for_each_exchange() -> None:
     given = row("diloco", 2)
     far = times.after(given, 1, Line(1.0, 100.0)) - times.after(given, 1, SLOW)
     assert far == pytest.approx(0.2, rel=0.05)  # there and back
+
+
+def test_streaming_is_taken_apart_in_a_table_of_its_own() -> None:
+    """Each fragment's exchange is a third; 5 steps of 10 ms hide it from 5 kB in 50 ms on."""
+    whole, alone = row("diloco", 2.0, 3e5), row("streaming-fragments", 2.1, 3e5, steps=15)
+    hidden = row("streaming-5-0.5", 2.2, 3e5, steps=15)
+    others = [whole, row("sbc", 2.5), alone, hidden]
+    lines = streaming.table(others, Times("small", STEP), [SLOW]).splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines[2:]]
+    assert [each[0] for each in cells] == [each.method.words for each in (whole, alone, hidden)]
+    assert [each[4:7] for each in cells] == [
+        *(["+0.0 %", "30", "-"], ["+5.0 %", "10", "-"], ["+10.0 %", "10", "1.6 Mbit/s"])
+    ]
+    waits = [float(each[7]) for each in cells]
+    assert waits[0] == pytest.approx(seconds_of(32.0, 1.5) / STEP, rel=0.03)
+    assert waits[2] == pytest.approx(waits[1] - 3 * 5, abs=0.2)
+    assert streaming.table([whole], Times("small", STEP), [SLOW]) is None
 
 
 def kept(rows: dict[int, list[Row]], seed: int = 1) -> dict:

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.probes.frontier import figures
+from lab.probes.frontier import figures, streaming
 from lab.probes.frontier.best import cheapest, frontier
 from lab.probes.frontier.results import Measured, Row
 from lab.probes.frontier.times import Line, Times
@@ -62,8 +62,9 @@ class Page:
             (folder / name).write_text(svg)
         path.write_text("\n\n".join(blocks) + "\n")
 
-    def _section(self, size: Measured, total: int, rows: list[Row], folder: str) -> list[str]:
+    def _section(self, size: Measured, total: int, given: list[Row], folder: str) -> list[str]:
         times = Times(size.size, size.step_seconds)
+        rows = [row for row in given if not streaming.is_part(row)]
         words = f"{size.parameters / 1e6:.1f} million parameters, {total:,} steps"
         lines = [f"{line.mbit:g} Mbit/s" for line in self._lines]
         costs: dict[str, _Cost] = {"bytes": lambda row, done, sent: sent}
@@ -81,6 +82,8 @@ class Page:
             label = "bytes a worker" if name == "bytes" else f"seconds at {name}, computed"
             self._plots[file] = figures.points(rows, functools.partial(_whole, cost), label)
             blocks.append(f"![loss against {label}]({folder}/{file})")
+        if parts := streaming.table(given, times, self._lines):
+            blocks += [f"### Streaming DiLoCo, {total:,} steps", _wrapped(streaming.ABOUT), parts]
         return blocks
 
 

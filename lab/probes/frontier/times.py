@@ -52,6 +52,21 @@ class Times:
             return rounds * row.steps * self._ddp_step(row, line)
         return rounds * (row.steps * self._step + self._waited(row, line))
 
+    def stalled_steps(self, row: Row, line: Line) -> float:
+        """Local steps that could be computed while training waits for exchanges, in each round."""
+        return self._waited(row, line) / self._step
+
+    def hiding_mbit(self, row: Row, exchange_bytes: float) -> float | None:
+        """The rate at which an exchange takes as long as the steps that it overlaps with; None
+        without an overlap."""
+        hidden = self._hidden(row)
+        return 8e-6 * exchange_bytes / hidden if hidden else None
+
+    def _hidden(self, row: Row) -> float:
+        """Seconds of computing during one exchange. A result is applied when the next exchange
+        begins, if not before."""
+        return min(row.method.overlap, row.steps / row.method.fragments) * self._step
+
     def _ddp_step(self, row: Row, line: Line) -> float:
         workload = planner.ddp_workload(self._tensors, self._step)
         plan = planner.make_plan(workload, row.workers, line.as_link, [_figures(row)])
@@ -64,9 +79,7 @@ class Times:
         plan = planner.make_plan(whole, row.workers, line.as_link, [_figures(row)])
         method = row.method
         each = plan.rows[0].prediction.step_seconds / method.fragments
-        # A result is applied when the next exchange begins, if not before.
-        hidden = min(method.overlap, row.steps / method.fragments) * self._step
-        return method.fragments * max(0.0, each - hidden)
+        return method.fragments * max(0.0, each - self._hidden(row))
 
 
 def _figures(row: Row) -> planner.CodecFigures:

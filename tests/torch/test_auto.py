@@ -314,7 +314,6 @@ def refuse(rank, world_size, report):
     tried(lambda: register(net, tier=TIERS[rank]))
     tried(lambda: register(net, "auto" if rank else "3lc"))
     tried(lambda: register(wrapped(torch.nn.Embedding(300, 4, sparse=True))))
-    tried(lambda: deltawire.torch.LocalSteps(Net(), sgd, "auto", steps=2))
     tried(lambda: deltawire.torch.explain(Net(), "auto"))
     hook = register(net)
     other = register(wrapped(Net()), "3lc")
@@ -346,7 +345,6 @@ def test_what_it_refuses_says_what_to_do():
         ("tier=lossless", "tier=near-lossless"),
         ("auto", "3lc"),
         ("sparse", "name a codec"),
-        ("LocalSteps", "deltawire plan"),
         ("explain", "deltawire plan"),
         ("no choice of", "register the model with that one"),
         ("damaged", "phase"),

@@ -109,7 +109,7 @@ def masks(rank, world_size, report):
         ("sparseloco", True),
         ("topk:k=1.5625%,values=2bit,chunk=4096 with decay=0.95", None),
         ("sbc:p=1%,warmup=8", None),  # four rules, all of them sparse
-        ("step<8: sbc:p=1%, rest bf16", None),
+        ("gather(step<8: sbc:p=1%, rest bf16)", None),
     ]:
         model = network()
         inner = torch.optim.AdamW(model.parameters(), lr=2e-3)

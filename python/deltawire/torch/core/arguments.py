@@ -73,13 +73,13 @@ def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> in
 
 
 def named(policy: Policy, where: str) -> Policy:
-    """Returns the policy. Raises InvalidArgumentError for "auto", which only `register` takes, and
-    only for a DDP model."""
+    """Returns the policy. Raises InvalidArgumentError for "auto", which only `register` with a DDP
+    model and `LocalSteps` take."""
     if isinstance(policy, str) and policy == AUTO:
         raise make_error(
             "InvalidArgument",
             f'{where} takes no "auto", which measures the steps of a DistributedDataParallel '
-            "model; name a codec: `deltawire plan` says which",
+            "model or the rounds of LocalSteps; name a codec: `deltawire plan` says which",
         )
     return policy
 

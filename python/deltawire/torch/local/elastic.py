@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from deltawire import _core
 from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
@@ -110,7 +111,7 @@ class ElasticLocalSteps(LocalTrainer):
         weights.start_from_here(compared=True)
         overlaps = Overlap(delay, overlap, mixing)
         masked = Momentum(optimizer, weights, momentum)
-        masked = masked.wanted(given, mask_momentum, bool(overlaps))
+        masked = masked.wanted(given, _core.canonical_spec(given), mask_momentum, bool(overlaps))
         timeout_ms = timeout_in_ms(session.get("timeout", TIMEOUT))
         exchange = LocalExchange(weights, masked, overlaps, timeout_ms)
         super().__init__(optimizer, steps, weights, exchange)

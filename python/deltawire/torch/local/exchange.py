@@ -1,6 +1,7 @@
 """The exchanges of LocalSteps: from their beginning until they are applied, also in checkpoints."""
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -82,6 +83,11 @@ class Waits:
         self._totals = (self._totals[0] + took, self._totals[1] + waited)
         self._last = (took, waited)
 
+    @property
+    def total_waited(self) -> float:
+        """Seconds that the training loop has waited in all."""
+        return self._totals[1] / 1e3
+
     def metrics(self) -> dict:
         """The times of the last exchange, and of all; see LocalSteps.metrics."""
         (took, waited), (total_took, total_waited) = self._last, self._totals
@@ -104,6 +110,7 @@ class LocalExchange:
         timeout_ms: for each bucket.
 
     Attributes:
+        number: makes the number of a step from that of an exchange; equal on all ranks.
         progress: this rank's position in its rounds.
         waits: durations of exchanges and waits.
     """
@@ -117,6 +124,7 @@ class LocalExchange:
         self._momenta: list = []
         self._overlap = overlap
         self._timeout_ms = timeout_ms
+        self.number: Callable[[int], int] = lambda exchanges: exchanges
         self._under_way: Round | None = None
         self._failed: DeltawireError | None = None  # the caller does not know yet
         self._torn = False
@@ -166,8 +174,9 @@ class LocalExchange:
         round_ = Round(weights, fragment, self._history, progress.since[fragment])
         self._wait_for_values()
         last, agreed = weights.changes.bucket_count(fragment) - 1, weights.agreed(fragment)
+        number = self.number(progress.exchanges)
         for bucket in range(last + 1):
-            step = _core.Step(progress.exchanges, bucket, bucket == last, agreed=agreed, timed=True)
+            step = _core.Step(number, bucket, bucket == last, agreed=agreed, timed=True)
             self._submit(round_, bucket, step)
         round_.submitted()
         self._under_way = round_

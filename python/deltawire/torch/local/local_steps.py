@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
+from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
@@ -20,7 +21,9 @@ from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
 from deltawire.torch.local.trainer import LocalTrainer, Steps
+from deltawire.torch.local.tuner import AUTO_SPEC, tuner_of
 from deltawire.torch.local.weights import Weights
+from deltawire.torch.metrics.explanation import Explanation
 
 _BUCKET_BYTES = 25 << 20
 
@@ -52,10 +55,12 @@ class LocalSteps(LocalTrainer):
             own: a lossy mean could make a variance negative. Frozen parameters keep their values.
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
         reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
-            `register`; equal on all ranks.
-        steps: local steps a round, 1 or more, equal on all ranks; or a function of the round's
-            number (0, 1, ...), which may return different numbers on different ranks. See `steps`
-            below.
+            `register`; equal on all ranks. "pulseloco" sends what the next forward pass would see.
+            "auto" and "auto:wait=5%" choose p of sbc and the length of rounds while training goes
+            on, so that it waits for exchanges in a tenth (5 %) of the time at most; see `observe`.
+        steps: local steps a round, 1 or more, equal on all ranks, with "auto" the fewest; or a
+            function of the round's number (0, 1, ...), which may return different numbers on
+            different ranks. See `steps` below.
         outer: an outer optimizer (DiLoCo). It steps the weights of the last round with minus the
             mean change as the gradient, instead of adding the mean. A function that makes any torch
             optimizer from a list of parameters, e.g. functools.partial(torch.optim.SGD, lr=0.7,
@@ -164,8 +169,9 @@ class LocalSteps(LocalTrainer):
     ) -> None:
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
-            given = spec_of(arguments.named(reducer, "LocalSteps"))
-            spec, holds_back = visible.codec_of(given)
+            given = spec_of(reducer)
+            self._tuner = tuner_of(given, steps, self.group)
+            spec, holds_back = (AUTO_SPEC, False) if self._tuner else visible.codec_of(given)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             # "fold" would count a failed round's changes twice: the weights still have them.
@@ -183,16 +189,75 @@ class LocalSteps(LocalTrainer):
             settings = exchange_settings(spec, min_elements, "exact")
             settings |= {"steps": "scheduled" if callable(steps) else steps}
             settings |= {**exchange.settings(), "bucket_bytes": bucket_bytes}
+            if self._tuner is not None:
+                settings |= self._tuner.attach(exchange, overlaps, weights.devices)
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(interface, port, connect_timeout, token, encryption)
-        session = meeting.connect(spec, options, link, arrival_ms)
-        self._connect(session, meeting.place, self.group)
+        self._connect(meeting.connect(spec, options, link, arrival_ms), meeting.place, self.group)
         with self._aborting_on_error():
             share_model(model, self.group, meeting.encryption)
         self._weights.start_from_here()
         if self.rank == 0:
-            _announce(optimizer, self._weights, spec, steps, masked is not None)
+            self._announce(optimizer, spec, masked is not None)
+
+    @property
+    def steps(self) -> Steps:
+        """As for every trainer of local steps. With "auto" they are chosen, and setting them raises
+        InvalidArgumentError."""
+        return self._steps if self._tuner is None else self._tuner.plan.round_steps
+
+    @steps.setter
+    def steps(self, steps: Steps) -> None:
+        if self._tuner is not None and hasattr(self, "_steps"):
+            raise make_error("InvalidArgument", '"auto" chooses the steps of a round')
+        LocalTrainer.steps.fset(self, steps)
+
+    def observe(self, loss: float | torch.Tensor) -> None:
+        """Gives "auto" a loss of this rank's local steps, by which it judges whether it sends too
+        little: call it on every rank or on none, for each batch or as often as you like. Without
+        losses "auto" goes by how much waits.
+
+        Args:
+            loss: a number, or a tensor of one element on the CPU.
+
+        Raises InvalidArgumentError for a tensor of more, and DeltawireError ("State") if this
+        trainer has a codec of its own.
+        """
+        if self._tuner is None:
+            raise make_error(
+                "State", f'only "auto" makes use of losses, and this trainer has {self.spec}'
+            )
+        self._tuner.observe(loss)
+
+    def _end_round(self) -> None:
+        steps = self.local_steps
+        super()._end_round()
+        if self._tuner is not None:
+            with self._aborting_on_error():
+                waited = self._exchange.waits.total_waited
+                self._tuner.round_over(steps, waited, self._history)
+
+    def explain(self) -> Explanation:
+        """As for every trainer. With "auto" its first line says what was chosen, and why."""
+        made = super().explain()
+        if self._tuner is None:
+            return made
+        return self._tuner.explained(made, self._exchange.progress.exchanges)
+
+    def metrics(self) -> dict:
+        """As for every trainer. With "auto" also auto_share and auto_steps (p of sbc, and local
+        steps a round, as chosen), auto_waited (share of the time that training waited, in the
+        rounds of the latest decision; None before it) and auto_changes (how often the choice has
+        changed)."""
+        return super().metrics() | ({} if self._tuner is None else self._tuner.metrics())
+
+    def _more_state(self) -> dict:
+        return {} if self._tuner is None else {"auto": self._tuner.state()}
+
+    def _check_more(self, flat: dict) -> None:
+        if self._tuner is not None:
+            self._tuner.check_state(flat.get("auto"))
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:
         """Restores what `state_dict` returned, including the model's parameters, on every rank or
@@ -214,21 +279,25 @@ class LocalSteps(LocalTrainer):
         offer = functools.partial(self._offered, state, own)
         collective_load(self.group, self._session, offer, self.device)
         self._exchange.load(own)
+        if self._tuner is not None:
+            self._tuner.load(own["auto"])
         self.round, self.local_steps = own["round"], own["local_steps"]
 
-
-def _announce(
-    optimizer: torch.optim.Optimizer, weights: Weights, spec: str, steps: Steps, masked: bool
-) -> None:
-    """Logs one line about the rounds; warns of single steps with momentum, because only the changes
-    of several contain it."""
-    kind = type(optimizer).__name__
-    often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
-    outer = type(weights.outer.optimizer).__name__ if weights.outer else "none"
-    logger.info(
-        "%s steps %d tensors on each rank; after %s their changes are exchanged by %s; outer "
-        "optimizer: %s; momentum of what was sent %s",
-        *(kind, len(weights.names), often, spec, outer, "becomes 0" if masked else "is kept"),
-    )
-    if steps == 1:
-        momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=4)
+    def _announce(self, optimizer: torch.optim.Optimizer, spec: str, masked: bool) -> None:
+        """Logs one line about the rounds; warns of single steps with momentum, because only the
+        changes of several contain it."""
+        weights, steps = self._weights, self._steps
+        kind = type(optimizer).__name__
+        often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
+        outer = type(weights.outer.optimizer).__name__ if weights.outer else "none"
+        if self._tuner is not None:
+            logger.info("auto: %s", self._tuner.announcement())
+            spec, often = "what auto chooses", f"{steps} steps or more"
+        logger.info(
+            "%s steps %d tensors on each rank; after %s their changes are exchanged by %s; outer "
+            "optimizer: %s; momentum of what was sent %s",
+            *(kind, len(weights.names), often, spec, outer),
+            "becomes 0" if masked else "is kept",
+        )
+        if steps == 1:
+            momentum_advice.warn(self.spec, kind, optimizer.param_groups, stacklevel=4)

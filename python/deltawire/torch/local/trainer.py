@@ -143,7 +143,7 @@ class LocalTrainer(AbortsOnError, Participant):
         if self._exchange.failed:
             with self._aborting_on_error():
                 self._exchange.finish()
-        steps = self._steps
+        steps = self.steps
         if callable(steps):
             steps = steps(self.round)
             arguments.check_positive(f"steps({self.round})", steps)
@@ -190,7 +190,8 @@ class LocalTrainer(AbortsOnError, Participant):
     def explain(self) -> Explanation:
         """As `Hook.explain`, for weight changes. Waits for a running exchange."""
         self._exchange.settle()
-        return self._explain(self._weights.tensors(), self._exchange.progress.exchanges)
+        number = self._exchange.number(self._exchange.progress.exchanges)
+        return self._explain(self._weights.tensors(), number)
 
     def metrics(self) -> dict:
         """As for every hook; with fragments= a step is the exchange of one fragment. In addition,
@@ -212,7 +213,15 @@ class LocalTrainer(AbortsOnError, Participant):
         weights; `common` has the weights after the last round, and whatever else is equal on all.
         """
         numbers = {"round": self.round, "local_steps": self.local_steps}
-        return local_state.saved_form(self._state(**numbers, **self._exchange.state()))
+        state = self._state(**numbers, **self._more_state(), **self._exchange.state())
+        return local_state.saved_form(state)
+
+    def _more_state(self) -> dict:
+        """What a subclass adds to the state; equal on all ranks."""
+        return {}
+
+    def _check_more(self, flat: dict) -> None:
+        """Raises InvalidArgumentError if that is damaged."""
 
     def _offered(self, state: dict | Sequence[dict], own: dict) -> str:
         """Loads a state's residuals and puts the rest into `own`. Returns a text that must be equal
@@ -221,6 +230,7 @@ class LocalTrainer(AbortsOnError, Participant):
         flats = local_state.flats_of(state, place)
         for each in flats:
             self._check_state(each, ("round", "local_steps"), self._exchange.keys())
+            self._check_more(each)
         alike = self._exchange.alike(flats)
         if isinstance(state, dict):
             own.update(flats[0])

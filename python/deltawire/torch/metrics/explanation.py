@@ -82,6 +82,7 @@ class Explanation:
         other_bytes: bytes of the last step that belong to no row: message headers, and with "ring"
             what was forwarded. None before the first step.
         coded_on: the device that encodes and decodes, "cpu" or "cuda:0".
+        note: a line above the table, or "".
     """
 
     spec: str
@@ -90,6 +91,7 @@ class Explanation:
     rows: tuple[TensorRow, ...]
     other_bytes: int | None
     coded_on: str = "cpu"
+    note: str = ""
 
     @property
     def pattern(self) -> str:
@@ -128,6 +130,7 @@ class Explanation:
             "total": _as_dict(self.total),
             "other_bytes": self.other_bytes,
             "coded_on": self.coded_on,
+            "note": self.note,
         }
 
     def __str__(self) -> str:
@@ -137,7 +140,8 @@ class Explanation:
             lines.append(["other", "", "", f"{self.other_bytes:,}", *[""] * 4])
         widths = [max(len(line[i]) for line in lines) for i in range(len(_COLUMNS))]
         table = ["  ".join(map(_aligned, _COLUMNS, line, widths)).rstrip() for line in lines]
-        return "\n".join([self._heading(sent), *table, "", *self._legend(sent)])
+        head = [self.note] * bool(self.note) + [self._heading(sent)]
+        return "\n".join([*head, *table, "", *self._legend(sent)])
 
     def _heading(self, sent: bool) -> str:
         ranks = f", {self.world_size} ranks" if self.world_size is not None else ""

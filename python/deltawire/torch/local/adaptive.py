@@ -12,7 +12,9 @@ from collections.abc import Sequence
 SHARES = (0.1, 0.03, 0.01, 0.003)  # p of sbc, from the mildest on
 MOST_TIMES = 16  # shortest rounds in the longest one
 WAITED = 0.1  # share of the time that training may wait for exchanges, where nothing else is given
-MOST_WAITING = 16.0  # rounds' messages that may wait, without losses to judge by
+# Rounds' messages that may wait, without losses to judge by. With changes drawn at random, with or
+# without a drift, sbc levels off at 2 to 7 within 150 rounds, for each of SHARES.
+MOST_WAITING = 16.0
 LEAST_PATIENCE, MOST_PATIENCE = 4, 64  # windows until a refused choice is tried again
 _SURE = 2.0  # standard errors
 _SHORTER = 0.75  # of the exchange's time: with more left, fewer elements don't help on this link

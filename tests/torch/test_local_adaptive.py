@@ -99,6 +99,8 @@ def test_the_share_stays_where_it_may_not_change():
     assert plan.choice == Choice(0, 2)
     thinner = after(seen(SLOW))
     assert decide(thinner, seen(QUICK / 3), may_change_share=False).choice == Choice(1)
+    much = decide(thinner, seen(SLOW, waiting=99.0), may_change_share=False)
+    assert much.choice == Choice(1) and "nothing milder" in much.reason
 
 
 def test_the_ranks_reports_are_one_window():

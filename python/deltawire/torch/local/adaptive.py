@@ -180,7 +180,7 @@ def decide(plan: Plan, seen: Window, may_change_share: bool = True) -> Plan:
     left = tuple((choice, windows - 1) for choice, windows in plan.refused if windows > 1)
     plan = dataclasses.replace(plan, refused=left, rest=max(0, plan.rest - 1))
     if (trouble := _trouble(plan, seen)) is not None:
-        return _back(plan, seen, trouble)
+        return _back(plan, seen, trouble, may_change_share)
     if plan.fewer and plan.last is not None:
         bound = seen.exchange > _SHORTER * plan.last.exchange
         plan = dataclasses.replace(plan, bound_by_latency=bound)
@@ -221,8 +221,9 @@ def _trouble(plan: Plan, seen: Window) -> str | None:
     return None
 
 
-def _back(plan: Plan, seen: Window, trouble: str) -> Plan:
-    if not plan.path:
+def _back(plan: Plan, seen: Window, trouble: str, may_change_share: bool) -> Plan:
+    kept = may_change_share or not plan.path or plan.path[-1].level == plan.choice.level
+    if not plan.path or not kept:
         reason = f"{trouble}, and nothing milder is left"
         return dataclasses.replace(plan, last=seen, reason=reason)
     refused = (*plan.refused, (plan.choice, plan.patience))

@@ -27,8 +27,10 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     positions_decoding,
     positions_encoding,
     selection,
+    selection_parts,
     sent_values,
     signs,
+    sparse_parts,
     threelc_decoding,
     threelc_encoding,
     threelc_parts,
@@ -49,12 +51,15 @@ FED = {"HAS_R": True, "BLOCK": 2048}
 TWO = {"SIDES": 2, "BLOCK": 512}
 LISTING = FED | {"SIDES": 2, "TILES": 8}
 ADD = {"ADD": True, "BLOCK": 2048}
-EIGHT_BITS = {"KIND": "int8", "HEAD": 4, "BITS": 8, "BLOCK": 256, "ROWS": 8}
-FOUR_BITS = {"KIND": "int4", "HEAD": 4, "BITS": 4, "BLOCK": 64, "ROWS": 32}
-FLOATS = {"KIND": "e4m3", "HEAD": 1, "BITS": 8, "BLOCK": 32, "ROWS": 64}
-HALF_BYTES = {"KIND": "e3m0", "HEAD": 1, "BITS": 4, "BLOCK": 32, "ROWS": 64}
+EIGHT_BITS = {"CODE": "int8", "HEAD": 4, "BITS": 8, "BLOCK": 256, "ROWS": 8}
+FOUR_BITS = {"CODE": "int4", "HEAD": 4, "BITS": 4, "BLOCK": 64, "ROWS": 32}
+FLOATS = {"CODE": "e4m3", "HEAD": 1, "BITS": 8, "BLOCK": 32, "ROWS": 64}
+HALF_BYTES = {"CODE": "e3m0", "HEAD": 1, "BITS": 4, "BLOCK": 32, "ROWS": 64}
 PARTS = {"SCALED": True, "BLOCK": 2048}
-MANY_ROWS = {"KIND": "float32", "SCALED": True, "ROWS": 8}
+OF_PARTS = {"KIND": "float32", "SCALED": True}
+LISTING_PARTS = OF_PARTS | {"SIDES": 2, "TILES": 8, "BLOCK": 2048}
+VALUES = {"VALUE_BYTES": 1, "BLOCK": 1024}
+MANY_ROWS = OF_PARTS | {"ROWS": 8}
 KERNELS = [
     (magnitude.largest_magnitude, "FFIi", FED | {"TILES": 8}, 8),
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -87,9 +92,9 @@ KERNELS = [
     (int8.encode_parts, "LIIC", PARTS | {"KIND": "float32"}, 8),
     (int8.encode_parts, "LIIC", PARTS | {"KIND": "bfloat16", "SCALED": False}, 8),
     (int8.decode_parts, "LICIf", ADD, 8),
-    (narrow_floats.encode, "FFFISi", FED | {"KIND": "fp16"}, 8),
-    (narrow_floats.encode, "FFFISi", FED | {"KIND": "bf16"}, 8),
-    (narrow_floats.decode, "SFIfi", ADD | {"SCALED": True, "KIND": "fp16"}, 8),
+    (narrow_floats.encode, "FFFISi", FED | {"CODE": "fp16"}, 8),
+    (narrow_floats.encode, "FFFISi", FED | {"CODE": "bf16"}, 8),
+    (narrow_floats.decode, "SFIfi", ADD | {"SCALED": True, "CODE": "fp16"}, 8),
     (narrow_floats.encode_parts, "LIII", PARTS | {"KIND": "float32", "CODE": "fp32"}, 8),
     (narrow_floats.encode_parts, "LIIS", PARTS | {"KIND": "float32", "CODE": "bf16"}, 8),
     (narrow_floats.encode_parts, "LIIS", PARTS | {"KIND": "float16", "CODE": "fp16"}, 8),
@@ -104,6 +109,14 @@ KERNELS = [
     (blocks.decode, "BFIfi", FOUR_BITS | {"ADD": True}, 8),
     (blocks.decode, "BFIfi", FLOATS | {"ADD": True}, 8),
     (blocks.decode, "BFIfi", HALF_BYTES | {"ADD": True}, 8),
+    (blocks.encode_parts, "LIIB", EIGHT_BITS | OF_PARTS, 8),
+    (blocks.encode_parts, "LIIB", FOUR_BITS | OF_PARTS, 8),
+    (blocks.encode_parts, "LIIB", FLOATS | OF_PARTS, 8),
+    (blocks.encode_parts, "LIIB", HALF_BYTES | OF_PARTS | {"KIND": "float16"}, 8),
+    (blocks.decode_parts, "LIBIf", EIGHT_BITS | {"ADD": True}, 8),
+    (blocks.decode_parts, "LIBIf", FOUR_BITS | {"ADD": True}, 8),
+    (blocks.decode_parts, "LIBIf", FLOATS | {"ADD": True}, 8),
+    (blocks.decode_parts, "LIBIf", HALF_BYTES | {"ADD": True}, 8),
     (selection.guess_least, "FFIii", {"HAS_R": True, "SIDES": 2, "LOG_SAMPLE": 14}, 16),
     (selection.list_candidates, "FFFIIIIIii", LISTING | {"CHECKED": True, "AGAIN": False}, 8),
     (selection.list_candidates, "FFFIIIIIii", LISTING | {"CHECKED": False, "AGAIN": True}, 8),
@@ -112,6 +125,25 @@ KERNELS = [
     (selection.choose_bin, "IIi", {"FIRST": True}, 4),
     (selection.count_chosen, "IIIIii", TWO, 4),
     (selection.list_chosen, "IIIILIiii", TWO, 4),
+    (selection_parts.guess_parts_least, "LILI", OF_PARTS | {"SIDES": 2, "LOG_SAMPLE": 14}, 16),
+    (selection_parts.list_parts_candidates, "LILIIII", LISTING_PARTS | {"AGAIN": False}, 8),
+    (selection_parts.list_parts_candidates, "LILIIII", LISTING_PARTS | {"AGAIN": True}, 8),
+    (selection_parts.count_parts_digits, "IIIIIi", TWO | {"SHIFT": 24}, 4),
+    (selection_parts.count_parts_digits, "IIIIIi", TWO | {"SHIFT": 8}, 4),
+    (selection_parts.choose_parts_bin, "ILII", {"FIRST": True, "SIDES": 2}, 4),
+    (selection_parts.count_parts_chosen, "IIIIIi", TWO, 4),
+    (selection_parts.list_parts_chosen, "ILIIIILIIi", TWO, 4),
+    (sparse_parts.encode_parts_positions, "ILIILILIi", {"ROWS": 128, "LANES": 8}, 8),
+    (sparse_parts.append_parts_values, "LILIIIIBLI", VALUES, 8),
+    (sparse_parts.sum_parts_sides, "ILIID", {}, 2),
+    (sparse_parts.choose_parts_side, "ILIDIIi", {}, 1),
+    (sparse_parts.take_parts_mean, "LILIIII", {"BLOCK": 4096}, 8),
+    (sparse_parts.decode_parts_gaps, "LILBLII", {"VALUE_BYTES": 1}, 1),
+    (sparse_parts.sum_parts_gaps, "LILILI", {"BLOCK": 1024}, 8),
+    (sparse_parts.check_parts_order, "LILILI", {"SCALAR": 2}, 1),
+    (sparse_parts.check_parts_values, "LILBII", VALUES, 8),
+    (sparse_parts.clear_parts, "LI", {"BLOCK": 2048}, 8),
+    (sparse_parts.scatter_parts, "LILBLIIf", VALUES | {"ADD": True}, 8),
     (positions_encoding.encode_positions, "IILIIi", {"ROWS": 128, "LANES": 8}, 8),
     (positions_decoding.decode_gaps, "BLLIIii", {"VALUE_BYTES": 1}, 1),
     (positions_decoding.sum_gaps, "LILIi", {"BLOCK": 1024}, 8),
@@ -134,6 +166,10 @@ KERNELS = [
     (sent_values.take_mean, "FIII", {"BLOCK": 2048}, 8),
     (sent_values.count_chunks, "II", {}, 1),
     (signs.sum_blocks, "FFIDIii", {"HAS_R": True, "SIDES": 2, "BLOCKS": 1}, 1),
+    (signs.sum_parts_blocks, "LIDI", OF_PARTS | {"SIDES": 2}, 1),
+    (signs.find_parts_means, "LIDIIi", {"SIDES": 2, "BARE": False}, 1),
+    (signs.encode_parts, "LIIB", OF_PARTS | {"SIDES": 2, "BYTES": 256}, 8),
+    (signs.decode_parts, "LIBIf", {"ADD": True, "SIDES": 2, "BYTES": 256}, 8),
     (signs.find_means, "DIIii", {"SIDES": 2}, 1),
     (signs.encode, "FFFIBi", {"HAS_R": True, "SIDES": 2, "BYTES": 256}, 8),
     (signs.decode, "BFIiifi", {"ADD": True, "BYTES": 256}, 8),
@@ -144,15 +180,19 @@ DIVIDES = {
     int8.encode,
     int8.encode_parts,
     blocks.encode,
+    blocks.encode_parts,
     sent_values.append_values,
     sent_values.choose_side,
     signs.find_means,
+    signs.find_parts_means,
+    sparse_parts.append_parts_values,
+    sparse_parts.choose_parts_side,
     threelc_decoding.expand_positions,
     threelc_parts.expand_parts_positions,
 }
 # Kernels that add a residual to float16 values. GPUs of AMD widen these within a fused step, as
 # fma(x, 1, r), which is rounded once, as the sum is.
-WIDENS = {part_tables.look, int8.encode_parts, narrow_floats.encode_parts}
+WIDENS = {part_tables.look, int8.encode_parts, narrow_floats.encode_parts, blocks.encode_parts}
 OF_WIDENING = r"v_fma_mix_f32"
 CHANGES_BITS = {
     "cuda": r"\bfma\.\w+\.f\d+|\bmad\.\w*\.?f\d+|[\w.]+\.approx[\w.]*|div\.full\.f32"

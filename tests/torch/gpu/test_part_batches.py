@@ -11,7 +11,18 @@ from deltawire.torch.core.device_parts import DeviceParts
 
 KINDS = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3}
 COUNTS = [5, 40, 320, 1, 42000, 333, 1000]
+FEW = [5, 40, 320, 1, 700, 333, 100]
 SPECS = [["int8"], ["3lc:s=1.75"], ["3lc:s=1,mode=paper", "fp32"], ["bf16", "fp16", "int8"]]
+CASES = [(specs, dtype, dtype == torch.float32) for specs in SPECS for dtype in KINDS]
+# Of these a dtype each: every kernel loads and scales values by the same functions.
+OTHERS = [
+    (["topk:k=2%,values=int8"], torch.float16, False),
+    (["sbc:p=2%", "topk:k=1%,values=bf16"], torch.float32, True),
+    (["fp8", "fp4:format=e3m0"], torch.bfloat16, False),
+    (["blockint:bits=4,block=4096", "fp8:format=e5m2"], torch.float32, True),
+    (["onebit", "signsgd"], torch.float32, True),
+    (["signsgd:feedback=off,scale=one", "topk:k=3%,values=fp32"], torch.float16, False),
+]
 
 
 def synchronize():
@@ -35,11 +46,13 @@ class OneByOne:
 class Device:
     """Parts with their memory on a device."""
 
-    def __init__(self, device, specs, dtype, together=True):
+    def __init__(self, device, specs, dtype, apart=()):
+        """apart: what codecs begin with whose parts don't go together; an empty text for all."""
         from deltawire.torch.gpu.twins import twin_of_canonical
 
         def make(spec):
-            return twin_of_canonical(spec) if together else OneByOne(twin_of_canonical(spec))
+            twin = twin_of_canonical(spec)
+            return OneByOne(twin) if spec.startswith(apart) else twin
 
         self.specs = [re.fullmatch(r"\w+\(([^() ]*)\)", canonical_spec(each))[1] for each in specs]
         self.parts = DeviceParts(device, make, 60.0, 0)
@@ -113,14 +126,36 @@ class Device:
 
 
 def both(device, specs, dtype):
-    return Device(device, specs, dtype), Device(device, specs, dtype, together=False)
+    return Device(device, specs, dtype), Device(device, specs, dtype, apart="")
 
 
-@pytest.mark.parametrize("dtype", KINDS)
-@pytest.mark.parametrize("specs", SPECS, ids=" ".join)
-def test_a_batch_is_its_parts(device, specs, dtype):
+def named(value):
+    return " ".join(value) if isinstance(value, list) else None
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Small parts, where the interpreter takes long."""
+    monkeypatch.setattr("test_part_batches.COUNTS", FEW)
+
+
+@pytest.mark.parametrize(("specs", "dtype", "scaled"), OTHERS, ids=named)
+def test_a_batch_of_small_parts(device, few, specs, dtype, scaled):
+    test_a_batch_is_its_parts(device, specs, dtype, scaled)
+
+
+@pytest.mark.parametrize("specs", [["fp8", "int8"], ["onebit", "signsgd"]], ids=named)
+def test_parts_of_several_chunks(device, specs, monkeypatch):
+    if device.type == "cpu" and "onebit" in specs:
+        pytest.skip("sums of thousands of rows, one after another: only on a GPU")
+    monkeypatch.setattr("test_part_batches.COUNTS", [65569, 65569, 40, 1, 50, 8, 40])
+    test_a_batch_is_its_parts(device, specs, torch.float32, scaled=False)
+
+
+@pytest.mark.parametrize(("specs", "dtype", "scaled"), CASES, ids=named)
+def test_a_batch_is_its_parts(device, specs, dtype, scaled):
     together, alone = both(device, specs, dtype)
-    factors = [1.0, 0.5, 1.0, 1.0, 3.0, 1.0, 1.0] if dtype == torch.float32 else None
+    factors = [1.0, 0.5, 1.0, 1.0, 3.0, 1.0, 1.0] if scaled else None
     encoded = together.encode(factors)
     assert encoded == alone.encode(factors)
     assert all(map(torch.equal, together.after, alone.after))
@@ -137,8 +172,8 @@ def spoiled(device, specs, dtype, at, value):
     return [each.encode() for each in made]
 
 
-@pytest.mark.parametrize("specs", SPECS, ids=" ".join)
-def test_a_batch_refuses_what_its_parts_refuse(device, specs):
+@pytest.mark.parametrize("specs", SPECS + [each for each, *_ in OTHERS[:5]], ids=" ".join)
+def test_a_batch_refuses_what_its_parts_refuse(device, few, specs):
     found = spoiled(device, specs, torch.float32, 4, float("nan"))
     assert found[0] == found[1]
     assert (found[0][4][-1] is None) == (specs[4 % len(specs)] in ("fp32", "bf16"))
@@ -169,33 +204,89 @@ def test_what_a_device_finds_is_kept_until_it_is_asked_for(device):
     assert made.decode(encoded, True, 1.0) == [] and made.refused() is None
 
 
-@pytest.mark.parametrize("column", ["scalar", "second scalar", "chunks", "end"])
-@pytest.mark.parametrize("spec", ["int8", "3lc:s=1.75", "fp16"])
-def test_what_the_host_can_see_is_refused_at_once(device, spec, column):
-    def spoil(rows, ends, room):
-        if rows is None:
-            return
-        if column == "chunks":
-            rows[4, 6] += 1
-            rows[5, 6] -= 1
-        elif column == "end":
-            ends[-3] = 0
-        else:
-            rows[1, 3 if column == "scalar" else 4] = 0x7F900000
+@pytest.mark.parametrize(
+    "spec",
+    ["int8", "3lc:s=1.75", "fp16", "topk:k=2%,values=int8", "sbc:p=2%", "fp8", "onebit"]
+    + ["signsgd:feedback=off,scale=one"],
+)
+def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
+    def spoil(column):
+        def now(rows, ends, room):
+            if rows is None:
+                return
+            if column == "chunks":
+                rows[4, 6] += 1
+                rows[5, 6] -= 1
+            elif column == "end":
+                ends[-3] = 0
+            else:
+                rows[1, 3 if column == "scalar" else 4] = 0x7F900000
 
-    found = []
-    for each in both(device, [spec], torch.float32):
-        encoded = each.encode()
-        found.append(each.decode(encoded, False, 1.0, spoil))
-    assert found[0] == found[1] and found[0]
+        return now
+
+    made = both(device, [spec], torch.float32)
+    encoded = made[1].encode()
+    for column in ("scalar", "second scalar", "chunks", "end"):
+        found = [each.decode(encoded, False, 1.0, spoil(column)) for each in made]
+        assert found[0] == found[1] and found[0], column
+
+
+@pytest.mark.parametrize(
+    "spec", ["topk:k=20%,values=int8", "sbc:p=20%", "fp8", "fp4", "onebit", "signsgd"]
+)
+def test_a_batch_finds_what_is_wrong_with_one_of_its_parts(device, few, spec):
+
+    def spoil(rows, ends, room):
+        if room is not None:
+            room[0] = 0xFF  # of part 0: no code, no step, or bits behind its elements
+
+    together, alone = both(device, [spec], torch.float32)
+    encoded = alone.encode()
+    ((part, code, _),) = alone.decode(encoded, False, 1.0, spoil)
+    assert together.decode(encoded, False, 1.0, spoil) == []
+    assert together.refused() == (part, code) == (0, "Corrupt")
+    assert all(map(torch.equal, together.slots[1:], alone.slots[1:]))
+
+
+def test_chunks_of_positions(device, monkeypatch):
+    monkeypatch.setattr("test_part_batches.COUNTS", [40, 17000, 40, 1, 16500, 40, 40])
+
+    def spoil(rows, ends, room):
+        if rows is not None:
+            chunk.append(int(rows[1, 5] + ends[1]))  # where the second chunk of part 1 begins
+        if room is not None:
+            room[chunk[0] + 3 : chunk[0] + 7] = 0  # its first position
+
+    chunk = []
+    together, alone = both(device, ["topk:k=0.99,values=bf16"], torch.float32)
+    encoded = together.encode()
+    assert encoded == alone.encode() and len(encoded[1][0]) == 2
+    for each in (together, alone):
+        assert each.decode(encoded, True, 0.5) == [] and each.refused() is None
+    assert all(map(torch.equal, together.slots, alone.slots))
+    assert together.decode(encoded, True, 1.0, spoil) == []
+    assert together.refused() == (1, "Corrupt")
+
+
+@pytest.mark.parametrize("spec", ["topk:k=2%,values=int8", "sbc:p=2%"])
+def test_a_sample_that_misleads_in_some_parts(device, spec, monkeypatch):
+    from deltawire.torch.gpu.kernels import selection
+
+    monkeypatch.setattr("test_part_batches.COUNTS", [40, 700, 64, 1, 650, 333, 100])
+    monkeypatch.setattr(selection, "SAMPLE", 64)
+    monkeypatch.setattr(selection, "sample_rank", lambda n, k: 1 if n > 600 else k + 4)
+    together, alone = both(device, [spec], torch.float32)
+    assert together.encode() == alone.encode()
+    assert all(map(torch.equal, together.after, alone.after))
 
 
 LAUNCHES = {"int8": (3, 1), "fp32": (3, 1), "3lc:s=1.75": (7, 3), "3lc:s=1,mode=paper": (4, 3)}
+LAUNCHES |= {"fp8": (3, 1), "onebit": (5, 1), "topk:values=int8": (19, 5), "sbc": (21, 4)}
 
 
 @pytest.mark.parametrize("spec", LAUNCHES)
 def test_launches_and_waits_of_a_bucket(device, spec, monkeypatch):
-    """100 tensors: as many launches as one takes, one wait to encode, none to decode."""
+    """30 tensors: as many launches as one takes, one wait to encode, none to decode."""
     from deltawire.torch.gpu.kernels import part_tables
 
     launches, waits = [], []
@@ -203,7 +294,7 @@ def test_launches_and_waits_of_a_bucket(device, spec, monkeypatch):
     run, to_host = kind.run, DeviceParts.to_host
     monkeypatch.setattr(kind, "run", lambda *a, **k: launches.append(1) or run(*a, **k))
     monkeypatch.setattr(DeviceParts, "to_host", lambda *a: waits.append(1) or to_host(*a))
-    monkeypatch.setattr("test_part_batches.COUNTS", [40] * 100)
+    monkeypatch.setattr("test_part_batches.COUNTS", [40] * 30)
     made = Device(device, [spec], torch.float32)
     encoded = made.encode()
     assert (len(launches), len(waits)) == (LAUNCHES[spec][0], 1)
@@ -213,7 +304,9 @@ def test_launches_and_waits_of_a_bucket(device, spec, monkeypatch):
 
 
 def test_a_twin_without_batches_among_others(device):
-    together, alone = both(device, ["int8", "fp8", "fp32"], torch.float32)
+    specs = ["int8", "fp8", "fp32"]
+    together = Device(device, specs, torch.float32, apart="fp8")
+    alone = Device(device, specs, torch.float32, apart="")
     encoded = together.encode()
     assert encoded == alone.encode()
     for each in (together, alone):

@@ -46,7 +46,7 @@ class PartDecoder:
         if self._batches is None:
             self._batches = PartBatches(self._parts.device)
         self._next = of_rows, rows, ends, None
-        return self._batches.room(of_rows, rows[:, (1, 2, 3, 5)], ends)
+        return self._batches.room(of_rows, rows[:, 1:], ends)
 
     @staticmethod
     def _may_be(twins: Sequence, rows: np.ndarray, ends: np.ndarray) -> bool:

@@ -3,33 +3,30 @@
 import numpy as np
 import torch
 
-from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.fixed import kept_on
+from deltawire.torch.gpu.fixed import FixedTwin, decode_by, encode_by
 from deltawire.torch.gpu.kernels import blocks as kernels
-from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, launch
+from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
-from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
-
-CHUNK = 65536
-ELEMENTS = 65536 if INTERPRETED else 2048  # of a program, or one block
+from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
+from deltawire.torch.gpu.parts import Encoding
 
 
-class BlockTwin(Twin):
+class BlockTwin(FixedTwin):
     """A codec with a number for each block of elements, and a code for each element."""
 
-    chunk_elements = CHUNK
     kind: str
     block: int
     head_bytes: int
     code_bits = 8
 
-    def _ends(self, count: int) -> list[int]:
-        ends, end = [], 0
-        for first in range(0, count, CHUNK):
-            n = min(count - first, CHUNK)
-            end += blocks(n, self.block) * self.head_bytes + blocks(n * self.code_bits, 8)
-            ends.append(end)
-        return ends
+    def bytes_of(self, elements):
+        """A head for each block, then the codes."""
+        return blocks(elements, self.block) * self.head_bytes + blocks(elements * self.code_bits, 8)
+
+    @property
+    def unit_elements(self) -> int:
+        """As many blocks as a program's elements have, or one."""
+        return max(BLOCK, self.block)
 
     def _encode(
         self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
@@ -38,38 +35,42 @@ class BlockTwin(Twin):
         shape = self._shape()
         status = torch.zeros(4, dtype=torch.int32, device=device)
         r = find_largest(values, residual, status)
-        ends = self._ends(n)
-        payload = torch.empty(ends[-1], dtype=torch.uint8, device=device)
+        ends = self.ends_on(device, n)
+        payload = torch.empty(self.ends(n)[-1], dtype=torch.uint8, device=device)
         launch(
             kernels.encode,
-            blocks(n, shape["ROWS"] * self.block),
+            blocks(n, self.unit_elements),
             *(values, r, after, status, payload, n),
             HAS_R=residual is not None,
             **shape,
         )
-        return self._encoded(payload, kept_on(device, tuple(ends)), status, values, residual)
+        return self._encoded(payload, ends, status, values, residual)
 
-    def _check(self, part: EncodedPart, count: int) -> None:
-        check_fixed_ends(part, self._ends(count))
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """By one launch."""
+        encode_by(kernels.encode_parts, torch.uint8, segment, batch, **self._shape())
+
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """By one launch."""
+        decode_by(kernels.decode_parts, torch.uint8, segment, batch, **self._shape())
 
     def _decode(self, payload, ends, scalars, out, scale, add, error) -> None:
         n, shape = out.numel(), self._shape()
         launch(
             kernels.decode,
-            blocks(n, shape["ROWS"] * self.block),
+            blocks(n, self.unit_elements),
             *(payload, out, error, float(np.float32(scale)), n),
             ADD=add,
             **shape,
         )
 
     def _shape(self) -> dict[str, object]:
-        rows = max(ELEMENTS // self.block, 1)
         return {
-            "KIND": self.kind,
+            "CODE": self.kind,
             "HEAD": self.head_bytes,
             "BITS": self.code_bits,
             "BLOCK": self.block,
-            "ROWS": rows,
+            "ROWS": self.unit_elements // self.block,
         }
 
 

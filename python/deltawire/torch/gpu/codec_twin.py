@@ -10,6 +10,7 @@ import torch
 
 from deltawire.errors import make_error
 from deltawire.torch.gpu.kernels.chunks import checksums
+from deltawire.torch.gpu.kernels.launching import BLOCK
 from deltawire.torch.gpu.parts import (
     INFINITY,
     Decoding,
@@ -39,7 +40,8 @@ class Twin(ABC):
     finite_only = True
     greatest_scalar = 0xFFFFFFFF  # of a part that is coded with others
     slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
-    code_bytes = 0  # of an element, where all take as many
+    fixed = False  # chunks are as long as their number of elements says
+    unit_elements = BLOCK  # that a program codes of parts that are coded together
 
     def __init__(self, spec: str, parameters: dict[str, str]):
         self.spec = spec
@@ -161,32 +163,46 @@ class Twin(ABC):
         if self.finite_only and most >= INFINITY:
             name_not_finite(self.name, values, residual)
 
-    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
-        """Encodes many parts at once, if it has `slot_bytes`. The facts say how large their values
-        are; their scalars are filled in."""
-        raise NotImplementedError
+    def chunks_of(self, counts: np.ndarray) -> np.ndarray:
+        """How many chunks it makes of parts of so many elements, at most."""
+        return -(-counts // self.chunk_elements)
 
+    def chunk_bytes(self, counts: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+        """How many bytes these chunks of parts of so many elements have: exactly if the twin is
+        `fixed`, else at most; of a chunk that is not the last `slot_bytes`."""
+        return np.full(len(counts), self.slot_bytes)
+
+    def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> object:
+        """What it keeps of a batch to be encoded, as long as its parts have these sizes."""
+        return None
+
+    @abstractmethod
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """Encodes many parts at once. The facts say how large their values are; their scalars are
+        filled in."""
+
+    @abstractmethod
     def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
-        """Decodes many parts at once, likewise: parts that `may_be` has found good."""
-        raise NotImplementedError
+        """Decodes many parts at once: parts that `may_be` has found good."""
 
     def may_be(self, counts: np.ndarray, chunks: np.ndarray, ends: np.ndarray, scalars) -> bool:
         """Whether an encoder may have written parts with so many elements, chunks, ends of all
         these chunks, and scalars, as far as these say; if not, `check` says what is wrong."""
-        if (chunks != -(-counts // self.chunk_elements)).any() or scalars[:, self.scalars :].any():
+        if not self._may_have(chunks, counts) or scalars[:, self.scalars :].any():
             return False
         if self.scalars and scalars[:, 0].max() > self.greatest_scalar:
             return False
         sizes = np.diff(ends, prepend=0)
         firsts = np.cumsum(chunks) - chunks
         sizes[firsts] = ends[firsts]
-        if self.code_bytes:
-            wanted = np.full(len(ends), self.slot_bytes)
-            wanted[firsts + chunks - 1] = (
-                counts - (chunks - 1) * self.chunk_elements
-            ) * self.code_bytes
+        if self.fixed:
+            wanted = self.chunk_bytes(np.repeat(counts, chunks), numbers_of(chunks))
             return bool((sizes == wanted).all())
         return bool((sizes > 0).all())
+
+    def _may_have(self, chunks: np.ndarray, counts: np.ndarray) -> bool:
+        """Whether parts of so many elements may have so many chunks."""
+        return bool((chunks == self.chunks_of(counts)).all())
 
     @abstractmethod
     def _read(self, parameters: dict[str, str]) -> None:
@@ -214,6 +230,12 @@ class Twin(ABC):
         error: torch.Tensor,
     ) -> None:
         """Decodes a part whose ends and scalars are good."""
+
+
+def numbers_of(counts: np.ndarray) -> np.ndarray:
+    """0, 1, ... for each count, one after another."""
+    starts = np.cumsum(counts) - counts
+    return np.arange(counts.sum()) - np.repeat(starts, counts)
 
 
 def check_memory(codec: str, what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:

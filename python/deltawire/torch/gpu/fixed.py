@@ -1,29 +1,54 @@
 """Parts whose chunks end where their number of elements says."""
 
 import functools
+from abc import abstractmethod
 
+import numpy as np
 import torch
 
-from deltawire.torch.gpu.kernels.launching import BLOCK, launch
+from deltawire.torch.gpu.codec_twin import Twin
+from deltawire.torch.gpu.kernels.launching import launch
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
+from deltawire.torch.gpu.parts import EncodedPart, check_fixed_ends
+
+CHUNK = 65536  # elements
 
 
-def fixed_ends(count: int, chunk_elements: int, element_bytes: int) -> list[int]:
-    """Where the chunks of a part end."""
-    whole = range(chunk_elements, count + chunk_elements, chunk_elements)
-    return [min(count, elements) * element_bytes for elements in whole]
+class FixedTwin(Twin):
+    """A codec that cuts parts by their elements, and sends as many bytes of each value."""
+
+    chunk_elements = CHUNK
+    fixed = True
+
+    @abstractmethod
+    def bytes_of(self, elements):
+        """Bytes of a chunk of so many elements: a number or an array."""
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a whole chunk."""
+        return self.bytes_of(CHUNK)
+
+    def chunk_bytes(self, counts: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+        """Bytes of these chunks of parts of so many elements."""
+        return self.bytes_of(np.minimum(counts - chunks * CHUNK, CHUNK))
+
+    def ends(self, count: int) -> tuple[int, ...]:
+        """Where the chunks of a part end."""
+        whole, rest = divmod(count, CHUNK)
+        ends = [self.slot_bytes * i for i in range(1, whole + 1)]
+        return (*ends, self.slot_bytes * whole + self.bytes_of(rest)) if rest else tuple(ends)
+
+    def ends_on(self, device: torch.device, count: int) -> torch.Tensor:
+        """The same on a device, kept: a model has few sizes of parts."""
+        return _kept_on(device, self.ends(count))
+
+    def _check(self, part: EncodedPart, count: int) -> None:
+        check_fixed_ends(part, self.ends(count))
 
 
 @functools.lru_cache(maxsize=256)
-def ends_on(
-    device: torch.device, count: int, chunk_elements: int, element_bytes: int
-) -> torch.Tensor:
-    """The same on a device, kept: a model has few sizes of parts."""
-    return kept_on(device, tuple(fixed_ends(count, chunk_elements, element_bytes)))
-
-
-@functools.lru_cache(maxsize=256)
-def kept_on(device: torch.device, ends: tuple[int, ...]) -> torch.Tensor:
+def _kept_on(device: torch.device, ends: tuple[int, ...]) -> torch.Tensor:
     """Ends on a device, kept: the copy waits for it, and can't be captured in a CUDA graph."""
     return torch.tensor(ends, dtype=torch.int64).to(device)
 
@@ -31,11 +56,11 @@ def kept_on(device: torch.device, ends: tuple[int, ...]) -> torch.Tensor:
 def encode_by(
     kernel, code: torch.dtype, segment: Segment, batch: EncodeBatch, **constants: object
 ) -> None:
-    """Encodes a segment by one launch, for a codec whose elements each give one code.
+    """Encodes a segment by one launch, a unit a program.
 
     Args:
         kernel: `encode_parts` of a codec's kernels.
-        code: the dtype of a code.
+        code: what its pointer to the payloads points to.
         segment, batch: as `Twin.encode_parts` has them.
         constants: the kernel's own.
     """
@@ -45,7 +70,6 @@ def encode_by(
         *(batch.table, segment.units, batch.facts, batch.out.view(code)),
         KIND=segment.kind,
         SCALED=batch.scaled,
-        BLOCK=BLOCK,
         **constants,
     )
 
@@ -60,6 +84,5 @@ def decode_by(
         len(segment.units),
         *(batch.table, segment.units, data, batch.errors, batch.scale),
         ADD=batch.add,
-        BLOCK=BLOCK,
         **constants,
     )

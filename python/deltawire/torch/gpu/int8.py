@@ -4,26 +4,26 @@ import numpy as np
 import torch
 
 from deltawire.errors import make_error
-from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.fixed import decode_by, encode_by, ends_on, fixed_ends
+from deltawire.torch.gpu.fixed import FixedTwin, decode_by, encode_by
 from deltawire.torch.gpu.kernels import int8 as kernels
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
-from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
+from deltawire.torch.gpu.parts import EncodedPart, Encoding
 
-CHUNK = 65536
 GREATEST_STEP = 0x7C010203
 
 
-class Int8(Twin):
+class Int8(FixedTwin):
     """255 evenly spaced values, a byte each."""
 
     name = "int8"
     scalars = 1
-    chunk_elements = slot_bytes = CHUNK
-    code_bytes = 1
     greatest_scalar = GREATEST_STEP
+
+    def bytes_of(self, elements):
+        """A byte each."""
+        return elements
 
     def _read(self, parameters: dict[str, str]) -> None:
         assert not parameters
@@ -42,19 +42,19 @@ class Int8(Twin):
             HAS_R=residual is not None,
             BLOCK=BLOCK,
         )
-        ends = ends_on(device, n, CHUNK, 1)
+        ends = self.ends_on(device, n)
         return self._encoded(payload, ends, status, values, residual)
 
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
         """By one launch."""
-        encode_by(kernels.encode_parts, torch.int8, segment, batch)
+        encode_by(kernels.encode_parts, torch.int8, segment, batch, BLOCK=BLOCK)
 
     def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
         """By one launch."""
-        decode_by(kernels.decode_parts, torch.int8, segment, batch)
+        decode_by(kernels.decode_parts, torch.int8, segment, batch, BLOCK=BLOCK)
 
     def _check(self, part: EncodedPart, count: int) -> None:
-        check_fixed_ends(part, fixed_ends(count, CHUNK, 1))
+        super()._check(part, count)
         if part.scalars[0] > GREATEST_STEP:
             raise make_error("Corrupt", f"int8: the step is {part.scalars[0]:#x}")
 

@@ -3,22 +3,22 @@
 import numpy as np
 import torch
 
-from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.fixed import decode_by, encode_by, ends_on, fixed_ends
+from deltawire.torch.gpu.fixed import FixedTwin, decode_by, encode_by
 from deltawire.torch.gpu.kernels import narrow_floats as kernels
 from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
-from deltawire.torch.gpu.parts import EncodedPart, Encoding, check_fixed_ends
-
-CHUNK = 65536
+from deltawire.torch.gpu.parts import Encoding
 
 
-class NarrowFloats(Twin):
+class NarrowFloats(FixedTwin):
     """A codec that sends each value as a float of its own."""
 
-    chunk_elements = CHUNK
     code: torch.dtype
+
+    def bytes_of(self, elements):
+        """A code each."""
+        return elements * self.code.itemsize
 
     def _read(self, parameters: dict[str, str]) -> None:
         assert not parameters
@@ -37,24 +37,21 @@ class NarrowFloats(Twin):
             blocks(n, BLOCK),
             *(values, r, after, status, codes, n),
             HAS_R=residual is not None,
-            KIND=self.name,
+            CODE=self.name,
             BLOCK=BLOCK,
         )
         payload = codes.view(torch.uint8)
-        ends = ends_on(device, n, CHUNK, codes.element_size())
-        return self._encoded(payload, ends, status, values, residual)
+        return self._encoded(payload, self.ends_on(device, n), status, values, residual)
 
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
         """By one launch."""
-        encode_by(kernels.encode_parts, self.code, segment, batch, CODE=self.name)
+        constants = {"CODE": self.name, "BLOCK": BLOCK}
+        encode_by(kernels.encode_parts, self.code, segment, batch, **constants)
 
     def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
         """By one launch."""
-        scaled = batch.scale != 1
-        decode_by(kernels.decode_parts, self.code, segment, batch, SCALED=scaled, CODE=self.name)
-
-    def _check(self, part: EncodedPart, count: int) -> None:
-        check_fixed_ends(part, fixed_ends(count, CHUNK, self.code.itemsize))
+        constants = {"SCALED": batch.scale != 1, "CODE": self.name, "BLOCK": BLOCK}
+        decode_by(kernels.decode_parts, self.code, segment, batch, **constants)
 
     def _decode(self, payload, ends, scalars, out, scale, add, error) -> None:
         n = out.numel()
@@ -64,7 +61,7 @@ class NarrowFloats(Twin):
             *(payload.clone().view(self.code), out, error, float(np.float32(scale)), n),
             ADD=add,
             SCALED=scale != 1,
-            KIND=self.name,
+            CODE=self.name,
             BLOCK=BLOCK,
         )
 
@@ -74,7 +71,6 @@ class FP32(NarrowFloats):
 
     name = "fp32"
     code = torch.int32
-    code_bytes, slot_bytes = 4, 4 * CHUNK
     finite_only = False
 
 
@@ -83,7 +79,6 @@ class BF16(NarrowFloats):
 
     name = "bf16"
     code = torch.int16
-    code_bytes, slot_bytes = 2, 2 * CHUNK
     finite_only = False
 
 
@@ -92,4 +87,3 @@ class FP16(NarrowFloats):
 
     name = "fp16"
     code = torch.int16
-    code_bytes, slot_bytes = 2, 2 * CHUNK

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from deltawire.torch.gpu.codec_twin import numbers_of
 from deltawire.torch.gpu.kernels.chunks import checksums_of_slots
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, launch
 from deltawire.torch.gpu.kernels.part_tables import COLUMNS, DECODE_COLUMNS, FACTS, look
@@ -32,9 +33,11 @@ class Segment:
     Attributes:
         twin: of their codec.
         kind: dtype of their values.
-        units: (part, block of BLOCK elements) for each program, int32, on the device.
+        units: (part, block of the twin's `unit_elements`) for each program, int32, on the device.
         chunks: (part, chunk of that part) for each chunk, likewise.
         first, last: which of the batch's chunks are theirs.
+        room: where their payloads lie, in bytes; to encode.
+        plan: what the twin keeps of them; to encode.
     """
 
     twin: object
@@ -43,6 +46,8 @@ class Segment:
     chunks: torch.Tensor
     first: int
     last: int
+    room: slice | None = None
+    plan: object = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,19 +98,19 @@ def aligned(count):
 
 def numbered(parts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """(part, number) for as many numbers from 0 on as each part has."""
-    starts = np.cumsum(counts) - counts
-    numbers = np.arange(counts.sum()) - np.repeat(starts, counts)
-    return np.stack([np.repeat(parts, counts), numbers], axis=1).astype(np.int32)
+    return np.stack([np.repeat(parts, counts), numbers_of(counts)], axis=1).astype(np.int32)
 
 
 class _Layout:
     """What batches of the same parts have in common. Segments are in the order of their twins'
     first parts; so are chunks, and within a segment in that of the parts."""
 
-    def __init__(self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray) -> None:
+    def __init__(
+        self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray, chunks: np.ndarray
+    ) -> None:
         self.counts = counts
         self.segments: list[Segment] = []
-        self.chunks = np.zeros(len(twins), np.int64)  # of each part, and the first one's number
+        self.chunks = chunks  # of each part; and the first one's number
         self.first_chunk = np.zeros(len(twins), np.int64)
         by_twin: dict[tuple, list[int]] = {}
         for i, (twin, kind) in enumerate(zip(twins, kinds, strict=True)):
@@ -114,22 +119,24 @@ class _Layout:
         self.order: list[np.ndarray] = []  # (part, chunk) of all chunks
         for (_, kind), members in by_twin.items():
             parts = np.array(members, np.int64)
-            twin = twins[members[0]]
-            chunks = -(-counts[parts] // twin.chunk_elements)
-            self.chunks[parts] = chunks
-            self.first_chunk[parts] = self.chunk_count + np.cumsum(chunks) - chunks
-            first, self.chunk_count = self.chunk_count, self.chunk_count + int(chunks.sum())
-            units = numbered(parts, -(-counts[parts] // BLOCK))
-            self.order.append(numbered(parts, chunks))
+            twin, mine = twins[members[0]], chunks[parts]
+            self.first_chunk[parts] = self.chunk_count + np.cumsum(mine) - mine
+            first, self.chunk_count = self.chunk_count, self.chunk_count + int(mine.sum())
+            units = numbered(parts, -(-counts[parts] // twin.unit_elements))
+            self.order.append(numbered(parts, mine))
             on_device = [torch.from_numpy(each).to(device) for each in (units, self.order[-1])]
             self.segments.append(Segment(twin, kind, *on_device, first, self.chunk_count))
 
 
 class _EncodeLayout(_Layout):
-    """Payloads lie in slots, part after part; those of fixed size without gaps within a part."""
+    """Payloads lie in slots, part after part, without gaps within a part."""
 
     def __init__(self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray) -> None:
-        super().__init__(device, twins, kinds, counts)
+        chunks = np.zeros(len(twins), np.int64)
+        for twin in set(twins):
+            mine = np.array([each is twin for each in twins])
+            chunks[mine] = twin.chunks_of(counts[mine])
+        super().__init__(device, twins, kinds, counts, chunks)
         self.kinds = [
             (kind, torch.from_numpy(self._units_of(kinds, kind)).to(device))
             for kind in dict.fromkeys(kinds)
@@ -137,23 +144,27 @@ class _EncodeLayout(_Layout):
         self.begins = np.empty(self.chunk_count, np.int64)
         self.sizes = np.zeros(self.chunk_count, np.int32)
         self.out = np.zeros(len(twins), np.int64)
-        behind = 0
-        for segment, order in zip(self.segments, self.order, strict=True):
-            twin = segment.twin
-            part, chunk = order[:, 0].astype(np.int64), order[:, 1].astype(np.int64)
-            members = np.unique(part)
-            slots = self.chunks[members] * twin.slot_bytes
-            if twin.code_bytes:
-                slots = counts[members] * twin.code_bytes
-                left = counts[part] - chunk * twin.chunk_elements
-                sizes = np.minimum(left, twin.chunk_elements) * twin.code_bytes
-                self.sizes[segment.first : segment.last] = sizes
-            ends = behind + np.cumsum(aligned(slots))
-            self.out[members] = ends - aligned(slots)
-            behind = int(ends[-1])
-            self.begins[segment.first : segment.last] = self.out[part] + chunk * twin.slot_bytes
-        self.bytes = behind
+        self.bytes = 0
+        self.segments = [
+            self._placed(device, *each) for each in zip(self.segments, self.order, strict=True)
+        ]
         self.begins_on_device = torch.from_numpy(self.begins).to(device)
+
+    def _placed(self, device: torch.device, segment: Segment, order: np.ndarray) -> Segment:
+        """Gives the chunks of a segment their places."""
+        twin, here = segment.twin, slice(segment.first, segment.last)
+        part, chunk = order[:, 0].astype(np.int64), order[:, 1].astype(np.int64)
+        members = np.unique(part)
+        sizes = twin.chunk_bytes(self.counts[part], chunk)
+        slots = aligned(np.add.reduceat(sizes, self.first_chunk[members] - segment.first))
+        ends = self.bytes + np.cumsum(slots)
+        self.out[members] = ends - slots
+        self.begins[here] = self.out[part] + chunk * twin.slot_bytes
+        if twin.fixed:
+            self.sizes[here] = sizes
+        room, self.bytes = slice(self.bytes, int(ends[-1])), int(ends[-1])
+        plan = twin.plan(members, self.counts[members], device)
+        return dataclasses.replace(segment, room=room, plan=plan)
 
     def _units_of(self, kinds: Sequence[str], kind: str) -> np.ndarray:
         parts = np.array([i for i, each in enumerate(kinds) if each == kind], np.int64)
@@ -165,7 +176,7 @@ class EncodedBatch:
 
     Attributes:
         facts: FACTS numbers for each part, uint32.
-        chunks, first_chunk: for each part.
+        chunks, first_chunk: for each part; a chunk that the values did not need has no bytes.
         begins, sizes, sums: of chunks: where in `payload`, bytes, CRC-32C.
         payload: of all parts, with gaps.
     """
@@ -176,7 +187,9 @@ class EncodedBatch:
         self.sizes, self.sums = (
             each.view(np.uint32)[: layout.chunk_count] for each in (sizes, sums)
         )
-        self.chunks, self.first_chunk = layout.chunks, layout.first_chunk
+        self.first_chunk = layout.first_chunk
+        made = np.concatenate(([0], np.cumsum(self.sizes > 0)))
+        self.chunks = made[layout.first_chunk + layout.chunks] - made[layout.first_chunk]
         self.begins, self.payload = layout.begins, payload
 
 
@@ -259,16 +272,19 @@ class PartBatches:
         """The host's memory for the payloads of parts that are decoded next, and aren't empty.
 
         Args:
-            rows: of each part its slot's address, count, scalar, and where its payload begins in
-                the memory: at a multiple of ALIGNED.
-            ends: of all parts' chunks in their payloads, as many as each twin makes.
+            rows: of each part its slot's address, count, both scalars, where its payload begins in
+                the memory, at a multiple of ALIGNED, and its number of chunks.
+            ends: of all parts' chunks in their payloads.
         """
-        layout = self._layout(_Layout, twins, ["float32"] * len(twins), rows[:, 1])
-        size = int(rows[-1, 3] + ends[-1])
+        kinds = ["float32"] * len(twins)
+        layout = self._layout(_Layout, twins, kinds, rows[:, 1], rows[:, 5])
+        size = int(rows[-1, 4] + ends[-1])
         regions = 8 * DECODE_COLUMNS * len(rows), 16 * layout.chunk_count, aligned(size)
         host = self.host(sum(regions))
         table, spans, payload = _cut(host.numpy(), *regions)
-        table.view(np.int64).reshape(-1, DECODE_COLUMNS)[:] = rows[:, (0, 1, 3, 2)]
+        table = table.view(np.int64).reshape(-1, DECODE_COLUMNS)
+        table[:, :3] = rows[:, (0, 1, 4)]
+        table[:, 3] = rows[:, 2] | rows[:, 3] << 32
         begins = np.concatenate(([0], ends[:-1]))
         given = np.cumsum(layout.chunks) - layout.chunks  # each part's first among all ends
         begins[given] = 0
@@ -277,8 +293,8 @@ class PartBatches:
             part, chunk = order[:, 0], order[:, 1]
             at = given[part] + chunk
             here = slice(segment.first, segment.last)
-            spans[here, 0] = rows[part, 3] + begins[at]
-            spans[here, 1] = rows[part, 3] + ends[at]
+            spans[here, 0] = rows[part, 4] + begins[at]
+            spans[here, 1] = rows[part, 4] + ends[at]
         self._room = layout, regions, host
         return payload
 
@@ -299,11 +315,13 @@ class PartBatches:
                 segment, DecodeBatch(table, here, data, errors, add, float(np.float32(scale)))
             )
 
-    def _layout(self, made: type, twins: Sequence, kinds: list[str], counts: np.ndarray):
-        key = (made, tuple(map(id, twins)), tuple(kinds), counts.tobytes())
+    def _layout(self, made: type, twins: Sequence, kinds: list[str], *numbers: np.ndarray):
+        """A layout of so many elements, and of so many chunks where the twins don't say it."""
+        key = (made, tuple(map(id, twins)), tuple(kinds), *(each.tobytes() for each in numbers))
         layout = self._layouts.get(key)
         if layout is None:
-            layout = self._layouts[key] = made(self._device, twins, kinds, counts.copy())
+            kept = [each.copy() for each in numbers]
+            layout = self._layouts[key] = made(self._device, twins, kinds, *kept)
             if len(self._layouts) > _KEPT:
                 self._layouts.popitem(last=False)
         return layout

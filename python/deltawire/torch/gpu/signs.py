@@ -4,30 +4,28 @@ import numpy as np
 import torch
 
 from deltawire.errors import make_error
-from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.fixed import kept_on
+from deltawire.torch.gpu.fixed import CHUNK, FixedTwin, decode_by, encode_by
 from deltawire.torch.gpu.kernels import signs as kernels
-from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, launch
-from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding, check_fixed_ends
+from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, blocks, launch
+from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
+from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
 
-CHUNK = 65536
-BYTES = 8192 if INTERPRETED else 256  # of a program
+BYTES = BLOCK // 8  # of a program
 SUMMED = 2 if INTERPRETED else 1  # blocks of a program
 ONE = 0x3F800000
 SIGN = 0x80000000
 
 
-def sign_ends(count: int) -> list[int]:
-    """Where the chunks of a part end."""
-    return [blocks(min(count, end), 8) for end in range(CHUNK, count + CHUNK, CHUNK)]
-
-
-class SignTwin(Twin):
+class SignTwin(FixedTwin):
     """A codec that sends a bit for each value."""
 
-    chunk_elements = CHUNK
+    greatest_scalar = INFINITY - 1
     sides = 1
     bare = False
+
+    def bytes_of(self, elements):
+        """Eight values to a byte."""
+        return blocks(elements, 8)
 
     def _encode(
         self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
@@ -48,11 +46,35 @@ class SignTwin(Twin):
             status[1] = ONE
         coded = (values, r, after, status, payload, n)
         launch(kernels.encode, blocks(n, 8 * BYTES), *coded, BYTES=BYTES, **kind)
-        ends = kept_on(device, tuple(sign_ends(n)))
-        return self._encoded(payload, ends, status, values, residual)
+        return self._encoded(payload, self.ends_on(device, n), status, values, residual)
+
+    def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> torch.Tensor:
+        """A row for each part: its number, its first chunk in the segment, and its chunks."""
+        chunks = self.chunks_of(counts)
+        rows = np.stack([parts, np.cumsum(chunks) - chunks, chunks], axis=1)
+        return torch.from_numpy(rows.astype(np.int32)).to(device)
+
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """By three launches: sums, means, bits."""
+        chunks, device = len(segment.chunks), batch.out.device
+        sums = torch.empty(2 * chunks, dtype=torch.float64, device=device)
+        counts = torch.empty(chunks, dtype=torch.int32, device=device)
+        found = (batch.table, segment.chunks, sums, counts)
+        kind = {"KIND": segment.kind, "SCALED": batch.scaled}
+        launch(kernels.sum_parts_blocks, chunks, *found, SIDES=self.sides, warps=1, **kind)
+        means = (batch.table, segment.plan, sums, counts, batch.facts, chunks)
+        how = {"SIDES": self.sides, "BARE": self.bare, "warps": 1}
+        launch(kernels.find_parts_means, len(segment.plan), *means, **how)
+        constants = {"SIDES": self.sides, "BYTES": BYTES}
+        encode_by(kernels.encode_parts, torch.uint8, segment, batch, **constants)
+
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """By one launch."""
+        constants = {"SIDES": self.sides, "BYTES": BYTES}
+        decode_by(kernels.decode_parts, torch.uint8, segment, batch, **constants)
 
     def _check(self, part: EncodedPart, count: int) -> None:
-        check_fixed_ends(part, sign_ends(count))
+        super()._check(part, count)
         if part.scalars[0] >= INFINITY:
             raise make_error("Corrupt", f"{self.name}: a mean is {part.scalars[0]:#x}")
 
@@ -79,6 +101,12 @@ class OneBit(SignTwin):
             text = f"{self.spec} has no twin for tensors on a GPU: its means must be the part's"
             raise make_error("InvalidArgument", text)
 
+    def may_be(self, counts, chunks, ends, scalars) -> bool:
+        """As every twin; and the negative mean is 0 or negative."""
+        low = scalars[:, 1]
+        good = (low == 0) | ((low > SIGN) & (low < SIGN + INFINITY))
+        return bool(good.all()) and super().may_be(counts, chunks, ends, scalars)
+
     def _check(self, part: EncodedPart, count: int) -> None:
         super()._check(part, count)
         low = part.scalars[1]
@@ -94,6 +122,11 @@ class SignSGD(SignTwin):
 
     def _read(self, parameters: dict[str, str]) -> None:
         self.bare = parameters.get("scale") == "one"
+
+    def may_be(self, counts, chunks, ends, scalars) -> bool:
+        """As every twin; and the scale is 1 where the spec says so."""
+        good = not self.bare or bool((scalars[:, 0] == ONE).all())
+        return good and super().may_be(counts, chunks, ends, scalars)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         super()._check(part, count)

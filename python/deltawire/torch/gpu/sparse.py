@@ -11,10 +11,14 @@ from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.int8 import GREATEST_STEP
 from deltawire.torch.gpu.kernels import positions_decoding as decoding
 from deltawire.torch.gpu.kernels import positions_encoding, sent_values
+from deltawire.torch.gpu.kernels import sparse_parts as many
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
+from deltawire.torch.gpu.kernels.candidates import ROW
 from deltawire.torch.gpu.kernels.chunks import checksums, join
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, blocks, constant, launch
 from deltawire.torch.gpu.kernels.selection import select
+from deltawire.torch.gpu.kernels.selection_parts import SUMMED, Plan, plan_of, select_in_parts
+from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
 from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
 
 CHUNK = 16384  # positions
@@ -40,18 +44,101 @@ class SparseTwin(Twin):
     def _refused(self, why: str) -> DeltawireError:
         return make_error("InvalidArgument", f"{self.spec} has no twin for tensors on a GPU: {why}")
 
+    def _number(self, count: int) -> int:
+        """How many elements of so many are chosen, of each side."""
+        return min(max(int(Fraction(self.share) * count + Fraction(1, 2)), 1), count)
+
+    def _numbers(self, counts: np.ndarray) -> np.ndarray:
+        return np.array([self._number(count) for count in counts.tolist()], np.int64)
+
+    def _slot_words(self, positions):
+        """Words that a chunk of so many positions takes at most: a number or an array."""
+        return (positions * (7 + self.value_bytes) + 29) // 4 + 3
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes that a whole chunk takes at most."""
+        return 4 * self._slot_words(CHUNK)
+
+    def chunks_of(self, counts: np.ndarray) -> np.ndarray:
+        """As many as the positions need if every part has enough values that aren't 0."""
+        return -(-self._numbers(counts) // CHUNK)
+
+    def chunk_bytes(self, counts: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+        """Bytes of these chunks at most."""
+        return 4 * self._slot_words(np.minimum(self._numbers(counts) - chunks * CHUNK, CHUNK))
+
+    def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> Plan:
+        """What is chosen of each part."""
+        return plan_of(parts, counts, self._numbers(counts), self.sides, device)
+
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """By 13 launches, three more for positions, and one to three for what is sent besides."""
+        plan, device = segment.plan, batch.out.device
+        kind = (self.sides, segment.kind, batch.scaled)
+        listed, values, chosen = select_in_parts(plan, batch.table, *kind)
+        sent = self._choose_in_parts(plan, batch, chosen, values)
+        batch.out[segment.room].zero_()
+        words = batch.out.view(torch.int32)
+        bounds = constant(RICE_BOUNDS, torch.int64, device)
+        where = (segment.chunks, plan.rows, sent, listed, bounds, words)
+        slots = (batch.begins, batch.sizes, len(words))
+        for lanes in LANES:
+            rows = {"ROWS": max(CODES // lanes, 1), "LANES": lanes}
+            launch(many.encode_parts_positions, len(segment.chunks), *where, *slots, **rows)
+        self._send_parts(segment, batch, sent, (listed, values))
+
+    @abstractmethod
+    def _choose_in_parts(self, plan: Plan, batch: EncodeBatch, chosen, values) -> torch.Tensor:
+        """As `_choose`, a row for each part; `values` are the bits of what is listed."""
+
+    @abstractmethod
+    def _send_parts(self, segment: Segment, batch: EncodeBatch, sent, listed: tuple) -> None:
+        """As `_send`. listed: positions, and the bits of their values."""
+
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """By four launches, one more for values, and one more to decode without adding."""
+        chunks, device, size = len(segment.chunks), batch.data.device, self.value_bytes
+        listed = torch.empty(chunks * CHUNK, dtype=torch.int64, device=device)
+        counts = torch.empty(chunks, dtype=torch.int32, device=device)
+        lasts = torch.empty(chunks, dtype=torch.int64, device=device)
+        which = (batch.table, segment.chunks)
+        read = (*which, batch.spans, batch.data)
+        gaps = (*read, listed, counts, batch.errors)
+        launch(many.decode_parts_gaps, chunks, *gaps, VALUE_BYTES=size, warps=1)
+        found = (*which, listed, counts, lasts, batch.errors)
+        launch(many.sum_parts_gaps, chunks, *found, BLOCK=CODES)
+        launch(many.check_parts_order, chunks, *found, SCALAR=self.scalar_rule, warps=1)
+        if size:
+            values = (*read, counts, batch.errors)
+            launch(many.check_parts_values, chunks, *values, VALUE_BYTES=size, BLOCK=CODES)
+        if not batch.add:
+            units = segment.units
+            launch(many.clear_parts, len(units), batch.table, units, BLOCK=self.unit_elements)
+        launch(
+            many.scatter_parts,
+            (chunks, blocks(CHUNK, CODES)),
+            *(*gaps, batch.scale),
+            VALUE_BYTES=size,
+            ADD=batch.add,
+            BLOCK=CODES,
+        )
+
+    def _may_have(self, chunks: np.ndarray, counts: np.ndarray) -> bool:
+        return bool(((chunks > 0) & (chunks <= -(-counts // CHUNK))).all())
+
     def _encode(
         self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
     ) -> Encoding:
         n, device = values.numel(), values.device
-        k = min(max(int(Fraction(self.share) * n + Fraction(1, 2)), 1), n)
+        k = self._number(n)
         status = torch.zeros(6, dtype=torch.int32, device=device)
         listed, chosen = select(values, residual, after, status, k, self.sides)
         sent = self._choose(after, listed, chosen, status, k)
         launch(sent_values.count_chunks, 1, sent, status, warps=1)
         chunks = blocks(k, CHUNK)
         each = min(k, CHUNK)
-        slot_words = (each * (7 + self.value_bytes) + 29) // 4 + 3
+        slot_words = self._slot_words(each)
         words = torch.zeros(chunks * slot_words, dtype=torch.int32, device=device)
         sizes = torch.zeros(chunks, dtype=torch.int32, device=device)
         bounds = constant(RICE_BOUNDS, torch.int64, device)
@@ -119,6 +206,7 @@ class TopK(SparseTwin):
             raise self._refused("it must select from the whole tensor, without chunk=")
         self.value_bytes = VALUE_BYTES[parameters["values"]]
         self.scalars = self.scalar_rule = 1 if self.value_bytes == 1 else 0
+        self.greatest_scalar = GREATEST_STEP
 
     def _check(self, part: EncodedPart, count: int) -> None:
         super()._check(part, count)
@@ -127,6 +215,16 @@ class TopK(SparseTwin):
 
     def _choose(self, left, listed, chosen, status, k: int) -> torch.Tensor:
         return chosen[1:3] * constant((0, 1), torch.int32, left.device)
+
+    def _choose_in_parts(self, plan: Plan, batch: EncodeBatch, chosen, values) -> torch.Tensor:
+        return chosen.view(-1, ROW)[:, 1:3] * constant((0, 1), torch.int32, chosen.device)
+
+    def _send_parts(self, segment: Segment, batch: EncodeBatch, sent, listed: tuple) -> None:
+        which = (batch.table, segment.chunks, segment.plan.rows, batch.facts, sent)
+        slots = (batch.out, batch.begins, batch.sizes)
+        constants = {"VALUE_BYTES": self.value_bytes, "BLOCK": CODES}
+        chunks = len(segment.chunks)
+        launch(many.append_parts_values, chunks, *which, *listed, *slots, **constants)
 
     def _send(self, left, listed, sent, status, slots, sizes, k: int, has: bool) -> None:
         launch(
@@ -146,6 +244,12 @@ class SBC(SparseTwin):
     sides = 2
     scalar_rule = 2
 
+    def may_be(self, counts, chunks, ends, scalars) -> bool:
+        """As every twin; and the mean is finite, and not -0."""
+        means = scalars[:, 0]
+        good = ((means & 0x7FFFFFFF) < INFINITY) & (means != 0x80000000)
+        return bool(good.all()) and super().may_be(counts, chunks, ends, scalars)
+
     def _check(self, part: EncodedPart, count: int) -> None:
         super()._check(part, count)
         mean = part.scalars[0]
@@ -161,6 +265,21 @@ class SBC(SparseTwin):
         )
         launch(sent_values.choose_side, 1, chosen, sums, status, sent, k, per_side, warps=1)
         return sent
+
+    def _choose_in_parts(self, plan: Plan, batch: EncodeBatch, chosen, values) -> torch.Tensor:
+        device, summed = values.device, len(plan.sums)
+        sums = torch.empty(2 * summed, dtype=torch.float64, device=device)
+        sent = torch.empty(2 * len(plan.rows), dtype=torch.int32, device=device)
+        given = (plan.sums, plan.rows, chosen, values, sums)
+        launch(many.sum_parts_sides, (summed, 2), *given, warps=2)
+        given = (plan.parts, plan.rows, chosen, sums, batch.facts, sent, summed)
+        launch(many.choose_parts_side, len(plan.parts), *given, warps=1)
+        return sent
+
+    def _send_parts(self, segment: Segment, batch: EncodeBatch, sent, listed: tuple) -> None:
+        plan = segment.plan
+        which = (batch.table, plan.sums, plan.rows, batch.facts, sent, *listed)
+        launch(many.take_parts_mean, len(plan.sums), *which, BLOCK=SUMMED)
 
     def _send(self, left, listed, sent, status, slots, sizes, k: int, has: bool) -> None:
         if has:

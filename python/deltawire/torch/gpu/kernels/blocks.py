@@ -12,13 +12,27 @@ from deltawire.torch.gpu.kernels.minifloats import (
     minifloat_scale,
     power_of_two,
 )
+from deltawire.torch.gpu.kernels.part_tables import (
+    COUNT,
+    ELEMENTS,
+    LARGEST,
+    OUT,
+    PAYLOAD,
+    SLOT,
+    floats_at,
+    load_part_sum,
+    store_residual,
+    unit_of,
+)
 
 
 @triton.jit
-def places_of(n, BLOCK: tl.constexpr, ROWS: tl.constexpr, HEAD: tl.constexpr, BITS: tl.constexpr):
-    """Where the elements, heads and codes of a program's rows begin; a row is a block."""
+def places_of(
+    unit, n, BLOCK: tl.constexpr, ROWS: tl.constexpr, HEAD: tl.constexpr, BITS: tl.constexpr
+):
+    """Where the elements, heads and codes of a unit's rows begin; a row is a block."""
     in_chunk: tl.constexpr = 65536 // BLOCK
-    block = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    block = unit.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     chunk = block // in_chunk
     inside = block - chunk * in_chunk
     count = tl.maximum(tl.minimum(n - chunk * 65536, 65536), 0)
@@ -53,6 +67,50 @@ def store_codes(out_ptr, codes, code, end, BLOCK: tl.constexpr, BITS: tl.constex
         tl.store(out_ptr + codes[:, None] + j, both, mask=2 * j < end[:, None])
 
 
+@triton.jit
+def codes_of(x, CODE: tl.constexpr, HEAD: tl.constexpr):
+    """Of rows of values: the steps, the codes, and the numbers that these stand for."""
+    most = tl.max(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, axis=1)
+    if HEAD == 1:
+        step = minifloat_scale(most, CODE)
+        code = minifloat_code(x * power_of_two(254 - step)[:, None], CODE)
+        value = minifloat_number(code, CODE) * power_of_two(step)[:, None]
+    else:
+        LEVELS: tl.constexpr = 7 if CODE == "int4" else 127
+        GREATEST: tl.constexpr = 0x7E124924 if CODE == "int4" else 0x7C010203
+        step = smallest_steps(most, LEVELS, GREATEST)
+        code = nearest_code(x, step[:, None]).to(tl.int32)
+        value = code.to(tl.float32) * step[:, None].to(tl.float32, bitcast=True)
+    return step, code, value
+
+
+@triton.jit
+def put_blocks(
+    out_ptr,
+    unit,
+    n,
+    step,
+    code,
+    HEAD: tl.constexpr,
+    BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """A unit's heads and codes into a payload of n elements."""
+    start, head, codes = places_of(unit, n, BLOCK, ROWS, HEAD, BITS)
+    for byte in tl.static_range(HEAD):
+        part = ((step >> (8 * byte)) & 0xFF).to(tl.uint8)
+        tl.store(out_ptr + head + byte, part, mask=start < n)
+    store_codes(out_ptr, codes, code, tl.maximum(n - start, 0), BLOCK, BITS)
+
+
+@triton.jit
+def places_in(unit, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Where the elements of a unit's rows are."""
+    start = (unit.to(tl.int64) * ROWS + tl.arange(0, ROWS)) * BLOCK
+    return start[:, None] + tl.arange(0, BLOCK)[None, :]
+
+
 @triton.jit(do_not_specialize=["n"])
 def encode(
     x_ptr,
@@ -62,55 +120,65 @@ def encode(
     out_ptr,
     n,
     HAS_R: tl.constexpr,
-    KIND: tl.constexpr,
+    CODE: tl.constexpr,
     HEAD: tl.constexpr,
     BITS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """Heads, codes and residual; the residual is left alone if a value is refused."""
-    start, head, codes = places_of(n, BLOCK, ROWS, HEAD, BITS)
-    j = tl.arange(0, BLOCK)[None, :]
-    at = start[:, None] + j
+    unit = tl.program_id(0)
+    at = places_in(unit, BLOCK, ROWS)
     ok = at < n
     x = tl.where(ok, load_sum(x_ptr, r_ptr, at, ok, HAS_R), 0.0)
-    most = tl.max(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, axis=1)
-    if HEAD == 1:
-        step = minifloat_scale(most, KIND)
-        code = minifloat_code(x * power_of_two(254 - step)[:, None], KIND)
-        value = minifloat_number(code, KIND) * power_of_two(step)[:, None]
-    else:
-        LEVELS: tl.constexpr = 7 if KIND == "int4" else 127
-        GREATEST: tl.constexpr = 0x7E124924 if KIND == "int4" else 0x7C010203
-        step = smallest_steps(most, LEVELS, GREATEST)
-        number = nearest_code(x, step[:, None])
-        code = number.to(tl.int32)
-        value = code.to(tl.float32) * step[:, None].to(tl.float32, bitcast=True)
-    for byte in tl.static_range(HEAD):
-        part = ((step >> (8 * byte)) & 0xFF).to(tl.uint8)
-        tl.store(out_ptr + head + byte, part, mask=start < n)
-    store_codes(out_ptr, codes, code, tl.maximum(n - start, 0), BLOCK, BITS)
+    step, code, value = codes_of(x, CODE, HEAD)
+    put_blocks(out_ptr, unit, n, step, code, HEAD, BITS, BLOCK, ROWS)
     if HAS_R:
         finite = tl.load(status_ptr) < 0x7F800000
         tl.store(left_ptr + at, x - value, mask=at < tl.where(finite, n, 0))
 
 
-@triton.jit(do_not_specialize=["n"])
-def decode(
-    data_ptr,
+@triton.jit
+def encode_parts(
+    table_ptr,
+    units_ptr,
+    facts_ptr,
     out_ptr,
-    error_ptr,
-    scale,
-    n,
-    ADD: tl.constexpr,
     KIND: tl.constexpr,
+    SCALED: tl.constexpr,
+    CODE: tl.constexpr,
     HEAD: tl.constexpr,
     BITS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Values, or sums with them."""
-    start, head, codes = places_of(n, BLOCK, ROWS, HEAD, BITS)
+    """As `encode`, of many parts."""
+    part, unit = unit_of(units_ptr)
+    row = table_ptr + part * 8
+    n = tl.load(row + COUNT)
+    at = places_in(unit, BLOCK, ROWS)
+    ok = at < n
+    x = tl.where(ok, load_part_sum(row, at, ok, KIND, SCALED), 0.0)
+    step, code, value = codes_of(x, CODE, HEAD)
+    put_blocks(out_ptr + tl.load(row + OUT), unit, n, step, code, HEAD, BITS, BLOCK, ROWS)
+    finite = tl.load(facts_ptr + part * 4 + LARGEST) < 0x7F800000
+    store_residual(row, at, at < tl.where(finite, n, 0), x - value)
+
+
+@triton.jit
+def read_blocks(
+    data_ptr,
+    unit,
+    n,
+    error_ptr,
+    CODE: tl.constexpr,
+    HEAD: tl.constexpr,
+    BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """A unit's values. Says if no encoder writes them."""
+    start, head, codes = places_of(unit, n, BLOCK, ROWS, HEAD, BITS)
     j = tl.arange(0, BLOCK)[None, :]
     at = start[:, None] + j
     ok = at < n
@@ -124,10 +192,10 @@ def decode(
         bad = ok & (at + 1 == n) & (j % 2 == 0) & (code > 15)  # an unused upper half
         code = (code >> (4 * (j % 2))) & 0xF
     if HEAD == 1:
-        bad = bad | invalid(code, step[:, None], KIND)
-        value = minifloat_number(code, KIND) * power_of_two(step)[:, None]
+        bad = bad | invalid(code, step[:, None], CODE)
+        value = minifloat_number(code, CODE) * power_of_two(step)[:, None]
     else:
-        GREATEST: tl.constexpr = 0x7E124924 if KIND == "int4" else 0x7C010203
+        GREATEST: tl.constexpr = 0x7E124924 if CODE == "int4" else 0x7C010203
         code = (code << (32 - BITS)) >> (32 - BITS)
         bad = bad | (code == -(1 << (BITS - 1)))
         bad = bad | (step < 0)[:, None] | (step > GREATEST)[:, None]
@@ -135,7 +203,58 @@ def decode(
         value = code.to(tl.float32) * step[:, None].to(tl.float32, bitcast=True)
     if tl.max(tl.max((bad & ok).to(tl.int32), axis=1), axis=0) > 0:
         tl.atomic_or(error_ptr, 1, sem="relaxed")
+    return value
+
+
+@triton.jit
+def put_values(out_ptr, at, ok, value, scale, ADD: tl.constexpr):
+    """Values times scale, or sums with them."""
     value = value * scale
     if ADD:
         value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
     tl.store(out_ptr + at, value, mask=ok)
+
+
+@triton.jit(do_not_specialize=["n"])
+def decode(
+    data_ptr,
+    out_ptr,
+    error_ptr,
+    scale,
+    n,
+    ADD: tl.constexpr,
+    CODE: tl.constexpr,
+    HEAD: tl.constexpr,
+    BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Values, or sums with them."""
+    unit = tl.program_id(0)
+    value = read_blocks(data_ptr, unit, n, error_ptr, CODE, HEAD, BITS, BLOCK, ROWS)
+    at = places_in(unit, BLOCK, ROWS)
+    put_values(out_ptr, at, at < n, value, scale, ADD)
+
+
+@triton.jit(do_not_specialize=["errors_ptr"])
+def decode_parts(
+    table_ptr,
+    units_ptr,
+    data_ptr,
+    errors_ptr,
+    scale,
+    ADD: tl.constexpr,
+    CODE: tl.constexpr,
+    HEAD: tl.constexpr,
+    BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """As `decode`, of many parts."""
+    part, unit = unit_of(units_ptr)
+    row = table_ptr + part * 4
+    n = tl.load(row + ELEMENTS)
+    data = data_ptr + tl.load(row + PAYLOAD)
+    value = read_blocks(data, unit, n, errors_ptr + part, CODE, HEAD, BITS, BLOCK, ROWS)
+    at = places_in(unit, BLOCK, ROWS)
+    put_values(floats_at(tl.load(row + SLOT)), at, at < n, value, scale, ADD)

@@ -48,6 +48,36 @@ def fp16_value(code):
     return (value | ((code & 0x8000) << 16)).to(tl.float32, bitcast=True)
 
 
+@triton.jit
+def code_of(x, CODE: tl.constexpr):
+    """A value's code, and what the code leaves of it."""
+    if CODE == "fp32":
+        code = x.to(tl.int32, bitcast=True)
+        left = tl.zeros_like(x)
+    elif CODE == "bf16":
+        code = bf16_of(x)
+        left = x - (code << 16).to(tl.float32, bitcast=True)
+        left = tl.where((code & 0x7F80) == 0x7F80, 0.0, left)
+    else:
+        code = fp16_of(x)
+        left = x - fp16_value(code)
+    return code, left
+
+
+@triton.jit
+def number_of(code, error_ptr, CODE: tl.constexpr):
+    """A code's number. Says if fp16 has one that is not finite, which no encoder sends."""
+    if CODE == "fp32":
+        value = code.to(tl.float32, bitcast=True)
+    elif CODE == "bf16":
+        value = (code << 16).to(tl.float32, bitcast=True)
+    else:
+        value = fp16_value(code & 0xFFFF)
+        if tl.max(((code & 0x7C00) == 0x7C00).to(tl.int32), axis=0) > 0:
+            tl.atomic_or(error_ptr, 1, sem="relaxed")
+    return value
+
+
 @triton.jit(do_not_specialize=["n"])
 def encode(
     x_ptr,
@@ -57,25 +87,15 @@ def encode(
     out_ptr,
     n,
     HAS_R: tl.constexpr,
-    KIND: tl.constexpr,
+    CODE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Codes and residual. fp16's residual is left alone if a value is refused."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = at < n
-    x = load_sum(x_ptr, r_ptr, at, ok, HAS_R)
-    if KIND == "fp32":
-        tl.store(out_ptr + at, x.to(tl.int32, bitcast=True), mask=ok)
-        left = tl.zeros((BLOCK,), tl.float32)
-    elif KIND == "bf16":
-        code = bf16_of(x)
-        tl.store(out_ptr + at, code.to(tl.int16), mask=ok)
-        left = x - (code << 16).to(tl.float32, bitcast=True)
-        left = tl.where((code & 0x7F80) == 0x7F80, 0.0, left)
-    else:
-        code = fp16_of(x)
-        tl.store(out_ptr + at, code.to(tl.int16), mask=ok)
-        left = x - fp16_value(code)
+    code, left = code_of(load_sum(x_ptr, r_ptr, at, ok, HAS_R), CODE)
+    tl.store(out_ptr + at, code.to(out_ptr.dtype.element_ty), mask=ok)
+    if CODE == "fp16":
         ok = at < tl.where(tl.load(status_ptr) < 0x7F800000, n, 0)
     if HAS_R:
         tl.store(left_ptr + at, left, mask=ok)
@@ -90,21 +110,14 @@ def decode(
     n,
     ADD: tl.constexpr,
     SCALED: tl.constexpr,
-    KIND: tl.constexpr,
+    CODE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Values, or sums with them; without a scale their bits as they are."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = at < n
     code = tl.load(data_ptr + at, mask=ok, other=0).to(tl.int32)
-    if KIND == "fp32":
-        value = code.to(tl.float32, bitcast=True)
-    elif KIND == "bf16":
-        value = (code << 16).to(tl.float32, bitcast=True)
-    else:
-        value = fp16_value(code & 0xFFFF)
-        if tl.max(((code & 0x7C00) == 0x7C00).to(tl.int32), axis=0) > 0:
-            tl.atomic_or(error_ptr, 1, sem="relaxed")
+    value = number_of(code, error_ptr, CODE)
     if SCALED:
         value = value * scale
     if ADD:
@@ -124,25 +137,14 @@ def encode_parts(
     BLOCK: tl.constexpr,
 ):
     """As `encode`, of many parts. `out_ptr` counts codes."""
+    log_bytes: tl.constexpr = 2 if CODE == "fp32" else 1
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 8
     at = block * BLOCK + tl.arange(0, BLOCK)
     ok = at < tl.load(row + COUNT)
-    x = load_part_sum(row, at, ok, KIND, SCALED)
-    if CODE == "fp32":
-        out = out_ptr + (tl.load(row + OUT) >> 2) + at
-        tl.store(out, x.to(tl.int32, bitcast=True), mask=ok)
-        left = tl.zeros((BLOCK,), tl.float32)
-    else:
-        out = out_ptr + (tl.load(row + OUT) >> 1) + at
-        if CODE == "bf16":
-            code = bf16_of(x)
-            left = x - (code << 16).to(tl.float32, bitcast=True)
-            left = tl.where((code & 0x7F80) == 0x7F80, 0.0, left)
-        else:
-            code = fp16_of(x)
-            left = x - fp16_value(code)
-        tl.store(out, code.to(tl.int16), mask=ok)
+    code, left = code_of(load_part_sum(row, at, ok, KIND, SCALED), CODE)
+    out = out_ptr + (tl.load(row + OUT) >> log_bytes)
+    tl.store(out + at, code.to(out_ptr.dtype.element_ty), mask=ok)
     store_residual(row, at, ok, left)
 
 
@@ -159,22 +161,14 @@ def decode_parts(
     BLOCK: tl.constexpr,
 ):
     """As `decode`, of many parts. `data_ptr` counts codes."""
+    log_bytes: tl.constexpr = 2 if CODE == "fp32" else 1
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 4
     at = block * BLOCK + tl.arange(0, BLOCK)
     ok = at < tl.load(row + ELEMENTS)
-    if CODE == "fp32":
-        first = tl.load(row + PAYLOAD) >> 2
-        value = tl.load(data_ptr + first + at, mask=ok, other=0).to(tl.float32, bitcast=True)
-    else:
-        first = tl.load(row + PAYLOAD) >> 1
-        code = tl.load(data_ptr + first + at, mask=ok, other=0).to(tl.int32)
-        if CODE == "bf16":
-            value = (code << 16).to(tl.float32, bitcast=True)
-        else:
-            value = fp16_value(code & 0xFFFF)
-            if tl.max(((code & 0x7C00) == 0x7C00).to(tl.int32), axis=0) > 0:
-                tl.atomic_or(errors_ptr + part, 1, sem="relaxed")
+    data = data_ptr + (tl.load(row + PAYLOAD) >> log_bytes)
+    code = tl.load(data + at, mask=ok, other=0).to(tl.int32)
+    value = number_of(code, errors_ptr + part, CODE)
     if SCALED:
         value = value * scale
     out = floats_at(tl.load(row + SLOT)) + at

@@ -18,6 +18,7 @@ COLUMNS = 8
 # Numbers of a part that the device finds, int32.
 LARGEST = tl.constexpr(0)  # bits of the largest magnitude
 SCALAR = tl.constexpr(1)
+SECOND = tl.constexpr(2)  # scalar
 FLAGS = tl.constexpr(3)
 FACTS = 4
 SOME = 1  # flags: a value isn't 0,
@@ -28,7 +29,7 @@ BEYOND = 4  # the residual is beyond float32
 SLOT = tl.constexpr(0)  # address
 ELEMENTS = tl.constexpr(1)
 PAYLOAD = tl.constexpr(2)  # where it begins, in bytes
-GIVEN = tl.constexpr(3)  # the scalar
+GIVEN = tl.constexpr(3)  # the scalar; a second one in the upper half
 DECODE_COLUMNS = 4
 
 

@@ -13,11 +13,11 @@ from deltawire.torch.gpu.kernels.bit_streams import (
 
 
 @triton.jit
-def check_head(code, n, c, chunks, size, room):
-    """What is wrong with a chunk's first bytes. room: bytes without the values."""
+def check_head(code, n, c, is_last, size, room):
+    """What is wrong with the first bytes of chunk c. room: bytes without the values."""
     b = code & 31
     log = code >> 5
-    one_lane_count = tl.where(c < chunks - 1, n != 16384, (n > 16384) | ((n == 0) & (chunks > 1)))
+    one_lane_count = tl.where(is_last, (n > 16384) | ((n == 0) & (c > 0)), n != 16384)
     bad = one_lane_count | (b > 24) | (log == 1) | (log > 3)
     bad = bad | ((n < 2) & (code != 0)) | ((n == 0) & (room > 3))
     head = tl.where(n == 0, 3, 7 + 2 * ((1 << log) - 1))
@@ -26,21 +26,15 @@ def check_head(code, n, c, chunks, size, room):
     return tl.where(code == 31, INTERPOLATIVE, error), head
 
 
-@triton.jit(do_not_specialize=["n", "chunks"])
-def decode_gaps(
-    data_ptr, ends_ptr, list_ptr, counts_ptr, error_ptr, n, chunks, VALUE_BYTES: tl.constexpr
-):
-    """A chunk's gaps plus 1, behind its first position, a lane of its streams each in parallel."""
-    c = tl.program_id(0)
-    begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
-    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
-    data = data_ptr + begin
+@triton.jit
+def read_gaps(data, size, c, is_last, n, listed, VALUE_BYTES: tl.constexpr):
+    """A chunk's gaps plus 1, behind its first position, a lane of its streams each in parallel; how
+    many positions it has, 0 if it is refused, and the error."""
     code = tl.load(data).to(tl.int32)
     found = tl.load(data + 1, mask=size > 2, other=0).to(tl.int32)
     found |= tl.load(data + 2, mask=size > 2, other=0).to(tl.int32) << 8
     room = size - found * VALUE_BYTES
-    error, head = check_head(code, found, c, chunks, size, room)
-    listed = list_ptr + c.to(tl.int64) * 16384
+    error, head = check_head(code, found, c, is_last, size, room)
     if (error == 0) & (found > 0):
         lane = tl.arange(0, 8)
         lanes = 1 << (code >> 5)
@@ -73,7 +67,46 @@ def decode_gaps(
         left = (lane < lanes) & (((bit + 7) // 8 < end) | (rest != 0))
         wrong = tl.where(tl.max(left.to(tl.int32), axis=0) > 0, CORRUPT, 0)
         error = tl.where(error == 0, wrong, error)
-    tl.store(counts_ptr + c, tl.where(error == 0, found, 0))
+    return tl.where(error == 0, found, 0), error
+
+
+@triton.jit
+def add_gaps(listed, count, BLOCK: tl.constexpr):
+    """Positions from a chunk's gaps; the last one."""
+    position = tl.zeros((), tl.int64)
+    for first in range(0, count, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        gap = tl.load(listed + i, mask=i < count, other=0)
+        tl.store(listed + i, position + tl.cumsum(gap, 0), mask=i < count)
+        position += tl.sum(gap, axis=0)
+    return position
+
+
+@triton.jit
+def order_error(listed, count, before, scalar, SCALAR: tl.constexpr):
+    """What is wrong with a chunk's first position, which grows from the last one before it, or with
+    a scalar that goes with positions."""
+    first = tl.load(listed, mask=count > 0, other=0)
+    error = tl.where((count > 0) & (first <= before), CORRUPT, 0)
+    if SCALAR == 1:  # 0 without positions
+        error = tl.where((count == 0) & (scalar != 0), CORRUPT, error)
+    if SCALAR == 2:  # and only then
+        error = tl.where((count == 0) != (scalar == 0), CORRUPT, error)
+    return error
+
+
+@triton.jit(do_not_specialize=["n", "chunks"])
+def decode_gaps(
+    data_ptr, ends_ptr, list_ptr, counts_ptr, error_ptr, n, chunks, VALUE_BYTES: tl.constexpr
+):
+    """A chunk's gaps, and how many positions it has."""
+    c = tl.program_id(0)
+    begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
+    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
+    listed = list_ptr + c.to(tl.int64) * 16384
+    is_last = c == chunks - 1
+    found, error = read_gaps(data_ptr + begin, size, c, is_last, n, listed, VALUE_BYTES)
+    tl.store(counts_ptr + c, found)
     tl.atomic_or(error_ptr, error, sem="relaxed")
 
 
@@ -82,13 +115,7 @@ def sum_gaps(list_ptr, counts_ptr, lasts_ptr, error_ptr, n, BLOCK: tl.constexpr)
     """Positions from gaps."""
     c = tl.program_id(0)
     count = tl.load(counts_ptr + c)
-    listed = list_ptr + c.to(tl.int64) * 16384
-    position = tl.zeros((), tl.int64)
-    for first in range(0, count, BLOCK):
-        i = first + tl.arange(0, BLOCK)
-        gap = tl.load(listed + i, mask=i < count, other=0)
-        tl.store(listed + i, position + tl.cumsum(gap, 0), mask=i < count)
-        position += tl.sum(gap, axis=0)
+    position = add_gaps(list_ptr + c.to(tl.int64) * 16384, count, BLOCK)
     tl.store(lasts_ptr + c, tl.where(count > 0, position, -1))
     tl.atomic_or(error_ptr, tl.where(position >= n, CORRUPT, 0), sem="relaxed")
 
@@ -98,13 +125,8 @@ def check_order(list_ptr, counts_ptr, lasts_ptr, error_ptr, scalar, SCALAR: tl.c
     """Positions grow from chunk to chunk; a scalar that goes with positions is 0 without them."""
     c = tl.program_id(0)
     count = tl.load(counts_ptr + c)
-    first = tl.load(list_ptr + c.to(tl.int64) * 16384, mask=count > 0, other=0)
     before = tl.load(lasts_ptr + c - 1, mask=c > 0, other=-1)
-    error = tl.where((count > 0) & (first <= before), CORRUPT, 0)
-    if SCALAR == 1:  # 0 without positions
-        error = tl.where((count == 0) & (scalar != 0), CORRUPT, error)
-    if SCALAR == 2:  # and only then
-        error = tl.where((count == 0) != (scalar == 0), CORRUPT, error)
+    error = order_error(list_ptr + c.to(tl.int64) * 16384, count, before, scalar, SCALAR)
     good = tl.load(error_ptr) == 0  # a refused chunk has no count
     tl.atomic_or(error_ptr, tl.where(good, error, 0), sem="relaxed")
 
@@ -127,6 +149,17 @@ def load_value(data, at, ok, step_bits, VALUE_BYTES: tl.constexpr):
     return value, bad & ok
 
 
+@triton.jit
+def has_wrong(data, count, scalar, VALUE_BYTES: tl.constexpr, BLOCK: tl.constexpr):
+    """1 if a chunk has a value that no encoder sends."""
+    wrong = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, count, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        _, bad = load_value(data, i * VALUE_BYTES, i < count, scalar, VALUE_BYTES)
+        wrong |= bad.to(tl.int32)
+    return tl.max(wrong, axis=0)
+
+
 @triton.jit(do_not_specialize=["scalar"])
 def check_values(
     data_ptr,
@@ -141,12 +174,34 @@ def check_values(
     c = tl.program_id(0)
     count = tl.load(counts_ptr + c)
     data = data_ptr + tl.load(ends_ptr + c) - count * VALUE_BYTES
-    wrong = tl.zeros((BLOCK,), tl.int32)
-    for first in range(0, count, BLOCK):
-        i = first + tl.arange(0, BLOCK)
-        _, bad = load_value(data, i * VALUE_BYTES, i < count, scalar, VALUE_BYTES)
-        wrong |= bad.to(tl.int32)
-    tl.atomic_or(error_ptr, tl.max(wrong, axis=0), sem="relaxed")
+    wrong = has_wrong(data, count, scalar, VALUE_BYTES, BLOCK)
+    tl.atomic_or(error_ptr, wrong, sem="relaxed")
+
+
+@triton.jit
+def put_sent(
+    data,
+    listed,
+    i,
+    count,
+    out_ptr,
+    scalar,
+    scale,
+    VALUE_BYTES: tl.constexpr,
+    ADD: tl.constexpr,
+):
+    """Values times scale to the places of a chunk's count positions. data: its values."""
+    ok = i < count
+    at = tl.load(listed + i, mask=ok, other=0)
+    if VALUE_BYTES == 0:
+        value = tl.where(ok, scalar.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+    else:
+        value, _ = load_value(data, i * VALUE_BYTES, ok, scalar, VALUE_BYTES)
+    ok = ok & (value != 0)
+    value = value * scale
+    if ADD:
+        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
+    tl.store(out_ptr + at, value, mask=ok)
 
 
 @triton.jit(do_not_specialize=["scalar"])
@@ -163,20 +218,11 @@ def scatter(
     ADD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Values times scale to their places; nothing if the part is refused."""
+    """A chunk's values to their places; nothing if the part is refused."""
     c = tl.program_id(0)
     count = tl.load(counts_ptr + c)
     data = data_ptr + tl.load(ends_ptr + c) - count * VALUE_BYTES
     listed = list_ptr + c.to(tl.int64) * 16384
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    ok = i < tl.where(tl.load(error_ptr) == 0, count, 0)
-    at = tl.load(listed + i, mask=ok, other=0)
-    if VALUE_BYTES == 0:
-        value = tl.where(ok, scalar.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
-    else:
-        value, _ = load_value(data, i * VALUE_BYTES, ok, scalar, VALUE_BYTES)
-    ok = ok & (value != 0)
-    value = value * scale
-    if ADD:
-        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
-    tl.store(out_ptr + at, value, mask=ok)
+    good = tl.where(tl.load(error_ptr) == 0, count, 0)
+    put_sent(data, listed, i, good, out_ptr, scalar, scale, VALUE_BYTES, ADD)

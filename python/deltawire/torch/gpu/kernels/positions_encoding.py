@@ -57,6 +57,34 @@ def put_head(words, slot_words, positions, n, b, size, LANES: tl.constexpr):
     put_code(words, slot_words, 56 + 16 * lane, size.to(tl.uint64), sized)
 
 
+@triton.jit
+def put_gaps(words, slot_words, positions, n, bounds_ptr, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """A chunk of n positions into zeroed words, up to `slot_words`. Its bytes."""
+    b = rice_parameter(positions, n, bounds_ptr)
+    rows = (n - 1 + LANES - 1) // LANES
+    used = tl.zeros((LANES,), tl.int32)
+    for row0 in range(0, rows, ROWS):
+        _, length, _ = gap_codes(positions, n, row0, b, ROWS, LANES)
+        used += tl.sum(length, axis=0)
+    size = (used + 7) >> 3
+    head = tl.where(n < 1, 3, 7 + tl.where(n < 2, 0, 2 * (LANES - 1)))
+    put_head(words, slot_words, positions, n, b, size, LANES)
+    bit = (head + tl.cumsum(size, 0) - size) << 3
+    for row0 in range(0, rows, ROWS):
+        code, length, ok = gap_codes(positions, n, row0, b, ROWS, LANES)
+        at = bit[None, :] + tl.cumsum(length, 0) - length
+        put_code(words, slot_words, at, code, ok)
+        bit += tl.sum(length, axis=0)
+    return head + tl.sum(size, axis=0)
+
+
+@triton.jit
+def coded_by(n, c, LANES: tl.constexpr):
+    """Whether chunk c, of n positions, is there and has as many lanes."""
+    lanes = tl.where(n < 512, 1, tl.where(n < 4096, 4, 8))
+    return ((n > 0) | (c == 0)) & (lanes == LANES)
+
+
 @triton.jit(do_not_specialize=["slot_words"])
 def encode_positions(
     list_ptr,
@@ -70,25 +98,9 @@ def encode_positions(
 ):
     """A chunk into zeroed words of its own, if LANES is its number of lanes. sent: begin, count."""
     c = tl.program_id(0)
-    total = tl.load(sent_ptr + 1)
-    n = tl.minimum(total - c * 16384, 16384)
-    lanes = tl.where(n < 512, 1, tl.where(n < 4096, 4, 8))
-    if ((n > 0) | (c == 0)) & (lanes == LANES):
+    n = tl.minimum(tl.load(sent_ptr + 1) - c * 16384, 16384)
+    if coded_by(n, c, LANES):
         positions = list_ptr + tl.load(sent_ptr).to(tl.int64) + c.to(tl.int64) * 16384
         words = words_ptr + c.to(tl.int64) * slot_words
-        b = rice_parameter(positions, n, bounds_ptr)
-        rows = (n - 1 + LANES - 1) // LANES
-        used = tl.zeros((LANES,), tl.int32)
-        for row0 in range(0, rows, ROWS):
-            _, length, _ = gap_codes(positions, n, row0, b, ROWS, LANES)
-            used += tl.sum(length, axis=0)
-        size = (used + 7) >> 3
-        head = tl.where(n < 1, 3, 7 + tl.where(n < 2, 0, 2 * (LANES - 1)))
-        put_head(words, slot_words, positions, n, b, size, LANES)
-        tl.store(sizes_ptr + c, head + tl.sum(size, axis=0))
-        bit = (head + tl.cumsum(size, 0) - size) << 3
-        for row0 in range(0, rows, ROWS):
-            code, length, ok = gap_codes(positions, n, row0, b, ROWS, LANES)
-            at = bit[None, :] + tl.cumsum(length, 0) - length
-            put_code(words, slot_words, at, code, ok)
-            bit += tl.sum(length, axis=0)
+        size = put_gaps(words, slot_words, positions, n, bounds_ptr, ROWS, LANES)
+        tl.store(sizes_ptr + c, size)

@@ -11,20 +11,25 @@ import torch
 import triton
 import triton.language as tl
 
+from deltawire.torch.gpu.kernels.candidates import (
+    LEAST,
+    ROW,
+    bounds_of,
+    count_candidates,
+    digits_of,
+    find_bin,
+    least_of,
+    put_candidates,
+    put_chosen,
+    sample_of,
+    tally_of,
+)
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, blocks, launch
 from deltawire.torch.gpu.kernels.magnitude import find_largest, load_sum
 
 SAMPLE = 16384  # elements: a tensor that has no more is looked at as a whole
 TILES = 1 if INTERPRETED else 8  # of BLOCK elements, listed by a program
 LISTED = 8192 if INTERPRETED else 512  # candidates at a time
-DIGIT = tl.constexpr(8)  # bits of the threshold that a round finds
-ROW = 8  # numbers of a side in `chosen`
-# What a side's row of `chosen` holds.
-PREFIX = tl.constexpr(0)  # the bits of the smallest magnitude that is chosen, as far as known
-NEED = tl.constexpr(1)  # how many are to be chosen among those that begin so
-COUNT = tl.constexpr(2)  # how many are chosen
-LEAST = tl.constexpr(3)  # the smallest magnitude of a candidate
-FOUND = tl.constexpr(4)  # how many candidates there are
 
 
 @triton.jit(do_not_specialize=["n", "rank"])
@@ -38,33 +43,11 @@ def guess_least(
     SIDES: tl.constexpr,
     LOG_SAMPLE: tl.constexpr,
 ):
-    """The magnitude of this rank among 2^LOG_SAMPLE elements, at least 1. A side a program.
-
-    An element of each of as many equal parts is drawn, so that no period of the tensor shows.
-    """
+    """The magnitude of this rank in a sample. A side a program."""
     side = tl.program_id(0)
-    i = tl.arange(0, 1 << LOG_SAMPLE).to(tl.int64)
-    count = tl.full((), 0, tl.int64) + n
-    draw = ((i * 40503) ^ (i >> 3)) & 0xFFFF
-    part = (((i << 16) + draw) >> 8) * count >> (LOG_SAMPLE + 8)
-    at = tl.where(count <= (1 << LOG_SAMPLE), i, part)
-    bits = load_sum(x_ptr, r_ptr, at, at < count, HAS_R).to(tl.int32, bitcast=True)
-    magnitude = bits & 0x7FFFFFFF
-    if SIDES == 2:
-        magnitude = tl.where((bits < 0).to(tl.int32) == side, magnitude, 0)
-    least = tl.full((), 0, tl.int32)
-    for bit in range(31):
-        trial = least | (1 << (30 - bit))
-        reached = tl.sum((magnitude >= trial).to(tl.int32), axis=0)
-        least = tl.where(reached >= rank, trial, least)
-    tl.store(chosen_ptr + side * 8 + LEAST, tl.maximum(least, 1))
-
-
-@triton.jit
-def too_few(chosen_ptr, k, SIDE: tl.constexpr):
-    """Whether a side has fewer candidates than are to be chosen, though there may be more."""
-    row = chosen_ptr + 8 * SIDE
-    return (tl.load(row + FOUND) < k) & (tl.load(row + LEAST) > 1)
+    at = sample_of(n, LOG_SAMPLE)
+    x = load_sum(x_ptr, r_ptr, at, at < n, HAS_R)
+    tl.store(chosen_ptr + side * 8 + LEAST, least_of(x, side, rank, SIDES))
 
 
 @triton.jit(do_not_specialize=["n", "k"])
@@ -89,19 +72,13 @@ def list_candidates(
     """Input plus residual into left; positions and bits of each program's candidates, in order.
 
     CHECKED: the largest magnitude is known, and nothing is written if it refuses the part.
-    AGAIN: nothing is done unless a side has too few, and then all of it that isn't 0 is listed.
     """
-    least = tl.load(chosen_ptr + LEAST)
-    least1 = tl.load(chosen_ptr + (SIDES - 1) * 8 + LEAST)
+    least, least1, wanted = bounds_of(chosen_ptr, k, AGAIN, SIDES)
     if CHECKED:
         n = tl.where(tl.load(status_ptr) < 0x7F800000, n, 0)
     tiles = TILES
     if AGAIN:
-        missed = too_few(chosen_ptr, k, 0)
-        missed1 = too_few(chosen_ptr, k, SIDES - 1)
-        least = tl.where(missed, 1, least)
-        least1 = tl.where(missed1, 1, least1)
-        tiles = tl.where(missed | missed1, TILES, 0)
+        tiles = tl.where(wanted, TILES, 0)
     begin = tl.program_id(0).to(tl.int64) * (TILES * BLOCK)
     total = tl.full((), 0, tl.int32)
     negative = tl.full((), 0, tl.int32)
@@ -110,29 +87,15 @@ def list_candidates(
         x = load_sum(x_ptr, r_ptr, at, at < n, HAS_R)
         if HAS_R:
             tl.store(left_ptr + at, x, mask=at < n)
-        bits = x.to(tl.int32, bitcast=True)
-        bound = tl.where(bits < 0, least1, least) if SIDES == 2 else least
-        good = (at < n) & ((bits & 0x7FFFFFFF) >= bound)
-        place = begin + total + tl.cumsum(good.to(tl.int32), 0) - 1
-        tl.store(list_ptr + place, at.to(tl.int32), mask=good)
-        tl.store(bits_ptr + place, bits, mask=good)
-        total += tl.sum(good.to(tl.int32), axis=0)
-        if SIDES == 2:
-            negative += tl.sum((good & (bits < 0)).to(tl.int32), axis=0)
+        where = list_ptr + begin + total
+        bits = bits_ptr + begin + total
+        found, below = put_candidates(x, at, at < n, least, least1, where, bits, SIDES)
+        total += found
+        negative += below
     if tiles > 0:
         tl.store(found_ptr + tl.program_id(0), total)
         if not AGAIN:
-            tl.atomic_add(chosen_ptr + FOUND, total - negative, sem="relaxed")
-            if SIDES == 2:
-                tl.atomic_add(chosen_ptr + 8 + FOUND, negative, sem="relaxed")
-
-
-@triton.jit
-def load_candidates(bits_ptr, i, total, SIDES: tl.constexpr):
-    """Magnitudes and sides of a program's candidates; -1 where there is none."""
-    bits = tl.load(bits_ptr + i, mask=i < total, other=0)
-    side = (bits < 0).to(tl.int32) if SIDES == 2 else tl.zeros_like(bits)
-    return tl.where(i < total, bits & 0x7FFFFFFF, -1), side
+            count_candidates(chosen_ptr, total, negative, SIDES)
 
 
 @triton.jit(do_not_specialize=["slot"])
@@ -147,54 +110,22 @@ def count_digits(
     SHIFT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A histogram of the next digit of the candidates that begin as the smallest chosen.
-
-    The first round finds the largest magnitude, too. It is a candidate.
-    """
+    """A histogram of a digit. The first round finds the largest magnitude, too: a candidate."""
     program = tl.program_id(0)
     total = tl.load(found_ptr + program)
     bits_ptr += program.to(tl.int64) * slot
-    mine = tl.load(chosen_ptr + PREFIX)
-    mine1 = tl.load(chosen_ptr + (SIDES - 1) * 8 + PREFIX)
-    bins = tl.zeros((256 * SIDES,), tl.int32)
-    most = tl.zeros((BLOCK,), tl.int32)
-    for first in range(0, total, BLOCK):
-        i = first + tl.arange(0, BLOCK)
-        magnitude, side = load_candidates(bits_ptr, i, total, SIDES)
-        key = ((magnitude >> SHIFT) & 255) + (side << DIGIT)
-        if SHIFT == 24:
-            most = tl.maximum(most, magnitude)
-            bins += tl.histogram(key, 256 * SIDES, mask=magnitude >= 0)
-        else:
-            begins = tl.where(side == 1, mine1, mine) if SIDES == 2 else mine
-            ok = (magnitude >= 0) & ((magnitude >> (SHIFT + DIGIT)) == begins)
-            bins += tl.histogram(key, 256 * SIDES, mask=ok)
+    bins, most = digits_of(bits_ptr, total, chosen_ptr, SIDES, SHIFT, BLOCK)
     i = tl.arange(0, 256 * SIDES)
     tl.atomic_add(bins_ptr + i, bins, mask=bins != 0, sem="relaxed")
     if SHIFT == 24:
-        tl.atomic_max(status_ptr, tl.max(most, axis=0), sem="relaxed")
+        tl.atomic_max(status_ptr, most, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["k"])
 def choose_bin(chosen_ptr, bins_ptr, k, FIRST: tl.constexpr):
-    """The bin in which the smallest chosen magnitude lies. A side a program."""
+    """The bin of each side, a side a program."""
     side = tl.program_id(0)
-    chosen = chosen_ptr + side * 8
-    down = 255 - tl.arange(0, 256)
-    counts = tl.load(bins_ptr + (side << DIGIT) + down)
-    above = tl.cumsum(counts, 0)
-    if FIRST:
-        need = tl.minimum(tl.sum(counts, axis=0), k).to(tl.int32)
-        tl.store(chosen + COUNT, need)
-        prefix = tl.zeros((), tl.int32)
-    else:
-        need = tl.load(chosen + NEED)
-        prefix = tl.load(chosen + PREFIX)
-    hit = (above >= need) & (above - counts < need)  # none where nothing is needed
-    key = tl.sum(tl.where(hit, down, 0), axis=0)
-    before = tl.sum(tl.where(hit, above - counts, 0), axis=0)
-    tl.store(chosen + PREFIX, tl.where(need > 0, (prefix << DIGIT) | key, 0x7FFFFFFF))
-    tl.store(chosen + NEED, need - before)
+    find_bin(chosen_ptr + side * 8, bins_ptr + side * 256, k, FIRST)
 
 
 @triton.jit(do_not_specialize=["slot", "programs"])
@@ -208,21 +139,14 @@ def count_chosen(
     SIDES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Of each program's candidates and side: how many are larger than the smallest, and equal."""
+    """The tally of each program's candidates, rows of a side one after another."""
     program = tl.program_id(0)
     total = tl.load(found_ptr + program)
     bits_ptr += program.to(tl.int64) * slot
     for s in tl.static_range(SIDES):
-        least = tl.load(chosen_ptr + 8 * s + PREFIX)
-        above = tl.zeros((BLOCK,), tl.int32)
-        equal = tl.zeros((BLOCK,), tl.int32)
-        for first in range(0, total, BLOCK):
-            i = first + tl.arange(0, BLOCK)
-            magnitude, side = load_candidates(bits_ptr, i, total, SIDES)
-            above += ((side == s) & (magnitude > least)).to(tl.int32)
-            equal += ((side == s) & (magnitude == least)).to(tl.int32)
-        tl.store(tally_ptr + (2 * s) * programs + program, tl.sum(above, axis=0))
-        tl.store(tally_ptr + (2 * s + 1) * programs + program, tl.sum(equal, axis=0))
+        above, equal = tally_of(bits_ptr, total, chosen_ptr, s, SIDES, BLOCK)
+        tl.store(tally_ptr + (2 * s) * programs + program, above)
+        tl.store(tally_ptr + (2 * s + 1) * programs + program, equal)
 
 
 @triton.jit(do_not_specialize=["slot", "programs", "k"])
@@ -248,22 +172,13 @@ def list_chosen(
     list_ptr += program.to(tl.int64) * slot
     bits_ptr += program.to(tl.int64) * slot
     for s in tl.static_range(SIDES):
-        least = tl.load(chosen_ptr + 8 * s + PREFIX)
-        need = tl.load(chosen_ptr + 8 * s + NEED)
         sums = tally_ptr + (2 * s) * programs + program
         equals = tl.load(sums + programs - 1, mask=program > 0, other=0)
-        rank = tl.load(sums - 1, mask=program > 0, other=0) + tl.minimum(equals, need)
-        for first in range(0, total, BLOCK):
-            i = first + tl.arange(0, BLOCK)
-            magnitude, side = load_candidates(bits_ptr, i, total, SIDES)
-            equal = ((side == s) & (magnitude == least)).to(tl.int32)
-            before = equals + tl.cumsum(equal, 0) - equal
-            taken = ((side == s) & (magnitude > least)) | ((equal != 0) & (before < need))
-            position = tl.load(list_ptr + i, mask=taken, other=0)
-            place = rank + tl.cumsum(taken.to(tl.int32), 0) - 1
-            tl.store(out_ptr + s * k + place, position, mask=taken)
-            equals += tl.sum(equal, axis=0)
-            rank += tl.sum(taken.to(tl.int32), axis=0)
+        above = tl.load(sums - 1, mask=program > 0, other=0)
+        out = out_ptr + s * k
+        put_chosen(
+            list_ptr, bits_ptr, total, chosen_ptr, above, equals, out, out, s, SIDES, False, BLOCK
+        )
 
 
 def sample_rank(n: int, k: int) -> int:

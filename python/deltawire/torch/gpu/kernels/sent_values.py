@@ -17,6 +17,58 @@ def nearest_bf16(x):
 
 
 @triton.jit
+def sent_code(x, step, VALUE_BYTES: tl.constexpr):
+    """A value's code, and what it stands for."""
+    if VALUE_BYTES == 4:
+        code = x.to(tl.int32, bitcast=True)
+        value = x
+    elif VALUE_BYTES == 2:
+        code = nearest_bf16(x)
+        value = (code << 16).to(tl.float32, bitcast=True)
+    else:
+        number = nearest_code(x, step)
+        code = number.to(tl.int32)
+        value = tl.where(code == 0, 0.0, number * step.to(tl.float32, bitcast=True))
+    return code, value
+
+
+@triton.jit
+def put_codes(out, i, ok, code, VALUE_BYTES: tl.constexpr):
+    """Codes as so many bytes each."""
+    for byte in tl.static_range(VALUE_BYTES):
+        part = ((code >> (8 * byte)) & 0xFF).to(tl.uint8)
+        tl.store(out + i * VALUE_BYTES + byte, part, mask=ok)
+
+
+@triton.jit
+def tree_of_64(total):
+    """The sum of 64 lanes: 32 to 63 are added to 0 to 31, and the same with 16, 8, 4, 2 and 1."""
+    t32 = tl.sum(tl.reshape(total, (2, 32)), axis=0)
+    t16 = tl.sum(tl.reshape(t32, (2, 16)), axis=0)
+    t8 = tl.sum(tl.reshape(t16, (2, 8)), axis=0)
+    t4 = tl.sum(tl.reshape(t8, (2, 4)), axis=0)
+    t2 = tl.sum(tl.reshape(t4, (2, 2)), axis=0)
+    return tl.sum(t2, axis=0)
+
+
+@triton.jit
+def larger_side(plus_ptr, minus_ptr, blocks, a, b):
+    """Whether the positive side is sent, and the mean that is, from the sums of blocks of both
+    sides and how many values they have."""
+    plus = tl.full((), 0, tl.float64)
+    minus = tl.full((), 0, tl.float64)
+    for group in range(0, blocks, 16):
+        for j in tl.static_range(16):  # so that loads don't wait for each other
+            i = group + j
+            plus += tl.load(plus_ptr + i, mask=i < blocks, other=0.0)
+            minus += tl.load(minus_ptr + i, mask=i < blocks, other=0.0)
+    plus = plus / tl.maximum(a, 1).to(tl.float64)
+    minus = minus / tl.maximum(b, 1).to(tl.float64)
+    first = plus >= minus
+    return first, tl.where(first, plus, -minus).to(tl.float32)
+
+
+@triton.jit
 def append_values(
     list_ptr,
     sent_ptr,
@@ -43,19 +95,8 @@ def append_values(
         ok = i < n
         at = load_position(positions, i, ok)
         x = tl.load(left_ptr + at, mask=ok, other=0.0).to(tl.float32)
-        if VALUE_BYTES == 4:
-            code = x.to(tl.int32, bitcast=True)
-            value = x
-        elif VALUE_BYTES == 2:
-            code = nearest_bf16(x)
-            value = (code << 16).to(tl.float32, bitcast=True)
-        else:
-            number = nearest_code(x, step)
-            code = number.to(tl.int32)
-            value = tl.where(code == 0, 0.0, number * step.to(tl.float32, bitcast=True))
-        for byte in tl.static_range(VALUE_BYTES):
-            part = ((code >> (8 * byte)) & 0xFF).to(tl.uint8)
-            tl.store(out + i * VALUE_BYTES + byte, part, mask=ok)
+        code, value = sent_code(x, step, VALUE_BYTES)
+        put_codes(out, i, ok, code, VALUE_BYTES)
         if HAS_R:
             tl.store(left_ptr + at, x - value, mask=ok)
     if n > 0:
@@ -80,30 +121,15 @@ def sum_blocks(left_ptr, chosen_ptr, list_ptr, sums_ptr, k, blocks):
                 at = load_position(positions, i, i < count)
                 x = tl.load(left_ptr + at, mask=i < count, other=0.0).to(tl.float32)
                 total += tl.abs(x).to(tl.float64)
-    t32 = tl.sum(tl.reshape(total, (2, 32)), axis=0)
-    t16 = tl.sum(tl.reshape(t32, (2, 16)), axis=0)
-    t8 = tl.sum(tl.reshape(t16, (2, 8)), axis=0)
-    t4 = tl.sum(tl.reshape(t8, (2, 4)), axis=0)
-    t2 = tl.sum(tl.reshape(t4, (2, 2)), axis=0)
-    tl.store(sums_ptr + side * blocks + block, tl.sum(t2, axis=0))
+    tl.store(sums_ptr + side * blocks + block, tree_of_64(total))
 
 
 @triton.jit(do_not_specialize=["k", "blocks"])
 def choose_side(chosen_ptr, sums_ptr, status_ptr, sent_ptr, k, blocks):
     """The side with the larger mean; what is sent of it, and the mean as the part's scalar."""
-    plus = tl.full((), 0, tl.float64)
-    minus = tl.full((), 0, tl.float64)
-    for group in range(0, blocks, 16):
-        for j in tl.static_range(16):  # so that loads don't wait for each other
-            i = group + j
-            plus += tl.load(sums_ptr + i, mask=i < blocks, other=0.0)
-            minus += tl.load(sums_ptr + blocks + i, mask=i < blocks, other=0.0)
     a = tl.load(chosen_ptr + 2)
     b = tl.load(chosen_ptr + 10)
-    plus = plus / tl.maximum(a, 1).to(tl.float64)
-    minus = minus / tl.maximum(b, 1).to(tl.float64)
-    first = plus >= minus
-    mean = tl.where(first, plus, -minus).to(tl.float32)
+    first, mean = larger_side(sums_ptr, sums_ptr + blocks, blocks, a, b)
     tl.store(status_ptr + 1, mean.to(tl.int32, bitcast=True))
     tl.store(sent_ptr, tl.where(first, 0, k).to(tl.int32))
     tl.store(sent_ptr + 1, tl.where(first, a, b))

@@ -1,6 +1,9 @@
 """Ranks of a parameter server, for its tests: the first serve, the others train."""
 
+import contextlib
+
 import deltawire.torch
+import pytest
 import torch
 from models import Net, backward, fingerprint
 
@@ -11,10 +14,20 @@ def sgd(model, rate=0.05, **options):
     return torch.optim.SGD(model.parameters(), lr=rate, **options)
 
 
-def part_of(rank, steps, make=sgd, network=Net, before=None, **options):
+@contextlib.contextmanager
+def staged(wanted):
+    """Whether parameters of models that are served meanwhile have memory of their own, as those on
+    a GPU have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELTAWIRE_FORCE_STAGING", str(int(wanted)))
+        yield
+
+
+def part_of(rank, steps, make=sgd, network=Net, before=None, is_staged=False, **options):
     """What a rank of a job of so many steps does; (fingerprint, metrics) of it."""
     model = network()
-    server = deltawire.torch.ParameterServer(model, make(model), timeout=SOON, **options)
+    with staged(is_staged):
+        server = deltawire.torch.ParameterServer(model, make(model), timeout=SOON, **options)
     if server.serves:
         server.serve()
     else:

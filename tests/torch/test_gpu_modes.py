@@ -8,6 +8,7 @@ import gpu
 import pytest
 import torch
 import torch.distributed as dist
+from deltawire.torch.core.staging import Staging
 from gpu import DEVICE, OnDevice, backward, descend, fingerprint, results
 from models import BUCKET_CAP_MB, wrapped
 from ranks import attempted
@@ -26,16 +27,9 @@ def with_fused_optimizer():
     deltawire.torch.register(model, "gcomp", optimizer=optimizer)
 
 
-def parameter_server():
-    model = OnDevice()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    deltawire.torch.ParameterServer(model, optimizer, "3lc")
-
-
 REFUSED = {
     auto: "the model is on a GPU; name a codec",
     with_fused_optimizer: "counts its steps on the GPU",
-    parameter_server: "ParameterServer serves float32 on the CPU",
 }
 
 
@@ -51,6 +45,15 @@ def test_what_is_for_the_cpu_only_is_refused():
             kind, said, _ = value[action.__name__]
             assert kind in ("DTypeError", "InvalidArgumentError", "DeltawireError"), said
             assert text in said
+
+
+def test_a_cuda_graph_is_refused_by_name():
+    """The exchange would not be replayed."""
+    staging, buffer = Staging(10.0), torch.ones(8, device=DEVICE)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        doubled = 2 * buffer
+        with pytest.raises(deltawire.DeltawireError, match="CUDA graph is being captured"):
+            staging.load(0, doubled, pytest.fail, pytest.fail)
 
 
 def traced(rank, world_size, report, folder):

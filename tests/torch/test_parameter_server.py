@@ -80,7 +80,8 @@ def test_servers_step_as_torchs_optimizers():
 
 
 def compressed(rank, world_size, report, overlap):
-    return part_of(rank, STEPS, momentum, spec="3lc:s=1.75", servers=2, overlap=overlap)
+    options = {"spec": "3lc:s=1.75", "servers": 2, "overlap": overlap}
+    return part_of(rank, STEPS, momentum, is_staged=rank % 2 == 0, **options)
 
 
 @pytest.mark.parametrize("overlap", ["both", "push", "none"])
@@ -294,7 +295,7 @@ def stale(rank, world_size, report):
         if worker == server.steps % 3:
             time.sleep(0.05)
 
-    return part_of(rank, 9, spec="3lc", staleness=2, before=slow_at_times)
+    return part_of(rank, 9, spec="3lc", staleness=2, before=slow_at_times, is_staged=rank == 3)
 
 
 def test_workers_that_may_be_ahead_end_equal():

@@ -11,7 +11,7 @@ import deltawire.torch
 import torch
 from models import Net, backward, fingerprint
 from ranks import AT_ONCE, attempted, results, started
-from served import SOON, sgd
+from served import SOON, sgd, staged
 
 STEPS, EVERY = 12, 3
 
@@ -40,16 +40,9 @@ def train(rank, world_size, report, folder, stop_at=None, staleness=0):
     model = Normed()
     optimizer = adam(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.1)
-    server = deltawire.torch.ParameterServer(
-        model,
-        optimizer,
-        "3lc",
-        servers=2,
-        staleness=staleness,
-        snapshot=folder,
-        every=EVERY,
-        timeout=SOON,
-    )
+    options = {"snapshot": folder, "every": EVERY, "timeout": SOON, "staleness": staleness}
+    with staged(rank == 3):
+        server = deltawire.torch.ParameterServer(model, optimizer, "3lc", servers=2, **options)
     if server.serves:
         server.serve(after_step=scheduler.step)
     else:

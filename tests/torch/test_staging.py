@@ -3,6 +3,7 @@ same way is forced upon CPU tensors."""
 
 import threading
 import time
+import types
 
 import deltawire.torch
 import pytest
@@ -220,3 +221,12 @@ def test_a_group_of_gpus_gathers_from_the_models_own():
 def test_only_tensors_of_known_devices_are_taken():
     with pytest.raises(TypeError, match=r"'w' is on meta.*\.cpu\(\)"):
         arguments.check_parameter("w", torch.nn.Parameter(torch.zeros(3, device="meta")))
+
+
+def test_a_cuda_graph_that_is_being_captured_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    on_gpu = types.SimpleNamespace(device=torch.device("cuda"))
+    with pytest.raises(DeltawireError, match="CUDA graph is being captured") as caught:
+        Staging(1.0).load(0, on_gpu, pytest.fail, pytest.fail)
+    assert caught.value.code == "State"
+    Staging(1.0).load(0, torch.ones(3), lambda host: None, pytest.fail)

@@ -155,11 +155,11 @@ def check_parameter(name: str, parameter: torch.Tensor) -> None:
 def check_served(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter that `ParameterServer` can't serve."""
     _check_whole(name, parameter)
-    if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+    check_tensor(f"parameter '{name}'", parameter)
+    if parameter.dtype != torch.float32:
         raise DTypeError(
-            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; ParameterServer "
-            "serves float32 on the CPU: convert the model with .float() and .cpu() first (with "
-            "autocast for a forward pass of 16 bits)",
+            f"parameter '{name}' is {parameter.dtype}; ParameterServer serves float32: convert the "
+            "model with .float() first (with autocast for a forward pass of 16 bits)",
             "UnsupportedDType",
         )
 

@@ -32,6 +32,18 @@ def until(event: torch.cuda.Event | None, timeout: float, rank: int | None, what
         time.sleep(_POLL_SECONDS)
 
 
+def refuse_capture(device: torch.device) -> None:
+    """Raises DeltawireError ("State") while this thread captures a CUDA graph, whose replay would
+    exchange nothing."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise make_error(
+            "State",
+            "a CUDA graph is being captured, and an exchange can't be a part of it: it waits for "
+            "the GPU and for other ranks; capture forward and backward passes alone "
+            "(of the bare model, or with no_sync())",
+        )
+
+
 class DeviceParts:
     """Codes the parts of one hook on the device of its gradients.
 

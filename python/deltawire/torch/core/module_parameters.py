@@ -157,8 +157,11 @@ def layout_digest(model: torch.nn.Module) -> str:
 
 
 @torch.no_grad()
-def share_model(model: torch.nn.Module, group, encryption: str) -> None:
-    """Sets all parameters and buffers to those of the group's rank 0; a collective for each.
+def share_model(
+    model: torch.nn.Module, group, encryption: str, *, on_any_device: bool = False
+) -> None:
+    """Sets all parameters and buffers to those of the group's rank 0; a collective for each. Ranks
+    have them on devices of one kind, or anywhere if all say so (`on_any_device`).
 
     With encryption="required" they are only compared, by their digests, because the process group
     is not encrypted: raises "Mismatch" on every rank where they differ.
@@ -168,6 +171,8 @@ def share_model(model: torch.nn.Module, group, encryption: str) -> None:
     source = dist.get_global_rank(group, 0)
     for tensor in [*model.parameters(), *model.buffers()]:
         values = tensor.detach().contiguous()
+        if on_any_device:
+            values = values.to(arguments.device_of(group, near=tensor.device))
         dist.broadcast(values, source, group=group)
         if values.data_ptr() != tensor.data_ptr():
             tensor.copy_(values)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from deltawire.torch.core.device_parts import DeviceParts, until
+from deltawire.torch.core.device_parts import DeviceParts, refuse_capture, until
 
 _JOIN_SECONDS = 10.0
 _GAP = 64  # bytes; buckets begin at multiples
@@ -89,12 +89,14 @@ class Staging:
     ) -> None:
         """Calls ready(memory on the CPU with the bucket's values), in the order of calls: at once,
         or from a thread when they have been copied, or failed(what `ready` or the copy raised)
-        there. What `ready` raises at once goes to the caller.
+        there. What `ready` raises at once goes to the caller. Raises DeltawireError ("State") while
+        a CUDA graph is being captured.
 
         Args:
             index: of the bucket.
             buffer: dense, of one dimension; a sparse one is handed on as it is.
         """
+        refuse_capture(buffer.device)
         if index <= self._latest:  # another step; its first bucket may be one of the CPU
             self._next = 0
         self._latest = index

@@ -5,6 +5,7 @@ import torch
 from deltawire.errors import make_error
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
+from deltawire.torch.server.memory import ServedMemory
 
 
 class ServedModel:
@@ -47,16 +48,16 @@ class ServedModel:
         """The number of elements of all parameters."""
         return sum(parameter.numel() for parameter in self.parameters)
 
-    def tensors(self) -> list[tuple[str, int, tuple[int, ...]]]:
+    def tensors(self, memory: ServedMemory) -> list[tuple[str, int, tuple[int, ...]]]:
         """(name, address, shape) of each, as the core takes them."""
         return [
-            (name, parameter.data_ptr(), row_major_shape(parameter))
-            for name, parameter in zip(self.names, self.parameters, strict=True)
+            (name, memory.address(index), row_major_shape(parameter))
+            for index, (name, parameter) in enumerate(zip(self.names, self.parameters, strict=True))
         ]
 
     def check_in_place(self) -> None:
-        """Raises DeltawireError ("State") if a parameter has left the memory that the core writes
-        to, or is trained but not served."""
+        """Raises DeltawireError ("State") if a parameter has left its memory, or is trained but not
+        served."""
         for name, parameter, address in zip(
             self.names, self.parameters, self._addresses, strict=True
         ):
@@ -68,23 +69,6 @@ class ServedModel:
                     "ParameterServer",
                 )
         self._in_module.check(self._dtypes, "close this one and make a new ParameterServer")
-
-
-def gradient_of(name: str, parameter: torch.nn.Parameter):
-    """A parameter's gradient in the order of the parameter's memory, as a flat NumPy array; zeros
-    if it has none. Raises DTypeError for a sparse one."""
-    gradient = parameter.grad
-    if gradient is None:
-        return torch.zeros(parameter.numel()).numpy()
-    if gradient.layout != torch.strided:
-        raise make_error(
-            "UnsupportedDType",
-            f"the gradient of parameter '{name}' is sparse; ParameterServer takes dense ones: "
-            "leave sparse=True out",
-        )
-    if gradient.stride() != parameter.stride():
-        gradient = torch.empty_like(parameter).copy_(gradient)
-    return gradient.detach().as_strided((gradient.numel(),), (1,)).numpy()
 
 
 def _check_dense(name: str, parameter: torch.nn.Parameter) -> None:

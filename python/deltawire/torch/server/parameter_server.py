@@ -21,6 +21,7 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.server import optimizer as served_optimizer
+from deltawire.torch.server.memory import ServedMemory
 from deltawire.torch.server.metrics import Drops, of_server, of_worker
 from deltawire.torch.server.model import ServedModel
 from deltawire.torch.server.rank import ServedRank
@@ -33,7 +34,7 @@ from deltawire.torch.server.settings import (
     lasting_settings,
     snapshot_text,
 )
-from deltawire.torch.server.state import Snapshots, catch_up, load, state_of
+from deltawire.torch.server.state import Snapshots, load, state_of
 from deltawire.torch.server.worker import ServedWorker
 
 
@@ -59,10 +60,11 @@ class ParameterServer(ServedRank):
 
     Args:
         model: the bare module, without DistributedDataParallel or anything else that exchanges by
-            itself. Parameters that require gradients must be float32 on the CPU, and their set must
-            not change. At the start all parameters and buffers are set to rank 0's. Afterwards
-            buffers (BatchNorm statistics) are each worker's own, as with LocalSteps; servers have
-            none. Frozen parameters keep their values.
+            itself. Parameters that require gradients must be float32, on the CPU or on CUDA devices
+            (others than on other ranks, if you like), and their set must not change. At the start
+            all parameters and buffers are set to rank 0's. Afterwards buffers (BatchNorm
+            statistics) are each worker's own, as with LocalSteps; servers have none. Frozen
+            parameters keep their values.
         optimizer: a new torch.optim.SGD, Adagrad, RMSprop, Adam or AdamW, with one setting for all
             parameters, which are the model's that require gradients. Servers step as it would; it
             is never stepped itself, and its step() raises on workers.
@@ -122,8 +124,9 @@ class ParameterServer(ServedRank):
     module.
 
     Memory: on a server its part of the model twice, the gradient, the optimizer's state and a
-    residual; on a worker a residual of the model's size. Thread rule: one thread; metrics and
-    last_error: any.
+    residual; on a worker a residual of the model's size. Parameters on a CUDA device also have
+    pinned memory of their size, which gradients and changes go through. Thread rule: one thread;
+    metrics and last_error: any.
     """
 
     resumed_at = 0
@@ -187,7 +190,7 @@ class ParameterServer(ServedRank):
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
         with self._aborting_on_error():
-            share_model(model, self.group, meeting.encryption)
+            share_model(model, self.group, meeting.encryption, on_any_device=True)
             self._take_part(overlap)
 
     def _snapshots_in(
@@ -200,7 +203,8 @@ class ParameterServer(ServedRank):
         return Snapshots(folder, every, (self.rank, self.servers), text, buffers)
 
     def _take_part(self, overlap: str) -> None:
-        tensors = self._model.tensors()
+        memory = ServedMemory(self._model.names, self._model.parameters, self.rank)
+        tensors = self._model.tensors(memory)
         self._step_guard = None
         if self.serves:
             core = self._server = _core.ParameterServer(
@@ -210,7 +214,13 @@ class ParameterServer(ServedRank):
         else:
             core = _core.ParameterWorker(self._link, tensors, self._options)
             self._worker = ServedWorker(
-                core, self._model, self._timeout_ms, overlap, self._aborting_on_error, self._snap
+                core,
+                self._model,
+                memory,
+                self._timeout_ms,
+                overlap,
+                self._aborting_on_error,
+                self._snap,
             )
             self._step_guard = self._optimizer.register_step_pre_hook(served_optimizer.refuse_step)
         if self._snapshots is not None:
@@ -222,7 +232,11 @@ class ParameterServer(ServedRank):
 
     def _snap(self) -> None:
         if self._snapshots is not None:
-            self._snapshots.take(self._core, self._timeout_ms)
+            self._snapshots.take(self._core, self._catch_up)
+
+    def _catch_up(self) -> None:
+        if self._worker is not None:
+            self._worker.catch_up()
 
     def serve(self, after_step: Callable[[], object] | None = None) -> int:
         """Serves until the workers have closed. Only for servers. Returns the number of steps.
@@ -350,7 +364,7 @@ class ParameterServer(ServedRank):
         self._check_open()
         if self._worker is not None:
             self.wait()
-            catch_up(self._core, self._timeout_ms)
+            self._catch_up()
         return state_of(self._core, self._place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import struct
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -28,13 +29,6 @@ Core = _core.ParameterServer | _core.ParameterWorker
 def steps_of(core: Core) -> int:
     """Steps in its parameters, including those before a loaded state."""
     return core.steps if isinstance(core, _core.ParameterServer) else core.step
-
-
-def catch_up(core: Core, timeout_ms: int) -> None:
-    """With staleness: waits until none of a worker's gradients is in flight, so that its state and
-    the servers' belong together."""
-    if isinstance(core, _core.ParameterWorker):
-        core.catch_up(timeout_ms)
 
 
 def state_of(core: Core, place: dict[str, Any]) -> dict[str, Any]:
@@ -129,13 +123,13 @@ class Snapshots:
             self.write(core)
         return step
 
-    def take(self, core: Core, timeout_ms: int) -> None:
-        """Writes a snapshot if one is due after this step; on a worker after it has the changes of
-        all its steps. A full disk doesn't end training: earlier snapshots remain. Raises
+    def take(self, core: Core, catch_up: Callable[[], None]) -> None:
+        """Writes a snapshot if one is due after this step; first a worker gets the changes of all
+        its steps, by `catch_up`. A full disk doesn't end training: earlier snapshots remain. Raises
         DeltawireError ("Io") if it can't be written for another reason."""
         if steps_of(core) % self._every != 0:
             return
-        catch_up(core, timeout_ms)
+        catch_up()
         try:
             self.write(core)
         except DeltawireError as error:
@@ -185,7 +179,7 @@ def _make_folder(path: str) -> None:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _common_step(records: list[bootstrap.RegistrationRecord], servers: int) -> int:

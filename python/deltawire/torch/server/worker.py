@@ -3,13 +3,14 @@
 import contextlib
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.torch.server.model import ServedModel, gradient_of
+from deltawire.torch.server.memory import ServedMemory
+from deltawire.torch.server.model import ServedModel
 
 
 class ServedWorker:
@@ -18,6 +19,7 @@ class ServedWorker:
     Args:
         core: the worker.
         model: the served parameters.
+        memory: theirs, which the core writes to.
         timeout_ms: for each wait.
         overlap: one of settings.OVERLAPS.
         guarded: a context in which the module's hooks run; it tells the other ranks of an error.
@@ -34,6 +36,7 @@ class ServedWorker:
         self,
         core: _core.ParameterWorker,
         model: ServedModel,
+        memory: ServedMemory,
         timeout_ms: int,
         overlap: str,
         guarded: Callable[[], contextlib.AbstractContextManager],
@@ -44,6 +47,7 @@ class ServedWorker:
         self.model_bytes = 0
         self.sync = True
         self._model = model
+        self._memory = memory
         self._timeout_ms = timeout_ms
         self._guarded = guarded
         self._after_step = after_step
@@ -69,7 +73,7 @@ class ServedWorker:
     def open(self) -> None:
         """Fetches the model, once."""
         if not self._is_open:
-            with self._waiting():
+            with self._written():
                 self.core.open(self._timeout_ms)
             self.model_bytes = self.core.counts.pull_bytes
             self._is_open = True
@@ -108,7 +112,8 @@ class ServedWorker:
     def wait(self) -> None:
         """Waits for all parameters of the last step."""
         if self._is_midway:
-            with self._waiting():
+            # What layers have waited for must not be written again: backward may need it.
+            with self._written(sorted(self._pending) if self._pulls_late else None):
                 self.core.pull_all(self._timeout_ms)
             self._is_midway = False
             self._pending.clear()
@@ -119,8 +124,14 @@ class ServedWorker:
         """Says goodbye to the servers, after all parameters have arrived."""
         self.open()
         self.wait()
-        with self._waiting():
+        with self._written():
             self.core.close(self._timeout_ms)
+
+    def catch_up(self) -> None:
+        """With staleness: waits until none of this worker's gradients is in flight, so that its
+        state and the servers' belong together."""
+        with self._written():
+            self.core.catch_up(self._timeout_ms)
 
     def _before_layer(self, indices: tuple[int, ...]) -> None:
         with self._guarded():
@@ -162,22 +173,23 @@ class ServedWorker:
 
     def _push(self, index: int) -> None:
         began = time.monotonic()
-        name = self._model.names[index]
-        self.core.push(index, gradient_of(name, self._model.parameters[index]))
+        self.core.push(index, self._memory.gradient(index, self._timeout_ms / 1000))
         self._pushed.add(index)
         self.push_seconds += time.monotonic() - began
 
     def _pull(self, index: int) -> None:
         if index in self._pending:
-            with self._waiting():
+            with self._written([index]):
                 self.core.pull(index, self._timeout_ms)
             self._pending.discard(index)
 
     @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _written(self, indices: Sequence[int] | None = None) -> Iterator[None]:
+        """The core waits, and writes to these parameters or all."""
         began = time.monotonic()
         try:
-            yield
+            with self._memory.written(self._timeout_ms / 1000, indices):
+                yield
         finally:
             self.wait_seconds += time.monotonic() - began
 

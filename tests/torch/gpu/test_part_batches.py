@@ -219,6 +219,8 @@ def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
                 rows[5, 6] -= 1
             elif column == "end":
                 ends[-3] = 0
+            elif column == "-0":
+                rows[1, 3] = 0x80000000
             else:
                 rows[1, 3 if column == "scalar" else 4] = 0x7F900000
 
@@ -226,7 +228,7 @@ def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
 
     made = both(device, [spec], torch.float32)
     encoded = made[1].encode()
-    for column in ("scalar", "second scalar", "chunks", "end"):
+    for column in ("scalar", "-0", "second scalar", "chunks", "end"):
         found = [each.decode(encoded, False, 1.0, spoil(column)) for each in made]
         assert found[0] == found[1] and found[0], column
 

@@ -52,12 +52,14 @@ def test_parameters_on_a_gpu_are_those_of_the_cpu():
     assert len({each for both in workers for each in both}) == 1
 
 
-def by_layers(rank, world_size, report):
-    return trained(rank, OnDevice(), gpu.backward, overlap="both")
+def by_layers(rank, world_size, report, folder):
+    """With snapshots, which are due during a backward pass."""
+    options = {"overlap": "both", "snapshot": folder, "every": 2}
+    return trained(rank, OnDevice(), gpu.backward, **options)
 
 
-def test_layers_wait_for_their_parameters():
-    _, first, second = results(by_layers, 3)
+def test_layers_wait_for_their_parameters(tmp_path):
+    _, first, second = results(by_layers, 3, str(tmp_path))
     assert first == second
 
 

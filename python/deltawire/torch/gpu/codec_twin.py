@@ -11,6 +11,7 @@ import torch
 from deltawire.errors import make_error
 from deltawire.torch.gpu.kernels.chunks import checksums
 from deltawire.torch.gpu.kernels.launching import BLOCK
+from deltawire.torch.gpu.kernels.part_tables import numbers_of
 from deltawire.torch.gpu.parts import (
     INFINITY,
     Decoding,
@@ -230,12 +231,6 @@ class Twin(ABC):
         error: torch.Tensor,
     ) -> None:
         """Decodes a part whose ends and scalars are good."""
-
-
-def numbers_of(counts: np.ndarray) -> np.ndarray:
-    """0, 1, ... for each count, one after another."""
-    starts = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) - np.repeat(starts, counts)
 
 
 def check_memory(codec: str, what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:

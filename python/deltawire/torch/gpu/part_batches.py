@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from deltawire.torch.gpu.codec_twin import numbers_of
 from deltawire.torch.gpu.kernels.chunks import checksums_of_slots
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, launch
-from deltawire.torch.gpu.kernels.part_tables import COLUMNS, DECODE_COLUMNS, FACTS, look
+from deltawire.torch.gpu.kernels.part_tables import COLUMNS, DECODE_COLUMNS, FACTS, look, numbered
 
 TILES = 1 if INTERPRETED else 8  # blocks of a program that looks at values
 KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtypes
@@ -94,11 +93,6 @@ class DecodeBatch:
 def aligned(count):
     """The next multiple of ALIGNED."""
     return -(-count // ALIGNED) * ALIGNED
-
-
-def numbered(parts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """(part, number) for as many numbers from 0 on as each part has."""
-    return np.stack([np.repeat(parts, counts), numbers_of(counts)], axis=1).astype(np.int32)
 
 
 class _Layout:

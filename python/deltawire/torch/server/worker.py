@@ -130,7 +130,8 @@ class ServedWorker:
     def catch_up(self) -> None:
         """With staleness: waits until none of this worker's gradients is in flight, so that its
         state and the servers' belong together."""
-        with self._written():
+        # With overlap="both" there is no staleness, and this may be in backward: see `wait`.
+        with self._written([] if self._pulls_late else None):
             self.core.catch_up(self._timeout_ms)
 
     def _before_layer(self, indices: tuple[int, ...]) -> None:

@@ -1,6 +1,7 @@
 """Many parts in one launch: a table says where each lies, and a list of units which block of which
 part a program takes."""
 
+import numpy as np
 import triton
 import triton.language as tl
 
@@ -31,6 +32,17 @@ ELEMENTS = tl.constexpr(1)
 PAYLOAD = tl.constexpr(2)  # where it begins, in bytes
 GIVEN = tl.constexpr(3)  # the scalar; a second one in the upper half
 DECODE_COLUMNS = 4
+
+
+def numbers_of(counts: np.ndarray) -> np.ndarray:
+    """0, 1, ... for each count, one after another."""
+    starts = np.cumsum(counts) - counts
+    return np.arange(counts.sum()) - np.repeat(starts, counts)
+
+
+def numbered(parts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """(part, number) for as many numbers from 0 on as each part has."""
+    return np.stack([np.repeat(parts, counts), numbers_of(counts)], axis=1).astype(np.int32)
 
 
 @triton.jit

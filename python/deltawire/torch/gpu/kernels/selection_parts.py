@@ -12,7 +12,6 @@ import torch
 import triton
 import triton.language as tl
 
-from deltawire.torch.gpu.codec_twin import numbers_of
 from deltawire.torch.gpu.kernels import selection
 from deltawire.torch.gpu.kernels.candidates import (
     LEAST,
@@ -31,6 +30,7 @@ from deltawire.torch.gpu.kernels.launching import BLOCK, launch
 from deltawire.torch.gpu.kernels.part_tables import (
     COUNT,
     load_part_sum,
+    numbered,
     store_residual,
     unit_of,
 )
@@ -79,8 +79,7 @@ def plan_of(
     rows[parts, 3] = np.cumsum(summed) - summed
 
     def units(of_each: np.ndarray) -> torch.Tensor:
-        made = np.stack([np.repeat(parts, of_each), numbers_of(of_each)], axis=1)
-        return torch.from_numpy(made.astype(np.int32)).to(device)
+        return torch.from_numpy(numbered(parts, of_each)).to(device)
 
     return Plan(
         torch.from_numpy(parts.astype(np.int32)).to(device),

@@ -1,7 +1,12 @@
 """How a session's ranks reach each other: token, encryption, and where they listen."""
 
+import contextlib
+import os
+import socket
+from pathlib import Path
+
 from deltawire import _core, arguments
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
 
 Address = tuple[str, int]
 
@@ -62,12 +67,70 @@ def secret_of(token: str | bytes | None, alone: bool) -> bytes:
     return _core.token_of(secret or bytes(32))
 
 
-def addresses_of(text: str | None, alone: bool, several: bool) -> list[Address]:
-    """(host, port) of "10.0.0.1:29600" or, if `several`, of a list with commas. Raises
-    InvalidArgumentError."""
-    if text is None and alone:
-        return [("127.0.0.1", 0)]
-    if text is None:
-        raise make_error("InvalidArgument", 'no address: pass rank 0\'s, address="10.0.0.1:29600"')
-    texts = str(text).split(",") if several else [str(text)]
-    return [_core.parse_endpoint(each.strip(), "address") for each in texts]
+class Doors:
+    """Where the ranks of a session meet, or where members of one that runs may be found.
+
+    Args:
+        text: "10.0.0.1:29600"; several with commas between; "@" and the path of a file that has one
+            in each line ("#" begins a comment). None: what the environment's DELTAWIRE_ADDRESS has.
+        alone: a single rank, which needs none.
+
+    Attributes:
+        first: the first address, as it is written.
+
+    Raises:
+        InvalidArgumentError: no address, one that can't be read, or no such file.
+    """
+
+    def __init__(self, text: str | None, alone: bool = False) -> None:
+        self.text = os.environ.get("DELTAWIRE_ADDRESS", "") if text is None else str(text)
+        self._named = [("127.0.0.1", 0)] if text is None and alone else self._read()
+        self.first = self._named[0]
+
+    def only(self) -> Address:
+        """The one address of a session with a fixed number of ranks."""
+        if len(self._named) > 1:
+            raise make_error(
+                "InvalidArgument",
+                f"{len(self._named)} addresses, which are for elastic=True: give rank 0's alone",
+            )
+        return self.first
+
+    def towards(self, place: tuple[int, int] | None) -> Address:
+        """One of them, to choose the local address by; `place`: None for a process that joins."""
+        return self.first if place else self.resolved()[0]
+
+    def resolved(self) -> list[Address]:
+        """All addresses as they are now: the file is read again, and a name stands for all that it
+        resolves to. One that doesn't resolve yet is left as it is."""
+        if self.text.startswith("@"):
+            with contextlib.suppress(DeltawireError):  # being replaced: what it had before
+                self._named = self._read()
+        return list(dict.fromkeys(each for named in self._named for each in _hosts_of(named)))
+
+    def _read(self) -> list[Address]:
+        texts = self.text.split(",")
+        if self.text.startswith("@"):
+            try:
+                lines = Path(self.text[1:]).read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as cause:
+                raise make_error("InvalidArgument", f"addresses can't be read: {cause}") from cause
+            texts = [line.partition("#")[0] for line in lines]
+        texts = [each.strip() for each in texts if each.strip()]
+        if not texts:
+            raise make_error(
+                "InvalidArgument",
+                f"no address{f' in {self.text[1:]}' if self.text else ''}: pass rank 0's, "
+                'address="10.0.0.1:29600", or set DELTAWIRE_ADDRESS',
+            )
+        return [_core.parse_endpoint(each, "address") for each in texts]
+
+
+def _hosts_of(address: Address) -> list[Address]:
+    host, port = address
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return [address]
+    # An IPv6 address within one link has its interface as a number, which the text has as a name.
+    return [address if each[4][3:] and each[4][3] else (str(each[4][0]), port) for each in found]

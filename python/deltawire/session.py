@@ -18,7 +18,7 @@ from deltawire.leaving import (
     gave_up,
     leave_at_exit,
 )
-from deltawire.network import Network, addresses_of, secret_of
+from deltawire.network import Doors, Network, secret_of
 from deltawire.policy import Policy, spec_of
 from deltawire.weighted import LEAST_ELEMENTS, Weighted, check_weight
 
@@ -71,7 +71,8 @@ class Session(ClosesAtEnd, BaseSession):
             spec: pattern, codec and parameters, rules, or a policy (`deltawire.policy.spec_of`).
             rank: this one, 0 ... world_size - 1.
             world_size: ranks in the job.
-            address: rank 0's host and a free port there, "10.0.0.1:29600"; required for two ranks
+            address: rank 0's host and a free port there, "10.0.0.1:29600"; "@" and the path of a
+                file that has it; None: the environment's DELTAWIRE_ADDRESS. Required for two ranks
                 or more.
             token: a secret that only the ranks of the job know: 16 bytes or more, hard to guess.
                 None: the environment's DELTAWIRE_TOKEN. It is never sent
@@ -102,8 +103,9 @@ class Session(ClosesAtEnd, BaseSession):
                 simulate).
             elastic: the session goes on when ranks die, leave and join (docs/guides/elastic.md);
                 on all ranks or on none. A process without `rank` and `world_size` joins a session
-                that runs; `address` then has doors of its members, "10.0.0.1:29600,10.0.0.2:4711",
-                and `joined_state` what `state` gave on another rank.
+                that runs; `address` then has doors of its members, "10.0.0.1:29600,10.0.0.2:4711"
+                (in a file one in each line; a name stands for all its addresses), and
+                `joined_state` what `state` gave on another rank.
             at_least: of an elastic session: how many members suffice to go on. None: more than half
                 of those before, or half with the lowest one, so that after a split of the network
                 one side at most goes on. With a number both sides may.
@@ -133,7 +135,7 @@ class Session(ClosesAtEnd, BaseSession):
         alone = place is not None and place[1] == 1
         secret = secret_of(token, alone and not elastic)
         encryption = arguments.encryption(encryption, has_secret=True)
-        addresses = addresses_of(address, alone, several=elastic)
+        doors = Doors(address, alone)
         network = Network(secret, encryption, interface, arguments.ports(port), link, arrival_ms)
         check_membership(elastic, at_least, state, revert)
 
@@ -144,12 +146,12 @@ class Session(ClosesAtEnd, BaseSession):
         if elastic:
             seconds = max(connect_timeout, arrival_timeout), timeout
             settings = "; ".join(filter(None, (_core.agreed_settings(text, options), self._terms)))
-            means = Means(network, addresses[0], place, settings, state, at_least, seconds)
-            self._crew = Membership(make_session, means, addresses, connect_timeout)
+            means = Means(network, doors.towards(place), place, settings, state, at_least, seconds)
+            self._crew = Membership(make_session, means, doors, connect_timeout)
             place, core, close = self._crew.place, self._crew.session, self._crew.close
         else:
-            listener = network.listen(addresses[0], place[0])
-            core = make_session(listener, network.mesh(addresses[0], place, connect_timeout))
+            listener = network.listen(doors.only(), place[0])
+            core = make_session(listener, network.mesh(doors.only(), place, connect_timeout))
             close = core.close
         super().__init__(core, place, History(place[0], _NONFINITE_ADVICE))
         self._steps = self._crew.steps if self._crew else 0

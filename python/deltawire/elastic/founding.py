@@ -12,6 +12,7 @@ from deltawire.elastic.reception import Visitor
 from deltawire.elastic.state import Plan, Taking
 from deltawire.elastic.views import Member, View
 from deltawire.errors import DeltawireError, make_error
+from deltawire.network import Doors
 
 _SLICE = 0.1  # seconds
 _PAUSE = 0.2  # before a door is tried again at which nobody answered
@@ -79,15 +80,15 @@ def _greet(visitor: Visitor, visitors: dict[int, Visitor], world_size: int, sett
 def come(
     means: Means,
     question: dict,
-    addresses: list[tuple[str, int]],
+    doors: Doors,
     seconds: float,
     taking: Taking | None = None,
 ) -> Agreement:
-    """Calls at the addresses in turn until one of them has a view for this process.
+    """Calls at the doors in turn until one of them has a view for this process.
 
     Args:
         question: "found", with rank and world size, or "join".
-        addresses: of doors.
+        doors: where to call; read again after each turn.
         taking: the state that a process takes that joins.
 
     Raises:
@@ -95,7 +96,7 @@ def come(
     """
     end = time.monotonic() + seconds
     patience = max(SILENCE, _PATIENCE * seconds)
-    visit = _Visit(means, list(addresses), end, patience, taking)
+    visit = _Visit(means, doors.resolved(), end, patience, taking)
     last = "nobody answers there"
     while True:
         for address in list(visit.known):
@@ -115,9 +116,9 @@ def come(
             if agreement is not None:
                 return agreement
         if time.monotonic() > end:
-            doors = ", ".join(f"{host}:{port}" for host, port in addresses)
-            raise make_error("Timeout", f"no session took this process in at {doors}: {last}")
+            raise make_error("Timeout", f"no session took this process in at {doors.text}: {last}")
         time.sleep(_PAUSE)
+        visit.known += [each for each in doors.resolved() if each not in visit.known]
 
 
 class _Visit:

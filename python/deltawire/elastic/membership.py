@@ -22,6 +22,7 @@ from deltawire.elastic.meeting import Means, Meeting
 from deltawire.elastic.state import Taking
 from deltawire.elastic.views import View
 from deltawire.errors import DeltawireError, in_epoch, make_error
+from deltawire.network import Doors
 
 logger = logging.getLogger("deltawire")
 
@@ -72,7 +73,7 @@ class Membership:
         self,
         make_session: Callable[[_core.Listener, _core.Mesh], _core.Session],
         means: Means,
-        doors: list[tuple[str, int]],
+        doors: Doors,
         seconds: float,
     ) -> None:
         """Meets the ranks that the session begins with at rank 0's door, or joins one that runs.
@@ -94,7 +95,7 @@ class Membership:
             if means.place is None:
                 self._join(doors, seconds)
             else:
-                self._begin(*means.place, doors[0], seconds)
+                self._begin(*means.place, doors, seconds)
         except BaseException:
             means.reception.close()
             raise
@@ -114,18 +115,18 @@ class Membership:
             "residual_lost": math.hypot(*(event["residual_lost"] for event in self.events)),
         }
 
-    def _begin(self, rank: int, world_size: int, door: tuple[str, int], seconds: float) -> None:
+    def _begin(self, rank: int, world_size: int, doors: Doors, seconds: float) -> None:
         if rank == 0:
             agreement = found(self._means, world_size, seconds)
         else:
             question = {"say": "found", "rank": rank, "world_size": world_size}
             question["settings"] = self._means.settings
-            agreement = come(self._means, question, [door], seconds)
+            agreement = come(self._means, question, doors, seconds)
         self._id = rank
         self._base = agreement.view
         self._start(agreement, seconds)
 
-    def _join(self, doors: list[tuple[str, int]], seconds: float) -> None:
+    def _join(self, doors: Doors, seconds: float) -> None:
         end = time.monotonic() + seconds
         question = {"say": "join", "settings": self._means.settings}
         taking = Taking()

@@ -72,7 +72,7 @@ DELTAWIRE_API Tier tier_of(bool lossless, double relative_l2) noexcept;
 DELTAWIRE_API std::string_view tier_name(Tier tier) noexcept;                 // "near-lossless"
 DELTAWIRE_API std::optional<Tier> find_tier(std::string_view name) noexcept;  // by that name
 
-// The exchange patterns (docs/design/patterns.md). `powersgd` is not modelled.
+// The exchange patterns (docs/design/patterns.md). `powersgd` and `hierarchical` are not modelled.
 enum class Pattern : std::uint8_t { kDirect, kRing, kGather };
 DELTAWIRE_API std::string_view pattern_name(Pattern pattern) noexcept;
 DELTAWIRE_API std::optional<Pattern> find_pattern(std::string_view name) noexcept;

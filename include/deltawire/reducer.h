@@ -117,9 +117,9 @@ struct ReducerOptions {
 
   // What happens to a failed step's input, on every surviving rank. By default the step never happened, and
   // the caller gives its tensors again. kFold is refused (kInvalidArgument) where it is impossible: by
-  // `ring`, whose messages are partial sums with other ranks' gradients; with NonFinite::kPass, which must be
-  // able to revert a step to the last bit; and by begin, for tensors in key-value form. The owner's side of
-  // `direct` always reverts exactly: what it sends is no caller's input.
+  // `ring` and `hierarchical`, whose messages are sums with other ranks' gradients; with NonFinite::kPass,
+  // which must be able to revert a step to the last bit; and by begin, for tensors in key-value form. The
+  // owner's side of `direct` always reverts exactly: what it sends is no caller's input.
   Revert revert = Revert::kExact;
 
   // Threads that encode and decode a message, the calling one included: 1 to 64 of this reducer's own, or 0:
@@ -157,7 +157,7 @@ struct SavedRanks {
 
 // The part of a rank's saved state that the others need, for SavedRanks::continued: the residuals of the
 // means that it owns, so an N-th of the tensors in `direct` and `ring`, and nothing in `gather`; the whole
-// state in `powersgd`. Errors: kTruncated, kCorrupt.
+// state in `powersgd` and `hierarchical`. Errors: kTruncated, kCorrupt.
 DELTAWIRE_API Result<std::vector<std::byte>> shared_state(Bytes state);
 
 // Thread rule: one thread at a time.
@@ -205,7 +205,7 @@ class DELTAWIRE_API Reducer {
   virtual Memory memory() const noexcept = 0;
 
   // Channel::mask_sent for a whole tensor, after its step has been committed. kInvalidArgument for patterns
-  // in which a rank sends partial sums (`ring`) or matrix factors (`powersgd`), not its own elements.
+  // in which a rank sends sums (`ring`, `hierarchical`) or matrix factors (`powersgd`), not its own elements.
   virtual Status mask_sent(std::string_view name, std::span<float> momentum) const = 0;
 
   // Saves and loads the residuals of all channels (see Channel::save). kState while a step is open.
@@ -220,6 +220,7 @@ class DELTAWIRE_API Reducer {
   // - Owners' residuals of means move, unchanged, with their elements to the new owners.
   // - Residuals of partial sums on a rank of `ring`, which are in units of the mean, are distributed: rank j
   //   gets those that its interval covers; in its own partition they become residuals of the mean.
+  // - Residuals of groups' sums in `hierarchical`, in that unit, too, move to the owners of the means.
   // - `powersgd`: residuals as those of a rank's own gradients; the matrices Q for the next step unchanged.
   // With SavedRanks::continued a rank that goes on keeps its own residuals instead (of its gradients times
   // M/N), and a new one begins without. What waited on ranks that don't go on is lost, the residuals of the
@@ -237,10 +238,11 @@ class DELTAWIRE_API Reducer {
 
 // Makes a reducer from "pattern(codecs)" or "codecs" alone (their default pattern); codecs as make_channel
 // takes them: a codec spec, or rules such as "direct(conv*: 3lc, rest fp32)". The pattern "powersgd:rank=4"
-// may be given without a codec, which is then "fp32"; it takes codecs without error feedback. Errors: those
-// of make_channel; kInvalidArgument for an unknown pattern (lists the known ones), rules whose codecs have
-// different default patterns, a codec that amplifies its input (Codec::gain) in a ring, or a number of
-// threads out of range.
+// may be given without a codec, which is then "fp32"; it takes codecs without error feedback.
+// "hierarchical:group=8,within=bf16(3lc)": 8 ranks in a row are a group, within which gradients travel as
+// bf16 (without `within`: fp32), and sums between groups as 3lc. Errors: those of make_channel;
+// kInvalidArgument for an unknown pattern (lists the known ones), rules whose codecs have different default
+// patterns, a codec that amplifies its input (Codec::gain) in a ring, or a number of threads out of range.
 DELTAWIRE_API Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec,
                                                             const ReducerOptions& options = {});
 

@@ -87,8 +87,8 @@ class BaseSession:
         - encode_ms, exchange_ms (waiting for others), decode_ms;
         - bytes_sent: this rank's messages with their headers, every copy counted;
         - raw_bytes: the same messages as bare values, 4 bytes an element, 2 of bfloat16 and
-          float16. On average over the N ranks, "direct" and "ring" send each element 2 (N-1) / N
-          times; "gather" sends it N-1 times on each;
+          float16. On average over the N ranks, "direct", "ring" and "hierarchical" send each
+          element 2 (N-1) / N times; "gather" sends it N-1 times on each;
         - ratio: raw_bytes / bytes_sent, the compression ratio; None if nothing was sent (a single
           rank). A round counts once, however many local steps it has;
         - digest: an int made of the step's means, equal on all ranks;

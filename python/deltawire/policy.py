@@ -18,11 +18,13 @@ Policy = str | os.PathLike | Mapping | Sequence
 
 _CONDITIONS = ("elements", "dims", "step")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+)(?=\s|$)", re.ASCII)
+_PATTERN = re.compile(r"[\w-]+(:\w+=\w+(,\w+=\w+)*)?", re.ASCII)
 _NEVER_IN_NAMES = re.compile(r"[\s,()<>=]")  # they have a meaning in rules
 
 
 def spec_of(policy: Policy) -> str:
-    """The text that a policy stands for: a reducer's spec.
+    """The text that a policy stands for: a reducer's spec. In the pattern "hierarchical:group=host"
+    the number of ranks on this host takes the place of "host": torchrun's LOCAL_WORLD_SIZE.
 
     Args:
         policy: text as it is; text that begins with { or [ is JSON; "@" and a path, or an
@@ -35,7 +37,7 @@ def spec_of(policy: Policy) -> str:
               `dims` and `step` (a comparison, ">=100000"; several, ">=100 <500"; or a number,
               for equality), and optionally `with`: what is applied before the codec,
               {"momentum": 0.9, "masking": True} or "momentum=0.9,masking=on";
-            - pattern (optional): the exchange pattern.
+            - pattern (optional): the exchange pattern, e.g. "gather" or "hierarchical:group=8".
 
             A list has the rules, and the rest as its last entry.
 
@@ -44,9 +46,13 @@ def spec_of(policy: Policy) -> str:
             what to do.
         TypeError: not a policy.
     """
+    return _with_ranks_of_host(_text_of(policy))
+
+
+def _text_of(policy: Policy) -> str:
     if isinstance(policy, str):
         if policy.startswith("@"):
-            return spec_of(Path(policy[1:]))
+            return _of_file(Path(policy[1:]))
         if not policy.lstrip().startswith(("{", "[")):
             return policy
         return _Reader("the policy's JSON").read(policy, _json)
@@ -58,6 +64,20 @@ def spec_of(policy: Policy) -> str:
         "a policy is text, a dict, a list or a path of a .toml or .json file, not "
         f"{type(policy).__name__}"
     )
+
+
+def _with_ranks_of_host(spec: str) -> str:
+    pattern, bracket, codecs = spec.partition("(")
+    if not pattern.startswith("hierarchical:") or "group=host" not in re.split("[:,]", pattern):
+        return spec
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if not ranks.isdecimal():
+        raise make_error(
+            "InvalidArgument",
+            f"{spec!r} needs LOCAL_WORLD_SIZE, which torchrun sets; without it, give the number of "
+            "ranks on each host, group=8",
+        )
+    return pattern.replace("group=host", f"group={ranks}") + bracket + codecs
 
 
 def pattern_and_codec(spec: str) -> tuple[str, str]:
@@ -141,7 +161,7 @@ class _Reader:
         if "pattern" not in policy:
             return text
         pattern = policy["pattern"]
-        if not isinstance(pattern, str) or not re.fullmatch(r"[\w-]+", pattern, re.ASCII):
+        if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
             raise self.error(f'has pattern {pattern!r}; give the name of one, e.g. "direct"')
         return f"{pattern}({text})"
 

@@ -95,7 +95,7 @@ class Session(ClosesAtEnd, BaseSession):
                 happened: give its input again; costs a second buffer of the residuals' size) or
                 "fold" (its input is kept and sent later: never give it again; messages are kept
                 until their step ends, docs/design/memory.md). `save` returns the kept input, too.
-                "fold" is refused with `ring` and nonfinite="pass".
+                "fold" is refused with `ring`, `hierarchical` and nonfinite="pass".
             threads: how many threads encode and decode a message; None: the process's.
             nonfinite: "error", or "pass": a step with NaN or infinities results in NaN on all ranks
                 and leaves no trace.

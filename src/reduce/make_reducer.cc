@@ -1,4 +1,5 @@
 // Reducer specs: "pattern(codecs)", or "codecs" with their default pattern. One row a pattern.
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -17,11 +18,15 @@ struct Pattern {
   Result<std::unique_ptr<WakeableReducer>> (*make)(const ParsedSpec& pattern, std::string_view codecs,
                                                    const ReducerOptions& options);
   bool takes_backend = false;
-  std::string_view parameter = {};       // the one that it has
-  std::string_view default_codecs = {};  // where the pattern stands alone, as it may then
+  std::array<std::string_view, 2> parameters = {};  // those that it has
+  std::string_view default_codecs = {};             // where the pattern stands alone, as it may then
+
+  bool has(std::string_view parameter) const {
+    return std::ranges::find(parameters, parameter) != parameters.end();
+  }
 };
 
-constexpr std::array<Pattern, 4> kPatterns{{
+constexpr std::array<Pattern, 5> kPatterns{{
     {"direct",
      [](const auto&, auto codecs, const auto& options) { return make_direct_reducer(codecs, options); },
      true},
@@ -30,13 +35,22 @@ constexpr std::array<Pattern, 4> kPatterns{{
     {"gather",
      [](const auto&, auto codecs, const auto& options) { return make_gather_reducer(codecs, options); },
      true},
-    {"powersgd", make_powersgd_reducer, false, "rank", "fp32"},
+    {"powersgd", make_powersgd_reducer, false, {"rank"}, "fp32"},
+    {"hierarchical", make_hierarchical_reducer, false, {"group", "within"}},
 }};
 
 std::string known_patterns() {
   std::string names;
   for (const Pattern& pattern : kPatterns) {
     names += (names.empty() ? "" : ", ") + std::string(pattern.name);
+  }
+  return names;
+}
+
+std::string known_parameters(const Pattern& pattern) {
+  std::string names;
+  for (const std::string_view name : pattern.parameters) {
+    if (!name.empty()) names += (names.empty() ? "; it has " : " and ") + std::string(name);
   }
   return names;
 }
@@ -91,11 +105,10 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
   for (const Pattern& pattern : kPatterns) {
     if (pattern.name != named->name) continue;
     for (const SpecParameter& given : named->parameters) {
-      if (given.key == pattern.parameter) continue;
-      return fail(ErrorCode::kInvalidArgument,
-                  "the exchange pattern " + std::string(pattern.name) + " has no parameter '" +
-                      std::string(given.key) + "'" +
-                      (pattern.parameter.empty() ? "" : "; it has " + std::string(pattern.parameter)));
+      if (pattern.has(given.key)) continue;
+      return fail(ErrorCode::kInvalidArgument, "the exchange pattern " + std::string(pattern.name) +
+                                                   " has no parameter '" + std::string(given.key) + "'" +
+                                                   known_parameters(pattern));
     }
     if (options.backend && !pattern.takes_backend) {
       return fail(ErrorCode::kInvalidArgument, "the exchange pattern " + std::string(pattern.name) +

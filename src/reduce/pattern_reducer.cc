@@ -1,6 +1,8 @@
 #include "reduce/pattern_reducer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -19,6 +21,11 @@ namespace {
 Status check_idle(const BucketsInFlight& buckets) {
   if (!buckets.step_is_open()) return {};
   return fail(ErrorCode::kState, "a step is open; finish it before loading");
+}
+
+std::span<const std::unique_ptr<Channel>> saved_of(const PatternInfo& info,
+                                                   std::span<const std::unique_ptr<Channel>> channels) {
+  return channels.first(std::min(info.channels_saved, channels.size()));
 }
 
 }  // namespace
@@ -160,7 +167,7 @@ void PatternReducer::keep(const Bucket& bucket, const Step& step, Transport& tra
 
 Result<std::vector<std::byte>> PatternReducer::save() const {
   return or_no_memory("saving the residuals", [&]() -> Result<std::vector<std::byte>> {
-    const auto states = save_channels(channels_);
+    const auto states = save_channels(saved_of(info_, channels_));
     if (!states) return forward_error(states);
     return pack_reducer_state({info_.state_magic, place_.world, place_.rank}, *states);
   });
@@ -172,10 +179,10 @@ Status PatternReducer::load(Bytes state) {
 
 Status PatternReducer::load_one(Bytes state) {
   if (Status idle = check_idle(in_flight_); !idle) return idle;
-  const Result<ReducerState> parts = unpack_reducer_state(state, info_.state_magic, channels_.size());
+  const auto saved = saved_of(info_, channels_);
+  const Result<ReducerState> parts = unpack_reducer_state(state, info_.state_magic, saved.size());
   if (!parts) return forward_error(parts);
-  Status loaded =
-      load_channels(channels_, [&](std::size_t i) { return channels_[i]->load(parts->channels[i]); });
+  Status loaded = load_channels(saved, [&](std::size_t i) { return saved[i]->load(parts->channels[i]); });
   if (loaded) take_place(parts->world, parts->rank);
   return loaded;
 }
@@ -183,14 +190,15 @@ Status PatternReducer::load_one(Bytes state) {
 Status PatternReducer::load_resized(const SavedRanks& saved) {
   return or_no_memory("loading the residuals", [&]() -> Status {
     if (Status idle = check_idle(in_flight_); !idle) return idle;
-    const Result<SavedChannels> channels = unpack_saved_ranks(saved, info_.state_magic, channels_.size());
+    const auto own = saved_of(info_, channels_);
+    const Result<SavedChannels> channels = unpack_saved_ranks(saved, info_.state_magic, own.size());
     if (!channels) return forward_error(channels);
     if (is_unchanged(saved)) {
       return load_one(saved.states[static_cast<std::size_t>(saved.rank)]);
     }
-    Status loaded = load_channels(channels_, [&](std::size_t i) {
+    Status loaded = load_channels(own, [&](std::size_t i) {
       const ResizedChannel resized = resized_channel(i, saved, *channels);
-      return channels_[i]->load_weighted(resized.states, {saved.tensors, resized.parts});
+      return own[i]->load_weighted(resized.states, {saved.tensors, resized.parts});
     });
     if (loaded) take_place(saved.world, saved.rank);
     return loaded;
@@ -238,12 +246,27 @@ std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept {
   return CounterRng(seed).at(channel);
 }
 
+Status add_channel(Channels& channels, std::string_view codecs, const ReducerOptions& options, Revert revert,
+                   bool means) {
+  const bool is_first = channels.all.empty();
+  const ChannelOptions channel{.policy = options.policy,
+                               .revert = revert,
+                               .means = means,
+                               .seed = channel_seed(options.seed, channels.all.size()),
+                               .measure_flow = options.measure_flow && is_first};
+  auto made = make_metered_channel(codecs, channel, {channels.meter, channels.workers, options.backend});
+  if (!made) return forward_error(made);
+  channels.all.push_back(std::move(*made));
+  return {};
+}
+
 Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,
                                std::initializer_list<Revert> reverts) {
-  Channels channels{std::make_shared<MemoryMeter>(), {}};
-  const auto workers = options.threads == 0  ? Workers::of_process()
-                       : options.threads > 1 ? std::make_shared<Workers>(options.threads)
-                                             : nullptr;
+  Channels channels{std::make_shared<MemoryMeter>(),
+                    options.threads == 0  ? Workers::of_process()
+                    : options.threads > 1 ? std::make_shared<Workers>(options.threads)
+                                          : nullptr,
+                    {}};
   if (options.revert == Revert::kFold && options.policy.nonfinite == NonFinite::kPass) {
     return fail(
         ErrorCode::kInvalidArgument,
@@ -251,15 +274,8 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
         "the exact revert, or let such steps be errors");
   }
   for (const Revert revert : reverts) {
-    const std::uint64_t seed = channel_seed(options.seed, channels.all.size());
-    const ChannelOptions channel{.policy = options.policy,
-                                 .revert = revert,
-                                 .means = !channels.all.empty(),
-                                 .seed = seed,
-                                 .measure_flow = options.measure_flow && channels.all.empty()};
-    auto made = make_metered_channel(codecs, channel, {channels.meter, workers, options.backend});
-    if (!made) return forward_error(made);
-    channels.all.push_back(std::move(*made));
+    Status added = add_channel(channels, codecs, options, revert, !channels.all.empty());
+    if (!added) return forward_error(added);
   }
   return channels;
 }

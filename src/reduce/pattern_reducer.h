@@ -9,6 +9,7 @@
 
 #include "base/buffer_pool.h"
 #include "base/memory_meter.h"
+#include "deltawire/workers.h"
 #include "reduce/bucket_exchange.h"
 #include "reduce/buckets_in_flight.h"
 #include "reduce/saved_ranks.h"
@@ -22,11 +23,14 @@ struct PatternInfo {
   std::string_view
       state_magic;  // 8 bytes at the head of a saved state (docs/reference/format.md, "Channel state")
   bool key_value;   // takes tensors in this form, where the codec does
+  std::size_t channels_saved = 2;  // at most: those after them keep nothing between steps
 };
 
-// One or two, all of one codec, and the meter that counts for them.
+// One or two of one codec, perhaps one of another, and what they share: the meter that counts for them, and
+// the threads that code.
 struct Channels {
   std::shared_ptr<MemoryMeter> meter;
+  std::shared_ptr<Workers> workers;
   std::vector<std::unique_ptr<Channel>> all;
 };
 
@@ -111,7 +115,11 @@ class PatternReducer : public WakeableReducer {
 // The random numbers of a pattern's channels: a rank that codes a part in both of them draws others in each.
 std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept;
 
-// The channels of a pattern: one for each of `reverts`, with the options' policy.
+// One more channel of a pattern, with the options' policy.
+Status add_channel(Channels& channels, std::string_view codecs, const ReducerOptions& options, Revert revert,
+                   bool means);
+
+// The channels of a pattern: one for each of `reverts`, of which those after the first are for means.
 Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,
                                std::initializer_list<Revert> reverts);
 

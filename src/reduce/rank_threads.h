@@ -37,6 +37,16 @@ inline std::unique_ptr<WakeableReducer> reducer_of(std::string_view spec,
   return std::move(*made);
 }
 
+// Whether ranks of the pattern send what is their own alone, so that a revert can fold it.
+inline bool sends_own(std::string_view pattern) {
+  return !pattern.starts_with("ring") && !pattern.starts_with("hierarchical");
+}
+
+// "hierarchical" of "hierarchical:group=2": in names of tests.
+inline std::string pattern_name(const ::testing::TestParamInfo<std::string>& pattern) {
+  return pattern.param.substr(0, pattern.param.find(':'));
+}
+
 // A failed step's input waits.
 inline ReducerOptions folding() {
   ReducerOptions options;

@@ -111,7 +111,7 @@ void add(std::span<const float> values, std::uint64_t first, double factor, std:
 Means owed_by(const std::string& spec, const States& states, int world) {
   Means owed;
   const std::string pattern = spec.substr(0, spec.find_first_of("(:"));
-  const double own_share = pattern == "ring" ? 1.0 : 1.0 / world;
+  const double own_share = sends_own(pattern) ? 1.0 / world : 1.0;
   for (Bytes state : states) {
     if (state.empty()) continue;
     if (pattern == "powersgd") {
@@ -172,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(Specs, Resized,
                                            "direct(topk:k=5%)", "direct(onebit)", "direct(fp32)",
                                            "ring(onebit)", "ring(int8)", "ring(sbc)", "ring(fp8)",
                                            "gather(3lc:s=1.75)", "gather(int8)", "gather(topk:k=5%)",
-                                           "gather(signsgd)", "powersgd:rank=2",
+                                           "gather(signsgd)", "powersgd:rank=2", "hierarchical:group=2(3lc)",
+                                           "hierarchical:group=3(sbc)",
                                            "direct(large: sbc, odd: int8, rest 3lc)"));
 
 TEST_P(Resized, KeepsWhatIsOwed) {
@@ -302,7 +303,8 @@ TEST(Resize, FactorsFollowTheScaleAndTheQOfTheFirst) {
 }
 
 TEST(Resize, AsManyRanksGetWhatTheyHad) {
-  for (const std::string spec : {"direct(3lc)", "ring(int8)", "gather(sbc)", "powersgd:rank=2"}) {
+  for (const std::string spec :
+       {"direct(3lc)", "ring(int8)", "gather(sbc)", "powersgd:rank=2", "hierarchical:group=2(3lc)"}) {
     Reducers reducers = reducers_of(spec, 3);
     Means owed;
     train(reducers, 0, 1.0F, owed);

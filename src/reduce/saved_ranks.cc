@@ -8,6 +8,7 @@
 
 #include "base/no_memory.h"
 #include "reduce/patterns/factor_store.h"
+#include "reduce/patterns/hierarchical.h"
 #include "reduce/reducer_state.h"
 
 namespace deltawire {
@@ -48,6 +49,11 @@ bool names_ranks_in_order(const SavedRanks& saved) noexcept {
     before = old;
   }
   return saved.continued.empty() || saved.continued.size() == static_cast<std::size_t>(saved.world);
+}
+
+bool is_of_groups(Bytes state) noexcept {
+  const std::string_view begin(reinterpret_cast<const char*>(state.data()), state.size());
+  return begin.starts_with(kMagicOfGroups);
 }
 
 }  // namespace
@@ -117,8 +123,11 @@ bool is_unchanged(const SavedRanks& saved) noexcept {
 
 Result<std::vector<std::byte>> shared_state(Bytes state) {
   return or_no_memory("a state for others", [&]() -> Result<std::vector<std::byte>> {
-    // The matrices of `powersgd` come first, and are of every rank's own.
-    if (FactorStore::saved_bytes(state)) return std::vector<std::byte>(state.begin(), state.end());
+    // The matrices of `powersgd` come first, and are of every rank's own; what waits of a group's sums goes
+    // to the means' owners.
+    if (FactorStore::saved_bytes(state) || is_of_groups(state)) {
+      return std::vector<std::byte>(state.begin(), state.end());
+    }
     return without_first_channel(state);
   });
 }

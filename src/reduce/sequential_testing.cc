@@ -12,6 +12,7 @@
 #include "codecs/codec_testing.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/owners.h"
+#include "reduce/patterns/rank_groups.h"
 #include "reduce/patterns/ring_plan.h"
 
 namespace deltawire::testing {
@@ -218,6 +219,57 @@ class SequentialRing final : public Sequential {
   ChannelList means_;
 };
 
+// Every group adds up its members' gradients, already divided by the number of ranks, in fp32; the owner,
+// which is in one of the groups, adds up what the groups sent.
+class SequentialHierarchical final : public Sequential {
+ public:
+  SequentialHierarchical(std::string_view codec, int world, int members)
+      : Sequential(world, kPieceElements),
+        groups_(world, members),
+        shares_(channels_of("fp32", world, 2)),
+        sums_(channels_of(codec, groups_.count(), 0)),
+        means_(channels_of(codec, 1, 1)) {}
+
+ private:
+  std::vector<OwnedRange> parts(const std::string& name, std::uint64_t count) const override {
+    return owned_ranges(name, count, static_cast<int>(groups_.lists()), kPieceElements);
+  }
+  void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
+                    std::vector<float>& out) override {
+    std::vector<float> mean(part.range.count, 0.0F);
+    const Named slot{part.name, {mean.data(), mean.size(), DType::kF32}, part.range.first};
+    for (int group = 0; group < groups_.count(); ++group) {
+      std::vector<float> sum(part.range.count, 0.0F);
+      const Named summed{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
+      for (int i = 0; i < groups_.members(group); ++i) {
+        const auto rank = static_cast<std::size_t>(groups_.first(group) + i);
+        relay(*shares_[rank], part_of(part.name, *shares[rank], part.range), summed,
+              {part.step, rank, Into::kAccumulate, scale()});
+      }
+      const auto adder = static_cast<std::size_t>(groups_.adder(group, part.owner()));
+      relay(*sums_[static_cast<std::size_t>(group)], summed, slot,
+            {part.step, adder, group == 0 ? Into::kOverwrite : Into::kAccumulate});
+    }
+    const auto owner = static_cast<std::size_t>(groups_.owner(part.owner()));
+    relay(*means_[0], slot, part_of(part.name, out, part.range), {part.step, owner});
+  }
+  std::vector<Channel*> all_channels() override {
+    std::vector<Channel*> all{means_[0].get()};
+    for (const auto& sum : sums_) all.push_back(sum.get());
+    for (const auto& share : shares_) all.push_back(share.get());
+    return all;
+  }
+  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
+    add_residuals(*means_[0], name, part, 1.0, sum);
+    for (const auto& group : sums_) add_residuals(*group, name, part, 1.0, sum);
+  }
+
+  RankGroups groups_;
+  ChannelList shares_;
+  ChannelList sums_;
+  ChannelList means_;
+};
+
 std::vector<std::string> with_every_pattern(const std::vector<std::string>& codecs) {
   std::vector<std::string> specs;
   for (const char* pattern : {"direct", "ring", "gather"}) {
@@ -292,7 +344,9 @@ std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int wo
   const std::string_view codec = spec.substr(open + 1, spec.size() - open - 2);
   if (pattern == "direct") return std::make_unique<SequentialDirect>(codec, world, most_elements);
   if (pattern == "gather") return std::make_unique<SequentialGather>(codec, world, most_elements);
-  return std::make_unique<SequentialRing>(codec, world);
+  if (pattern == "ring") return std::make_unique<SequentialRing>(codec, world);
+  const int members = std::stoi(std::string(pattern.substr(pattern.find('=') + 1)));
+  return std::make_unique<SequentialHierarchical>(codec, world, members);
 }
 
 std::vector<Tensors> reference_means(SequentialPattern& reference, int world, std::uint64_t steps) {
@@ -325,6 +379,10 @@ std::vector<std::string> reducer_specs() {
       "(layer0*: fp32 with momentum=0.5, rest sbc with clip=1,momentum=0.9,masking=on,decay=0.9)";
   specs.push_back("direct" + feedback);
   specs.push_back("gather" + feedback);
+  for (const char* coded :
+       {"(fp32)", "(3lc)", "(gcomp)", "(layer2* step<1: onebit, layer2*: sbc, rest fp32)"}) {
+    specs.push_back("hierarchical:group=2" + std::string(coded));
+  }
   return specs;
 }
 
@@ -335,7 +393,9 @@ std::vector<std::string> reducer_specs_that_lose_nothing() {
     if ((*codec)->info().lossless || (*codec)->info().error_feedback) codecs.push_back(spec);
   }
   codecs.emplace_back("layer2* step<2: onebit, layer5*: int8, rest fp32");
-  return with_every_pattern(codecs);
+  std::vector<std::string> specs = with_every_pattern(codecs);
+  specs.emplace_back("hierarchical:group=2(3lc)");
+  return specs;
 }
 
 }  // namespace deltawire::testing

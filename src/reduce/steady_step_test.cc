@@ -114,8 +114,13 @@ class SteadyPatterns : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SteadyPatterns, TakeNoMemory) {
   const bool in_rounds = GetParam() == "powersgd";
+  const bool has_groups = GetParam() == "hierarchical:group=2";
+  // A rank that is alone in its group sends nothing as a bucket begins, and so would miss the others there.
+  const std::uint32_t buckets = in_rounds || has_groups ? 1 : 2;
   std::vector<std::pair<std::string, ReducerOptions>> codecs;
   for (const CodecInfo* codec : registered_codecs()) {
+    // Between groups codecs do what they do in `direct`: one of each kind.
+    if (has_groups && codec->name != "fp32" && codec->name != "3lc" && codec->name != "sbc") continue;
     if (make_reducer(GetParam() + "(" + std::string(codec->name) + ")")) {
       codecs.emplace_back(codec->name, ReducerOptions{});
     }
@@ -139,7 +144,7 @@ TEST_P(SteadyPatterns, TakeNoMemory) {
         ASSERT_TRUE(session) << session.error().message;
         Model model(rank);
         for (std::uint64_t step = 0; step < kLastCounted + 2; ++step) {
-          model.step(**session, step, in_rounds ? 1 : 2);
+          model.step(**session, step, buckets);
           if (rank == 0 && step == kFirstCounted) testing::arm_failure(INT64_MAX);
           if (rank == 0 && step == kLastCounted) allocations = testing::disarm_failure();
         }
@@ -209,8 +214,8 @@ TEST(SteadySteps, AQueueThatIsNeverEmptyTakesNoMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(SteadySteps, SteadyPatterns,
-                         ::testing::Values("direct", "ring", "gather", "powersgd"),
-                         [](const auto& pattern) { return pattern.param; });
+                         ::testing::Values("direct", "ring", "gather", "powersgd", "hierarchical:group=2"),
+                         pattern_name);
 
 }  // namespace
 }  // namespace deltawire::steady_step_test

@@ -23,6 +23,7 @@ REDUCERS = (
     "gather(topk)",
     "powersgd:rank=2",
     "direct(w: int8, rest fp32)",
+    "hierarchical:group=1(sbc)",
 )
 STEPS = 3
 LATE = ("late.server", "late.early-worker", "late.worker")

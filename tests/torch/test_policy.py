@@ -84,6 +84,7 @@ def test_a_toml_file(files):
         ({"rest": "3lc"}, "3lc"),
         (["bf16"], "bf16"),
         ({"pattern": "ring", "rest": "bf16"}, "ring(bf16)"),
+        ({"pattern": "hierarchical:group=8", "rest": "3lc"}, "hierarchical:group=8(3lc)"),
         ([{"dims": 2, "codec": "bf16"}, {"codec": "fp32"}], "dims=2: bf16, rest fp32"),
         ([{"dims": "> 1", "codec": "bf16"}, "fp32"], "dims>1: bf16, rest fp32"),
         (
@@ -191,6 +192,16 @@ def mixed_forms(rank, world_size, report):
     )
     trainer.close()
     return hook.spec, trainer.spec, unequal, bad
+
+
+def test_a_group_may_be_the_ranks_of_a_host(monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    spec = spec_of("hierarchical:group=host,within=bf16(3lc)")
+    assert spec == "hierarchical:group=4,within=bf16(3lc)"
+    assert spec_of("direct(group=host: 3lc)") == "direct(group=host: 3lc)"
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    with pytest.raises(ValueError, match="LOCAL_WORLD_SIZE"):
+        spec_of({"pattern": "hierarchical:group=host", "rest": "3lc"})
 
 
 def test_ranks_may_write_it_in_other_forms():

@@ -93,8 +93,8 @@ def register(
         revert: what happens to the gradients of a failed step. "exact": the step never happened;
             compute its gradients again (costs a second buffer of the residuals' size). "fold": its
             gradients are kept in the residuals, which `state_dict` includes, and sent later;
-            continue with the next batch. "fold" is refused with `ring`, nonfinite="pass", sparse
-            gradients and "auto", which can't keep them.
+            continue with the next batch. "fold" is refused with `ring`, `hierarchical`,
+            nonfinite="pass", sparse gradients and "auto", which can't keep them.
         threads: threads that encode and decode this rank's messages, 1 to 64: several tensors at a
             time; "gcomp" also splits a large one. Default: the process's shared threads:
             OMP_NUM_THREADS, else its processors divided by LOCAL_WORLD_SIZE, at most 8.

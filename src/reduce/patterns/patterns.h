@@ -25,5 +25,10 @@ Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view co
 Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec& pattern,
                                                                std::string_view codecs,
                                                                const ReducerOptions& options);
+// `pattern`: "hierarchical:group=8,within=bf16"; `codecs` are those between groups. kInvalidArgument for a
+// codec within groups that keeps a residual, and for a folding revert, besides the errors of make_reducer.
+Result<std::unique_ptr<WakeableReducer>> make_hierarchical_reducer(const ParsedSpec& pattern,
+                                                                   std::string_view codecs,
+                                                                   const ReducerOptions& options);
 
 }  // namespace deltawire

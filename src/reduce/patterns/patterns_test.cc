@@ -207,7 +207,8 @@ TEST_P(PatternsFp32, RawBytesAreFourAnElementSent) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PatternsFp32, ::testing::Values("direct", "ring", "gather"));
+INSTANTIATE_TEST_SUITE_P(All, PatternsFp32,
+                         ::testing::Values("direct", "ring", "gather", "hierarchical:group=2"));
 
 }  // namespace
 }  // namespace deltawire::patterns_test

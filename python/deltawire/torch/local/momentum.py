@@ -67,7 +67,7 @@ class Momentum:
         pattern, _ = pattern_and_codec(canonical_spec)
         selecting = {info.name for info in _core.registered_codecs() if info.sparse}
         sparse = all(rule.codec_name in selecting for rule in rules_of(canonical_spec))
-        if sparse and pattern == "ring":
+        if sparse and pattern.partition(":")[0] in ("ring", "hierarchical"):
             raise make_error(
                 "InvalidArgument",
                 f"{canonical_spec} sends partial sums, not what a rank has, so that momentum can't "

@@ -32,7 +32,8 @@ class TensorRow:
         changes_at, next_codec: the first step with another codec, and that codec; else None.
         most_bytes: upper bound of one encoding in the next step, without message headers.
         bytes_sent: by this rank in the last step, every copy counted, without message headers; None
-            before the first step. With "ring" without the means of other ranks, which it forwards.
+            before the first step. With "ring" and "hierarchical" without the means of other ranks,
+            which it forwards.
         raw_bytes: the same as bare values; None before the first step.
         residual_bytes, momentum_bytes: memory of the residual (with its copy, if steps can be
             reverted exactly), and of momentum and clipping before the codec.
@@ -80,7 +81,7 @@ class Explanation:
         world_size: number of ranks; None without an exchange.
         rows: one for each tensor that is exchanged, in the model's order.
         other_bytes: bytes of the last step that belong to no row: message headers, and with "ring"
-            what was forwarded. None before the first step.
+            and "hierarchical" what was forwarded. None before the first step.
         coded_on: the device that encodes and decodes, "cpu" or "cuda:0".
         note: a line above the table, or "".
     """
@@ -154,7 +155,8 @@ class Explanation:
         if sent:
             yield "bytes: sent by this rank in the last step, every copy counted."
             yield "smaller: how many times, than the same as bare values."
-            passed_on = " and what a ring passes on for others" if self.pattern == "ring" else ""
+            passes_on = self.pattern.startswith(("ring", "hierarchical"))
+            passed_on = " and what this rank passes on for others" if passes_on else ""
             yield f"other: heads of messages{passed_on}."
         else:
             yield "bytes: of one encoding, at most; the values decide how many it will be."

@@ -1,0 +1,368 @@
+// `hierarchical`: two levels, for ranks in groups with fast lines within a group and slow ones between them
+// (sites, racks, hosts). Within a group every part has a member that adds up the group's gradients, which
+// come almost as they are. Between the groups these sums travel as in `direct`: compressed, to the one of the
+// adders that owns the part, with a residual; the owner adds them in the order of groups, compresses the mean
+// once, with a residual of its own, and all ranks decode the same bytes, which the adders pass on within
+// their groups. So a line between sites carries a part once in each direction, not once for each rank. Sums
+// are in units of the mean, as in `ring`.
+//
+//   start: post all receives, encode the gradients, send them to their adders
+//   move:  add one member's share; encode and send the group's sum; add one group's sum; encode and send the
+//          mean; decode a mean that came, and pass it on
+#include "reduce/patterns/hierarchical.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "reduce/bucket_messages.h"
+#include "reduce/patterns/hierarchical_plan.h"
+#include "reduce/values.h"
+
+namespace deltawire {
+namespace {
+
+// docs/reference/format.md, "Buckets and stages". What is passed on keeps the stage of means in its frame.
+constexpr std::uint16_t kShareStage = 0;
+constexpr std::uint16_t kSumStage = 1;
+constexpr std::uint16_t kMeanStage = 2;
+constexpr std::uint16_t kPassedOnStage = 3;
+
+using Place = MessagePlan::Place;
+
+class HierarchicalExchange final : public BucketExchange {
+ public:
+  HierarchicalExchange(BufferPool& pool, const HierarchicalChannels& channels, int members)
+      : channels_(channels), members_(members), messages_(pool, run_), tensors_(pool) {}
+
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+            std::uint16_t round) override;
+  Status start(bool is_oldest) override;
+  Result<Progress> move(bool is_oldest) override;
+  void more_awaited(std::vector<Handle>& handles) const override;
+  void give_back() noexcept override;
+  void drain() noexcept override { messages_.drain(); }
+  BucketRun& run() noexcept override { return run_; }
+  BucketTensors& tensors() noexcept override { return tensors_; }
+
+ private:
+  int self() const noexcept { return run_.rank(); }
+  std::uint64_t longest(const Channel& channel) const;
+  void post_receives();
+  Status send_shares();
+  void stage();
+  bool is_here(const Arrivals& arrivals) const;
+  bool has_share() const;
+  bool may_add_sums() const noexcept;
+  bool has_sum() const;
+  Status decode(Channel& channel, std::span<const Bytes> bytes, const Place& place, const Source& source,
+                Into into, float scale = 1.0F);
+  Status check_share(const Place& place, int sender) const;
+  Status add_share();
+  Status send_sum(const Place& place);
+  Status add_sum();
+  Status share_mean(const Place& place);
+  Status apply_mean();
+  void send_within(std::uint16_t stage, std::span<const Bytes> pieces, Channel* from);
+
+  HierarchicalChannels channels_;
+  int members_;
+  BucketRun run_;
+  BucketMessages messages_;
+  BucketTensors tensors_;
+  HierarchicalPlan plan_;
+  struct Room {
+    std::uint64_t share = 0, sum = 0, mean = 0;
+  } room_;  // of messages of each kind
+  bool is_staged_ = false;
+  std::vector<std::span<const Bytes>> own_shares_;  // by place of the plan's shares
+  std::vector<std::span<const Bytes>> own_sums_;    // of its sums
+  std::vector<Bytes> passed_on_;                    // of its means
+  std::vector<Handle> passing_;                     // the sends that read them
+};
+
+void HierarchicalExchange::open(const Bucket& bucket, const Step& step, Transport& transport,
+                                Deadline deadline, std::uint16_t round) {
+  run_.open(step, transport, deadline, round);
+  if (tensors_.assign(bucket)) {
+    plan_.place(tensors_.all());
+  } else {
+    plan_.cut(tensors_.all(), {members_, run_.world(), self()});
+  }
+  is_staged_ = false;
+  own_shares_.clear();
+  own_sums_.clear();
+  passed_on_.assign(plan_.means.places.size(), {});
+  passing_.clear();
+  messages_.open(plan_.most_sends());
+  run_.report().element_count = tensors_.elements();
+  run_.report().raw_bytes = plan_.raw_bytes_sent();
+}
+
+// One size for all messages of a channel: each fits into the memory that another leaves.
+std::uint64_t HierarchicalExchange::longest(const Channel& channel) const {
+  std::uint64_t most = 0;
+  for (std::size_t list = 0; list < plan_.messages().lists(); ++list) {
+    for (const PartMessage& message : plan_.messages().list(list)) {
+      most = std::max(most, channel.message_bound(message.layout(), run_.step().number));
+    }
+  }
+  return most;
+}
+
+Status HierarchicalExchange::start(bool) {
+  room_ = {longest(channels_.within), longest(channels_.between), longest(channels_.means)};
+  post_receives();
+  return send_shares();
+}
+
+void HierarchicalExchange::post_receives() {
+  const std::uint64_t step = run_.step().number;
+  const auto post = [&](const Arrivals& arrivals, std::size_t at, std::size_t source, int peer,
+                        std::uint16_t stage, const Channel& channel) {
+    Incoming& receive = messages_.incoming(arrivals.receive_of(at, source));  // also where it stays unused
+    if (peer == self()) return;
+    messages_.post(receive, peer, stage,
+                   channel.message_bound(plan_.message(arrivals.places[at]).layout(), step));
+  };
+  for (std::size_t at = 0; at < plan_.shares.places.size(); ++at) {
+    for (std::size_t i = 0; i < plan_.shares.sources; ++i) {
+      post(plan_.shares, at, i, plan_.groups().first(plan_.group()) + static_cast<int>(i), kShareStage,
+           channels_.within);
+    }
+  }
+  for (std::size_t at = 0; at < plan_.sums.places.size(); ++at) {
+    for (std::size_t g = 0; g < plan_.sums.sources; ++g) {
+      const int adder = plan_.groups().adder(static_cast<int>(g), plan_.sums.places[at].list);
+      post(plan_.sums, at, g, adder, kSumStage, channels_.between);
+    }
+  }
+  for (std::size_t at = 0; at < plan_.means.places.size(); ++at) {
+    const std::size_t list = plan_.means.places[at].list;
+    const int sender = plan_.sender_of_mean(list);
+    const std::uint16_t stage = sender == plan_.groups().owner(list) ? kMeanStage : kPassedOnStage;
+    post(plan_.means, at, 0, sender, stage, channels_.means);
+  }
+}
+
+Status HierarchicalExchange::send_shares() {
+  for (std::size_t list = 0; list < plan_.messages().lists(); ++list) {
+    const int adder = plan_.groups().adder(plan_.group(), list);
+    for (const PartMessage& message : plan_.messages().list(list)) {
+      const auto pieces = run_.encode(channels_.within, message.layout(), kShareStage, room_.share);
+      if (!pieces) return forward_error(pieces);
+      if (adder == self()) {
+        own_shares_.push_back(*pieces);
+      } else {
+        messages_.send(adder, kShareStage, *pieces, &channels_.within);
+      }
+    }
+  }
+  return {};
+}
+
+// Only when the first message is decoded: a bucket that waits needs no staging memory.
+void HierarchicalExchange::stage() {
+  if (std::exchange(is_staged_, true)) return;
+  tensors_.stage();
+  plan_.messages().place_means(tensors_);
+  for (const Place& place : plan_.shares.places) {
+    for (const Named& part : plan_.message(place).means) {
+      std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
+    }
+  }
+}
+
+Status HierarchicalExchange::decode(Channel& channel, std::span<const Bytes> bytes, const Place& place,
+                                    const Source& source, Into into, float scale) {
+  stage();
+  return run_.decode(channel, bytes, plan_.message(place).mean_layout(), source, into, scale);
+}
+
+// What the codec between groups could not carry is named with the rank that it comes from, not with the one
+// that adds it up.
+Status HierarchicalExchange::check_share(const Place& place, int sender) const {
+  if (channels_.passes_nonfinite) return {};
+  for (const Named& part : plan_.message(place).means) {
+    const Codec& codec = channels_.between.codec_of(part, run_.step().number);
+    const std::span values(static_cast<const float*>(part.tensor.values), part.tensor.count);
+    if (!codec.info().finite_only || all_finite(values)) continue;
+    return fail(ErrorCode::kNotFinite,
+                "from rank " + std::to_string(sender) + ": part '" + std::string(part.name) +
+                    "' has NaN or infinities, and " + std::string(codec.info().name) +
+                    " carries finite values only; mend the input, or let such steps pass (nonfinite)",
+                sender);
+  }
+  return {};
+}
+
+// The next member's gradients, in the order of ranks; after the last the sum is complete.
+Status HierarchicalExchange::add_share() {
+  const Place place = plan_.shares.place();
+  const int sender = plan_.groups().first(plan_.group()) + static_cast<int>(plan_.shares.source);
+  const Source source{sender, sender, kShareStage};
+  if (sender == self()) {
+    const std::span<const Bytes> own = own_shares_[plan_.shares.next];
+    Status added = decode(channels_.within, own, place, source, Into::kAccumulate, run_.world_scale());
+    if (!added) return added;
+    channels_.within.release(own);
+  } else {
+    Incoming& share = messages_.incoming(plan_.shares.receive());
+    const Result<Bytes> bytes = messages_.take(share);
+    if (!bytes) return forward_error(bytes);
+    Status added =
+        decode(channels_.within, std::span(&*bytes, 1), place, source, Into::kAccumulate, run_.world_scale());
+    if (!added) return added;
+    share.buffer.reset();
+  }
+  if (Status finite = check_share(place, sender); !finite) return finite;
+  return plan_.shares.advance() ? send_sum(place) : Status{};
+}
+
+Status HierarchicalExchange::send_sum(const Place& place) {
+  const PartMessage& sum = plan_.message(place);
+  const auto pieces = run_.encode(channels_.between, sum.mean_layout(), kSumStage, room_.sum);
+  if (!pieces) return forward_error(pieces);
+  const int owner = plan_.groups().owner(place.list);
+  if (owner == self()) {
+    own_sums_.push_back(*pieces);
+  } else {
+    messages_.send(owner, kSumStage, *pieces, &channels_.between);
+  }
+  messages_.release_sent();
+  return {};
+}
+
+// The next group's sum, in the order of groups. The owner adds the bytes that it would have sent.
+Status HierarchicalExchange::add_sum() {
+  const Place place = plan_.sums.place();
+  const auto group = static_cast<int>(plan_.sums.source);
+  const int sender = plan_.groups().adder(group, place.list);
+  const Source source{sender, sender, kSumStage};
+  const Into into = group == 0 ? Into::kOverwrite : Into::kAccumulate;
+  if (sender == self()) {
+    const std::span<const Bytes> own = own_sums_[plan_.sums.next];
+    if (Status added = decode(channels_.between, own, place, source, into); !added) return added;
+    channels_.between.release(own);
+  } else {
+    Incoming& sum = messages_.incoming(plan_.sums.receive());
+    const Result<Bytes> bytes = messages_.take(sum);
+    if (!bytes) return forward_error(bytes);
+    Status added = decode(channels_.between, std::span(&*bytes, 1), place, source, into);
+    if (!added) return added;
+    sum.buffer.reset();
+  }
+  return plan_.sums.advance() ? share_mean(place) : Status{};
+}
+
+void HierarchicalExchange::send_within(std::uint16_t stage, std::span<const Bytes> pieces, Channel* from) {
+  const int members = plan_.groups().members(plan_.group());
+  const int first = plan_.groups().first(plan_.group());
+  for (int i = 1; i < members; ++i) {  // every rank starts with another receiver
+    const Handle sent = messages_.send(first + (self() - first + i) % members, stage, pieces, from);
+    if (from == nullptr) passing_.push_back(sent);
+  }
+}
+
+Status HierarchicalExchange::share_mean(const Place& place) {
+  const auto pieces =
+      run_.encode(channels_.means, plan_.message(place).mean_layout(), kMeanStage, room_.mean);
+  if (!pieces) return forward_error(pieces);
+  for (int i = 1; i < plan_.groups().count(); ++i) {
+    const int group = (plan_.group() + i) % plan_.groups().count();
+    messages_.send(plan_.groups().adder(group, place.list), kMeanStage, *pieces, &channels_.means);
+  }
+  send_within(kMeanStage, *pieces, &channels_.means);
+  // The owner applies the bytes that the others get, not the mean that it knows better.
+  Status applied = decode(channels_.means, *pieces, place, {self(), self(), kMeanStage}, Into::kOverwrite);
+  if (!applied) return applied;
+  if (run_.world() == 1) channels_.means.release(*pieces);
+  messages_.release_sent();
+  return {};
+}
+
+// Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
+Status HierarchicalExchange::apply_mean() {
+  const Place place = plan_.means.place();
+  const int owner = plan_.groups().owner(place.list);
+  Incoming& mean = messages_.incoming(plan_.means.receive());
+  const Result<Bytes> bytes = messages_.take(mean);
+  if (!bytes) return forward_error(bytes);
+  Status applied = decode(channels_.means, std::span(&*bytes, 1), place,
+                          {plan_.sender_of_mean(place.list), owner, kMeanStage}, Into::kOverwrite);
+  if (!applied) return applied;
+  const bool passes_on = plan_.adds(place.list) && plan_.groups().members(plan_.group()) > 1;
+  if (passes_on) {
+    passed_on_[plan_.means.next] = *bytes;
+    send_within(kPassedOnStage, std::span(&passed_on_[plan_.means.next], 1), nullptr);
+  } else {
+    mean.buffer.reset();
+  }
+  (void)plan_.means.advance();
+  messages_.release_sent();
+  return {};
+}
+
+bool HierarchicalExchange::is_here(const Arrivals& arrivals) const {
+  if (arrivals.is_done()) return false;
+  const Handle handle = messages_.incoming_handle(arrivals.receive());
+  return handle != Handle::kNone && run_.transport().done(handle);
+}
+
+bool HierarchicalExchange::has_share() const {
+  if (plan_.shares.is_done()) return false;
+  const bool is_own = plan_.groups().first(plan_.group()) + static_cast<int>(plan_.shares.source) == self();
+  return is_own || is_here(plan_.shares);
+}
+
+// Not before this rank's own group is added up, in the same memory.
+bool HierarchicalExchange::may_add_sums() const noexcept {
+  return !plan_.sums.is_done() && plan_.sums.next < own_sums_.size();
+}
+
+bool HierarchicalExchange::has_sum() const {
+  return may_add_sums() && (static_cast<int>(plan_.sums.source) == plan_.group() || is_here(plan_.sums));
+}
+
+Result<Progress> HierarchicalExchange::move(bool) {
+  const auto moved = [](const Status& status) -> Result<Progress> {
+    if (!status) return forward_error(status);
+    return Progress::moved();
+  };
+  if (has_share()) return moved(add_share());
+  if (has_sum()) return moved(add_sum());
+  if (is_here(plan_.means)) return moved(apply_mean());
+  if (plan_.shares.is_done() && plan_.sums.is_done() && plan_.means.is_done()) return Progress::done();
+  return Progress::waits(Handle::kNone);
+}
+
+// The next of each kind; what this rank hands to itself is no receive.
+void HierarchicalExchange::more_awaited(std::vector<Handle>& handles) const {
+  const auto add = [&](const Arrivals& arrivals) {
+    if (arrivals.is_done()) return;
+    const Handle handle = messages_.incoming_handle(arrivals.receive());
+    if (handle != Handle::kNone) handles.push_back(handle);
+  };
+  add(plan_.shares);
+  if (may_add_sums()) add(plan_.sums);
+  add(plan_.means);
+}
+
+// Buffers that are still being passed on stay until the step ends.
+void HierarchicalExchange::give_back() noexcept {
+  for (const Handle handle : passing_) {
+    if (!run_.transport().done(handle)) return;
+  }
+  tensors_.give_back();
+  messages_.give_back();
+}
+
+}  // namespace
+
+std::unique_ptr<BucketExchange> make_hierarchical_exchange(BufferPool& pool,
+                                                           const HierarchicalChannels& channels,
+                                                           int members) {
+  return std::make_unique<HierarchicalExchange>(pool, channels, members);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,164 @@
+// The reducer of `hierarchical`: its groups, saved states, and what explain() counts.
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include "base/spec_text.h"
+#include "channel/codec_rules.h"
+#include "reduce/pattern_reducer.h"
+#include "reduce/patterns/hierarchical.h"
+#include "reduce/patterns/hierarchical_plan.h"
+#include "reduce/patterns/patterns.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::size_t kSumChannel = 0;
+constexpr std::size_t kMeanChannel = 1;
+constexpr std::size_t kShareChannel = 2;
+
+struct HierarchicalSettings {
+  int members = 1;     // of a group
+  std::string within;  // codec
+  std::string magic;   // of states: residuals of other groups' sums would never be sent
+};
+
+class HierarchicalReducer final : public PatternReducer {
+ public:
+  HierarchicalReducer(Channels channels, const ReducerOptions& options, HierarchicalSettings settings)
+      : HierarchicalReducer(std::move(channels), options,
+                            std::make_unique<const HierarchicalSettings>(std::move(settings))) {}
+
+  std::string spec() const override {
+    return "hierarchical:group=" + std::to_string(settings_->members) + ",within=" + settings_->within + "(" +
+           channel(kSumChannel).spec() + ")";
+  }
+
+  Status mask_sent(std::string_view, std::span<float>) const override {
+    return fail(ErrorCode::kInvalidArgument,
+                "what hierarchical sends between groups is not a rank's own, so its momentum can't be masked "
+                "by it; take the pattern gather or direct");
+  }
+
+ private:
+  HierarchicalReducer(Channels channels, const ReducerOptions& options,
+                      std::unique_ptr<const HierarchicalSettings> settings)
+      : PatternReducer({"hierarchical", settings->magic, false, kShareChannel}, std::move(channels), options),
+        passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
+        settings_(std::move(settings)) {}
+
+  std::unique_ptr<BucketExchange> make_bucket() override {
+    return make_hierarchical_exchange(
+        pool(), {channel(kSumChannel), channel(kMeanChannel), channel(kShareChannel), passes_nonfinite_},
+        settings_->members);
+  }
+
+  std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
+    const RankGroups groups(world(), settings_->members);
+    const int group = groups.of(rank());
+    for (const OwnedRange& range :
+         hierarchical_ranges(tensor.name, tensor.tensor.elements(), groups.lists())) {
+      if (range.first != part.first) continue;
+      const auto list = static_cast<std::size_t>(range.owner);
+      if (channel == kShareChannel) return groups.adder(group, list) == rank() ? 0 : 1;
+      if (channel == kSumChannel) return groups.owner(list) == rank() ? 0 : 1;
+      return static_cast<std::uint64_t>(groups.members(group) + groups.count() - 2);
+    }
+    return 0;
+  }
+
+  // What waits of groups' sums has the mean's unit. Other ranks may add up a part now, so it goes to the
+  // part's owner, and waits there with what its mean lacks.
+  ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
+                                 const SavedChannels& channels) const override {
+    ResizedChannel kept;
+    if (channel == kSumChannel) return kept;
+    for (const auto& states : channels) {
+      const std::vector<WeightedState> whole = weigh_equally(states);
+      kept.states.insert(kept.states.end(), whole.begin(), whole.end());
+    }
+    const RankGroups groups(saved.world, settings_->members);
+    for (const Named& tensor : saved.tensors) {
+      for (const OwnedRange& range :
+           hierarchical_ranges(tensor.name, tensor.tensor.elements(), groups.lists())) {
+        if (groups.owner(static_cast<std::size_t>(range.owner)) == saved.rank) {
+          kept.parts.push_back(cut_part(tensor, range));
+        }
+      }
+    }
+    return kept;
+  }
+
+  bool passes_nonfinite_;
+  std::unique_ptr<const HierarchicalSettings> settings_;  // where it stays, as the magic is viewed
+};
+
+Result<int> members_of(const ParsedSpec& pattern) {
+  constexpr int kMost = 65535;  // ranks: a frame's header says their number in 16 bits
+  const SpecParameter* given = find_parameter(pattern, "group");
+  if (given == nullptr) {
+    return fail(ErrorCode::kInvalidArgument,
+                "hierarchical needs the number of ranks in a group, which follow each other: write "
+                "hierarchical:group=8(3lc) for 8 on each site");
+  }
+  int members = 0;
+  const char* end = given->value.data() + given->value.size();
+  const auto [read_to, error] = std::from_chars(given->value.data(), end, members);
+  if (error != std::errc() || read_to != end || members < 1 || members > kMost) {
+    return fail(ErrorCode::kInvalidArgument, "hierarchical: group=" + std::string(given->value) +
+                                                 " must be a whole number from 1 to " +
+                                                 std::to_string(kMost));
+  }
+  return members;
+}
+
+// Gradients within a group leave nothing behind.
+Result<std::string> codec_within(const ParsedSpec& pattern) {
+  const SpecParameter* given = find_parameter(pattern, "within");
+  std::string codec(given == nullptr ? "fp32" : given->value);
+  const auto rules = CodecRules::parse(codec);
+  if (!rules) return forward_error(rules);
+  if (rules->any(&CodecInfo::error_feedback) || codec.find(':') != std::string::npos) {
+    return fail(ErrorCode::kInvalidArgument, "hierarchical: within=" + codec +
+                                                 " must be the name of a codec without error feedback, for "
+                                                 "instance fp32, bf16 or gcomp");
+  }
+  return codec;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WakeableReducer>> make_hierarchical_reducer(const ParsedSpec& pattern,
+                                                                   std::string_view codecs,
+                                                                   const ReducerOptions& options) {
+  const Result<int> members = members_of(pattern);
+  if (!members) return forward_error(members);
+  const Result<std::string> within = codec_within(pattern);
+  if (!within) return forward_error(within);
+  const auto rules = CodecRules::parse(codecs);
+  if (!rules) return forward_error(rules);
+  const std::string named = "hierarchical(" + std::string(codecs) + ")";
+  if (options.revert == Revert::kFold) {
+    return fail(ErrorCode::kInvalidArgument,
+                named +
+                    " sends sums of groups, which hold other ranks' gradients, so that a revert can't fold a "
+                    "rank's own; take the exact revert, or gather or direct");
+  }
+  if (rules->have_feedback()) {
+    return fail(ErrorCode::kInvalidArgument,
+                named +
+                    " sends sums of groups, not a rank's gradients, which clip, momentum, masking and decay "
+                    "are for; take gather or direct");
+  }
+  auto channels = make_channels(codecs, options, {Revert::kExact, Revert::kExact});
+  if (!channels) return forward_error(channels);
+  Status added = add_channel(*channels, *within, options, Revert::kExact, false);
+  if (!added) return forward_error(added);
+  std::string magic(kMagicOfGroups);
+  magic += static_cast<char>(*members & 0xFF);
+  magic += static_cast<char>(*members >> 8);
+  return std::make_unique<HierarchicalReducer>(std::move(*channels), options,
+                                               HierarchicalSettings{*members, *within, std::move(magic)});
+}
+
+}  // namespace deltawire

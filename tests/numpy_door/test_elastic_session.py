@@ -113,6 +113,7 @@ def in_reference(spec: str, states: list[bytes], survivors: list[int]) -> list[s
         ("gather(3lc)", [0]),
         ("ring(int8)", [2]),
         ("powersgd:rank=2", [1]),
+        ("hierarchical:group=2(3lc)", [0]),
         ("fp32", [0]),
     ],
 )

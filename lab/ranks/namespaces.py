@@ -45,7 +45,7 @@ class Namespaces:
         self._caught: list[int] = []  # signals that raise an exception while the namespaces exist
 
     def __enter__(self) -> "Namespaces":
-        _check_rights()
+        check_rights()
         try:
             self._catch_signals()
             self._build()
@@ -116,28 +116,28 @@ class Namespaces:
                 self._caught.append(number)
 
     def _build(self) -> None:
-        _run("ip", "netns", "add", self._hub)
-        _run("ip", "-n", self._hub, "link", "add", "hub", "type", "bridge")
-        _run("ip", "-n", self._hub, "link", "set", "hub", "up")
+        run_command("ip", "netns", "add", self._hub)
+        run_command("ip", "-n", self._hub, "link", "add", "hub", "type", "bridge")
+        run_command("ip", "-n", self._hub, "link", "set", "hub", "up")
         for rank, name in enumerate(self._names):
             port = f"port{rank}"
-            _run("ip", "netns", "add", name)
-            _run("ip", "-n", name, "link", "set", "lo", "up")
-            _run(
+            run_command("ip", "netns", "add", name)
+            run_command("ip", "-n", name, "link", "set", "lo", "up")
+            run_command(
                 *("ip", "-n", name, "link", "add", self.interface, "type", "veth"),
                 *("peer", "name", port, "netns", self._hub),
             )
-            _run("ip", "-n", self._hub, "link", "set", port, "master", "hub", "up")
+            run_command("ip", "-n", self._hub, "link", "set", port, "master", "hub", "up")
             address = f"{self.address(rank)}/24"
-            _run("ip", "-n", name, "address", "add", address, "dev", self.interface)
-            _run("ip", "-n", name, "link", "set", self.interface, "up")
+            run_command("ip", "-n", name, "address", "add", address, "dev", self.interface)
+            run_command("ip", "-n", name, "link", "set", self.interface, "up")
             self._slow_down(name, self.interface)  # what the rank sends
             self._slow_down(self._hub, port)  # what the rank receives
 
     def _slow_down(self, namespace: str, device: str) -> None:
         if self._bits_per_second is None:
             return
-        _run(
+        run_command(
             *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
             *("rate", f"{self._bits_per_second}bit", "burst", str(BURST_BYTES), "latency", _QUEUE),
         )
@@ -160,7 +160,8 @@ def interface_bytes(interface: str) -> tuple[int, int]:
     raise NamespaceError(f"this network namespace has no interface {interface}")
 
 
-def _check_rights() -> None:
+def check_rights() -> None:
+    """Raises NamespaceError where namespaces can't be made, with the reason."""
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
             raise NamespaceError(
@@ -172,7 +173,8 @@ def _check_rights() -> None:
         )
 
 
-def _run(*command: str) -> None:
+def run_command(*command: str) -> None:
+    """Runs a program of iproute2. Raises NamespaceError with what it says."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = " ".join(done.stderr.split()) or f"status {done.returncode}"

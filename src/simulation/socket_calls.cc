@@ -1,5 +1,6 @@
 // The system's calls of the code with which ranks meet: linked with --wrap (CMakeLists.txt), a call comes
 // here first, and goes to the simulation's sockets if there are any.
+#include <cerrno>
 #include <span>
 
 #include <linux/sockios.h>
@@ -46,8 +47,12 @@ int __real_close(int fd);
 int __real_ioctl(int fd, unsigned long request, void* value);
 
 int __wrap_socket(int domain, int type, int protocol) {
-  Sockets* const sockets = domain == AF_INET ? Sockets::current() : nullptr;
-  return sockets != nullptr ? sockets->open() : __real_socket(domain, type, protocol);
+  Sockets* const sockets = Sockets::current();
+  if (sockets != nullptr && domain == AF_UNIX) {  // simulated ranks are on machines of their own
+    errno = EAFNOSUPPORT;
+    return -1;
+  }
+  return sockets != nullptr && domain == AF_INET ? sockets->open() : __real_socket(domain, type, protocol);
 }
 
 int __wrap_bind(int fd, const sockaddr* address, socklen_t length) {

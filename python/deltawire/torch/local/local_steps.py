@@ -209,7 +209,7 @@ class LocalSteps(LocalTrainer):
 
     @steps.setter
     def steps(self, steps: Steps) -> None:
-        if self._tuner is not None and hasattr(self, "_steps"):
+        if self._tuner is not None and "_steps" in vars(self):  # else they are the first ones
             raise make_error("InvalidArgument", '"auto" chooses the steps of a round')
         LocalTrainer.steps.fset(self, steps)
 

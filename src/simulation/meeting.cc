@@ -44,7 +44,7 @@ std::string Meeting::run() {
     scheduler_.after(plan_.comes[static_cast<std::size_t>(rank)], [this, rank] { scheduler_.thaw(rank); });
   }
   for (const MeetingFault& fault : plan_.faults) schedule(fault);
-  const std::string stuck = scheduler_.run(kMostEvents);
+  std::string stuck = scheduler_.run(kMostEvents);
   if (!broken_.empty()) return broken_;
   if (!stuck.empty()) return stuck;
   if (const std::size_t open = sockets_.open_ends(); open > 0) {

@@ -33,10 +33,10 @@ int HierarchicalPlan::sender_of_mean(std::size_t list) const noexcept {
 }
 
 std::size_t HierarchicalPlan::most_sends() const noexcept {
-  const auto each = static_cast<std::size_t>(2 * groups_.members(group()) + groups_.count());
+  const int each = 2 * groups_.members(group()) + groups_.count();
   std::size_t messages = 0;
   for (std::size_t list = 0; list < messages_.lists(); ++list) messages += messages_.list(list).size();
-  return each * messages;
+  return static_cast<std::size_t>(each) * messages;
 }
 
 std::uint64_t HierarchicalPlan::raw_bytes_sent() const noexcept {

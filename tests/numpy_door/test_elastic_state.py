@@ -15,7 +15,7 @@ from deltawire import _core
 from deltawire.elastic import state as elastic_state
 from deltawire.elastic.calls import Caller, hear_within
 from deltawire.elastic.state import Offer, Plan, Taking
-from members import LIMIT, SECRET, Process, members, settings
+from members import CONTEXT, LIMIT, SECRET, Process, members, settings
 
 CHUNK = 1 << 14
 CHUNKS = 40
@@ -84,8 +84,12 @@ def test_other_bytes_are_refused():
             elastic_state._unpacked(data, count, name)
 
 
+DIES = CONTEXT.Event()  # rank 0, when it is asked for its third chunk
+
+
 def give_and_die(say, rank, world_size, address) -> None:
-    """Rank 0 dies when it has given two chunks to the process that joins."""
+    """Rank 0 dies when it has given two chunks to the process that joins; till then the others give
+    none."""
     elastic_state.CHUNK_BYTES = CHUNK
     weights = random_bytes(CHUNKS * CHUNK)
     place = {} if rank is None else {"rank": rank, "world_size": world_size}
@@ -94,7 +98,9 @@ def give_and_die(say, rank, world_size, address) -> None:
     def counted(self, digest):
         given.append(digest)
         if rank == 0 and len(given) == 3:
+            DIES.set()
             os.kill(os.getpid(), signal.SIGKILL)
+        assert rank == 0 or DIES.wait(LIMIT)
         return chunk(self, digest)
 
     def noted(data, count, digest):
@@ -120,6 +126,7 @@ def give_and_die(say, rank, world_size, address) -> None:
 
 
 def test_a_state_comes_from_all_and_goes_on_when_a_giver_dies():
+    DIES.clear()
     with members(give_and_die, 3) as (processes, address):
         processes[2].until("in")
         joiner = Process(give_and_die, None, None, address)

@@ -14,12 +14,17 @@ import os
 import random
 import select
 import struct
-import subprocess
 import time
 from collections.abc import Sequence
 
 from lab.ranks.links import BURST_BYTES
-from lab.ranks.namespaces import NamespaceError, check_rights, enter_namespace, run_command
+from lab.ranks.namespaces import (
+    EndSignals,
+    NamespaceError,
+    check_rights,
+    enter_namespace,
+    run_command,
+)
 
 _NETWORK = "10.72.0"
 _QUEUE = "100ms"  # how long tbf lets packets wait before it drops them
@@ -30,7 +35,8 @@ _AT_ONCE = 64  # packets that are read from one device before the other's turn
 
 class FarSites:
     """Two sites; the first half of the ranks is in the first one, the rest in the second. Use it as
-    a context manager: the namespaces and the process are removed in any case.
+    a context manager: the namespaces and the process are removed in any case, as those of
+    `Namespaces` are; after SIGKILL the process ends by itself.
 
     Args:
         ranks: how many.
@@ -52,10 +58,12 @@ class FarSites:
         self._delay, self._loss = delay_seconds, loss
         self._names = [f"deltawire-{os.getpid()}-site-{site}" for site in "ab"]
         self._carrier: multiprocessing.process.BaseProcess | None = None
+        self._signals = EndSignals()
 
     def __enter__(self) -> "FarSites":
         check_rights()
         try:
+            self._signals.catch()
             for name in self._names:
                 run_command("ip", "netns", "add", name)
                 run_command("ip", "-n", name, "link", "set", "lo", "up")
@@ -87,8 +95,7 @@ class FarSites:
         if self._carrier is not None:
             self._carrier.kill()
             self._carrier.join()
-        for name in self._names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        self._signals.delete(self._names)
 
     def _start_carrier(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -117,7 +124,7 @@ class FarSites:
 
 
 def _carry(names: Sequence[str], interface: str, say, delay: float, loss: float) -> None:
-    """Carries packets from each site to the other until it is killed."""
+    """Carries packets from each site to the other until it is killed, or its program has ended."""
     try:
         devices = [_open_device(name, interface) for name in names]
     except (OSError, NamespaceError) as cause:
@@ -131,10 +138,13 @@ def _carry(names: Sequence[str], interface: str, say, delay: float, loss: float)
     poller = select.poll()
     for device in devices:
         poller.register(device, select.POLLIN)
-    while True:
+    program = multiprocessing.parent_process().sentinel
+    poller.register(program, select.POLLIN)
+    ready: set[int] = set()
+    while program not in ready:
         now = time.monotonic()
         dues = [queue[0][0] for queue in waiting if queue]
-        poller.poll(1e3 * max(0.0, min(dues) - now) if dues else None)
+        ready = {at for at, _ in poller.poll(1e3 * max(0.0, min(dues) - now) if dues else None)}
         for device, queue in zip(devices, waiting, strict=True):
             for packet in _packets(device):
                 if draw.random() >= loss:

@@ -27,6 +27,33 @@ class NamespaceError(Exception):
     """Namespaces that can't be made here: one line that says why and what to do."""
 
 
+class EndSignals:
+    """While namespaces exist, SIGTERM and SIGHUP raise an exception, as Ctrl-C does, where they
+    would end the program at once and leave them."""
+
+    def __init__(self) -> None:
+        self._caught: list[int] = []
+
+    def catch(self) -> None:
+        """Before the first is made."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # only the process that made them may remove them
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
+                self._caught.append(number)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes the namespaces, which no exception interrupts; their interfaces go with them."""
+        for number in self._caught:
+            signal.signal(number, signal.SIG_IGN)
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        for number in self._caught:
+            signal.signal(number, signal.SIG_DFL)
+        self._caught.clear()
+
+
 class Namespaces:
     """A star of `ranks` namespaces. Use as a context manager: they are removed in any case. SIGTERM
     and SIGHUP, which would end the program at once, raise an exception meanwhile, as Ctrl-C does.
@@ -42,12 +69,12 @@ class Namespaces:
         self._bits_per_second = None if bytes_per_second is None else round(8 * bytes_per_second)
         self._hub = f"deltawire-{os.getpid()}-hub"
         self._names = [f"deltawire-{os.getpid()}-{rank}" for rank in range(ranks)]
-        self._caught: list[int] = []  # signals that raise an exception while the namespaces exist
+        self._signals = EndSignals()
 
     def __enter__(self) -> "Namespaces":
         check_rights()
         try:
-            self._catch_signals()
+            self._signals.catch()
             self._build()
         except BaseException:
             self.remove()
@@ -99,21 +126,7 @@ class Namespaces:
 
     def remove(self) -> None:
         """Deletes the namespaces; their interfaces go with them."""
-        for number in self._caught:  # no exception may interrupt the removal
-            signal.signal(number, signal.SIG_IGN)
-        for name in [*self._names, self._hub]:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-        for number in self._caught:
-            signal.signal(number, signal.SIG_DFL)
-        self._caught.clear()
-
-    def _catch_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the process that made them may remove them
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, signal.default_int_handler)
-                self._caught.append(number)
+        self._signals.delete([*self._names, self._hub])
 
     def _build(self) -> None:
         run_command("ip", "netns", "add", self._hub)

@@ -7,7 +7,7 @@ import deltawire.torch
 import numpy as np
 import pytest
 import torch
-from local_rounds import changed, flat_of, mean_of
+from local_rounds import changed, flat_of, mean_of, trained
 from models import fingerprint
 from ranks import results
 
@@ -52,13 +52,6 @@ def network():
     return torch.nn.Sequential(
         torch.nn.Linear(64, 50), torch.nn.Tanh(), torch.nn.Linear(50, 50, bias=False)
     )
-
-
-def trained(model, optimizer, rank, step):
-    generator = torch.Generator().manual_seed(1000 * rank + step)
-    optimizer.zero_grad()
-    x, y = torch.randn(8, 64, generator=generator), torch.randn(8, 50, generator=generator)
-    (model(x) - y).square().mean().backward()
 
 
 def trainer_of(model, rate=1e-4, spec="pulseloco", **options):

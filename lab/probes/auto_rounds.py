@@ -10,27 +10,23 @@ still for an exchange.
 """
 
 import argparse
-import dataclasses
 import json
 import sys
 import time
-from pathlib import Path
 
 import deltawire.torch
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from lab.command.program import main_of, make_parser
-from lab.data import texts
-from lab.data.images import DataError, data_folder
+from lab.command.program import main_of
+from lab.data.images import DataError
 from lab.models.networks import CharacterTransformer
-from lab.papers.diloco.training import Settings, batch_of, held_out_loss, loss_of
+from lab.papers.diloco import arguments
+from lab.papers.diloco.training import LENGTH, Settings, batch_of, held_out_loss, loss_of
 from lab.ranks.launcher import Launcher, RanksFailed
-from lab.ranks.links import parse_link
 from lab.ranks.rank import Line, Place, process_group
 
-_LENGTH = 64  # of the transformer's window, as in lab.papers.diloco
 _GROUP_SECONDS = 1800.0
 # Name, spec, length of a round in shortest rounds, whether it is given losses.
 _METHODS = (
@@ -45,7 +41,7 @@ def train(method: tuple, settings: Settings, text: torch.Tensor, kinds: int) -> 
     """Trains on this rank; a collective. Returns a row of the table."""
     name, spec, times, tells = method
     torch.manual_seed(settings.seed)
-    model = CharacterTransformer(kinds, settings.width, settings.layers, _LENGTH)
+    model = CharacterTransformer(kinds, settings.width, settings.layers, LENGTH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr)
     cut, chance = len(text) * 9 // 10, np.random.default_rng([settings.seed, dist.get_rank()])
     with deltawire.torch.LocalSteps(
@@ -100,28 +96,18 @@ def table_of(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse(given: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = make_parser("lab.probes.auto_rounds", __doc__)
-    parser.add_argument("--ranks", type=int, default=2, help="default 2")
-    parser.add_argument("--steps", type=int, default=800, help="of each rank; default 800")
-    parser.add_argument("--every", type=int, default=5, help="fewest steps a round; default 5")
-    parser.add_argument("--lr", type=float, default=0.002, help="AdamW's rate; default 0.002")
-    parser.add_argument("--width", type=int, default=64, help="default 64")
-    parser.add_argument("--layers", type=int, default=2, help="default 2")
-    parser.add_argument("--seed", type=int, default=1, help="default 1")
-    parser.add_argument("--link", type=parse_link, default="1mbit", help="e.g. 10mbit, or none")
-    parser.add_argument("--json", type=Path, help="a file for the rows")
-    return parser.parse_args(arguments)
+    return arguments.parse(
+        "lab.probes.auto_rounds", __doc__, given, ranks=2, steps=800, every=5, link="1mbit"
+    )
 
 
 def run(given: argparse.Namespace) -> None:
     """Trains, and prints the table."""
-    fields = {each.name for each in dataclasses.fields(Settings)}
-    settings = Settings(**{name: each for name, each in vars(given).items() if name in fields})
-    characters, kinds = texts.read_characters(data_folder())
-    with Launcher(on_a_rank, settings.ranks) as ranks:
-        ranks.start(settings, (characters.astype(np.uint8), kinds))
+    text = arguments.read_text()
+    with Launcher(on_a_rank, given.settings.ranks) as ranks:
+        ranks.start(given.settings, text)
         rows = []
         for row in ranks.messages():
             rows.append(row)

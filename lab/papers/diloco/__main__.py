@@ -22,17 +22,14 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from lab.command.program import main_of, make_parser
-from lab.data import texts
-from lab.data.images import DataError, data_folder
-from lab.papers.diloco import training
+from lab.command.program import main_of
+from lab.data.images import DataError
+from lab.papers.diloco import arguments, training
 from lab.papers.diloco.training import Row, Settings
 from lab.ranks.launcher import Launcher, RanksFailed
-from lab.ranks.links import parse_link
 
 
 def rows_of(settings: Settings, text: tuple[np.ndarray, int]) -> Iterator[Row]:
@@ -71,38 +68,24 @@ def table_of(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse(given: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = make_parser("lab.papers.diloco", __doc__)
-    parser.add_argument("--ranks", type=int, default=4, help="default 4")
-    parser.add_argument("--steps", type=int, default=300, help="of each rank; default 300")
-    parser.add_argument("--every", type=int, default=20, help="local steps a round; default 20")
-    parser.add_argument("--lr", type=float, default=0.002, help="AdamW's rate; default 0.002")
-    parser.add_argument("--width", type=int, default=64, help="default 64")
-    parser.add_argument("--layers", type=int, default=2, help="default 2")
-    parser.add_argument("--seed", type=int, default=1, help="default 1")
-    parser.add_argument("--link", type=parse_link, default="100mbit", help="e.g. 10mbit, or none")
-    parser.add_argument("--json", type=Path, help="a file for the rows")
-    return parser.parse_args(arguments)
+    return arguments.parse(
+        "lab.papers.diloco", __doc__, given, ranks=4, steps=300, every=20, link="100mbit"
+    )
 
 
 def run(given: argparse.Namespace) -> None:
     """Trains, and prints the table."""
-    file = given.json
-    settings = Settings(**{name: value for name, value in vars(given).items() if name != "json"})
     rows = []
-    characters, kinds = texts.read_characters(data_folder())
-    if len(characters) < training.SHORTEST_TEXT:
-        raise DataError(
-            f"shakespeare/input.txt has {len(characters)} characters, too few for "
-            "batches of 64 in a tenth of it; get it again"
-        )
-    for row in rows_of(settings, (characters.astype(np.uint8), kinds)):
+    for row in rows_of(given.settings, arguments.read_text()):
         rows.append(row)
         print(f"{row.method} {row.spec}: loss {row.loss:.3f}", file=sys.stderr, flush=True)
     print(table_of(rows))
-    if file is not None:
-        file.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n")
+    if given.json is not None:
+        given.json.write_text(
+            json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n"
+        )
 
 
 main = main_of("lab.papers.diloco", parse, run, DataError, RanksFailed)

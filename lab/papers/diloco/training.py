@@ -16,11 +16,11 @@ from lab.models.networks import CharacterTransformer
 from lab.ranks.links import Link
 from lab.ranks.rank import Line, Place, process_group
 
-_LENGTH = 64
+LENGTH = 64  # of the window, in characters
 _BATCH = 16
 _HELD_OUT_BATCHES = 40
 _GROUP_SECONDS = 1800.0
-SHORTEST_TEXT = 20 * _LENGTH  # so that a tenth of it has a batch
+SHORTEST_TEXT = 20 * LENGTH  # so that a tenth of it has a batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Row:
 
 def batch_of(text: torch.Tensor, chance: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Characters, and the one that follows each of them."""
-    starts = chance.integers(0, len(text) - _LENGTH - 1, _BATCH)
-    chosen = torch.stack([text[start : start + _LENGTH + 1] for start in starts])
+    starts = chance.integers(0, len(text) - LENGTH - 1, _BATCH)
+    chosen = torch.stack([text[start : start + LENGTH + 1] for start in starts])
     return chosen[:, :-1], chosen[:, 1:]
 
 
@@ -102,7 +102,7 @@ def held_out_loss(model: torch.nn.Module, text: torch.Tensor) -> float:
 def train(method: Method, settings: Settings, text: torch.Tensor, kinds: int) -> Row:
     """Trains on this rank; a collective."""
     torch.manual_seed(settings.seed)
-    model = CharacterTransformer(kinds, settings.width, settings.layers, _LENGTH)
+    model = CharacterTransformer(kinds, settings.width, settings.layers, LENGTH)
     cut = len(text) * 9 // 10
     chance = np.random.default_rng([settings.seed, dist.get_rank()])
     network = model if method.local is not None else DistributedDataParallel(model)

@@ -37,7 +37,8 @@ def run(request: Request, command: str) -> int:
         _check_before_start(request)
         _train(request, trainings)
     except (DataError, NamespaceError, _CannotStart) as cause:
-        print(f"demo: {cause}", file=sys.stderr)
+        advice = "; or leave --namespaces out" if isinstance(cause, NamespaceError) else ""
+        print(f"demo: {cause}{advice}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         if not any(trainings.values()):

@@ -178,12 +178,11 @@ def check_rights() -> None:
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
             raise NamespaceError(
-                f"--namespaces needs the program '{tool}'; install it: apt-get install iproute2"
+                f"network namespaces need the program '{tool}'; install it: "
+                "apt-get install iproute2"
             )
     if os.geteuid() != 0:
-        raise NamespaceError(
-            "--namespaces needs root to make network namespaces; run it with sudo, or leave it out"
-        )
+        raise NamespaceError("making network namespaces needs root; run this with sudo")
 
 
 def run_command(*command: str) -> None:
@@ -192,6 +191,6 @@ def run_command(*command: str) -> None:
     if done.returncode != 0:
         reason = " ".join(done.stderr.split()) or f"status {done.returncode}"
         raise NamespaceError(
-            f"--namespaces: '{' '.join(command)}' failed ({reason}); this machine or container may "
-            "not allow network namespaces: leave --namespaces out"
+            f"'{' '.join(command)}' failed ({reason}); this machine or container may not allow "
+            "network namespaces"
         )

@@ -1,5 +1,9 @@
 """The fork server imports this last (conftest.py).
 
+It forks processes for all tests, since it has no other threads. A fork of pytest's process inherits
+the locks that its threads hold, and they are never released: a session's thread, for one, takes
+OpenSSL's as it ends, when Thread.join() has already returned.
+
 What it has imported by then is no garbage. Frozen, it is not looked through by each process that
 the server forks: a collection takes 0.2 s and copies 80 MB of pages that are shared otherwise.
 

@@ -1,9 +1,9 @@
-"""Forked processes as ranks, without a process group."""
+"""Processes as ranks, without a process group; the fork server forks them."""
 
 import multiprocessing
 import traceback
 
-_CONTEXT = multiprocessing.get_context("fork")
+CONTEXT = multiprocessing.get_context("forkserver")  # tests/fork_server.py says why
 SECONDS = 60.0
 
 
@@ -21,8 +21,8 @@ class Forked:
     def __init__(self, worker, world_size, *args):
         self._pipes, self._processes = [], []
         for rank in range(world_size):
-            ours, theirs = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(
+            ours, theirs = CONTEXT.Pipe(duplex=False)
+            process = CONTEXT.Process(
                 target=_run, args=(worker, rank, world_size, theirs, args), daemon=True
             )
             process.start()

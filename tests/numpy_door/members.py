@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ports import kept_port
 
-CONTEXT = multiprocessing.get_context("fork")
+CONTEXT = multiprocessing.get_context("forkserver")  # tests/fork_server.py says why
 SECRET = "a secret of the tests, of no special length"
 LIMIT = 90.0  # seconds, on a busy machine
 # Of a pipe: a test reads one member's while others say on; one that can say no more takes no step.
@@ -66,7 +66,7 @@ def members(script, world_size: int, *arguments) -> Iterator[tuple[list[Process]
     with kept_port() as port, contextlib.ExitStack() as started:
         address = f"127.0.0.1:{port}"
         all_of_them = []
-        started.callback(lambda: [each.kill() for each in all_of_them if each.process.is_alive()])
+        started.callback(lambda: [each.process.kill() for each in all_of_them])
         for rank in range(world_size):
             all_of_them.append(Process(script, rank, world_size, address, *arguments))
         yield all_of_them, address

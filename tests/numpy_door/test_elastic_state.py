@@ -84,12 +84,9 @@ def test_other_bytes_are_refused():
             elastic_state._unpacked(data, count, name)
 
 
-DIES = CONTEXT.Event()  # rank 0, when it is asked for its third chunk
-
-
-def give_and_die(say, rank, world_size, address) -> None:
-    """Rank 0 dies when it has given two chunks to the process that joins; till then the others give
-    none."""
+def give_and_die(say, rank, world_size, address, dies) -> None:
+    """Rank 0 dies when it is asked for its third chunk by the process that joins; till then, when
+    `dies` is set, the others give none."""
     elastic_state.CHUNK_BYTES = CHUNK
     weights = random_bytes(CHUNKS * CHUNK)
     place = {} if rank is None else {"rank": rank, "world_size": world_size}
@@ -98,9 +95,9 @@ def give_and_die(say, rank, world_size, address) -> None:
     def counted(self, digest):
         given.append(digest)
         if rank == 0 and len(given) == 3:
-            DIES.set()
+            dies.set()
             os.kill(os.getpid(), signal.SIGKILL)
-        assert rank == 0 or DIES.wait(LIMIT)
+        assert rank == 0 or dies.wait(LIMIT)
         return chunk(self, digest)
 
     def noted(data, count, digest):
@@ -126,10 +123,10 @@ def give_and_die(say, rank, world_size, address) -> None:
 
 
 def test_a_state_comes_from_all_and_goes_on_when_a_giver_dies():
-    DIES.clear()
-    with members(give_and_die, 3) as (processes, address):
+    dies = CONTEXT.Event()
+    with members(give_and_die, 3, dies) as (processes, address):
         processes[2].until("in")
-        joiner = Process(give_and_die, None, None, address)
+        joiner = Process(give_and_die, None, None, address, dies)
         processes.append(joiner)
         # Each chunk came once, though the host died, and another one began anew.
         assert joiner.until("taken")[1:] == (CHUNKS, CHUNKS)

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import multiprocessing
 import os
 import signal
 import socket
@@ -15,7 +14,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 import pytest
-from forked import Forked
+from forked import CONTEXT, Forked
 from ports import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +121,7 @@ def dial(address: str) -> socket.socket:
 
 
 def test_silent_connections_take_no_rank_s_place(address: str) -> None:
-    strangers_are_there = multiprocessing.Event()
+    strangers_are_there = CONTEXT.Event()
     with contextlib.ExitStack() as held:
         ranks = Forked(average_behind_strangers, 2, address, strangers_are_there)
         for _ in range(150):

@@ -1,7 +1,6 @@
 """`deltawire.Session`: ranks that are processes, found at an address, averaging NumPy arrays."""
 
 import contextlib
-import multiprocessing
 import os
 import re
 import signal
@@ -16,7 +15,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 import pytest
-from forked import Forked
+from forked import CONTEXT, Forked
 from ports import kept_port
 
 TOKEN = "a token of the tests, long enough"
@@ -342,7 +341,8 @@ def interrupt(rank, world_size, address, interrupted):
 
 
 def test_ctrl_c_ends_the_step_on_every_rank(address: str) -> None:
-    found = Forked(interrupt, 2, address, multiprocessing.Event()).values()
+    interrupted = CONTEXT.Event()
+    found = Forked(interrupt, 2, address, interrupted).values()
     assert found[0] == "interrupted" and "interrupted on rank 0" in found[1]
 
 

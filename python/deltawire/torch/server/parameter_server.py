@@ -25,6 +25,7 @@ from deltawire.torch.server.memory import ServedMemory
 from deltawire.torch.server.metrics import Drops, of_server, of_worker
 from deltawire.torch.server.model import ServedModel
 from deltawire.torch.server.rank import ServedRank
+from deltawire.torch.server.serving import Serving
 from deltawire.torch.server.settings import (
     check_counts,
     check_overlap,
@@ -130,7 +131,6 @@ class ParameterServer(ServedRank):
     """
 
     resumed_at = 0
-    _has_served = False
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class ParameterServer(ServedRank):
             meeting.listen(interface, port, connect_timeout, token, encryption)
         super().__init__(meeting.join(link), self.rank)
         self.serves = self.rank < servers
-        self._server: _core.ParameterServer | None = None
+        self._server: Serving | None = None
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
         with self._aborting_on_error():
@@ -207,10 +207,9 @@ class ParameterServer(ServedRank):
         tensors = self._model.tensors(memory)
         self._step_guard = None
         if self.serves:
-            core = self._server = _core.ParameterServer(
-                self._link, tensors, self.optimizer_spec, self._options
-            )
-            self._drops = Drops(self.rank, self.world_size - self.servers)
+            core = _core.ParameterServer(self._link, tensors, self.optimizer_spec, self._options)
+            drops = Drops(self.rank, self.world_size - self.servers)
+            self._server = Serving(core, self._optimizer, drops, self._timeout_ms, self._snap)
         else:
             core = _core.ParameterWorker(self._link, tensors, self._options)
             self._worker = ServedWorker(
@@ -228,7 +227,7 @@ class ParameterServer(ServedRank):
 
     @property
     def _core(self) -> _core.ParameterServer | _core.ParameterWorker:
-        return self._server or self._worker.core
+        return (self._server or self._worker).core
 
     def _snap(self) -> None:
         if self._snapshots is not None:
@@ -253,26 +252,8 @@ class ParameterServer(ServedRank):
         if self._server is None:
             raise make_error("State", f"rank {self.rank} is a worker: it calls step(), not serve()")
         with self._aborting_on_error():
-            for _ in range(self.resumed_at if after_step is not None else 0):
-                self._follow(after_step)
-            while self._make_step():
-                if after_step is not None:
-                    self._follow(after_step)
-                self._snap()
-            self._has_served = True
-        return self._server.counts.steps
-
-    def _make_step(self) -> bool:
-        try:
-            return self._server.step(self._timeout_ms)
-        finally:
-            self._drops.tell(self._server)
-
-    def _follow(self, after_step: Callable[[], object]) -> None:
-        """Gives the server the learning rate that the optimizer has after a step."""
-        self._optimizer.step()  # without gradients: schedulers ask for it
-        after_step()
-        self._server.set_learning_rate(served_optimizer.rate_of(self._optimizer))
+            self._server.serve(after_step, self.resumed_at)
+        return self._server.core.counts.steps
 
     def start(self) -> None:
         """Fetches the model, on a worker; otherwise the first forward pass does."""
@@ -326,9 +307,9 @@ class ParameterServer(ServedRank):
     @property
     def ended(self) -> bool:
         """Whether the servers have closed, so that only `close` is left to do."""
-        if self._worker is not None and not self.closed:
-            return self._worker.core.has_ended
-        return self.closed or self._has_served
+        if self.closed:
+            return True
+        return self._server.is_over if self._server else self._worker.core.has_ended
 
     def metrics(self) -> dict[str, Any]:
         """Totals of this rank; after `close` the last ones.
@@ -350,7 +331,7 @@ class ParameterServer(ServedRank):
         - snapshot_error, with `snapshot`: why the newest could not be written, or None.
         """
         if self._server is not None:
-            self._last = of_server(self._server, self._drops, self._link)
+            self._last = of_server(self._server.core, self._server.drops, self._link)
         elif self._worker is not None:
             self._last = of_worker(self._worker, self._model.elements, self._link)
         if self._snapshots is not None:

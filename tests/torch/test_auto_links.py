@@ -1,8 +1,11 @@
 """register(model, "auto") over real links between network namespaces, where they can be made."""
 
 import datetime
+import itertools
 import multiprocessing
 import os
+import statistics
+import time
 
 import deltawire.torch
 import pytest
@@ -19,6 +22,7 @@ _FORKSERVER = multiprocessing.get_context("forkserver")
 SLOW, FAST = 2.5e6, 250e6  # bytes a second
 CHANGE = measured() + TRIED + 2  # the step from which the link is fast; the choice was tried
 STEPS = CHANGE + 14 + measured()
+NATIVE_MS = 256  # 640 KB, there and back in halves, on the slow link
 LONG = 250  # seconds, on a busy machine: it takes 18 on an idle one, nearly all of it on the link
 
 
@@ -45,8 +49,9 @@ def train(rank, network, init, pipe):
     )
     model = DistributedDataParallel(Wide())
     hook = deltawire.torch.register(model, "auto", interface=network.interface)
-    choices = []
+    choices, begun = [], []
     for step in range(STEPS):
+        begun.append(1e3 * time.monotonic())
         if step == CHANGE:
             pipe.send("faster")
             pipe.recv()
@@ -60,8 +65,9 @@ def train(rank, network, init, pipe):
             for parameter in model.parameters():
                 parameter -= 0.01 * parameter.grad
     metrics["plans"] = hook.metrics()["plans"]
+    fast = statistics.median(b - a for a, b in itertools.pairwise(begun[CHANGE + 1 :]))
     hook.close()
-    pipe.send((choices, metrics, explained, fingerprint(model)))
+    pipe.send((choices, metrics, explained, fingerprint(model), fast))
 
 
 @pytest.mark.timeout(2 * LONG)
@@ -95,11 +101,12 @@ def test_a_slow_link_is_compressed_and_a_faster_one_is_planned_anew(tmp_path):
             process.kill()
             process.join(10)
         network.remove()
-    (choices, seen, explained, print_), (others, _, _, other_print) = said
+    (choices, seen, explained, print_, fast), (others, _, _, other_print, _) = said
     assert choices == others and print_ == other_print
+    if seen["native_ms"] > 1.5 * NATIVE_MS or fast > NATIVE_MS / 4:
+        pytest.skip(f"the machine sets the pace: {seen['native_ms']:.0f} ms, then {fast:.0f} ms")
     assert choices[CHANGE - 1] == "direct(bf16)", explained
     assert "pays below" in explained
-    # Half of 640 KB, there and back in halves, at 2.5 MB/s.
-    assert seen["predicted_ms"] > 100 and seen["measured_ms"] > 100
+    assert seen["predicted_ms"] > 100 and seen["measured_ms"] > 100  # in half the bytes
     assert seen["native_ms"] > seen["measured_ms"]
     assert seen["plans"] >= 2

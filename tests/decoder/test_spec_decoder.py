@@ -130,9 +130,10 @@ def test_raw() -> None:
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_truncations(path: Path) -> None:
-    """Every truncation is refused, as such."""
+    """Every truncation is refused, as such; of long files, which take long, a few hundred."""
     data = path.read_bytes()
-    assert {refusal(data[:size]) for size in range(len(data))} == {"Truncated"}
+    sizes = range(0, len(data), 1 + len(data) // 500)
+    assert {refusal(data[:size]) for size in sizes} == {"Truncated"}
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)

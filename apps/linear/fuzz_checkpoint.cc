@@ -61,6 +61,12 @@ void load(Bytes bytes, const Training& training) {
 }  // namespace
 }  // namespace deltawire::linear
 
+// Each input is six files.
+extern "C" {
+extern const int fuzz_rounds;
+const int fuzz_rounds = 6000;
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace deltawire;
   std::vector<std::byte> bytes(size);

@@ -157,7 +157,7 @@ TEST_P(DecodeThreads, NameTheSameError) {
     };
     ASSERT_EQ(text_of(*several, good.framed(good.payload)), "") << spec;
     int faults = 0;
-    for (int trial = 0; trial < 60; ++trial) {
+    for (int trial = 0; trial < 20; ++trial) {
       std::vector<std::byte> bytes = good.payload;
       for (int i = 0; i < 2; ++i) {
         bytes[random.next() % bytes.size()] ^= static_cast<std::byte>(1U << random.next() % 8);
@@ -168,7 +168,7 @@ TEST_P(DecodeThreads, NameTheSameError) {
       ASSERT_EQ(text_of(*several, message), expected) << spec << ", " << trial;
       faults += expected.empty() ? 0 : 1;
     }
-    EXPECT_GE(faults, 20) << spec;
+    EXPECT_GE(faults, 7) << spec;
   }
 }
 

@@ -19,9 +19,8 @@ from collections.abc import Sequence
 
 from lab.ranks.links import BURST_BYTES
 from lab.ranks.namespaces import (
-    EndSignals,
     NamespaceError,
-    check_rights,
+    OwnNamespaces,
     enter_namespace,
     run_command,
 )
@@ -33,10 +32,9 @@ _PACKET_BYTES = 65_536
 _AT_ONCE = 64  # packets that are read from one device before the other's turn
 
 
-class FarSites:
-    """Two sites; the first half of the ranks is in the first one, the rest in the second. Use it as
-    a context manager: the namespaces and the process are removed in any case, as those of
-    `Namespaces` are; after SIGKILL the process ends by itself.
+class FarSites(OwnNamespaces):
+    """Two sites; the first half of the ranks is in the first one, the rest in the second. After
+    SIGKILL the process that carries packets ends by itself.
 
     Args:
         ranks: how many.
@@ -58,25 +56,7 @@ class FarSites:
         self._delay, self._loss = delay_seconds, loss
         self._names = [f"deltawire-{os.getpid()}-site-{site}" for site in "ab"]
         self._carrier: multiprocessing.process.BaseProcess | None = None
-        self._signals = EndSignals()
-
-    def __enter__(self) -> "FarSites":
-        check_rights()
-        try:
-            self._signals.catch()
-            for name in self._names:
-                run_command("ip", "netns", "add", name)
-                run_command("ip", "-n", name, "link", "set", "lo", "up")
-            self._start_carrier()
-            for site, name in enumerate(self._names):
-                self._build(site, name)
-        except BaseException:
-            self.remove()
-            raise
-        return self
-
-    def __exit__(self, *unused) -> None:
-        self.remove()
+        super().__init__(self._names)
 
     def site_of(self, rank: int) -> int:
         """0 or 1."""
@@ -95,7 +75,7 @@ class FarSites:
         if self._carrier is not None:
             self._carrier.kill()
             self._carrier.join()
-        self._signals.delete(self._names)
+        super().remove()
 
     def _start_carrier(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -111,7 +91,15 @@ class FarSites:
         if failure:
             raise NamespaceError(f"no line between the sites: {failure}")
 
-    def _build(self, site: int, name: str) -> None:
+    def _build(self) -> None:
+        for name in self._names:
+            run_command("ip", "netns", "add", name)
+            run_command("ip", "-n", name, "link", "set", "lo", "up")
+        self._start_carrier()
+        for site, name in enumerate(self._names):
+            self._join(site, name)
+
+    def _join(self, site: int, name: str) -> None:
         own, other = f"{_NETWORK}.{site + 1}", f"{_NETWORK}.{2 - site}"
         run_command(
             *("ip", "-n", name, "address", "add", own, "peer", other, "dev", self.interface)

@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from lab.ranks.links import BURST_BYTES
 
@@ -21,21 +22,47 @@ _QUEUE = (
 _NETWORK = "10.71.0"
 _ASIDE = "aside"  # a bridge for ranks that are cut off
 _CLONE_NEWNET = 0x40000000  # of sched.h
+Own = TypeVar("Own", bound="OwnNamespaces")
 
 
 class NamespaceError(Exception):
     """Namespaces that can't be made here: one line that says why and what to do."""
 
 
-class EndSignals:
-    """While namespaces exist, SIGTERM and SIGHUP raise an exception, as Ctrl-C does, where they
-    would end the program at once and leave them."""
+class OwnNamespaces:
+    """Namespaces that this program makes and deletes. Use as a context manager: they are removed in
+    any case. SIGTERM and SIGHUP, which would end the program at once, raise an exception meanwhile,
+    as Ctrl-C does, where they have no handler. (After SIGKILL, `ip netns list` shows the namespaces
+    that are left.)"""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
+        self._all_names = names
         self._caught: list[int] = []
 
-    def catch(self) -> None:
-        """Before the first is made."""
+    def __enter__(self: Own) -> Own:
+        check_rights()
+        try:
+            self._catch_signals()
+            self._build()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *unused) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Deletes the namespaces, which no exception interrupts; their interfaces go with them."""
+        for number in self._caught:
+            signal.signal(number, signal.SIG_IGN)
+        for name in self._all_names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        for number in self._caught:
+            signal.signal(number, signal.SIG_DFL)
+        self._caught.clear()
+
+    def _catch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # only the process that made them may remove them
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -43,21 +70,12 @@ class EndSignals:
                 signal.signal(number, signal.default_int_handler)
                 self._caught.append(number)
 
-    def delete(self, names: Sequence[str]) -> None:
-        """Deletes the namespaces, which no exception interrupts; their interfaces go with them."""
-        for number in self._caught:
-            signal.signal(number, signal.SIG_IGN)
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-        for number in self._caught:
-            signal.signal(number, signal.SIG_DFL)
-        self._caught.clear()
+    def _build(self) -> None:
+        raise NotImplementedError
 
 
-class Namespaces:
-    """A star of `ranks` namespaces. Use as a context manager: they are removed in any case. SIGTERM
-    and SIGHUP, which would end the program at once, raise an exception meanwhile, as Ctrl-C does.
-    (After SIGKILL, `ip netns list` shows the namespaces that are left.)
+class Namespaces(OwnNamespaces):
+    """A star of `ranks` namespaces.
 
     Attributes:
         interface: the name of every rank's interface inside its namespace.
@@ -69,20 +87,7 @@ class Namespaces:
         self._bits_per_second = None if bytes_per_second is None else round(8 * bytes_per_second)
         self._hub = f"deltawire-{os.getpid()}-hub"
         self._names = [f"deltawire-{os.getpid()}-{rank}" for rank in range(ranks)]
-        self._signals = EndSignals()
-
-    def __enter__(self) -> "Namespaces":
-        check_rights()
-        try:
-            self._signals.catch()
-            self._build()
-        except BaseException:
-            self.remove()
-            raise
-        return self
-
-    def __exit__(self, *unused) -> None:
-        self.remove()
+        super().__init__([*self._names, self._hub])
 
     def address(self, rank: int) -> str:
         """The address at which the others reach the rank."""
@@ -123,10 +128,6 @@ class Namespaces:
         for rank, name in enumerate(self._names):
             self._slow_down(name, self.interface)
             self._slow_down(self._hub, f"port{rank}")
-
-    def remove(self) -> None:
-        """Deletes the namespaces; their interfaces go with them."""
-        self._signals.delete([*self._names, self._hub])
 
     def _build(self) -> None:
         run_command("ip", "netns", "add", self._hub)

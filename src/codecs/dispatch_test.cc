@@ -15,6 +15,7 @@
 #include "codecs/bf16/bf16_ops.h"
 #include "codecs/codec_testing.h"
 #include "codecs/int8/int8_ops.h"
+#include "codecs/spec_on_target_testing.h"
 #include "codecs/target_testing.h"
 
 namespace deltawire::dispatch_test {
@@ -22,21 +23,7 @@ namespace {
 
 using namespace testing;
 
-using Case = std::tuple<std::string, TargetId>;
-
 constexpr std::uint64_t kLong = 100'000;  // elements, of which two of four ways to decode will do
-
-// Every spec with every target that its codec has kernels for.
-std::vector<Case> every_case() {
-  std::vector<Case> cases;
-  for (const std::string& spec : testing::conformance_specs()) {
-    const CodecInfo& info = testing::codec_of(spec)->info();
-    for (const TargetId target : testing::beyond_reference()) {
-      if (has_kernels(info, target)) cases.emplace_back(spec, target);
-    }
-  }
-  return cases;
-}
 
 // Any bits: every exponent, NaN, Inf, subnormals; among them zeros of both signs and ties.
 std::vector<float> any_values(std::uint64_t count, bool finite) {
@@ -51,16 +38,8 @@ std::vector<float> any_values(std::uint64_t count, bool finite) {
   return values;
 }
 
-class EveryTarget : public ::testing::TestWithParam<Case> {
+class EveryTarget : public OnTarget {
  protected:
-  void SetUp() override {
-    const auto& [spec, target] = GetParam();
-    testing::skip_unless_runnable(target);
-    if (IsSkipped()) return;
-    reference_ = *make_codec(spec, TargetId::kReference);
-    other_ = *make_codec(spec, target);
-  }
-
   template <class T>
   void expect_same(const Result<T>& reference, const Result<T>& other) const {
     ASSERT_EQ(reference.has_value(), other.has_value());
@@ -125,17 +104,10 @@ class EveryTarget : public ::testing::TestWithParam<Case> {
       EXPECT_EQ(places[0], places[1]);
     }
   }
-
-  std::unique_ptr<const Codec> reference_;
-  std::unique_ptr<const Codec> other_;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const auto& [spec, target] = info.param;
-  return testing::test_name(spec) + "_" + std::string(testing::target_info(target).name);
-}
-
-INSTANTIATE_TEST_SUITE_P(Codecs, EveryTarget, ::testing::ValuesIn(every_case()), case_name);
+INSTANTIATE_TEST_SUITE_P(Codecs, EveryTarget, ::testing::ValuesIn(on_every_target(conformance_specs())),
+                         spec_on_target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryTarget);  // a build may have the reference alone
 
 TEST_P(EveryTarget, Parts) {

@@ -9,7 +9,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/kernels/streaming.h"
-#include "codecs/target_testing.h"
+#include "codecs/spec_on_target_testing.h"
 
 namespace deltawire::target_edges_test {
 namespace {
@@ -17,18 +17,6 @@ namespace {
 using namespace testing;
 
 constexpr float kGuard = 1234.5F;
-
-using Case = std::tuple<std::string, TargetId>;
-
-std::vector<Case> every_case() {
-  std::vector<Case> cases;
-  for (const std::string& spec : testing::every_spec()) {
-    for (const TargetId target : testing::beyond_reference()) {
-      if (has_kernels(testing::codec_of(spec)->info(), target)) cases.emplace_back(spec, target);
-    }
-  }
-  return cases;
-}
 
 // Floats between guards, the first of them `offset` floats behind a boundary of 64 bytes.
 class Floats {
@@ -63,16 +51,8 @@ struct Coded {
   Floats left;
 };
 
-class TargetEdges : public ::testing::TestWithParam<Case> {
+class TargetEdges : public OnTarget {
  protected:
-  void SetUp() override {
-    const auto& [spec, target] = GetParam();
-    testing::skip_unless_runnable(target);
-    if (IsSkipped()) return;
-    reference_ = *make_codec(spec, TargetId::kReference);
-    other_ = *make_codec(spec, target);
-  }
-
   static Coded encoded(const Codec& codec, Floats& in, Floats& before, std::size_t offset) {
     const TensorView view{in.inside().data(), in.inside().size(), DType::kF32};
     const Sizes sizes = codec.sizes(view);
@@ -121,17 +101,10 @@ class TargetEdges : public ::testing::TestWithParam<Case> {
       ASSERT_TRUE(testing::same_bits(slot.inside(), other_slot.inside()));
     }
   }
-
-  std::unique_ptr<const Codec> reference_;
-  std::unique_ptr<const Codec> other_;
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const auto& [spec, target] = info.param;
-  return testing::test_name(spec) + "_" + std::string(testing::target_info(target).name);
-}
-
-INSTANTIATE_TEST_SUITE_P(Codecs, TargetEdges, ::testing::ValuesIn(every_case()), case_name);
+INSTANTIATE_TEST_SUITE_P(Codecs, TargetEdges, ::testing::ValuesIn(on_every_target(every_spec())),
+                         spec_on_target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TargetEdges);  // a build may have the reference alone
 
 TEST_P(TargetEdges, EveryShortLength) {
@@ -144,15 +117,15 @@ TEST_P(TargetEdges, LengthsAroundChunks) {
 }
 
 // A codec's examples differ in what is coded, not in how it is stored.
-std::vector<Case> bare_names() {
-  std::vector<Case> cases = every_case();
-  std::erase_if(cases, [](const Case& each) { return std::get<0>(each).find(':') != std::string::npos; });
+std::vector<SpecOnTarget> bare_names() {
+  std::vector<SpecOnTarget> cases = on_every_target(every_spec());
+  std::erase_if(cases, [](const auto& each) { return std::get<0>(each).find(':') != std::string::npos; });
   return cases;
 }
 
 class TargetStreams : public TargetEdges {};
 
-INSTANTIATE_TEST_SUITE_P(Codecs, TargetStreams, ::testing::ValuesIn(bare_names()), case_name);
+INSTANTIATE_TEST_SUITE_P(Codecs, TargetStreams, ::testing::ValuesIn(bare_names()), spec_on_target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TargetStreams);
 
 TEST_P(TargetStreams, LongParts) {

@@ -350,9 +350,12 @@ TEST_P(ThreelcDecodeKernels, LongCodes) {
 }
 
 // Positions that a stream of few bytes promises and doesn't have, and some outside the chunk: nothing else is
-// read or written, as the sanitizers see.
+// read or written, as the sanitizers see. Every other combination is left out, so that all of any three
+// remain.
 TEST_P(ThreelcDecodeKernels, PromisedPositions) {
+  bool is_due = false;
   for (const unsigned parameter : {0U, 1U, 7U, 15U}) {
+    is_due = !is_due;  // the others have 100 combinations, an even number
     for (const std::uint32_t nonzeros : {40U, 700U, 3000U, 40960U}) {
       for (const unsigned fill : {0x00U, 0x55U, 0xAAU, 0xFEU, 0xFFU}) {
         std::vector<std::byte> chunk(8, static_cast<std::byte>(fill));
@@ -362,6 +365,8 @@ TEST_P(ThreelcDecodeKernels, PromisedPositions) {
         chunk[3] = static_cast<std::byte>(nonzeros / 256);
         for (const std::size_t bytes : {4U, 5U, 8U, 1000U, 8000U}) {
           chunk.resize(bytes, static_cast<std::byte>(fill));
+          is_due = !is_due;
+          if (!is_due) continue;
           ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, kChunkElements));
         }
       }

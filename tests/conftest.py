@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 import signal
+from multiprocessing import forkserver
 
 import pytest
 
@@ -43,6 +44,16 @@ def pytest_configure(config):
     for number, handler in _FRESH.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_sessionstart(session):
+    """Starts the fork server of each of pytest-xdist's workers, which then imports while they
+    collect. Else the first test to need it would wait for that, two minutes on a busy machine."""
+    if hasattr(session.config, "workerinput"):
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        capture.resume_global_capture()  # a failed test shows what its ranks have printed
+        forkserver.ensure_running()
+        capture.suspend_global_capture()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,23 +37,23 @@ class Load:
 
     def __init__(self) -> None:
         self._kind = "idle"
-        self._changed = threading.Event()
+        self._working = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
     @contextlib.contextmanager
     def of(self, kind: str):
         self._kind = kind
-        self._changed.set()
+        if kind != "idle":
+            self._working.set()
         yield
-        self._kind = "idle"
-        self._changed.clear()
+        self._working.clear()
 
     def _run(self) -> None:
         long = bytes(1 << 22)
-        while self._changed.wait():
+        while self._working.wait():
             if self._kind == "no lock":
                 hashlib.blake2b(long)
-            elif self._kind == "busy":
+            else:
                 sum(each * each for each in range(1000))
 
 

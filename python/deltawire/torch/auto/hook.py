@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
@@ -20,41 +19,13 @@ from deltawire.torch.auto.chooser import Chooser
 from deltawire.torch.auto.connector import Connector
 from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.measuring import Measuring
+from deltawire.torch.auto.native import NATIVE, NativeExchange
 from deltawire.torch.core.checkpoint import kept_by
 from deltawire.torch.ddp.hook import Hook, check_failed
 from deltawire.torch.metrics.explanation import Explanation, TensorRow
 from deltawire.torch.participant import DetachedSession, Participant
 
-NATIVE = "native"
 _COLUMNS = ("codec", "loses", "bits", "ms a step", "x plain", "pays below")
-
-
-class NativeExchange:
-    """Takes the place of a session while the process group's own all-reduce carries the gradients.
-    It reaches other ranks only through a running measurement."""
-
-    spec = NATIVE
-
-    def __init__(self, measuring: Measuring) -> None:
-        self.closed = False
-        self._measuring = measuring
-
-    def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received: deltawire sends none."""
-        return 0, 0
-
-    def memory(self) -> _core.Memory:
-        """All zeros: deltawire holds none."""
-        return _core.Memory()
-
-    def abort(self, reason: str) -> None:
-        """Fails a measurement under way on every rank."""
-        self._measuring.abort(reason)
-
-    def close(self) -> None:
-        """Ends the measurement; idempotent."""
-        self.closed = True
-        self._measuring.end()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +131,8 @@ class AutoHook(Participant):
         if connector is not None:
             self._measuring = Measuring(connector, probe)
             self._chooser = Chooser(connector, self._measuring, history)
-            native, group = NativeExchange(self._measuring), connector.group
+            group = connector.group
+            native = NativeExchange(self._measuring, group)
         super().__init__(native, place, history, group=group)
         self._check_forward = torch.compiler.disable(_after_forward)
         self._begin = torch.compiler.disable(_before_forward)
@@ -207,7 +179,7 @@ class AutoHook(Participant):
         if hook is not None:
             exchanged = hook.deltawire_hook(state, bucket)
         else:
-            exchanged = _all_reduce(self.group, bucket)
+            exchanged = self._native.all_reduce(bucket)
         return exchanged.then(chooser.over) if timed else exchanged
 
     def _give_up(self, cause: BaseException) -> None:
@@ -335,14 +307,3 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
         raise
     if hook._hook is not None:
         hook._hook.after_forward(ddp_model, inputs, outputs)
-
-
-def _all_reduce(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future:
-    """torch's own hook: the mean, in place. Always returns a Future, of the error if there is one:
-    DDP doesn't survive an exception from a hook."""
-    try:
-        return default_hooks.allreduce_hook(group, bucket)
-    except Exception as cause:
-        failed = torch.futures.Future()
-        failed.set_exception(cause)
-        return failed

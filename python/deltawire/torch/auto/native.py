@@ -1,0 +1,87 @@
+"""The process group's own all-reduce in the hook of `register(model, "auto")`."""
+
+import queue
+import threading
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.torch.auto.measuring import Measuring
+
+NATIVE = "native"
+
+
+class NativeExchange:
+    """Takes the place of a session while the process group's own all-reduce carries the gradients.
+    It reaches other ranks only through a running measurement.
+
+    A thread waits for each all-reduce and completes its Future. torch's own hook does that by a
+    callback on a thread of Gloo's, which holds up the next bucket's bytes for as long as another
+    thread holds the GIL.
+
+    Thread rule: `all_reduce` belongs to the backward pass; all else as `Participant`.
+
+    Args:
+        measuring: this rank's.
+        group: the model's process group.
+    """
+
+    spec = NATIVE
+
+    def __init__(self, measuring: Measuring, group: dist.ProcessGroup) -> None:
+        self.closed = False
+        self._measuring = measuring
+        self._group = group
+        self._begun: queue.SimpleQueue | None = None
+
+    def all_reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """A Future of the bucket's mean over all ranks, in place, or of the error: DDP doesn't
+        survive an exception from a hook. The group's timeout bounds the wait."""
+        exchanged = torch.futures.Future()
+        try:
+            gradients = bucket.buffer().div_(self._group.size())
+            work = dist.all_reduce(gradients, group=self._group, async_op=True)
+        except Exception as cause:
+            exchanged.set_exception(cause)
+            return exchanged
+        if self._begun is None:
+            self._begun = queue.SimpleQueue()
+            name = "deltawire native"
+            threading.Thread(target=_complete, args=(self._begun,), name=name, daemon=True).start()
+        self._begun.put((work, gradients, exchanged))
+        return exchanged
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received: deltawire sends none."""
+        return 0, 0
+
+    def memory(self) -> _core.Memory:
+        """All zeros: deltawire holds none."""
+        return _core.Memory()
+
+    def abort(self, reason: str) -> None:
+        """Fails a measurement under way on every rank."""
+        self._measuring.abort(reason)
+
+    def close(self) -> None:
+        """Ends the measurement, and the thread after the buckets under way; idempotent. A later
+        all-reduce starts another thread."""
+        self.closed = True
+        self._measuring.end()
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.put(None)
+
+
+def _complete(begun: queue.SimpleQueue) -> None:
+    """Waits for all-reduces in their order, and completes their Futures."""
+    while (each := begun.get()) is not None:
+        work, gradients, exchanged = each
+        try:
+            work.wait()
+        except Exception as cause:
+            exchanged.set_exception(cause)
+        else:
+            exchanged.set_result(gradients)
+        del each, work, gradients, exchanged  # or they would live until the next bucket

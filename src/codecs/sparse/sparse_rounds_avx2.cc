@@ -39,14 +39,48 @@ constexpr std::uint64_t kPeekBytes = 8;
   return true;
 }
 
-// The single lane's gaps. Next to each the slot's memory is asked for at a place of `asked`: all at once,
-// they would wait for each other.
-bool read_one_lane(BitWindow& lane, unsigned parameter, std::uint32_t* gaps, const float* slot,
-                   const std::uint32_t* asked) noexcept {
+// The first of them is number `first` of the chunk.
+[[gnu::always_inline]] inline void put(const DecodeTarget& target, const std::uint32_t* positions,
+                                       std::uint32_t count, std::uint32_t first) noexcept {
+  if (target.positions != nullptr) {
+    std::memcpy(target.positions + first, positions, count * sizeof(std::uint32_t));
+    return;
+  }
+  if (target.slot == nullptr) return;
+  float* const slot = target.slot;
+  const float value = target.value;
+  if (target.accumulate) {
+#pragma GCC unroll 8
+    for (std::uint32_t i = 0; i < count; ++i) slot[positions[i]] += value;
+  } else {
+#pragma GCC unroll 8
+    for (std::uint32_t i = 0; i < count; ++i) slot[positions[i]] = value;
+  }
+}
+
+// What is done with two batches that were read before, some places at a time, while another is read: its
+// codes wait for each other and leave the processor idle.
+struct Meanwhile {
+  const DecodeTarget& target;
+  const std::uint32_t* asked = nullptr;  // positions whose memory is asked for
+  const std::uint32_t* known = nullptr;  // positions that are put; null: none
+  std::uint32_t first = 0;               // the number in the chunk of the first of them
+
+  [[gnu::always_inline]] void go_on(std::uint32_t at, std::uint32_t count) const noexcept {
+    if (const float* const slot = target.slot; slot != nullptr) {
+#pragma GCC unroll 8
+      for (std::uint32_t i = 0; i < count; ++i) prefetch_far(slot + asked[at + i]);
+    }
+    if (known != nullptr) put(target, known + at, count, first + at);
+  }
+};
+
+bool read_one_lane(BitWindow& lane, unsigned parameter, std::uint32_t* gaps,
+                   const Meanwhile& meanwhile) noexcept {
   bool good = true;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
     good &= read_gap(lane, parameter, gaps[round]);
-    if (slot != nullptr) prefetch_far(slot + asked[round]);
+    meanwhile.go_on(round, 1);
   }
   return good && !lane.exhausted();
 }
@@ -101,9 +135,9 @@ template <unsigned kTogether, unsigned kLanes>
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(parameter));
   const __m256i mask = _mm256_set1_epi64x((1LL << parameter) - 1);
   const __m256i to_next = _mm256_set1_epi64x(kExponentBias - 1 - static_cast<int>(parameter));
+  __m256i even = _mm256_setzero_si256();
   __m256i windows[kFours];
   __m256i used[kFours];
-  __m256i ends = _mm256_setzero_si256();
   for (unsigned i = 0; i < kFours; ++i) {
     windows[i] = fours[i].window();
     used[i] = _mm256_set1_epi64x(kTogether * (1 + parameter));
@@ -112,7 +146,6 @@ template <unsigned kTogether, unsigned kLanes>
     for (unsigned i = 0; i < kFours; ++i) {
       // The zero that ends the ones, as a number: a float's exponent says where it is.
       const __m256i end = _mm256_andnot_si256(windows[i], _mm256_add_epi64(windows[i], one));
-      ends = _mm256_or_si256(ends, end);
       const __m256i exponent = _mm256_srli_epi64(_mm256_castps_si256(_mm256_cvtepi32_ps(end)), kMantissaBits);
       const __m256i unary = _mm256_sub_epi64(exponent, _mm256_set1_epi64x(kExponentBias));
       const __m256i behind =
@@ -120,14 +153,23 @@ template <unsigned kTogether, unsigned kLanes>
       const __m256i gap = _mm256_or_si256(_mm256_sll_epi64(unary, shift), _mm256_and_si256(behind, mask));
       windows[i] = _mm256_srlv_epi64(windows[i], _mm256_sub_epi64(exponent, to_next));
       used[i] = _mm256_add_epi64(used[i], unary);
-      const __m256i packed = _mm256_permutevar8x32_epi32(gap, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(gaps + round * kLanes + i * 4),
-                       _mm256_castsi256_si128(packed));
+      if ((round * kFours + i) % 2 == 0) {
+        even = gap;
+        continue;
+      }
+      // A whole vector in one store, which add_up() can read before it is in the cache.
+      const __m256i pairs = _mm256_blend_epi32(even, _mm256_slli_epi64(gap, 32), 0xAA);
+      const __m256i in_order = _mm256_permutevar8x32_epi32(pairs, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(gaps + round * kLanes + i * 4 - 4), in_order);
     }
   }
-  __m256i too_long = _mm256_srli_epi64(ends, kMaxUnary);
-  for (unsigned i = 0; i < kFours; ++i) {
-    too_long = _mm256_or_si256(too_long, _mm256_cmpgt_epi64(used[i], _mm256_set1_epi64x(kLoaded)));
+  // Where all ones together are fewer than an escape begins with, none of the codes is one. An end beyond bit
+  // 30 counts as billions of ones: the conversion takes an element's halves apart.
+  const unsigned most = kTogether * (1 + parameter) + kMaxUnary - 1;
+  const __m256i limit = _mm256_set1_epi64x(most < kLoaded ? most : kLoaded);
+  __m256i too_long = _mm256_cmpgt_epi64(used[0], limit);
+  for (unsigned i = 1; i < kFours; ++i) {
+    too_long = _mm256_or_si256(too_long, _mm256_cmpgt_epi64(used[i], limit));
   }
   if (_mm256_testz_si256(too_long, too_long) == 0) [[unlikely]]
     return false;
@@ -136,8 +178,8 @@ template <unsigned kTogether, unsigned kLanes>
 }
 
 template <unsigned kTogether, unsigned kLanes>
-bool read_lanes(BitWindow* lanes, unsigned parameter, std::uint32_t* gaps, const float* slot,
-                const std::uint32_t* asked) noexcept {
+bool read_lanes(BitWindow* lanes, unsigned parameter, std::uint32_t* gaps,
+                const Meanwhile& meanwhile) noexcept {
   FourLanes fours[kLanes / 4];
   for (unsigned i = 0; i < kLanes / 4; ++i) fours[i].load(lanes + 4 * i);
   bool good = true;
@@ -149,8 +191,7 @@ bool read_lanes(BitWindow* lanes, unsigned parameter, std::uint32_t* gaps, const
       }
       for (unsigned i = 0; i < kLanes / 4; ++i) fours[i].load(lanes + 4 * i);
     }
-    if (slot == nullptr) continue;
-    for (unsigned i = 0; i < kTogether * kLanes; ++i) prefetch_far(slot + asked[at + i]);
+    meanwhile.go_on(at, kTogether * kLanes);
   }
   for (unsigned i = 0; i < kLanes / 4; ++i) fours[i].store_positions(lanes + 4 * i);
   for (unsigned lane = 0; lane < kLanes; ++lane) good &= !lanes[lane].exhausted();
@@ -208,34 +249,18 @@ class Tails {
   std::byte bytes_[kMaxLanes][kBytes + kMostRead];
 };
 
-// The first of them is number `first` of the chunk.
-void put(const DecodeTarget& target, const std::uint32_t* positions, std::uint32_t count,
-         std::uint32_t first) noexcept {
-  if (target.positions != nullptr) {
-    std::memcpy(target.positions + first, positions, count * sizeof(std::uint32_t));
-    return;
-  }
-  if (target.slot == nullptr) return;
-  if (target.accumulate) {
-    for (std::uint32_t i = 0; i < count; ++i) target.slot[positions[i]] += target.value;
-  } else {
-    for (std::uint32_t i = 0; i < count; ++i) target.slot[positions[i]] = target.value;
-  }
-}
-
 template <unsigned kLanes>
-bool read_by_fours(Head& head, std::uint32_t* gaps, const float* slot, const std::uint32_t* asked) noexcept {
+bool read_by_fours(Head& head, std::uint32_t* gaps, const Meanwhile& meanwhile) noexcept {
   constexpr unsigned kMostOfFour = 8;  // parameter, with which four codes seldom are too long for a window
-  return head.parameter <= kMostOfFour
-             ? read_lanes<4, kLanes>(head.streams, head.parameter, gaps, slot, asked)
-             : read_lanes<2, kLanes>(head.streams, head.parameter, gaps, slot, asked);
+  return head.parameter <= kMostOfFour ? read_lanes<4, kLanes>(head.streams, head.parameter, gaps, meanwhile)
+                                       : read_lanes<2, kLanes>(head.streams, head.parameter, gaps, meanwhile);
 }
 
-bool read_batch(Head& head, std::uint32_t* gaps, const float* slot, const std::uint32_t* asked) noexcept {
+bool read_batch(Head& head, std::uint32_t* gaps, const Meanwhile& meanwhile) noexcept {
   switch (head.lanes) {
-    case 1: return read_one_lane(head.streams[0], head.parameter, gaps, slot, asked);
-    case 4: return read_by_fours<4>(head, gaps, slot, asked);
-    default: return read_by_fours<kMaxLanes>(head, gaps, slot, asked);
+    case 1: return read_one_lane(head.streams[0], head.parameter, gaps, meanwhile);
+    case 4: return read_by_fours<4>(head, gaps, meanwhile);
+    default: return read_by_fours<kMaxLanes>(head, gaps, meanwhile);
   }
 }
 
@@ -267,16 +292,12 @@ std::uint64_t add_up(std::uint32_t* gaps, std::uint32_t count, std::uint32_t nex
 
 std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& target, std::uint64_t& next) {
   const std::uint32_t batch = kRounds * head.lanes;
-  // A ring: batch i's positions go to places[i % kRing], batch i + 1 asks for their memory while it is read,
-  // and they are put when the kRing - 1 batches behind them have been read.
+  // A ring: batch i's positions go to places[i % kRing]. While batch i + 1 is read their memory is asked for,
+  // and while batch i + kRing - 1 is, they are put.
   std::uint32_t places[kRing][kMostGaps];
   std::uint32_t read = 0;
   std::uint32_t put_of = 0;
   for (std::uint32_t i = 0; i < batch; ++i) places[kRing - 1][i] = 0;
-  const auto put_next = [&] {
-    put(target, places[put_of % kRing], batch, 1 + put_of * batch);
-    ++put_of;
-  };
   Tails tails;
   bool in_tails = false;
   while (gaps - read * batch >= batch) {
@@ -284,10 +305,15 @@ std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& 
       if (!tails.take(head)) break;
       in_tails = true;
     }
-    if (read - put_of == kRing - 1) put_next();
+    Meanwhile meanwhile{target, places[(read + kRing - 1) % kRing]};
+    if (read - put_of == kRing - 1) {
+      meanwhile.known = places[put_of % kRing];
+      meanwhile.first = 1 + put_of * batch;
+      ++put_of;
+    }
     std::uint32_t* const positions = places[read % kRing];
     Head ahead = head;
-    if (!read_batch(ahead, positions, target.slot, places[(read + kRing - 1) % kRing])) break;
+    if (!read_batch(ahead, positions, meanwhile)) break;
     const std::uint64_t behind = next + add_up(positions, batch, static_cast<std::uint32_t>(next));
     if (behind > target.count) break;
     next = behind;
@@ -295,7 +321,7 @@ std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& 
     ++read;
   }
   if (in_tails) tails.give_back(head);
-  while (put_of < read) put_next();
+  for (; put_of < read; ++put_of) put(target, places[put_of % kRing], batch, 1 + put_of * batch);
   return read * batch;
 }
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -16,7 +17,9 @@ from deltawire.elastic import (
     hosting,
     meeting,
     membership,
+    probes,
     reception,
+    shares,
     state,
 )
 from deltawire.errors import DeltawireError
@@ -26,8 +29,20 @@ from lab.elastic_simulation.machine import Machine
 from lab.elastic_simulation.network import Address, Network
 from lab.elastic_simulation.plan import Fault, Plan
 
-_ELASTIC = (agreement, calls, founding, giving, hosting, meeting, membership, reception, state)
-_MODULES = (*_ELASTIC, deltawire.session)
+_MODULES = (
+    agreement,
+    calls,
+    founding,
+    giving,
+    hosting,
+    meeting,
+    membership,
+    probes,
+    reception,
+    shares,
+    state,
+    deltawire.session,
+)
 _FIRST_DOOR = ("10.0.0.0", 29600)
 _LONGEST = 900.0  # seconds of a run
 
@@ -71,6 +86,16 @@ class Life:
     frozen: float = 0.0
     waited: float = 0.0
     wishes: set[str] = dataclasses.field(default_factory=set)
+
+
+# It would hang up lines whenever it runs, which depends on what ran before.
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _SessionNetwork:
@@ -124,7 +149,7 @@ class Job:
 
     def run(self) -> None:
         """To its end."""
-        with self._patched():
+        with self._patched(), _without_collector():
             for process in range(self.plan.world):
                 self._start(process)
             for fault in self.plan.faults:

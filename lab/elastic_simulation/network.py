@@ -36,7 +36,7 @@ class Network:
         self._delay = delay
         self._paths: dict[tuple[int, int], _Path] = collections.defaultdict(_Path)
         self._listeners: dict[Address, Listener] = {}
-        self._lines: list[Line] = []
+        self._lines: list[_End] = []
         self._ports = 40_000
         self.dead: set[int] = set()
 
@@ -94,9 +94,9 @@ class Network:
         """Likewise."""
         return self._listeners.get(address)
 
-    def connect(self, one: int, other: int) -> tuple["Line", "Line"]:
+    def connect(self, one: int, other: int) -> tuple["_End", "_End"]:
         """Two ends of a line."""
-        ends = Line(self, one), Line(self, other)
+        ends = _End(self, one), _End(self, other)
         ends[0].far, ends[1].far = ends[1], ends[0]
         self._lines += ends
         return ends
@@ -157,13 +157,13 @@ class _Call:
         """By the process at the door; returns its end."""
         here, there = self.network.connect(by, self.process)
         self.network.carry(by, self.process, lambda: self._take(there))
-        return here
+        return Line(here)
 
-    def _take(self, line: "Line") -> None:
+    def _take(self, end: "_End") -> None:
         if self.given_up:
-            line.close()
+            end.close()
             return
-        self.line = line
+        self.line = Line(end)
         self.news.notify()
 
 
@@ -198,19 +198,16 @@ class Door:
         return None if call.given_up else call.answer(listener.process)
 
 
-class Line:
-    """Stands in for `_core.Line`: one end."""
+class _End:
+    """Of a line."""
 
     def __init__(self, network: Network, process: int) -> None:
         self.network, self.process = network, process
-        self.far: Line | None = None
+        self.far: _End | None = None
         self.closed = False
         self._ended = False  # the other end's hanging up has arrived
         self._inbox: collections.deque[bytes] = collections.deque()
         self._news = Signal(network.machine)
-
-    def __del__(self) -> None:
-        self.close()
 
     def close(self) -> None:
         """Hangs up. Idempotent."""
@@ -229,16 +226,13 @@ class Line:
         self._inbox.append(message)
         self._news.notify()
 
-    def send(self, message: bytes, timeout_ms: int) -> None:
-        """Raises DeltawireError (PeerLost)."""
-        del timeout_ms  # there is always room
+    def send(self, message: bytes) -> None:
         if self.closed or self._ended:
             raise make_error("PeerLost", "a line: the other end has hung up")
         far = self.far
         self.network.carry(self.process, far.process, lambda: far.deliver(message))
 
     def receive(self, bytes_max: int, timeout_ms: int) -> bytes | None:
-        """The next message, or None. Raises DeltawireError (PeerLost, Limit)."""
         machine = self.network.machine
         until = machine.now + 1e-3 * timeout_ms
         while not self._inbox:
@@ -251,3 +245,22 @@ class Line:
         if len(message) > bytes_max:
             raise make_error("Limit", "a line: the message is too long")
         return message
+
+
+class Line:
+    """Stands in for `_core.Line`: hangs up when nobody has it any more."""
+
+    def __init__(self, end: _End) -> None:
+        self._end = end
+
+    def __del__(self) -> None:
+        self._end.close()
+
+    def send(self, message: bytes, timeout_ms: int) -> None:
+        """Raises DeltawireError (PeerLost)."""
+        del timeout_ms  # there is always room
+        self._end.send(message)
+
+    def receive(self, bytes_max: int, timeout_ms: int) -> bytes | None:
+        """The next message, or None. Raises DeltawireError (PeerLost, Limit)."""
+        return self._end.receive(bytes_max, timeout_ms)

@@ -36,6 +36,7 @@ METHODS = {
     "DiLoCo": ("direct(fp32)", "nesterov"),
     "DiLoCo, hierarchical": ("hierarchical:group={half}(fp32)", "nesterov"),
     "DiLoCo with 3lc": ("direct(3lc)", "nesterov"),
+    "DiLoCo with 3lc, hierarchical": ("hierarchical:group={half}(3lc)", "nesterov"),
     "SBC": ("gather(sbc:p=1%)", None),
 }
 

@@ -2,17 +2,31 @@
 
 import pytest
 from deltawire.elastic import founding, hosting
+from deltawire.elastic.calls import SILENCE
+from deltawire.errors import DeltawireError
 
 from lab.elastic_simulation.__main__ import main
 from lab.elastic_simulation.job import Job
-from lab.elastic_simulation.plan import draw_plan
+from lab.elastic_simulation.machine import Machine
+from lab.elastic_simulation.network import Line, Network
+from lab.elastic_simulation.plan import Fault, Plan, draw_plan
 from lab.elastic_simulation.promises import broken_promises
 
 
-def run(seed: int) -> Job:
-    job = Job(draw_plan(seed))
+def run_plan(plan: Plan) -> Job:
+    job = Job(plan)
     job.run()
     return job
+
+
+def run(seed: int) -> Job:
+    return run_plan(draw_plan(seed))
+
+
+def recovery_seconds(job: Job) -> float:
+    """The longest one, in virtual time."""
+    sessions = [each.session for each in job.lives.values() if not each.dead and each.session]
+    return max(event["seconds"] for session in sessions for event in session.events)
 
 
 def test_seeds_keep_every_promise() -> None:
@@ -30,9 +44,35 @@ def test_a_seed_repeats_itself() -> None:
 
 # 282: rank 0 is frozen until after its deadline, and when it wakes up the last of the others calls.
 # 760: a member dies between the agreement and the mesh, and the time to meet is short.
-@pytest.mark.parametrize("seed", [282, 760])
+# 1533: a member freezes before it gives its residuals.
+# 1848: members that settle a failed step come late to a short meeting.
+@pytest.mark.parametrize("seed", [282, 760, 1533, 1848])
 def test_seeds_that_found_faults(seed: int) -> None:
     assert not broken_promises(run(seed))
+
+
+# The three with the lowest ids, so that each of the others would have them as its host.
+def test_silent_members_are_waited_for_at_once() -> None:
+    faults = [Fault("power off", 1.0, process, 0.0) for process in range(3)]
+    job = run_plan(Plan(0, 7, 12, 0.1, 2.0, 60.0, 1e-4, faults))
+    assert not broken_promises(job)
+    assert recovery_seconds(job) < 1.5 * SILENCE
+
+
+# It freezes while the others meet because a process joins: it has come, and is asked.
+def test_residuals_of_a_silent_member_are_not_waited_for() -> None:
+    faults = [Fault("join", 0.6, 0, 0.0), Fault("freeze", 2.2, 2, 20.0)]
+    job = run_plan(Plan(0, 3, 4, 0.1, 60.0, 60.0, 0.1, faults))
+    assert not broken_promises(job)
+    assert SILENCE < recovery_seconds(job) < 2.5 * SILENCE
+
+
+def test_a_line_that_nobody_has_any_more_is_hung_up() -> None:
+    machine = Machine(0)
+    near, far = map(Line, Network(machine, 0.1).connect(0, 1))
+    del near
+    with pytest.raises(DeltawireError, match="hung up"):
+        machine.run(lambda: far.receive(1, 0) is None, 1.0)
 
 
 def test_two_groups_that_go_on_are_found(

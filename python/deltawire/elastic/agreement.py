@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from deltawire import _core
-from deltawire.elastic.calls import receive_bytes, say, send_bytes
+from deltawire.elastic.calls import say
 from deltawire.elastic.reception import Visitor
 from deltawire.elastic.views import View, view_of
 from deltawire.errors import make_error
@@ -127,27 +127,29 @@ class Agreement:
         }
 
 
-def send_agreement(
-    visitor: Visitor, agreement: Agreement, seconds: float, new_id: int | None = None
-) -> None:
-    """Raises DeltawireError where the other end is gone. new_id: of a process that joins."""
+def send_agreement(visitor: Visitor, agreement: Agreement, new_id: int | None = None) -> None:
+    """Without the shares, which it has. Raises DeltawireError where the other end is gone.
+    new_id: of a process that joins."""
+    head = agreement.plain()
+    if new_id is not None:
+        head["id"] = new_id
     with visitor.busy:
-        head = agreement.plain()
-        if new_id is not None:
-            head["id"] = new_id
         say(visitor.line, head)
-        for _, share in sorted((agreement.shares or {}).items()):
-            send_bytes(visitor.line, share, seconds)
 
 
-def receive_agreement(line: _core.Line, head: dict, seconds: float) -> Agreement:
-    """What `send_agreement` sent; `head` is its first message. Raises DeltawireError."""
+def agreement_of(head: dict, shares: dict[int, bytes], own_id: int | None) -> Agreement:
+    """What `send_agreement` sent. Raises DeltawireError (Corrupt).
+
+    Args:
+        shares: that came before it on this line.
+        own_id: whose share is not among them; None for a process that joins.
+    """
     try:
         base = None if head["base"] is None else view_of(head["base"])
         host, port = head["meeting_place"]
         tensors = [(str(name), [int(dim) for dim in shape]) for name, shape in head["tensors"]]
         gone = {int(member): str(why) for member, why in head["gone"]}
-        sharing = None if head["shares"] is None else [int(each) for each in head["shares"]]
+        sharing = None if head["shares"] is None else {int(each) for each in head["shares"]}
         place = str(host), int(port)
         agreement = Agreement(
             str(head["job"]), view_of(head["view"]), base, place, int(head["steps"]), gone, tensors
@@ -157,7 +159,9 @@ def receive_agreement(line: _core.Line, head: dict, seconds: float) -> Agreement
     except (KeyError, TypeError, ValueError) as error:
         raise make_error("Corrupt", f"another rank sent no agreement: {error!r}") from None
     if sharing is not None:
-        agreement.shares = {each: receive_bytes(line, seconds) for each in sharing}
+        if sharing - {own_id} != shares.keys():
+            raise make_error("Corrupt", "another rank sent an agreement with other residuals")
+        agreement.shares = shares
     if "id" in head:
         agreement.own_id = int(head["id"])
     return agreement

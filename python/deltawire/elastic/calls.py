@@ -1,4 +1,4 @@
-"""Messages between the doors of an elastic session: JSON, and bytes in chunks."""
+"""Messages between the doors of an elastic session: JSON, and bytes in pieces."""
 
 import contextlib
 import hashlib
@@ -9,8 +9,8 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 
 TEXT_BYTES_MAX = 1 << 20
-CHUNK_BYTES = 4 << 20
-BYTES_MAX = 1 << 40  # of what is sent in chunks
+PIECE_BYTES = 16 << 10  # takes less than SILENCE at 44 kbit/s
+BYTES_MAX = 1 << 40  # of what is sent in pieces
 SILENCE = 3.0  # seconds after which a process that answers nothing counts as gone
 _SLICE = 0.1  # seconds; between two looks at signals
 
@@ -77,18 +77,18 @@ def hear_within(line: _core.Line, seconds: float) -> dict:
 
 
 def send_bytes(line: _core.Line, data: bytes, seconds: float) -> None:
-    """Sends bytes of any length, in chunks, with their digest. `seconds`: for each chunk."""
+    """Sends bytes of any length, in pieces, with their digest. `seconds`: for each piece."""
     view = memoryview(data)
     say(line, {"say": "bytes", "count": len(view), "digest": hashlib.sha256(view).hexdigest()})
-    for first in range(0, len(view), CHUNK_BYTES):
-        line.send(bytes(view[first : first + CHUNK_BYTES]), int(1e3 * seconds))
+    for first in range(0, len(view), PIECE_BYTES):
+        line.send(bytes(view[first : first + PIECE_BYTES]), int(1e3 * seconds))
 
 
 def receive_bytes(line: _core.Line, seconds: float) -> bytes:
     """What `send_bytes` sent. Raises DeltawireError: "Corrupt" where the digest is another one,
-    "Timeout", "PeerLost"."""
+    "Timeout" where a piece takes longer, "PeerLost"."""
     head = hear_within(line, seconds)
-    while head["say"] == "wait":
+    while head["say"] in ("wait", "moves"):
         head = hear_within(line, seconds)
     count = head.get("count")
     if head["say"] != "bytes" or not isinstance(count, int) or not 0 <= count <= BYTES_MAX:
@@ -96,11 +96,11 @@ def receive_bytes(line: _core.Line, seconds: float) -> bytes:
     data = bytearray()
     digest = hashlib.sha256()
     while len(data) < count:
-        chunk = line.receive(min(CHUNK_BYTES, count - len(data)), int(1e3 * seconds))
-        if not chunk:
+        piece = line.receive(min(PIECE_BYTES, count - len(data)), int(1e3 * seconds))
+        if not piece:
             raise make_error("Timeout", f"another rank sent nothing for {seconds:g} s")
-        digest.update(chunk)
-        data += chunk
+        digest.update(piece)
+        data += piece
     if digest.hexdigest() != head.get("digest"):
         raise make_error("Corrupt", "the bytes of another rank don't have the digest that it gave")
     return bytes(data)

@@ -5,10 +5,11 @@ import os
 import time
 
 from deltawire import _core
-from deltawire.elastic.agreement import Agreement, receive_agreement, send_agreement
+from deltawire.elastic.agreement import Agreement, agreement_of, send_agreement
 from deltawire.elastic.calls import SILENCE, hear, receive_bytes, said, say
 from deltawire.elastic.meeting import Means
 from deltawire.elastic.reception import Visitor
+from deltawire.elastic.shares import receive_shares
 from deltawire.elastic.state import Plan, Taking
 from deltawire.elastic.views import Member, View
 from deltawire.errors import DeltawireError, make_error
@@ -51,7 +52,7 @@ def found(means: Means, world_size: int, seconds: float) -> Agreement:
     agreement.listener = listener
     for _, visitor in sorted(visitors.items()):
         with contextlib.suppress(DeltawireError):  # it will be missing in the mesh
-            send_agreement(visitor, agreement, means.chunk_seconds)
+            send_agreement(visitor, agreement)
     agreement.own_id = 0
     return agreement
 
@@ -139,7 +140,7 @@ class _Visit:
 
     def wait_at(self, line: _core.Line) -> Agreement | None:
         """None: call at the next door. Raises DeltawireError."""
-        heard_at = time.monotonic()
+        heard_at, shares = time.monotonic(), {}
         while True:
             if self._means.ends.is_set() or time.monotonic() > self._end:
                 return None
@@ -147,14 +148,15 @@ class _Visit:
             if message is None:
                 self._check_heard(heard_at)
                 continue
-            heard_at = time.monotonic()
             if message["say"] == "view":
-                agreement = receive_agreement(line, message, self._means.chunk_seconds)
+                agreement = agreement_of(message, shares, None)
                 agreement.lines.append(line)
                 return agreement
             if message["say"] == "offer" and self._taking is not None:
                 self._take(line, message, self._taking)
-                heard_at = time.monotonic()
+            if message["say"] == "shares":
+                shares = receive_shares(line, message)
+            heard_at = time.monotonic()
             if message["say"] == "elsewhere":
                 _move_to_front(message.get("address"), self.known)
                 return None

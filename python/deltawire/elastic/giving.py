@@ -39,7 +39,7 @@ def give_state(means: Means, joiners: list[Visitor], visitors: list[Visitor], do
     """Makes those `joiners` `ready` that have taken the state. The members at the `doors`, whose
     lines are `visitors`, give it together. A process may take `means.chunk_seconds` for a chunk,
     and ten times the meeting's time for all."""
-    with kept_waiting([*visitors, *joiners], gives=True):
+    with kept_waiting([*visitors, *joiners]):
         offered = means.offer()
         if offered is None:
             for each in joiners:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from deltawire import _core
-from deltawire.elastic.agreement import Agreement, Standing, Tensors, receive_agreement
+from deltawire.elastic.agreement import Agreement, Standing, Tensors, agreement_of
 from deltawire.elastic.calls import SILENCE, Caller, hear, said, say, send_bytes
+from deltawire.elastic.probes import Probes
 from deltawire.elastic.reception import Reception
+from deltawire.elastic.shares import receive_shares
 from deltawire.elastic.state import Offer
 from deltawire.elastic.views import Member
 from deltawire.errors import DeltawireError, make_error
@@ -19,6 +21,7 @@ from deltawire.network import Network
 
 _SLICE = 0.1  # seconds
 _PAUSE = 0.05  # before the candidates are tried again
+_GRACE = 0.25  # before a member with a higher id is asked, too
 # Of the meeting's time: how long a member is waited for that should host and doesn't come; longer
 # than a host waits for such a member (hosting). And a host, which says itself when it gives up.
 _PATIENCE, _PATIENCE_AT_HOST = 0.7, 1.2
@@ -97,6 +100,7 @@ class Meeting:
         self.means = means
         self.begun_at = time.monotonic()
         self.given_up: set[int] = set()  # members that answer but don't come
+        self.probes = Probes(means.caller, standing.job)
 
     def agree(self, host: Callable[["Meeting"], Agreement | None]) -> Agreement:
         """Agrees on the next view, within the means' seconds.
@@ -112,7 +116,8 @@ class Meeting:
         self.means.reception.meet()
         while True:
             for member in self.lower_members():
-                if (agreement := self._attend(member)) is not None:
+                line = self.probes.line_to(member, _GRACE)
+                if line and (agreement := self._attend(member, line)) is not None:
                     return agreement
             if (agreement := host(self)) is not None:
                 return agreement
@@ -145,10 +150,9 @@ class Meeting:
         text = f"the members did not agree on who goes on within {self.means.seconds:g} s"
         return make_error("NoQuorum", text)
 
-    def _attend(self, member: Member) -> Agreement | None:
-        standing, means = self.standing, self.means
+    def _attend(self, member: Member, line: _core.Line) -> Agreement | None:
+        standing, means, shares = self.standing, self.means, {}
         try:
-            line = means.caller.call(member.address)
             say(line, standing.plain(means.reception.left()))
             heard_at, hosted = time.monotonic(), False
             while True:
@@ -157,11 +161,13 @@ class Meeting:
                 message = hear(line, _SLICE)
                 if message is None:
                     if time.monotonic() > heard_at + SILENCE:
-                        return None
+                        raise make_error("Timeout", f"a host said nothing for {SILENCE:g} s")
                 elif message["say"] == "view":
-                    return receive_agreement(line, message, means.chunk_seconds)
+                    return agreement_of(message, shares, standing.own_id)
                 elif message["say"] == "share":
-                    send_bytes(line, means.share(), means.chunk_seconds)
+                    send_bytes(line, means.share(), SILENCE)
+                elif message["say"] == "shares":
+                    shares = receive_shares(line, message)
                 elif message["say"] == "offer":
                     means.offer()
                 elif message["say"] == "again":
@@ -169,16 +175,17 @@ class Meeting:
                 else:
                     self._check_end(message)
                 if message is not None:
-                    heard_at = time.monotonic()
-                    hosted = message["say"] == "share" or message.get("hosted") is True
-                    if message.get("gives") is True:  # the host limits that
-                        self.begun_at = heard_at
+                    now = time.monotonic()
+                    if message["say"] != "wait":  # states move, and the host limits that
+                        self.begun_at += now - heard_at
+                    heard_at, hosted = now, message.get("hosted", True) is True
                 if self.passed() > (_PATIENCE_AT_HOST if hosted else _PATIENCE):
                     self.given_up.add(member.id)
                     return None
         except DeltawireError as error:
             if error.code in ("Excluded", "NoQuorum", "Aborted"):
                 raise
+            self.probes.note(member, error)
             return None  # it is gone, or not to be reached
 
     def _check_end(self, message: dict) -> None:

@@ -48,16 +48,16 @@ class Visitor:
 
 
 @contextlib.contextmanager
-def kept_waiting(visitors: list[Visitor], gives: bool) -> Iterator[None]:
-    """Meanwhile a thread tells them that this member is alive, unless their line is `busy`.
-    gives: a process that joins gets the state."""
+def kept_waiting(visitors: list[Visitor]) -> Iterator[None]:
+    """Meanwhile a thread tells them that this member is alive and moves states, so that their
+    meeting's clock stands still; not where a line is `busy`."""
     over = threading.Event()
 
     def tell() -> None:
         while not over.wait(_WAIT_PAUSE):
             for each in visitors:
                 if each.busy.acquire(blocking=False):
-                    said(each.line, {"say": "wait", "hosted": True, "gives": gives})
+                    said(each.line, {"say": "moves"})
                     each.busy.release()
 
     thread = threading.Thread(target=tell, name="deltawire waits", daemon=True)
@@ -166,6 +166,8 @@ class Reception:
                 if message is not None:
                     with self._lock:
                         self._answer(Visitor(line, message))
+                    if message["say"] == "probe":  # it may come to the meeting on this line
+                        silent.append((line, now + _FRESH_SECONDS))
                 elif now < until:
                     silent.append((line, until))
             except (DeltawireError, TypeError, ValueError):

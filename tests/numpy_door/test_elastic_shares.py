@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from deltawire.elastic.agreement import Agreement, agreement_of
-from deltawire.elastic.calls import hear_within, send_bytes
+from deltawire.elastic.calls import hear_within, say, send_bytes
 from deltawire.elastic.reception import Visitor
 from deltawire.elastic.shares import collect, receive_shares, spread
 from deltawire.elastic.views import Member, View
@@ -81,6 +81,12 @@ def test_whoever_hangs_up_has_no_share_and_holds_up_nobody() -> None:
     assert spread({0: b"", **shares}, visitors, LIMIT).keys() == {2}
     member.join(LIMIT)
     assert got == {1: {0: b""}}
+
+
+def test_whoever_says_something_else_is_lost() -> None:
+    near, far = line()
+    say(far, {"say": "ready"})
+    assert spread({}, {1: Visitor(near, {})}, LIMIT)[1].code == "Corrupt"
 
 
 def agreement(shares: dict[int, bytes] | None) -> dict:

@@ -117,7 +117,8 @@ class Meeting:
         while True:
             for member in self.lower_members():
                 line = self.probes.line_to(member, _GRACE)
-                if line and (agreement := self._attend(member, line)) is not None:
+                agreement = None if line is None else self._attend(member, line)
+                if agreement is not None:
                     return agreement
             if (agreement := host(self)) is not None:
                 return agreement

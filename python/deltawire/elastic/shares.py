@@ -35,7 +35,8 @@ def spread(
         say(visitor.line, {"say": "shares", "ids": list(others)})
         for share in others.values():
             send_bytes(visitor.line, share, SILENCE)
-        hear_within(visitor.line, seconds)  # that it has them
+        if hear_within(visitor.line, seconds)["say"] != "has shares":
+            raise make_error("Corrupt", f"member {own_id} does not say that it has the residuals")
 
     return _at_once(visitors, give)
 

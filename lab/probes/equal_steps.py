@@ -21,12 +21,12 @@ from pathlib import Path
 
 import deltawire
 import deltawire.torch
-import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.command.program import main_of, make_parser
-from lab.models.trainings import TRAININGS, Training, make_optimizer, make_training
+from lab.models.evaluate import held_out
+from lab.models.trainings import TRAININGS, make_optimizer, make_training
 from lab.probes.ceilings.contestants import PLAIN, spec_and_delay
 from lab.ranks.launcher import Launcher, RanksFailed
 from lab.ranks.rank import Line, Place, process_group
@@ -48,20 +48,6 @@ class Row:
     sent_mb: float
 
 
-@torch.no_grad()
-def held_out(training: Training) -> tuple[float, float]:
-    """Mean loss and accuracy."""
-    training.network.eval()
-    losses, right, count = 0.0, 0, 0
-    for arguments, targets in training.held_out:
-        outputs = training.network(*arguments).flatten(0, targets.dim() - 1)
-        flat = targets.flatten()
-        losses += training.criterion(outputs, flat).item() * len(flat)
-        right += (outputs.argmax(1) == flat).sum().item()
-        count += len(flat)
-    return losses / count, right / count
-
-
 def train(name: str, method: str, seed: int, given: argparse.Namespace) -> Row:
     """Trains on this rank; a collective."""
     training = make_training(name, _SIZE, seed * given.ranks + dist.get_rank())
@@ -81,7 +67,9 @@ def train(name: str, method: str, seed: int, given: argparse.Namespace) -> Row:
             optimizer.step()
         if hook is not None:
             sent = hook.metrics()["traffic_bytes_sent"] / 1e6
-    loss, accuracy = held_out(training) if dist.get_rank() == 0 else (0.0, 0.0)
+    loss, accuracy = 0.0, 0.0
+    if dist.get_rank() == 0:
+        loss, accuracy = held_out(training.network, training.held_out, training.criterion)
     return Row(method, seed, loss, accuracy, sent)
 
 

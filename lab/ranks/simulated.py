@@ -1,7 +1,8 @@
 """Simulated ranks: all ranks train one after another in a single process, without a network."""
 
 import argparse
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -23,29 +24,44 @@ def add_options(parser: argparse.ArgumentParser, batch: int) -> None:
     parser.add_argument("--data", type=Path, default=DEBIAN_FASHION_MNIST, help="four idx files")
 
 
-class SimulatedRanks:
-    """Ranks that share one network in one process; each has its own batches.
+LossAt = Callable[[int], torch.Tensor]  # a rank's loss of a step, counted from 0
+
+
+def image_losses(
+    network: torch.nn.Module, images: ImageSet, given: argparse.Namespace
+) -> list[LossAt]:
+    """The losses of ranks which classify images; each rank has its own batches.
 
     Raises:
         DataError: there are too few images for one step.
     """
 
-    def __init__(
-        self, network: torch.nn.Module, images: ImageSet, given: argparse.Namespace
-    ) -> None:
+    def loss_of(batches: Batches, step: int) -> torch.Tensor:
+        pixels, labels = batches.at(step)
+        return cross_entropy(network(pixels), labels)
+
+    try:
+        return [
+            functools.partial(
+                loss_of,
+                Batches(images, seed=given.seed, batch=given.batch, place=(rank, given.ranks)),
+            )
+            for rank in range(given.ranks)
+        ]
+    except ValueError as cause:
+        raise DataError(f"{given.data}: {cause}") from cause
+
+
+class SimulatedRanks:
+    """Ranks that share one network in one process; each has its own losses."""
+
+    def __init__(self, network: torch.nn.Module, losses: Sequence[LossAt]) -> None:
         self._network = network
-        try:
-            self._batches = [
-                Batches(images, seed=given.seed, batch=given.batch, place=(rank, given.ranks))
-                for rank in range(given.ranks)
-            ]
-        except ValueError as cause:
-            raise DataError(f"{given.data}: {cause}") from cause
+        self._losses = losses
 
     def gradients(self, step: int) -> Iterator[list[torch.Tensor]]:
         """The gradients of all parameters, for one rank after the other."""
-        for batches in self._batches:
+        for loss_at in self._losses:
             self._network.zero_grad()
-            pixels, labels = batches.at(step)
-            cross_entropy(self._network(pixels), labels).backward()
+            loss_at(step).backward()
             yield [parameter.grad for parameter in self._network.parameters()]

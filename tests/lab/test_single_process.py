@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from planted_images import write_cifar10
 
 from lab.probes import single_process
 
@@ -87,3 +88,20 @@ def test_an_error_is_one_line(image_folder: Path, capsys: pytest.CaptureFixture)
     assert single_process.main(["4lc", *few]) == 1
     assert "4lc" in capsys.readouterr().err
     assert single_process.main(["fp32", "--data", str(image_folder / "none")]) == 1
+
+
+def test_other_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_cifar10(tmp_path)
+    few = ["fp32", "--steps=1", "--ranks=2", "--batch=2"]
+    given = single_process.parse([*few, "--network=resnet20", f"--data={folder}"])
+    loss, right, bits = single_process.train("fp32", given)
+    assert loss > 0 and 0 <= right <= 1 and bits >= 32
+    (tmp_path / "wikitext-2").mkdir()
+    words = " ".join(f"word{number % 97}" for number in range(2000))
+    (tmp_path / "wikitext-2" / "wiki.valid.tokens").write_text(words)
+    monkeypatch.setenv("DELTAWIRE_DATA", str(tmp_path))
+    task = single_process.make_task(single_process.parse([*few, "--network=lstm"]))
+    first, second = (each(0).item() for each in task.losses)
+    assert first != second, "ranks have their own batches"
+    loss, right = task.measure()
+    assert loss == pytest.approx(np.log(5000), abs=0.1) and right < 0.1

@@ -25,7 +25,7 @@ from lab.command.program import main_of, make_parser
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.lenet import make_lenet
-from lab.ranks.simulated import SimulatedRanks, add_options
+from lab.ranks.simulated import SimulatedRanks, add_options, image_losses
 
 MARKS = (5, 20, 100, 200, 219)  # steps whose gradients are measured
 SMALLEST = np.float32(2**-126)  # smaller values are flushed to zero
@@ -101,7 +101,7 @@ def measure(images: ImageSet, given: argparse.Namespace) -> Ring:
     network = make_lenet(given.seed)
     parameters = list(network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=given.lr, momentum=given.momentum)
-    simulated = SimulatedRanks(network, images, given)
+    simulated = SimulatedRanks(network, image_losses(network, images, given))
     ring = Ring(levels=given.levels)
     for step in range(given.steps):
         for parameter, *shares in zip(parameters, *simulated.gradients(step), strict=True):

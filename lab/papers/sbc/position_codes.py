@@ -21,7 +21,7 @@ from lab.command.program import main_of, make_parser
 from lab.data.idx import load_image_set
 from lab.data.images import DataError, ImageSet
 from lab.models.lenet import make_lenet
-from lab.ranks.simulated import SimulatedRanks, add_options
+from lab.ranks.simulated import SimulatedRanks, add_options, image_losses
 
 MARKS = (50, 100, 150, 200)
 LEAST_ELEMENTS = 256  # smaller tensors are not compressed
@@ -55,7 +55,7 @@ def measure(images: ImageSet, given: argparse.Namespace) -> list[tuple[int, list
     network = make_lenet(given.seed)
     parameters = list(network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=given.lr, momentum=given.momentum)
-    simulated = SimulatedRanks(network, images, given)
+    simulated = SimulatedRanks(network, image_losses(network, images, given))
     residuals = [[torch.zeros_like(p) for p in parameters] for _ in range(given.ranks)]
     largest = max(range(len(parameters)), key=lambda i: parameters[i].numel())
     rows = []

@@ -30,6 +30,14 @@ def test_a_quick_link_changes_nothing():
     assert plan.round_steps == STEPS and "waited 0.99 %" in plan.reason
 
 
+def test_a_decision_is_soon_checked():
+    """After one round at the start and after each change, then after some."""
+    assert PLAN.rounds == 1 and after(seen(SLOW)).rounds == 1
+    assert after(seen()).rounds == adaptive.WINDOW
+    assert after(seen(SLOW), seen(0.005)).rounds == adaptive.WINDOW
+    assert after(*[seen(100.0)] * 12).rounds == adaptive.WINDOW, "nothing thinner is left"
+
+
 def test_a_slow_link_takes_fewer_elements_and_then_longer_rounds():
     exchanges, plan, choices = 4.0, PLAN, []
     while len(choices) < 12:
@@ -44,14 +52,15 @@ def test_a_slow_link_takes_fewer_elements_and_then_longer_rounds():
 
 
 def test_where_latency_takes_the_time_rounds_get_longer():
-    """The first fewer elements don't shorten the exchange."""
+    """The first fewer elements hardly shorten the exchange: 0.07 of p take 0.1 s."""
     plan = after(seen(SLOW), seen(0.9 * SLOW), seen(0.9 * SLOW))
-    assert plan.bound_by_latency and plan.choice == Choice(1, 4)
-    assert not after(*[seen(0.005)] * 2, plan=after(seen(SLOW))).bound_by_latency
+    assert plan.fixed == pytest.approx(0.9 - 0.03 * 0.1 / 0.07) and plan.choice == Choice(1, 4)
+    assert after(seen(SLOW), seen(0.3 * SLOW)).fixed == pytest.approx(0, abs=1e-9)
+    assert after(seen(SLOW), seen(2 * SLOW)).fixed == 2 * SLOW, "not more than all of it"
 
 
 def test_back_where_the_loss_rises_and_not_again_soon():
-    plan = after(seen(SLOW, 2.0), seen(SLOW, 2.5))
+    plan = after(seen(SLOW, 2.0), seen(0.3 * SLOW, 2.5))
     assert plan.choice == Choice() and plan.reason == "the loss rose from 2 to 2.5"
     assert plan.refused == ((Choice(1), adaptive.LEAST_PATIENCE),)
     plan = decide(plan, seen(SLOW, 2.0))

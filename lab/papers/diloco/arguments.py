@@ -2,6 +2,7 @@
 text."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,20 @@ from lab.papers.diloco.training import LENGTH, SHORTEST_TEXT, Settings
 from lab.ranks.links import parse_link
 
 
-def parse(program: str, text: str, arguments: list[str], **defaults: object) -> argparse.Namespace:
-    """The command line of `python -m PROGRAM`, whose help begins with `text`: `settings`, and the
-    file `json` for the rows, or None. `defaults`: of `ranks`, `steps`, `every` and `link`."""
+def parse(
+    program: str,
+    text: str,
+    arguments: list[str],
+    methods: Sequence[str] = (),
+    **defaults: object,
+) -> argparse.Namespace:
+    """The command line of `python -m PROGRAM`, whose help begins with `text`: `settings`, the file
+    `json` for the rows, or None, and `methods`, those chosen of `methods`, by default all.
+    `defaults`: of `ranks`, `steps`, `every` and `link`."""
     parser = make_parser(program, text)
     add = parser.add_argument
+    if methods:
+        add("--methods", nargs="+", choices=methods, metavar="NAME", help="default all")
     add("--ranks", type=int, help="default %(default)s")
     add("--steps", type=int, help="of each rank; default %(default)s")
     add("--every", type=int, help="local steps a round, the fewest with auto; default %(default)s")
@@ -27,10 +37,10 @@ def parse(program: str, text: str, arguments: list[str], **defaults: object) -> 
     add("--seed", type=int, default=1, help="default %(default)s")
     add("--link", type=parse_link, help="e.g. 10mbit, or none; default %(default)s")
     add("--json", type=Path, help="a file for the rows")
-    parser.set_defaults(**defaults)
+    parser.set_defaults(methods=methods, **defaults)
     given = vars(parser.parse_args(arguments))
-    file = given.pop("json")
-    return argparse.Namespace(settings=Settings(**given), json=file)
+    other = {name: given.pop(name) for name in ("json", "methods")}
+    return argparse.Namespace(settings=Settings(**given), **other)
 
 
 def read_text() -> tuple[np.ndarray, int]:

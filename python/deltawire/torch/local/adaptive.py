@@ -16,8 +16,8 @@ WAITED = 0.1  # share of the time that training may wait for exchanges, where no
 # without a drift, sbc levels off at 2 to 7 within 150 rounds, for each of SHARES.
 MOST_WAITING = 16.0
 LEAST_PATIENCE, MOST_PATIENCE = 4, 64  # windows until a refused choice is tried again
+WINDOW = 4  # rounds that a decision is made from, where the latest one changed nothing
 _SURE = 2.0  # standard errors
-_SHORTER = 0.75  # of the exchange's time: with more left, fewer elements don't help on this link
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +113,10 @@ class Plan:
         patience: windows until what proves wrong next may be tried again; then they double.
         relaxed: the latest change was to a milder choice.
         rest: windows until a milder choice may be tried.
-        fewer: the latest decision took fewer elements.
-        bound_by_latency: fewer elements did not shorten the exchange.
+        fixed: seconds of an exchange that fewer elements don't shorten: latency, and small tensors,
+            which are sent whole. 0 until p has changed.
         last: the latest window.
+        measured: the choice of the latest window.
         reason: one line.
         changes: how often the choice has changed.
     """
@@ -128,9 +129,9 @@ class Plan:
     patience: int = LEAST_PATIENCE
     relaxed: bool = False
     rest: int = 0
-    fewer: bool = False
-    bound_by_latency: bool = False
+    fixed: float = 0.0
     last: Window | None = None
+    measured: Choice = Choice()
     reason: str = "begins with the most elements and the shortest rounds"
     changes: int = 0
 
@@ -138,6 +139,12 @@ class Plan:
     def round_steps(self) -> int:
         """Local steps a round."""
         return self.choice.times * self.steps
+
+    @property
+    def rounds(self) -> int:
+        """That the next decision is made from: one after a change, so that a poor choice is soon
+        left."""
+        return WINDOW if self.last is not None and self.measured == self.choice else 1
 
     def words(self) -> str:
         """The choice, and why."""
@@ -153,6 +160,7 @@ def plan_of(said: dict) -> Plan:
     try:
         made = dict(said)
         made["choice"] = _choice_of(said["choice"])
+        made["measured"] = _choice_of(said["measured"])
         made["path"] = tuple(map(_choice_of, said["path"]))
         made["refused"] = tuple((_choice_of(choice), int(left)) for choice, left in said["refused"])
         made["last"] = None if said["last"] is None else Window(**said["last"])
@@ -178,13 +186,10 @@ def decide(plan: Plan, seen: Window, may_change_share: bool = True) -> Plan:
         may_change_share: whether p may change.
     """
     left = tuple((choice, windows - 1) for choice, windows in plan.refused if windows > 1)
-    plan = dataclasses.replace(plan, refused=left, rest=max(0, plan.rest - 1))
+    fixed = _fixed_after(plan, seen)
+    plan = dataclasses.replace(plan, refused=left, rest=max(0, plan.rest - 1), fixed=fixed)
     if (trouble := _trouble(plan, seen)) is not None:
         return _back(plan, seen, trouble, may_change_share)
-    if plan.fewer and plan.last is not None:
-        bound = seen.exchange > _SHORTER * plan.last.exchange
-        plan = dataclasses.replace(plan, bound_by_latency=bound)
-    plan = dataclasses.replace(plan, fewer=False)
     waited = seen.waited(plan.round_steps)
     share = f"training waited {100 * waited:.3g} % of the time"
     if waited > plan.waited:
@@ -195,8 +200,7 @@ def decide(plan: Plan, seen: Window, may_change_share: bool = True) -> Plan:
             if each not in refused and (may_change_share or each.level == plan.choice.level)
         ]
         if not offered:
-            reason = f"{share}, and nothing thinner is left to try"
-            return dataclasses.replace(plan, last=seen, reason=reason)
+            return _kept(plan, seen, f"{share}, and nothing thinner is left to try")
         best = min(offered, key=lambda each: _predicted(plan, seen, each))
         if plan.relaxed:
             plan = dataclasses.replace(plan, rest=plan.patience, patience=_longer(plan.patience))
@@ -207,7 +211,16 @@ def decide(plan: Plan, seen: Window, may_change_share: bool = True) -> Plan:
             why = f"{share}, the link has time for more"
             moved = _moved(plan, seen, milder, plan.path[:-1], why)
             return dataclasses.replace(moved, relaxed=True)
-    return dataclasses.replace(plan, relaxed=False, last=seen, reason=f"{share}, as it should")
+    return _kept(dataclasses.replace(plan, relaxed=False), seen, f"{share}, as it should")
+
+
+def _fixed_after(plan: Plan, seen: Window) -> float:
+    """`Plan.fixed` after a window: from the line through the exchanges with two values of p."""
+    before, p = SHARES[plan.measured.level], SHARES[plan.choice.level]
+    if plan.last is None or p == before:
+        return plan.fixed
+    slope = (plan.last.exchange - seen.exchange) / (before - p)
+    return min(max(0.0, seen.exchange - slope * p), seen.exchange)
 
 
 def _trouble(plan: Plan, seen: Window) -> str | None:
@@ -224,8 +237,7 @@ def _trouble(plan: Plan, seen: Window) -> str | None:
 def _back(plan: Plan, seen: Window, trouble: str, may_change_share: bool) -> Plan:
     kept = may_change_share or not plan.path or plan.path[-1].level == plan.choice.level
     if not plan.path or not kept:
-        reason = f"{trouble}, and nothing milder is left"
-        return dataclasses.replace(plan, last=seen, reason=reason)
+        return _kept(plan, seen, f"{trouble}, and nothing milder is left")
     refused = (*plan.refused, (plan.choice, plan.patience))
     patience = _longer(plan.patience)
     back = _moved(plan, seen, plan.path[-1], plan.path[:-1], trouble)
@@ -236,22 +248,27 @@ def _longer(patience: int) -> int:
     return min(2 * patience, MOST_PATIENCE)
 
 
+def _kept(plan: Plan, seen: Window, why: str) -> Plan:
+    return dataclasses.replace(plan, last=seen, measured=plan.choice, reason=why)
+
+
 def _moved(plan: Plan, seen: Window, to: Choice, path: tuple[Choice, ...], why: str) -> Plan:
     return dataclasses.replace(
         plan,
         choice=to,
         path=path,
         relaxed=False,
-        fewer=to.level > plan.choice.level,
         last=seen,
+        measured=plan.choice,
         reason=why,
         changes=plan.changes + 1,
     )
 
 
 def _predicted(plan: Plan, seen: Window, choice: Choice) -> float:
-    """The share of the time that training would wait: an exchange takes as long as its elements
-    are many, unless they were seen not to matter."""
+    """The share of the time that training would wait: what isn't fixed of an exchange takes as long
+    as its elements are many."""
     times = SHARES[choice.level] / SHARES[plan.choice.level]
-    exchange = seen.exchange * (1.0 if plan.bound_by_latency else times)
+    fixed = min(plan.fixed, seen.exchange)
+    exchange = fixed + times * (seen.exchange - fixed)
     return dataclasses.replace(seen, exchange=exchange).waited(choice.times * plan.steps)

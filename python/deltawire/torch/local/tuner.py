@@ -23,7 +23,6 @@ from deltawire.torch.metrics.explanation import Explanation
 
 logger = logging.getLogger("deltawire")
 
-WINDOW = 4  # rounds that a decision is made from
 _SPEC = re.compile(r"auto(?::wait=(?P<number>[0-9.]+)(?P<percent>%?))?")
 
 # Rules know a step's number, which only grows: each of these blocks of numbers has its share of
@@ -128,7 +127,7 @@ class Tuner:
 
     def number(self, exchanges: int) -> int:
         """The number of the step of an exchange."""
-        measured = _MEASURED if len(self._steps) == WINDOW - 1 else 0
+        measured = _MEASURED if len(self._steps) == self.plan.rounds - 1 else 0
         return self._block * _BLOCK + _STRIDE * exchanges + measured
 
     def observe(self, loss: float | torch.Tensor) -> None:
@@ -155,7 +154,7 @@ class Tuner:
         if self._round_began is not None:
             self._steps.append(max(0.0, now - self._round_began - waited) / max(1, steps))
             self._exchanges.append(waited)
-        if len(self._steps) == WINDOW:
+        if len(self._steps) == self.plan.rounds:
             self._decide(history)
             now = time.monotonic()
         if self._round_began is None:
@@ -205,11 +204,11 @@ class Tuner:
         """What will happen, in a line."""
         plan, shares = self.plan, ", ".join(f"{100 * share:g}" for share in SHARES)
         return (
-            f"begins with {plan.choice.words(plan.steps)}; every {WINDOW} rounds all ranks choose "
-            f"one of p = {shares} % and rounds of {plan.steps} to "
-            f"{adaptive.MOST_TIMES * plan.steps} steps, so that training waits at most "
-            f"{100 * plan.waited:g} % of the time; back where the loss rises, or without losses "
-            f"where more than {adaptive.MOST_WAITING:g} rounds' messages wait"
+            f"begins with {plan.choice.words(plan.steps)}; every {adaptive.WINDOW} rounds, and one "
+            f"round after a change, all ranks choose one of p = {shares} % and rounds of "
+            f"{plan.steps} to {adaptive.MOST_TIMES * plan.steps} steps, so that training waits at "
+            f"most {100 * plan.waited:g} % of the time; back where the loss rises, or without "
+            f"losses where more than {adaptive.MOST_WAITING:g} rounds' messages wait"
         )
 
     def explained(self, tensors: Explanation, exchanges: int) -> Explanation:

@@ -6,8 +6,9 @@ gradients is encoded again, as the pattern `direct` does, for codecs whose defau
 is used by one optimizer, SGD with momentum or AdamW; with --rule it steps what arrives late as
 `register(..., optimizer=optimizer)` lets it. It prints three figures for each codec: accuracy on
 other data after the last step, one for each seed, the loss there, and bits per element of the
-ranks' messages (file headers included). The LSTM, of 1.4 million parameters, predicts the next word
-of WikiText-2, in batches of 16 x 32 words; it is measured on further pieces of the same text.
+ranks' messages (file headers included). The LSTMs, of 1.4 million and 58,000 parameters, predict
+the next word of WikiText-2, in batches of 16 x 32 words, and are measured on further pieces of the
+same text.
 
 usage: python -m lab.probes.single_process fp32 fastsgd fastsgd:keep=10% --residual --lr 0.06
        python -m lab.probes.single_process fp32 topk sbc --residual --optimizer adamw --lr 0.002 \
@@ -34,7 +35,8 @@ from lab.models.trainings import make_training
 from lab.probes.register_rule import MIN_ELEMENTS, make_rule
 from lab.ranks.simulated import LossAt, SimulatedRanks, add_options, image_losses
 
-_LSTM_PIECES = 40  # batches that it is measured on
+_LSTMS = {"lstm": "full", "small-lstm": "small"}  # sizes in lab.models.trainings
+_LSTM_PIECES = 40  # batches that they are measured on
 _CONSTANT_SHARE = 0.6  # of the steps, as in lab.demo; then the rate falls to 0
 
 
@@ -55,9 +57,9 @@ class Task:
 
 def make_task(given: argparse.Namespace) -> Task:
     """The network and data of one seed. Raises DataError."""
-    if given.network == "lstm":
+    if given.network in _LSTMS:
         numbers = range(given.seed * given.ranks, (given.seed + 1) * given.ranks)
-        trainings = [make_training("lstm", "full", number) for number in numbers]
+        trainings = [make_training("lstm", _LSTMS[given.network], number) for number in numbers]
         network, batch_at = trainings[0].network, trainings[0].batch_at
         losses = [functools.partial(each.loss_at, model=network) for each in trainings]
         pieces = map(batch_at, range(given.steps, given.steps + _LSTM_PIECES))
@@ -149,7 +151,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = make_parser("lab.probes.single_process", __doc__)
     parser.add_argument("specs", nargs="+", metavar="CODEC", help='e.g. "fastsgd:keep=10%%"')
-    networks = (*WORKLOADS, "lstm")
+    networks = (*WORKLOADS, *_LSTMS)
     parser.add_argument("--network", choices=networks, default="lenet5", help="default lenet5")
     parser.add_argument("--residual", action="store_true", help="error feedback for all codecs")
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")

@@ -66,6 +66,10 @@ METHODS = {
         "SparseLoCo without decay",
         "gather(topk:k=1.5625%,values=2bit,positions=auto,chunk=4096)",
     ),
+    "sparseloco-warmup": Method(
+        "SparseLoCo, denser at first",
+        "gather(topk:k=1.5625%,values=2bit,positions=auto,chunk=4096,warmup=8 with decay=0.95)",
+    ),
     "sparseloco-denser": Method("SparseLoCo, 1 of 16 elements", "gather(sparseloco:k=6.25%)"),
     "sparseloco-nesterov": Method(
         "SparseLoCo with DiLoCo's outer optimizer", "gather(sparseloco)", outer=_NESTEROV

@@ -14,6 +14,7 @@ namespace deltawire {
 ResidualStore::Entry* ResidualStore::find(const Named& part) const {
   if (entries_.empty()) return nullptr;
   const Key key{name_hash(part), part.first, part.name};
+  if (!hashes_[Hash()(key) % hashes_.size()]) return nullptr;
   if (next_ >= in_order_.size()) next_ = 0;
   Entry* entry = in_order_[next_];
   if (key != Key{entry->name_hash, entry->first, entry->name}) {
@@ -40,7 +41,9 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
     made->count();
     entry = made.get();
     if (in_order_.size() == in_order_.capacity()) in_order_.reserve(2 * in_order_.size() + 16);
-    entries_.emplace(Key{entry->name_hash, part.first, entry->name}, std::move(made));
+    const Key key{entry->name_hash, part.first, entry->name};
+    hashes_.set(Hash()(key) % hashes_.size());
+    entries_.emplace(key, std::move(made));
     in_order_.push_back(entry);
   }
   if (entry->elements != count) {

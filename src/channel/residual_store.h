@@ -1,6 +1,7 @@
 // The residuals of a channel, by part, with the second buffer that an exact revert needs.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -127,6 +128,10 @@ class ResidualStore {
   PartBackend* backend_;
   mutable std::vector<float> copy_;  // values_of()
   std::unordered_map<Key, std::unique_ptr<Entry>, Hash> entries_;
+  // The hashes of all entries, modulo its length. Raw parts are looked for in every step and have no entry;
+  // with hundreds of entries this spares nearly all of them the table, whose buckets have left the caches by
+  // then.
+  std::bitset<16384> hashes_;
   std::vector<Entry*> in_order_;  // as they were made
   mutable std::size_t next_ = 0;  // the place of what is looked for next, if parts come in that order again
 };

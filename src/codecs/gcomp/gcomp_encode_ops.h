@@ -98,17 +98,26 @@ class Classifier {
   return ((group << share) + sampled_line(group, share)) * kLineElements;
 }
 
-// Sampled lines lie too far apart for the processor's own prefetching.
-inline constexpr std::uint32_t kGroupsAhead = 32;
+// Memory is asked for whole groups, of which one line is sampled: lines in a row arrive faster than a
+// sixteenth of them that lies scattered, and the encoder reads the others next.
+inline constexpr std::uint32_t kGroupsAhead = 16;
+
+// `values` may be null.
+[[gnu::always_inline]] inline void fetch_lines(const float* values, std::uint32_t begin,
+                                               std::uint32_t end) noexcept {
+  if (values == nullptr) return;
+  // To read, and into the second cache, where the encoder finds them again.
+  for (std::uint32_t i = begin; i < end; i += kLineElements) __builtin_prefetch(values + i, 0, 2);
+}
 
 [[gnu::always_inline]] inline void fetch_sampled(const Values& chunk, std::uint32_t group,
                                                  unsigned share) noexcept {
-  const std::uint32_t ahead = sampled_element(group + kGroupsAhead, share);
-  if (ahead >= chunk.count) return;
-  // To read, and into the second cache, where the encoder finds them again.
-  __builtin_prefetch(chunk.in + ahead, 0, 2);
-  if (chunk.significance != nullptr) __builtin_prefetch(chunk.significance + ahead, 0, 2);
-  if (chunk.residual != nullptr) __builtin_prefetch(chunk.residual + ahead, 0, 2);
+  const std::uint32_t group_elements = kLineElements << share;
+  const std::uint32_t begin = (group + kGroupsAhead) * group_elements;
+  if (begin + group_elements > chunk.count) return;
+  fetch_lines(chunk.in, begin, begin + group_elements);
+  fetch_lines(chunk.significance, begin, begin + group_elements);
+  fetch_lines(chunk.residual, begin, begin + group_elements);
 }
 
 template <Keep kKeep, bool kInBytes, class Call>

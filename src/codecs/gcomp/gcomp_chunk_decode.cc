@@ -1,0 +1,112 @@
+#include "codecs/gcomp/gcomp_chunk.h"
+#include "codecs/gcomp/gcomp_heads.h"
+#include "codecs/gcomp/gcomp_table.h"
+#include "codecs/part_checks.h"
+#include "deltawire/workers.h"
+
+namespace deltawire::gcomp {
+
+namespace {
+
+Fault decode_one(const Kernels& kernels, const ChunkBytes& block, const DecodeTable& table,
+                 const Target& target) {
+  BlockMode mode = BlockMode::kStored;
+  if (const Fault fault = read_block_mode(block.at[0], mode); fault != Fault::kNone) return fault;
+  if (mode == BlockMode::kCoded) {
+    BlockBytes coded;
+    const Fault fault = open_coded(block, target.count, table.in_bytes, coded);
+    return fault != Fault::kNone ? fault : kernels.decode_block(coded, table, target);
+  }
+  const std::uint32_t stored = mode == BlockMode::kStored ? target.count * kValueBytes : 0;
+  if (block.bytes - 1 < stored) return Fault::kTruncated;
+  if (block.bytes - 1 > stored) return Fault::kTrailingBytes;
+  kernels.decode_stored(stored > 0 ? block.at + 1 : nullptr, target);
+  return Fault::kNone;
+}
+
+Fault decode_plain(const Kernels& kernels, ChunkMode mode, const ChunkBytes& chunk, const Target& target) {
+  const std::uint32_t stored = mode == ChunkMode::kStored ? target.count * kValueBytes : 0;
+  if (chunk.bytes - 1 < stored) return Fault::kTruncated;
+  if (chunk.bytes - 1 > stored) return Fault::kTrailingBytes;
+  kernels.decode_stored(stored > 0 ? chunk.at + 1 : nullptr, target);
+  return Fault::kNone;
+}
+
+// On all threads that there are. The fault of the first block that has one.
+Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeTable& table,
+                    const Target& target, Workers* workers) {
+  Fault faults[kMaxBlocks];
+  Workers::share(workers, area.count, [&](std::size_t place) {
+    const auto i = static_cast<std::uint32_t>(place);
+    ChunkBytes block;
+    faults[i] = block_bytes(area, i, block);
+    if (faults[i] != Fault::kNone) return;
+    Target part = rest_of(target, i * kBlockElements);
+    part.count = block_elements(target.count, i);
+    faults[i] = decode_one(kernels, block, table, part);
+  });
+  for (std::uint32_t i = 0; i < area.count; ++i) {
+    if (faults[i] != Fault::kNone) return faults[i];
+  }
+  return Fault::kNone;
+}
+
+// Codes and mantissas share a block's stream; only decoding could tell them apart.
+void describe_block(const ChunkBytes& block, std::uint32_t count, bool in_bytes,
+                    std::vector<Section>& sections) {
+  add_section(sections, "heads", 8);
+  BlockMode mode = BlockMode::kStored;
+  BlockBytes coded;
+  if (read_block_mode(block.at[0], mode) != Fault::kNone) return;
+  if (mode != BlockMode::kCoded) {
+    add_section(sections, "stored values", (std::uint64_t{block.bytes} - 1) * 8);
+    return;
+  }
+  if (open_coded(block, count, in_bytes, coded) != Fault::kNone) return;
+  add_section(sections, "heads", (kCodedHeadBytes - 1) * 8);
+  add_section(sections, "lanes", std::uint64_t{states_bytes(count, in_bytes)} * 8);
+  add_section(sections, "codes and mantissas", std::uint64_t{coded.stream_bytes} * 8);
+}
+
+}  // namespace
+
+Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers) {
+  ChunkHead head;
+  if (const Fault fault = read_head(chunk.at[0], head); fault != Fault::kNone) return fault;
+  if (head.mode == ChunkMode::kStored || head.mode == ChunkMode::kZeros) {
+    return decode_plain(kernels, head.mode, chunk, target);
+  }
+  const TableBytes in = table_bytes(head, chunk);
+  DecodeTable table;
+  std::uint32_t used = 0;
+  if (const Fault fault = read_table(in, table, used); fault != Fault::kNone) return fault;
+  BlockArea area;
+  const Fault opened = open_blocks(in.at + used, in.bytes - used, block_count(target.count), area);
+  if (opened != Fault::kNone) return opened;
+  return decode_blocks(kernels, area, table, target, workers);
+}
+
+void describe_chunk(const ChunkBytes& chunk, std::uint32_t count, std::vector<Section>& sections) {
+  add_section(sections, "heads", 8);
+  ChunkHead head;
+  if (read_head(chunk.at[0], head) != Fault::kNone) return;
+  if (head.mode == ChunkMode::kStored || head.mode == ChunkMode::kZeros) {
+    add_section(sections, "stored values", (std::uint64_t{chunk.bytes} - 1) * 8);
+    return;
+  }
+  const TableBytes in = table_bytes(head, chunk);
+  DecodeTable table;
+  std::uint32_t used = 0;
+  BlockArea area;
+  if (read_table(in, table, used) != Fault::kNone) return;
+  if (open_blocks(in.at + used, in.bytes - used, block_count(count), area) != Fault::kNone) return;
+  add_section(sections, "tables", std::uint64_t{used} * 8);
+  add_section(sections, "block index", (std::uint64_t{area.count} - 1) * kIndexEntryBytes * 8);
+  for (std::uint32_t i = 0; i < area.count; ++i) {
+    ChunkBytes block;
+    if (block_bytes(area, i, block) != Fault::kNone) return;
+    describe_block(block, block_elements(count, i), table.in_bytes, sections);
+  }
+}
+
+}  // namespace deltawire::gcomp

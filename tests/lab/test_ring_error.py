@@ -28,14 +28,23 @@ def test_a_ring_of_one_rank_is_one_encoding():
     assert ring.values == 5000 and 0 < ring.bits < 16 * 5000
 
 
-def test_three_lines(image_folder, capsys):
+def test_bits_without_levels_by_hand():
+    values = np.array([1.0, -1.0, 2.0, 1.5 + 2.0**-22, 1e-40, 0.0, 0.0, 0.0], np.float32)
+    seen = np.full(8, 2.0**19, np.float32)  # cuts 20 bits of 1, 19 of 2
+    # Half are zeros, three eighths have the exponent of 1, an eighth that of 2.
+    codes = 4 * 1 + 3 * np.log2(8 / 3) + 3
+    assert ring_error.bits_without_levels(values, seen) == pytest.approx(codes + 3 * 4 + 5)
+    assert ring_error.bits_without_levels(values, 0 * seen) == pytest.approx(codes + 4 * 24)
+
+
+def test_four_lines(image_folder, capsys):
     options = ["--data", str(image_folder), "--steps", "7", "--ranks", "3", "--batch", "8"]
     assert ring_error.main(options) == 0
-    one, mean, bits = capsys.readouterr().out.splitlines()
+    one, mean, bits, without_levels = capsys.readouterr().out.splitlines()
     assert 0 < float(re.search(r"largest ([\d.]+)", one)[1]) <= 1
     assert 0 < float(re.search(r"largest ([\d.]+)", mean)[1]) <= 3.1  # with float32's own rounding
     assert mean.startswith("mean of 3:")
-    assert float(bits.split()[0]) < 32
+    assert float(without_levels.split()[0]) < float(bits.split()[0]) < 32
 
 
 def test_missing_data_is_one_line(tmp_path, capsys):

@@ -8,7 +8,8 @@ ranks, is encoded with its significance, decoded, and added to the next rank's g
 in units in the last place of the significance (codecs/gcomp/spec.md, section 6): of one encoding,
 and of the final mean, which may be off by as many units as there are ranks. Only elements whose
 significance allows every encoding to cut are counted. Bias is the mean error of magnitudes:
-negative means towards zero. Bits are those of the .dw files, headers included, of all elements.
+negative means towards zero. Bits are those of the .dw files, headers included, of all elements. The
+last line says what would do if decoders knew the significance, so that no level need be sent.
 Runs are deterministic: the same command gives the same numbers.
 """
 
@@ -63,6 +64,21 @@ class Errors:
         )
 
 
+def bits_without_levels(values: np.ndarray, significance: np.ndarray) -> float:
+    """What decoders need that know the significance: the entropy of the exponents and, of signs and
+    mantissas, exactly the bits that the bound of one encoding asks for. Tables are not counted."""
+    bits = values.reshape(-1).view(np.uint32).astype(np.int64)
+    exponents = bits >> 23 & 255
+    seen = significance.reshape(-1).view(np.uint32).astype(np.int64) >> 23 & 255
+    cut = np.where(exponents < 254, np.clip(seen - exponents + 1, 0, 23), 0)
+    low = (1 << cut) - 1
+    kept = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low
+    kept[exponents == 0] = 0
+    _, counts = np.unique(kept >> 23 & 255, return_counts=True)
+    codes = -np.sum(counts * np.log2(counts / values.size))
+    return float(codes + np.sum(np.where(kept != 0, 24 - cut, 0)))
+
+
 @dataclasses.dataclass
 class Ring:
     """The totals over all measured tensors."""
@@ -70,6 +86,7 @@ class Ring:
     encodings: Errors = dataclasses.field(default_factory=Errors)
     means: Errors = dataclasses.field(default_factory=Errors)
     bits: int = 0
+    bits_without_levels: float = 0.0
     values: int = 0
     levels: int = 8
 
@@ -89,6 +106,7 @@ class Ring:
             cut &= np.abs(partial) >= SMALLEST
             cut &= np.abs(significance) >= np.ldexp(first, exponents - 1)
             self.bits += 8 * len(file)
+            self.bits_without_levels += bits_without_levels(partial, significance)
             self.values += partial.size
         for moved, partial in steps:
             self.encodings.add(moved[cut], partial[cut], significance[cut])
@@ -125,14 +143,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Prints three lines."""
+    """Prints four lines."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     ring = measure(load_image_set(given.data), given)
     print(f"one encoding:  {ring.encodings.line()}")
     print(f"mean of {given.ranks}:     {ring.means.line()}")
-    bits = ring.bits / ring.values
-    print(f"{bits:.3f} bits a value, {32 / bits:.3f} times smaller")
+    for total, name in ((ring.bits, ""), (ring.bits_without_levels, " without levels")):
+        bits = total / ring.values
+        print(f"{bits:.3f} bits a value{name}, {32 / bits:.3f} times smaller")
 
 
 main = main_of("lab.papers.gcomp.ring_error", parse, run, DataError)

@@ -101,7 +101,7 @@ class HostTwin:
         signed = [(each + 2**31) % 2**32 - 2**31 for each in (*sums, part.scalar, part.scalar2)]
         status = torch.tensor([0, *signed[-2:], part.chunks], dtype=torch.int32)
         sums = torch.tensor(signed[:-2], dtype=torch.int32)
-        return Encoding(payload, ends.long(), sums, status, None, refuse)
+        return Encoding(payload, ends.long(), sums, status, refuse)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         return self._into(part, out, scale, 0)

@@ -123,13 +123,12 @@ class PartEncoder:
         status = self._parts.to_host(status).tolist()
         parts, good, errors = [], [], []
         for (number, *_), (encoding, _), row in zip(jobs, launched, status, strict=True):
-            largest, first, second, found, some, not_carried, out_of_range = row
+            largest, first, second, chunks, some, not_carried, out_of_range = row
             error = _refusal_of(encoding, largest, first, out_of_range)
             if error is not None:
                 errors.append((number, error))
                 parts.append((number, 0, not some, not not_carried, 0, 0, 0, 0))
                 continue
-            chunks = found if encoding.chunks is None else encoding.chunks
             begin = sum(count for _, count in good)
             good.append((encoding, chunks))
             scalars = (first & 0xFFFFFFFF, second & 0xFFFFFFFF)
@@ -196,7 +195,7 @@ def _residual_is_beyond() -> Exception:
 def _status(encoding: Encoding | Exception, flags: torch.Tensor) -> torch.Tensor:
     if isinstance(encoding, Exception):
         return torch.cat([torch.zeros(4, dtype=torch.int32, device=flags.device), flags.int()])
-    return torch.cat([encoding.status[:4], flags.int()])
+    return torch.cat([encoding.status, flags.int()])
 
 
 def _refusal_of(

@@ -1,14 +1,11 @@
 """blockint, fp8 and fp4 on a device."""
 
-import numpy as np
 import torch
 
 from deltawire.torch.gpu.fixed import FixedTwin, decode_by, encode_by
 from deltawire.torch.gpu.kernels import blocks as kernels
-from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
-from deltawire.torch.gpu.kernels.magnitude import find_largest
+from deltawire.torch.gpu.kernels.launching import BLOCK, blocks
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
-from deltawire.torch.gpu.parts import Encoding
 
 
 class BlockTwin(FixedTwin):
@@ -28,24 +25,6 @@ class BlockTwin(FixedTwin):
         """As many blocks as a program's elements have, or one."""
         return max(BLOCK, self.block)
 
-    def _encode(
-        self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
-    ) -> Encoding:
-        n, device = values.numel(), values.device
-        shape = self._shape()
-        status = torch.zeros(4, dtype=torch.int32, device=device)
-        r = find_largest(values, residual, status)
-        ends = self.ends_on(device, n)
-        payload = torch.empty(self.ends(n)[-1], dtype=torch.uint8, device=device)
-        launch(
-            kernels.encode,
-            blocks(n, self.unit_elements),
-            *(values, r, after, status, payload, n),
-            HAS_R=residual is not None,
-            **shape,
-        )
-        return self._encoded(payload, ends, status, values, residual)
-
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
         """By one launch."""
         encode_by(kernels.encode_parts, torch.uint8, segment, batch, **self._shape())
@@ -53,16 +32,6 @@ class BlockTwin(FixedTwin):
     def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
         """By one launch."""
         decode_by(kernels.decode_parts, torch.uint8, segment, batch, **self._shape())
-
-    def _decode(self, payload, ends, scalars, out, scale, add, error) -> None:
-        n, shape = out.numel(), self._shape()
-        launch(
-            kernels.decode,
-            blocks(n, self.unit_elements),
-            *(payload, out, error, float(np.float32(scale)), n),
-            ADD=add,
-            **shape,
-        )
 
     def _shape(self) -> dict[str, object]:
         return {

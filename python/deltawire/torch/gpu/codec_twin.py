@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from deltawire.errors import make_error
-from deltawire.torch.gpu.kernels.chunks import checksums
+from deltawire.torch.gpu import single_parts
 from deltawire.torch.gpu.kernels.launching import BLOCK
 from deltawire.torch.gpu.kernels.part_tables import numbers_of
+from deltawire.torch.gpu.part_batches import PartBatches
 from deltawire.torch.gpu.parts import (
     INFINITY,
     Decoding,
@@ -30,6 +31,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 class Twin(ABC):
     """Encodes and decodes parts where they are. Made by `deltawire.torch.gpu.twin`.
 
+    Thread rule: one call at a time.
+
     Attributes:
         name: the codec's name.
         spec: its canonical spec.
@@ -41,11 +44,13 @@ class Twin(ABC):
     finite_only = True
     greatest_scalar = 0xFFFFFFFF  # of a part that is coded with others
     slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
+    in_place = True  # the new residual may replace the old one while it is being made
     fixed = False  # chunks are as long as their number of elements says
     unit_elements = BLOCK  # that a program codes of parts that are coded together
 
     def __init__(self, spec: str, parameters: dict[str, str]):
         self.spec = spec
+        self._batches: dict[torch.device, PartBatches] = {}  # of parts that are coded alone
         self._read(parameters)
 
     def takes(self, dtype: torch.dtype) -> bool:
@@ -81,11 +86,12 @@ class Twin(ABC):
                 check_float32(self.name, "the residual", each)
         flat = values.detach().view(-1)
         if not flat.numel():
-            return self._nothing(flat)
-        if residual is None:
-            return self._encode(flat, None, flat)
-        left = residual if after is None else after
-        return self._encode(flat, residual.detach().view(-1), left.detach().view(-1))
+            return nothing(flat.device)
+        before = left = None
+        if residual is not None:
+            before = residual.detach().view(-1)
+            left = before if after is None else after.detach().view(-1)
+        return single_parts.encode(self._batches_on(flat.device), self, flat, before, left)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         """Writes scale * value into `out`, a contiguous float32 tensor.
@@ -104,14 +110,14 @@ class Twin(ABC):
         check_float32(self.name, "the slot", out)
         flat = out.detach().view(-1)
         self.check(part, flat.numel())
-        error = torch.zeros(1, dtype=torch.int32, device=out.device)
-        if flat.numel():
-            payload = part.payload.to(out.device)
-            ends = torch.tensor(part.ends, dtype=torch.int64)
-            if out.is_cuda:  # pinned: else the copy waits until the stream is done
-                ends = ends.pin_memory().to(out.device, non_blocking=True)
-            self._decode(payload, ends, part.scalars, flat, scale, add, error)
+        if not flat.numel():
+            return Decoding(torch.zeros(1, dtype=torch.int32, device=out.device), self.name)
+        batches = self._batches_on(flat.device)
+        error = single_parts.decode(batches, self, part, flat, add, scale)
         return Decoding(error, self.name)
+
+    def _batches_on(self, device: torch.device) -> PartBatches:
+        return self._batches.setdefault(device, PartBatches(device))
 
     def check(self, part: EncodedPart, count: int) -> None:
         """Raises what `decode` raises for a part of `count` elements."""
@@ -125,32 +131,6 @@ class Twin(ABC):
             raise make_error("Corrupt", text)
         if count:
             self._check(part, count)
-
-    def _nothing(self, values: torch.Tensor) -> Encoding:
-        def empty(dtype: torch.dtype) -> torch.Tensor:
-            return torch.empty(0, dtype=dtype, device=values.device)
-
-        status = torch.zeros(4, dtype=torch.int32, device=values.device)
-        bytes_ = empty(torch.uint8)
-        return Encoding(
-            bytes_, empty(torch.int64), empty(torch.int32), status, 0, lambda most, first: None
-        )
-
-    def _encoded(
-        self,
-        payload: torch.Tensor,
-        ends: torch.Tensor,
-        status: torch.Tensor,
-        values: torch.Tensor,
-        residual: torch.Tensor | None,
-    ) -> Encoding:
-        """A part whose number of chunks follows from its number of elements."""
-        sums = checksums(payload, ends)
-        return Encoding(payload, ends, sums, status, len(ends), self._refusal(values, residual))
-
-    def _refusal(self, values: torch.Tensor, residual: torch.Tensor | None):
-        """What Encoding.collect asks whether the codec refuses the values."""
-        return lambda most, first: self.refuse(values, residual, most, first)
 
     def refuse(
         self, values: torch.Tensor, residual: torch.Tensor | None, most: int, first: int
@@ -210,27 +190,23 @@ class Twin(ABC):
         """Takes the parameters of a canonical spec."""
 
     @abstractmethod
-    def _encode(
-        self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
-    ) -> Encoding:
-        """Encodes at least one value. Without a residual `after` is `values`, to be left alone."""
-
-    @abstractmethod
     def _check(self, part: EncodedPart, count: int) -> None:
         """Refuses scalars, and chunk ends that don't depend on the values."""
 
-    @abstractmethod
-    def _decode(
-        self,
-        payload: torch.Tensor,
-        ends: torch.Tensor,
-        scalars: tuple[int, int],
-        out: torch.Tensor,
-        scale: float,
-        add: bool,
-        error: torch.Tensor,
-    ) -> None:
-        """Decodes a part whose ends and scalars are good."""
+
+def nothing(device: torch.device) -> Encoding:
+    """A part without elements."""
+
+    def zeros(count: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(count, dtype=dtype, device=device)
+
+    return Encoding(
+        zeros(0, torch.uint8),
+        zeros(0, torch.int64),
+        zeros(0, torch.int32),
+        zeros(4, torch.int32),
+        lambda most, first: None,
+    )
 
 
 def check_memory(codec: str, what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:

@@ -1,6 +1,5 @@
 """Parts whose chunks end where their number of elements says."""
 
-import functools
 from abc import abstractmethod
 
 import numpy as np
@@ -39,18 +38,8 @@ class FixedTwin(Twin):
         ends = [self.slot_bytes * i for i in range(1, whole + 1)]
         return (*ends, self.slot_bytes * whole + self.bytes_of(rest)) if rest else tuple(ends)
 
-    def ends_on(self, device: torch.device, count: int) -> torch.Tensor:
-        """The same on a device, kept: a model has few sizes of parts."""
-        return _kept_on(device, self.ends(count))
-
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, self.ends(count))
-
-
-@functools.lru_cache(maxsize=256)
-def _kept_on(device: torch.device, ends: tuple[int, ...]) -> torch.Tensor:
-    """Ends on a device, kept: the copy waits for it, and can't be captured in a CUDA graph."""
-    return torch.tensor(ends, dtype=torch.int64).to(device)
 
 
 def encode_by(

@@ -1,15 +1,13 @@
 """int8 on a device."""
 
-import numpy as np
 import torch
 
 from deltawire.errors import make_error
 from deltawire.torch.gpu.fixed import FixedTwin, decode_by, encode_by
 from deltawire.torch.gpu.kernels import int8 as kernels
-from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
-from deltawire.torch.gpu.kernels.magnitude import find_largest
+from deltawire.torch.gpu.kernels.launching import BLOCK
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
-from deltawire.torch.gpu.parts import EncodedPart, Encoding
+from deltawire.torch.gpu.parts import EncodedPart
 
 GREATEST_STEP = 0x7C010203
 
@@ -28,23 +26,6 @@ class Int8(FixedTwin):
     def _read(self, parameters: dict[str, str]) -> None:
         assert not parameters
 
-    def _encode(
-        self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
-    ) -> Encoding:
-        n, device = values.numel(), values.device
-        status = torch.zeros(4, dtype=torch.int32, device=device)
-        payload = torch.empty(n, dtype=torch.uint8, device=device)
-        r = find_largest(values, residual, status)
-        launch(
-            kernels.encode,
-            blocks(n, BLOCK),
-            *(values, r, after, status, payload.view(torch.int8), n),
-            HAS_R=residual is not None,
-            BLOCK=BLOCK,
-        )
-        ends = self.ends_on(device, n)
-        return self._encoded(payload, ends, status, values, residual)
-
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
         """By one launch."""
         encode_by(kernels.encode_parts, torch.int8, segment, batch, BLOCK=BLOCK)
@@ -57,13 +38,3 @@ class Int8(FixedTwin):
         super()._check(part, count)
         if part.scalars[0] > GREATEST_STEP:
             raise make_error("Corrupt", f"int8: the step is {part.scalars[0]:#x}")
-
-    def _decode(self, payload, ends, scalars, out, scale, add, error) -> None:
-        n = out.numel()
-        launch(
-            kernels.decode,
-            blocks(n, BLOCK),
-            *(payload.view(torch.int8), out, error, scalars[0], float(np.float32(scale)), n),
-            ADD=add,
-            BLOCK=BLOCK,
-        )

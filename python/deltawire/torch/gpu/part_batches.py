@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from deltawire.torch.gpu.kernels.chunks import checksums_of_slots
+from deltawire.torch.gpu.kernels.chunks import checksums
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, launch
 from deltawire.torch.gpu.kernels.part_tables import COLUMNS, DECODE_COLUMNS, FACTS, look, numbered
 
@@ -248,6 +248,13 @@ class PartBatches:
         self._launch(layout, _cut(memory, head, *regions), scaled)
         return layout, memory[head:]
 
+    def encode_on_device(self, *given) -> list[torch.Tensor]:
+        """As `encode`: the parts' facts, their chunks' sizes and sums, all int32, and payloads."""
+        layout, memory = self.encode(*given)
+        *numbers, payload = _cut(memory, *_regions(layout))
+        facts, sizes, sums = (each.view(torch.int32) for each in numbers)
+        return [facts, sizes[: layout.chunk_count], sums[: layout.chunk_count], payload]
+
     def _launch(self, layout: _EncodeLayout, memory: list[torch.Tensor], scaled: bool) -> None:
         table, facts, sizes, sums, out = memory
         table, facts = table.view(torch.int64), facts.view(torch.int32)
@@ -260,19 +267,26 @@ class PartBatches:
             chunks = slice(segment.first, segment.last)
             batch = EncodeBatch(table, facts, out, begins[chunks], sizes[chunks], scaled)
             segment.twin.encode_parts(segment, batch)
-        checksums_of_slots(out, begins, sizes, sums.view(torch.int32))
+        checksums(out, begins, sizes, sums.view(torch.int32))
 
-    def room(self, twins: Sequence, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def room(
+        self,
+        twins: Sequence,
+        rows: np.ndarray,
+        ends: np.ndarray,
+        payload_on_device: torch.Tensor | None = None,
+    ) -> np.ndarray:
         """The host's memory for the payloads of parts that are decoded next, and aren't empty.
 
         Args:
             rows: of each part its slot's address, count, both scalars, where its payload begins in
                 the memory, at a multiple of ALIGNED, and its number of chunks.
             ends: of all parts' chunks in their payloads.
+            payload_on_device: all payloads, if they are there; then the memory has no bytes.
         """
         kinds = ["float32"] * len(twins)
         layout = self._layout(_Layout, twins, kinds, rows[:, 1], rows[:, 5])
-        size = int(rows[-1, 4] + ends[-1])
+        size = int(rows[-1, 4] + ends[-1]) if payload_on_device is None else 0
         regions = 8 * DECODE_COLUMNS * len(rows), 16 * layout.chunk_count, aligned(size)
         host = self.host(sum(regions))
         table, spans, payload = _cut(host.numpy(), *regions)
@@ -289,7 +303,7 @@ class PartBatches:
             here = slice(segment.first, segment.last)
             spans[here, 0] = rows[part, 4] + begins[at]
             spans[here, 1] = rows[part, 4] + ends[at]
-        self._room = layout, regions, host
+        self._room = layout, regions, host, payload_on_device
         return payload
 
     def decode(self, errors: torch.Tensor, add: bool, scale: float) -> None:
@@ -298,10 +312,11 @@ class PartBatches:
         Args:
             errors: zeros, int32, one for each part.
         """
-        layout, regions, host = self._room
+        layout, regions, host, payload_on_device = self._room
         self._room = None
         memory = host.to(self._device, non_blocking=True)
         table, spans, data = _cut(memory, *regions)
+        data = data if payload_on_device is None else payload_on_device
         table, spans = table.view(torch.int64), spans.view(torch.int64).view(-1, 2)
         for segment in layout.segments:
             here = spans[segment.first : segment.last]

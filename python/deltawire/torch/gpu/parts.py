@@ -34,14 +34,13 @@ class Encoding:
     Attributes:
         payload, ends, sums: buffers on the device; what lies behind the last chunk has no meaning.
         status: int32 numbers on the device: bits of the largest magnitude, or of what refuses the
-            part; both scalars; and how many chunks there are, if that depends on the values.
+            part; both scalars; and how many chunks there are.
     """
 
     payload: torch.Tensor
     ends: torch.Tensor
     sums: torch.Tensor
     status: torch.Tensor
-    chunks: int | None  # None: status[3]
     refuse: Callable[[int, int], None]  # raises for a status that refuses
 
     def collect(self) -> EncodedPart:
@@ -49,9 +48,8 @@ class Encoding:
 
         Raises DeltawireError ("NotFinite", "Range") for what the codec refuses.
         """
-        most, first, second, found = self.status[:4].tolist()
+        most, first, second, chunks = self.status.tolist()
         self.refuse(most, first)
-        chunks = found if self.chunks is None else self.chunks
         ends = self.ends[:chunks].tolist()
         return EncodedPart(
             self.payload[: ends[-1] if ends else 0].cpu(),

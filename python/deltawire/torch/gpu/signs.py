@@ -4,14 +4,13 @@ import numpy as np
 import torch
 
 from deltawire.errors import make_error
-from deltawire.torch.gpu.fixed import CHUNK, FixedTwin, decode_by, encode_by
+from deltawire.torch.gpu.fixed import FixedTwin, decode_by, encode_by
 from deltawire.torch.gpu.kernels import signs as kernels
-from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, blocks, launch
+from deltawire.torch.gpu.kernels.launching import BLOCK, blocks, launch
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
-from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
+from deltawire.torch.gpu.parts import INFINITY, EncodedPart
 
 BYTES = BLOCK // 8  # of a program
-SUMMED = 2 if INTERPRETED else 1  # blocks of a program
 ONE = 0x3F800000
 SIGN = 0x80000000
 
@@ -26,27 +25,6 @@ class SignTwin(FixedTwin):
     def bytes_of(self, elements):
         """Eight values to a byte."""
         return blocks(elements, 8)
-
-    def _encode(
-        self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
-    ) -> Encoding:
-        n, device = values.numel(), values.device
-        has, number = residual is not None, blocks(values.numel(), CHUNK)
-        r = residual if has else values
-        status = torch.zeros(4, dtype=torch.int32, device=device)
-        payload = torch.empty(blocks(n, 8), dtype=torch.uint8, device=device)
-        sums = torch.empty(2 * number, dtype=torch.float64, device=device)
-        counts = torch.empty(number, dtype=torch.int32, device=device)
-        kind = {"HAS_R": has, "SIDES": self.sides}
-        block_sums = (values, r, status, sums, counts, n, number)
-        programs = blocks(number, SUMMED)
-        launch(kernels.sum_blocks, programs, *block_sums, BLOCKS=SUMMED, warps=1, **kind)
-        launch(kernels.find_means, 1, sums, counts, status, n, number, SIDES=self.sides, warps=1)
-        if self.bare:
-            status[1] = ONE
-        coded = (values, r, after, status, payload, n)
-        launch(kernels.encode, blocks(n, 8 * BYTES), *coded, BYTES=BYTES, **kind)
-        return self._encoded(payload, self.ends_on(device, n), status, values, residual)
 
     def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> torch.Tensor:
         """A row for each part: its number, its first chunk in the segment, and its chunks."""
@@ -77,17 +55,6 @@ class SignTwin(FixedTwin):
         super()._check(part, count)
         if part.scalars[0] >= INFINITY:
             raise make_error("Corrupt", f"{self.name}: a mean is {part.scalars[0]:#x}")
-
-    def _decode(self, payload, ends, scalars, out, scale, add, error) -> None:
-        n = out.numel()
-        low = scalars[1] if self.sides == 2 else scalars[0] ^ SIGN
-        launch(
-            kernels.decode,
-            blocks(n, 8 * BYTES),
-            *(payload, out, error, scalars[0], low, float(np.float32(scale)), n),
-            ADD=add,
-            BYTES=BYTES,
-        )
 
 
 class OneBit(SignTwin):

@@ -5,15 +5,11 @@ import torch
 
 from deltawire.errors import make_error
 from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.kernels import threelc_decoding as decoding
-from deltawire.torch.gpu.kernels import threelc_encoding as encoding
 from deltawire.torch.gpu.kernels import threelc_parts as many
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
-from deltawire.torch.gpu.kernels.chunks import join
-from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, constant, launch
-from deltawire.torch.gpu.kernels.magnitude import find_largest
+from deltawire.torch.gpu.kernels.launching import INTERPRETED, constant, launch
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
-from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
+from deltawire.torch.gpu.parts import INFINITY, EncodedPart
 
 CHUNK = 40960
 BYTES = 8192  # of a chunk in mode 0, without its first byte
@@ -39,50 +35,6 @@ class ThreeLC(Twin):
         self._s = float(np.float32(parameters["s"]))
         self._runs = parameters["runs"] == "on"
         self._positions = self._runs and parameters["mode"] == "auto"
-
-    def _encode(
-        self, values: torch.Tensor, residual: torch.Tensor | None, after: torch.Tensor
-    ) -> Encoding:
-        n, device = values.numel(), values.device
-        chunks, rows = blocks(n, CHUNK), blocks(n, ROW)
-        status = torch.zeros(4, dtype=torch.int32, device=device)
-        found = torch.empty(rows, dtype=torch.int32, device=device)
-        base = torch.empty(chunks * BYTES, dtype=torch.uint8, device=device)
-        slots = torch.empty(chunks * SLOT, dtype=torch.uint8, device=device)
-        sizes = torch.empty(chunks, dtype=torch.int32, device=device)
-        r = find_largest(values, residual, status)
-        whole = (values, r, after, status, base, found, self._s)
-        kind = {"HAS_R": residual is not None, "COUNT": self._positions}
-        full = n // ROW
-        if full:
-            launch(encoding.quantize, blocks(full, ROWS), *whole, full, ROWS=ROWS, warps=4, **kind)
-        if n % ROW:
-            launch(encoding.quantize_last, 1, *whole, full, n % ROW, warps=1, **kind)
-        runs = {"RUNS": self._runs, "BYTES": BYTES, "BLOCK": RUN_BYTES}
-        launch(encoding.write_runs, chunks, base, slots, sizes, n, **runs)
-        if self._positions:
-            self._encode_positions(base, found, slots, sizes, n)
-        payload, ends = join(slots, SLOT, sizes)
-        return self._encoded(payload, ends, status, values, residual)
-
-    def _encode_positions(
-        self,
-        base: torch.Tensor,
-        found: torch.Tensor,
-        slots: torch.Tensor,
-        sizes: torch.Tensor,
-        n: int,
-    ) -> None:
-        chunks, rows, device = len(sizes), len(found), base.device
-        listed = torch.empty(n, dtype=torch.int32, device=device)
-        words = torch.zeros(chunks * (BYTES // 4 + 1), dtype=torch.int32, device=device)
-        bounds = constant(RICE_BOUNDS, torch.int64, device)
-        ends = torch.cumsum(found, 0)
-        where = (base, ends, sizes, bounds, listed, n, rows, last_row(n))
-        launch(encoding.list_positions, blocks(rows, LISTED_ROWS), *where, ROWS=LISTED_ROWS)
-        codes = (listed, ends, bounds, words, slots, sizes, n, rows)
-        launch(encoding.write_positions, chunks, *codes, BYTES=BYTES, BLOCK=CODES)
-        launch(encoding.copy_positions, chunks, words, slots, sizes, BYTES=BYTES, BLOCK=1024)
 
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
         """By two launches, and three more where positions are coded."""
@@ -146,25 +98,3 @@ class ThreeLC(Twin):
     def _check(self, part: EncodedPart, count: int) -> None:
         if part.scalars[0] >= INFINITY:
             raise make_error("Corrupt", f"3lc: m is {part.scalars[0]:#x}")
-
-    def _decode(self, payload, ends, scalars, out, scale, add, error) -> None:
-        n, device = out.numel(), out.device
-        base = torch.full((len(ends) * BYTES,), 121, dtype=torch.uint8, device=device)
-        chunks = (payload, ends, base, error, n)
-        launch(decoding.expand_runs, len(ends), *chunks, BYTES=BYTES, BLOCK=RUN_BYTES)
-        words = base.view(torch.int32)
-        launch(decoding.expand_positions, len(ends), payload, ends, words, error, n, warps=1)
-        rows = blocks(n, ROW)
-        launch(
-            decoding.write_values,
-            blocks(rows, ROWS),
-            *(base, out, error, scalars[0], float(np.float32(scale)), rows, last_row(n)),
-            ADD=add,
-            ROWS=ROWS,
-            warps=4,
-        )
-
-
-def last_row(n: int) -> int:
-    """Elements of the last row."""
-    return (n - 1) % ROW + 1

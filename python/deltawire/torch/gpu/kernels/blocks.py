@@ -4,7 +4,6 @@ import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.int8 import nearest_code
-from deltawire.torch.gpu.kernels.magnitude import load_sum
 from deltawire.torch.gpu.kernels.minifloats import (
     invalid,
     minifloat_code,
@@ -111,33 +110,6 @@ def places_in(unit, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     return start[:, None] + tl.arange(0, BLOCK)[None, :]
 
 
-@triton.jit(do_not_specialize=["n"])
-def encode(
-    x_ptr,
-    r_ptr,
-    left_ptr,
-    status_ptr,
-    out_ptr,
-    n,
-    HAS_R: tl.constexpr,
-    CODE: tl.constexpr,
-    HEAD: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Heads, codes and residual; the residual is left alone if a value is refused."""
-    unit = tl.program_id(0)
-    at = places_in(unit, BLOCK, ROWS)
-    ok = at < n
-    x = tl.where(ok, load_sum(x_ptr, r_ptr, at, ok, HAS_R), 0.0)
-    step, code, value = codes_of(x, CODE, HEAD)
-    put_blocks(out_ptr, unit, n, step, code, HEAD, BITS, BLOCK, ROWS)
-    if HAS_R:
-        finite = tl.load(status_ptr) < 0x7F800000
-        tl.store(left_ptr + at, x - value, mask=at < tl.where(finite, n, 0))
-
-
 @triton.jit
 def encode_parts(
     table_ptr,
@@ -152,7 +124,7 @@ def encode_parts(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """As `encode`, of many parts."""
+    """Heads, codes and residual; the residual is left alone if a value is refused."""
     part, unit = unit_of(units_ptr)
     row = table_ptr + part * 8
     n = tl.load(row + COUNT)
@@ -215,27 +187,6 @@ def put_values(out_ptr, at, ok, value, scale, ADD: tl.constexpr):
     tl.store(out_ptr + at, value, mask=ok)
 
 
-@triton.jit(do_not_specialize=["n"])
-def decode(
-    data_ptr,
-    out_ptr,
-    error_ptr,
-    scale,
-    n,
-    ADD: tl.constexpr,
-    CODE: tl.constexpr,
-    HEAD: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Values, or sums with them."""
-    unit = tl.program_id(0)
-    value = read_blocks(data_ptr, unit, n, error_ptr, CODE, HEAD, BITS, BLOCK, ROWS)
-    at = places_in(unit, BLOCK, ROWS)
-    put_values(out_ptr, at, at < n, value, scale, ADD)
-
-
 @triton.jit(do_not_specialize=["errors_ptr"])
 def decode_parts(
     table_ptr,
@@ -250,7 +201,7 @@ def decode_parts(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """As `decode`, of many parts."""
+    """Values, or sums with them."""
     part, unit = unit_of(units_ptr)
     row = table_ptr + part * 4
     n = tl.load(row + ELEMENTS)

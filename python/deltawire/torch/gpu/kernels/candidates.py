@@ -1,5 +1,4 @@
-"""The rules by which the elements of largest magnitude are chosen: steps of `selection` and of
-`selection_parts`.
+"""The rules by which the elements of largest magnitude are chosen: steps of `selection`.
 
 Sides are 0, or with two 0 for values from +0 on and 1 for negative ones.
 """
@@ -112,23 +111,21 @@ def digits_of(
     BLOCK: tl.constexpr,
 ):
     """A histogram of the next digit of a program's candidates that begin as the smallest chosen;
-    in the first round of all, and their largest magnitude."""
+    in the first round of all."""
     mine = tl.load(chosen_ptr + PREFIX)
     mine1 = tl.load(chosen_ptr + (SIDES - 1) * 8 + PREFIX)
     bins = tl.zeros((256 * SIDES,), tl.int32)
-    most = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, total, BLOCK):
         i = first + tl.arange(0, BLOCK)
         magnitude, side = load_candidates(bits_ptr, i, total, SIDES)
         key = ((magnitude >> SHIFT) & 255) + (side << DIGIT)
         if SHIFT == 24:
-            most = tl.maximum(most, magnitude)
             bins += tl.histogram(key, 256 * SIDES, mask=magnitude >= 0)
         else:
             begins = tl.where(side == 1, mine1, mine) if SIDES == 2 else mine
             ok = (magnitude >= 0) & ((magnitude >> (SHIFT + DIGIT)) == begins)
             bins += tl.histogram(key, 256 * SIDES, mask=ok)
-    return bins, tl.max(most, axis=0)
+    return bins
 
 
 @triton.jit
@@ -179,11 +176,10 @@ def put_chosen(
     values_ptr,
     s: tl.constexpr,
     SIDES: tl.constexpr,
-    VALUES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Positions of a program's candidates of a side that are chosen, in order, and with VALUES
-    their bits. above, equals: how many stand before the program's."""
+    """Positions and bits of a program's candidates of a side that are chosen, in order. above,
+    equals: how many stand before the program's."""
     least = tl.load(chosen_ptr + 8 * s + PREFIX)
     need = tl.load(chosen_ptr + 8 * s + NEED)
     rank = above + tl.minimum(equals, need)
@@ -196,7 +192,6 @@ def put_chosen(
         position = tl.load(list_ptr + i, mask=taken, other=0)
         place = rank + tl.cumsum(taken.to(tl.int32), 0) - 1
         tl.store(out_ptr + place, position, mask=taken)
-        if VALUES:
-            tl.store(values_ptr + place, tl.load(bits_ptr + i, mask=taken, other=0), mask=taken)
+        tl.store(values_ptr + place, tl.load(bits_ptr + i, mask=taken, other=0), mask=taken)
         equals += tl.sum(equal, axis=0)
         rank += tl.sum(taken.to(tl.int32), axis=0)

@@ -45,13 +45,15 @@ def either(a, b):
 
 
 @triton.jit
-def crc_of(data_ptr, begin, end, step_ptr, shift_ptr, LANES: tl.constexpr):
-    """The CRC-32C of bytes. Lane l takes every LANES-th word of 4 bytes, the last lane the last
-    one.
+def crc32c(data_ptr, begins_ptr, sizes_ptr, sums_ptr, step_ptr, shift_ptr, LANES: tl.constexpr):
+    """A chunk's CRC-32C. Lane l takes every LANES-th word of 4 bytes, the last lane the last one.
 
     Zero bytes before them change nothing; four bytes directly before them, whose checksum from 0 is
     0xFFFFFFFF, make the initial value.
     """
+    c = tl.program_id(0)
+    begin = tl.load(begins_ptr + c)
+    end = begin + tl.load(sizes_ptr + c)
     lane = tl.arange(0, LANES)
     turns = ((end - begin).to(tl.int32) + 4 + 4 * LANES - 1) // (4 * LANES)
     state = tl.zeros((LANES,), tl.uint32)
@@ -72,43 +74,16 @@ def crc_of(data_ptr, begin, end, step_ptr, shift_ptr, LANES: tl.constexpr):
     for bit in range(32):
         row = tl.load(shift_ptr + bit * LANES + lane)
         total ^= tl.where(((state >> bit) & 1) != 0, row, 0)
-    return (tl.reduce(total, 0, either) ^ 0xFFFFFFFF).to(tl.int32, bitcast=True)
+    crc = tl.reduce(total, 0, either) ^ 0xFFFFFFFF
+    tl.store(sums_ptr + c, crc.to(tl.int32, bitcast=True))
 
 
-@triton.jit
-def crc32c(data_ptr, ends_ptr, sums_ptr, step_ptr, shift_ptr, LANES: tl.constexpr):
-    """A chunk's checksum; chunks follow each other."""
-    c = tl.program_id(0)
-    end = tl.load(ends_ptr + c)
-    begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
-    tl.store(sums_ptr + c, crc_of(data_ptr, begin, end, step_ptr, shift_ptr, LANES))
-
-
-@triton.jit
-def crc32c_of_slots(
-    data_ptr, begins_ptr, sizes_ptr, sums_ptr, step_ptr, shift_ptr, LANES: tl.constexpr
-):
-    """A chunk's checksum; each chunk has a slot of its own."""
-    c = tl.program_id(0)
-    begin = tl.load(begins_ptr + c)
-    end = begin + tl.load(sizes_ptr + c)
-    tl.store(sums_ptr + c, crc_of(data_ptr, begin, end, step_ptr, shift_ptr, LANES))
-
-
-def checksums(payload: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """CRC-32C of each chunk, seed 0, as int32."""
-    sums = torch.empty(len(ends), dtype=torch.int32, device=payload.device)
-    step, shift = _crc_tables(payload.device)
-    launch(crc32c, len(ends), payload, ends, sums, step, shift, LANES=CRC_LANES)
-    return sums
-
-
-def checksums_of_slots(
+def checksums(
     data: torch.Tensor, begins: torch.Tensor, sizes: torch.Tensor, sums: torch.Tensor
 ) -> None:
-    """The same of chunks of so many bytes that begin there."""
+    """CRC-32C, seed 0, as int32, of chunks of so many bytes that begin there."""
     tables = _crc_tables(data.device)
-    launch(crc32c_of_slots, len(begins), data, begins, sizes, sums, *tables, LANES=CRC_LANES)
+    launch(crc32c, len(begins), data, begins, sizes, sums, *tables, LANES=CRC_LANES)
 
 
 @functools.cache

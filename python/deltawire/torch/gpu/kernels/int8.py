@@ -3,7 +3,6 @@
 import triton
 import triton.language as tl
 
-from deltawire.torch.gpu.kernels.magnitude import load_sum
 from deltawire.torch.gpu.kernels.part_tables import (
     COUNT,
     ELEMENTS,
@@ -53,40 +52,6 @@ def nearest_code(x, bits):
     return tl.where(x == 0, 0.0, code + up.to(tl.float32) - down.to(tl.float32))
 
 
-@triton.jit(do_not_specialize=["n"])
-def encode(
-    x_ptr, r_ptr, left_ptr, status_ptr, out_ptr, n, HAS_R: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Codes and residual; nothing is written if a value is refused."""
-    most = tl.load(status_ptr)
-    bits = smallest_step(most, 127, 0x7C010203)
-    tl.store(status_ptr + 1, bits)
-    n = tl.where(most < 0x7F800000, n, 0)
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    ok = at < n
-    x = load_sum(x_ptr, r_ptr, at, ok, HAS_R)
-    code = nearest_code(x, bits)
-    tl.store(out_ptr + at, code.to(tl.int8), mask=ok)
-    if HAS_R:
-        value = tl.where(code == 0.0, 0.0, code * bits.to(tl.float32, bitcast=True))
-        tl.store(left_ptr + at, x - value, mask=ok)
-
-
-@triton.jit(do_not_specialize=["bits", "n"])
-def decode(data_ptr, out_ptr, error_ptr, bits, scale, n, ADD: tl.constexpr, BLOCK: tl.constexpr):
-    """Values, or sums with them."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    ok = at < n
-    code = tl.load(data_ptr + at, mask=ok, other=0).to(tl.int32)
-    bad = (code == -128) | tl.where(bits == 0, code != 0, False)
-    if tl.max(bad.to(tl.int32), axis=0) > 0:
-        tl.atomic_or(error_ptr, 1, sem="relaxed")
-    value = code.to(tl.float32) * bits.to(tl.int32).to(tl.float32, bitcast=True) * scale
-    if ADD:
-        value = tl.load(out_ptr + at, mask=ok) + value
-    tl.store(out_ptr + at, value, mask=ok)
-
-
 @triton.jit
 def encode_parts(
     table_ptr,
@@ -97,7 +62,7 @@ def encode_parts(
     SCALED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """As `encode`, of many parts."""
+    """Codes and residual; nothing is written if a value is refused."""
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 8
     most = tl.load(facts_ptr + part * 4 + LARGEST)
@@ -116,7 +81,7 @@ def encode_parts(
 def decode_parts(
     table_ptr, units_ptr, data_ptr, errors_ptr, scale, ADD: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """As `decode`, of many parts."""
+    """Values, or sums with them."""
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 4
     at = block * BLOCK + tl.arange(0, BLOCK)

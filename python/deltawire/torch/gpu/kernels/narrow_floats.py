@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from deltawire.torch.gpu.kernels.magnitude import load_sum
 from deltawire.torch.gpu.kernels.part_tables import (
     COUNT,
     ELEMENTS,
+    LARGEST,
     OUT,
     PAYLOAD,
     SLOT,
@@ -78,53 +78,6 @@ def number_of(code, error_ptr, CODE: tl.constexpr):
     return value
 
 
-@triton.jit(do_not_specialize=["n"])
-def encode(
-    x_ptr,
-    r_ptr,
-    left_ptr,
-    status_ptr,
-    out_ptr,
-    n,
-    HAS_R: tl.constexpr,
-    CODE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Codes and residual. fp16's residual is left alone if a value is refused."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    ok = at < n
-    code, left = code_of(load_sum(x_ptr, r_ptr, at, ok, HAS_R), CODE)
-    tl.store(out_ptr + at, code.to(out_ptr.dtype.element_ty), mask=ok)
-    if CODE == "fp16":
-        ok = at < tl.where(tl.load(status_ptr) < 0x7F800000, n, 0)
-    if HAS_R:
-        tl.store(left_ptr + at, left, mask=ok)
-
-
-@triton.jit(do_not_specialize=["n"])
-def decode(
-    data_ptr,
-    out_ptr,
-    error_ptr,
-    scale,
-    n,
-    ADD: tl.constexpr,
-    SCALED: tl.constexpr,
-    CODE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Values, or sums with them; without a scale their bits as they are."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    ok = at < n
-    code = tl.load(data_ptr + at, mask=ok, other=0).to(tl.int32)
-    value = number_of(code, error_ptr, CODE)
-    if SCALED:
-        value = value * scale
-    if ADD:
-        value = tl.load(out_ptr + at, mask=ok) + value
-    tl.store(out_ptr + at, value, mask=ok)
-
-
 @triton.jit
 def encode_parts(
     table_ptr,
@@ -136,7 +89,7 @@ def encode_parts(
     SCALED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """As `encode`, of many parts. `out_ptr` counts codes."""
+    """Codes and residual; fp16's is left alone if a value is refused. `out_ptr` counts codes."""
     log_bytes: tl.constexpr = 2 if CODE == "fp32" else 1
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 8
@@ -145,6 +98,8 @@ def encode_parts(
     code, left = code_of(load_part_sum(row, at, ok, KIND, SCALED), CODE)
     out = out_ptr + (tl.load(row + OUT) >> log_bytes)
     tl.store(out + at, code.to(out_ptr.dtype.element_ty), mask=ok)
+    if CODE == "fp16":
+        ok = ok & (tl.load(facts_ptr + part * 4 + LARGEST) < 0x7F800000)
     store_residual(row, at, ok, left)
 
 
@@ -160,7 +115,8 @@ def decode_parts(
     CODE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """As `decode`, of many parts. `data_ptr` counts codes."""
+    """Values, or sums with them; their bits as they are without a scale. `data_ptr` counts
+    codes."""
     log_bytes: tl.constexpr = 2 if CODE == "fp32" else 1
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 4

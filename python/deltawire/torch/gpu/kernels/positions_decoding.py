@@ -95,42 +95,6 @@ def order_error(listed, count, before, scalar, SCALAR: tl.constexpr):
     return error
 
 
-@triton.jit(do_not_specialize=["n", "chunks"])
-def decode_gaps(
-    data_ptr, ends_ptr, list_ptr, counts_ptr, error_ptr, n, chunks, VALUE_BYTES: tl.constexpr
-):
-    """A chunk's gaps, and how many positions it has."""
-    c = tl.program_id(0)
-    begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
-    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
-    listed = list_ptr + c.to(tl.int64) * 16384
-    is_last = c == chunks - 1
-    found, error = read_gaps(data_ptr + begin, size, c, is_last, n, listed, VALUE_BYTES)
-    tl.store(counts_ptr + c, found)
-    tl.atomic_or(error_ptr, error, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["n"])
-def sum_gaps(list_ptr, counts_ptr, lasts_ptr, error_ptr, n, BLOCK: tl.constexpr):
-    """Positions from gaps."""
-    c = tl.program_id(0)
-    count = tl.load(counts_ptr + c)
-    position = add_gaps(list_ptr + c.to(tl.int64) * 16384, count, BLOCK)
-    tl.store(lasts_ptr + c, tl.where(count > 0, position, -1))
-    tl.atomic_or(error_ptr, tl.where(position >= n, CORRUPT, 0), sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["scalar"])
-def check_order(list_ptr, counts_ptr, lasts_ptr, error_ptr, scalar, SCALAR: tl.constexpr):
-    """Positions grow from chunk to chunk; a scalar that goes with positions is 0 without them."""
-    c = tl.program_id(0)
-    count = tl.load(counts_ptr + c)
-    before = tl.load(lasts_ptr + c - 1, mask=c > 0, other=-1)
-    error = order_error(list_ptr + c.to(tl.int64) * 16384, count, before, scalar, SCALAR)
-    good = tl.load(error_ptr) == 0  # a refused chunk has no count
-    tl.atomic_or(error_ptr, tl.where(good, error, 0), sem="relaxed")
-
-
 @triton.jit
 def load_value(data, at, ok, step_bits, VALUE_BYTES: tl.constexpr):
     """A sent value, and whether no encoder sends it."""
@@ -160,24 +124,6 @@ def has_wrong(data, count, scalar, VALUE_BYTES: tl.constexpr, BLOCK: tl.constexp
     return tl.max(wrong, axis=0)
 
 
-@triton.jit(do_not_specialize=["scalar"])
-def check_values(
-    data_ptr,
-    ends_ptr,
-    counts_ptr,
-    error_ptr,
-    scalar,
-    VALUE_BYTES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Refuses values that no encoder sends."""
-    c = tl.program_id(0)
-    count = tl.load(counts_ptr + c)
-    data = data_ptr + tl.load(ends_ptr + c) - count * VALUE_BYTES
-    wrong = has_wrong(data, count, scalar, VALUE_BYTES, BLOCK)
-    tl.atomic_or(error_ptr, wrong, sem="relaxed")
-
-
 @triton.jit
 def put_sent(
     data,
@@ -202,27 +148,3 @@ def put_sent(
     if ADD:
         value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
     tl.store(out_ptr + at, value, mask=ok)
-
-
-@triton.jit(do_not_specialize=["scalar"])
-def scatter(
-    data_ptr,
-    ends_ptr,
-    list_ptr,
-    counts_ptr,
-    out_ptr,
-    error_ptr,
-    scalar,
-    scale,
-    VALUE_BYTES: tl.constexpr,
-    ADD: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A chunk's values to their places; nothing if the part is refused."""
-    c = tl.program_id(0)
-    count = tl.load(counts_ptr + c)
-    data = data_ptr + tl.load(ends_ptr + c) - count * VALUE_BYTES
-    listed = list_ptr + c.to(tl.int64) * 16384
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    good = tl.where(tl.load(error_ptr) == 0, count, 0)
-    put_sent(data, listed, i, good, out_ptr, scalar, scale, VALUE_BYTES, ADD)

@@ -83,24 +83,3 @@ def coded_by(n, c, LANES: tl.constexpr):
     """Whether chunk c, of n positions, is there and has as many lanes."""
     lanes = tl.where(n < 512, 1, tl.where(n < 4096, 4, 8))
     return ((n > 0) | (c == 0)) & (lanes == LANES)
-
-
-@triton.jit(do_not_specialize=["slot_words"])
-def encode_positions(
-    list_ptr,
-    sent_ptr,
-    bounds_ptr,
-    words_ptr,
-    sizes_ptr,
-    slot_words,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """A chunk into zeroed words of its own, if LANES is its number of lanes. sent: begin, count."""
-    c = tl.program_id(0)
-    n = tl.minimum(tl.load(sent_ptr + 1) - c * 16384, 16384)
-    if coded_by(n, c, LANES):
-        positions = list_ptr + tl.load(sent_ptr).to(tl.int64) + c.to(tl.int64) * 16384
-        words = words_ptr + c.to(tl.int64) * slot_words
-        size = put_gaps(words, slot_words, positions, n, bounds_ptr, ROWS, LANES)
-        tl.store(sizes_ptr + c, size)

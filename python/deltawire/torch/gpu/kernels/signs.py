@@ -3,7 +3,6 @@
 import triton
 import triton.language as tl
 
-from deltawire.torch.gpu.kernels.magnitude import load_sum
 from deltawire.torch.gpu.kernels.part_tables import (
     COUNT,
     ELEMENTS,
@@ -78,106 +77,6 @@ def value_of(code, at, n, high, low, error_ptr):
     return tl.where(negative, low, high).to(tl.float32, bitcast=True)
 
 
-@triton.jit(do_not_specialize=["n", "blocks"])
-def sum_blocks(
-    x_ptr,
-    r_ptr,
-    status_ptr,
-    sums_ptr,
-    counts_ptr,
-    n,
-    blocks,
-    HAS_R: tl.constexpr,
-    SIDES: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
-    """Of blocks of 65,536: sums of magnitudes of each side, how many are negative; the largest."""
-    block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
-    lane = block[:, None] * 65536 + tl.arange(0, 16)[None, :]
-    plus = tl.zeros((BLOCKS, 16), tl.float64)
-    minus = tl.zeros((BLOCKS, 16), tl.float64)
-    found = tl.zeros((BLOCKS, 16), tl.int32)
-    most = tl.zeros((BLOCKS, 16), tl.int32)
-    left = n - tl.program_id(0).to(tl.int64) * (BLOCKS * 65536)
-    rows = (tl.minimum(left, 65536) + 15) // 16
-    for row0 in range(0, rows, 16):
-        for row in tl.static_range(16):  # so that loads don't wait for each other
-            at = lane + (row0 + row) * 16
-            ok = (at < n) & (row0 + row < 4096)
-            x = load_sum(x_ptr, r_ptr, at, ok, HAS_R)
-            most = tl.maximum(most, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
-            above, below, negative = split_sides(x, SIDES)
-            plus += above
-            if SIDES == 2:
-                minus += below
-                found += negative.to(tl.int32)
-    ok = block < blocks
-    tl.store(sums_ptr + block, tree_sum(plus, BLOCKS), mask=ok)
-    if SIDES == 2:
-        tl.store(sums_ptr + blocks + block, tree_sum(minus, BLOCKS), mask=ok)
-        tl.store(counts_ptr + block, tl.sum(found, axis=1), mask=ok)
-    tl.atomic_max(status_ptr, tl.max(tl.max(most, axis=1), axis=0), sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["n", "blocks"])
-def find_means(sums_ptr, counts_ptr, status_ptr, n, blocks, SIDES: tl.constexpr):
-    """The scalars: onebit's two means, or signsgd's scale."""
-    high, low = means_of(sums_ptr, sums_ptr + blocks, counts_ptr, n, blocks, SIDES)
-    tl.store(status_ptr + 1, high)
-    if SIDES == 2:
-        tl.store(status_ptr + 2, low)
-
-
-@triton.jit(do_not_specialize=["n"])
-def encode(
-    x_ptr,
-    r_ptr,
-    left_ptr,
-    status_ptr,
-    out_ptr,
-    n,
-    HAS_R: tl.constexpr,
-    SIDES: tl.constexpr,
-    BYTES: tl.constexpr,
-):
-    """Bits and residual; the residual is left alone if a value is refused."""
-    byte = tl.program_id(0).to(tl.int64) * BYTES + tl.arange(0, BYTES)
-    j = tl.arange(0, 8)[None, :]
-    at = byte[:, None] * 8 + j
-    x = load_sum(x_ptr, r_ptr, at, at < n, HAS_R)
-    high = tl.load(status_ptr + 1)
-    low = tl.load(status_ptr + 2) if SIDES == 2 else high ^ -2147483648
-    negative = negatives(x, at < n, low)
-    bits = tl.sum(negative.to(tl.int32) << j, axis=1)
-    tl.store(out_ptr + byte, bits.to(tl.uint8), mask=byte * 8 < n)
-    if HAS_R:
-        value = tl.where(negative, low, high).to(tl.float32, bitcast=True)
-        finite = tl.load(status_ptr) < 0x7F800000
-        tl.store(left_ptr + at, x - value, mask=at < tl.where(finite, n, 0))
-
-
-@triton.jit(do_not_specialize=["high", "low", "n"])
-def decode(
-    data_ptr,
-    out_ptr,
-    error_ptr,
-    high,
-    low,
-    scale,
-    n,
-    ADD: tl.constexpr,
-    BYTES: tl.constexpr,
-):
-    """Values, or sums with them. high and low are the bits of the values of both bits."""
-    byte = tl.program_id(0).to(tl.int64) * BYTES + tl.arange(0, BYTES)
-    at = byte[:, None] * 8 + tl.arange(0, 8)[None, :]
-    code = tl.load(data_ptr + byte, mask=byte * 8 < n, other=0).to(tl.int32)
-    value = value_of(code, at, n, high.to(tl.int32), low.to(tl.int32), error_ptr) * scale
-    if ADD:
-        value = tl.load(out_ptr + at, mask=at < n, other=0.0) + value
-    tl.store(out_ptr + at, value, mask=at < n)
-
-
 @triton.jit
 def sum_parts_blocks(
     table_ptr,
@@ -188,7 +87,7 @@ def sum_parts_blocks(
     SCALED: tl.constexpr,
     SIDES: tl.constexpr,
 ):
-    """As `sum_blocks`, of many parts: a chunk a program."""
+    """Of a chunk: the sum of magnitudes of each side, and how many values are negative."""
     part, c = unit_of(chunks_ptr)
     row = table_ptr + part * 8
     n = tl.minimum(tl.load(row + COUNT) - c * 65536, 65536).to(tl.int32)
@@ -223,7 +122,7 @@ def find_parts_means(
     SIDES: tl.constexpr,
     BARE: tl.constexpr,
 ):
-    """As `find_means`, of many parts. BARE: the scale is 1."""
+    """The scalars: onebit's two means, or signsgd's scale. BARE: it is 1."""
     plan = plan_ptr + 3 * tl.program_id(0)
     part = tl.load(plan).to(tl.int64)
     first = tl.load(plan + 1)
@@ -251,7 +150,7 @@ def encode_parts(
     SIDES: tl.constexpr,
     BYTES: tl.constexpr,
 ):
-    """As `encode`, of many parts."""
+    """Bits and residual; the residual is left alone if a value is refused."""
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 8
     facts = facts_ptr + part * 4
@@ -281,7 +180,7 @@ def decode_parts(
     SIDES: tl.constexpr,
     BYTES: tl.constexpr,
 ):
-    """As `decode`, of many parts."""
+    """Values, or sums with them."""
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 4
     n = tl.load(row + ELEMENTS)

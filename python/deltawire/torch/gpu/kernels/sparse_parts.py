@@ -1,5 +1,5 @@
 """topk and sbc of many parts in one launch: their chunks of 16,384 positions, and what is sent
-besides. Selections are those of `selection_parts`.
+besides. Selections are those of `selection`.
 
 Tensors that are slices of others aren't specialized: each alignment would be compiled anew.
 """
@@ -27,7 +27,7 @@ from deltawire.torch.gpu.kernels.positions_decoding import (
     read_gaps,
 )
 from deltawire.torch.gpu.kernels.positions_encoding import coded_by, load_position, put_gaps
-from deltawire.torch.gpu.kernels.selection_parts import FIRST, SUMS, K
+from deltawire.torch.gpu.kernels.selection import FIRST, SUMS, K
 from deltawire.torch.gpu.kernels.sent_values import (
     larger_side,
     put_codes,
@@ -64,7 +64,8 @@ def encode_parts_positions(
     ROWS: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """As `encode_positions`. words: of all payloads, zeroed, and how many they are."""
+    """A chunk into its zeroed words, if LANES is its number of lanes. words: of all payloads, and
+    how many they are."""
     part, c = unit_of(chunks_ptr)
     g = tl.program_id(0)
     begin, n = sent_of_chunk(plan_ptr, sent_ptr, part, c)
@@ -90,7 +91,8 @@ def append_parts_values(
     VALUE_BYTES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """As `append_values`. values: bits of what is listed."""
+    """topk's values behind the positions of each chunk, and what they leave. values: bits of what
+    is listed."""
     part, c = unit_of(chunks_ptr)
     g = tl.program_id(0)
     row = table_ptr + part * 8
@@ -117,7 +119,7 @@ def append_parts_values(
 
 @triton.jit
 def sum_parts_sides(units_ptr, plan_ptr, chosen_ptr, values_ptr, sums_ptr):
-    """As `sum_blocks` of sbc: a block of a side a program."""
+    """Sums of 4,096 magnitudes of a side, in the order of sbc's spec: 64 lanes, then their tree."""
     part, block = unit_of(units_ptr)
     side = tl.program_id(1)
     count = tl.load(chosen_ptr + (part * 2 + side) * 8 + 2)
@@ -137,7 +139,8 @@ def sum_parts_sides(units_ptr, plan_ptr, chosen_ptr, values_ptr, sums_ptr):
 
 @triton.jit(do_not_specialize=["blocks"])
 def choose_parts_side(parts_ptr, plan_ptr, chosen_ptr, sums_ptr, facts_ptr, sent_ptr, blocks):
-    """As `choose_side`: a part a program. blocks: of all parts."""
+    """The side with the larger mean; what is sent of it, and the mean as the part's scalar. A part
+    a program. blocks: of all parts."""
     part = tl.load(parts_ptr + tl.program_id(0)).to(tl.int64)
     plan = plan_ptr + part * 4
     k = tl.load(plan + K)
@@ -154,7 +157,7 @@ def choose_parts_side(parts_ptr, plan_ptr, chosen_ptr, sums_ptr, facts_ptr, sent
 def take_parts_mean(
     table_ptr, units_ptr, plan_ptr, facts_ptr, sent_ptr, list_ptr, values_ptr, BLOCK: tl.constexpr
 ):
-    """As `take_mean`."""
+    """What the mean leaves where it is sent."""
     part, block = unit_of(units_ptr)
     facts = facts_ptr + part * 4
     mean = tl.load(facts + SCALAR).to(tl.float32, bitcast=True)
@@ -186,7 +189,7 @@ def decode_parts_gaps(
     errors_ptr,
     VALUE_BYTES: tl.constexpr,
 ):
-    """As `decode_gaps`. spans: where each chunk begins and ends."""
+    """A chunk's gaps, and how many positions it has. spans: where each chunk begins and ends."""
     part, c = unit_of(chunks_ptr)
     g = tl.program_id(0)
     n = tl.load(table_ptr + part * 4 + ELEMENTS)
@@ -203,7 +206,7 @@ def decode_parts_gaps(
 def sum_parts_gaps(
     table_ptr, chunks_ptr, list_ptr, counts_ptr, lasts_ptr, errors_ptr, BLOCK: tl.constexpr
 ):
-    """As `sum_gaps`."""
+    """Positions from gaps."""
     part, _ = unit_of(chunks_ptr)
     g = tl.program_id(0)
     count = tl.load(counts_ptr + g)
@@ -217,7 +220,7 @@ def sum_parts_gaps(
 def check_parts_order(
     table_ptr, chunks_ptr, list_ptr, counts_ptr, lasts_ptr, errors_ptr, SCALAR: tl.constexpr
 ):
-    """As `check_order`."""
+    """Positions grow from chunk to chunk; a scalar that goes with positions is 0 without them."""
     part, c = unit_of(chunks_ptr)
     g = tl.program_id(0)
     count = tl.load(counts_ptr + g)
@@ -248,7 +251,7 @@ def check_parts_values(
     VALUE_BYTES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """As `check_values`."""
+    """Refuses values that no encoder sends."""
     part, _ = unit_of(chunks_ptr)
     data, count, scalar = values_of_chunk(
         table_ptr, part, spans_ptr, data_ptr, counts_ptr, VALUE_BYTES
@@ -281,7 +284,7 @@ def scatter_parts(
     ADD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """As `scatter`."""
+    """A chunk's values to their places; nothing if the part is refused."""
     part, _ = unit_of(chunks_ptr)
     data, count, scalar = values_of_chunk(
         table_ptr, part, spans_ptr, data_ptr, counts_ptr, VALUE_BYTES

@@ -6,19 +6,6 @@ import triton.language as tl
 from deltawire.torch.gpu.kernels.bit_streams import CORRUPT, TRUNCATED, read_gap, read_window
 
 
-@triton.jit(do_not_specialize=["n"])
-def expand_runs(
-    data_ptr, ends_ptr, base_ptr, error_ptr, n, BYTES: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Chunks of modes 0 and 1 into base, which holds 121 everywhere."""
-    c = tl.program_id(0)
-    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
-    begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
-    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
-    base = base_ptr + c.to(tl.int64) * BYTES
-    expand_chunk_runs(data_ptr + begin, size, count, base, error_ptr, BYTES, BLOCK)
-
-
 @triton.jit
 def expand_chunk_runs(
     data, bytes_, count, base, error_ptr, BYTES: tl.constexpr, BLOCK: tl.constexpr
@@ -49,17 +36,6 @@ def expand_chunk_runs(
         wrong = (tl.max(bad, axis=0) > 0) | (size > BYTES)
         error = tl.where(wrong, CORRUPT, tl.where(total < wanted, TRUNCATED, 0))
         tl.atomic_or(error_ptr, error, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["n"])
-def expand_positions(data_ptr, ends_ptr, base_ptr, error_ptr, n):
-    """Chunks of mode 2 into base, code after code; base_ptr counts words of four bytes."""
-    c = tl.program_id(0)
-    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
-    begin = tl.where(c > 0, tl.load(ends_ptr + tl.maximum(c - 1, 0)), 0)
-    size = (tl.load(ends_ptr + c) - begin).to(tl.int32)
-    base = base_ptr + c.to(tl.int64) * 2048
-    expand_chunk_positions(data_ptr + begin, size, count, base, error_ptr)
 
 
 @triton.jit
@@ -98,24 +74,6 @@ def expand_chunk_positions(data, bytes_, count, base, error_ptr):
             rest = read_window(data + 4, bit, size)  # less than a byte, of zeros
             error = tl.where(((bit + 7) // 8 < size) | (rest != 0), CORRUPT, 0)
         tl.atomic_or(error_ptr, error, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["bits", "rows", "r"])
-def write_values(
-    base_ptr, out_ptr, error_ptr, bits, scale, rows, r, ADD: tl.constexpr, ROWS: tl.constexpr
-):
-    """Digits into values, or into sums with them; nothing where the chunks were refused.
-
-    The last row has r elements.
-    """
-    refused = tl.load(error_ptr)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    elements = tl.where(row < rows, tl.where(row == rows - 1, r, 320), 0)
-    bytes_ = base_ptr + row.to(tl.int64) * 64
-    out = out_ptr + row.to(tl.int64) * 320
-    bad = put_rows(bytes_, out, elements, bits.to(tl.int32), scale, refused, ADD)
-    if bad > 0:
-        tl.atomic_or(error_ptr, CORRUPT, sem="relaxed")
 
 
 @triton.jit

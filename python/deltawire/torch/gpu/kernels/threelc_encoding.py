@@ -4,7 +4,6 @@ import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.bit_streams import put_code
-from deltawire.torch.gpu.kernels.magnitude import load_sum
 
 
 @triton.jit
@@ -14,88 +13,6 @@ def threshold_of(status_ptr, s):
     bits = m.to(tl.int32, bitcast=True)
     half = tl.where(bits >= 0x01000000, m * 0.5, ((bits + 1) >> 1).to(tl.float32, bitcast=True))
     return m, bits, tl.where(bits == 0, 1.0, half)
-
-
-@triton.jit
-def digit_of(x_ptr, r_ptr, left_ptr, at, ok, m, h, HAS_R: tl.constexpr):
-    """-1, 0 or 1 for each value; the residual is updated."""
-    x = load_sum(x_ptr, r_ptr, at, ok, HAS_R)
-    digit = tl.where(ok, (x >= h).to(tl.int32) - (x <= -h).to(tl.int32), 0)
-    if HAS_R:
-        tl.store(left_ptr + at, x - digit.to(tl.float32) * m, mask=ok)  # exact where sent
-    return digit
-
-
-@triton.jit(do_not_specialize=["rows"])
-def quantize(
-    x_ptr,
-    r_ptr,
-    left_ptr,
-    status_ptr,
-    base_ptr,
-    found_ptr,
-    s,
-    rows,
-    HAS_R: tl.constexpr,
-    COUNT: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Mode 0 of full rows of 320 elements, and how many digits of each aren't 0.
-
-    A refused part has only zeros here, and its residual is left alone.
-    """
-    m, bits, h = threshold_of(status_ptr, s)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    j = tl.arange(0, 64)[None, :]
-    real = row < rows
-    ok = (row < tl.where(bits < 0x7F800000, rows, 0)) & (j >= 0)
-    byte = tl.zeros((ROWS, 64), tl.int32)
-    found = tl.zeros((ROWS, 64), tl.int32)
-    for p in tl.static_range(5):
-        at = row.to(tl.int64) * 320 + (64 * p + j)
-        digit = digit_of(x_ptr, r_ptr, left_ptr, at, ok, m, h, HAS_R)
-        byte = byte * 3 + (digit + 1)
-        found += digit * digit
-    tl.store(base_ptr + row.to(tl.int64) * 64 + j, byte.to(tl.uint8), mask=real & (j >= 0))
-    if COUNT:
-        total = tl.sum(found, axis=1)
-        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-        tl.store(found_ptr + row, total, mask=row < rows)
-    tl.store(status_ptr + 1, bits)
-
-
-@triton.jit(do_not_specialize=["row", "r"])
-def quantize_last(
-    x_ptr,
-    r_ptr,
-    left_ptr,
-    status_ptr,
-    base_ptr,
-    found_ptr,
-    s,
-    row,
-    r,
-    HAS_R: tl.constexpr,
-    COUNT: tl.constexpr,
-):
-    """The same for a last row of r elements."""
-    m, bits, h = threshold_of(status_ptr, s)
-    j = tl.arange(0, 64)
-    t = (r + 4) // 5
-    good = tl.where(bits < 0x7F800000, r, 0)
-    byte = tl.zeros((64,), tl.int32)
-    found = tl.zeros((64,), tl.int32)
-    first = (tl.zeros((), tl.int64) + row) * 320
-    for p in tl.static_range(5):
-        place = p * t + j
-        ok = (j < t) & (place < good)
-        digit = digit_of(x_ptr, r_ptr, left_ptr, first + place, ok, m, h, HAS_R)
-        byte = byte * 3 + (digit + 1)
-        found += digit * digit
-    tl.store(base_ptr + first // 5 + j, byte.to(tl.uint8), mask=j < t)
-    if COUNT:
-        tl.store(found_ptr + row, tl.sum(found, axis=0))
-    tl.store(status_ptr + 1, bits)
 
 
 @triton.jit
@@ -135,18 +52,6 @@ def put_runs(base, slot, size, RUNS: tl.constexpr, BLOCK: tl.constexpr):
     return 1 + total
 
 
-@triton.jit(do_not_specialize=["n"])
-def write_runs(
-    base_ptr, slots_ptr, sizes_ptr, n, RUNS: tl.constexpr, BYTES: tl.constexpr, BLOCK: tl.constexpr
-):
-    """A chunk's mode 1 into its slot of BYTES + 4 bytes."""
-    c = tl.program_id(0)
-    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
-    base = base_ptr + c.to(tl.int64) * BYTES
-    slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
-    tl.store(sizes_ptr + c, put_runs(base, slot, (count + 4) // 5, RUNS, BLOCK))
-
-
 @triton.jit
 def parameter_of(nonzeros, count, bounds_ptr):
     """Mode 2's k."""
@@ -160,36 +65,6 @@ def parameter_of(nonzeros, count, bounds_ptr):
 def can_be_shorter(nonzeros, k, size):
     """Whether mode 2 may take fewer bytes than `size`: a digit has at least k + 2 bits."""
     return 4 + (nonzeros * (k + 2) + 7) // 8 < size
-
-
-@triton.jit
-def nonzeros_of(found_ends_ptr, c, rows):
-    """Where a chunk's digits that aren't 0 begin in the list of all, and how many they are."""
-    end = tl.load(found_ends_ptr + tl.minimum((c + 1) * 128, rows) - 1)
-    begin = tl.load(found_ends_ptr + c * 128 - 1, mask=c > 0, other=0)
-    return begin, (end - begin).to(tl.int32)
-
-
-@triton.jit(do_not_specialize=["n", "rows", "r"])
-def list_positions(
-    base_ptr, found_ends_ptr, sizes_ptr, bounds_ptr, list_ptr, n, rows, r, ROWS: tl.constexpr
-):
-    """The digits that aren't 0, in order, as position in the chunk | sign << 16.
-
-    Left out where mode 2 can't be the shortest. The last row has r elements; ROWS divides 128.
-    """
-    first_row = tl.program_id(0) * ROWS
-    c = first_row // 128
-    _, nonzeros = nonzeros_of(found_ends_ptr, c, rows)
-    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
-    k = parameter_of(nonzeros, count, bounds_ptr)
-    if can_be_shorter(nonzeros, k, tl.load(sizes_ptr + c)):
-        row = first_row + tl.arange(0, ROWS)[:, None]
-        elements = tl.where(row == rows - 1, r, 320)
-        elements = tl.where(row < rows, elements, 0)
-        begin = tl.load(found_ends_ptr + row - 1, mask=(row > 0) & (row <= rows), other=0)
-        bytes_ = base_ptr + row.to(tl.int64) * 64
-        put_entries(bytes_, elements, row - c * 128, list_ptr + begin)
 
 
 @triton.jit
@@ -208,33 +83,6 @@ def put_entries(bytes_, elements, row, listed):
     found = (ok & (digit != 1)).to(tl.int32)
     entry = (row * 320 + place) | ((digit == 0).to(tl.int32) << 16)
     tl.store(listed + tl.cumsum(found, 1) - 1, entry, mask=found != 0)
-
-
-@triton.jit(do_not_specialize=["n", "rows"])
-def write_positions(
-    list_ptr,
-    found_ends_ptr,
-    bounds_ptr,
-    words_ptr,
-    slots_ptr,
-    sizes_ptr,
-    n,
-    rows,
-    BYTES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A chunk's mode 2 into zeroed words, BYTES / 4 + 1 a chunk, if it may be the shortest."""
-    c = tl.program_id(0)
-    count = tl.minimum(n - c.to(tl.int64) * 40960, 40960).to(tl.int32)
-    begin, nonzeros = nonzeros_of(found_ends_ptr, c, rows)
-    k = parameter_of(nonzeros, count, bounds_ptr)
-    size = tl.load(sizes_ptr + c)
-    if can_be_shorter(nonzeros, k, size):
-        words = words_ptr + c.to(tl.int64) * (BYTES // 4 + 1)
-        total = put_positions(list_ptr + begin, nonzeros, k, words, BYTES // 4 + 1, BLOCK)
-        if total < size:
-            put_positions_head(slots_ptr + c.to(tl.int64) * (BYTES + 4), k, nonzeros)
-            tl.store(sizes_ptr + c, total)
 
 
 @triton.jit
@@ -269,15 +117,6 @@ def put_positions_head(slot, k, nonzeros):
     tl.store(slot + 1, k.to(tl.uint8))
     tl.store(slot + 2, (nonzeros & 0xFF).to(tl.uint8))
     tl.store(slot + 3, (nonzeros >> 8).to(tl.uint8))
-
-
-@triton.jit
-def copy_positions(words_ptr, slots_ptr, sizes_ptr, BYTES: tl.constexpr, BLOCK: tl.constexpr):
-    """The words of the chunks in mode 2 behind their heads."""
-    c = tl.program_id(0)
-    slot = slots_ptr + c.to(tl.int64) * (BYTES + 4)
-    words = words_ptr + c.to(tl.int64) * (BYTES // 4 + 1)
-    copy_words(words, slot, tl.load(sizes_ptr + c), BLOCK)
 
 
 @triton.jit

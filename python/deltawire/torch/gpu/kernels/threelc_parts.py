@@ -66,7 +66,8 @@ def quantize_parts(
     COUNTS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """As `quantize` and `quantize_last`. Rows without elements have no digits."""
+    """Mode 0 of rows of 320 elements, and how many digits of each aren't 0: none in rows without
+    elements. A refused part has only zeros here, and its residual is left alone."""
     g = tl.program_id(0) // (128 // ROWS)
     part, c = chunk_of(chunks_ptr, g)
     table = table_ptr + part * 8
@@ -105,7 +106,7 @@ def write_parts_runs(
     RUNS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """As `write_runs`."""
+    """A chunk's mode 1 into its slot."""
     g = tl.program_id(0)
     part, c = chunk_of(chunks_ptr, g)
     size = (elements_of(tl.load(table_ptr + part * 8 + COUNT), c) + 4) // 5
@@ -135,7 +136,8 @@ def list_parts_positions(
     list_ptr,
     ROWS: tl.constexpr,
 ):
-    """As `list_positions`."""
+    """The digits that aren't 0, in order, as position in the chunk | sign << 16; left out where
+    mode 2 can't be the shortest. ROWS divides 128."""
     g = tl.program_id(0) // (128 // ROWS)
     n, _, nonzeros, k = positions_of(table_ptr, chunks_ptr, found_ends_ptr, bounds_ptr, g)
     if can_be_shorter(nonzeros, k, tl.load(sizes_ptr + g)):
@@ -159,7 +161,7 @@ def write_parts_positions(
     sizes_ptr,
     BLOCK: tl.constexpr,
 ):
-    """As `write_positions`."""
+    """A chunk's mode 2 into zeroed words, 2,049 a chunk, if it may be the shortest."""
     g = tl.program_id(0)
     _, begin, nonzeros, k = positions_of(table_ptr, chunks_ptr, found_ends_ptr, bounds_ptr, g)
     size = tl.load(sizes_ptr + g)
@@ -173,7 +175,7 @@ def write_parts_positions(
 
 @triton.jit(do_not_specialize=["begins_ptr", "sizes_ptr"])
 def copy_parts_positions(words_ptr, out_ptr, begins_ptr, sizes_ptr, BLOCK: tl.constexpr):
-    """As `copy_positions`."""
+    """The words of the chunks in mode 2 behind their heads."""
     g = tl.program_id(0)
     slot = out_ptr + tl.load(begins_ptr + g)
     copy_words(words_ptr + g.to(tl.int64) * 2049, slot, tl.load(sizes_ptr + g), BLOCK)
@@ -183,7 +185,8 @@ def copy_parts_positions(words_ptr, out_ptr, begins_ptr, sizes_ptr, BLOCK: tl.co
 def expand_parts_runs(
     table_ptr, chunks_ptr, spans_ptr, data_ptr, base_ptr, errors_ptr, BLOCK: tl.constexpr
 ):
-    """As `expand_runs`. spans: where each chunk begins and ends."""
+    """Chunks of modes 0 and 1 into base, which holds 121 everywhere. spans: where each begins and
+    ends."""
     g = tl.program_id(0)
     part, c = chunk_of(chunks_ptr, g)
     n = elements_of(tl.load(table_ptr + part * 4 + ELEMENTS), c)
@@ -195,7 +198,7 @@ def expand_parts_runs(
 
 @triton.jit(do_not_specialize=["errors_ptr"])
 def expand_parts_positions(table_ptr, chunks_ptr, spans_ptr, data_ptr, base_ptr, errors_ptr):
-    """As `expand_positions`; base_ptr counts words of four bytes."""
+    """Chunks of mode 2 into base, code after code; base_ptr counts words of four bytes."""
     g = tl.program_id(0)
     part, c = chunk_of(chunks_ptr, g)
     n = elements_of(tl.load(table_ptr + part * 4 + ELEMENTS), c)
@@ -209,7 +212,7 @@ def expand_parts_positions(table_ptr, chunks_ptr, spans_ptr, data_ptr, base_ptr,
 def write_parts_values(
     table_ptr, chunks_ptr, base_ptr, errors_ptr, scale, ADD: tl.constexpr, ROWS: tl.constexpr
 ):
-    """As `write_values`."""
+    """Digits into values, or into sums with them; nothing where the chunks were refused."""
     g = tl.program_id(0) // (128 // ROWS)
     part, c = chunk_of(chunks_ptr, g)
     table = table_ptr + part * 4

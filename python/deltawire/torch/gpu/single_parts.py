@@ -1,0 +1,68 @@
+"""One part, as a batch of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from deltawire.torch.gpu.kernels.chunks import join
+from deltawire.torch.gpu.kernels.part_tables import LARGEST
+from deltawire.torch.gpu.part_batches import ALIGNED, KINDS, PartBatches
+from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
+
+if TYPE_CHECKING:
+    from deltawire.torch.gpu.codec_twin import Twin
+
+_NUMBERS = {getattr(torch, kind): number for number, kind in KINDS.items()}
+
+
+def encode(
+    batches: PartBatches,
+    twin: Twin,
+    values: torch.Tensor,
+    residual: torch.Tensor | None,
+    after: torch.Tensor | None,
+) -> Encoding:
+    """As `Twin.encode`, of at least one value; the new residual goes to `after`."""
+    left = after
+    if not twin.in_place and residual is not None and after.data_ptr() == residual.data_ptr():
+        left = torch.empty_like(residual)
+    before, behind = (0 if each is None else each.data_ptr() for each in (residual, left))
+    row = (values.data_ptr(), len(values), _NUMBERS[values.dtype], before, behind, 0)
+    facts, sizes, sums, payload = batches.encode_on_device(
+        [twin], np.array([row], np.int64), np.ones(1)
+    )
+    if left is not after:
+        finite = facts[LARGEST.value] < INFINITY
+        after.copy_(torch.where(finite, left, residual))
+    if twin.fixed:
+        ends = torch.cumsum(sizes, 0)
+    else:
+        payload, ends = join(payload, twin.slot_bytes, sizes)
+    chunks = (sizes > 0).sum(dtype=torch.int32)  # values may not have needed all
+    status = torch.cat([facts[:3], chunks.view(1)])
+    return Encoding(
+        payload,
+        ends,
+        sums,
+        status,
+        lambda most, first: twin.refuse(values, residual, most, first),
+    )
+
+
+def decode(
+    batches: PartBatches, twin: Twin, part: EncodedPart, out: torch.Tensor, add: bool, scale: float
+) -> torch.Tensor:
+    """Decodes a part that `Twin.check` has found good into at least one value. Gives bits, as
+    Decoding has them."""
+    error = torch.zeros(1, dtype=torch.int32, device=out.device)
+    payload = part.payload.to(out.device)
+    if payload.data_ptr() % ALIGNED:
+        payload = payload.clone()
+    row = (out.data_ptr(), out.numel(), *part.scalars, 0, len(part.ends))
+    ends = np.array(part.ends, np.int64)
+    batches.room([twin], np.array([row], np.int64), ends, payload)
+    batches.decode(error, add, scale)
+    return error

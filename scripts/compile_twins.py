@@ -18,6 +18,7 @@ GPU = ROOT / "python/deltawire/torch/gpu"
 
 import triton  # noqa: E402
 from deltawire.torch.gpu.kernels import (  # noqa: E402
+    block_selection,
     blocks,
     chunks,
     int8,
@@ -27,6 +28,7 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     signs,
     sparse_parts,
     threelc_parts,
+    value_bins,
 )
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -49,7 +51,9 @@ HALF_BYTES = {"CODE": "e3m0", "HEAD": 1, "BITS": 4, "BLOCK": 32, "ROWS": 64}
 PARTS = {"SCALED": True, "BLOCK": 2048}
 OF_PARTS = {"KIND": "float32", "SCALED": True}
 LISTING_PARTS = OF_PARTS | {"SIDES": 2, "TILES": 8, "BLOCK": 2048}
-VALUES = {"VALUE_BYTES": 1, "BLOCK": 1024}
+VALUES = {"VALUE_BITS": 8, "BLOCK": 1024}
+BINS = {"VALUE_BITS": 2, "BLOCK": 1024}
+IN_BLOCKS = OF_PARTS | {"CHUNK": 4096}
 MANY_ROWS = OF_PARTS | {"ROWS": 8}
 KERNELS = [
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -96,19 +100,27 @@ KERNELS = [
     (sparse_parts.sum_parts_sides, "ILIID", {}, 2),
     (sparse_parts.choose_parts_side, "ILIDIIi", {}, 1),
     (sparse_parts.take_parts_mean, "LILIIII", {"BLOCK": 4096}, 8),
-    (sparse_parts.decode_parts_gaps, "LILBLII", {"VALUE_BYTES": 1}, 1),
+    (sparse_parts.decode_parts_gaps, "LILBLII", {"VALUE_BITS": 8}, 1),
+    (sparse_parts.decode_parts_gaps, "LILBLII", {"VALUE_BITS": 2}, 1),
     (sparse_parts.sum_parts_gaps, "LILILI", {"BLOCK": 1024}, 8),
     (sparse_parts.check_parts_order, "LILILI", {"SCALAR": 2}, 1),
     (sparse_parts.check_parts_values, "LILBII", VALUES, 8),
+    (sparse_parts.check_parts_values, "LILBII", BINS, 8),
     (sparse_parts.clear_parts, "LI", {"BLOCK": 2048}, 8),
     (sparse_parts.scatter_parts, "LILBLIIf", VALUES | {"ADD": True}, 8),
+    (sparse_parts.scatter_parts, "LILBLIIf", BINS | {"ADD": True}, 8),
+    (block_selection.choose_in_blocks, "LIIIII", IN_BLOCKS, 16),
+    (block_selection.list_of_blocks, "LIIIILII", IN_BLOCKS, 16),
+    (value_bins.find_means, "ILIID", {}, 1),
+    (value_bins.append_bins, "LILIIIIDBLI", {"BLOCK": 1024}, 8),
     (signs.sum_parts_blocks, "LIDI", OF_PARTS | {"SIDES": 2}, 1),
     (signs.find_parts_means, "LIDIIi", {"SIDES": 2, "BARE": False}, 1),
     (signs.encode_parts, "LIIB", OF_PARTS | {"SIDES": 2, "BYTES": 256}, 8),
     (signs.decode_parts, "LIBIf", {"ADD": True, "SIDES": 2, "BYTES": 256}, 8),
 ]
 # Kernels that divide. Approximate quotients of float32 are corrected by exact comparisons; those of
-# float64 and of whole numbers are exact, though GPUs of AMD compute them by fused steps.
+# float64 and of whole numbers are exact, as square roots of float64 are, though GPUs of AMD compute
+# them by fused steps.
 DIVIDES = {
     int8.encode_parts,
     blocks.encode_parts,
@@ -116,6 +128,7 @@ DIVIDES = {
     sparse_parts.append_parts_values,
     sparse_parts.choose_parts_side,
     threelc_parts.expand_parts_positions,
+    value_bins.find_means,
 }
 # Kernels that add a residual to float16 values. GPUs of AMD widen these within a fused step, as
 # fma(x, 1, r), which is rounded once, as the sum is.
@@ -127,7 +140,7 @@ CHANGES_BITS = {
     "hip": r"v_(?:pk_)?(?:fma|fmac|mac|mad)\w*_f(?:32|64)|v_rcp\w*_f\d+|v_rsq\w*|v_exp_f32"
     r"|v_log_f32|denorm_mode_32 [012]",
 }
-OF_DIVISION = {"cuda": r"div\.full\.f32", "hip": r"v_fma\w*_f\d+|v_rcp\w*_f\d+"}
+OF_DIVISION = {"cuda": r"div\.full\.f32", "hip": r"v_fma\w*_f\d+|v_rcp\w*_f\d+|v_rsq_f64\w*"}
 
 
 def found_in(kernel, types, constants, warps, target):

@@ -18,6 +18,7 @@ CASES = [(specs, dtype, dtype == torch.float32) for specs in SPECS for dtype in 
 OTHERS = [
     (["topk:k=2%,values=int8"], torch.float16, False),
     (["sbc:p=2%", "topk:k=1%,values=bf16"], torch.float32, True),
+    (["topk:k=4%,values=2bit,chunk=64", "topk:k=3%,values=2bit"], torch.bfloat16, True),
     (["fp8", "fp4:format=e3m0"], torch.bfloat16, False),
     (["blockint:bits=4,block=4096", "fp8:format=e5m2"], torch.float32, True),
     (["onebit", "signsgd"], torch.float32, True),
@@ -234,7 +235,16 @@ def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
 
 
 @pytest.mark.parametrize(
-    "spec", ["topk:k=20%,values=int8", "sbc:p=20%", "fp8", "fp4", "onebit", "signsgd"]
+    "spec",
+    [
+        "topk:k=20%,values=int8",
+        "topk:k=20%,values=2bit",
+        "sbc:p=20%",
+        "fp8",
+        "fp4",
+        "onebit",
+        "signsgd",
+    ],
 )
 def test_a_batch_finds_what_is_wrong_with_one_of_its_parts(device, few, spec):
 
@@ -285,6 +295,7 @@ def test_a_sample_that_misleads_in_some_parts(device, spec, monkeypatch):
 
 LAUNCHES = {"int8": (3, 1), "fp32": (3, 1), "3lc:s=1.75": (7, 3), "3lc:s=1,mode=paper": (4, 3)}
 LAUNCHES |= {"fp8": (3, 1), "onebit": (5, 1), "topk:values=int8": (19, 5), "sbc": (21, 4)}
+LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5)}
 
 
 @pytest.mark.parametrize("spec", LAUNCHES)

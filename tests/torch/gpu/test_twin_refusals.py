@@ -103,8 +103,6 @@ def test_without_triton_the_error_says_what_to_install():
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("topk:values=2bit", "values must be fp32, bf16, int8"),
-        ("topk:chunk=4096", "without chunk="),
         ("onebit:means=column", "means must be the part's"),
         ("sparseloco", "no codec's spec"),
     ],

@@ -10,16 +10,19 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.int8 import GREATEST_STEP
 from deltawire.torch.gpu.kernels import sparse_parts as many
+from deltawire.torch.gpu.kernels import value_bins
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS
+from deltawire.torch.gpu.kernels.block_selection import plan_of_blocks, select_in_blocks
 from deltawire.torch.gpu.kernels.candidates import ROW
 from deltawire.torch.gpu.kernels.launching import INTERPRETED, blocks, constant, launch
 from deltawire.torch.gpu.kernels.selection import SUMMED, Plan, plan_of, select_in_parts
+from deltawire.torch.gpu.kernels.value_bins import MEANS
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
 from deltawire.torch.gpu.parts import INFINITY, EncodedPart
 
 CHUNK = 16384  # positions
 LANES = (1, 4, 8)
-VALUE_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}
+VALUE_BITS = {"fp32": 32, "bf16": 16, "int8": 8, "2bit": 2}
 CODES = 16384 if INTERPRETED else 1024  # at a time
 
 
@@ -29,7 +32,7 @@ class SparseTwin(Twin):
     scalars = 1
     sides = 1
     in_place = False  # values are looked at twice
-    value_bytes = 0
+    value_bits = 0
     scalar_rule = 0  # 1: the scalar is 0 where nothing is sent; 2: and only there
     share: float
 
@@ -50,7 +53,8 @@ class SparseTwin(Twin):
 
     def _slot_words(self, positions):
         """Words that a chunk of so many positions takes at most: a number or an array."""
-        return (positions * (7 + self.value_bytes) + 29) // 4 + 3
+        values = (positions * self.value_bits + 7) // 8 + (16 if self.value_bits == 2 else 0)
+        return (positions * 7 + values + 29) // 4 + 3
 
     @property
     def slot_bytes(self) -> int:
@@ -70,11 +74,10 @@ class SparseTwin(Twin):
         return plan_of(parts, counts, self._numbers(counts), self.sides, device)
 
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
-        """By 13 launches, three more for positions, and one to three for what is sent besides."""
+        """By 13 launches, or two in blocks, three more for positions, and one to three for what is
+        sent besides."""
         plan, device = segment.plan, batch.out.device
-        kind = (self.sides, segment.kind, batch.scaled)
-        listed, values, chosen = select_in_parts(plan, batch.table, *kind)
-        sent = self._choose_in_parts(plan, batch, chosen, values)
+        listed, values, sent = self._select(segment, batch)
         batch.out[segment.room].zero_()
         words = batch.out.view(torch.int32)
         bounds = constant(RICE_BOUNDS, torch.int64, device)
@@ -85,9 +88,16 @@ class SparseTwin(Twin):
             launch(many.encode_parts_positions, len(segment.chunks), *where, *slots, **rows)
         self._send_parts(segment, batch, sent, (listed, values))
 
+    def _select(self, segment: Segment, batch: EncodeBatch) -> tuple[torch.Tensor, ...]:
+        """Positions of what may be sent, the bits of the values, and of each part of the batch
+        where those begin that are sent, and how many they are."""
+        kind = (self.sides, segment.kind, batch.scaled)
+        listed, values, chosen = select_in_parts(segment.plan, batch.table, *kind)
+        return listed, values, self._choose_in_parts(segment.plan, batch, chosen, values)
+
     @abstractmethod
     def _choose_in_parts(self, plan: Plan, batch: EncodeBatch, chosen, values) -> torch.Tensor:
-        """As `_choose`, a row for each part; `values` are the bits of what is listed."""
+        """The last that `_select` gives; `values` are the bits of what is listed."""
 
     @abstractmethod
     def _send_parts(self, segment: Segment, batch: EncodeBatch, sent, listed: tuple) -> None:
@@ -96,20 +106,20 @@ class SparseTwin(Twin):
 
     def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
         """By four launches, one more for values, and one more to decode without adding."""
-        chunks, device, size = len(segment.chunks), batch.data.device, self.value_bytes
+        chunks, device, size = len(segment.chunks), batch.data.device, self.value_bits
         listed = torch.empty(chunks * CHUNK, dtype=torch.int64, device=device)
         counts = torch.empty(chunks, dtype=torch.int32, device=device)
         lasts = torch.empty(chunks, dtype=torch.int64, device=device)
         which = (batch.table, segment.chunks)
         read = (*which, batch.spans, batch.data)
         gaps = (*read, listed, counts, batch.errors)
-        launch(many.decode_parts_gaps, chunks, *gaps, VALUE_BYTES=size, warps=1)
+        launch(many.decode_parts_gaps, chunks, *gaps, VALUE_BITS=size, warps=1)
         found = (*which, listed, counts, lasts, batch.errors)
         launch(many.sum_parts_gaps, chunks, *found, BLOCK=CODES)
         launch(many.check_parts_order, chunks, *found, SCALAR=self.scalar_rule, warps=1)
         if size:
             values = (*read, counts, batch.errors)
-            launch(many.check_parts_values, chunks, *values, VALUE_BYTES=size, BLOCK=CODES)
+            launch(many.check_parts_values, chunks, *values, VALUE_BITS=size, BLOCK=CODES)
         if not batch.add:
             units = segment.units
             launch(many.clear_parts, len(units), batch.table, units, BLOCK=self.unit_elements)
@@ -117,7 +127,7 @@ class SparseTwin(Twin):
             many.scatter_parts,
             (chunks, blocks(CHUNK, CODES)),
             *(*gaps, batch.scale),
-            VALUE_BYTES=size,
+            VALUE_BITS=size,
             ADD=batch.add,
             BLOCK=CODES,
         )
@@ -139,13 +149,30 @@ class TopK(SparseTwin):
 
     def _read(self, parameters: dict[str, str]) -> None:
         super()._read(parameters)
-        if parameters["values"] not in VALUE_BYTES:
-            raise self._refused(f"its values must be {', '.join(VALUE_BYTES)}")
-        if "chunk" in parameters:
-            raise self._refused("it must select from the whole tensor, without chunk=")
-        self.value_bytes = VALUE_BYTES[parameters["values"]]
-        self.scalars = self.scalar_rule = 1 if self.value_bytes == 1 else 0
+        self.value_bits = VALUE_BITS[parameters["values"]]
+        self.scalars = self.scalar_rule = 1 if self.value_bits == 8 else 0
         self.greatest_scalar = GREATEST_STEP
+        self._block = int(parameters.get("chunk", 0))  # elements that choose by themselves
+
+    def _number(self, count: int) -> int:
+        if not self._block:
+            return super()._number(count)
+        whole, rest = divmod(count, self._block)
+        of_whole, of_rest = (
+            super(TopK, self)._number(each) if each else 0 for each in (self._block, rest)
+        )
+        return whole * of_whole + of_rest
+
+    def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> object:
+        """What is chosen of each part, or of each of its blocks."""
+        if not self._block:
+            return super().plan(parts, counts, device)
+        return plan_of_blocks(parts, counts, self._block, self._number, device)
+
+    def _select(self, segment: Segment, batch: EncodeBatch) -> tuple[torch.Tensor, ...]:
+        if not self._block:
+            return super()._select(segment, batch)
+        return select_in_blocks(segment.plan, batch.table, segment.kind, batch.scaled)
 
     def _check(self, part: EncodedPart, count: int) -> None:
         super()._check(part, count)
@@ -156,11 +183,18 @@ class TopK(SparseTwin):
         return chosen.view(-1, ROW)[:, 1:3] * constant((0, 1), torch.int32, chosen.device)
 
     def _send_parts(self, segment: Segment, batch: EncodeBatch, sent, listed: tuple) -> None:
-        which = (batch.table, segment.chunks, segment.plan.rows, batch.facts, sent)
+        chunks, rows = segment.chunks, segment.plan.rows
+        which = (batch.table, chunks, rows, batch.facts, sent, *listed)
         slots = (batch.out, batch.begins, batch.sizes)
-        constants = {"VALUE_BYTES": self.value_bytes, "BLOCK": CODES}
-        chunks = len(segment.chunks)
-        launch(many.append_parts_values, chunks, *which, *listed, *slots, **constants)
+        if self.value_bits == 2:
+            means = torch.empty((len(rows), MEANS), dtype=torch.float64, device=rows.device)
+            parts = segment.plan.parts
+            find = (parts, rows, sent, listed[1], means)
+            launch(value_bins.find_means, len(parts), *find, warps=1)
+            launch(value_bins.append_bins, len(chunks), *which, means, *slots, BLOCK=CODES)
+        else:
+            constants = {"VALUE_BITS": self.value_bits, "BLOCK": CODES}
+            launch(many.append_parts_values, len(chunks), *which, *slots, **constants)
 
 
 class SBC(SparseTwin):

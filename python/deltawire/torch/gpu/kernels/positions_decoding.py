@@ -27,13 +27,22 @@ def check_head(code, n, c, is_last, size, room):
 
 
 @triton.jit
-def read_gaps(data, size, c, is_last, n, listed, VALUE_BYTES: tl.constexpr):
+def bytes_of_values(n, c, VALUE_BITS: tl.constexpr):
+    """Bytes of the n values of chunk c; those of 2 bits begin with their four means."""
+    bytes_ = (n * VALUE_BITS + 7) // 8
+    if VALUE_BITS == 2:
+        bytes_ += tl.where((c == 0) & (n > 0), 16, 0)
+    return bytes_
+
+
+@triton.jit
+def read_gaps(data, size, c, is_last, n, listed, VALUE_BITS: tl.constexpr):
     """A chunk's gaps plus 1, behind its first position, a lane of its streams each in parallel; how
     many positions it has, 0 if it is refused, and the error."""
     code = tl.load(data).to(tl.int32)
     found = tl.load(data + 1, mask=size > 2, other=0).to(tl.int32)
     found |= tl.load(data + 2, mask=size > 2, other=0).to(tl.int32) << 8
-    room = size - found * VALUE_BYTES
+    room = size - bytes_of_values(found, c, VALUE_BITS)
     error, head = check_head(code, found, c, is_last, size, room)
     if (error == 0) & (found > 0):
         lane = tl.arange(0, 8)
@@ -96,32 +105,51 @@ def order_error(listed, count, before, scalar, SCALAR: tl.constexpr):
 
 
 @triton.jit
-def load_value(data, at, ok, step_bits, VALUE_BYTES: tl.constexpr):
-    """A sent value, and whether no encoder sends it."""
-    code = tl.zeros_like(at).to(tl.int32)
-    for byte in tl.static_range(VALUE_BYTES):
-        code |= tl.load(data + at + byte, mask=ok, other=0).to(tl.int32) << (8 * byte)
-    if VALUE_BYTES == 1:
+def load_bytes(data, at, ok, BYTES: tl.constexpr):
+    """A number of so many bytes."""
+    number = tl.zeros_like(at).to(tl.int32)
+    for byte in tl.static_range(BYTES):
+        number |= tl.load(data + at + byte, mask=ok, other=0).to(tl.int32) << (8 * byte)
+    return number
+
+
+@triton.jit
+def load_value(data, i, ok, means, step_bits, VALUE_BITS: tl.constexpr):
+    """Sent values, and whether no encoder sends them. means: of the part, with 2 bits."""
+    if VALUE_BITS == 2:
+        code = (load_bytes(data, i // 4, ok, 1) >> (2 * (i % 4))) & 3
+        code = load_bytes(means, 4 * code, ok, 4)
+    else:
+        code = load_bytes(data, i * (VALUE_BITS // 8), ok, VALUE_BITS // 8)
+    if VALUE_BITS == 8:
         code = (code << 24) >> 24
         step = step_bits.to(tl.int32).to(tl.float32, bitcast=True)
         bad = (code == -128) | tl.where(step_bits == 0, code != 0, False)
         value = code.to(tl.float32) * step
     else:
-        code = code << (32 - 8 * VALUE_BYTES)
+        if VALUE_BITS == 16:
+            code = code << 16
         bad = (code & 0x7F800000) == 0x7F800000
         value = code.to(tl.float32, bitcast=True)
     return value, bad & ok
 
 
 @triton.jit
-def has_wrong(data, count, scalar, VALUE_BYTES: tl.constexpr, BLOCK: tl.constexpr):
-    """1 if a chunk has a value that no encoder sends."""
+def has_wrong(data, count, means, is_first, scalar, VALUE_BITS: tl.constexpr, BLOCK: tl.constexpr):
+    """1 if a chunk has a value that no encoder sends; the first, if it has such a mean."""
     wrong = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, count, BLOCK):
         i = first + tl.arange(0, BLOCK)
-        _, bad = load_value(data, i * VALUE_BYTES, i < count, scalar, VALUE_BYTES)
+        _, bad = load_value(data, i, i < count, means, scalar, VALUE_BITS)
         wrong |= bad.to(tl.int32)
-    return tl.max(wrong, axis=0)
+    found = tl.max(wrong, axis=0)
+    if VALUE_BITS == 2:
+        i = tl.arange(0, 4)
+        mean = load_bytes(means, 4 * i, i < tl.where(is_first & (count > 0), 4, 0), 4)
+        found |= tl.max(((mean & 0x7F800000) == 0x7F800000).to(tl.int32), axis=0)
+        last = tl.load(data + (count - 1) // 4, mask=count > 0, other=0).to(tl.int32)
+        found |= ((last >> (2 * ((count + 3) % 4 + 1))) != 0).to(tl.int32)
+    return found
 
 
 @triton.jit
@@ -130,19 +158,20 @@ def put_sent(
     listed,
     i,
     count,
+    means,
     out_ptr,
     scalar,
     scale,
-    VALUE_BYTES: tl.constexpr,
+    VALUE_BITS: tl.constexpr,
     ADD: tl.constexpr,
 ):
     """Values times scale to the places of a chunk's count positions. data: its values."""
     ok = i < count
     at = tl.load(listed + i, mask=ok, other=0)
-    if VALUE_BYTES == 0:
+    if VALUE_BITS == 0:
         value = tl.where(ok, scalar.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     else:
-        value, _ = load_value(data, i * VALUE_BYTES, ok, scalar, VALUE_BYTES)
+        value, _ = load_value(data, i, ok, means, scalar, VALUE_BITS)
     ok = ok & (value != 0)
     value = value * scale
     if ADD:

@@ -16,12 +16,12 @@ def nearest_bf16(x):
 
 
 @triton.jit
-def sent_code(x, step, VALUE_BYTES: tl.constexpr):
+def sent_code(x, step, VALUE_BITS: tl.constexpr):
     """A value's code, and what it stands for."""
-    if VALUE_BYTES == 4:
+    if VALUE_BITS == 32:
         code = x.to(tl.int32, bitcast=True)
         value = x
-    elif VALUE_BYTES == 2:
+    elif VALUE_BITS == 16:
         code = nearest_bf16(x)
         value = (code << 16).to(tl.float32, bitcast=True)
     else:
@@ -32,11 +32,12 @@ def sent_code(x, step, VALUE_BYTES: tl.constexpr):
 
 
 @triton.jit
-def put_codes(out, i, ok, code, VALUE_BYTES: tl.constexpr):
+def put_codes(out, i, ok, code, VALUE_BITS: tl.constexpr):
     """Codes as so many bytes each."""
-    for byte in tl.static_range(VALUE_BYTES):
+    bytes_: tl.constexpr = VALUE_BITS // 8
+    for byte in tl.static_range(bytes_):
         part = ((code >> (8 * byte)) & 0xFF).to(tl.uint8)
-        tl.store(out + i * VALUE_BYTES + byte, part, mask=ok)
+        tl.store(out + i * bytes_ + byte, part, mask=ok)
 
 
 @triton.jit

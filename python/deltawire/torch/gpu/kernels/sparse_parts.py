@@ -88,7 +88,7 @@ def append_parts_values(
     out_ptr,
     begins_ptr,
     sizes_ptr,
-    VALUE_BYTES: tl.constexpr,
+    VALUE_BITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """topk's values behind the positions of each chunk, and what they leave. values: bits of what
@@ -108,12 +108,12 @@ def append_parts_values(
         at = load_position(list_ptr + begin, i, ok)
         bits = tl.load(values_ptr + begin + i, mask=ok, other=0)
         x = bits.to(tl.float32, bitcast=True)
-        code, value = sent_code(x, step, VALUE_BYTES)
-        put_codes(out, i, ok, code, VALUE_BYTES)
+        code, value = sent_code(x, step, VALUE_BITS)
+        put_codes(out, i, ok, code, VALUE_BITS)
         store_residual(row, at, ok, x - value)
     if n > 0:
-        tl.store(sizes_ptr + g, size + n * VALUE_BYTES)
-        if VALUE_BYTES == 1:
+        tl.store(sizes_ptr + g, size + n * (VALUE_BITS // 8))
+        if VALUE_BITS == 8:
             tl.store(facts_ptr + part * 4 + SCALAR, step)
 
 
@@ -187,7 +187,7 @@ def decode_parts_gaps(
     list_ptr,
     counts_ptr,
     errors_ptr,
-    VALUE_BYTES: tl.constexpr,
+    VALUE_BITS: tl.constexpr,
 ):
     """A chunk's gaps, and how many positions it has. spans: where each chunk begins and ends."""
     part, c = unit_of(chunks_ptr)
@@ -197,7 +197,7 @@ def decode_parts_gaps(
     size = (tl.load(spans_ptr + 2 * g + 1) - begin).to(tl.int32)
     listed = list_ptr + g.to(tl.int64) * 16384
     is_last = is_last_of_part(chunks_ptr, part)
-    found, error = read_gaps(data_ptr + begin, size, c, is_last, n, listed, VALUE_BYTES)
+    found, error = read_gaps(data_ptr + begin, size, c, is_last, n, listed, VALUE_BITS)
     tl.store(counts_ptr + g, found)
     tl.atomic_or(errors_ptr + part, error, sem="relaxed")
 
@@ -232,12 +232,22 @@ def check_parts_order(
 
 
 @triton.jit
-def values_of_chunk(table_ptr, part, spans_ptr, data_ptr, counts_ptr, VALUE_BYTES: tl.constexpr):
-    """Where the program's chunk has its values, how many they are, and the part's scalar."""
+def values_of_chunk(
+    table_ptr, chunks_ptr, spans_ptr, data_ptr, counts_ptr, VALUE_BITS: tl.constexpr
+):
+    """Where the program's chunk has its values, how many they are, where the part has its means if
+    values have 2 bits, and the part's scalar."""
+    part, c = unit_of(chunks_ptr)
     g = tl.program_id(0)
     count = tl.load(counts_ptr + g)
-    data = data_ptr + tl.load(spans_ptr + 2 * g + 1) - count * VALUE_BYTES
-    return data, count, tl.load(table_ptr + part * 4 + GIVEN).to(tl.int32)
+    data = data_ptr + tl.load(spans_ptr + 2 * g + 1) - (count * VALUE_BITS + 7) // 8
+    means = data
+    if VALUE_BITS == 2:
+        first = g - c
+        behind = (tl.load(counts_ptr + first) * 2 + 7) // 8
+        end = tl.load(spans_ptr + 2 * first + 1)
+        means = data_ptr + tl.maximum(end - behind - 16, 0)  # a refused chunk has no count
+    return data, count, means, tl.load(table_ptr + part * 4 + GIVEN).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["errors_ptr"])
@@ -248,15 +258,15 @@ def check_parts_values(
     data_ptr,
     counts_ptr,
     errors_ptr,
-    VALUE_BYTES: tl.constexpr,
+    VALUE_BITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Refuses values that no encoder sends."""
-    part, _ = unit_of(chunks_ptr)
-    data, count, scalar = values_of_chunk(
-        table_ptr, part, spans_ptr, data_ptr, counts_ptr, VALUE_BYTES
+    part, c = unit_of(chunks_ptr)
+    data, count, means, scalar = values_of_chunk(
+        table_ptr, chunks_ptr, spans_ptr, data_ptr, counts_ptr, VALUE_BITS
     )
-    wrong = has_wrong(data, count, scalar, VALUE_BYTES, BLOCK)
+    wrong = has_wrong(data, count, means, c == 0, scalar, VALUE_BITS, BLOCK)
     tl.atomic_or(errors_ptr + part, wrong, sem="relaxed")
 
 
@@ -280,17 +290,17 @@ def scatter_parts(
     counts_ptr,
     errors_ptr,
     scale,
-    VALUE_BYTES: tl.constexpr,
+    VALUE_BITS: tl.constexpr,
     ADD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A chunk's values to their places; nothing if the part is refused."""
     part, _ = unit_of(chunks_ptr)
-    data, count, scalar = values_of_chunk(
-        table_ptr, part, spans_ptr, data_ptr, counts_ptr, VALUE_BYTES
+    data, count, means, scalar = values_of_chunk(
+        table_ptr, chunks_ptr, spans_ptr, data_ptr, counts_ptr, VALUE_BITS
     )
     listed = list_ptr + tl.program_id(0).to(tl.int64) * 16384
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     good = tl.where(tl.load(errors_ptr + part) == 0, count, 0)
     out = floats_at(tl.load(table_ptr + part * 4 + SLOT))
-    put_sent(data, listed, i, good, out, scalar, scale, VALUE_BYTES, ADD)
+    put_sent(data, listed, i, good, means, out, scalar, scale, VALUE_BITS, ADD)

@@ -3,6 +3,7 @@
     python -m lab.papers threelc --budget 10m            every table of 3LC, in small
     python -m lab.papers sbc --table 2 --budget 8h       one table, larger
     python -m lab.papers page sbc                        docs/results/papers/sbc.md from sbc.json
+    python -m lab.papers page all                        all pages, and summary.md
 
 A budget chooses the scale (iterations, rows, workers, seeds) by costs that are measured first: the
 largest at which all runs fit. Every finished run is written to OUT/PAPER.json at once, so Ctrl-C or
@@ -26,6 +27,7 @@ from lab.papers.declaration import Paper
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
 from lab.papers.schedule import Schedule, in_words, parse_budget
+from lab.papers.summary import Summary
 
 PAPERS = ("threelc", "sbc", "gcomp", "fastsgd")
 PAGES = REPOSITORY / "docs" / "results" / "papers"
@@ -41,7 +43,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = make_parser("lab.papers", __doc__)
     parser.add_argument("paper", choices=(*PAPERS, "page"), metavar="PAPER", help=", ".join(PAPERS))
-    parser.add_argument("of", nargs="?", choices=PAPERS, help="with `page`: whose")
+    parser.add_argument("of", nargs="?", choices=(*PAPERS, "all"), help="with `page`: whose")
     parser.add_argument("--table", nargs="+", metavar="N", help="only these; default all")
     parser.add_argument("--budget", type=_budget, default="10m", help="e.g. 10m, 2h; default 10m")
     parser.add_argument("--scale", help="instead of the one that the budget chooses")
@@ -55,6 +57,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if given.seeds < 1:
         parser.error("--seeds is at least 1")
     given.name = given.of or given.paper
+    if given.name == "all":
+        return given
     paper = load_paper(given.name)
     numbers = [table.number for table in paper.tables]
     unknown = [each for each in given.table or () if each not in numbers]
@@ -104,12 +108,18 @@ def run_paper(given: argparse.Namespace) -> int:
 
 
 def make_page(given: argparse.Namespace) -> int:
-    """Makes a page from results; returns the exit status."""
-    folder, paper = given.out or PAGES, load_paper(given.name)
-    path = folder / f"{given.name}.json"
-    if not path.exists():
-        raise ResultsError(f"there is no {path}; run `python -m lab.papers {given.name}` first")
-    print(Page(paper, Results(paper, path)).write(folder))
+    """Makes a page from results, or all of them and their summary; returns the exit status."""
+    folder, pages = given.out or PAGES, {}
+    for name in PAPERS if given.name == "all" else [given.name]:
+        path = folder / f"{name}.json"
+        if not path.exists():
+            raise ResultsError(f"there is no {path}; run `python -m lab.papers {name}` first")
+        paper = load_paper(name)
+        pages[name] = paper, Page(paper, Results(paper, path))
+    for _, page in pages.values():
+        print(page.write(folder))
+    if given.name == "all":
+        print(Summary(pages).write(folder))
     return 0
 
 

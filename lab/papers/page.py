@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.papers.declaration import Number, Paper, Plot, Scale, Table
 from lab.papers.results import Results
+from lab.papers.verdict import Verdict
 
 _WIDTH = 120
 
@@ -60,7 +61,7 @@ class Page:
         paper = self._paper
         blocks = [
             f"# {paper.title}",
-            _wrapped(
+            wrapped(
                 f"{paper.source} This page is made by `python -m lab.papers page {paper.name}` "
                 f"from `{paper.name}.json`, which is next to it and which `python -m lab.papers "
                 f"{paper.name}` wrote ([how to run it, and how to read it](../papers.md)). "
@@ -68,9 +69,8 @@ class Page:
             ),
         ]
         for table in paper.tables:
-            made = any(key in self._scales for key in table.run_keys())
             blocks += [f"## {table.title}"]
-            blocks += self._section(table) if made else ["Not run yet."]
+            blocks += self._section(table) if self.is_run(table) else ["Not run yet."]
         return "\n\n".join(blocks) + "\n"
 
     def figures(self) -> dict[str, str]:
@@ -99,12 +99,12 @@ class Page:
         )
 
     def _section(self, table: Table) -> Iterator[str]:
-        yield _wrapped(f"**Here** {self._scales_in_words(table)}. {table.differs}")
+        yield wrapped(f"**Here** {self._scales_in_words(table)}. {table.differs}")
         if table.rows:
             yield self._table(table)
-            yield _wrapped(self._verdict(table))
+            yield wrapped(self.verdict(table).in_words())
         if table.because:
-            yield _wrapped(table.because)
+            yield wrapped(table.because)
         for plot in table.plots:
             if self._series(plot):
                 yield f"![{plot.title}: {plot.y} against {plot.x}]({self._file(plot)})"
@@ -113,19 +113,15 @@ class Page:
         """Each scale with its numbers of seeds and its settings."""
         kinds = {run.key: run.kind for run in self._paper.runs}
         words: dict[str, dict[str, None]] = {}  # by scale, of kinds in the order of their runs
-        counts: dict[str, set[int]] = {}
         for key in table.run_keys():
             if scale := self._scales.get(key):
                 about = self._paper.kinds[kinds[key]].words(scale.settings[kinds[key]])
                 words.setdefault(scale.name, {})[about] = None
-                counts.setdefault(scale.name, set()).add(len(self._seeds(key)))
-        parts = []
-        for name, own in words.items():
-            seen = counts[name] - {0}
-            seeds = " to ".join(map(str, sorted({min(seen), max(seen)})))
-            counted = "one seed" if seeds == "1" else f"{seeds} seeds"
-            parts.append(f"(`{name}`, {counted}): {'; '.join(own)}")
-        return "; ".join(parts)
+        counts = self.scales(table)
+        return "; ".join(
+            f"(`{name}`, {seeds_in_words(counts[name])}): {'; '.join(own)}"
+            for name, own in words.items()
+        )
 
     def _table(self, table: Table) -> str:
         lines = ["| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
@@ -164,33 +160,26 @@ class Page:
         entry = None if scale is None else self._results.of(key, seed, scale.name)
         return None if entry is None else entry["metrics"].get(metric)
 
-    def _verdict(self, table: Table) -> str:
-        """How many numbers are reached, near, and not; the last by name."""
-        reached = near = absent = count = 0
-        missed: dict[str, list[str]] = {}
+    def verdict(self, table: Table) -> Verdict:
+        """How ours compare with the numbers that the paper's text has of a table."""
+        found = Verdict()
         for label, numbers in table.rows:
             for head, number in zip(table.head[1:], numbers, strict=True):
-                if number is None or number.paper is None or number.better is None:
-                    continue
-                values, count = self.values(number), count + 1
-                if not values:
-                    absent += 1
-                elif is_reached(number, values):
-                    reached += 1
-                elif is_near(number, values):
-                    near += 1
-                else:
-                    missed.setdefault(label, []).append(f"{head} {_distance(number, values)}")
-        if count == 0:
-            shown = [n for _, row in table.rows for n in row if n is not None]
-            if any(number.paper is not None for number in shown):
-                return "No verdict: the scales differ too much."
-            return "The paper has no numbers for these cells in its text, so there is no verdict."
-        text = f"**Verdict**: {reached} of {count} numbers are reached, {near} are near."
-        if missed:
-            rows = (f"{label}: {', '.join(parts)}" for label, parts in missed.items())
-            text += f" Not reached: {'; '.join(rows)}."
-        return text + (f" Without a number of ours: {absent}." if absent else "")
+                if number is not None and number.paper is not None:
+                    found.add(number, self.values(number), label, head)
+        return found
+
+    def is_run(self, table: Table) -> bool:
+        """Whether any run of a table was made."""
+        return any(key in self._scales for key in table.run_keys())
+
+    def scales(self, table: Table) -> dict[str, set[int]]:
+        """The numbers of seeds of a table's runs, by the name of their scale."""
+        counts: dict[str, set[int]] = {}
+        for key in table.run_keys():
+            if scale := self._scales.get(key):
+                counts.setdefault(scale.name, set()).add(len(self._seeds(key)))
+        return counts
 
     def _chosen_scales(self) -> dict[tuple[str, str], Scale]:
         """Of each run that its page shows: the scale with the most of its table's runs of its kind,
@@ -223,30 +212,13 @@ class Page:
         return f"{self._paper.name}-{plot.name}.svg"
 
 
-def is_reached(number: Number, values: list[float]) -> bool:
-    """Whether the median is at least as good as the paper's number, or that is inside the
-    spread."""
-    assert number.paper is not None
-    median = statistics.median(values)
-    better = median >= number.paper if number.better == "higher" else median <= number.paper
-    return better or min(values) <= number.paper <= max(values)
+def seeds_in_words(counts: set[int]) -> str:
+    """Numbers of seeds as "one seed" or "2 to 3 seeds"."""
+    seen = counts - {0}
+    seeds = " to ".join(map(str, sorted({min(seen), max(seen)})))
+    return "one seed" if seeds == "1" else f"{seeds} seeds"
 
 
-def is_near(number: Number, values: list[float]) -> bool:
-    """Whether the median is no further from the paper's number than what counts as near."""
-    assert number.paper is not None
-    off = abs(statistics.median(values) - number.paper)
-    return off <= number.near * (1 if number.how == "value-base" else abs(number.paper))
-
-
-def _distance(number: Number, values: list[float]) -> str:
-    median, paper = statistics.median(values), number.paper
-    assert paper is not None
-    if number.how == "value-base" or median <= 0 or paper <= 0:
-        return f"off by {median - paper:+.3g}"
-    times, way = max(median / paper, paper / median), "lower" if median < paper else "higher"
-    return f"{times:.3g} times {way}" if times < 100 else f"{times:,.0f} times {way}"
-
-
-def _wrapped(text: str) -> str:
+def wrapped(text: str) -> str:
+    """A paragraph of a page."""
     return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))

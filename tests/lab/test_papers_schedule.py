@@ -15,6 +15,7 @@ from lab.papers.declaration import Kind, Number, Paper, Run, Scale, Table
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
 from lab.papers.schedule import Schedule, in_words, parse_budget
+from lab.papers.summary import Summary
 
 CELLS = ("plain", "packed", "worse")
 
@@ -229,6 +230,35 @@ def test_missing_runs_are_dashes(tmp_path: Path):
     assert "Not run yet." in page_of(empty, {})
 
 
+def summary_of(tmp_path: Path, because: str, values: dict[str, float]) -> str:
+    paper = paper_of(Clock())
+    tables = (dataclasses.replace(paper.tables[0], title="Table 1: all", because=because),)
+    paper = dataclasses.replace(paper, tables=(*tables, paper.tables[1]))
+    results = Results(paper, tmp_path / f"{len(because)}.json")
+    for run in paper.runs:
+        if run.cell in values:
+            results.add(run, 1, "minutes", 1.0, {"value": values[run.cell]})
+    return Summary({"sbc": (paper, Page(paper, results))}).text()
+
+
+@pytest.mark.parametrize(
+    ("because", "worse", "row"),
+    [
+        ("", 4.0, "2 | 2 | 0 | 0 | reached |"),
+        ("", 5.0, "2 | 1 | 1 | 0 | reached or near |"),
+        ("", 8.0, "2 | 1 | 0 | 1 | open |"),
+        ("An experiment.", 8.0, "2 | 1 | 0 | 1 | explained |"),
+        ("An experiment.", None, "2 | 1 | 0 | 1 | open |"),
+    ],
+)
+def test_the_summary_judges_each_table(tmp_path: Path, because: str, worse: float | None, row: str):
+    values = {"plain": 8.0, "packed": 2.0, **({} if worse is None else {"worse": worse})}
+    shown = summary_of(tmp_path, because, values)
+    assert f"| sbc | [Table 1](sbc.md#table-1-all): all | `minutes`, one seed | {row}" in shown
+    assert "| no numbers in the paper's text |" in shown
+    assert "| not run yet |" in summary_of(tmp_path, "nothing", {})
+
+
 def test_runs_of_one_kind_may_be_further_than_the_others(tmp_path: Path):
     paper = paper_of(Clock())
     runs = (*paper.runs[:2], dataclasses.replace(paper.runs[2], kind="other"))
@@ -281,6 +311,16 @@ def test_the_page_in_docs_is_made_from_the_results_beside_it(name: str):
     kept = {file.name: file.read_text() for file in program.PAGES.glob(f"{name}-*.svg")}
     assert kept == drawn, f"run `{made}`"
     assert path.stat().st_size < 150_000
+
+
+def test_the_summary_in_docs_is_made_from_all_results():
+    pages = {}
+    for name in program.PAPERS:
+        paper = program.load_paper(name)
+        pages[name] = paper, Page(paper, Results(paper, program.PAGES / f"{name}.json"))
+    text = Summary(pages).text()
+    assert (program.PAGES / "summary.md").read_text() == text, "run `lab.papers page all`"
+    assert "| open |" not in text, "an experiment explains every miss that is published"
 
 
 @pytest.fixture

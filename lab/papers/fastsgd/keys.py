@@ -9,9 +9,10 @@ from lab.papers.fastsgd import key_bits
 from lab.papers.fastsgd.trainings import data_file
 
 
-def measure(scale: Settings, _: Settings, seed: int) -> Metrics:
-    """By the size of the length flag, and SketchML's."""
-    rows, features = scale["rows"], scale["features"]
+def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
+    """By the size of the length flag, and SketchML's; and how many features there are for each
+    key."""
+    rows, features = scale["rows"], round(scale["features"] * cell["features"])
     with (
         tempfile.TemporaryDirectory() as folder,
         data_file(rows, features, seed).open() as text,
@@ -22,4 +23,5 @@ def measure(scale: Settings, _: Settings, seed: int) -> Metrics:
         options = key_bits.parse(words.split())
         measured = key_bits.measure(key_bits.load_sparse_rows(head, options.features), options)
     found = {f"l{flag}": each.each() for flag, each in measured.fastsgd.items()}
-    return {**found, "auto": measured.auto.each(), "sketchml": measured.sketchml.each()}
+    gap = options.features * measured.gradients / max(measured.auto.keys, 1)
+    return {**found, "auto": measured.auto.each(), "sketchml": measured.sketchml.each(), "gap": gap}

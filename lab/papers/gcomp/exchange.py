@@ -42,7 +42,7 @@ def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
     """
     workers = cell["workers"] or scale["workers"]
     job = Job(cell["spec"], cell["whole_steps"], scale["size"], seed, scale["steps"])
-    rate = parse_link(scale["link"]).bytes_per_second
+    rate = parse_link(cell["link"] or scale["link"]).bytes_per_second
     with Namespaces(workers, rate) as namespaces, Launcher(run, workers, namespaces) as ranks:
         ranks.start(job)
         (found,) = ranks.messages(_SECONDS)

@@ -31,7 +31,9 @@ class Participant:
         for _ in range(steps):
             inputs, targets = self._workload.draw(self._rank, self._chance)
             optimizer.zero_grad()
-            self._workload.loss(network(inputs), targets).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._scale.get("bf16", False)):
+                loss = self._workload.loss(network(inputs), targets)
+            loss.backward()
             if targets.dim() > 1:
                 torch.nn.utils.clip_grad_norm_(network.parameters(), _MOST_NORM)
             optimizer.step()

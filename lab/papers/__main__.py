@@ -109,14 +109,14 @@ def run_paper(given: argparse.Namespace) -> int:
 
 def make_page(given: argparse.Namespace) -> int:
     """Makes a page from results, or all of them and their summary; returns the exit status."""
-    folder, pages = given.out or PAGES, {}
+    folder, pages = given.out or PAGES, []
     for name in PAPERS if given.name == "all" else [given.name]:
         path = folder / f"{name}.json"
         if not path.exists():
             raise ResultsError(f"there is no {path}; run `python -m lab.papers {name}` first")
         paper = load_paper(name)
-        pages[name] = paper, Page(paper, Results(paper, path))
-    for _, page in pages.values():
+        pages.append(Page(paper, Results(paper, path)))
+    for page in pages:
         print(page.write(folder))
     if given.name == "all":
         print(Summary(pages).write(folder))

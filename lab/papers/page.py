@@ -41,10 +41,14 @@ _HOW: dict[str, Callable[[Any, Any], float | None]] = {
 
 
 class Page:
-    """The Markdown and the figures of a paper."""
+    """The Markdown and the figures of a paper.
+
+    Attributes:
+        paper: its declaration.
+    """
 
     def __init__(self, paper: Paper, results: Results) -> None:
-        self._paper, self._results = paper, results
+        self.paper, self._results = paper, results
         self._scales = self._chosen_scales()
 
     def write(self, folder: Path) -> Path:
@@ -52,13 +56,13 @@ class Page:
         folder.mkdir(parents=True, exist_ok=True)
         for name, svg in self.figures().items():
             (folder / name).write_text(svg)
-        path = folder / f"{self._paper.name}.md"
+        path = folder / f"{self.paper.name}.md"
         path.write_text(self.text())
         return path
 
     def text(self) -> str:
         """The Markdown."""
-        paper = self._paper
+        paper = self.paper
         blocks = [
             f"# {paper.title}",
             wrapped(
@@ -78,7 +82,7 @@ class Page:
         from lab.papers.figures import lines  # matplotlib is slow to import
 
         found = {}
-        for table in self._paper.tables:
+        for table in self.paper.tables:
             for plot in table.plots:
                 series = self._series(plot)
                 if series:
@@ -111,11 +115,11 @@ class Page:
 
     def _scales_in_words(self, table: Table) -> str:
         """Each scale with its numbers of seeds and its settings."""
-        kinds = {run.key: run.kind for run in self._paper.runs}
+        kinds = {run.key: run.kind for run in self.paper.runs}
         words: dict[str, dict[str, None]] = {}  # by scale, of kinds in the order of their runs
         for key in table.run_keys():
             if scale := self._scales.get(key):
-                about = self._paper.kinds[kinds[key]].words(scale.settings[kinds[key]])
+                about = self.paper.kinds[kinds[key]].words(scale.settings[kinds[key]])
                 words.setdefault(scale.name, {})[about] = None
         counts = self.scales(table)
         return "; ".join(
@@ -185,17 +189,17 @@ class Page:
         """Of each run that its page shows: the scale with the most of its table's runs of its kind,
         the largest of several. So one network of a table may be further than the others."""
         alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        for run in self._paper.runs:
+        for run in self.paper.runs:
             alike.setdefault((run.table, run.kind), []).append(run.key)
         chosen = {}
         for keys in alike.values():
             counts = [
                 sum(bool(self._results.seeds(key, scale.name)) for key in keys)
-                for scale in self._paper.scales
+                for scale in self.paper.scales
             ]
             if most := max(counts):
                 last = len(counts) - 1 - counts[::-1].index(most)
-                chosen.update(dict.fromkeys(keys, self._paper.scales[last]))
+                chosen.update(dict.fromkeys(keys, self.paper.scales[last]))
         return chosen
 
     def _series(self, plot: Plot) -> dict[str, tuple[list[float], list[float]]]:
@@ -209,7 +213,7 @@ class Page:
         return series
 
     def _file(self, plot: Plot) -> str:
-        return f"{self._paper.name}-{plot.name}.svg"
+        return f"{self.paper.name}-{plot.name}.svg"
 
 
 def seeds_in_words(counts: set[int]) -> str:

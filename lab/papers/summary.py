@@ -3,8 +3,9 @@ not."""
 
 from pathlib import Path
 
-from lab.papers.declaration import Paper, Table
+from lab.papers.declaration import Table
 from lab.papers.page import Page, seeds_in_words, wrapped
+from lab.papers.verdict import Verdict
 
 _HEAD = "| paper | table or figure | here | numbers | reached | near | missed | verdict |"
 _INTRODUCTION = (
@@ -24,7 +25,7 @@ class Summary:
         pages: of each paper, in the order of their rows.
     """
 
-    def __init__(self, pages: dict[str, tuple[Paper, Page]]) -> None:
+    def __init__(self, pages: list[Page]) -> None:
         self._pages = pages
 
     def write(self, folder: Path) -> Path:
@@ -36,30 +37,31 @@ class Summary:
     def text(self) -> str:
         """The Markdown."""
         rows = [_HEAD, "|---|---|---|" + "---:|" * 4 + "---|"]
-        for name, (paper, page) in self._pages.items():
-            rows += [self._row(name, page, table) for table in paper.tables if table.rows]
+        for page in self._pages:
+            rows += [_row(page, table) for table in page.paper.tables if table.rows]
         return f"# The papers' numbers, and ours\n\n{wrapped(_INTRODUCTION)}\n\n" + (
             "\n".join(rows) + "\n"
         )
 
-    def _row(self, name: str, page: Page, table: Table) -> str:
-        number, _, about = table.title.partition(": ")
-        link = f"[{number}]({name}.md#{_anchor(table.title)}): {about}"
-        if not page.is_run(table):
-            return f"| {name} | {link} | not run yet | | | | | |"
-        scales = "; ".join(
-            f"`{scale}`, {seeds_in_words(counts)}" for scale, counts in page.scales(table).items()
-        )
-        found = page.verdict(table)
-        missed = found.count - found.reached - found.near
-        counts = (found.count, found.reached, found.near, missed)
-        numbers = " | ".join(map(str, counts)) if found.count else " | | | "
-        return f"| {name} | {link} | {scales} | {numbers} | {_judged(page, table)} |"
 
-
-def _judged(page: Page, table: Table) -> str:
-    """ "reached", "explained", "open", or that there is nothing to compare with."""
+def _row(page: Page, table: Table) -> str:
+    name = page.paper.name
+    number, _, about = table.title.partition(": ")
+    link = f"[{number}]({name}.md#{_anchor(table.title)}): {about}"
+    if not page.is_run(table):
+        return f"| {name} | {link} | not run yet | | | | | |"
+    scales = "; ".join(
+        f"`{scale}`, {seeds_in_words(counts)}" for scale, counts in page.scales(table).items()
+    )
     found = page.verdict(table)
+    missed = found.count - found.reached - found.near
+    counts = (found.count, found.reached, found.near, missed)
+    numbers = " | ".join(map(str, counts)) if found.count else " | | | "
+    return f"| {name} | {link} | {scales} | {numbers} | {_judged(found, table)} |"
+
+
+def _judged(found: Verdict, table: Table) -> str:
+    """ "reached", "explained", "open", or that there is nothing to compare with."""
     if found.count == 0:
         return "scales differ too much" if found.shown else "no numbers in the paper's text"
     if not found.missed and not found.absent:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -29,7 +30,7 @@ class NamespaceError(Exception):
     """Namespaces that can't be made here: one line that says why and what to do."""
 
 
-class OwnNamespaces:
+class OwnNamespaces(ABC):
     """Namespaces that this program makes and deletes. Use as a context manager: they are removed in
     any case. SIGTERM and SIGHUP, which would end the program at once, raise an exception meanwhile,
     as Ctrl-C does, where they have no handler. (After SIGKILL, `ip netns list` shows the namespaces
@@ -70,8 +71,9 @@ class OwnNamespaces:
                 signal.signal(number, signal.default_int_handler)
                 self._caught.append(number)
 
+    @abstractmethod
     def _build(self) -> None:
-        raise NotImplementedError
+        """Makes them, with their links."""
 
 
 class Namespaces(OwnNamespaces):

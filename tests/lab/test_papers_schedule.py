@@ -238,7 +238,7 @@ def summary_of(tmp_path: Path, because: str, values: dict[str, float]) -> str:
     for run in paper.runs:
         if run.cell in values:
             results.add(run, 1, "minutes", 1.0, {"value": values[run.cell]})
-    return Summary({"sbc": (paper, Page(paper, results))}).text()
+    return Summary([Page(paper, results)]).text()
 
 
 @pytest.mark.parametrize(
@@ -314,10 +314,8 @@ def test_the_page_in_docs_is_made_from_the_results_beside_it(name: str):
 
 
 def test_the_summary_in_docs_is_made_from_all_results():
-    pages = {}
-    for name in program.PAPERS:
-        paper = program.load_paper(name)
-        pages[name] = paper, Page(paper, Results(paper, program.PAGES / f"{name}.json"))
+    papers = map(program.load_paper, program.PAPERS)
+    pages = [Page(each, Results(each, program.PAGES / f"{each.name}.json")) for each in papers]
     text = Summary(pages).text()
     assert (program.PAGES / "summary.md").read_text() == text, "run `lab.papers page all`"
     assert "| open |" not in text, "an experiment explains every miss that is published"

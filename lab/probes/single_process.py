@@ -6,9 +6,9 @@ gradients is encoded again, as the pattern `direct` does, for codecs whose defau
 is used by one optimizer, SGD with momentum or AdamW; with --rule it steps what arrives late as
 `register(..., optimizer=optimizer)` lets it. It prints three figures for each codec: accuracy on
 other data after the last step, one for each seed, the loss there, and bits per element of the
-ranks' messages (file headers included). The LSTMs, of 1.4 million and 58,000 parameters, predict
-the next word of WikiText-2, in batches of 16 x 32 words, and are measured on further pieces of the
-same text.
+ranks' messages (file headers included). The LSTMs, of 4.6 million, 1.4 million and 58,000
+parameters, predict the next word of WikiText-2, in batches of 16 x 32 words, and are measured on
+further pieces of the same text.
 
 usage: python -m lab.probes.single_process fp32 fastsgd fastsgd:keep=10% --residual --lr 0.06
        python -m lab.probes.single_process fp32 topk sbc --residual --optimizer adamw --lr 0.002 \
@@ -35,7 +35,8 @@ from lab.models.trainings import make_training
 from lab.probes.register_rule import MIN_ELEMENTS, make_rule
 from lab.ranks.simulated import LossAt, SimulatedRanks, add_options, image_losses
 
-_LSTMS = {"lstm": "full", "small-lstm": "small"}  # sizes in lab.models.trainings
+# Their sizes in lab.models.trainings.
+_LSTMS = {"large-lstm": "large", "lstm": "full", "small-lstm": "small"}
 _LSTM_PIECES = 40  # batches that they are measured on
 _CONSTANT_SHARE = 0.6  # of the steps, as in lab.demo; then the rate falls to 0
 
@@ -62,7 +63,8 @@ def make_task(given: argparse.Namespace) -> Task:
         trainings = [make_training("lstm", _LSTMS[given.network], number) for number in numbers]
         network, batch_at = trainings[0].network, trainings[0].batch_at
         losses = [functools.partial(each.loss_at, model=network) for each in trainings]
-        pieces = map(batch_at, range(given.steps, given.steps + _LSTM_PIECES))
+        further = map(batch_at, range(given.steps, given.steps + _LSTM_PIECES))
+        pieces = trainings[0].held_out or further
         return Task(network, losses, lambda: held_out(network, pieces))
     workload = WORKLOADS[given.network]
     given.data = given.data or workload.default_data()
@@ -126,7 +128,7 @@ def train(spec: str, given: argparse.Namespace) -> tuple[float, float, float]:
         rule.attach()
     coders = [Coder(spec, given.residual) for _ in range(given.ranks)]
     of_means = coder_of_means(spec, given)
-    simulated = SimulatedRanks(network, task.losses)
+    simulated = SimulatedRanks(network, task.losses, half=given.bf16)
     for step in range(given.steps):
         means = [np.zeros(p.shape, np.float32) for p in network.parameters()]
         for coder, gradients in zip(coders, simulated.gradients(step), strict=True):
@@ -162,6 +164,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--rule", action="store_true", help="step what arrives late as register(optimizer=) does"
     )
     parser.add_argument("--direct", action="store_true", help="encode the means, too")
+    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 (autocast)")
     parser.add_argument("--fall", action="store_true", help="of the rate, as in lab.demo")
     add_options(parser, batch=32)
     parser.set_defaults(data=None)

@@ -53,15 +53,21 @@ def image_losses(
 
 
 class SimulatedRanks:
-    """Ranks that share one network in one process; each has its own losses."""
+    """Ranks that share one network in one process; each has its own losses. With `half`, losses are
+    computed in bfloat16 where PyTorch's autocast does so; parameters and gradients are float32."""
 
-    def __init__(self, network: torch.nn.Module, losses: Sequence[LossAt]) -> None:
+    def __init__(
+        self, network: torch.nn.Module, losses: Sequence[LossAt], *, half: bool = False
+    ) -> None:
         self._network = network
         self._losses = losses
+        self._half = half
 
     def gradients(self, step: int) -> Iterator[list[torch.Tensor]]:
         """The gradients of all parameters, for one rank after the other."""
         for loss_at in self._losses:
             self._network.zero_grad()
-            loss_at(step).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
+                loss = loss_at(step)
+            loss.backward()
             yield [parameter.grad for parameter in self._network.parameters()]

@@ -68,7 +68,7 @@ def test_late_codecs_may_be_stepped_as_register_does(
             assert single_process.main(["signsgd", *asked, *more]) == 0
         return b"".join(p.detach().numpy().tobytes() for n in kept for p in n.parameters())
 
-    ways = ([], ["--rule"], ["--direct"], ["--fall"])
+    ways = ([], ["--rule"], ["--direct"], ["--fall"], ["--bf16"])
     assert len({weights_after(*way) for way in ways}) == len(ways), "an option does nothing"
     line = capsys.readouterr().out.splitlines()[0]
     first, second, median = map(float, line.split()[1:4])
@@ -105,3 +105,5 @@ def test_other_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert first != second, "ranks have their own batches"
     loss, right = task.measure()
     assert loss == pytest.approx(np.log(600), abs=0.1) and right < 0.1
+    large = single_process.make_task(single_process.parse([*few, "--network=large-lstm"]))
+    assert large.measure()[0] == pytest.approx(np.log(10_000), abs=0.1)

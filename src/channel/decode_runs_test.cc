@@ -41,6 +41,7 @@ struct Tensors {
 
   std::vector<Named> named_values() {
     std::vector<Named> parts;
+    parts.reserve(names.size());
     for (std::size_t i = 0; i < names.size(); ++i) parts.push_back(named(names[i], values[i]));
     return parts;
   }

@@ -48,6 +48,7 @@ inline Token token_of(unsigned char fill) {
 // Calls work(rank) for every rank, each on its own thread.
 inline void run_ranks(int world_size, const std::function<void(int)>& work) {
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&work, rank] { work(rank); });
   for (std::thread& thread : threads) thread.join();
 }

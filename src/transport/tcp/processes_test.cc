@@ -305,7 +305,7 @@ void wait_until_it_connects(int port) {
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int caller = ::socket(AF_INET, SOCK_STREAM, 0);
-  (void)::connect(caller, reinterpret_cast<sockaddr*>(&address), sizeof address);
+  EXPECT_EQ(::connect(caller, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   const Handshake handshake(token_of(8), Claims{}, Nonce{});
   (void)::send(caller, handshake.unsent().data(), handshake.unsent().size(), 0);
   Nonce answer;

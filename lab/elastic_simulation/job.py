@@ -3,25 +3,15 @@
 import contextlib
 import dataclasses
 import gc
+import importlib
 import logging
+import pkgutil
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import deltawire.elastic
 import deltawire.session
 import numpy as np
-from deltawire.elastic import (
-    agreement,
-    calls,
-    founding,
-    giving,
-    hosting,
-    meeting,
-    membership,
-    probes,
-    reception,
-    shares,
-    state,
-)
 from deltawire.errors import DeltawireError
 
 from lab.elastic_simulation.core import Core
@@ -30,18 +20,11 @@ from lab.elastic_simulation.network import Address, Network
 from lab.elastic_simulation.plan import Fault, Plan
 
 _MODULES = (
-    agreement,
-    calls,
-    founding,
-    giving,
-    hosting,
-    meeting,
-    membership,
-    probes,
-    reception,
-    shares,
-    state,
     deltawire.session,
+    *(
+        importlib.import_module(f"deltawire.elastic.{found.name}")
+        for found in pkgutil.iter_modules(deltawire.elastic.__path__)
+    ),
 )
 _FIRST_DOOR = ("10.0.0.0", 29600)
 _LONGEST = 900.0  # seconds of a run

@@ -24,6 +24,11 @@ void add_plan_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);
 void add_patch_command(CLI::App& app, Command& chosen);
 
+// Checks of an option's number, which say nothing in --help. Unlike CLI::Range they refuse NaN.
+CLI::Validator number_range(double low, double high);  // both included
+CLI::Validator number_from_0();
+CLI::Validator positive_number();
+
 // The option --min-elements of the commands that measure codecs: Policy::min_elements.
 void add_min_elements_option(CLI::App& command, std::uint64_t& min_elements);
 

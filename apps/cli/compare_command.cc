@@ -157,7 +157,7 @@ void add_compare_command(CLI::App& app, Command& chosen) {
       ->check(CLI::IsMember(keys).description(""))
       ->type_name("FIGURE");
   command->add_option("--seconds", options->seconds, "Seconds of timing for each method and input")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_range(0, 3600))
       ->type_name("S")
       ->capture_default_str();
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2 streams; 2^16 synthetic values");

@@ -147,12 +147,16 @@ void print_text(const Compared& compared, const DiffOptions& options) {
     std::cout << "equal\n";
     return;
   }
-  std::cout << grouped(difference.different()) << " of " << grouped(difference.count()) << " values differ\n"
-            << "  relative L2     " << number(difference.relative_l2()) << "\n"
-            << "  cosine          " << number(difference.cosine()) << "\n"
-            << "  largest error   " << number(difference.largest()) << " at "
-            << place_text(difference.largest_at(), compared.a->shape) << ": " << number(difference.a_there())
-            << " and " << number(difference.b_there()) << "\n";
+  std::cout << grouped(difference.different()) << " of " << grouped(difference.count()) << " values differ\n";
+  if (difference.count() > difference.not_finite()) {
+    const double cosine = difference.cosine();
+    std::cout << "  relative L2     " << number(difference.relative_l2()) << "\n"
+              << "  cosine          " << (std::isnan(cosine) ? "none: one is all zeros" : number(cosine))
+              << "\n"
+              << "  largest error   " << number(difference.largest()) << " at "
+              << place_text(difference.largest_at(), compared.a->shape) << ": "
+              << number(difference.a_there()) << " and " << number(difference.b_there()) << "\n";
+  }
   if (difference.not_finite_different() > 0) {
     std::cout << "  not finite      " << grouped(difference.not_finite_different())
               << " values differ that are NaN or Inf in one, first at "

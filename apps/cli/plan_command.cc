@@ -312,21 +312,21 @@ void add_place(CLI::App* command, PlanCommandOptions& options) {
   command
       ->add_option("--compute-ms", options.compute_ms,
                    "Forward and backward; communication that overlaps with them is hidden")
-      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->check(number_range(0, 1e9))
       ->type_name("MS")
       ->capture_default_str();
   command
       ->add_option("--ready-ms", options.ready_ms,
                    "When each bucket of DDP is ready, from the start of the step: 12,26")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->check(number_range(0, 1e9))
       ->type_name("MS,MS");
   command->add_option("--bucket-mb", options.bucket_mb, "DDP's bucket_cap_mb; the first bucket has 1")
-      ->check(CLI::Range(0.001, 1e6).description(""))
+      ->check(number_range(0.001, 1e6))
       ->type_name("MB")
       ->capture_default_str();
   command->add_option("--cores", options.cores, "Cores of a rank; default: all of this machine")
-      ->check(CLI::Range(0.01, 4096.0).description(""))
+      ->check(number_range(0.01, 4096))
       ->type_name("N");
   command->add_option("--threads", options.threads, "Threads that encode and decode")
       ->check(CLI::Range(1, 64).description(""))
@@ -365,12 +365,12 @@ void add_plan_command(CLI::App& app, Command& chosen) {
       ->type_name("")
       ->capture_default_str();
   command->add_option("--least-gain", options->least_gain, "Percent of a step that a codec must save")
-      ->check(CLI::Range(0.0, 99.0).description(""))
+      ->check(number_range(0, 99))
       ->type_name("P")
       ->capture_default_str();
   add_place(command, *options);
   command->add_option("--seconds", options->seconds, "Seconds of timing for each codec")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->check(number_range(0, 3600))
       ->type_name("S")
       ->capture_default_str();
   command->add_flag("--quick", options->quick, "Quick, rough timing; 2^16 synthetic values");

@@ -69,6 +69,12 @@ def test_bad_spec(source: Path, spec: str, words: list[str]) -> None:
         (["encode", "3lc", "a", "b", "--min-elements", "-1"], ["-1", "--min-elements"]),
         (["encode", "3lc", "a", "b", "--min-elements", "many"], ["many", "--min-elements"]),
         (["encode", "3lc", "a", "b", "--min-elements", "1.5"], ["1.5", "--min-elements"]),
+        (
+            ["plan", "--link", "1gbit", "--cores", "nan"],
+            ["--cores: Value nan must be 0.01 to 4096"],
+        ),
+        (["train", "linear", "--batch", "nan"], ["--batch: Value nan must be above 0"]),
+        (["train", "linear", "--l2", "-1"], ["--l2: Value -1 must be 0 or more;"]),
     ],
 )
 def test_bad_usage(arguments: list[str], words: list[str]) -> None:

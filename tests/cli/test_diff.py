@@ -96,6 +96,10 @@ def test_nothing_to_divide_by(tmp_path: Path) -> None:
     zeros, ones = np.zeros(300, np.float32), np.ones(300, np.float32)
     (found,) = diff_json(saved(tmp_path, "a.npy", zeros), saved(tmp_path, "b.npy", ones), DIFFERENT)
     assert found["relative_l2"] is None and found["cosine"] is None
+    said = run("diff", tmp_path / "a.npy", tmp_path / "b.npy").stdout
+    assert b"cosine          none: one is all zeros" in said
+    said = run("diff", saved(tmp_path, "nan.npy", np.nan * ones), tmp_path / "b.npy").stdout
+    assert b"300 values differ that are NaN or Inf" in said and b"largest error" not in said
     diff_json(saved(tmp_path, "a.npy", zeros), saved(tmp_path, "b.npy", -zeros), EQUAL)
     empty = saved(tmp_path, "c.npy", np.zeros((0, 3), np.float32))
     assert diff_json(empty, empty, EQUAL)[0]["values"] == 0

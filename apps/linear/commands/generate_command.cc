@@ -154,17 +154,17 @@ void add_generate_command(CLI::App& app, cli::Command& chosen) {
       ->required()
       ->type_name("FILE");
   command->add_option("--scale", options->scale, "Proportion of the set's rows and features")
-      ->check(CLI::Range(1e-9, 100.0).description(""))
+      ->check(cli::number_range(1e-9, 100))
       ->type_name("S")
       ->capture_default_str();
   command->add_option("--rows", options->rows, "Number of rows, instead of by scale")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(cli::positive_number())
       ->type_name("N");
   command->add_option("--features", options->settings.features, "Number of features, instead of by scale")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(cli::positive_number())
       ->type_name("N");
   command->add_option("--noise", options->settings.noise, "Proportion of random labels")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(cli::number_range(0, 1))
       ->type_name("P")
       ->capture_default_str();
   command->add_option("--seed", options->settings.seed, "Seed of rows, labels and weights")

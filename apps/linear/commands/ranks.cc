@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/arrays/byte_source.h"
+#include "cli/commands.h"
 #include "deltawire/connect_mpi.h"
 
 namespace deltawire::linear {
@@ -84,7 +85,7 @@ void add_rank_options(CLI::App* command, RankOptions& options) {
   command->add_option("--ports", options.ports, "Ports that ranks other than 0 may listen on, for firewalls")
       ->type_name("A-B");
   command->add_option("--timeout", options.timeout_seconds, "Seconds to wait for other ranks")
-      ->check(CLI::Range(0.1, 86400.0).description(""))
+      ->check(cli::number_range(0.1, 86400))
       ->type_name("S")
       ->capture_default_str();
 }

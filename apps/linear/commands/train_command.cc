@@ -262,7 +262,7 @@ void add_data(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--test", options.data.tests, "Rows to evaluate with, instead of held-out ones")
       ->type_name("FILE");
   command->add_option("--held-out", options.held_out, "Percent of rows to hold out without --test")
-      ->check(CLI::Range(0.0, 99.0).description(""))
+      ->check(cli::number_range(0, 99))
       ->type_name("P")
       ->capture_default_str();
   command->add_flag("--merge-duplicates", options.data.parse.merge_duplicates,
@@ -274,7 +274,7 @@ void add_data(CLI::App* command, TrainCommandOptions& options) {
       ->type_name("B");
   command
       ->add_option("--memory", options.memory_mb, "MiB of rows in a worker's memory; the rest go to a file")
-      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->check(cli::number_range(0, 1e9))
       ->type_name("MB")
       ->capture_default_str();
   command->add_option("--cache", options.data.cache, "Keep parsed rows in FILE for the next training")
@@ -291,16 +291,16 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
       ->capture_default_str();
   command
       ->add_option("--lr", options.learning_rate, "Learning rate; default: adagrad 0.7, adam 0.05, sgd 0.1")
-      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->check(cli::number_range(0, 1e9))
       ->type_name("X");
   command
       ->add_option("--decay", options.rate_decay,
                    "Use lr / (1 + e X) in data epoch e, from 0; default: adagrad 0.1, adam 0.2, sgd 0.01")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(cli::number_from_0())
       ->type_name("X");
   add_grid_options(command, options.grid);
   command->add_option("--l2", options.l2, "Factor of L2")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(cli::number_from_0())
       ->type_name("X")
       ->capture_default_str();
   command->add_flag("--average,!--no-average", options.average,
@@ -308,13 +308,13 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
   command
       ->add_option("--average-power", options.average_power,
                    "Weight of step t in the average is t^P; default: t^3")
-      ->check(CLI::Range(0.0, 16.0).description(""))
+      ->check(cli::number_range(0, 16))
       ->type_name("P");
   command->add_flag("--bias,!--no-bias", options.train.bias, "Train a bias, or none");
   command
       ->add_option("--batch", options.train.batch,
                    "Rows per step, of all workers; up to 1: a proportion of all rows")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(cli::positive_number())
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--epochs", options.train.epochs, "Maximum number of passes over the data")
@@ -324,7 +324,7 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
   command
       ->add_option("--stop", options.stop,
                    "End when the objective is within P percent of its minimum; 0: after --epochs")
-      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->check(cli::number_range(0, 100))
       ->type_name("P")
       ->capture_default_str();
   command->add_option("--seed", options.train.seed, "Seed of the split and the shuffle")

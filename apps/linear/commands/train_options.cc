@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/commands.h"
 #include "cli/number_text.h"
 #include "cli/outcome.h"
 #include "cli/progress.h"
@@ -165,7 +166,7 @@ void add_grid_options(CLI::App* command, GridOptions& options) {
           ->excludes("--decay");
   command
       ->add_option("--grid-sample", options.sample_percent, "Percent of rows for --grid, at least 1,000 rows")
-      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->check(cli::number_range(0, 100))
       ->needs(grid)
       ->type_name("P")
       ->capture_default_str();
@@ -231,7 +232,7 @@ void add_checkpoint_options(CLI::App* command, CheckpointOptions& options) {
       command->add_option("--checkpoint", options.folder, "Write checkpoints to this folder")
           ->type_name("DIR");
   command->add_option("--every", options.every, "Steps between checkpoints; default: one data epoch")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(cli::positive_number())
       ->needs(folder)
       ->type_name("N");
   command->add_flag("--resume", options.resume, "Resume from the newest checkpoint that all workers have")

@@ -1,0 +1,43 @@
+#include <cstdio>
+#include <limits>
+
+#include "cli/commands.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr double kSmallestPositive = std::numeric_limits<double>::min();
+constexpr double kLargestDouble = std::numeric_limits<double>::max();
+
+std::string shown(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", number);
+  return text;
+}
+
+std::string range_text(double low, double high) {
+  if (low == kSmallestPositive) return "above 0";
+  return shown(low) + (high == kLargestDouble ? " or more" : " to " + shown(high));
+}
+
+}  // namespace
+
+CLI::Validator number_range(double low, double high) {
+  const auto check = [low, high](std::string& text) -> std::string {
+    double number = 0;
+    // Written so that NaN, which compares false with everything, is refused.
+    if (CLI::detail::lexical_cast(text, number) && number >= low && number <= high) return {};
+    return "Value " + text + " must be " + range_text(low, high);
+  };
+  return {check, ""};
+}
+
+CLI::Validator number_from_0() {
+  return number_range(0, kLargestDouble);
+}
+
+CLI::Validator positive_number() {
+  return number_range(kSmallestPositive, kLargestDouble);
+}
+
+}  // namespace deltawire::cli

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from deltawire import _core
+from deltawire import _core, arguments
 from deltawire._core import CodecInfo, LinkShape, ParameterInfo, __version__
 from deltawire.channel import Channel, Sender
 from deltawire.errors import (
@@ -112,6 +112,7 @@ def encode(
         DeltawireError: a value that the codec can't carry, e.g. NaN ("NotFinite").
     """
     _check_float32("encode takes", array)
+    arguments.check_count("min_elements", min_elements)
     if not isinstance(spec, str):
         raise TypeError(
             f"encode takes a codec's spec as text, e.g. '3lc:s=1.75', not {type(spec).__name__}; "

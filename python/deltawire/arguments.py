@@ -1,6 +1,7 @@
 """Checks of the arguments that all interfaces share."""
 
 import math
+import numbers
 import os
 import re
 
@@ -8,6 +9,7 @@ from deltawire import _core
 from deltawire.errors import make_error
 
 _SECRET_BYTES = 16
+_MOST = (1 << 63) - 1  # what the core's counts hold; one of 32 bits has a limit of its own
 
 
 def reducer_options(
@@ -97,13 +99,40 @@ def encryption(setting: str | None, has_secret: bool) -> str:
     return setting
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raises InvalidArgumentError for anything but a whole number, 1 or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 1 or more")
+def check_unicode(name: str) -> None:
+    """Raises InvalidArgumentError for a name with a lone surrogate, which the core can't take."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise make_error("InvalidArgument", f"the name {name!r} is not Unicode text") from None
 
 
-def check_count(name: str, value: int) -> None:
-    """Raises InvalidArgumentError for anything but a whole number, 0 or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 0 or more")
+def check_positive(name: str, value: int, most: int = _MOST) -> None:
+    """Raises InvalidArgumentError for anything but a whole number from 1 to `most`."""
+    _check_whole(name, value, 1, most)
+
+
+def check_count(name: str, value: int, most: int = _MOST) -> None:
+    """Raises InvalidArgumentError for anything but a whole number from 0 to `most`."""
+    _check_whole(name, value, 0, most)
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        end = "or more" if not isinstance(value, int) or value < least else f"to {most:,}"
+        raise make_error(
+            "InvalidArgument", f"{name}={value!r} must be a whole number, {least} {end}"
+        )
+
+
+def check_scale(scale: float) -> None:
+    """Raises InvalidArgumentError for anything but a finite number above 0."""
+    check_finite("scale", scale)
+    if scale <= 0:
+        raise make_error("InvalidArgument", f"scale={scale!r} must be above 0")
+
+
+def check_finite(name: str, value: float) -> None:
+    """Raises InvalidArgumentError for anything but a finite number, NumPy's included."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        raise make_error("InvalidArgument", f"{name}={value!r} must be a finite number")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from deltawire import arguments
 from deltawire.errors import make_error
 
 # The dtypes that the core supports, by its names and NumPy's.
@@ -74,3 +75,4 @@ def check_names(arrays) -> None:
     for name in arrays:
         if not isinstance(name, str):
             raise make_error("InvalidArgument", f"the name {name!r} of an array is not a string")
+        arguments.check_unicode(name)

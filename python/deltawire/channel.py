@@ -128,6 +128,7 @@ class Channel:
                 reverted as by `revert`.
         """
         arrays.check_names(arrays_by_name)
+        arguments.check_scale(scale)
         read = {name: arrays.to_read(name, array) for name, array in arrays_by_name.items()}
         with self._lock:
             if step is not None:
@@ -196,11 +197,16 @@ class Channel:
 
         Raises:
             DTypeError (a TypeError): an array of another dtype, or of 16 bits with `accumulate`.
+            InvalidArgumentError (a ValueError): another array, scale, step or rank that can't be.
             DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch" (of another
                 spec, other arrays, another step or rank), "Range" (a value times `scale` is beyond
                 the array's 16 bits).
         """
         arrays.check_names(into)
+        arguments.check_finite("scale", scale)
+        for given, number in (("step", step), ("rank", rank)):
+            if number is not None:
+                arguments.check_count(given, number)
         written = {
             name: arrays.to_write(name, array, arrays.DTYPES) for name, array in into.items()
         }

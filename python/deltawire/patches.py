@@ -18,9 +18,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from deltawire import _core
+from deltawire import _core, arguments
 from deltawire._core import PatchFileInfo, PatchFileTensor, PatchInfo
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
 
 __all__ = [
     "PatchFileInfo",
@@ -53,10 +53,19 @@ _TYPES = {
 
 def _type_of(name: str, array) -> str:
     """The core's name for the type of an array's elements."""
+    if not hasattr(array, "dtype"):
+        raise _neither(name, array)
     called = str(array.dtype).removeprefix("torch.")
     if called not in _TYPES:
         raise make_error("UnsupportedDType", f"'{name}' is {called}: patches don't know that dtype")
     return _TYPES[called] or called
+
+
+def _neither(name: str, array) -> DeltawireError:
+    return make_error(
+        "UnsupportedDType",
+        f"'{name}' is a {type(array).__name__}, neither a NumPy array nor a PyTorch tensor",
+    )
 
 
 def _bytes_of(name: str, array) -> np.ndarray:
@@ -67,10 +76,7 @@ def _bytes_of(name: str, array) -> np.ndarray:
             raise make_error("InvalidArgument", f"'{name}' must be contiguous and on the CPU")
         return array.detach().reshape(-1).view(torch.uint8).numpy()
     if not isinstance(array, np.ndarray):
-        raise make_error(
-            "UnsupportedDType",
-            f"'{name}' is a {type(array).__name__}, neither a NumPy array nor a PyTorch tensor",
-        )
+        raise _neither(name, array)
     if not array.flags.c_contiguous or not array.dtype.isnative:
         raise make_error(
             "InvalidArgument", f"'{name}' must be C-contiguous, in the machine's byte order"
@@ -86,6 +92,7 @@ def make(old, new) -> bytes:
         InvalidArgumentError: two dtypes or shapes, or an array that isn't contiguous.
     """
     kind = _type_of("old", old)
+    _type_of("new", new)
     if str(old.dtype) != str(new.dtype) or tuple(old.shape) != tuple(new.shape):
         raise make_error(
             "InvalidArgument",
@@ -109,6 +116,7 @@ def apply(patch: bytes, old, out=None) -> None:
     """
     kind = _type_of("old", old)
     target = old if out is None else out
+    _type_of("out", target)
     if str(target.dtype) != str(old.dtype):
         raise make_error("InvalidArgument", f"'out' is {target.dtype}, the weights {old.dtype}")
     written = _bytes_of("out", target)
@@ -157,7 +165,7 @@ def make_file(
         InvalidArgumentError: `patch` is one of the models.
     """
     _core.make_patch_file(
-        os.fspath(old), os.fspath(new), os.fspath(patch), replace, from_version, to_version
+        _text_of(old), _text_of(new), _text_of(patch), replace, from_version, to_version
     )
 
 
@@ -170,12 +178,12 @@ def apply_file(old: Path, patch: Path, new: Path, *, replace: bool = False) -> N
         DeltawireError: code "Mismatch" if the patch was not made from the model in `old`;
             otherwise as for `make_file`.
     """
-    _core.apply_patch_file(os.fspath(old), os.fspath(patch), os.fspath(new), replace)
+    _core.apply_patch_file(_text_of(old), _text_of(patch), _text_of(new), replace)
 
 
 def verify_file(old: Path, patch: Path) -> None:
     """All checks of `apply_file`; writes nothing. Raises what it would raise."""
-    _core.verify_patch_file(os.fspath(old), os.fspath(patch))
+    _core.verify_patch_file(_text_of(old), _text_of(patch))
 
 
 def merge_files(
@@ -196,9 +204,9 @@ def merge_files(
         DeltawireError: code "Mismatch" if the patches are not for `old` and for each other's
             models; otherwise as for `make_file`.
     """
-    paths = [os.fspath(patch) for patch in patches]
+    paths = [_text_of(patch) for patch in patches]
     _core.merge_patch_files(
-        os.fspath(old), paths, os.fspath(merged), replace, from_version, to_version
+        _text_of(old), paths, _text_of(merged), replace, from_version, to_version
     )
 
 
@@ -208,7 +216,16 @@ def inspect_file(patch: Path) -> PatchFileInfo:
     Raises:
         DeltawireError: as for `make_file`.
     """
-    return _core.inspect_patch_file(os.fspath(patch))
+    return _core.inspect_patch_file(_text_of(patch))
+
+
+def _text_of(path: Path) -> str:
+    """The path for the core, which takes UTF-8 up to the first NUL."""
+    text = os.fsdecode(path)
+    arguments.check_unicode(text)
+    if "\0" in text:
+        raise make_error("InvalidArgument", f"{text!r} is no name of a file: it has a NUL")
+    return text
 
 
 def _patch(patch) -> np.ndarray:

@@ -184,14 +184,15 @@ class Session(ClosesAtEnd, BaseSession):
             What the step cost this rank: seconds, bytes, the means' digest.
 
         Raises:
-            DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array that is not
-                supported; nothing is sent then.
+            DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array, scale or weight
+                that is not supported; nothing is sent then.
             DeltawireError: the step failed on every rank, and the arrays are untouched: "Timeout",
                 "PeerLost", "Aborted", "Mismatch" (other names or shapes on another rank),
                 "NotFinite". The session can then only be saved and closed; `revert` says whether
                 to give the step's arrays to a new one.
         """
         arrays.check_names(arrays_by_name)
+        arguments.check_scale(scale)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
         if weight is None:
             return self._take_step(_places_of(held), scale)
@@ -294,7 +295,7 @@ class Session(ClosesAtEnd, BaseSession):
         """
         self._check_place(state, ("steps",))
         with self._lock:
-            self._session.load(bytearray(state["residuals"]))
+            self._session.load(_bytes_of(state["residuals"]))
             self._steps = state["steps"]
             if self._crew is not None:
                 self._crew.steps = self._steps
@@ -444,6 +445,16 @@ class _Waiting:
     def end(self, error: DeltawireError | None, report: _core.Report | None) -> None:
         self.error, self.report = error, report
         self.ended.set()
+
+
+def _bytes_of(residuals: object) -> bytearray:
+    if not isinstance(residuals, bytes | bytearray | memoryview):
+        raise make_error(
+            "InvalidArgument",
+            f"the state's residuals are a {type(residuals).__name__}, not bytes; load what save() "
+            "gave",
+        )
+    return bytearray(residuals)
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:

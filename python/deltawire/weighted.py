@@ -5,17 +5,22 @@ import math
 
 import numpy as np
 
+from deltawire import arguments
 from deltawire.errors import make_error
 
 LEAST_ELEMENTS = 2  # of what a codec may touch: the weights are an array of one element
 _NAME = "(weights)"  # no parameter has it
+_MOST = float(np.finfo(np.float32).max)
 
 
 def check_weight(weight: object) -> float:
-    """The weight; raises InvalidArgumentError unless it is a number, finite and not below 0."""
-    number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not number or not math.isfinite(weight) or weight < 0:
-        raise make_error("InvalidArgument", f"weight={weight!r} must be a finite number, 0 or more")
+    """The weight; raises InvalidArgumentError unless it is a number, 0 or more, that float32
+    holds."""
+    arguments.check_finite("weight", weight)
+    if not 0 <= weight <= _MOST:
+        raise make_error(
+            "InvalidArgument", f"weight={weight!r} must be 0 or more, and at most {_MOST:.3g}"
+        )
     return float(weight)
 
 

@@ -9,25 +9,16 @@ namespace nb = nanobind;
 
 namespace deltawire::python {
 
-namespace {
-
-// Whatever bytes a message has, it becomes a str: an exception that can't be made would end the program.
-nb::object text_of(const std::string& message) {
-  PyObject* const text =
-      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace");
-  if (text == nullptr) throw nb::python_error();
-  return nb::steal(text);
-}
-
-}  // namespace
-
 nb::object make_exception(const Error& error) {
   nb::object suspect = nb::none();
   if (error.suspect != kNoSuspect) suspect = nb::int_(error.suspect);
   nb::object last_committed_step = nb::none();
   if (error.last_committed_step != kNoStep) last_committed_step = nb::int_(error.last_committed_step);
+  // Names from the caller may have line breaks. Bytes that are no UTF-8 could not become a str, and an
+  // exception that can't be made would end the program.
+  const std::string message = printable_line(error.message);
   return nb::module_::import_("deltawire.errors")
-      .attr("make_error")(error_code_name(error.code), text_of(error.message), suspect, last_committed_step);
+      .attr("make_error")(error_code_name(error.code), message, suspect, last_committed_step);
 }
 
 Error error_of(nb::handle exception) {

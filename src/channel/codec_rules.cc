@@ -14,10 +14,11 @@ constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 constexpr std::string_view kRest = "rest ";
 constexpr std::string_view kCodecFollows = ": ";
 
+// Without blanks and line breaks at both ends: rules may stand in several lines.
 std::string_view trim(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
+  constexpr std::string_view kBlanks = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
 // Up to the next `separator`, which goes, too.

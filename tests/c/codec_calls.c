@@ -12,6 +12,7 @@ static void test_handles(void) {
   deltawire_codec* codec = (deltawire_codec*)&error;
   EXPECT_ERROR(DELTAWIRE_UNKNOWN_CODEC, "nonsense", error, deltawire_codec_open("nonsense", &codec, &error));
   EXPECT(codec == NULL);
+  EXPECT_ERROR(DELTAWIRE_UNKNOWN_CODEC, "\"3lc rm\"", error, deltawire_codec_open("3lc\nrm", &codec, &error));
   EXPECT(deltawire_codec_open("nonsense", &codec, NULL) == DELTAWIRE_UNKNOWN_CODEC);
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "s", error, deltawire_codec_open("3lc:s=7", &codec, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "spec is NULL", error, deltawire_codec_open(NULL, &codec, &error));

@@ -219,6 +219,8 @@ def test_what_is_refused(monkeypatch) -> None:
         publisher_of({"text": "no weights"})
     with pytest.raises(InvalidArgumentError, match="fanout"):
         publisher_of(model, fanout=0)
+    with pytest.raises(TypeError, match="tls must be"):
+        publisher_of(model, tls=True)
     monkeypatch.setenv("DELTAWIRE_TOKEN", TOKEN.decode())
     with live.Publisher(model, ANYWHERE) as publisher:
         with pytest.raises(DeltawireError, match="another program has the port") as error:
@@ -234,6 +236,9 @@ def test_what_is_refused(monkeypatch) -> None:
         with pytest.raises(DeltawireError, match="version 9 did not come within 0.05 s") as error:
             subscriber.wait(9, 0.05)
         assert error.value.code == "Timeout"
+        for call in (subscriber.wait, subscriber.update, publisher.flush):
+            with pytest.raises(InvalidArgumentError, match="timeout=nan"):
+                call(timeout=float("nan"))
         subscriber.close()
         with pytest.raises(DeltawireError, match="closed"):
             subscriber.update()

@@ -168,6 +168,8 @@ def test_arguments_that_can_not_be_meant() -> None:
         {"rank": 1},
         {"revert": "perhaps"},
         {"min_elements": -1},
+        {"min_elements": 1 << 63},
+        {"seed": 1.0},
         {"world_size": 70_000},
     ):
         with pytest.raises(ValueError):
@@ -178,15 +180,34 @@ def test_arguments_that_can_not_be_meant() -> None:
         ({"w": [1.0]}, TypeError),
         ({"w": np.zeros(3)}, TypeError),
         ({"w": np.zeros(3, ">f4")}, TypeError),
+        ({"\udc80": gradient(0)}, ValueError),
     ):
         with pytest.raises(kind):
             channel.encode(arrays)
-    with pytest.raises(ValueError):
-        channel.encode({"w": gradient(0)}, scale=float("nan"))
+    for bad in ({"scale": float("nan")}, {"scale": "1"}, {"step": 1 << 64}):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
+            channel.encode({"w": gradient(0)}, **bad)
+    message = channel.encode({"w": gradient(0)})
+    for bad in ({"scale": float("inf")}, {"step": -1}, {"rank": "0"}):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
+            channel.decode(message, {"w": gradient(0)}, **bad)
+    with pytest.raises(ValueError, match="min_elements=-1"):
+        deltawire.encode(gradient(0), "3lc", min_elements=-1)
     frozen = gradient(0)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         channel.decode(channel.encode({"w": frozen}), {"w": frozen})
+
+
+def test_errors_are_one_line_and_rules_may_stand_in_several() -> None:
+    with pytest.raises(ValueError) as refused:
+        deltawire.Channel("3lc\x1b[2J\nrm -r")
+    assert str(refused.value).isprintable()
+    channel = deltawire.Channel("""
+        conv*: bf16,
+        rest int8
+    """)
+    assert channel.spec == "conv*: bf16, rest int8"
 
 
 def test_torch_tensors_without_importing_torch() -> None:

@@ -132,6 +132,9 @@ def test_refusals(tmp_path: Path, versions: list[Path]) -> None:
         patches.make_file(versions[0], versions[1], out)
     with pytest.raises(TypeError):
         patches.inspect_file(3)
+    for name, words in ((f"{patch}\0.old", "a NUL"), ("\udc80", "Unicode")):
+        with pytest.raises(InvalidArgumentError, match=words):
+            patches.inspect_file(name)
     assert sorted(tmp_path.iterdir()) == before
 
 

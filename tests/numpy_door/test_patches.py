@@ -82,8 +82,9 @@ def test_what_is_refused() -> None:
     for tensor in (torch.zeros(2, 3).T, torch.zeros(3, device="meta")):
         with pytest.raises(InvalidArgumentError, match="'old' must be contiguous and on the CPU"):
             patches.make(tensor, tensor)
-    with pytest.raises(DTypeError, match="neither a NumPy array"):
-        patches.digest(memoryview(old))
+    for given in ([old, [1.0]], [[1.0], new], [memoryview(old), new]):
+        with pytest.raises(DTypeError, match="neither a NumPy array"):
+            patches.make(*given)
     patch = patches.make(old, new)
     with pytest.raises(InvalidArgumentError, match="'out' is float64"):
         patches.apply(patch, old, np.zeros((300, 50)))

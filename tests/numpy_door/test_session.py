@@ -173,6 +173,9 @@ def refuse(rank, world_size, address):
             {"x": frozen},
         ]
         errors = [raised(lambda arrays=arrays: door.all_reduce(arrays)) for arrays in bad]
+        errors += [
+            raised(lambda s=s: door.all_reduce({"x": gradient(0)}, scale=s)) for s in (0, "1")
+        ]
         good = np.full(300, rank, np.float32)
         door.all_reduce({"x": good})  # nothing of the refused ones was sent
         return errors, good[0]
@@ -190,6 +193,8 @@ def test_arrays_that_are_refused_end_nothing(address: str) -> None:
             ">f4",
             "C-contiguous",
             "read-only",
+            "scale=0",
+            "scale='1'",
         ]
         for (_, _, said, _), word in zip(errors, words, strict=True):
             assert word in said
@@ -210,6 +215,8 @@ def keep(rank, world_size, address, moved):
         wrong = raised(lambda: door.load(kept | {"rank": 7}))
         assert wrong[1] == "InvalidArgument" and "rank 7" in wrong[2]
         assert "residuals" in raised(lambda: door.load({"version": 1}))[2]
+        assert "NoneType" in raised(lambda: door.load(kept | {"residuals": None}))[2]
+        assert "steps=" in raised(lambda: door.load(kept | {"steps": 1 << 63}))[2]
         door.load(kept)
         assert door.steps == 2
         for step in (2, 3):

@@ -1,6 +1,7 @@
 """AllRanks: one state of what every rank has not sent, where rank 0 alone writes."""
 
 import deltawire.torch
+import pytest
 import torch
 from models import Net, fingerprint, train_step, wrapped
 from ranks import results
@@ -22,6 +23,8 @@ def interrupted(rank, world_size, report, folder):
     again = Net()
     again.load_state_dict(saved["model"])
     hook = deltawire.torch.register(model := wrapped(again), "3lc")
+    with pytest.raises(deltawire.InvalidArgumentError, match="not of all ranks"):
+        deltawire.torch.AllRanks(hook).load_state_dict(hook.state_dict())
     deltawire.torch.AllRanks(hook).load_state_dict(saved["hook"])
     train_step(model, rank, 3)
     hook.close()

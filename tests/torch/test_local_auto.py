@@ -146,6 +146,7 @@ def refused(rank, world_size, report):
         ("auto:wait=0", {}),
         ("auto:wait=100%", {}),
         ("auto:wait=1.2.3", {}),
+        ("auto:p=1%", {}),
         (f"auto:wait={5 + rank}%", {}),
     ]:
         with pytest.raises(deltawire.DeltawireError) as caught:
@@ -156,6 +157,7 @@ def refused(rank, world_size, report):
         lambda: trainer.observe(1.0),
         lambda: setattr(auto, "steps", 3),
         lambda: auto.observe(torch.zeros(2)),
+        lambda: auto.observe("low"),
     ):
         with pytest.raises(deltawire.DeltawireError) as caught:
             action()
@@ -164,8 +166,17 @@ def refused(rank, world_size, report):
 
 
 def test_refusals():
-    words = ("shortest", "steps=0", "overlap=", "wait=0'", "wait=100%'", "wait=1.2.3'", "wait=")
-    also = ('only "auto"', "chooses the steps", "2 elements")
+    words = (
+        "shortest",
+        "steps=0",
+        "overlap=",
+        "wait=0'",
+        "wait=100%'",
+        "wait=1.2.3'",
+        "wait alone",
+        "wait=",
+    )
+    also = ('only "auto"', "chooses the steps", "2 elements", "not 'low'")
     for texts in results(refused, 2):
         for text, part in zip(texts, (*words, *also), strict=True):
             assert part in text, text

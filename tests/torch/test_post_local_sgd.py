@@ -88,6 +88,7 @@ def differ_in_the_warm_up(rank, world_size, report):
     trainer = deltawire.torch.LocalSteps(model, inner, "3lc", steps=1)
     averager = deltawire.torch.Averager(trainer, warmup_steps=1)
     assert "warmup_steps=-1" in attempted(lambda: deltawire.torch.Averager(trainer, -1))[1]
+    assert "not SGD" in attempted(lambda: deltawire.torch.Averager(inner))[1]
     backward(model, rank, 0)
     inner.step()
     averager.average_parameters(model.parameters())

@@ -58,6 +58,7 @@ def test_a_spec_that_is_wrong_everywhere():
         (("fp32", {"interface": "nosuch0"}), "nosuch0"),
         (("fp33", {}), "fp33"),
         (("fp32", {"timeout": 0}), "timeout"),
+        (("fp32", {"arrival_timeout": "1"}), "arrival_timeout"),
         (("fp32", {"revert": "undo"}), "undo"),
         (("fp32", {"min_elements": -1}), "min_elements"),
         (("fp32", {"link": 100}), "LinkShape"),

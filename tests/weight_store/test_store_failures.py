@@ -187,6 +187,16 @@ def test_a_second_writer_is_refused_by_name(place: str) -> None:
     assert first.latest() == 2
 
 
+def test_a_place_that_is_no_folder(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "policy"):
+        with pytest.raises(DeltawireError, match="can't be written: .*; name a folder") as refused:
+            weight_store.Store(place).publish(small_model(), 1)
+        assert refused.value.code == "Io"
+    with pytest.raises(InvalidArgumentError, match="name is empty"):
+        weight_store.Store("")
+
+
 def test_a_second_writer_where_locks_do_nothing(tmp_path, monkeypatch) -> None:
     """The first finds the other's manifest, and does not write over it."""
     monkeypatch.setattr(folder_lock.fcntl, "flock", lambda *_call: None)

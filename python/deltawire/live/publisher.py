@@ -9,7 +9,7 @@ from deltawire import arguments, leaving
 from deltawire.errors import DeltawireError, make_error
 from deltawire.live.board import Board
 from deltawire.live.messages import NO_VERSION, RUN_BYTES
-from deltawire.live.secret import secret_of
+from deltawire.live.secret import check_tls, secret_of
 from deltawire.live.server import Server
 from deltawire.live.staging import StagedModel
 from deltawire.live.tree import ReaderState, Tree
@@ -70,6 +70,7 @@ class Publisher(leaving.ClosesAtEnd):
         arguments.check_positive("fanout", fanout)
         arguments.check_positive("max_readers", max_readers)
         secret = secret_of(token)
+        check_tls("tls", tls)
         Model(model)  # what can't be published is refused now
         self._model, self._process = model, os.getpid()
         self._storage = Memory("the publisher") if folder is None else Folder(folder)
@@ -171,6 +172,7 @@ class Publisher(leaving.ClosesAtEnd):
         Raises:
             DeltawireError: code "Timeout"; otherwise as for `publish`.
         """
+        arguments.check_finite("timeout", timeout)
         deadline = time.monotonic() + timeout
         with self._changed:
             while (self._staged is not None or self._busy) and self._thread.is_alive():

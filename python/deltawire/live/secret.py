@@ -1,5 +1,7 @@
 """The token, which publishers and subscribers must have."""
 
+import ssl
+
 from deltawire import arguments
 from deltawire.errors import make_error
 
@@ -14,3 +16,9 @@ def secret_of(token: str | bytes | None) -> bytes:
             "pass token=; make one with `openssl rand -hex 32`",
         )
     return secret
+
+
+def check_tls(name: str, context: object) -> None:
+    """Raises TypeError for anything but an ssl.SSLContext or None."""
+    if context is not None and not isinstance(context, ssl.SSLContext):
+        raise TypeError(f"{name} must be an ssl.SSLContext or None, not {type(context).__name__}")

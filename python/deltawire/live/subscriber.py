@@ -8,12 +8,12 @@ import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from deltawire import _core, leaving
+from deltawire import _core, arguments, leaving
 from deltawire.errors import DeltawireError, make_error
 from deltawire.live.board import Board
 from deltawire.live.following import Following
 from deltawire.live.reading_lock import ReadingLock
-from deltawire.live.secret import secret_of
+from deltawire.live.secret import check_tls, secret_of
 from deltawire.live.server import Server
 from deltawire.weight_store.model_tensors import Model
 
@@ -65,7 +65,10 @@ class Subscriber(leaving.ClosesAtEnd):
         tls: ssl.SSLContext | None = None,
         serve_tls: ssl.SSLContext | None = None,
     ) -> None:
+        arguments.check_positive("max_readers", max_readers)
         secret = secret_of(token)
+        check_tls("tls", tls)
+        check_tls("serve_tls", serve_tls)
         _core.parse_endpoint(str(address), "address")
         if serve is not None and (tls is None) != (serve_tls is None):
             raise make_error(
@@ -160,6 +163,7 @@ class Subscriber(leaving.ClosesAtEnd):
                 because something else wrote to them, or the model has other tensors; "Timeout" if
                 `reading()` does not end; "State" within `reading()`, or after `close`.
         """
+        arguments.check_finite("timeout", timeout)
         self._lock.check_not_reading()
         with self._one_update:
             self._following.check_open()
@@ -187,6 +191,7 @@ class Subscriber(leaving.ClosesAtEnd):
                 if publisher and subscriber have different tokens; "State" after `close`.
         """
         following = self._following
+        arguments.check_finite("timeout", timeout)
         deadline = time.monotonic() + timeout
         with following.changed:
             while True:

@@ -89,8 +89,14 @@ class Folder:
     def lock(self, take_over: bool) -> FolderLock:
         """Makes the caller the store's only writer."""
         del take_over  # the system releases the lock of a process that ended
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return FolderLock(self._folder / "writer.lock")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return FolderLock(self._folder / "writer.lock")
+        except OSError as error:
+            raise make_error(
+                "Io",
+                f"{self.place} can't be written: {error.strerror}; name a folder that can",
+            ) from error
 
 
 def _write(path: Path, parts: Iterable) -> None:

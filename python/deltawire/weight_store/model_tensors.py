@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deltawire import _core
+from deltawire import _core, arguments
 from deltawire.errors import make_error
 from deltawire.weight_store.model_digest import TensorDigest, digest_of
 from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_bytes
@@ -255,4 +255,5 @@ def _named(model: object) -> Mapping[str, object]:
     for name in named:
         if not isinstance(name, str) or name == "__metadata__":
             raise make_error("InvalidArgument", f"{name!r} is not a name of a tensor")
+        arguments.check_unicode(name)
     return named

@@ -165,6 +165,8 @@ class Store(ClosesAtEnd):
 def _storage_of(url: str | os.PathLike, cache: str | os.PathLike | None, options: dict):
     """A folder, or a filesystem of fsspec."""
     text = os.fspath(url)
+    if not text:
+        raise make_error("InvalidArgument", "the store's name is empty; name a folder, or a URL")
     for scheme in ("file://", "local://"):
         text = text.removeprefix(scheme)
     if "://" not in text:

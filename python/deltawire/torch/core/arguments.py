@@ -68,8 +68,8 @@ def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> in
     """The group's own timeout where `seconds` is None; raises InvalidArgumentError."""
     if seconds is None:
         backend = group._get_backend(device_of(group))
-        seconds = backend.options._timeout.total_seconds()
-    return timeout_in_ms(min(seconds, 86_400), "arrival_timeout")
+        seconds = min(backend.options._timeout.total_seconds(), 86_400)
+    return timeout_in_ms(seconds, "arrival_timeout")
 
 
 def named(policy: Policy, where: str) -> Policy:

@@ -389,6 +389,11 @@ class AllRanks:
     def load_state_dict(self, state: dict) -> None:
         """Restores what `state_dict` returned, the same on every rank, also after a change of the
         number of ranks. Raises like `Hook.load_state_dict` with a list."""
+        if not isinstance(state, dict) or not isinstance(state.get("ranks"), list):
+            raise make_error(
+                "InvalidArgument",
+                "the state is not of all ranks; load what AllRanks.state_dict() gave",
+            )
         self._hook.load_state_dict(state["ranks"])
 
 

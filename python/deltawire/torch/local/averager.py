@@ -33,6 +33,8 @@ class Averager(ModelAverager):
     """
 
     def __init__(self, trainer: LocalSteps, warmup_steps: int = 0) -> None:
+        if not isinstance(trainer, LocalSteps):
+            raise TypeError(f"Averager takes a LocalSteps, not {type(trainer).__name__}")
         with bootstrap.Meeting(trainer.group, trainer.device) as meeting:
             arguments.check_count("warmup_steps", warmup_steps)
             meeting.agree_on(Terms("Averager", warmup_steps=warmup_steps))

@@ -23,7 +23,7 @@ from deltawire.torch.metrics.explanation import Explanation
 
 logger = logging.getLogger("deltawire")
 
-_SPEC = re.compile(r"auto(?::wait=(?P<number>[0-9.]+)(?P<percent>%?))?")
+_SPEC = re.compile(r"auto(?::(?:wait=(?P<number>[0-9.]+)(?P<percent>%?)|(?P<other>.*)))?")
 
 # Rules know a step's number, which only grows: each of these blocks of numbers has its share of
 # elements, and a change goes to the next block that has the wanted one.
@@ -66,17 +66,17 @@ def tuner_of(spec: str, steps: object, group: dist.ProcessGroup) -> "Tuner | Non
 
 
 def _waited_of(spec: str, found: re.Match) -> float:
-    if found["number"] is None:
+    if found["number"] is found["other"] is None:
         return adaptive.WAITED
     try:
-        share = float(found["number"]) / (100 if found["percent"] else 1)
+        share = float(found["number"] or "") / (100 if found["percent"] else 1)
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
         raise make_error(
             "InvalidArgument",
-            f"'{spec}': wait= is the share of the time that training may wait for exchanges, more "
-            "than 0 and less than 1, or in percent, e.g. auto:wait=5%",
+            f"'{spec}': \"auto\" has the parameter wait alone, the share of the time that training "
+            "may wait for exchanges, more than 0 and less than 1, or in percent, e.g. auto:wait=5%",
         )
     return share
 
@@ -132,7 +132,12 @@ class Tuner:
 
     def observe(self, loss: float | torch.Tensor) -> None:
         """A loss of this rank's local steps: a number, or a tensor of one element."""
-        value = torch.as_tensor(loss).detach().double().cpu()
+        try:
+            value = torch.as_tensor(loss).detach().double().cpu()
+        except (RuntimeError, TypeError, ValueError) as cause:
+            raise make_error(
+                "InvalidArgument", f"a loss is a number or a tensor, not {loss!r:.40}: {cause}"
+            ) from cause
         if value.numel() != 1:
             raise make_error(
                 "InvalidArgument",

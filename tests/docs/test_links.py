@@ -22,6 +22,22 @@ def test_links_lead_somewhere(page):
             assert anchor in pages.anchors_of(there), f"{page.name}: no heading {target}"
 
 
+FILE = re.compile(
+    r"(?<![\w/.])(?:tests|lab|scripts|examples|python)/[\w/]+\.(?:py|sh|cc|h|toml)\b"
+    r"|python -m (lab[\w.]+\w)"
+)
+_OF_EARLIER_COMMITS = ("lab.papers.fastsgd", "lab.papers.threelc")  # as pages say
+
+
+@pytest.mark.parametrize("page", pages.all_pages(), ids=lambda p: str(p.relative_to(pages.ROOT)))
+def test_files_and_modules_that_pages_name_exist(page):
+    for named in FILE.finditer(page.read_text().partition("\n## 0.1.0")[0]):
+        module = named[1] and named[1].replace(".", "/")
+        places = [f"{module}.py", f"{module}/__main__.py"] if module else [named[0]]
+        found = any((pages.ROOT / place).is_file() for place in places)
+        assert found or named[1] in _OF_EARLIER_COMMITS, f"{page.name}: there is no {named[0]}"
+
+
 def test_every_page_has_a_place_on_the_site():
     trees = "\n".join(re.findall(r"```\{toctree\}\n(.*?)```", INDEX, re.S))
     entries = [line for line in trees.splitlines() if line and not line.startswith(":")]

@@ -385,3 +385,5 @@ def test_phases_trade_temporal_for_gradient_sparsity():
     assert sent == [1000, 1000, 20, 20]
     with pytest.raises(deltawire.InvalidArgumentError, match="rounds=None"):
         rounds.Phases(rounds.Phase(2, 100, "fp32"))
+    with pytest.raises(deltawire.InvalidArgumentError, match="rounds must be 1 or more"):
+        rounds.Phases(rounds.Phase(0, 100, "fp32"), rounds.Phase(None, 1, "fp32"))

@@ -200,7 +200,7 @@ def test_other_tensors_in_the_next_version(place: str) -> None:
     store.publish(model, 3)
     assert bits_of(store.load(3)) == bits_of(model)
     before = bits_of(old)
-    with pytest.raises(DeltawireError, match="is a tensor that") as refused:
+    with pytest.raises(DeltawireError, match="has none: ") as refused:
         store.update(old, from_version=1)
     assert refused.value.code == "Mismatch" and bits_of(old) == before
 
@@ -283,7 +283,7 @@ def test_what_is_refused(tmp_path) -> None:
         store.load()
     model = small_model()
     store.publish(model, 5)
-    for number, text in ((5, "does not follow version 5"), (-1, "from 0 on"), ("6", "from 0 on")):
+    for number, text in ((5, "does not follow version 5"), (-1, "0 or more"), ("6", "0 or more")):
         with pytest.raises(InvalidArgumentError, match=text):
             store.publish(model, number)
     with pytest.raises(InvalidArgumentError, match="no version 6: it has 1, from 5 to 5"):

@@ -140,8 +140,7 @@ class Publisher(leaving.ClosesAtEnd):
         self._check()
         if version is None:
             version = 0 if self._last is None else self._last + 1
-        if type(version) is not int or not 0 <= version < 2**63:
-            raise make_error("InvalidArgument", f"version={version!r} must be a number from 0 on")
+        arguments.check_count("version", version)
         if self._last is not None and version <= self._last:
             raise make_error(
                 "InvalidArgument",

@@ -4,7 +4,7 @@ from collections.abc import Container
 
 import numpy as np
 
-from deltawire.errors import make_error
+from deltawire import arguments
 from deltawire.rounds import lossless
 
 
@@ -20,8 +20,7 @@ class Bases:
     """
 
     def __init__(self, most: int, weights: str) -> None:
-        if type(most) is not int or most < 0:
-            raise make_error("InvalidArgument", f"bases={most!r} must be a whole number, 0 or more")
+        arguments.check_count("bases", most)
         self._most, self._weights = most, weights
         self._models: dict[int, np.ndarray] = {}  # by version, the oldest first
         self._patches: dict[int, bytes] = {}  # by the version that they are made from

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from deltawire import arguments
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, make_error
 from deltawire.policy import Policy
@@ -195,10 +196,7 @@ class Client:
         """
         if self._answers is None:
             raise make_error("State", "nothing was received; call receive() before reply()")
-        if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
-            raise make_error(
-                "InvalidArgument", f"samples={samples!r} must be a whole number, 1 or more"
-            )
+        arguments.check_positive("samples", samples)
         update = as_float32(trained)
         check_layout(layout_of(update), self.layout.tensors, "what was trained")
         for name, array in update.items():

@@ -43,7 +43,10 @@ class Phases:
                 "InvalidArgument", "give one phase or more, of which the last alone has rounds=None"
             )
         for phase in phases:
-            for name, value in (("rounds", phase.rounds or 1), ("steps", phase.steps)):
+            for name, value in (
+                ("rounds", 1 if phase.rounds is None else phase.rounds),
+                ("steps", phase.steps),
+            ):
                 if not isinstance(value, int) or value < 1:
                     raise make_error("InvalidArgument", f"{phase}: {name} must be 1 or more")
         self._ends, end = [], 0

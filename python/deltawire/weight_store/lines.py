@@ -154,6 +154,6 @@ def _next(lines: Mapping[str, Line], source: OpenedFile) -> dict[str, Line]:
         if before is None and not any(line.steps or line.source for line in lines.values()):
             raise WrongBaseError(f"'{name}' is missing")  # in the reader's own weights
         if before is None:
-            raise make_error("Corrupt", f"{where} has a patch of '{name}', which its base has not")
+            raise make_error("Corrupt", f"{where} has a patch of '{name}', which its base lacks")
         after[name] = before._replace(steps=(*before.steps, Step(patch, source)))
     return after

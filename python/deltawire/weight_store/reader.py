@@ -215,8 +215,11 @@ def _check_structure(lines: dict[str, Line], targets: dict, version: Version) ->
     """Raises DeltawireError, code "Mismatch", unless both have the same tensors."""
     number = version.version
     for name in lines.keys() ^ targets.keys():
-        where = "the model has not" if name in lines else "the store has not: leave it out"
-        raise make_error("Mismatch", f"'{name}' of version {number} is a tensor that {where}")
+        if name in lines:
+            words = f"version {number} has a tensor '{name}', and the model has none: load() it"
+        else:
+            words = f"the model has a tensor '{name}', and version {number} has none: leave it out"
+        raise make_error("Mismatch", words)
     for name, line in lines.items():
         for tensor in targets[name]:
             if (tensor.dtype, tensor.shape) != (line.dtype, line.shape):

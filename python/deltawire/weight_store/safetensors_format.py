@@ -167,7 +167,7 @@ def _span(where: str, name: str, field: object) -> tuple[int, int, str, tuple[in
             f"{where}: '{_line(name)}' is {_line(str(dtype))}, which patches don't know",
         )
     if offsets[1] - offsets[0] != tensor_bytes(dtype, shape):
-        raise make_error("Corrupt", f"{where}: '{_line(name)}' has not the bytes of its shape")
+        raise make_error("Corrupt", f"{where}: '{_line(name)}' has a size that isn't its shape's")
     return offsets[0], offsets[1], dtype, tuple(shape)
 
 

@@ -4,6 +4,7 @@ import os
 from contextlib import AbstractContextManager
 from typing import Any
 
+from deltawire import arguments
 from deltawire.errors import make_error
 from deltawire.leaving import ClosesAtEnd
 from deltawire.weight_store.folder import Folder
@@ -141,8 +142,7 @@ class Store(ClosesAtEnd):
 
         Their files are deleted `grace` versions later.
         """
-        if type(keep) is not int or keep < 1:
-            raise make_error("InvalidArgument", f"keep={keep!r} must be a positive number")
+        arguments.check_positive("keep", keep)
         self._write().collect(keep)
 
     def close(self) -> None:

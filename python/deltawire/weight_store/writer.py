@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deltawire import _core
+from deltawire import _core, arguments
 from deltawire.errors import DeltawireError, make_error
 from deltawire.weight_store import manifest as manifests
 from deltawire.weight_store import patch_file, routes, safetensors_format
@@ -47,11 +47,10 @@ class Policy:
             raise make_error(
                 "InvalidArgument", f"merged={self.merged}: give different spans, each above 1"
             )
-        for name in ("snapshot_every", "keep", "grace"):
-            value = getattr(self, name)
-            optional = name == "keep" and value is None
-            if not optional and (type(value) is not int or value < (name != "grace")):
-                raise make_error("InvalidArgument", f"{name}={value!r} must be a positive number")
+        arguments.check_positive("snapshot_every", self.snapshot_every)
+        if self.keep is not None:
+            arguments.check_positive("keep", self.keep)
+        arguments.check_count("grace", self.grace)
 
 
 class Writer:
@@ -83,8 +82,7 @@ class Writer:
         """Adds a version: patches, a snapshot when it is due, and the manifest."""
         manifest = self._current()
         latest = manifest.latest
-        if type(number) is not int or not 0 <= number < 2**63:
-            raise make_error("InvalidArgument", f"version={number!r} must be a number from 0 on")
+        arguments.check_count("version", number)
         if latest is not None and number <= latest:
             raise make_error(
                 "InvalidArgument",

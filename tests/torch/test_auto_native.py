@@ -74,14 +74,18 @@ def test_buckets_complete_in_place_and_errors_reach_their_own_future(begun):
     exchange.close()
 
 
-def test_close_ends_the_thread_after_the_buckets_under_way(begun):
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_thread_ends_after_the_buckets_under_way(begun, closed):
+    """By close(), or where the model was dropped."""
     exchange = native.NativeExchange(Measuring(), Group())
     before = set(threads())
     work = Work()
     begun.append(work)
     future = exchange.all_reduce(Bucket(4.0))
     (thread,) = set(threads()) - before
-    exchange.close()
+    if closed:
+        exchange.close()
+    del exchange
     work.over.set()
     assert future.wait().tolist() == [1.0]
     thread.join(30)

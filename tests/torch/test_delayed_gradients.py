@@ -146,12 +146,14 @@ def refused(rank, world_size, report):
     model = wrapped(Net())
     sgd = torch.optim.SGD(model.parameters(), lr=RATE)
     adam = torch.optim.Adam(model.parameters())
+    own = type("Own", (torch.optim.SGD,), {})(model.parameters(), lr=RATE)  # its step may differ
     other = torch.optim.SGD(Net().parameters(), lr=RATE)
     for spec, options, text in (
         ("3lc", {"delay": 2, "optimizer": sgd}, "delay=2 must be 0"),
         ("3lc", {"delay": True, "optimizer": sgd}, "delay=True must be 0"),
         ("3lc", {"delay": 1}, "delay=1 needs optimizer="),
         ("3lc", {"delay": 1, "optimizer": adam}, "delay=1 needs optimizer="),
+        ("fp32", {"delay": 1, "optimizer": own}, "delay=1 needs optimizer="),
         ("auto", {"delay": 1}, 'not for "auto"'),
         ("topk", {"delay": 1, "optimizer": sgd}, "sends most of a gradient in later steps"),
         ("fp32", {"delay": 1, "optimizer": sgd, "nonfinite": "pass"}, 'with nonfinite="pass"'),

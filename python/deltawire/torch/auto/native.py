@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -49,6 +50,7 @@ class NativeExchange:
             self._begun = queue.SimpleQueue()
             name = "deltawire native"
             threading.Thread(target=_complete, args=(self._begun,), name=name, daemon=True).start()
+            weakref.finalize(self, self._begun.put, None)  # with a model that is dropped
         self._begun.put((work, gradients, exchanged))
         return exchanged
 

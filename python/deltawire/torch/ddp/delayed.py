@@ -295,7 +295,7 @@ def delayed_for(
                 "InvalidArgument", f"delay=1 does not go with {what}; leave one of them out"
             )
     sgd = given.optimizer
-    if not isinstance(sgd, torch.optim.SGD) or any(each["maximize"] for each in sgd.param_groups):
+    if type(sgd) is not torch.optim.SGD or any(each["maximize"] for each in sgd.param_groups):
         raise make_error(
             "InvalidArgument",
             "delay=1 needs optimizer=, the model's torch.optim.SGD without maximize: gradients are "

@@ -38,11 +38,6 @@ class Wheel:
     seconds: float
     tested: list[str] = dataclasses.field(default_factory=list)
 
-    @property
-    def python_tag(self) -> str:
-        """Such as "cp311" or "cp312"."""
-        return self.path.name.split("-")[2]
-
 
 def run(*command: object, cwd: Path | None = None, path: Path | None = None) -> str:
     """What the command prints, run with `path` before PATH; ends this program if it fails."""

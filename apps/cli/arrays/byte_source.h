@@ -63,7 +63,6 @@ class InputFile {
   static Outcome<InputFile> open(const std::string& path);
 
   const std::string& name() const noexcept { return name_; }
-  bool is_regular() const noexcept { return regular_; }
 
   // Up to `bytes` bytes from the front, which read() gives again.
   Outcome<Bytes> peek(std::size_t bytes);

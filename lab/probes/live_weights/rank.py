@@ -17,7 +17,6 @@ from lab.ranks.rank import Line, Place
 PORT = 29_700
 KILLED, CORRUPTED, FULL, TAMPERED = 2, 3, 4, 5  # ranks, by what happens to them
 _CHECK_SECONDS = 0.05  # between reads of the weights
-_FIRST_SECONDS = 120.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,10 +80,6 @@ class Manifest:
         """A version by its number."""
         return next((each for each in self.versions if each.version == version), None)
 
-    def ordinal(self, index: int) -> int:
-        """How many versions were published before `versions[index]`."""
-        return self.published - len(self.versions) + index
-
     def files(self) -> set[str]:
         """Names of all files that somebody may read: of versions, and retired ones."""
         named = {file.name for version in self.versions for file in version.files}

@@ -22,7 +22,6 @@ class Connection {
 
   explicit operator bool() const noexcept { return link_ != nullptr; }
   int get() const noexcept { return link_ ? link_->fd() : -1; }
-  bool is_encrypted() const noexcept { return tls_ != nullptr; }
   void reset() noexcept {
     tls_ = nullptr;
     link_.reset();

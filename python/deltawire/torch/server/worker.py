@@ -79,11 +79,6 @@ class ServedWorker:
             self._is_open = True
 
     @property
-    def is_between_steps(self) -> bool:
-        """Whether no gradient of an unfinished step was sent."""
-        return not self._pushed
-
-    @property
     def steps(self) -> int:
         """Steps in the parameters, once they have arrived."""
         return self.core.step + (self._is_midway and not self.core.has_ended)

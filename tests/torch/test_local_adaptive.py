@@ -120,6 +120,8 @@ def test_the_ranks_reports_are_one_window():
     assert both.loss == pytest.approx(2.75) and both.variance == pytest.approx(0.01)
     with pytest.raises(ValueError, match="rank 1 gave no loss"):
         window_of([dataclasses.asdict(each) for each in (seen(loss=2.0), seen())])
+    idle = dataclasses.replace(seen(), step=0.0)  # its data has ended
+    assert window_of([dataclasses.asdict(each) for each in (seen(loss=2.0), idle)]).loss == 2.0
     assert window_of([dataclasses.asdict(seen(waiting=None))]).waiting is None
 
 

@@ -47,7 +47,7 @@ class Window:
     """What was seen in some rounds.
 
     Attributes:
-        step: seconds of a local step.
+        step: seconds of a local step; of a rank that took none (its data has ended): 0.
         exchange: seconds that training waited in a round.
         waiting: norm of what waits by norm of what was sent: rounds' messages (`waiting_steps` of
             `metrics`); None: not known.
@@ -81,10 +81,10 @@ def window_of(said: Sequence[dict]) -> Window:
     """Combines the ranks' reports, dicts with the fields of `Window`. The step is the slowest
     rank's, and the exchange that of the rank which waited least: the others also waited for it.
 
-    Raises ValueError if only some ranks gave losses.
+    Raises ValueError if only some of the ranks that took steps gave losses.
     """
-    silent = [rank for rank, each in enumerate(said) if not each["losses"]]
-    if silent and len(silent) < len(said):
+    silent = [rank for rank, each in enumerate(said) if each["step"] and not each["losses"]]
+    if silent and any(each["losses"] for each in said):
         raise ValueError(f"rank {silent[0]} gave no loss, and others did; observe it on all ranks")
     waiting = [each["waiting"] for each in said if each["waiting"] is not None]
     losses = sum(each["losses"] for each in said)

@@ -157,7 +157,8 @@ class Tuner:
         now = time.monotonic()
         waited, self._waited = total_waited - self._waited, total_waited
         if self._round_began is not None:
-            self._steps.append(max(0.0, now - self._round_began - waited) / max(1, steps))
+            computed = max(0.0, now - self._round_began - waited)
+            self._steps.append(computed / steps if steps else 0.0)
             self._exchanges.append(waited)
         if len(self._steps) == self.plan.rounds:
             self._decide(history)

@@ -111,7 +111,7 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict:
     if len(made) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"'{twice}' stands twice in one object")
+        raise ValueError(f"'{twice}' occurs twice in one object")
     return made
 
 

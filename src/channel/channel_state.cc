@@ -39,7 +39,7 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
   if (!value_bytes || *value_bytes > rest.size()) return truncated();
   const Named part{name, {nullptr, count, DType::kF32}, first};
   if (store.find(part) != nullptr) {
-    return fail(ErrorCode::kCorrupt, "channel state: part '" + std::string(name) + "' stands twice");
+    return fail(ErrorCode::kCorrupt, "channel state: part '" + std::string(name) + "' occurs twice");
   }
   Result<ResidualStore::Entry*> entry = store.obtain(part);
   if (!entry) return forward_error(entry);

@@ -169,7 +169,7 @@ Result<CodecRules> CodecRules::parse(std::string_view text) {
   for (const std::string_view each : split_rules(text)) {
     const std::string_view rule = trim(each);
     if (!rules.rules_.empty() && rules.rules_.back().fits_all()) {
-      return bad_rule("'" + std::string(rule) + "' stands behind the codec for the rest; put it before");
+      return bad_rule("'" + std::string(rule) + "' comes after the codec for the rest; put it before");
     }
     std::string_view codec_spec = rule;
     std::string_view conditions;

@@ -152,8 +152,8 @@ TEST(CodecRules, RefusalsSayWhatToDo) {
     return parsed.error().message;
   };
   EXPECT_NE(refusal("conv*: 3lc").find("end them with 'rest CODEC'"), std::string::npos);
-  EXPECT_NE(refusal("rest fp32, conv*: 3lc").find("'conv*: 3lc' stands behind"), std::string::npos);
-  EXPECT_NE(refusal("3lc, rest fp32").find("'rest fp32' stands behind"), std::string::npos);
+  EXPECT_NE(refusal("rest fp32, conv*: 3lc").find("'conv*: 3lc' comes after"), std::string::npos);
+  EXPECT_NE(refusal("3lc, rest fp32").find("'rest fp32' comes after"), std::string::npos);
   EXPECT_NE(refusal("conv*: nope, rest fp32").find("\"nope\""), std::string::npos);
   EXPECT_NE(refusal("3lc: s=1").find("parameters follow without spaces: '3lc:s=1'"), std::string::npos);
   EXPECT_NE(refusal("conv*: 3lc:s=9, rest fp32").find("s=9"), std::string::npos);

@@ -270,7 +270,7 @@ Result<FactorStore::Matrices> FactorStore::read_all(Bytes body) const {
     if (!matrix) return forward_error(matrix);
     const Key key{digest64(std::as_bytes(std::span((*matrix)->name)), 0), (*matrix)->name};
     if (!matrices.try_emplace(key, std::move(*matrix)).second) {
-      return fail(ErrorCode::kCorrupt, "saved matrices: '" + std::string(key.name) + "' stands twice");
+      return fail(ErrorCode::kCorrupt, "saved matrices: '" + std::string(key.name) + "' occurs twice");
     }
   }
   if (!rest.empty()) return fail(ErrorCode::kCorrupt, "saved matrices: bytes after the last one");

@@ -21,8 +21,9 @@ Status check_dims(const deltawire_tensor& tensor) {
   if (tensor.dims == nullptr) return null_argument("dims");
   std::uint64_t product = 1;
   for (const std::uint64_t dim : std::span(tensor.dims, tensor.dim_count)) {
-    if (dim > kElementsMax || product > kElementsMax) break;
-    product *= dim;  // of two numbers below 2^32
+    const bool fits = dim == 0 || product <= kElementsMax / dim;
+    product = fits ? product * dim : kElementsMax + 1;  // that is no count
+    if (!fits) break;
   }
   if (product == tensor.count) return {};
   return fail(ErrorCode::kInvalidArgument,

@@ -291,6 +291,10 @@ TEST(Arguments, AreChecked) {
   EXPECT_EQ(make_reducer("rnig(fp32)").error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(make_reducer("direct(fp33)").error().code, ErrorCode::kUnknownCodec);
   EXPECT_EQ(make_reducer("direct(fp32").error().code, ErrorCode::kInvalidArgument);
+  for (const std::string pattern : {"ring", "hierarchical:group=8"}) {  // of which powersgd alone needs none
+    EXPECT_NE(make_reducer(pattern).error().message.find("write e.g. " + pattern + "(bf16)"),
+              std::string::npos);
+  }
   EXPECT_EQ(make_reducer("").error().code, ErrorCode::kInvalidArgument);
 }
 

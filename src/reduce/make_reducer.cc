@@ -65,7 +65,7 @@ const Pattern* pattern_alone(std::string_view spec) {
   const std::string_view name = spec.substr(0, spec.find(':'));
   const bool is_rule = spec.substr(name.size()).starts_with(": ");
   for (const Pattern& pattern : kPatterns) {
-    if (pattern.name == name && !pattern.default_codecs.empty() && !is_rule) return &pattern;
+    if (pattern.name == name && !is_rule) return &pattern;
   }
   return nullptr;
 }
@@ -73,8 +73,12 @@ const Pattern* pattern_alone(std::string_view spec) {
 Result<Split> split(std::string_view spec) {
   const auto open = spec.find('(');
   if (open == std::string_view::npos) {
-    if (const Pattern* alone = pattern_alone(spec); alone != nullptr)
-      return Split{spec, alone->default_codecs};
+    if (const Pattern* alone = pattern_alone(spec); alone != nullptr) {
+      if (!alone->default_codecs.empty()) return Split{spec, alone->default_codecs};
+      const std::string text(spec);
+      return fail(ErrorCode::kInvalidArgument,
+                  "the exchange pattern " + text + " lacks its codec; write e.g. " + text + "(bf16)");
+    }
     const auto rules = CodecRules::parse(spec);
     if (!rules) return forward_error(rules);
     if (!rules->default_pattern().empty()) return Split{rules->default_pattern(), spec};

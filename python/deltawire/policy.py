@@ -136,7 +136,7 @@ class _Reader:
     def read(self, text: str, parse: Callable[[str], object]) -> str:
         try:
             policy = parse(text)
-        except ValueError as cause:
+        except (ValueError, RecursionError) as cause:
             raise self.error(f"can't be read: {cause}") from cause
         if not isinstance(policy, dict | list):
             raise self.error(f"holds {policy!r}; write an object, or a list of rules")

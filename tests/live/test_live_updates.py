@@ -239,6 +239,8 @@ def test_what_is_refused(monkeypatch) -> None:
         for call in (subscriber.wait, subscriber.update, publisher.flush):
             with pytest.raises(InvalidArgumentError, match="timeout=nan"):
                 call(timeout=float("nan"))
+        with pytest.raises(InvalidArgumentError, match="version='9'"):
+            subscriber.wait("9")
         subscriber.close()
         with pytest.raises(DeltawireError, match="closed"):
             subscriber.update()

@@ -8,6 +8,7 @@ from deltawire.torch.auto import mix as auto_mix
 from deltawire.torch.auto.codec_figures import candidates, measure, sample_places
 from deltawire.torch.auto.decision import (
     Decision,
+    choice_of,
     cores_of,
     decision_of,
     departs,
@@ -287,6 +288,8 @@ def test_damaged_decisions_are_refused(change):
     assert decision_of(CODED.as_dict()) == CODED
     with pytest.raises(ValueError):
         decision_of(CODED.as_dict() | change)
+    with pytest.raises(InvalidArgumentError, match="damaged"):
+        choice_of({"auto": "[" * 9999})
 
 
 def test_the_clock_counts_whole_steps_from_their_first_forward_pass():

@@ -185,6 +185,8 @@ def test_refusals():
 def test_every_share_has_blocks_ahead():
     """Of the numbers of steps, in which a share is chosen by going on."""
     made = Tuner(2, 0.1, None)
+    with pytest.raises(deltawire.InvalidArgumentError, match="damaged"):
+        made.check_state("[" * 9999)
     for level in (3, 0, 3, 0, 2, 1):
         assert tuner._BLOCKS[made._next_block(level)] == level
         made._block = made._next_block(level)

@@ -144,6 +144,7 @@ def rule(**changed):
         ({"rest": 32}, "has rest 32"),
         ({"rest": "fp23"}, "rest of which the core says: no codec is named"),
         ('{"rest": "fp32", "rest": "bf16"}', "'rest' occurs twice"),
+        ("[" * 100_000, "can't be read: maximum recursion depth"),
         ('{"rest": ', "the policy's JSON can't be read"),
         ("@policy.yaml", "neither .toml nor .json"),
         ("@no/such/policy.json", "no/such/policy.json can't be read: No such file"),

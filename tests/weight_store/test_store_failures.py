@@ -187,6 +187,15 @@ def test_a_second_writer_is_refused_by_name(place: str) -> None:
     assert first.latest() == 2
 
 
+@pytest.mark.parametrize("name", [b"", b"[" * 4096, b"\xff"])
+def test_a_writer_of_unknown_name(tmp_path, name) -> None:
+    with weight_store.Store(tmp_path) as first:
+        first.publish(small_model(), 1)
+        (tmp_path / "writer.lock").write_bytes(name)
+        with pytest.raises(DeltawireError, match="a writer, of unknown name"):
+            weight_store.Store(tmp_path).publish(small_model(), 2)
+
+
 def test_a_place_that_is_no_folder(tmp_path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "policy"):

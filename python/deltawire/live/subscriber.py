@@ -191,6 +191,8 @@ class Subscriber(leaving.ClosesAtEnd):
                 if publisher and subscriber have different tokens; "State" after `close`.
         """
         following = self._following
+        if version is not None:
+            arguments.check_count("version", version)
         arguments.check_finite("timeout", timeout)
         deadline = time.monotonic() + timeout
         with following.changed:

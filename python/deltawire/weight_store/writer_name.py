@@ -38,7 +38,7 @@ def parse(data: bytes) -> WriterName | None:
     try:
         fields = json.loads(data)
         host, pid, token = fields["host"], fields["pid"], fields["token"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(host, str) or type(pid) is not int or not isinstance(token, str):
         return None

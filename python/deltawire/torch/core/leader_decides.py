@@ -89,5 +89,5 @@ def _parsed(text: bytes, rank: int) -> dict:
 def _json(text: bytes, rank: int) -> object:
     try:
         return json.loads(text)
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise make_error("Corrupt", f"what rank {rank} says is no JSON: {cause}", rank) from cause

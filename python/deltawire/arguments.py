@@ -1,7 +1,6 @@
 """Checks of the arguments that all interfaces share."""
 
 import math
-import numbers
 import os
 import re
 
@@ -9,7 +8,7 @@ from deltawire import _core
 from deltawire.errors import make_error
 
 _SECRET_BYTES = 16
-_MOST = (1 << 63) - 1  # what the core's counts hold; one of 32 bits has a limit of its own
+_MOST = (1 << 63) - 1  # what the core's counts hold
 
 
 def reducer_options(
@@ -107,19 +106,19 @@ def check_unicode(name: str) -> None:
         raise make_error("InvalidArgument", f"the name {name!r} is not Unicode text") from None
 
 
-def check_positive(name: str, value: int, most: int = _MOST) -> None:
-    """Raises InvalidArgumentError for anything but a whole number from 1 to `most`."""
-    _check_whole(name, value, 1, most)
+def check_positive(name: str, value: int) -> None:
+    """Raises InvalidArgumentError for anything but a whole number, 1 or more, of 63 bits."""
+    _check_whole(name, value, 1)
 
 
-def check_count(name: str, value: int, most: int = _MOST) -> None:
-    """Raises InvalidArgumentError for anything but a whole number from 0 to `most`."""
-    _check_whole(name, value, 0, most)
+def check_count(name: str, value: int) -> None:
+    """Raises InvalidArgumentError for anything but a whole number, 0 or more, of 63 bits."""
+    _check_whole(name, value, 0)
 
 
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        end = "or more" if not isinstance(value, int) or value < least else f"to {most:,}"
+def _check_whole(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
+        end = f"to {_MOST:,}" if isinstance(value, int) and value > _MOST else "or more"
         raise make_error(
             "InvalidArgument", f"{name}={value!r} must be a whole number, {least} {end}"
         )
@@ -133,6 +132,11 @@ def check_scale(scale: float) -> None:
 
 
 def check_finite(name: str, value: float) -> None:
-    """Raises InvalidArgumentError for anything but a finite number, NumPy's included."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise make_error("InvalidArgument", f"{name}={value!r} must be a finite number")
+    """Raises InvalidArgumentError for anything but a finite number, or what becomes one by float():
+    NumPy's numbers, tensors of one element."""
+    try:
+        finite = math.isfinite(value) and not isinstance(value, bool)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        finite = False
+    if not finite:
+        raise make_error("InvalidArgument", f"{name}={value!r:.80} must be a finite number")

@@ -43,7 +43,7 @@ std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view mess
   if (into == nullptr) return number;
   *into = {.code = number, .suspect = suspect, .last_committed_step = last_committed_step, .message = {}};
   const std::string_view text = cut(message, sizeof into->message - 1);
-  // In place, as there may be no memory: names from the caller may have line breaks.
+  // Names from the caller may have line breaks. No copy is made, as there may be no memory.
   std::ranges::replace_copy_if(
       text, into->message, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   return number;

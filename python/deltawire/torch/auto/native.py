@@ -50,7 +50,7 @@ class NativeExchange:
             self._begun = queue.SimpleQueue()
             name = "deltawire native"
             threading.Thread(target=_complete, args=(self._begun,), name=name, daemon=True).start()
-            weakref.finalize(self, self._begun.put, None)  # with a model that is dropped
+            weakref.finalize(self, self._begun.put, None)  # ends it where a model is dropped
         self._begun.put((work, gradients, exchanged))
         return exchanged
 

@@ -1,5 +1,6 @@
 """The rate of a link, as text ("100mbit") and as a number."""
 
+import argparse
 import dataclasses
 import re
 
@@ -17,11 +18,17 @@ class Link:
     bytes_per_second: float | None
 
 
+class LinkError(argparse.ArgumentTypeError, ValueError):
+    """A text that is no link. argparse shows the message of such an error alone: of another
+    ValueError it says "invalid parse_link value".
+    """
+
+
 def parse_link(text: str) -> Link:
     """ "100mbit" (tc's units: kbit, mbit, gbit) or "none".
 
     Raises:
-        ValueError: with one line that says what is allowed.
+        LinkError (a ValueError): with one line that says what is allowed.
     """
     wanted = text.strip().lower()
     if wanted == "none":
@@ -29,7 +36,7 @@ def parse_link(text: str) -> Link:
     match = _PATTERN.fullmatch(wanted)
     bits_per_second = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 8e3 <= bits_per_second <= 1e12:
-        raise ValueError(
+        raise LinkError(
             f"'{text}' is not a link; write e.g. 100mbit, 2.5gbit or 500kbit (8kbit ... 1000gbit), "
             "or none"
         )

@@ -1,5 +1,6 @@
 """The definitions of results.json, on made-up numbers that can be checked by hand."""
 
+import argparse
 import dataclasses
 import io
 
@@ -339,13 +340,18 @@ def test_plain_ddp_is_labelled_modelled():
     assert fp32["detail"]["label"] == "fp32"
 
 
-def test_links():
+def test_links(capsys):
     assert parse_link("100mbit").bytes_per_second == 12.5e6
     assert parse_link("2.5Gbit").bytes_per_second == 312.5e6
     assert parse_link("none").bytes_per_second is None
     for bad in ("100", "100 mb", "0mbit", "-1mbit", "1e3mbit", ""):
         with pytest.raises(ValueError, match="is not a link"):
             parse_link(bad)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--link", type=parse_link)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--link", "fast"])
+    assert "--link: 'fast' is not a link; write e.g. 100mbit" in capsys.readouterr().err
 
 
 def test_a_file_with_a_policy_is_a_method(tmp_path):

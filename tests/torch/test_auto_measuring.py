@@ -2,8 +2,8 @@
 
 import deltawire
 import deltawire.torch
-import numpy as np
 import pytest
+import torch
 from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto.measuring import Measuring
 from models import Net, train_step, wrapped
@@ -37,7 +37,7 @@ def test_no_step_waits_for_more_than_a_piece():
 
 
 def test_rounds_give_what_all_at_once_gives():
-    drawn = np.random.default_rng(1).standard_normal(5000, np.float32)
+    drawn = torch.randn(5000, generator=torch.Generator().manual_seed(1))
     specs = ["3lc", "bf16", "gather(zstd)"]
     trials = codec_figures.Trials(specs, {"a": drawn}, 256)
     for _ in range(trials.rounds):
@@ -47,7 +47,7 @@ def test_rounds_give_what_all_at_once_gives():
         for key in ("spec", "pattern", "tier", "bits_per_value", "shares_parts"):
             assert one[key] == other[key]
     assert codec_figures.Trials(specs, {}, 256).rounds == trials.rounds
-    bad = np.full(5000, np.inf, np.float32)
+    bad = torch.full((5000,), float("inf"))
     figures, refused = codec_figures.measure(specs, {"a": bad}, 256)
     assert len(figures) + len(refused) == 3 and refused[0].startswith("3lc: ")
 

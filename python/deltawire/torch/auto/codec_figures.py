@@ -2,15 +2,17 @@
 
 import statistics
 import time
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 import numpy as np
+import torch
 
 from deltawire import _core
-from deltawire.channel import Channel
 from deltawire.errors import DeltawireError
 from deltawire.planner import tier_of
 from deltawire.policy import pattern_and_codec
+from deltawire.torch.core import arguments
 
 # By tier: the codecs that trained as well as float32 in docs/results/training.md.
 CANDIDATES = {
@@ -18,16 +20,12 @@ CANDIDATES = {
     "near-lossless": ("bf16",),
     "lossy": ("int8", "fp8", "qsgd", "3lc", "terngrad", "natural"),
 }
-# For gradients of 16 bits, which the native all-reduce sends as they are. Their mean has more bits,
-# so a lossless codec gains only where no mean travels. As float32 their lowest 12 bits are 0: with
-# cut=12, gcomp takes 15 bits a value.
-OF_16_BITS = {
-    **CANDIDATES,
-    "lossless": ("gather(zstd)",),
-    "near-lossless": ("gcomp:cut=12", "bf16"),
-}
-OF_FLOAT16 = {**OF_16_BITS, "near-lossless": ("gcomp:cut=12", "fp16")}
-OF_SEVERAL = {**CANDIDATES, "near-lossless": OF_16_BITS["near-lossless"]}
+# For gradients of 16 bits, which the native all-reduce sends as they are. `gcomp` has a form for
+# them, which rounds sums and means as that does; `zstd` gains only where neither travels.
+OF_16_BITS = {**CANDIDATES, "lossless": ("gcomp:lossless=on", "gather(zstd)")}
+OF_FLOAT16 = {**OF_16_BITS, "near-lossless": ("fp16",)}
+# Where some are float32. gcomp cuts nothing of the others, which bf16 would send as they are.
+OF_SEVERAL = {**CANDIDATES, "near-lossless": ("gcomp:cut=12", "bf16")}
 MOST_VALUES = 1 << 19  # in a sample: some milliseconds a round and codec
 _PART = 81_920  # of `direct`: docs/reference/format.md, "Parts"
 _SMALL = 1024  # values: its time is mostly the cost of any message
@@ -53,14 +51,14 @@ def sample_places(elements: int, most: int = MOST_VALUES) -> list[tuple[int, int
 
 
 def measure(
-    specs: list[str], parts: dict[str, np.ndarray], min_elements: int
+    specs: list[str], parts: dict[str, torch.Tensor], min_elements: int
 ) -> tuple[list[dict], list[str]]:
     """Measures each codec. Returns figures as `CodecFigures` takes them, and a line about each
     codec that could not be measured.
 
     Args:
         specs: codecs, or patterns with codecs.
-        parts: float32, flat, as an exchange cuts them.
+        parts: flat, on the CPU, of the gradients' dtypes, as an exchange cuts them.
         min_elements: as for `register`.
     """
     trials = Trials(specs, parts, min_elements)
@@ -79,7 +77,7 @@ class Trials:
         rounds: their number, which does not depend on the parts.
     """
 
-    def __init__(self, specs: list[str], parts: dict[str, np.ndarray], min_elements: int) -> None:
+    def __init__(self, specs: list[str], parts: dict[str, torch.Tensor], min_elements: int) -> None:
         self.specs = specs
         self._parts = parts
         self._trials = [_Trial(spec, parts, min_elements) for spec in specs]
@@ -108,7 +106,7 @@ class Trials:
 class _Trial:
     """Measures one codec. `refused`: why it can't encode the values, in a line."""
 
-    def __init__(self, spec: str, parts: dict[str, np.ndarray], min_elements: int) -> None:
+    def __init__(self, spec: str, parts: dict[str, torch.Tensor], min_elements: int) -> None:
         self.refused: str | None = None
         self.rounds = _ROUNDS if _core.keeps_residual(spec) else _ALIKE
         self._spec = spec
@@ -116,7 +114,7 @@ class _Trial:
         self._pattern, self._codec = pattern_and_codec(self._canonical)
         self._parts = parts
         self._min_elements = min_elements
-        self._channel: Channel | None = None
+        self._channel: _Channel | None = None
         self._times: list[tuple[float, float]] = []
         self._sizes: list[int] = []
         self._small = 0.0, 0.0
@@ -131,10 +129,10 @@ class _Trial:
     def _advance(self) -> None:
         first = self._channel is None
         if first:
-            self._channel = Channel(self._codec, min_elements=self._min_elements)
+            self._channel = _Channel(self._codec, self._min_elements)
             self._small = _small_seconds(self._codec, self._parts)
         encoding, message = _timed(lambda: self._channel.encode(self._parts))
-        out = {name: np.zeros_like(part) for name, part in self._parts.items()}
+        out = {name: torch.zeros_like(part) for name, part in self._parts.items()}
         decoding, _ = _timed(lambda: self._channel.decode(message, out))
         if first:  # no residual yet
             self._error = _relative_l2(self._parts, out)
@@ -142,7 +140,7 @@ class _Trial:
         self._sizes.append(len(message))
 
     def figures(self, overhead: tuple[float, float]) -> dict:
-        values = sum(part.size for part in self._parts.values())
+        values = sum(part.numel() for part in self._parts.values())
         long = [min(each) for each in zip(*self._times[1:], strict=True)]
         few = min(_SMALL, values)
         coding = [
@@ -160,15 +158,42 @@ class _Trial:
         }
 
 
-def _small_seconds(codec: str, parts: dict[str, np.ndarray]) -> tuple[float, float]:
+class _Channel:
+    """`deltawire.Channel` for tensors, as NumPy has no bfloat16."""
+
+    def __init__(self, codec: str, min_elements: int) -> None:
+        self._core = _core.Channel(codec, min_elements, "exact", True, 0)
+        self._step = -1
+
+    def encode(self, parts: Mapping[str, torch.Tensor]) -> bytes:
+        self._step += 1
+        message = self._core.encode(_places(parts), self._step, 0, 1, 1.0)
+        self._core.commit()
+        return message
+
+    def decode(self, message: bytes, out: Mapping[str, torch.Tensor]) -> None:
+        """Into zeros. An exchange adds to float32; to 16 bits nothing can be added."""
+        adds = all(part.dtype == torch.float32 for part in out.values())
+        flat = np.frombuffer(message, np.uint8)
+        self._core.decode(flat, _places(out), (self._step, 0, 1), adds, 1.0, 1.0)
+
+
+def _places(parts: Mapping[str, torch.Tensor]) -> list[tuple[str, int, list[int], str]]:
+    return [
+        (name, part.data_ptr(), list(part.shape), arguments.dtype_name(part.dtype))
+        for name, part in parts.items()
+    ]
+
+
+def _small_seconds(codec: str, parts: dict[str, torch.Tensor]) -> tuple[float, float]:
     """Seconds (to encode, to decode) a small message: the fastest of several."""
-    longest = max(parts.values(), key=lambda part: part.size)
-    small = {"small": longest[:_SMALL].copy()}
-    channel = Channel(codec, min_elements=0)
+    longest = max(parts.values(), key=torch.Tensor.numel)
+    small = {"small": longest[:_SMALL].clone()}
+    channel = _Channel(codec, 0)
     times = []
     for _ in range(_ROUNDS):
         encoding, message = _timed(lambda: channel.encode(small))
-        out = {"small": np.zeros_like(small["small"])}
+        out = {"small": torch.zeros_like(small["small"])}
         times.append((encoding, _timed(lambda out=out, m=message: channel.decode(m, out))[0]))
     encode, decode = zip(*times, strict=True)
     return min(encode), min(decode)
@@ -190,9 +215,7 @@ def _line(small: float, few: int, long: float, values: int) -> tuple[float, floa
     return max(0.0, small - each * few), each
 
 
-def _relative_l2(parts: dict[str, np.ndarray], out: dict[str, np.ndarray]) -> float:
-    lost = sum(
-        float(np.square(out[name] - part, dtype=np.float64).sum()) for name, part in parts.items()
-    )
-    whole = sum(float(np.square(part, dtype=np.float64).sum()) for part in parts.values())
+def _relative_l2(parts: dict[str, torch.Tensor], out: dict[str, torch.Tensor]) -> float:
+    lost = sum(float((out[name].double() - part).square().sum()) for name, part in parts.items())
+    whole = sum(float(part.double().square().sum()) for part in parts.values())
     return (lost / whole) ** 0.5 if whole else 0.0

@@ -230,7 +230,7 @@ class Sample:
     Attributes:
         buckets: for each bucket, [(name, elements)] of its tensors.
         value_bytes: for each bucket, bytes a value in the all-reduce.
-        parts: float32 copies.
+        parts: copies.
     """
 
     def __init__(self, parameters: DDPParameters) -> None:
@@ -239,7 +239,7 @@ class Sample:
         self._share = min(1.0, codec_figures.MOST_VALUES / max(1, elements))
         self.buckets: list[list[tuple[str, int]]] = []
         self.value_bytes: list[int] = []
-        self.parts: dict[str, np.ndarray] = {}
+        self.parts: dict[str, torch.Tensor] = {}
         self._finite = True
 
     def add(self, bucket: dist.GradBucket) -> None:
@@ -256,7 +256,7 @@ class Sample:
             most = int(self._share * flat.numel()) + 1
             for first, count in codec_figures.sample_places(flat.numel(), most):
                 part = flat[first : first + count]
-                self.parts[f"{name}@{first}"] = part.to(torch.float32, copy=True).numpy()
+                self.parts[f"{name}@{first}"] = part.clone()
 
     @property
     def usable(self) -> bool:

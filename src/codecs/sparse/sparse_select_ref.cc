@@ -97,23 +97,30 @@ void guess_thresholds(const SelectInput& input, Lists& lists) noexcept {
   lists.keep = input.keep;
 }
 
-// The largest number of which at least `keep` are equal or above; 0 if there is none. REQUIRES: none is
-// negative.
-std::int16_t largest_with(const std::int16_t* numbers, std::uint64_t count, std::uint64_t keep) noexcept {
-  std::int16_t found = 0;
+// The upper 16 bits of some elements' magnitudes, 0 where x has the other sign.
+struct Tops {
+  std::int16_t of[2][kSelectBlock];  // positive and negative
+  std::uint64_t count = 0;
+};
+
+// For each sign the largest number that at least `keep` tops are equal to or above; 0 if there is none.
+void find_common(const Tops& tops, std::uint64_t keep, std::int16_t* found) noexcept {
+  found[0] = found[1] = 0;
   for (int bit = 1 << 14; bit > 0; bit /= 2) {
-    const auto tried = static_cast<std::int16_t>(found | bit);
-    std::int16_t equal_or_above = 0;  // of kSelectBlock at most
-    for (std::uint64_t i = 0; i < count; ++i) {
-      equal_or_above = static_cast<std::int16_t>(equal_or_above + (numbers[i] >= tried ? 1 : 0));
+    const auto positive = static_cast<std::int16_t>(found[0] | bit);
+    const auto negative = static_cast<std::int16_t>(found[1] | bit);
+    std::int16_t equal_or_above[2] = {};  // of kSelectBlock at most
+    for (std::uint64_t i = 0; i < tops.count; ++i) {
+      equal_or_above[0] = static_cast<std::int16_t>(equal_or_above[0] + (tops.of[0][i] >= positive ? 1 : 0));
+      equal_or_above[1] = static_cast<std::int16_t>(equal_or_above[1] + (tops.of[1][i] >= negative ? 1 : 0));
     }
-    if (static_cast<std::uint64_t>(equal_or_above) >= keep) found = tried;
+    if (static_cast<std::uint64_t>(equal_or_above[0]) >= keep) found[0] = positive;
+    if (static_cast<std::uint64_t>(equal_or_above[1]) >= keep) found[1] = negative;
   }
-  return found;
 }
 
 // In smaller parts: what `keep` of the first elements are above, so many are above in all. Half of a
-// magnitude's bits will do.
+// magnitude's bits will do, and of every few elements the largest alone: two that are sent seldom meet there.
 void start_thresholds(const SelectInput& input, Lists& lists) noexcept {
   const std::uint64_t count = input.count < kSelectBlock ? input.count : kSelectBlock;
   if (input.keep > count / 4) return;
@@ -122,14 +129,27 @@ void start_thresholds(const SelectInput& input, Lists& lists) noexcept {
   if (input.residual != nullptr) {
     for (std::uint64_t i = 0; i < count; ++i) x[i] += input.residual[i];
   }
-  for (std::uint32_t sign = 0; sign < 2; ++sign) {
-    std::int16_t tops[kSelectBlock];  // 0 where x has the other sign
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const auto bits = bit_cast<std::int32_t>(bit_cast<std::uint32_t>(x[i]) ^ sign << 31);
-      tops[i] = static_cast<std::int16_t>((bits > 0 ? bits : 0) >> 16);
+  Tops tops;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto bits = bit_cast<std::int32_t>(x[i]);
+    const auto other = bit_cast<std::int32_t>(bit_cast<std::uint32_t>(x[i]) ^ kSignBit);
+    tops.of[0][i] = static_cast<std::int16_t>((bits > 0 ? bits : 0) >> 16);
+    tops.of[1][i] = static_cast<std::int16_t>((other > 0 ? other : 0) >> 16);
+  }
+  for (tops.count = count; tops.count % 2 == 0 && tops.count >= 8 * input.keep;) {
+    tops.count /= 2;
+    for (auto& sign : tops.of) {
+      for (std::uint64_t i = 0; i < tops.count; ++i) {
+        const std::int16_t second = sign[tops.count + i];
+        sign[i] = sign[i] > second ? sign[i] : second;
+      }
     }
-    const auto least = static_cast<std::uint32_t>(largest_with(tops, count, input.keep)) << 16;
-    lists.below[sign] = least > 0 ? least - 1 : 0;
+  }
+  std::int16_t common[2];
+  find_common(tops, input.keep, common);
+  for (int i = 0; i < 2; ++i) {
+    const auto least = static_cast<std::uint32_t>(common[i]) << 16;
+    lists.below[i] = least > 0 ? least - 1 : 0;
   }
 }
 

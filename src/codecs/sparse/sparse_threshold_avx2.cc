@@ -25,8 +25,12 @@ struct Numbers {
 // REQUIRES: 1 <= keep <= numbers.count.
 Threshold halve(const Numbers& numbers, std::uint64_t keep) noexcept {
   // The least number of which fewer than `keep` are above is looked for.
-  std::uint32_t low = numbers.range.low;
-  std::uint32_t high = numbers.range.high;
+  std::uint32_t low = kMagnitudeMask;
+  std::uint32_t high = 0;
+  for (std::uint64_t i = 0; i < numbers.count; ++i) {
+    low = numbers.at[i] < low ? numbers.at[i] : low;
+    high = numbers.at[i] > high ? numbers.at[i] : high;
+  }
   std::uint64_t above_high = 0;
   while (low < high) {
     const std::uint32_t middle = low + (high - low) / 2;

@@ -138,10 +138,11 @@ struct Residual {
 // The input of do_encode: checked, and fp32.
 struct PartSource {
   const float* in = nullptr;
-  const float* residual = nullptr;  // null: no error feedback
-  float* left = nullptr;            // where the new residual goes: `residual`, or disjoint memory
-  std::uint64_t count = 0;          // of all three
-  TensorView view;                  // keys, dims, significance: the rest of what the caller gave
+  const float* residual = nullptr;  // null: nothing to add
+  float* left = nullptr;    // where the new residual goes: `residual`, or memory disjoint from both, or
+                            // `in`, which is the sum then; null: no error feedback
+  std::uint64_t count = 0;  // of all three
+  TensorView view;          // keys, dims, significance: the rest of what the caller gave
 };
 
 // Where a codec decodes to: slot[i] = scale * value, or slot[i] += scale * value (Into::kAccumulate).

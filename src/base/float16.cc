@@ -17,9 +17,14 @@ namespace {
 constexpr std::uint32_t kHalfInfinity = 0x7C00;
 constexpr std::uint32_t kExponentShift = 112U << 23;  // float32's exponent bias minus binary16's
 
+// `addends` null: none.
 template <class Convert>
-void widen_all(const std::uint16_t* from, std::uint64_t count, float* to, Convert convert) noexcept {
-  for (std::uint64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(convert(from[i]));
+void widen_all(const std::uint16_t* from, std::uint64_t count, const float* addends, float* to,
+               Convert convert) noexcept {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto value = std::bit_cast<float>(convert(from[i]));
+    to[i] = addends != nullptr ? value + addends[i] : value;
+  }
 }
 
 template <class Convert>
@@ -53,27 +58,32 @@ bool has_vectors() noexcept {
 }
 
 // These convert whole vectors, and say how many values that were.
+template <bool kAdds>
 DELTAWIRE_HALF_VECTORS std::uint64_t widen_bf16(const std::uint16_t* from, std::uint64_t count,
-                                                float* to) noexcept {
+                                                const float* addends, float* to) noexcept {
   std::uint64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
-    const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), bits);
+    __m256 values = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+    if (kAdds) values = _mm256_add_ps(values, _mm256_loadu_ps(addends + i));
+    _mm256_storeu_ps(to + i, values);
   }
   return i;
 }
 
 // The instruction reads subnormals in any mode, but it makes NaNs quiet, which the shift does not.
+template <bool kAdds>
 DELTAWIRE_HALF_VECTORS std::uint64_t widen_f16(const std::uint16_t* from, std::uint64_t count,
-                                               float* to) noexcept {
+                                               const float* addends, float* to) noexcept {
   std::uint64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
     const __m128i magnitudes = _mm_and_si128(halves, _mm_set1_epi16(0x7FFF));
     const __m128i nans = _mm_cmpgt_epi16(magnitudes, _mm_set1_epi16(kHalfInfinity));
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(halves));
-    if (_mm_testz_si128(nans, nans) != 0) continue;
+    __m256 values = _mm256_cvtph_ps(halves);
+    if (kAdds) values = _mm256_add_ps(values, _mm256_loadu_ps(addends + i));
+    _mm256_storeu_ps(to + i, values);
+    if (kAdds || _mm_testz_si128(nans, nans) != 0) continue;  // sums make them quiet as well
     for (std::uint64_t k = i; k < i + kLanes; ++k) to[k] = std::bit_cast<float>(bits_of_f16(from[k]));
   }
   return i;
@@ -136,9 +146,14 @@ DELTAWIRE_HALF_VECTORS Narrowed narrow_to_f16(const float* from, std::uint64_t c
 }
 
 std::uint64_t widen_in_vectors(const std::uint16_t* from, DType dtype, std::uint64_t count,
-                               float* to) noexcept {
+                               const float* addends, float* to) noexcept {
   if (!has_vectors()) return 0;
-  return dtype == DType::kBF16 ? widen_bf16(from, count, to) : widen_f16(from, count, to);
+  if (dtype == DType::kBF16) {
+    return addends != nullptr ? widen_bf16<true>(from, count, addends, to)
+                              : widen_bf16<false>(from, count, nullptr, to);
+  }
+  return addends != nullptr ? widen_f16<true>(from, count, addends, to)
+                            : widen_f16<false>(from, count, nullptr, to);
 }
 
 Narrowed narrow_in_vectors(const float* from, std::uint64_t count, DType dtype, std::uint16_t* to) noexcept {
@@ -146,7 +161,7 @@ Narrowed narrow_in_vectors(const float* from, std::uint64_t count, DType dtype, 
   return dtype == DType::kBF16 ? narrow_to_bf16(from, count, to) : narrow_to_f16(from, count, to);
 }
 #else
-std::uint64_t widen_in_vectors(const std::uint16_t*, DType, std::uint64_t, float*) noexcept {
+std::uint64_t widen_in_vectors(const std::uint16_t*, DType, std::uint64_t, const float*, float*) noexcept {
   return 0;
 }
 
@@ -154,6 +169,15 @@ Narrowed narrow_in_vectors(const float*, std::uint64_t, DType, std::uint16_t*) n
   return {};
 }
 #endif
+
+// `addends` null: none.
+void widen_halves(const std::uint16_t* from, DType dtype, std::uint64_t count, const float* addends,
+                  float* to) noexcept {
+  const std::uint64_t done = widen_in_vectors(from, dtype, count, addends, to);
+  const float* const rest = addends != nullptr ? addends + done : nullptr;
+  if (dtype == DType::kBF16) widen_all(from + done, count - done, rest, to + done, bits_of_bf16);
+  if (dtype == DType::kF16) widen_all(from + done, count - done, rest, to + done, bits_of_f16);
+}
 
 }  // namespace
 
@@ -202,10 +226,12 @@ void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexce
     if (count > 0) std::memcpy(to, from, 4 * count);
     return;
   }
-  const auto* halves = static_cast<const std::uint16_t*>(from);
-  const std::uint64_t done = widen_in_vectors(halves, dtype, count, to);
-  if (dtype == DType::kBF16) widen_all(halves + done, count - done, to + done, bits_of_bf16);
-  if (dtype == DType::kF16) widen_all(halves + done, count - done, to + done, bits_of_f16);
+  widen_halves(static_cast<const std::uint16_t*>(from), dtype, count, nullptr, to);
+}
+
+void widen_and_add(const void* from, DType dtype, std::uint64_t count, const float* addends,
+                   float* to) noexcept {
+  widen_halves(static_cast<const std::uint16_t*>(from), dtype, count, addends, to);
 }
 
 std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept {

@@ -113,6 +113,23 @@ TEST_P(Float16, ManyAreWidenedAsEachByItself) {
   }
 }
 
+TEST_P(Float16, SumsAreThoseOfTheWidened) {
+  const DType dtype = GetParam().dtype;
+  std::vector<std::uint16_t> halves(65536 + 3);
+  std::vector<float> sums(halves.size());
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    halves[i] = static_cast<std::uint16_t>(i);
+    sums[i] = 0.375F * static_cast<float>(i);
+  }
+  std::vector<float> found(halves.size());
+  const FloatEnvironment environment;
+  widen_and_add(halves.data(), dtype, halves.size(), sums.data(), found.data());
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    const float sum = widened(halves[i], dtype) + sums[i];
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(found[i]), std::bit_cast<std::uint32_t>(sum)) << i;
+  }
+}
+
 // Every sign and exponent with the mantissas around the steps and ties of both forms.
 std::vector<float> values_around_ties() {
   std::vector<float> values;

@@ -163,6 +163,11 @@ std::uint64_t widened_bytes(DType dtype, std::uint64_t count) noexcept {
   return ceil_div(bytes, kScratchAlignment) * kScratchAlignment;
 }
 
+// The source once `left` has x.
+PartSource added_up(const PartSource& source) noexcept {
+  return {source.left, nullptr, source.left, source.count, source.view};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<const Codec>> make_half_form(const Codec& codec, DType dtype) {
@@ -197,17 +202,22 @@ Result<EncodedPart> Codec::encode(const TensorView& part, Residual residual, con
     source.left = residual.after.data();
   }
   Exec rest = exec;
-  if (const std::uint64_t bytes = widened_bytes(part.dtype, part.count); bytes > 0) {
-    auto* widened = reinterpret_cast<float*>(exec.scratch.data());
-    widen(part.values, part.dtype, part.count, widened);
+  auto* const widened = reinterpret_cast<float*>(exec.scratch.data());
+  bool is_added = false;
+  if (part.dtype != DType::kF32) {
     source.in = widened;
-    rest.scratch = exec.scratch.subspan(bytes);
+    rest.scratch = exec.scratch.subspan(widened_bytes(part.dtype, part.count));
+    is_added = info_.error_feedback && source.left != source.residual;
+    if (is_added) {
+      widen_and_add(part.values, part.dtype, part.count, source.residual, source.left);
+    } else {
+      widen(part.values, part.dtype, part.count, widened);
+    }
   }
-  auto encoded = do_encode(source, out, rest);
-  if (!encoded && encoded.error().code == ErrorCode::kNotFinite) {
-    return tl::unexpected<Error>(name_not_finite(info_, source));
-  }
-  return encoded;
+  auto encoded = do_encode(is_added ? added_up(source) : source, out, rest);
+  if (encoded || encoded.error().code != ErrorCode::kNotFinite) return encoded;
+  if (is_added) widen(part.values, part.dtype, part.count, widened);
+  return tl::unexpected<Error>(name_not_finite(info_, source));
 }
 
 std::uint64_t Codec::decode_scratch(const TensorSlot& out) const noexcept {

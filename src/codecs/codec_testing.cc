@@ -96,6 +96,9 @@ Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::spa
   auto in_place = encode_once(codec, part, residual, stream);
   EXPECT_EQ(in_place.has_value(), apart.has_value());
   EXPECT_TRUE(in_place || same_bits(residual, before)) << "changed the residual on an error";
+  if (!in_place && !apart) {
+    EXPECT_EQ(in_place.error().message, apart.error().message);
+  }
   if (!in_place || !apart) return in_place;
   EXPECT_TRUE(same_bits(residual, after.inside())) << "left another residual in place";
   EXPECT_EQ(in_place->payload, apart->payload);

@@ -223,6 +223,17 @@ TEST(Conformance16, AValueBeyondFloat16IsNamed) {
       << decoded.error().message;
 }
 
+TEST(Conformance16, ASumThatIsNotFiniteIsNamed) {
+  const auto codec = codec_of("int8");
+  const std::uint16_t halves[3] = {0x3F80, 0x7F60, 0};
+  std::vector<float> residual = {0, 1e38F, 0};
+  const auto part = testing::encode_view(*codec, {halves, 3, DType::kBF16}, residual);
+  ASSERT_FALSE(part);
+  EXPECT_EQ(part.error().message,
+            "element 1 is Inf once the residual 1e+38 is added to the input 2.9774707e+38: "
+            "int8 carries finite values only");
+}
+
 TEST_P(Conformance, SameBytesEveryTimeAndUnderFlushToZero) {
   std::vector<float> values = testing::normal_values(50000, 9);
   for (float& value : values) value *= 0x1p-128F;  // subnormals among them, and products that are

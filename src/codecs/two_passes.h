@@ -11,13 +11,14 @@ struct TwoPasses {
   Addends second;  // left = the new residual's place; null: none
 };
 
-// Where the new residual lies apart, the first pass leaves the sums there: the second then reads one array,
-// not two.
+// Where the new residual lies apart, the first pass leaves the sums there, unless they are there: the second
+// then reads one array, not two.
 inline TwoPasses two_passes(const PartSource& part) noexcept {
   if (part.left == part.residual) {
     return {{part.in, part.residual, nullptr, part.count}, {part.in, part.residual, part.left, part.count}};
   }
-  return {{part.in, part.residual, part.left, part.count}, {part.left, nullptr, part.left, part.count}};
+  float* const sums = part.in != part.left ? part.left : nullptr;
+  return {{part.in, part.residual, sums, part.count}, {part.left, nullptr, part.left, part.count}};
 }
 
 }  // namespace deltawire

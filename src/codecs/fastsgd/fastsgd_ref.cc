@@ -75,7 +75,7 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
     codes[i] = static_cast<std::uint16_t>(code | sign >> 16);
     range.lowest = code < range.lowest ? code : range.lowest;
     range.highest = code > range.highest ? code : range.highest;
-    if (input.residual != nullptr) {
+    if (input.left != nullptr) {
       input.left[pairs.keys[i]] = bit_cast<float>(value) - bit_cast<float>(book.values[code] | sign);
     }
   }

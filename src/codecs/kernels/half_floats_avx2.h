@@ -22,13 +22,15 @@ namespace deltawire {
 inline constexpr std::uint64_t kHalfBytes = 2;
 inline constexpr std::uint64_t kHalfLanes = 8;
 
+// Eight, from element `i` on. `residual` null: nothing to add.
 template <class Format>
 [[gnu::always_inline]] inline typename Format::Codes round_with_feedback(const float* in,
-                                                                         const float* residual,
-                                                                         float* left) noexcept {
-  const __m256 x = _mm256_add_ps(_mm256_loadu_ps(in), _mm256_loadu_ps(residual));
+                                                                         const float* residual, float* left,
+                                                                         std::uint64_t i) noexcept {
+  __m256 x = _mm256_loadu_ps(in + i);
+  if (residual != nullptr) x = _mm256_add_ps(x, _mm256_loadu_ps(residual + i));
   const auto codes = Format::round(x);
-  _mm256_storeu_ps(left, Format::error(x, codes));
+  _mm256_storeu_ps(left + i, Format::error(x, codes));
   return codes;
 }
 
@@ -37,7 +39,7 @@ template <class Format>
                                                  std::uint64_t count, std::byte* payload) {
   constexpr std::uint64_t kLanes = kHalfLanes;
   std::uint64_t i = 0;
-  if (residual == nullptr) {
+  if (left == nullptr) {
     for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
       const auto low = Format::round(_mm256_loadu_ps(in + i));
       const auto high = Format::round(_mm256_loadu_ps(in + i + kLanes));
@@ -45,15 +47,13 @@ template <class Format>
     }
   } else {
     for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-      const auto low = round_with_feedback<Format>(in + i, residual + i, left + i);
-      const auto high =
-          round_with_feedback<Format>(in + i + kLanes, residual + i + kLanes, left + i + kLanes);
+      const auto low = round_with_feedback<Format>(in, residual, left, i);
+      const auto high = round_with_feedback<Format>(in, residual, left, i + kLanes);
       Format::store(low, high, payload + i * kHalfBytes);
     }
   }
-  const bool feedback = residual != nullptr;
-  Format::scalar().encode(in + i, feedback ? residual + i : nullptr, feedback ? left + i : nullptr, count - i,
-                          payload + i * kHalfBytes);
+  Format::scalar().encode(in + i, residual != nullptr ? residual + i : nullptr,
+                          left != nullptr ? left + i : nullptr, count - i, payload + i * kHalfBytes);
 }
 
 // Past the caches: what such stores fill begins on a boundary of 32 bytes.

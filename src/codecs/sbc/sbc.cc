@@ -100,7 +100,7 @@ class Sbc final : public Codec {
                                 const Exec& exec) const override {
     const auto update = choose(part, exec.scratch);
     if (!update) return forward_error(update);
-    if (part.residual != nullptr) keep_unsent(part, *update);
+    if (part.left != nullptr) keep_unsent(part, *update);
     return encode_chunks(*update, out);
   }
 

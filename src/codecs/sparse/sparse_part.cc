@@ -131,7 +131,7 @@ ValueCode code_for(ValueFormat format, std::uint32_t largest) noexcept {
 }
 
 void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent) {
-  if (part.residual == nullptr) return;
+  if (part.left == nullptr) return;
   if (part.left == part.residual) kernels.add(part.in, part.left, part.count);
   kernels.subtract_elements(part.left, sent);
 }

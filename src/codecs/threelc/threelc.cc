@@ -205,7 +205,7 @@ class Threelc final : public Codec {
   // From the last block to the first: the first ones are then still in the caches when chunks are encoded.
   std::uint32_t find_largest(const PartSource& source, Workers* workers) const {
     const std::uint64_t block = std::uint64_t{1} << (workers != nullptr ? 17 : 19);
-    float* const sum = is_apart(source) ? source.left : nullptr;
+    float* const sum = is_apart(source) && source.residual != nullptr ? source.left : nullptr;
     const bool streamed = source.count * sizeof(float) >= kStreamedBytes;
     const std::uint64_t blocks = ceil_div(source.count, block);
     std::atomic<std::uint32_t> largest = 0;

@@ -84,7 +84,7 @@ class ThresholdCodec final : public sparse::PartCodec {
   // Completes the new residual of the elements from `begin` to `end`.
   void leave(const PartSource& part, std::uint64_t begin, std::uint64_t end,
              const sparse::Elements& sent) const {
-    if (part.residual == nullptr) return;
+    if (part.left == nullptr) return;
     if (part.left == part.residual) {
       coder().kernels().add(part.in + begin, part.left + begin, end - begin);
     }

@@ -98,7 +98,7 @@ class Randomk final : public Codec {
           "a value is beyond float32 once it is scaled up: scale the tensor down or use unbiased=off");
     }
     const float step = is_plain() ? 0.0F : encode_values(sent, draw.kept, out.payload.data());
-    if (part.residual != nullptr) {
+    if (part.left != nullptr) {
       if (part.left == part.residual) kernels_.sum_up(second);
       kernels_.take_sent(part.left, draw, sent);
     }

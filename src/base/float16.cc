@@ -57,22 +57,20 @@ bool has_vectors() noexcept {
   return has;
 }
 
-// These convert whole vectors, and say how many values that were.
-template <bool kAdds>
+// These convert whole vectors, and say how many values that were. `addends` null: none.
 DELTAWIRE_HALF_VECTORS std::uint64_t widen_bf16(const std::uint16_t* from, std::uint64_t count,
                                                 const float* addends, float* to) noexcept {
   std::uint64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
     __m256 values = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-    if (kAdds) values = _mm256_add_ps(values, _mm256_loadu_ps(addends + i));
+    if (addends != nullptr) values = _mm256_add_ps(values, _mm256_loadu_ps(addends + i));
     _mm256_storeu_ps(to + i, values);
   }
   return i;
 }
 
 // The instruction reads subnormals in any mode, but it makes NaNs quiet, which the shift does not.
-template <bool kAdds>
 DELTAWIRE_HALF_VECTORS std::uint64_t widen_f16(const std::uint16_t* from, std::uint64_t count,
                                                const float* addends, float* to) noexcept {
   std::uint64_t i = 0;
@@ -81,9 +79,9 @@ DELTAWIRE_HALF_VECTORS std::uint64_t widen_f16(const std::uint16_t* from, std::u
     const __m128i magnitudes = _mm_and_si128(halves, _mm_set1_epi16(0x7FFF));
     const __m128i nans = _mm_cmpgt_epi16(magnitudes, _mm_set1_epi16(kHalfInfinity));
     __m256 values = _mm256_cvtph_ps(halves);
-    if (kAdds) values = _mm256_add_ps(values, _mm256_loadu_ps(addends + i));
+    if (addends != nullptr) values = _mm256_add_ps(values, _mm256_loadu_ps(addends + i));
     _mm256_storeu_ps(to + i, values);
-    if (kAdds || _mm_testz_si128(nans, nans) != 0) continue;  // sums make them quiet as well
+    if (addends != nullptr || _mm_testz_si128(nans, nans) != 0) continue;  // a sum is quiet as well
     for (std::uint64_t k = i; k < i + kLanes; ++k) to[k] = std::bit_cast<float>(bits_of_f16(from[k]));
   }
   return i;
@@ -148,12 +146,7 @@ DELTAWIRE_HALF_VECTORS Narrowed narrow_to_f16(const float* from, std::uint64_t c
 std::uint64_t widen_in_vectors(const std::uint16_t* from, DType dtype, std::uint64_t count,
                                const float* addends, float* to) noexcept {
   if (!has_vectors()) return 0;
-  if (dtype == DType::kBF16) {
-    return addends != nullptr ? widen_bf16<true>(from, count, addends, to)
-                              : widen_bf16<false>(from, count, nullptr, to);
-  }
-  return addends != nullptr ? widen_f16<true>(from, count, addends, to)
-                            : widen_f16<false>(from, count, nullptr, to);
+  return dtype == DType::kBF16 ? widen_bf16(from, count, addends, to) : widen_f16(from, count, addends, to);
 }
 
 Narrowed narrow_in_vectors(const float* from, std::uint64_t count, DType dtype, std::uint16_t* to) noexcept {

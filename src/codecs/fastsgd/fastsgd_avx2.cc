@@ -32,13 +32,9 @@ __m256i places(std::uint64_t at) noexcept {
 // Writes the chosen of eight pairs; returns how many they are.
 std::uint32_t put(__m256i keys, __m256i bits, unsigned mask, const PairOutput& out,
                   std::uint32_t behind) noexcept {
-  if (mask != 0xFF) {
-    const __m256i order = compaction_of(mask);
-    keys = compacted(keys, order);
-    bits = compacted(bits, order);
-  }
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.keys + behind), keys);
-  _mm256_storeu_ps(out.values + behind, _mm256_castsi256_ps(bits));
+  const __m256i order = compaction_of(mask);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.keys + behind), compacted(keys, order));
+  _mm256_storeu_ps(out.values + behind, _mm256_castsi256_ps(compacted(bits, order)));
   return popcount(mask);
 }
 

@@ -32,18 +32,48 @@ Fault decode_plain(const Kernels& kernels, ChunkMode mode, const ChunkBytes& chu
   return Fault::kNone;
 }
 
+Target target_of(const Target& chunk, std::uint32_t block) noexcept {
+  Target part = rest_of(chunk, block * kBlockElements);
+  part.count = block_elements(chunk.count, block);
+  return part;
+}
+
+Fault decode_at(const Kernels& kernels, const BlockArea& area, std::uint32_t block, const DecodeTable& table,
+                const Target& chunk) {
+  ChunkBytes bytes;
+  const Fault fault = block_bytes(area, block, bytes);
+  return fault != Fault::kNone ? fault : decode_one(kernels, bytes, table, target_of(chunk, block));
+}
+
+// Decodes a block and the one behind it together. False: that can't be done, or they have a fault.
+bool decode_together(const Kernels& kernels, const BlockArea& area, std::uint32_t first,
+                     const DecodeTable& table, const Target& chunk) {
+  if (kernels.decode_two == nullptr || first + 1 >= area.count) return false;
+  BlockBytes bodies[2];
+  Target targets[2];
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    ChunkBytes bytes;
+    BlockMode mode = BlockMode::kStored;
+    targets[i] = target_of(chunk, first + i);
+    if (targets[i].count != kBlockElements || block_bytes(area, first + i, bytes) != Fault::kNone ||
+        read_block_mode(bytes.at[0], mode) != Fault::kNone || mode != BlockMode::kCoded ||
+        open_coded(bytes, kBlockElements, table.in_bytes, bodies[i]) != Fault::kNone) {
+      return false;
+    }
+  }
+  return kernels.decode_two(bodies, table, targets);
+}
+
 // On all threads that there are. The fault of the first block that has one.
 Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeTable& table,
                     const Target& target, Workers* workers) {
-  Fault faults[kMaxBlocks];
-  Workers::share(workers, area.count, [&](std::size_t place) {
-    const auto i = static_cast<std::uint32_t>(place);
-    ChunkBytes block;
-    faults[i] = block_bytes(area, i, block);
-    if (faults[i] != Fault::kNone) return;
-    Target part = rest_of(target, i * kBlockElements);
-    part.count = block_elements(target.count, i);
-    faults[i] = decode_one(kernels, block, table, part);
+  Fault faults[kMaxBlocks] = {};
+  Workers::share(workers, (area.count + 1) / 2, [&](std::size_t place) {
+    const auto first = static_cast<std::uint32_t>(2 * place);
+    if (decode_together(kernels, area, first, table, target)) return;
+    for (std::uint32_t i = first; i < area.count && i < first + 2; ++i) {
+      faults[i] = decode_at(kernels, area, i, table, target);
+    }
   });
   for (std::uint32_t i = 0; i < area.count; ++i) {
     if (faults[i] != Fault::kNone) return faults[i];

@@ -92,277 +92,12 @@ inline bool open_mantissas(const std::byte* states, bool whole, Mantissas& manti
   return _mm512_ternarylogic_epi32(mask, three_bytes_to_ends(packed), exponent, 0xCA);
 }
 
-// Both ways have Lanes::look_of(table), a table of codes as it is looked up; and for Lanes open(states,
-// whole, lanes), false if they are none; decode_stretch<kWhole, kTail, kDeliver>(table, look, lanes, count,
-// at, scale, slot), which reads `count` values downwards from `at`; close(lanes), a fault if they don't end
-// as they must.
-#ifndef __AVX512VBMI2__
-
-// AVX-512 F, BW, DQ and VL: a lane of codes in a double word, codes looked up 32 at a time.
-
-using Look = LookUp;
-
-// The lanes of a block, cleared of what was read.
-struct Lanes {
-  [[gnu::always_inline]] static Look look_of(const DecodeTable& table) noexcept {
-    return load_look_up(table.entry);
-  }
-
-  __m512i codes[4];
-  __m512i held[4];
-  Mantissas mantissas;
-};
-
-// A stretch of 128 values: their entries as look_up() gives them. Of entries[row][pair] the low half of word
-// i belongs to value 64 row + 32 pair + i, the high half to the one 16 after it.
-struct Stretch {
-  __m512i entries[2][2];
-  std::uint32_t escapes[4];  // bit i of words: value 32 word + i
-
-  // Bits of sign and mantissa of each of sixteen values.
-  [[gnu::always_inline]] __m512i widths(unsigned vector) const noexcept {
-    const __m512i pair = entries[vector / 4][vector / 2 % 2];
-    const unsigned shift = kEntryWidthShift + (vector % 2 == 0 ? 0 : 16);
-    return _mm512_and_si512(_mm512_srli_epi32(pair, shift), _mm512_set1_epi32(kEntryWidthMask));
-  }
-
-  // Their rows, where exponents stand in a float, above rubbish.
-  [[gnu::always_inline]] __m512i rows(unsigned vector) const noexcept {
-    const __m512i pair = entries[vector / 4][vector / 2 % 2];
-    constexpr unsigned kShift = kMantissaBits - kEntryRowShift;
-    if (vector % 2 != 0) return _mm512_srli_epi32(pair, 16 - kShift);
-    return _mm512_slli_epi32(_mm512_and_si512(pair, _mm512_set1_epi32(0xFFFF)), kShift);
-  }
-};
-
-// Which of the values from `first` on there are, as halves of 32 lanes in the order of entries.
-[[gnu::always_inline]] inline __mmask32 present_pair(std::uint32_t count, std::uint32_t first) noexcept {
-  const std::uint32_t low = first_lanes(count, first);
-  const std::uint32_t high = first_lanes(count, first + 16);
-  return _pdep_u32(low, 0x55555555U) | _pdep_u32(high, 0xAAAAAAAAU);
-}
-
-template <bool kTail>
-[[gnu::always_inline]] inline void read_codes(const LookUp& table, std::uint32_t count, Lanes& lanes,
-                                              Stretch& stretch) noexcept {
-  const __m512i length_mask = _mm512_set1_epi32(kEntryLengthMask);
-#pragma GCC unroll 4
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned pair = i % 2;
-    __m512i& low = lanes.codes[2 * pair];
-    __m512i& high = lanes.codes[2 * pair + 1];
-    const __m512i next = _mm512_mask_blend_epi16(0xAAAAAAAAU, low, _mm512_slli_epi32(high, 16));
-    __m512i entries = look_up(table, next);
-    if constexpr (kTail) entries = _mm512_maskz_mov_epi16(present_pair(count, 32 * i), entries);
-    stretch.entries[i / 2][pair] = entries;
-    const __m512i low_length = _mm512_and_si512(entries, length_mask);
-    const __m512i high_length = _mm512_and_si512(_mm512_srli_epi32(entries, 16), length_mask);
-    low = _mm512_srlv_epi32(low, low_length);
-    high = _mm512_srlv_epi32(high, high_length);
-    lanes.held[2 * pair] = _mm512_sub_epi32(lanes.held[2 * pair], low_length);
-    lanes.held[2 * pair + 1] = _mm512_sub_epi32(lanes.held[2 * pair + 1], high_length);
-  }
-}
-
-[[gnu::always_inline]] inline void refill(Lanes& lanes, const std::byte*& at) noexcept {
-  const __m512i word_bits = _mm512_set1_epi32(kWordBits);
-#pragma GCC unroll 4
-  for (int i = 3; i >= 0; --i) {
-    const __mmask16 needs = _mm512_cmplt_epu32_mask(lanes.held[i], word_bits);
-    at -= popcount(needs) * kWordBytes;
-    const __m512i next = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-    const __m512i words = _mm512_maskz_expand_epi32(needs, next);
-    lanes.codes[i] = _mm512_or_si512(lanes.codes[i], _mm512_sllv_epi32(words, lanes.held[i]));
-    lanes.held[i] = _mm512_mask_add_epi32(lanes.held[i], needs, lanes.held[i], word_bits);
-  }
-}
-
-// Exponents behind escapes: bit i of escapes[j] is value 32 j + i.
-struct Escaped {
-  alignas(64) std::uint32_t exponents[kMaxStretch];
-  bool legal = true;
-};
-
-// Returns where they begin.
-const std::byte* read_escapes(const DecodeTable& table, const std::uint32_t (&escapes)[4],
-                              const std::byte* at, Escaped& escaped) noexcept {
-  for (unsigned word = 4; word-- > 0;) {
-    for (std::uint32_t left = escapes[word]; left != 0;) {
-      const unsigned bit = bit_width(left) - 1;
-      left ^= 1U << bit;
-      const auto exponent = static_cast<std::uint32_t>(*--at);
-      escaped.legal &= may_escape(table, exponent);
-      escaped.exponents[32 * word + bit] = exponent;
-    }
-  }
-  return at;
-}
-
-// Which entries are escapes: bit i of words is value 32 word + i.
-[[gnu::always_inline]] inline bool find_escapes(Stretch& stretch) noexcept {
-  const __m512i escape = _mm512_set1_epi16(static_cast<short>(kEscapeSlot << kEntryRowShift));
-  std::uint32_t any = 0;
-#pragma GCC unroll 4
-  for (unsigned i = 0; i < 4; ++i) {
-    // No row above the escape's, so nothing else has all its bits.
-    stretch.escapes[i] = _mm512_cmpge_epu16_mask(stretch.entries[i / 2][i % 2], escape);
-    any |= stretch.escapes[i];
-  }
-  return any != 0;
-}
-
-[[gnu::always_inline]] inline void order_escapes(Stretch& stretch) noexcept {
-  for (std::uint32_t& word : stretch.escapes) {
-    word = _pext_u32(word, 0x55555555U) | _pext_u32(word, 0xAAAAAAAAU) << 16;
-  }
-}
-
-// Whether no value of a whole chunk is +0 or tiny.
-[[gnu::always_inline]] inline bool is_dense(const Stretch& stretch) noexcept {
-  const __m512i row_mask = _mm512_set1_epi16(static_cast<short>((kRows - 1) << kEntryRowShift));
-  __mmask32 none = 0;
-#pragma GCC unroll 4
-  for (unsigned i = 0; i < 4; ++i) none |= _mm512_testn_epi16_mask(stretch.entries[i / 2][i % 2], row_mask);
-  return none == 0;
-}
-
-// Sixteen values from their exponents, in place above rubbish, and what stands in the stream. Sets of `wrong`
-// which are tiny ones that are +0.
-template <bool kWhole>
-[[gnu::always_inline]] inline __m512i assemble(__m512i exponent, __m512i width, Lanes& lanes,
-                                               const std::byte*& at, __mmask16& wrong) noexcept {
-  __m512i upper;
-  __mmask16 some = 0;
-  if constexpr (kWhole) {
-    some = _mm512_test_epi32_mask(width, width);
-    upper = take_mantissas(some, at);
-  } else {
-    upper = read_mantissas(width, lanes.mantissas, at);
-  }
-  const __m512i bits = assembled(exponent, upper);
-  if constexpr (kWhole) wrong |= _mm512_mask_testn_epi32_mask(some, bits, bits);
-  return bits;
-}
-
-template <bool kWhole, bool kTail, Deliver kDeliver>
-[[gnu::always_inline]] inline Fault decode_stretch(const DecodeTable& table, const Look& look, Lanes& lanes,
-                                                   std::uint32_t count, const std::byte*& at, __m512 scale,
-                                                   float* slot) noexcept {
-  Stretch stretch;
-  read_codes<kTail>(look, count, lanes, stretch);
-  Escaped escaped;
-  const bool escapes = find_escapes(stretch);
-  if (escapes) [[unlikely]] {
-    order_escapes(stretch);
-    const std::uint32_t ordered[4] = {stretch.escapes[0], stretch.escapes[1], stretch.escapes[2],
-                                      stretch.escapes[3]};
-    at = read_escapes(table, ordered, at, escaped);
-  }
-  refill(lanes, at);
-  const __m512i base = _mm512_set1_epi32(static_cast<int>(table.base << kMantissaBits));
-  if (kWhole && !kTail && !escapes && is_dense(stretch)) {
-#pragma GCC unroll 8
-    for (int i = 7; i >= 0; --i) {
-      const auto vector = static_cast<unsigned>(i);
-      const __m512i exponent = _mm512_add_epi32(stretch.rows(vector), base);
-      const std::byte* const behind = at - (7 - vector) * 16 * kSignMantissaBytes;
-      deliver<kDeliver>(assemble_dense(exponent, behind), 0xFFFF, scale, slot + 16 * vector);
-    }
-    at -= kMaxStretch * kSignMantissaBytes;
-    return Fault::kNone;
-  }
-  const __m512i row_mask = _mm512_set1_epi32(static_cast<int>((kRows - 1) << kMantissaBits));
-  __mmask16 wrong = 0;
-#pragma GCC unroll 8
-  for (int i = 7; i >= 0; --i) {
-    const auto vector = static_cast<unsigned>(i);
-    const __m512i row = stretch.rows(vector);
-    __m512i exponent = _mm512_maskz_add_epi32(_mm512_test_epi32_mask(row, row_mask), row, base);
-    if (escapes) [[unlikely]] {
-      const auto of_vector = static_cast<__mmask16>(stretch.escapes[vector / 2] >> (vector % 2 * 16));
-      const __m512i known =
-          _mm512_slli_epi32(_mm512_load_si512(escaped.exponents + 16 * vector), kMantissaBits);
-      exponent = _mm512_mask_mov_epi32(exponent, of_vector, known);
-    }
-    const __m512i bits = assemble<kWhole>(exponent, stretch.widths(vector), lanes, at, wrong);
-    const __mmask16 present = kTail ? first_lanes(count, 16 * vector) : 0xFFFF;
-    deliver<kDeliver>(bits, present, scale, slot + 16 * vector);
-  }
-  if (!escaped.legal) return Fault::kEscape;
-  return wrong == 0 ? Fault::kNone : Fault::kTinyZero;
-}
-
-// False if a lane has no end bit, or too few bits below it.
-bool open(const std::byte* states, bool whole, Lanes& lanes) noexcept {
-  alignas(64) std::uint32_t x[kMaxLanes];
-  alignas(64) std::uint32_t n[kMaxLanes];
-  for (unsigned lane = 0; lane < kMaxLanes; ++lane) {
-    const auto state = load_le<std::uint32_t>(states + lane * kStateBytes);
-    if (state >> kWordBits == 0) return false;
-    n[lane] = bit_width(state) - 1;
-    x[lane] = state ^ 1U << n[lane];
-  }
-  for (unsigned i = 0; i < 4; ++i) {
-    lanes.codes[i] = _mm512_load_si512(x + 16 * i);
-    lanes.held[i] = _mm512_load_si512(n + 16 * i);
-  }
-  return open_mantissas(states + kMaxLanes * kStateBytes, whole, lanes.mantissas);
-}
-
-Fault close(Lanes lanes) noexcept {
-  __m512i left = _mm512_or_si512(lanes.mantissas.lanes, lanes.mantissas.filled);
-  for (unsigned i = 0; i < 4; ++i) {
-    const __m512i held = _mm512_xor_si512(lanes.held[i], _mm512_set1_epi32(kWordBits));
-    left = _mm512_or_si512(left, _mm512_or_si512(lanes.codes[i], held));
-  }
-  return _mm512_test_epi32_mask(left, left) == 0 ? Fault::kNone : Fault::kLaneEnd;
-}
-
-#else
-
-// VBMI and VBMI2: lanes of codes in words, codes looked up 64 at a time in tables of bytes.
-
-// In a byte of what is looked up, above the bits of sign and mantissa in steps.
+// In the lower half of what is looked up, the length of a code above the bits of sign and mantissa in steps.
 constexpr unsigned kLengthShift = 4;
 constexpr int kStepsMask = 15;
 
-// The table of a chunk as bytes, for each value of the next 8 bits.
-struct Look {
-  __m512i exponents[4];
-  __m512i lengths[4];
-  __m512i widths;  // bits of sign and mantissa, by a byte of `lengths`
-  __m512i escape;  // among exponents: one that no code has
-};
-
-[[gnu::always_inline]] inline Look load_look(const DecodeTable& table) noexcept {
-  alignas(64) std::uint8_t exponents[1U << kMaxCodeBits];
-  alignas(64) std::uint8_t lengths[1U << kMaxCodeBits];
-  alignas(64) std::uint8_t widths[64];
-  const std::uint32_t escape = table.base < 128 ? 254 : 1;
-  for (unsigned i = 0; i < 1U << kMaxCodeBits; ++i) {
-    const std::uint32_t entry = table.entry[i];
-    const std::uint32_t row = entry >> kEntryRowShift;
-    const std::uint32_t exponent = row == 0 ? 0 : table.base + row;
-    const std::uint32_t steps = (entry >> kEntryWidthShift & kEntryWidthMask) / table.step;
-    exponents[i] = static_cast<std::uint8_t>(row == kEscapeSlot ? escape : exponent);
-    lengths[i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) << kLengthShift | steps);
-  }
-  for (unsigned i = 0; i < 64; ++i) widths[i] = static_cast<std::uint8_t>(table.step * (i & kStepsMask));
-  Look look;
-#pragma GCC unroll 4
-  for (unsigned i = 0; i < 4; ++i) {
-    look.exponents[i] = _mm512_load_si512(exponents + 64 * i);
-    look.lengths[i] = _mm512_load_si512(lengths + 64 * i);
-  }
-  look.widths = _mm512_load_si512(widths);
-  look.escape = _mm512_set1_epi8(static_cast<char>(escape));
-  return look;
-}
-
 // The lanes of a block, 32 in each vector: the next 16 bits of each lane, and the `held` bits above them.
 struct Lanes {
-  [[gnu::always_inline]] static Look look_of(const DecodeTable& table) noexcept { return load_look(table); }
-
   __m512i next[2];
   __m512i later[2];
   __m512i held[2];
@@ -375,29 +110,160 @@ struct Row {
   __m512i lengths;
 };
 
+// The table of a chunk as two bytes for each value of the next 8 bits.
+struct Entries {
+  alignas(64) std::uint8_t exponents[1U << kMaxCodeBits];
+  alignas(64) std::uint8_t lengths[1U << kMaxCodeBits];
+  std::uint8_t escape;  // among exponents: one that no code has
+};
+
+[[gnu::always_inline]] inline void load_entries(const DecodeTable& table, Entries& entries) noexcept {
+  entries.escape = table.base < 128 ? 254 : 1;
+  for (unsigned i = 0; i < 1U << kMaxCodeBits; ++i) {
+    const std::uint32_t entry = table.entry[i];
+    const std::uint32_t row = entry >> kEntryRowShift;
+    const std::uint32_t exponent = row == 0 ? 0 : table.base + row;
+    const std::uint32_t steps = (entry >> kEntryWidthShift & kEntryWidthMask) / table.step;
+    entries.exponents[i] = row == kEscapeSlot ? entries.escape : static_cast<std::uint8_t>(exponent);
+    entries.lengths[i] = static_cast<std::uint8_t>((entry & kEntryLengthMask) << kLengthShift | steps);
+  }
+}
+
+// What a row's codes mean, and their lengths as halves, of 32 lanes each.
+struct Codes {
+  Row row;
+  __m512i lengths[2];
+};
+
+#ifndef __AVX512VBMI2__
+
+// AVX-512 F, BW, DQ and VL: codes are looked up 32 at a time.
+struct Look {
+  LookUp entries;  // exponents above lengths
+  __m512i escape;
+  __m512i widths;  // of as many steps, in each 16 bytes
+};
+
+[[gnu::always_inline]] inline Look load_look(const DecodeTable& table) noexcept {
+  Entries entries;
+  load_entries(table, entries);
+  alignas(64) std::uint16_t words[1U << kMaxCodeBits];
+  for (unsigned i = 0; i < 1U << kMaxCodeBits; ++i) {
+    words[i] = static_cast<std::uint16_t>(entries.exponents[i] << 8 | entries.lengths[i]);
+  }
+  alignas(16) std::uint8_t widths[kStepsMask + 1];
+  for (unsigned i = 0; i <= kStepsMask; ++i) widths[i] = static_cast<std::uint8_t>(table.step * i);
+  return {load_look_up(words), _mm512_set1_epi8(static_cast<char>(entries.escape)),
+          _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(widths)))};
+}
+
+// The lower bytes of 64 halves.
+[[gnu::always_inline]] inline __m512i lower_bytes(__m512i first, __m512i second) noexcept {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(first)), _mm512_cvtepi16_epi8(second),
+                            1);
+}
+
+[[gnu::always_inline]] inline Codes look_up(const Look& look, const __m512i (&next)[2]) noexcept {
+  const __m512i first = look_up(look.entries, next[0]);
+  const __m512i second = look_up(look.entries, next[1]);
+  const __m512i mask = _mm512_set1_epi16(15);
+  return {
+      {lower_bytes(_mm512_srli_epi16(first, 8), _mm512_srli_epi16(second, 8)), lower_bytes(first, second)},
+      {_mm512_and_si512(_mm512_srli_epi16(first, kLengthShift), mask),
+       _mm512_and_si512(_mm512_srli_epi16(second, kLengthShift), mask)}};
+}
+
+// As many halves from `at` on as `needs` has bits, in their places.
+[[gnu::always_inline]] inline __m512i expand_words(__mmask32 needs, const std::byte* at) noexcept {
+  const auto low = static_cast<__mmask16>(needs);
+  const auto sixteen = [](__mmask16 mask, const std::byte* from) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_cvtepi32_epi16(_mm512_maskz_expand_epi32(mask, _mm512_cvtepu16_epi32(words)));
+  };
+  const __m256i first = sixteen(low, at);
+  const __m256i second = sixteen(static_cast<__mmask16>(needs >> 16), at + popcount(low) * kWordBytes);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+}
+
+// Bits of sign and mantissa, by a byte of lengths.
+[[gnu::always_inline]] inline __m512i widths_of(const Look& look, __m512i lengths) noexcept {
+  return _mm512_shuffle_epi8(look.widths, _mm512_and_si512(lengths, _mm512_set1_epi8(kStepsMask)));
+}
+
+// Sixteen of 64 bytes as words.
+[[gnu::always_inline]] inline __m512i words_of(__m512i bytes, unsigned quarter) noexcept {
+  alignas(64) std::uint8_t all[64];
+  _mm512_store_si512(all, bytes);
+  return _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(all + 16 * quarter)));
+}
+
+#else
+
+// VBMI and VBMI2: codes are looked up 64 at a time in tables of bytes.
+struct Look {
+  __m512i exponents[4];
+  __m512i lengths[4];
+  __m512i escape;
+  __m512i widths;  // by a byte of `lengths`
+};
+
+[[gnu::always_inline]] inline Look load_look(const DecodeTable& table) noexcept {
+  Entries entries;
+  load_entries(table, entries);
+  alignas(64) std::uint8_t widths[64];
+  for (unsigned i = 0; i < 64; ++i) widths[i] = static_cast<std::uint8_t>(table.step * (i & kStepsMask));
+  Look look;
+#pragma GCC unroll 4
+  for (unsigned i = 0; i < 4; ++i) {
+    look.exponents[i] = _mm512_load_si512(entries.exponents + 64 * i);
+    look.lengths[i] = _mm512_load_si512(entries.lengths + 64 * i);
+  }
+  look.escape = _mm512_set1_epi8(static_cast<char>(entries.escape));
+  look.widths = _mm512_load_si512(widths);
+  return look;
+}
+
 [[gnu::always_inline]] inline __m512i look_up(const __m512i (&table)[4], __m512i index,
                                               __mmask64 upper) noexcept {
   const __m512i low = _mm512_permutex2var_epi8(table[0], index, table[1]);
   return _mm512_mask_mov_epi8(low, upper, _mm512_permutex2var_epi8(table[2], index, table[3]));
 }
 
-// By the lowest bytes of 64 words.
-[[gnu::always_inline]] inline Row look_up(const Look& look, const __m512i (&words)[2]) noexcept {
+// By the lowest bytes of 64 halves.
+[[gnu::always_inline]] inline Codes look_up(const Look& look, const __m512i (&next)[2]) noexcept {
   alignas(64) static constexpr std::uint8_t kPlaces[64] = {
       0,  2,  4,  6,  8,  10, 12,  14,  16,  18,  20,  22,  24,  26,  28,  30,  32,  34,  36,  38, 40, 42,
       44, 46, 48, 50, 52, 54, 56,  58,  60,  62,  64,  66,  68,  70,  72,  74,  76,  78,  80,  82, 84, 86,
       88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126};
-  const __m512i index = _mm512_permutex2var_epi8(words[0], _mm512_load_si512(kPlaces), words[1]);
+  const __m512i index = _mm512_permutex2var_epi8(next[0], _mm512_load_si512(kPlaces), next[1]);
   const __mmask64 upper = _mm512_movepi8_mask(index);
-  return {look_up(look.exponents, index, upper), look_up(look.lengths, index, upper)};
+  const Row row{look_up(look.exponents, index, upper), look_up(look.lengths, index, upper)};
+  const auto halves = [](__m256i bytes) {
+    return _mm512_srli_epi16(_mm512_cvtepu8_epi16(bytes), kLengthShift);
+  };
+  return {row,
+          {halves(_mm512_castsi512_si256(row.lengths)), halves(_mm512_extracti64x4_epi64(row.lengths, 1))}};
 }
 
-// As words, of the first or the last 32.
-[[gnu::always_inline]] inline __m512i lengths_of(const Row& row, unsigned half) noexcept {
-  const __m256i bytes =
-      half == 0 ? _mm512_castsi512_si256(row.lengths) : _mm512_extracti64x4_epi64(row.lengths, 1);
-  return _mm512_srli_epi16(_mm512_cvtepu8_epi16(bytes), kLengthShift);
+[[gnu::always_inline]] inline __m512i expand_words(__mmask32 needs, const std::byte* at) noexcept {
+  return _mm512_maskz_expand_epi16(needs, _mm512_loadu_si512(at));
 }
+
+[[gnu::always_inline]] inline __m512i widths_of(const Look& look, __m512i lengths) noexcept {
+  return _mm512_permutexvar_epi8(lengths, look.widths);
+}
+
+[[gnu::always_inline]] inline __m512i words_of(__m512i bytes, unsigned quarter) noexcept {
+  alignas(64) static constexpr std::uint8_t kFirst[64] = {
+      0,  0,  0,  0,  1,  1,  1,  1,  2,  2,  2,  2,  3,  3,  3,  3,  4,  4,  4,  4,  5,  5,
+      5,  5,  6,  6,  6,  6,  7,  7,  7,  7,  8,  8,  8,  8,  9,  9,  9,  9,  10, 10, 10, 10,
+      11, 11, 11, 11, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15, 15, 15};
+  const __m512i places =
+      _mm512_add_epi8(_mm512_load_si512(kFirst), _mm512_set1_epi8(static_cast<char>(16 * quarter)));
+  return _mm512_maskz_permutexvar_epi8(0x1111111111111111U, places, bytes);
+}
+
+#endif  // __AVX512VBMI2__
 
 // Which of 64 values from `first` on are below `count`.
 [[gnu::always_inline]] inline __mmask64 present_row(std::uint32_t count, std::uint32_t first) noexcept {
@@ -413,17 +279,19 @@ template <bool kTail>
   __m512i lengths[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
 #pragma GCC unroll 2
   for (unsigned r = 0; r < 2; ++r) {
-    rows[r] = look_up(look, lanes.next);
+    Codes codes = look_up(look, lanes.next);
     if constexpr (kTail) {
       const __mmask64 present = present_row(count, 64 * r);
-      rows[r] = {_mm512_maskz_mov_epi8(present, rows[r].exponents),
-                 _mm512_maskz_mov_epi8(present, rows[r].lengths)};
+      codes = {{_mm512_maskz_mov_epi8(present, codes.row.exponents),
+                _mm512_maskz_mov_epi8(present, codes.row.lengths)},
+               {_mm512_maskz_mov_epi16(static_cast<__mmask32>(present), codes.lengths[0]),
+                _mm512_maskz_mov_epi16(static_cast<__mmask32>(present >> 32), codes.lengths[1])}};
     }
+    rows[r] = codes.row;
 #pragma GCC unroll 2
     for (unsigned i = 0; i < 2; ++i) {
-      const __m512i length = lengths_of(rows[r], i);
-      lanes.next[i] = _mm512_srlv_epi16(lanes.next[i], length);
-      lengths[i] = _mm512_add_epi16(lengths[i], length);
+      lanes.next[i] = _mm512_srlv_epi16(lanes.next[i], codes.lengths[i]);
+      lengths[i] = _mm512_add_epi16(lengths[i], codes.lengths[i]);
     }
   }
 #pragma GCC unroll 2
@@ -441,7 +309,7 @@ template <bool kTail>
   for (int i = 1; i >= 0; --i) {
     const __mmask32 needs = _mm512_movepi16_mask(lanes.held[i]);
     at -= popcount(needs) * kWordBytes;
-    const __m512i words = _mm512_maskz_expand_epi16(needs, _mm512_loadu_si512(at));
+    const __m512i words = expand_words(needs, at);
     // A lane that lacks some has as many fewer than 16 next bits, and none later.
     const __m512i held = _mm512_and_si512(lanes.held[i], _mm512_set1_epi16(kWordBits - 1));
     lanes.next[i] = _mm512_or_si512(lanes.next[i], _mm512_sllv_epi16(words, held));
@@ -475,15 +343,6 @@ bool read_escapes(const DecodeTable& table, const Look& look, const std::byte*& 
           _mm512_testn_epi8_mask(rows[1].exponents, rows[1].exponents)) == 0;
 }
 
-// The places of sixteen values of a row, each byte four times.
-[[gnu::always_inline]] inline __m512i places_of(unsigned vector) noexcept {
-  alignas(64) static constexpr std::uint8_t kFirst[64] = {
-      0,  0,  0,  0,  1,  1,  1,  1,  2,  2,  2,  2,  3,  3,  3,  3,  4,  4,  4,  4,  5,  5,
-      5,  5,  6,  6,  6,  6,  7,  7,  7,  7,  8,  8,  8,  8,  9,  9,  9,  9,  10, 10, 10, 10,
-      11, 11, 11, 11, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15, 15, 15};
-  return _mm512_add_epi8(_mm512_load_si512(kFirst), _mm512_set1_epi8(static_cast<char>(16 * vector)));
-}
-
 template <bool kWhole, bool kTail, Deliver kDeliver>
 [[gnu::always_inline]] inline Fault decode_stretch(const DecodeTable& table, const Look& look, Lanes& lanes,
                                                    std::uint32_t count, const std::byte*& at, __m512 scale,
@@ -496,44 +355,35 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
   if (escapes != 0) [[unlikely]]
     legal = read_escapes(table, look, at, rows);
   refill(lanes, at);
+  const auto exponent_of = [&](unsigned vector) {
+    return _mm512_slli_epi32(words_of(rows[vector / 4].exponents, vector % 4), kMantissaBits);
+  };
   if (kWhole && !kTail && escapes == 0 && is_dense(rows)) {
 #pragma GCC unroll 8
     for (int i = 7; i >= 0; --i) {
       const auto vector = static_cast<unsigned>(i);
-      const __m512i above = _mm512_maskz_permutexvar_epi8(0x8888888888888888U, places_of(vector % 4),
-                                                          rows[vector / 4].exponents);
       const std::byte* const behind = at - (7 - vector) * 16 * kSignMantissaBytes;
-      const __m512i bits = assemble_dense(_mm512_srli_epi32(above, 1), behind);
-      deliver<kDeliver>(bits, 0xFFFF, scale, slot + 16 * vector);
+      deliver<kDeliver>(assemble_dense(exponent_of(vector), behind), 0xFFFF, scale, slot + 16 * vector);
     }
     at -= kMaxStretch * kSignMantissaBytes;
     return Fault::kNone;
   }
+  const __m512i widths[2] = {widths_of(look, rows[0].lengths), widths_of(look, rows[1].lengths)};
   __mmask16 wrong = 0;
-#pragma GCC unroll 2
-  for (int r = 1; r >= 0; --r) {
-    const Row row = rows[r];
-    const __m512i widths = _mm512_permutexvar_epi8(row.lengths, look.widths);
-    const __mmask64 some = _mm512_test_epi8_mask(row.lengths, _mm512_set1_epi8(kStepsMask));
-#pragma GCC unroll 4
-    for (int i = 3; i >= 0; --i) {
-      const auto vector = static_cast<unsigned>(i);
-      const __m512i places = places_of(vector);
-      const __m512i above = _mm512_maskz_permutexvar_epi8(0x8888888888888888U, places, row.exponents);
-      const __m512i exponent = _mm512_srli_epi32(above, 1);
-      __m512i bits;
-      if constexpr (kWhole) {
-        const auto here = static_cast<__mmask16>(some >> 16 * vector);
-        bits = assembled(exponent, take_mantissas(here, at));
-        wrong |= _mm512_mask_testn_epi32_mask(here, bits, bits);
-      } else {
-        const __m512i width = _mm512_maskz_permutexvar_epi8(0x1111111111111111U, places, widths);
-        bits = assembled(exponent, read_mantissas(width, lanes.mantissas, at));
-      }
-      const std::uint32_t first = 64 * static_cast<unsigned>(r) + 16 * vector;
-      const __mmask16 present = kTail ? first_lanes(count, first) : 0xFFFF;
-      deliver<kDeliver>(bits, present, scale, slot + first);
+#pragma GCC unroll 8
+  for (int i = 7; i >= 0; --i) {
+    const auto vector = static_cast<unsigned>(i);
+    const __m512i width = words_of(widths[vector / 4], vector % 4);
+    __m512i bits;
+    if constexpr (kWhole) {
+      const __mmask16 some = _mm512_test_epi32_mask(width, width);
+      bits = assembled(exponent_of(vector), take_mantissas(some, at));
+      wrong |= _mm512_mask_testn_epi32_mask(some, bits, bits);
+    } else {
+      bits = assembled(exponent_of(vector), read_mantissas(width, lanes.mantissas, at));
     }
+    const __mmask16 present = kTail ? first_lanes(count, 16 * vector) : 0xFFFF;
+    deliver<kDeliver>(bits, present, scale, slot + 16 * vector);
   }
   if (!legal) return Fault::kEscape;
   return wrong == 0 ? Fault::kNone : Fault::kTinyZero;
@@ -570,15 +420,13 @@ Fault close(const Lanes& lanes) noexcept {
   return _mm512_test_epi32_mask(left, left) == 0 ? Fault::kNone : Fault::kLaneEnd;
 }
 
-#endif  // __AVX512VBMI2__
-
 template <bool kWhole, Deliver kDeliver>
 Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
   Stream stream{body.at, body.at + body.stream_bytes};
   Lanes opened;
   if (!open(stream.at, kWhole, opened)) return Fault::kLaneState;
   Lanes lanes = opened;  // its address never escapes, so it stays in registers
-  const auto look = Lanes::look_of(table);
+  const Look look = load_look(table);
   const __m512 scale = _mm512_set1_ps(target.scale);
   StreamEnd end;
   Fault fault = Fault::kNone;
@@ -600,6 +448,50 @@ Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Targe
   }
   if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
   return stream.at == stream.begin ? close(lanes) : Fault::kBytesLeft;
+}
+
+// A whole block of a whole chunk while it is decoded.
+struct WholeBlock {
+  Stream stream;
+  StreamEnd end;
+  Lanes lanes;
+};
+
+[[gnu::always_inline]] inline bool open_block(const BlockBytes& body, WholeBlock& block) noexcept {
+  block.stream = {body.at, body.at + body.stream_bytes};
+  Lanes opened;
+  const bool legal = open(block.stream.at, true, opened);
+  block.lanes = opened;
+  return legal;
+}
+
+// Reads the next stretch. False if that has a fault.
+template <Deliver kDeliver>
+[[gnu::always_inline]] inline bool read_stretch(const DecodeTable& table, const Look& look, __m512 scale,
+                                                WholeBlock& block, float* slot) noexcept {
+  const std::byte* const from = readable(block.stream, block.end);
+  const std::byte* at = from;
+  fetch_early<kDeliver>(at, slot);
+  const Fault fault =
+      decode_stretch<true, false, kDeliver>(table, look, block.lanes, kMaxStretch, at, scale, slot);
+  return advance(block.stream, static_cast<std::uint32_t>(from - at)) && fault == Fault::kNone;
+}
+
+template <Deliver kDeliver>
+bool decode_by_turns(const BlockBytes (&bodies)[2], const DecodeTable& table,
+                     const Target (&targets)[2]) noexcept {
+  const Look look = load_look(table);
+  const __m512 scale = _mm512_set1_ps(targets[0].scale);
+  WholeBlock first;
+  WholeBlock second;
+  bool legal = open_block(bodies[0], first) && open_block(bodies[1], second);
+  for (std::uint32_t begin = 0; legal && begin < kBlockElements; begin += kMaxStretch) {
+    legal = read_stretch<kDeliver>(table, look, scale, first, targets[0].slot + begin) &&
+            read_stretch<kDeliver>(table, look, scale, second, targets[1].slot + begin);
+  }
+  if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
+  const bool all_read = first.stream.at == first.stream.begin && second.stream.at == second.stream.begin;
+  return legal && all_read && close(first.lanes) == Fault::kNone && close(second.lanes) == Fault::kNone;
 }
 
 // `payload` may be null: zeros.
@@ -631,6 +523,12 @@ Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Targe
     return table.in_bytes ? decode_lanes<true, kDeliver>(body, table, target)
                           : decode_lanes<false, kDeliver>(body, table, target);
   });
+}
+
+bool decode_two(const BlockBytes (&bodies)[2], const DecodeTable& table, const Target (&targets)[2]) {
+  if (!table.in_bytes) return false;  // lanes of mantissas leave nothing to wait for
+  return for_target<64>(
+      targets[0], [&]<Deliver kDeliver>() { return decode_by_turns<kDeliver>(bodies, table, targets); });
 }
 
 void decode_stored(const std::byte* payload, const Target& target) {

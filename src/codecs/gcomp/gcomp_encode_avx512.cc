@@ -597,6 +597,7 @@ void store_values(const Values& values, std::byte* out) {
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {histogram, encode_block, store_values, decode_block, decode_stored};
+extern constexpr Kernels kKernels = {histogram,    encode_block, store_values,
+                                     decode_block, decode_two,   decode_stored};
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

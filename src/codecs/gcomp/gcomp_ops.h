@@ -256,6 +256,10 @@ struct Kernels {
   // Decodes stream and lanes of a coded block. On a fault the slot's content is unspecified.
   Fault (*decode_block)(const BlockBytes& body, const DecodeTable& table, const Target& target);
 
+  // Decodes two coded blocks of kBlockElements by turns, as the codes of either wait for those before them.
+  // False: a block has a fault, which decode_block() finds, or nothing would be gained. Null: never gained.
+  bool (*decode_two)(const BlockBytes (&bodies)[2], const DecodeTable& table, const Target (&targets)[2]);
+
   // Hands over `count` stored values, 4 bytes each, or (payload null) as many zeros.
   void (*decode_stored)(const std::byte* payload, const Target& target);
 };
@@ -266,6 +270,7 @@ const Kernels& kernels_for(TargetId target) noexcept;
 // Decoding, in separate files.
 namespace DELTAWIRE_TARGET {
 Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target);
+bool decode_two(const BlockBytes (&bodies)[2], const DecodeTable& table, const Target (&targets)[2]);
 void decode_stored(const std::byte* payload, const Target& target);
 }  // namespace DELTAWIRE_TARGET
 

@@ -107,6 +107,12 @@ class GcompTargets : public ::testing::TestWithParam<Case> {
     }
   }
 
+  // Of the lanes of a coded block.
+  static std::size_t states_bytes() {
+    const std::string& spec = std::get<0>(GetParam());
+    return spec == "gcomp:cut=0" || spec == "gcomp:lossless=on" ? 4 * 64 : 4 * (64 + 16);
+  }
+
   std::unique_ptr<const Codec> reference_;
   std::unique_ptr<const Codec> other_;
 };
@@ -196,19 +202,45 @@ TEST_P(GcompTargets, BrokenLanes) {
   }
 }
 
-// One bit more in each lane, a 0, delays no refill of codes of a single bit, all of them 0, and is still
-// there at the end.
-TEST_P(GcompTargets, LanesThatEndWithMore) {
-  const std::size_t count = 4096;
-  Encoded bad = encode_both(
-      {std::vector<float>(count, 1.0F), std::vector<float>(count, 0.0F), std::vector<float>(count, 0.0F)});
-  const std::string& spec = std::get<0>(GetParam());
-  const std::size_t mantissa_lanes = spec == "gcomp:cut=0" || spec == "gcomp:lossless=on" ? 0 : 16;
-  std::byte* const states = bad.payload.data() + bad.payload.size() - 4 * (64 + mantissa_lanes);
+// All 1.0, so that blocks are equal and codes are a single bit, 0.
+Input ones(std::size_t count) {
+  return {std::vector<float>(count, 1.0F), std::vector<float>(count, 0.0F), std::vector<float>(count, 0.0F)};
+}
+
+// One bit more in each lane, a 0, delays no refill of such codes, and is still there at the end.
+void lengthen_lanes(std::byte* states) {
   for (std::size_t lane = 0; lane < 64; ++lane) {
     store_le(states + 4 * lane, load_le<std::uint32_t>(states + 4 * lane) << 1);
   }
+}
+
+TEST_P(GcompTargets, LanesThatEndWithMore) {
+  const std::size_t count = 4096;
+  Encoded bad = encode_both(ones(count));
+  lengthen_lanes(bad.payload.data() + bad.payload.size() - states_bytes());
   decode_both(bad, count);
+}
+
+// Either of two blocks that may be decoded by turns has more in its lanes, or a byte more.
+TEST_P(GcompTargets, TwoBlocksWithMore) {
+  const std::size_t count = 2 * 32768;
+  const Encoded good = encode_both(ones(count));
+  const std::size_t alone = encode_both(ones(count / 2)).payload.size();
+  const std::size_t bytes = good.payload.size() - alone - 4;  // of a block
+  for (const std::size_t block : {0U, 1U}) {
+    const std::size_t begin = good.payload.size() - (2 - block) * bytes;
+    Encoded bad = good;
+    lengthen_lanes(bad.payload.data() + begin + bytes - states_bytes());
+    decode_both(bad, count);
+    bad = good;
+    bad.payload.insert(bad.payload.begin() + static_cast<std::ptrdiff_t>(begin) + 3, std::byte{0});
+    store_le(bad.payload.data() + begin, load_le<std::uint32_t>(bad.payload.data() + begin) + 4);
+    const std::size_t index = good.payload.size() - 2 * bytes - 4;
+    const auto end = static_cast<std::uint32_t>(bytes + 1 - block);
+    store_le(bad.payload.data() + index, end);
+    ++bad.chunk_ends.back();
+    decode_both(bad, count);
+  }
 }
 
 // A subnormal number whose bits are all 0.

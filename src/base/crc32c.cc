@@ -118,14 +118,23 @@ constexpr std::size_t kShortLane = 128;
 constexpr ZeroBytes kAfterLongLane(kAfterZeros[std::countr_zero(kLongLane)]);
 constexpr ZeroBytes kAfterShortLane(kAfterZeros[std::countr_zero(kShortLane)]);
 
+// How far ahead memory is asked for bytes. The CPU asks by itself for lines in a row, but only within a page,
+// and several rows at once confuse it.
+constexpr std::size_t kAhead = 8192;
+constexpr std::size_t kLine = 64;
+
 // The instruction has a latency of two or three cycles and a throughput of one per cycle: so a block is read
 // in three lanes at once, and each lane's checksum is then advanced past the lanes after it.
+template <bool kAsks>
 DELTAWIRE_CRC_INSTRUCTION std::uint32_t update_lanes(std::uint32_t crc, const std::byte* block,
                                                      std::size_t lane, const ZeroBytes& after_lane) noexcept {
   Register first = crc;
   Register second = 0;
   Register third = 0;
   for (std::size_t i = 0; i < lane; i += 8) {
+    for (std::size_t k = 0; kAsks && i % kLine == 0 && k < 3; ++k) {
+      __builtin_prefetch(block + kAhead + 3 * i + k * kLine);
+    }
     first = read_eight(first, block + i);
     second = read_eight(second, block + lane + i);
     third = read_eight(third, block + 2 * lane + i);
@@ -137,11 +146,14 @@ DELTAWIRE_CRC_INSTRUCTION std::uint32_t update_lanes(std::uint32_t crc, const st
 
 DELTAWIRE_CRC_INSTRUCTION std::uint32_t update(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
   std::size_t i = 0;
+  for (; i + 3 * kLongLane + kAhead <= bytes.size(); i += 3 * kLongLane) {
+    crc = update_lanes<true>(crc, bytes.data() + i, kLongLane, kAfterLongLane);
+  }
   for (; i + 3 * kLongLane <= bytes.size(); i += 3 * kLongLane) {
-    crc = update_lanes(crc, bytes.data() + i, kLongLane, kAfterLongLane);
+    crc = update_lanes<false>(crc, bytes.data() + i, kLongLane, kAfterLongLane);
   }
   for (; i + 3 * kShortLane <= bytes.size(); i += 3 * kShortLane) {
-    crc = update_lanes(crc, bytes.data() + i, kShortLane, kAfterShortLane);
+    crc = update_lanes<false>(crc, bytes.data() + i, kShortLane, kAfterShortLane);
   }
   Register wide = crc;
   for (; i + 8 <= bytes.size(); i += 8) wide = read_eight(wide, bytes.data() + i);
@@ -260,6 +272,9 @@ DELTAWIRE_CRC_FOLDING std::uint32_t update_folding(std::uint32_t crc,
     __m512i c = _mm512_loadu_si512(at + kVector);
     __m512i d = _mm512_loadu_si512(at + 2 * kVector);
     for (at += 3 * kVector; at + kVectors <= end; at += kVectors) {
+      if (static_cast<std::size_t>(end - at) >= kAhead + kVectors) {
+        for (std::size_t line = 0; line < kVectors; line += kLine) __builtin_prefetch(at + kAhead + line);
+      }
       sum = folded(sum, factors, _mm512_loadu_si512(at));
       b = folded(b, factors, _mm512_loadu_si512(at + kVector));
       c = folded(c, factors, _mm512_loadu_si512(at + 2 * kVector));

@@ -21,11 +21,11 @@ constexpr Places kPlaces = make_places();
 constexpr unsigned kVectors = kMaxStretch / kVectorWords;  // of values
 constexpr unsigned kRowVectors = kMaxStretch / kBytesAtOnce;
 
-// What the codes of a stretch mean, a byte for each value.
+// What the codes of a stretch mean, a byte for each value. Widths are those of sign and mantissa; in whole
+// chunks they are 255 for values without, and else 0.
 struct Stretch {
   alignas(32) std::uint8_t exponents[kMaxStretch];
-  alignas(
-      32) std::uint8_t widths[kMaxStretch];  // of sign and mantissa; in whole chunks 255 for those without
+  alignas(32) std::uint8_t widths[kMaxStretch];
 };
 
 // Eight bytes as words.

@@ -84,8 +84,8 @@ inline bool open_mantissas(const std::byte* states, bool whole, Mantissas& manti
   return _mm512_ternarylogic_epi32(magnitude, upper, _mm512_set1_epi32(static_cast<int>(kSignBit)), 0xF8);
 }
 
-// Sixteen values of a whole chunk that all have exponents, in place above rubbish, and 3 bytes: those of the
-// last one right below `at`.
+// Sixteen values of a whole chunk that all have exponents, in place, and 3 bytes: those of the last one right
+// below `at`.
 [[gnu::always_inline]] inline __m512i assemble_dense(__m512i exponent, const std::byte* at) noexcept {
   const __m512i packed = _mm512_loadu_si512(at - 16 * kSignMantissaBytes);
   const __m512i mask = _mm512_set1_epi32(static_cast<int>(kSignBit | kMantissaMask));

@@ -14,16 +14,18 @@
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
-inline constexpr HalfPlaces kHalfPlaces = make_half_places();
+namespace {
+
+constexpr HalfPlaces kHalfPlaces = make_half_places();
 
 // A row of a stretch is 64 values, one of each lane. Bytes of it are in two vectors, of 32 lanes each in
 // order; numbers of 16 bits in four, where 2 i has lanes 0 to 7 and 16 to 23 of byte vector i, and 2 i + 1
 // the others: so packing and unpacking, which work within halves, keep the order.
-inline constexpr unsigned kByteVectors = kMaxLanes / kBytesAtOnce;
-inline constexpr unsigned kHalfVectors = 2 * kByteVectors;
+constexpr unsigned kByteVectors = kMaxLanes / kBytesAtOnce;
+constexpr unsigned kHalfVectors = 2 * kByteVectors;
 
 // In a byte of what is looked up: the row, and above it the length of the code less 1.
-inline constexpr unsigned kLengthShift = 5;
+constexpr unsigned kLengthShift = 5;
 
 // The table of a chunk: what a code means follows from its first four bits or, where these begin a longer
 // code, from the next four as well.
@@ -261,5 +263,7 @@ inline bool all_ended(const Lanes& lanes) noexcept {
   }
   return _mm256_testz_si256(left, left) != 0;
 }
+
+}  // namespace
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -45,10 +45,11 @@ Fault decode_at(const Kernels& kernels, const BlockArea& area, std::uint32_t blo
   return fault != Fault::kNone ? fault : decode_one(kernels, bytes, table, target_of(chunk, block));
 }
 
-// Decodes a block and the one behind it together. False: that can't be done, or they have a fault.
+// Decodes a block and the one behind it together. False: that can't be done, or they have a fault. REQUIRES:
+// decode_two.
 bool decode_together(const Kernels& kernels, const BlockArea& area, std::uint32_t first,
                      const DecodeTable& table, const Target& chunk) {
-  if (kernels.decode_two == nullptr || first + 1 >= area.count) return false;
+  if (first + 1 >= area.count) return false;
   BlockBytes bodies[2];
   Target targets[2];
   for (std::uint32_t i = 0; i < 2; ++i) {
@@ -68,10 +69,14 @@ bool decode_together(const Kernels& kernels, const BlockArea& area, std::uint32_
 Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeTable& table,
                     const Target& target, Workers* workers) {
   Fault faults[kMaxBlocks] = {};
-  Workers::share(workers, (area.count + 1) / 2, [&](std::size_t place) {
-    const auto first = static_cast<std::uint32_t>(2 * place);
-    if (decode_together(kernels, area, first, table, target)) return;
-    for (std::uint32_t i = first; i < area.count && i < first + 2; ++i) {
+  // Two at a time, unless threads would have to wait for each other.
+  const auto threads = static_cast<std::uint32_t>(Workers::threads(workers));
+  const bool two = kernels.decode_two != nullptr && (threads == 1 || 4 * threads <= area.count);
+  const std::uint32_t step = two ? 2 : 1;
+  Workers::share(workers, (area.count + step - 1) / step, [&](std::size_t place) {
+    const std::uint32_t first = step * static_cast<std::uint32_t>(place);
+    if (two && decode_together(kernels, area, first, table, target)) return;
+    for (std::uint32_t i = first; i < area.count && i < first + step; ++i) {
       faults[i] = decode_at(kernels, area, i, table, target);
     }
   });

@@ -460,9 +460,9 @@ struct WholeBlock {
 [[gnu::always_inline]] inline bool open_block(const BlockBytes& body, WholeBlock& block) noexcept {
   block.stream = {body.at, body.at + body.stream_bytes};
   Lanes opened;
-  const bool legal = open(block.stream.at, true, opened);
+  if (!open(block.stream.at, true, opened)) return false;
   block.lanes = opened;
-  return legal;
+  return true;
 }
 
 // Reads the next stretch. False if that has a fault.

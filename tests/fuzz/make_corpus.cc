@@ -330,7 +330,7 @@ void make_control() {
   add("vote", {6}, 8 + 16);               // number, ballot
   add("round", {7}, 4 + 8 + 16 + 1 + 1);  // number, decided, ballot, two sets
   add("verdict", {8}, 8 + 1);             // decided, a set
-  add("lost", {9, 9}, 8 + 16, 'x');
+  add("lost", {9, 9}, 12 + 16, 'x');
 }
 
 // Programs for the harnesses that read their input as commands.

@@ -71,6 +71,7 @@ class ContentWriter {
   void operator()(const Dropped& dropped) {
     code(dropped.code);
     rank(dropped.rank);
+    rank(dropped.suspect);
     text(dropped.text);
   }
 
@@ -153,6 +154,7 @@ Dropped read_dropped(ContentReader& reader) {
   dropped.code = reader.code();
   dropped.rank = reader.rank();
   reader.refuse_if(dropped.rank < 0);
+  dropped.suspect = reader.rank();
   dropped.text = reader.text();
   return dropped;
 }

@@ -79,6 +79,7 @@ struct Dropped {
   int rank = 0;
   ErrorCode code = ErrorCode::kPeerLost;
   std::string text;
+  int suspect = -1;  // whom that rank blamed; -1: itself
 
   bool operator==(const Dropped&) const = default;
 };

@@ -37,7 +37,7 @@ std::vector<ControlMessage> all_kinds() {
           Vote{17, {16, 0xFEDCBA9876543210}},
           round,
           Verdict{18, round.absent},
-          Dropped{10, ErrorCode::kTimeout, "too late"}};
+          Dropped{10, ErrorCode::kTimeout, "too late", 4}};
 }
 
 std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
@@ -105,11 +105,12 @@ TEST(ControlMessage, NonsenseIsRefused) {
   EXPECT_TRUE(refused(4, 9, {}));
   EXPECT_TRUE(refused(0, 8, {}));
   EXPECT_TRUE(refused(10, 8, {}));
-  EXPECT_FALSE(refused(9, 8, {}));
-  EXPECT_TRUE(refused(9, 7, {}));
-  EXPECT_TRUE(refused(9, 8, {16}));       // the reserved bits
-  EXPECT_TRUE(refused(9, 8, {32 + 31}));  // rank 2^31 is lost
-  EXPECT_TRUE(refused(9, 8 + kControlTextMax + 1, {}));
+  EXPECT_FALSE(refused(9, 12, {}));
+  EXPECT_TRUE(refused(9, 11, {}));
+  EXPECT_TRUE(refused(9, 12, {16}));       // the reserved bits
+  EXPECT_TRUE(refused(9, 12, {32 + 31}));  // rank 2^31 is lost
+  EXPECT_TRUE(refused(9, 12, {64 + 31}));  // it blamed rank 2^31
+  EXPECT_TRUE(refused(9, 12 + kControlTextMax + 1, {}));
   EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
   EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
   const std::size_t round = 4 + 8 + 16 + 2 + 2;
@@ -126,6 +127,7 @@ TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{2, ErrorCode::kPeerLost, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{-1, ErrorCode::kPeerLost, ""}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{1, ErrorCode::kPeerLost, "", 2}}), messages));
 }
 
 TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
@@ -185,9 +187,11 @@ TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
   graph.set(0, 2);
   EXPECT_TRUE(graph.follow(4, 0).cycle);
   EXPECT_EQ(graph.follow(4, 0).suspect, 0);
+  EXPECT_EQ(graph.follow(4, 0).circle, (std::vector<int>{2, 3, 1}));
   graph.set(3, 0);
   EXPECT_TRUE(graph.follow(0, 1).cycle);
   EXPECT_EQ(graph.follow(0, 1).suspect, 1);
+  EXPECT_TRUE(graph.follow(0, 1).circle.empty());
 }
 
 }  // namespace

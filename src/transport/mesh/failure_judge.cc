@@ -169,12 +169,18 @@ WaitGraph::Verdict FailureJudge::verdict_on(const Waiter& waiter, Deadline now) 
   const int awaited = waiter.operation->peer;
   const bool silent = membership_.has_optional() && !answers(peers_[awaited], waiter);
   if (silent || deaf_for(peers_[awaited], now).count() > 0) {
-    return {.suspect = awaited, .chain = {}};
+    return {.suspect = awaited, .circle = {}, .chain = {}};
   }
   WaitGraph::Verdict verdict = announcer_.follow(awaited);
   if (!verdict.cycle) return verdict;
+  // The required ranks go on without an optional one of the circle.
+  const auto may_go = [this](int rank) { return peers_[rank].is_optional; };
+  if (const auto one = std::ranges::find_if(verdict.circle, may_go); one != verdict.circle.end()) {
+    verdict.suspect = *one;
+  }
   peers_.each([&](Peer& peer) {
-    if (verdict.cycle && deaf_for(peer, now).count() > 0) verdict = {.suspect = peer.rank, .chain = {}};
+    if (verdict.cycle && deaf_for(peer, now).count() > 0)
+      verdict = {.suspect = peer.rank, .circle = {}, .chain = {}};
   });
   return verdict;
 }

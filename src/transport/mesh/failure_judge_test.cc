@@ -301,5 +301,30 @@ TEST_F(Judged, AnOptionalRankWaitsForOthersToDecide) {
   EXPECT_TRUE(rank.consensus.failed());
 }
 
+// Ranks 0 and 3 wait for each other, and this rank for `awaited`, until its deadline.
+void wait_for_a_circle(MeshParts& rank, int awaited) {
+  rank.membership.set_optional(std::array{2, 3});
+  rank.announcer.on_waiting(rank.peers[0], Waiting{3, 0});
+  rank.announcer.on_waiting(rank.peers[3], Waiting{0, 0});
+  ListedWaiter listed(rank.waiters, rank.post(awaited), kStart, kStart + 10s);
+  rank.announcer.ask(listed.waiter, kStart + 5s);
+  rank.peers[awaited].heard_at = kStart + 6s;
+  rank.judge.time_out(listed.waiter, kStart + 10s);
+}
+
+TEST_F(Judged, AnOptionalRankLetsTheOthersOpenACircle) {
+  MeshParts rank(2, 4);
+  wait_for_a_circle(rank, 0);
+  EXPECT_FALSE(rank.consensus.failed() || rank.peers[3].departure);
+}
+
+TEST_F(Judged, TheOptionalRankOfACircleDepartsAndNotOneThatWaitsForIt) {
+  MeshParts rank(1, 4);
+  rank.announcer.on_waiting(rank.peers[2], Waiting{0, 0});
+  wait_for_a_circle(rank, 2);
+  EXPECT_FALSE(rank.consensus.failed() || rank.peers[2].departure);
+  EXPECT_TRUE(rank.peers[3].departure);
+}
+
 }  // namespace
 }  // namespace deltawire::test::failure_judge_test

@@ -58,6 +58,7 @@ void check(std::uint8_t selector, Bytes data) {
     }
     if (const auto* dropped = std::get_if<Dropped>(&message)) {
       expect(dropped->rank >= 0 && dropped->rank < kWorld && dropped->text.size() <= kControlTextMax);
+      expect(dropped->suspect >= -1 && dropped->suspect < kWorld);
     }
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
       expect(waiting->rank >= -1 && waiting->rank < kWorld);

@@ -29,7 +29,7 @@ void Membership::blame(Peer& peer, Error error) {
 
 void Membership::drop(Peer& peer, Error error) {
   if (consensus_.failed() || peer.departure) return;
-  const ControlMessage news = Dropped{peer.rank, error.code, error.message};
+  const ControlMessage news = Dropped{peer.rank, error.code, error.message, error.suspect};
   // The others would ignore an optional rank.
   consensus_.on_gone(peer.rank, is_optional_ ? nullptr : &news);
   peer.depart(std::move(error));
@@ -65,9 +65,10 @@ void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
     return;
   }
   Peer& gone = peers_[dropped.rank];
+  const int suspect = dropped.suspect < 0 ? dropped.rank : dropped.suspect;
+  blame(gone, {dropped.code, reported(from.rank, dropped.text), suspect});
   // It was blamed, but lives.
   if (gone.departure && gone.departure->suspect == from.rank) waiters_.renew_all(MachineClock::now());
-  blame(gone, {dropped.code, reported(from.rank, dropped.text), dropped.rank});
 }
 
 bool Membership::blames_required(const Peer& dropped) const noexcept {

@@ -48,7 +48,7 @@ TEST(Membership, BlameMakesAnOptionalRankDepartEverywhere) {
   ASSERT_TRUE(rank.peers[3].departure);
   EXPECT_EQ(rank.peers[3].departure->message, "nonsense");
   for (const int other : {1, 2, 3}) {
-    EXPECT_EQ(rank.links.said_to(other), Said{(Dropped{3, ErrorCode::kCorrupt, "nonsense"})}) << other;
+    EXPECT_EQ(rank.links.said_to(other), Said{(Dropped{3, ErrorCode::kCorrupt, "nonsense", 3})}) << other;
   }
   rank.membership.drop(rank.peers[3], {ErrorCode::kTimeout, "late", 3});
   EXPECT_EQ(rank.peers[3].departure->message, "nonsense") << "it departs once";
@@ -78,7 +78,21 @@ TEST(Membership, WhatARequiredRankDropsIsDroppedHere) {
   rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
   ASSERT_TRUE(rank.peers[3].departure);
   EXPECT_EQ(rank.peers[3].departure->message, "rank 1 reports: late");
+  EXPECT_EQ(rank.peers[3].departure->suspect, 3);
   EXPECT_FALSE(rank.consensus.failed());
+}
+
+// Rank 1 lives, whomever it tells first that rank 3 has blamed it.
+TEST(Membership, WhomADroppedRankHasBlamedIsPassedOn) {
+  for (const int suspect : {0, 1}) {
+    OneOfFour rank(2);
+    const Deadline began = Clock::now();
+    const ListedWaiter waits(rank.waiters, rank.post(0), began - 5s, began + 5s);
+    rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late", suspect});
+    ASSERT_TRUE(rank.peers[3].departure);
+    EXPECT_EQ(rank.peers[3].departure->suspect, suspect);
+    EXPECT_EQ(waits.waiter.deadline >= began + 10s, suspect == 1) << suspect;
+  }
 }
 
 TEST(Membership, WhoIsDroppedItselfHasFailed) {

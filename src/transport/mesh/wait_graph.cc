@@ -8,6 +8,14 @@ bool WaitGraph::anyone_waits() const noexcept {
   return std::any_of(waits_for_.begin(), waits_for_.end(), [](int other) { return other != kNobody; });
 }
 
+void WaitGraph::circle_from(int rank, std::vector<int>& circle) const {
+  int at = rank;
+  do {
+    circle.push_back(at);
+    at = of(at);
+  } while (at != rank);
+}
+
 WaitGraph::Verdict WaitGraph::follow(int self, int first) const {
   Verdict verdict;
   std::vector<bool> seen(waits_for_.size(), false);
@@ -17,6 +25,7 @@ WaitGraph::Verdict WaitGraph::follow(int self, int first) const {
     if (seen[static_cast<std::size_t>(at)]) {
       verdict.suspect = first;
       verdict.cycle = true;
+      if (at != self) circle_from(at, verdict.circle);
       return verdict;
     }
     seen[static_cast<std::size_t>(at)] = true;

@@ -26,7 +26,9 @@ struct SnapshotPlace {
   std::string folder;    // exists; ranks may share it
   int rank = 0;          // 0 or more; each rank has its own files
   std::string settings;  // at most 65,536 bytes: what must be the same when training resumes
-  int kept = 2;          // how many of the newest snapshots are kept, 1 or more
+  // How many of the newest are kept, 1 or more. When a server dies while it writes one, another server may
+  // have written the next: so the newest that all have may be the third.
+  int kept = 3;
 };
 
 // Writes a state to a temporary file, flushes it to the disk, moves it into place and flushes the folder:

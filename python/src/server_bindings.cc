@@ -286,7 +286,7 @@ void bind_snapshots(nb::module_& module) {
           [](SnapshotPlace* self, std::string folder, int rank, std::string settings, int kept) {
             new (self) SnapshotPlace{std::move(folder), rank, std::move(settings), kept};
           },
-          "folder"_a, "rank"_a, "settings"_a, "kept"_a = 2)
+          "folder"_a, "rank"_a, "settings"_a, "kept"_a = SnapshotPlace{}.kept)
       .def(
           "write",
           [](const SnapshotPlace& self, std::uint64_t step, const nb::bytes& state) {

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "deltawire/transport.h"
+#include "transport/process/machine.h"
 
 namespace deltawire {
 
 // Aborts the transport, unless it has failed already. On return it touches none of the operations' memory.
 inline void abandon(Transport& transport, std::span<const Handle> posted, const std::string& why) {
   transport.abort({ErrorCode::kAborted, why});
-  for (const Handle handle : posted) (void)transport.wait(handle, Clock::now());
+  for (const Handle handle : posted) (void)transport.wait(handle, MachineClock::now());
 }
 
 }  // namespace deltawire

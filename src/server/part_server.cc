@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "transport/process/machine.h"
+
 namespace deltawire {
 
 Status ServerRun::dropped_or(std::size_t worker, const Error& error) {
@@ -59,7 +61,7 @@ Result<bool> PartServer::collect() {
 }
 
 Status PartServer::take(std::size_t worker) {
-  const Result<std::uint64_t> bytes = run_.transport.wait(pushes_.take_receive(worker), Clock::now());
+  const Result<std::uint64_t> bytes = run_.transport.wait(pushes_.take_receive(worker), MachineClock::now());
   if (!bytes) return run_.dropped_or(worker, bytes.error());
   run_.counts.push_bytes += *bytes;
   const auto step = run_.is_closing ? std::nullopt : std::optional(run_.step);
@@ -155,7 +157,7 @@ Status PartServer::send_next(std::size_t worker) {
   const bool has_more = pulls_.lacks_any(worker) || (run_.is_closing && !pulls_.is_ended(worker));
   if (pulls_.is_idle(worker) && !has_more) return {};
   if (!run_.transport.done(pulls_.send(worker))) return {};
-  if (const auto gone = run_.transport.wait(pulls_.take_send(worker), Clock::now()); !gone) {
+  if (const auto gone = run_.transport.wait(pulls_.take_send(worker), MachineClock::now()); !gone) {
     return run_.dropped_or(worker, gone.error());
   }
   pulls_.taken(worker);
@@ -182,7 +184,7 @@ void PartServer::send(std::size_t worker, const Pull& pull) {
 // step.
 void PartServer::forget(std::size_t worker) {
   for (const Handle handle : {pushes_.take_receive(worker), pulls_.take_send(worker)}) {
-    (void)run_.transport.wait(handle, Clock::now());
+    (void)run_.transport.wait(handle, MachineClock::now());
   }
   pulls_.drop(worker);
 }

@@ -78,7 +78,7 @@ Result<bool> Server::make_step(Deadline deadline) {
       if (!is_ready) return forward_error(is_ready);
       if (!*is_ready && !part->may_have_enough()) {
         if (left == parts_.size()) return close(deadline);
-        return fail(ErrorCode::kMismatch, "workers have closed in the midst of a step");
+        return run_.workers.ended_amid_step();
       }
       if (!*is_ready) continue;
       has_moved = true;

@@ -61,7 +61,7 @@ class Snapshots : public ::testing::Test {
   }
 
   const testing::TemporaryFolder folder_;
-  const SnapshotPlace place_{.folder = folder_.path(), .rank = 1, .settings = "push=3lc"};
+  const SnapshotPlace place_{.folder = folder_.path(), .rank = 1, .settings = "push=3lc", .kept = 2};
   const State first_ = State(40, std::byte{1});
   const State second_ = State(60, std::byte{2});
 };

@@ -118,6 +118,9 @@ bool Worker::all_have_come() const {
 
 // Brings all parts to the newest version that one of them has, or to the end. A whole part may lead beyond
 // it: then the others follow.
+//
+// The end of one server is that of all, once they know that no push follows: where a worker was lost, some of
+// them may have gone on without it while it had closed for others.
 Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
   std::uint64_t newest = version_;
   const auto is_behind = [&](const Parts::value_type& part) {
@@ -125,6 +128,7 @@ Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
   };
   for (const auto& part : parts_) newest = std::max(newest, part->steps());
   while (std::ranges::any_of(parts_, is_behind)) {
+    if (run_.has_ended) say_close();
     for (const auto& part : parts_) {
       if (Status there = part->advance(run_.has_ended ? kToTheEnd : newest, deadline); !there)
         return forward_error(there);
@@ -169,20 +173,41 @@ Status Worker::close(Deadline deadline) {
   return left;
 }
 
+// Tells the servers, once, that no push follows.
+void Worker::say_close() {
+  if (!closes_.empty()) return;
+  for (const auto& part : parts_) closes_.push_back(part->close());
+}
+
 Status Worker::leave(Deadline deadline) {
-  std::vector<Handle> sends;
-  for (const auto& part : parts_) {
-    sends.push_back(part->close());
-  }
+  say_close();
   for (const auto& part : parts_) {
     if (Status ended = part->advance(kToTheEnd, deadline); !ended) return ended;
     version_ = std::max(version_, part->steps());
   }
+  if (Status whole = check_whole(); !whole) return whole;
   run_.step = std::max(run_.step, version_);
-  for (const Handle send : sends) {
-    if (const auto gone = run_.transport.wait(send, deadline); !gone) return forward_error(gone);
+  for (Handle& send : closes_) {
+    if (const auto gone = run_.transport.wait(std::exchange(send, Handle::kNone), deadline); !gone)
+      return forward_error(gone);
   }
   return {};
+}
+
+// Where the last workers were lost while they pushed a step, some servers have made it and others have not.
+Status Worker::check_whole() const {
+  const auto behind =
+      std::ranges::find_if(parts_, [this](const auto& part) { return part->steps() < version_; });
+  if (behind == parts_.end()) return {};
+  int lost = kNoSuspect;
+  for (int rank = run_.options.servers; rank < run_.transport.world_size(); ++rank) {
+    if (run_.transport.departure_of(rank)) lost = rank;
+  }
+  return fail(ErrorCode::kPeerLost,
+              "rank " + std::to_string((*behind)->part().server) + " ended after " +
+                  std::to_string((*behind)->steps()) + " steps, others after " + std::to_string(version_) +
+                  ", as workers were lost in the midst of a step; go on from a saved state",
+              lost);
 }
 
 Status Worker::add_residual(std::size_t tensor, std::span<float> sum) const {

@@ -15,15 +15,28 @@ void WorkerGroup::drop(std::size_t worker, std::uint64_t step, const Error& why)
   dropped_.push_back({rank_of(worker), step, why, std::chrono::system_clock::now()});
 }
 
+namespace {
+
+tl::unexpected<Error> blame(const DroppedWorker& last, const std::string& what) {
+  const int suspect = last.why.suspect == kNoSuspect ? last.rank : last.why.suspect;
+  return fail(
+      ErrorCode::kPeerLost,
+      what + "; the last that was lost is rank " + std::to_string(last.rank) + ": " + last.why.message,
+      suspect);
+}
+
+}  // namespace
+
+tl::unexpected<Error> WorkerGroup::ended_amid_step() const {
+  if (dropped_.empty()) return fail(ErrorCode::kMismatch, "workers have closed in the midst of a step");
+  return blame(dropped_.back(),
+               "too few workers are left in the midst of a step, because the others have closed");
+}
+
 Status WorkerGroup::check_left() const {
   if (dropped_.empty() || left() >= min_workers_) return {};
-  const DroppedWorker& last = dropped_.back();
-  const int suspect = last.why.suspect == kNoSuspect ? last.rank : last.why.suspect;
-  return fail(ErrorCode::kPeerLost,
-              std::to_string(left()) + " of " + std::to_string(size()) +
-                  " workers are left, below min_workers=" + std::to_string(min_workers_) +
-                  "; the last that was lost is rank " + std::to_string(last.rank) + ": " + last.why.message,
-              suspect);
+  return blame(dropped_.back(), std::to_string(left()) + " of " + std::to_string(size()) +
+                                    " workers are left, below min_workers=" + std::to_string(min_workers_));
 }
 
 }  // namespace deltawire

@@ -33,6 +33,9 @@ class WorkerGroup {
   void drop(std::size_t worker, std::uint64_t step, const Error& why);
   std::span<const DroppedWorker> dropped() const noexcept { return dropped_; }
 
+  // Why a step that has begun can't be ended: its last workers were lost, or have closed.
+  tl::unexpected<Error> ended_amid_step() const;
+
   // kPeerLost, blaming the last loss, if fewer workers are left than ServerOptions::min_workers.
   Status check_left() const;
 

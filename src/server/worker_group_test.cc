@@ -59,5 +59,15 @@ TEST(WorkerGroup, TheSuspectOfTheLastLossIsBlamed) {
   EXPECT_EQ(group.check_left().error().suspect, 3);
 }
 
+TEST(WorkerGroup, AStepThatTooFewEndSaysWhoWasLost) {
+  WorkerGroup group(3, options_with(0, 1));
+  EXPECT_EQ(group.ended_amid_step().value().code, ErrorCode::kMismatch);
+  group.drop(1, 4, {ErrorCode::kPeerLost, "its cable", kNoSuspect});
+  const Error error = group.ended_amid_step().value();
+  EXPECT_EQ(error.suspect, 3);
+  EXPECT_NE(error.message.find("in the midst of a step"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("its cable"), std::string::npos) << error.message;
+}
+
 }  // namespace
 }  // namespace deltawire::server_test

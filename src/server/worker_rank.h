@@ -20,7 +20,7 @@ class Worker final : public ParameterWorker {
       : run_{.model = std::move(model), .options = options, .transport = transport} {}
   ~Worker() override {
     if (state_ != State::kOpen && state_ != State::kFailed) return;
-    std::vector<Handle> posted;
+    std::vector<Handle> posted = closes_;
     for (const auto& part : parts_) part->add_posted(posted);
     abandon(run_.transport, posted, "a worker ended without closing");
   }
@@ -58,11 +58,14 @@ class Worker final : public ParameterWorker {
   bool all_have_come() const;
   Status pull_all(Deadline deadline);
   Result<std::uint64_t> level_parts(Deadline deadline);
+  void say_close();
   Status leave(Deadline deadline);
+  Status check_whole() const;
 
   WorkerRun run_;
   std::vector<std::size_t> first_part_;  // by tensor
   Parts parts_;
+  std::vector<Handle> closes_;  // sends that say so
   std::uint64_t version_ = 0;
   State state_ = State::kNew;
 };

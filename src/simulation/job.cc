@@ -19,9 +19,12 @@ constexpr Clock::duration kRepair = 700ms;
 
 }  // namespace
 
-Job::Job(const Plan& plan, Trace& trace)
+Job::Job(const Plan& plan, Trace& trace) : Job(plan, trace, {run_rank, broken_promise}) {}
+
+Job::Job(const Plan& plan, Trace& trace, Play play)
     : plan_(plan),
       trace_(trace),
+      play_(std::move(play)),
       scheduler_(plan.seed, plan.latencies, trace),
       network_(plan.seed, scheduler_, trace),
       logs_(static_cast<std::size_t>(plan.world)),
@@ -31,7 +34,7 @@ Job::Job(const Plan& plan, Trace& trace)
 
 std::string Job::run() {
   for (int rank = 0; rank < plan_.world; ++rank) {
-    scheduler_.start_on(rank, [this, rank] { run_rank(*this, rank); });
+    scheduler_.start_on(rank, [this, rank] { play_.run_rank(*this, rank); });
   }
   std::string stuck = scheduler_.run(kMostEvents);
   if (!violation_.empty()) return violation_;
@@ -39,7 +42,7 @@ std::string Job::run() {
   if (const std::size_t open = network_.open_ends(); open > 0) {
     return std::to_string(open) + " ends of streams are still open";
   }
-  return broken_promise(*this);
+  return play_.broken_promise(*this);
 }
 
 void Job::violate(int rank, const std::string& text) {
@@ -89,7 +92,7 @@ void Job::happen(const Fault& fault) {
     case Kind::kKill:
     case Kind::kPowerOff: return kill(fault);
     case Kind::kFreeze: return freeze(fault);
-    case Kind::kBusy: blame.delay += fault.lasts; return;
+    case Kind::kBusy: return delay(fault.lasts);
     case Kind::kCut:
     case Kind::kCutBoth:
     case Kind::kSplit: return cut(fault);
@@ -107,6 +110,7 @@ void Job::happen(const Fault& fault) {
       return;
     case Kind::kFlip:
       network_.flip(fault.rank, fault.peer, fault.stream, fault.bytes);
+      blame.victims |= 1U << fault.peer;
       blame.silences = blame.silences || fault.stream == StreamKind::kControl;
       blame.is_fatal = true;
       return;
@@ -118,6 +122,12 @@ void Job::happen(const Fault& fault) {
     case Kind::kLeave: blame.leaves = blame.is_fatal = true; return;
     case Kind::kAbort: blame.is_fatal = true; return;
   }
+}
+
+void Job::delay(Clock::duration time) {
+  Blame& blame = blames_.back();
+  blame.delay += time;
+  blame.delays_end.push_back(scheduler_.read() + time);
 }
 
 // Its fibers run to their ends when nobody looks any more (bury_the_dead).
@@ -139,14 +149,15 @@ void Job::kill(const Fault& fault) {
 
 void Job::freeze(const Fault& fault) {
   RankLog& own = log(fault.rank);
-  blames_.back().delay += fault.lasts;
-  blames_.back().silences = true;
+  delay(fault.lasts);
+  ++blames_.back().freezes;
   if (scheduler_.is_frozen(fault.rank)) return;
   own.frozen_since = scheduler_.read();
   scheduler_.freeze(fault.rank);
   scheduler_.after(fault.lasts, [this, rank = fault.rank] {
     if (log(rank).is_dead) return;
     note("rank " + std::to_string(rank) + " wakes up");
+    blames_.back().woken_at = scheduler_.read();
     log(rank).frozen = frozen(rank);
     log(rank).frozen_since = kNever;
     scheduler_.thaw(rank);
@@ -160,7 +171,7 @@ Clock::duration Job::frozen(int rank) {
 
 void Job::cut(const Fault& fault) {
   Blame& blame = blames_.back();
-  blame.delay += fault.lasts + kRepair;
+  delay(fault.lasts + kRepair);
   blame.silences = blame.cuts = true;
   const auto is_cut = [&fault](int from, int to) {
     if (fault.kind == Kind::kSplit) return ((fault.group >> from ^ fault.group >> to) & 1U) != 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@ namespace deltawire::simulation {
 // How a rank's life in one mesh ended.
 struct Ending {
   std::optional<Error> error;         // none: it left in good order
+  Deadline failed_at;                 // or left
   LastCommit first;                   // right after the error
   LastCommit last;                    // before it left
   std::uint64_t next_step = 0;        // all before it are committed
@@ -43,20 +45,34 @@ struct Mishap {
 
 // The faults of one mesh, as far as they have happened.
 struct Blame {
-  unsigned guilty = 0;      // bit r: rank r, or a path from or to it
-  bool silences = false;    // ranks that live may not hear each other, or not in time
-  Clock::duration delay{};  // a wait may have been longer by so much
-  bool disagrees = false;   // some rank holds another result
-  bool leaves = false;      // some rank takes fewer steps
-  bool cuts = false;        // a path is cut
-  bool is_fatal = false;    // the mesh may end, whatever its deadlines are
+  unsigned guilty = 0;               // bit r: rank r, or a path from or to it
+  unsigned victims = 0;              // likewise, ranks to which damaged bytes were sent
+  bool silences = false;             // ranks that live may not hear each other, or not in time
+  int freezes = 0;                   // of processes, which hear the others when they wake up
+  Deadline woken_at{};               // the last of them
+  Clock::duration delay{};           // a wait may have been longer by so much
+  std::vector<Deadline> delays_end;  // when what they held up was under way again
+  bool disagrees = false;            // some rank holds another result
+  bool leaves = false;               // some rank takes fewer steps
+  bool cuts = false;                 // a path is cut
+  bool is_fatal = false;             // the mesh may end, whatever its deadlines are
 
   bool is_guilty(int rank) const noexcept { return (guilty >> rank & 1U) != 0; }
 };
 
+class Job;
+
+// What the ranks of a job do, and what it is held to when it is over.
+struct Play {
+  std::function<void(Job& job, int rank)> run_rank;
+  std::function<std::string(Job& job)> broken_promise;  // empty: it broke none
+};
+
 class Job {
  public:
+  // Its ranks send messages and vote, or train.
   Job(const Plan& plan, Trace& trace);
+  Job(const Plan& plan, Trace& trace, Play play);
 
   // Runs it to its end. Returns what promise it broke, or nothing.
   std::string run();
@@ -93,10 +109,12 @@ class Job {
   void kill(const Fault& fault);
   void freeze(const Fault& fault);
   void cut(const Fault& fault);
+  void delay(Clock::duration time);
   void bury_the_dead();
 
   const Plan plan_;
   Trace& trace_;
+  const Play play_;
   Scheduler scheduler_;
   Network network_;
   std::vector<RankLog> logs_;

@@ -97,6 +97,30 @@ std::string Plan::text() const {
   return told;
 }
 
+void draw_network(Dice& dice, Plan& plan) {
+  const bool is_far = dice.one_in(3);
+  plan.path.least = is_far ? dice.time_between(2ms, 80ms) : dice.time_between(5us, 500us);
+  plan.path.jitter = dice.one_in(4) ? plan.path.least * 2 : plan.path.least / 10;
+  plan.path.bytes_per_second = dice.one_in(2) ? 1e9 : 2e7;
+  plan.timeout = is_far ? dice.time_between(8s, 30s) : dice.time_between(2s, 30s);
+  plan.pause = dice.time_between(10us, 100ms);
+  constexpr std::array<std::size_t, 4> kBuffers{4096, 20'000, 100'000, 1'000'000};
+  plan.buffer = dice.pick(kBuffers);
+  plan.latencies = {dice.time_between(1us, 50us), dice.time_between(50us, 20ms), 20};
+}
+
+std::vector<Fault> draw_faults(Dice& dice, Dice& calls, const Plan& plan) {
+  constexpr std::array kFaults{0, 1, 1, 1, 1, 2, 2, 3};
+  std::vector<Fault> faults;
+  for (int i = dice.pick(kFaults); i > 0; --i) faults.push_back(draw_fault(dice, plan));
+  for (Fault& fault : faults) {
+    if (fault.kind != Kind::kFreeze || calls.one_in(2)) continue;
+    fault.calls = 1 + calls.below(calls.one_in(2) ? 16 : 200);
+    if (calls.one_in(2)) fault.point = Fault::Point::kBeforeVote;
+  }
+  return faults;
+}
+
 Plan draw_plan(std::uint64_t seed, int world) {
   Dice dice(seed, 0);
   Plan plan;
@@ -109,28 +133,14 @@ Plan draw_plan(std::uint64_t seed, int world) {
   plan.steps = 2 + dice.below(5);
   constexpr std::array<std::size_t, 4> kLongest{100, 3000, 30'000, 150'000};
   plan.longest_message = dice.pick(kLongest);
-  const bool is_far = dice.one_in(3);
-  plan.path.least = is_far ? dice.time_between(2ms, 80ms) : dice.time_between(5us, 500us);
-  plan.path.jitter = dice.one_in(4) ? plan.path.least * 2 : plan.path.least / 10;
-  plan.path.bytes_per_second = dice.one_in(2) ? 1e9 : 2e7;
-  plan.timeout = is_far ? dice.time_between(8s, 30s) : dice.time_between(2s, 30s);
-  plan.pause = dice.time_between(10us, 100ms);
-  constexpr std::array<std::size_t, 4> kBuffers{4096, 20'000, 100'000, 1'000'000};
-  plan.buffer = dice.pick(kBuffers);
-  plan.latencies = {dice.time_between(1us, 50us), dice.time_between(50us, 20ms), 20};
+  draw_network(dice, plan);
   // Messages that take a small part of the deadline, with so small a window.
   const double round_trip = 3 * std::chrono::duration<double>(plan.path.least + plan.path.jitter).count();
   const double share = std::chrono::duration<double>(plan.timeout).count() / 16;
   const auto most = static_cast<std::size_t>(static_cast<double>(plan.buffer) / round_trip * share);
   plan.longest_message = std::min(plan.longest_message, most);
-  constexpr std::array kFaults{0, 1, 1, 1, 1, 2, 2, 3};
-  for (int i = dice.pick(kFaults); i > 0; --i) plan.faults.push_back(draw_fault(dice, plan));
   Dice calls(seed, 4);
-  for (Fault& fault : plan.faults) {
-    if (fault.kind != Kind::kFreeze || calls.one_in(2)) continue;
-    fault.calls = 1 + calls.below(calls.one_in(2) ? 16 : 200);
-    if (calls.one_in(2)) fault.point = Fault::Point::kBeforeVote;
-  }
+  plan.faults = draw_faults(dice, calls, plan);
   return plan;
 }
 

@@ -64,6 +64,10 @@ struct Plan {
 
 // `world` is 0 where the seed decides.
 Plan draw_plan(std::uint64_t seed, int world);
+// Their parts, for other jobs: paths, buffers, deadlines and pauses; and what goes wrong in a job that has
+// them. `calls` decides which freezes are within a call of the machine.
+void draw_network(Dice& dice, Plan& plan);
+std::vector<Fault> draw_faults(Dice& dice, Dice& calls, const Plan& plan);
 // The same job without anything that goes wrong, and over a fast network.
 Plan undisturbed(const Plan& plan);
 

@@ -1,8 +1,11 @@
 #include "simulation/promises.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <vector>
+
+#include "simulation/work.h"
 
 namespace deltawire::simulation {
 namespace {
@@ -38,6 +41,7 @@ class Promises {
   }
 
   bool ended_apart(std::size_t mesh) const;
+  bool may_be_apart(std::size_t mesh) const;
   void check_mesh(std::size_t mesh);
   void check_error(int rank, const Ending& ending, const Blame& blame);
   void check_last_steps(std::size_t mesh);
@@ -66,7 +70,8 @@ void Promises::check_error(int rank, const Ending& ending, const Blame& blame) {
   if (is_asked && blame.cuts && !blame.leaves) breaks(told + " although all run the same steps");
   const bool all_heard = std::ranges::all_of(ending.last.unheard, [this](int each) { return !lives(each); });
   // A farewell may come after another rank's word that its sender has left.
-  if (!blame.silences && !blame.leaves && !all_heard) breaks(told + " and has not heard a rank that lives");
+  const bool may_be_silent = blame.silences || blame.freezes > 0;
+  if (!may_be_silent && !blame.leaves && !all_heard) breaks(told + " and has not heard a rank that lives");
 }
 
 // Whether the ranks were at different steps at its end.
@@ -98,6 +103,21 @@ void Promises::check_mesh(std::size_t mesh) {
   }
 }
 
+// Whether ranks that live may end a step apart. A rank that was frozen, while nothing happened to any other,
+// may do so only if the others give up on it just as it wakes up (docs/design/commit.md).
+bool Promises::may_be_apart(std::size_t mesh) const {
+  const Blame& blame = job_.blames()[mesh];
+  if (blame.silences || blame.freezes > 1) return true;
+  if (blame.freezes == 0) return false;
+  if (std::popcount(blame.guilty) > 1) return true;
+  for (int rank = 0; rank < world_; ++rank) {
+    const Ending* own = ending(rank, mesh);
+    if (own == nullptr || !own->error || blame.is_guilty(rank)) continue;
+    if (std::chrono::abs(own->failed_at - blame.woken_at) < in_flight(job_)) return true;
+  }
+  return false;
+}
+
 // Who is at another step is among the unheard; and where all could hear each other, nobody is.
 void Promises::check_last_steps(std::size_t mesh) {
   for (int rank = 0; rank < world_; ++rank) {
@@ -109,7 +129,7 @@ void Promises::check_last_steps(std::size_t mesh) {
                                 name(other) + " " + std::to_string(its->next_step);
       const bool is_named = std::ranges::count(own->last.unheard, other) > 0;
       if (own->error && !is_named) breaks(apart + ", and it does not say that it was not heard");
-      if (!job_.blames()[mesh].silences) breaks(apart + ", although they could hear each other");
+      if (!may_be_apart(mesh)) breaks(apart + ", although they could hear each other");
     }
   }
 }

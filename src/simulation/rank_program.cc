@@ -83,6 +83,7 @@ void RankProgram::fail(Engine& transport, const Error& error) {
   job_.note("rank " + std::to_string(rank_) + " fails: " + error.message);
   Ending ending;
   ending.error = error;
+  ending.failed_at = job_.scheduler().read();
   const auto ask = [&] {
     return in_time(job_, rank_, "last_commit", job_.scheduler().now() + kLastCommit,
                    [&] { return transport.last_commit(); });

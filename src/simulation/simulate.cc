@@ -5,6 +5,7 @@
 #include "simulation/job.h"
 #include "simulation/meeting.h"
 #include "simulation/reference.h"
+#include "simulation/served_run.h"
 
 namespace deltawire::simulation {
 
@@ -44,6 +45,23 @@ Outcome simulate_meeting(std::uint64_t seed, int world, bool prints) {
   outcome.faults = meeting.happened();
   outcome.errors = meeting.errors();
   outcome.steps = meeting.met();
+  return outcome;
+}
+
+Outcome simulate_served(std::uint64_t seed, int world, bool prints) {
+  const ServedPlan plan = draw_served(seed, world);
+  Outcome outcome;
+  outcome.plan = plan.text();
+  if (prints) std::printf("%s\n", outcome.plan.c_str());
+  const auto& reference = ServedRun::reference_of(plan);
+  Trace trace(prints);
+  ServedRun run(plan, trace, &reference);
+  outcome.broken = run.run();
+  outcome.hash = trace.hash();
+  outcome.events = run.events();
+  outcome.faults = run.happened();
+  outcome.errors = run.errors();
+  outcome.steps = run.served();
   return outcome;
 }
 

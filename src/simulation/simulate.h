@@ -20,5 +20,7 @@ struct Outcome {
 Outcome simulate(std::uint64_t seed, int world = 0, bool prints = false);
 // A meeting of 2 to 7 ranks instead of a job; `steps` counts the ranks that have met.
 Outcome simulate_meeting(std::uint64_t seed, int world = 0, bool prints = false);
+// A parameter server and its workers; `steps` counts those of all servers.
+Outcome simulate_served(std::uint64_t seed, int world = 0, bool prints = false);
 
 }  // namespace deltawire::simulation

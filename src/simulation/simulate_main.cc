@@ -12,22 +12,35 @@ namespace {
 using deltawire::simulation::Outcome;
 
 constexpr const char* kHelp =
-    "usage: deltawire_simulate [--seed N] [--seeds COUNT] [--ranks N] [--meetings] [--trace] [--keep-going]\n"
+    "usage: deltawire_simulate [--seed N] [--seeds COUNT] [--ranks N] [--meetings | --servers] [--trace] "
+    "[--keep-going]\n"
     "Simulates jobs in one thread, on a clock of their own: what goes wrong, and when, follows from the "
     "seed.\n"
     "  --seed N        the first seed (default 0)\n"
     "  --seeds COUNT   how many seeds, one after the other (default 1)\n"
     "  --ranks N       3 to 7 ranks instead of what the seed decides\n"
     "  --meetings      ranks that connect over TCP, instead of jobs of ranks that are connected\n"
+    "  --servers       parameter servers and their workers\n"
     "  --trace         print what happens\n"
     "  --keep-going    go on after a seed that breaks a promise\n"
     "Exit status: 0, or 1 if a promise was broken, or 2 for wrong usage.\n";
+
+// What a seed is run as.
+struct Kind {
+  const char* option = "";
+  Outcome (*run)(std::uint64_t seed, int world, bool prints) = deltawire::simulation::simulate;
+  const char* counts = "steps committed";
+};
+
+constexpr Kind kJobs;
+constexpr Kind kMeetings{" --meetings", deltawire::simulation::simulate_meeting, "ranks have met"};
+constexpr Kind kServers{" --servers", deltawire::simulation::simulate_served, "steps served"};
 
 struct Options {
   std::uint64_t seed = 0;
   std::uint64_t seeds = 1;
   std::uint64_t ranks = 0;
-  bool meetings = false;
+  const Kind* kind = &kJobs;
   bool traces = false;
   bool keeps_going = false;
 };
@@ -51,7 +64,9 @@ bool read(char** arguments, Options& options) {
     if (name == "--trace") {
       options.traces = true;
     } else if (name == "--meetings") {
-      options.meetings = true;
+      options.kind = &kMeetings;
+    } else if (name == "--servers") {
+      options.kind = &kServers;
     } else if (name == "--keep-going") {
       options.keeps_going = true;
     } else if (name == "--seed" || name == "--seeds" || name == "--ranks") {
@@ -78,9 +93,7 @@ int main(int, char** arguments) {
   std::uint64_t broken = 0;
   Outcome all;
   for (std::uint64_t seed = options.seed; seed < options.seed + options.seeds; ++seed) {
-    const auto run =
-        options.meetings ? deltawire::simulation::simulate_meeting : deltawire::simulation::simulate;
-    const Outcome one = run(seed, static_cast<int>(options.ranks), options.traces);
+    const Outcome one = options.kind->run(seed, static_cast<int>(options.ranks), options.traces);
     all.events += one.events;
     all.faults += one.faults;
     all.errors += one.errors;
@@ -89,15 +102,14 @@ int main(int, char** arguments) {
     if (one.broken.empty()) continue;
     ++broken;
     std::printf("BROKEN: %s\n%s\n  again: deltawire_simulate%s --seed %llu --trace\n", one.broken.c_str(),
-                one.plan.c_str(), options.meetings ? " --meetings" : "",
-                static_cast<unsigned long long>(seed));
+                one.plan.c_str(), options.kind->option, static_cast<unsigned long long>(seed));
     std::fflush(stdout);
     if (!options.keeps_going) break;
   }
   std::printf("%llu broken; %llu %s, %llu faults, %llu errors, %llu events; trace %016llx\n",
               static_cast<unsigned long long>(broken), static_cast<unsigned long long>(all.steps),
-              options.meetings ? "ranks have met" : "steps committed",
-              static_cast<unsigned long long>(all.faults), static_cast<unsigned long long>(all.errors),
-              static_cast<unsigned long long>(all.events), static_cast<unsigned long long>(all.hash));
+              options.kind->counts, static_cast<unsigned long long>(all.faults),
+              static_cast<unsigned long long>(all.errors), static_cast<unsigned long long>(all.events),
+              static_cast<unsigned long long>(all.hash));
   return broken == 0 ? 0 : 1;
 }

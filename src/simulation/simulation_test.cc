@@ -31,6 +31,40 @@ TEST_P(Seeds, KeepEveryPromise) {
   EXPECT_GT(steps, 5 * kSeeds);
 }
 
+TEST(Servers, KeepEveryPromise) {
+  std::size_t faults = 0;
+  std::uint64_t steps = 0;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Outcome outcome = simulate_served(seed);
+    EXPECT_EQ(outcome.broken, "") << outcome.plan << "\nagain: deltawire_simulate --servers --seed " << seed
+                                  << " --trace";
+    faults += outcome.faults;
+    steps += outcome.steps;
+  }
+  EXPECT_GT(faults, kSeeds / 2);
+  EXPECT_GT(steps, 3 * kSeeds);
+}
+
+// The table of docs/design/simulation.md, "What it has found", says what each of them was.
+TEST(Servers, KeepThePromisesThatTheyOnceBroke) {
+  for (const std::uint64_t seed : {522U, 717U, 1295U, 1347U, 9799U}) {
+    EXPECT_EQ(simulate_served(seed).broken, "") << seed;
+  }
+}
+
+TEST(Servers, RepeatThemselvesToTheLastEvent) {
+  for (const std::uint64_t seed : {1U, 72U, 522U}) {
+    const Outcome once = simulate_served(seed);
+    EXPECT_EQ(once.hash, simulate_served(seed).hash) << seed;
+    EXPECT_NE(once.hash, simulate_served(seed + 1).hash) << seed;
+  }
+}
+
+// Of every number of ranks, and whatever the seed wants.
+TEST(Servers, TakeAsManyRanksAsWanted) {
+  for (int world = 3; world <= 7; ++world) EXPECT_EQ(simulate_served(4, world).broken, "") << world;
+}
+
 TEST(Simulation, RepeatsItselfToTheLastEvent) {
   for (const std::uint64_t seed : {2U, 25U, 47U, 156U, 236U}) {
     const Outcome once = simulate(seed);

@@ -27,6 +27,12 @@ inline Clock::duration settling(const Job& job) {
   return std::chrono::seconds(3) * (job.plan().world + 1);
 }
 
+// How long what one rank has just done may be unknown to another: a few times along a path, with threads that
+// wait for a processor.
+inline Clock::duration in_flight(const Job& job) {
+  return 8 * (job.plan().path.least + job.plan().path.jitter) + std::chrono::milliseconds(50);
+}
+
 // Calls `act`, which may take until `by` and a second more, where all wait for each other, unless the rank
 // was frozen meanwhile.
 template <class Act>

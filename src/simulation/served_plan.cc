@@ -1,0 +1,98 @@
+#include "simulation/served_plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace deltawire::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = Fault::Kind;
+
+constexpr int kMostServers = 3;
+// Codecs that lose nothing for good: what they leave out waits in a residual.
+constexpr std::array kCodecs{"3lc:s=1.75", "3lc", "sbc", "fp32"};
+
+// A worker has no result to disagree about, and leaves early where its plan says so.
+std::vector<Fault> draw_served_faults(Dice& dice, Dice& calls, const Plan& job) {
+  std::vector<Fault> faults = draw_faults(dice, calls, job);
+  for (Fault& fault : faults) {
+    if (fault.kind == Kind::kDisagree) fault.kind = Kind::kKill;
+    if (fault.kind == Kind::kLeave) fault.kind = Kind::kAbort;
+  }
+  return faults;
+}
+
+void draw_options(Dice& dice, ServedPlan& plan) {
+  ServerOptions& options = plan.options;
+  options.servers = dice.between(1, std::min(kMostServers, plan.job.world - 2));
+  options.push = dice.pick(kCodecs);
+  options.pull = dice.pick(kCodecs);
+  if (dice.one_in(4)) options.staleness = 1 + dice.below(3);
+  if (dice.one_in(4)) options.backup = dice.between(1, plan.workers() - 1);
+  constexpr std::array<std::uint64_t, 3> kLags{1, 2, 16};
+  options.max_lag = dice.pick(kLags);
+  if (dice.one_in(2)) options.on_worker_loss = WorkerLoss::kDrop;
+  options.min_workers = dice.one_in(2) ? 1 : dice.between(1, plan.workers());
+}
+
+}  // namespace
+
+std::string ServedPlan::text() const {
+  std::string told = job.text() + "\n  ranks below " + std::to_string(options.servers) + " serve with " +
+                     optimizer + ", push " + options.push + ", pull " + options.pull;
+  if (options.backup > 0) told += ", backup " + std::to_string(options.backup);
+  if (options.staleness > 0) told += ", staleness " + std::to_string(options.staleness);
+  if (drops()) told += ", lost workers are dropped down to " + std::to_string(options.min_workers);
+  told += ", max_lag " + std::to_string(options.max_lag) + "; workers close after";
+  for (const std::uint64_t each : steps) told += " " + std::to_string(each);
+  told += " steps";
+  if (every > 0) told += "; snapshots every " + std::to_string(every) + " steps";
+  for (std::size_t start = 0; start < faults.size(); ++start) {
+    if (start > 0 && !faults[start].empty()) told += "\n  after start " + std::to_string(start + 1) + ":";
+    for (const Fault& fault : faults[start]) told += "\n  " + fault.text();
+  }
+  return told;
+}
+
+ServedPlan draw_served(std::uint64_t seed, int world) {
+  Dice dice(seed, 10);
+  Dice calls(seed, 11);
+  ServedPlan plan;
+  Plan& job = plan.job;
+  job.seed = seed;
+  job.world = world != 0 ? world : dice.between(3, 6);
+  job.spec = "a parameter server";
+  job.steps = 2 + dice.below(6);
+  draw_network(dice, job);
+  draw_options(dice, plan);
+  plan.optimizer = dice.one_in(4) ? "adam:lr=0.01" : "sgd:lr=1";
+  plan.steps.assign(static_cast<std::size_t>(plan.workers()), job.steps);
+  if (dice.one_in(4)) plan.steps[dice.below(plan.steps.size())] = 1 + dice.below(job.steps);
+  plan.is_eager = dice.one_in(2);
+  if (dice.one_in(2)) plan.every = 1 + dice.below(3);
+  plan.writing = dice.time_between(100us, 100ms);
+  plan.faults.push_back(draw_served_faults(dice, calls, job));
+  if (plan.every > 0) {
+    plan.faults.push_back(draw_served_faults(dice, calls, job));
+    plan.faults.emplace_back();
+  }
+  return plan;
+}
+
+ServedPlan undisturbed(const ServedPlan& plan, std::uint64_t steps) {
+  ServedPlan calm = plan;
+  calm.job = undisturbed(plan.job);
+  calm.job.steps = steps;
+  calm.steps.assign(calm.steps.size(), steps);
+  calm.options.backup = 0;
+  calm.options.staleness = 0;
+  calm.options.max_lag = 16;
+  calm.options.on_worker_loss = WorkerLoss::kEnd;
+  calm.options.min_workers = 1;
+  calm.every = 0;
+  calm.faults.assign(1, {});
+  return calm;
+}
+
+}  // namespace deltawire::simulation

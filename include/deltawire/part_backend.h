@@ -30,6 +30,7 @@ struct EncodeJob {
   const float* before = nullptr;  // the residual, on the device; null: no error feedback
   float* after = nullptr;         // where the new one goes: disjoint memory on the device
   double factor = 1;              // the residual is multiplied by it first, and rounded once
+  std::uint64_t stream = 0;       // of the codec's random numbers (Exec::stream)
   DType carrier = DType::kF32;    // a dtype of 16 bits: look whether it carries every value
   PartBuffer out = {};            // in the host's memory
 

@@ -273,7 +273,10 @@ Status PartEncoder::settle(const Named& part, const Result<EncodedPart>& encoded
 
 Result<EncodeJob> PartEncoder::device_job(const Named& part, const MessageId& id, const PartBuffer& buffer,
                                           const SentPart& sent) const {
-  EncodeJob job{.codec = sent.codec, .in = as_view(part.tensor), .out = buffer};
+  EncodeJob job{.codec = sent.codec,
+                .in = as_view(part.tensor),
+                .stream = stream_of(options_.seed, id, part),
+                .out = buffer};
   if (const ResidualStore::Entry* entry = sent.residual; entry != nullptr) {
     if (entry->in_step) {
       return fail(ErrorCode::kState,

@@ -129,7 +129,7 @@ class HostDevice final : public PartBackend {
       residual = Residual(before, std::span(near(job.after), in.count));
     }
     std::vector<std::byte> scratch(job.codec->sizes(in).scratch_bytes);
-    job.encoded = job.codec->encode(in, residual, job.out, {.scratch = scratch});
+    job.encoded = job.codec->encode(in, residual, job.out, {.stream = job.stream, .scratch = scratch});
   }
 
   int blocks_ = 0;
@@ -286,6 +286,7 @@ TEST_P(OnADevice, EverythingIsAsOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Specs, OnADevice,
                          testing::Values("direct(3lc)", "gather(sbc:p=1%)", "direct(fp32)", "gather(int8)",
+                                         "gather(randomk:k=10%)",
                                          "direct(step>=3: fp32, weight: 3lc, rest int8)"));
 
 TEST(ADevice, IsRefusedWhereTheCpuAloneCodes) {

@@ -72,7 +72,7 @@ class HostTwin:
             code = CODES.get(error.code, "InvalidArgument")
             raise make_error(code, error.message.decode())
 
-    def encode(self, values, residual=None, after=None) -> Encoding:
+    def encode(self, values, residual=None, after=None, stream=0) -> Encoding:
         HostTwin.encodings += 1
         tensor, count, bytes_ = as_tensor(values), ctypes.c_uint32(), ctypes.c_uint64()
         size = (ctypes.byref(tensor), ctypes.byref(bytes_), ctypes.byref(count))
@@ -85,7 +85,7 @@ class HostTwin:
             left = after.copy_(residual).data_ptr()
         refused = None
         try:
-            where = (ctypes.c_void_p(left), ctypes.c_uint64(0), ctypes.byref(part))
+            where = (ctypes.c_void_p(left), ctypes.c_uint64(stream), ctypes.byref(part))
             self._call("encode", self._codec, ctypes.byref(tensor), *where)
         except deltawire.DeltawireError as cause:
             refused, part.chunks = cause, 0

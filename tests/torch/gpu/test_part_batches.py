@@ -19,6 +19,7 @@ OTHERS = [
     (["topk:k=2%,values=int8"], torch.float16, False),
     (["sbc:p=2%", "topk:k=1%,values=bf16"], torch.float32, True),
     (["topk:k=4%,values=2bit,chunk=64", "topk:k=3%,values=2bit"], torch.bfloat16, True),
+    (["randomk:k=10%,values=int8", "randomk:k=5%,unbiased=on"], torch.float32, True),
     (["fp8", "fp4:format=e3m0"], torch.bfloat16, False),
     (["blockint:bits=4,block=4096", "fp8:format=e5m2"], torch.float32, True),
     (["onebit", "signsgd"], torch.float32, True),
@@ -77,6 +78,7 @@ class Device:
                 *(i % len(self.specs), values.data_ptr(), len(values), KINDS[values.dtype]),
                 *(each[i].data_ptr() if i % 3 else 0 for each in (self.before, self.after)),
                 (0, 2, 3)[i % 3] if not i % 3 else 0,
+                -i << 56,
             )
             for i, values in enumerate(self.values)
         ]
@@ -173,7 +175,7 @@ def spoiled(device, specs, dtype, at, value):
     return [each.encode() for each in made]
 
 
-@pytest.mark.parametrize("specs", SPECS + [each for each, *_ in OTHERS[:5]], ids=" ".join)
+@pytest.mark.parametrize("specs", SPECS + [each for each, *_ in OTHERS[:6]], ids=" ".join)
 def test_a_batch_refuses_what_its_parts_refuse(device, few, specs):
     found = spoiled(device, specs, torch.float32, 4, float("nan"))
     assert found[0] == found[1]
@@ -208,7 +210,7 @@ def test_what_a_device_finds_is_kept_until_it_is_asked_for(device):
 @pytest.mark.parametrize(
     "spec",
     ["int8", "3lc:s=1.75", "fp16", "topk:k=2%,values=int8", "sbc:p=2%", "fp8", "onebit"]
-    + ["signsgd:feedback=off,scale=one"],
+    + ["signsgd:feedback=off,scale=one", "randomk:k=2%"],
 )
 def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
     def spoil(column):
@@ -229,7 +231,8 @@ def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
 
     made = both(device, [spec], torch.float32)
     encoded = made[1].encode()
-    for column in ("scalar", "-0", "second scalar", "chunks", "end"):
+    columns = ("scalar", "-0", "second scalar", "chunks", "end")
+    for column in columns[2 if spec.startswith("randomk") else 0 :]:  # any seed is one
         found = [each.decode(encoded, False, 1.0, spoil(column)) for each in made]
         assert found[0] == found[1] and found[0], column
 
@@ -295,7 +298,7 @@ def test_a_sample_that_misleads_in_some_parts(device, spec, monkeypatch):
 
 LAUNCHES = {"int8": (3, 1), "fp32": (3, 1), "3lc:s=1.75": (7, 3), "3lc:s=1,mode=paper": (4, 3)}
 LAUNCHES |= {"fp8": (3, 1), "onebit": (5, 1), "topk:values=int8": (19, 5), "sbc": (21, 4)}
-LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5)}
+LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5), "randomk": (5, 1)}
 
 
 @pytest.mark.parametrize("spec", LAUNCHES)
@@ -327,4 +330,4 @@ def test_a_twin_without_batches_among_others(device):
         assert each.decode(encoded, True, 0.5) == []
     assert all(map(torch.equal, together.slots, alone.slots))
     with pytest.raises(DeltawireError):
-        together.parts.twin("randomk")
+        together.parts.twin("qsgd")

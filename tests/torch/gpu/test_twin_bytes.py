@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from library import Library, bits, has_feedback
+from library import Library, bits, has_feedback, stream_of
 
 SPECS = [
     "3lc",
@@ -15,6 +15,9 @@ SPECS = [
     "topk:k=0.2,values=bf16",
     "topk:k=0.05,values=2bit,chunk=4096",
     "sbc:p=0.05",
+    "randomk:k=0.3",
+    "randomk:k=0.1,values=int8",
+    "randomk:unbiased=on,k=0.2,values=bf16",
     "fp32",
     "bf16",
     "fp16",
@@ -58,7 +61,8 @@ def check_equal(device, spec, values, steps=STEPS, after=False):
         if not part.ends:  # a bare segment: the codec was not asked
             return
         other = torch.full_like(residual, 3.0) if after and residual is not None else None
-        made = twin.encode(torch.from_numpy(values).to(device), residual, other).collect()
+        on_device, stream = torch.from_numpy(values).to(device), stream_of(part)
+        made = twin.encode(on_device, residual, other, stream=stream).collect()
         residual = residual if other is None else other
         assert list(made.ends) == part.ends
         assert made.scalars == (*part.scalars, 0, 0)[:2]

@@ -10,7 +10,7 @@ import torch
 from library import Library, bits
 
 SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "fp4", "blockint", "onebit"]
-SPECS += ["signsgd"]
+SPECS += ["signsgd", "randomk:values=int8"]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -75,10 +75,19 @@ def test_an_m_beyond_float32_is_refused(device):
     assert not residual.any()
 
 
-@pytest.mark.parametrize("spec", ["zstd", "qsgd", "randomk"])
+@pytest.mark.parametrize("left", [None, -1e38])
+def test_a_value_that_scaling_takes_beyond_float32_is_refused(device, left):
+    values = torch.full((321,), 3e38, device=device)
+    residual = left if left is None else torch.full((321,), left, device=device)
+    encoding = gpu().twin("randomk:k=0.1,unbiased=on").encode(values, residual)
+    assert refusal(encoding.collect).code == "Range"
+    assert residual is None or residual.eq(left).all()
+
+
+@pytest.mark.parametrize("spec", ["zstd", "qsgd", "gcomp"])
 def test_a_codec_without_a_twin_names_those_that_have_one(spec):
     with pytest.raises(
-        deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, fp32"
+        deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, randomk"
     ):
         gpu().twin(spec)
     assert spec not in gpu().codecs_with_twin()

@@ -57,6 +57,7 @@ def test_each_block_sends_its_share(device, form):
     values = normal(418)  # the last block has 34 elements
     values[:64] = 0
     values[64:128] = np.float32([2, -2])[values[64:128].astype(int) % 2]  # ties
+    values[127] = 3  # behind more of them than are sent
     values[128:131] = [1, 0, -1]  # fewer than are to be chosen
     values[131:192] = 0
     values[192:256] *= 1000

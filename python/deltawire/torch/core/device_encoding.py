@@ -150,7 +150,7 @@ class PartEncoder:
         if row[5]:
             flags[1] = _not_carried(values, DTYPES[int(row[5])])
         try:
-            encoding = twin.encode(values, residual, after=left)
+            encoding = twin.encode(values, residual, after=left, stream=int(row[6]))
         except DeltawireError as cause:
             return cause, torch.stack(flags)
         return encoding, torch.stack(flags)

@@ -142,7 +142,8 @@ class DeviceParts:
         Args:
             specs: of codecs.
             rows: of each part the number of its codec in `specs`, its address, count, dtype, the
-                addresses of its residual and of the new one or 0, and its carrier's dtype or 0.
+                addresses of its residual and of the new one or 0, its carrier's dtype or 0, and the
+                stream of its random numbers.
             factors: of the residuals.
         """
         with self._own_stream():

@@ -45,6 +45,7 @@ class Twin(ABC):
     greatest_scalar = 0xFFFFFFFF  # of a part that is coded with others
     slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
     in_place = True  # the new residual may replace the old one while it is being made
+    draws = False  # its first scalar is a seed
     fixed = False  # chunks are as long as their number of elements says
     unit_elements = BLOCK  # that a program codes of parts that are coded together
 
@@ -62,6 +63,7 @@ class Twin(ABC):
         values: torch.Tensor,
         residual: torch.Tensor | None = None,
         after: torch.Tensor | None = None,
+        stream: int = 0,
     ) -> Encoding:
         """Encodes a contiguous tensor on the current stream of its device.
 
@@ -71,6 +73,7 @@ class Twin(ABC):
             after: where the new residual goes; None: into `residual`, which a refused tensor leaves
                 as it was. Other memory spares a sparse codec a pass, and is unspecified after a
                 refusal.
+            stream: which random numbers a codec draws that draws some, 64 bits.
 
         Raises DTypeError for a dtype that it doesn't take, InvalidArgumentError for a tensor that
         is not contiguous and for residuals of another size or device. What depends on the values
@@ -91,7 +94,7 @@ class Twin(ABC):
         if residual is not None:
             before = residual.detach().view(-1)
             left = before if after is None else after.detach().view(-1)
-        return single_parts.encode(self._batches_on(flat.device), self, flat, before, left)
+        return single_parts.encode(self._batches_on(flat.device), self, flat, before, left, stream)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         """Writes scale * value into `out`, a contiguous float32 tensor.

@@ -13,8 +13,16 @@ import numpy as np
 import torch
 
 from deltawire.torch.gpu.kernels.chunks import checksums
+from deltawire.torch.gpu.kernels.drawn_values import seeds_of
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, launch
-from deltawire.torch.gpu.kernels.part_tables import COLUMNS, DECODE_COLUMNS, FACTS, look, numbered
+from deltawire.torch.gpu.kernels.part_tables import (
+    COLUMNS,
+    DECODE_COLUMNS,
+    FACTS,
+    SCALAR,
+    look,
+    numbered,
+)
 
 TILES = 1 if INTERPRETED else 8  # blocks of a program that looks at values
 KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtypes
@@ -103,6 +111,7 @@ class _Layout:
         self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray, chunks: np.ndarray
     ) -> None:
         self.counts = counts
+        self.draws = np.array([twin.draws for twin in twins], bool)
         self.segments: list[Segment] = []
         self.chunks = chunks  # of each part; and the first one's number
         self.first_chunk = np.zeros(len(twins), np.int64)
@@ -221,7 +230,7 @@ class PartBatches:
 
         Args:
             rows: of each part its address, count, dtype, residual's address or 0, the new one's,
-                and its carrier's dtype or 0.
+                its carrier's dtype or 0, and the stream of its random numbers.
             factors: of the residuals, float64.
 
         Returns:
@@ -242,6 +251,9 @@ class PartBatches:
         table[:, 5] = layout.out
         table[:, 6:] = [_HELD[each] for each in rows[:, 5].tolist()]
         facts[:] = 0
+        drawn = layout.draws
+        seeds = seeds_of(rows[drawn, 6].view(np.uint64))
+        facts.view(np.uint32).reshape(-1, FACTS)[drawn, SCALAR.value] = seeds
         sizes.view(np.int32)[: layout.chunk_count] = layout.sizes
         memory = torch.empty(head + sum(regions), dtype=torch.uint8, device=self._device)
         memory[: len(sent)].copy_(host, non_blocking=True)

@@ -15,6 +15,7 @@ from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
 if TYPE_CHECKING:
     from deltawire.torch.gpu.codec_twin import Twin
 
+_MASK = (1 << 64) - 1
 _NUMBERS = {getattr(torch, kind): number for number, kind in KINDS.items()}
 
 
@@ -24,6 +25,7 @@ def encode(
     values: torch.Tensor,
     residual: torch.Tensor | None,
     after: torch.Tensor | None,
+    stream: int,
 ) -> Encoding:
     """As `Twin.encode`, of at least one value; the new residual goes to `after`."""
     left = after
@@ -31,9 +33,8 @@ def encode(
         left = torch.empty_like(residual)
     before, behind = (0 if each is None else each.data_ptr() for each in (residual, left))
     row = (values.data_ptr(), len(values), _NUMBERS[values.dtype], before, behind, 0)
-    facts, sizes, sums, payload = batches.encode_on_device(
-        [twin], np.array([row], np.int64), np.ones(1)
-    )
+    row = np.array([(*row, stream & _MASK)], np.uint64).view(np.int64)
+    facts, sizes, sums, payload = batches.encode_on_device([twin], row, np.ones(1))
     if left is not after:
         finite = facts[LARGEST.value] < INFINITY
         after.copy_(torch.where(finite, left, residual))

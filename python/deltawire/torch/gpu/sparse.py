@@ -1,7 +1,6 @@
 """topk and sbc on a device."""
 
 from abc import abstractmethod
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -26,6 +25,13 @@ VALUE_BITS = {"fp32": 32, "bf16": 16, "int8": 8, "2bit": 2}
 CODES = 16384 if INTERPRETED else 1024  # at a time
 
 
+def share_of(share: float, counts):
+    """floor(share * count + 1/2), but at least 1 and at most all: a number or an array. share: a
+    float32 of at least 2^-20; counts below 2^32."""
+    over, under = share.as_integer_ratio()
+    return np.minimum(np.maximum((2 * over * counts + under) // (2 * under), 1), counts)
+
+
 class SparseTwin(Twin):
     """A codec that sends the elements of largest magnitude."""
 
@@ -44,12 +50,9 @@ class SparseTwin(Twin):
     def _refused(self, why: str) -> DeltawireError:
         return make_error("InvalidArgument", f"{self.spec} has no twin for tensors on a GPU: {why}")
 
-    def _number(self, count: int) -> int:
-        """How many elements of so many are chosen, of each side."""
-        return min(max(int(Fraction(self.share) * count + Fraction(1, 2)), 1), count)
-
-    def _numbers(self, counts: np.ndarray) -> np.ndarray:
-        return np.array([self._number(count) for count in counts.tolist()], np.int64)
+    def _numbers(self, counts):
+        """How many elements of so many are chosen, of each side: a number or an array."""
+        return share_of(self.share, counts)
 
     def _slot_words(self, positions):
         """Words that a chunk of so many positions takes at most: a number or an array."""
@@ -154,20 +157,17 @@ class TopK(SparseTwin):
         self.greatest_scalar = GREATEST_STEP
         self._block = int(parameters.get("chunk", 0))  # elements that choose by themselves
 
-    def _number(self, count: int) -> int:
+    def _numbers(self, counts):
         if not self._block:
-            return super()._number(count)
-        whole, rest = divmod(count, self._block)
-        of_whole, of_rest = (
-            super(TopK, self)._number(each) if each else 0 for each in (self._block, rest)
-        )
-        return whole * of_whole + of_rest
+            return super()._numbers(counts)
+        whole, rest = divmod(counts, self._block)
+        return whole * super()._numbers(self._block) + super()._numbers(rest)
 
     def plan(self, parts: np.ndarray, counts: np.ndarray, device: torch.device) -> object:
         """What is chosen of each part, or of each of its blocks."""
         if not self._block:
             return super().plan(parts, counts, device)
-        return plan_of_blocks(parts, counts, self._block, self._number, device)
+        return plan_of_blocks(parts, counts, self._block, self._numbers, device)
 
     def _select(self, segment: Segment, batch: EncodeBatch) -> tuple[torch.Tensor, ...]:
         if not self._block:

@@ -17,6 +17,7 @@ _TWINS = {
     "int8": ("int8", "Int8"),
     "topk": ("sparse", "TopK"),
     "sbc": ("sparse", "SBC"),
+    "randomk": ("randomk", "RandomK"),
     "fp32": ("narrow_floats", "FP32"),
     "bf16": ("narrow_floats", "BF16"),
     "fp16": ("narrow_floats", "FP16"),

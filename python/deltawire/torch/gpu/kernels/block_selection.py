@@ -54,14 +54,14 @@ def plan_of_blocks(
     parts: np.ndarray,
     counts: np.ndarray,
     chunk: int,
-    number: Callable[[int], int],
+    number: Callable[[np.ndarray], np.ndarray],
     device: torch.device,
 ) -> BlockPlan:
-    """The plan for parts of so many elements. number: how many a block of so many chooses."""
+    """The plan for parts of so many elements. number: how many blocks of so many choose."""
     blocks = -(-counts // chunk)
     begins = np.concatenate(([0], np.cumsum(blocks)))
     numbers = np.full(begins[-1], number(chunk), np.int64)
-    numbers[begins[1:] - 1] = [number(rest) for rest in (counts - (blocks - 1) * chunk).tolist()]
+    numbers[begins[1:] - 1] = number(counts - (blocks - 1) * chunk)
     rows = np.zeros((int(parts[-1]) + 1, PLAN_COLUMNS), np.int64)
 
     def sent(array: np.ndarray) -> torch.Tensor:

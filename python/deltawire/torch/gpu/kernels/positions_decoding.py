@@ -153,6 +153,16 @@ def has_wrong(data, count, means, is_first, scalar, VALUE_BITS: tl.constexpr, BL
 
 
 @triton.jit
+def put_values(out_ptr, at, ok, value, scale, ADD: tl.constexpr):
+    """Values times scale to their places; zeros go nowhere."""
+    ok = ok & (value != 0)
+    value = value * scale
+    if ADD:
+        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
+    tl.store(out_ptr + at, value, mask=ok)
+
+
+@triton.jit
 def put_sent(
     data,
     listed,
@@ -172,8 +182,4 @@ def put_sent(
         value = tl.where(ok, scalar.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     else:
         value, _ = load_value(data, i, ok, means, scalar, VALUE_BITS)
-    ok = ok & (value != 0)
-    value = value * scale
-    if ADD:
-        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
-    tl.store(out_ptr + at, value, mask=ok)
+    put_values(out_ptr, at, ok, value, scale, ADD)

@@ -22,6 +22,10 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     blocks,
     chunks,
     drawn_values,
+    gcomp_decoding,
+    gcomp_encoding,
+    gcomp_heads,
+    gcomp_tables,
     int8,
     narrow_floats,
     part_tables,
@@ -55,6 +59,8 @@ LISTING_PARTS = OF_PARTS | {"SIDES": 2, "TILES": 8, "BLOCK": 2048}
 VALUES = {"VALUE_BITS": 8, "BLOCK": 1024}
 BINS = {"VALUE_BITS": 2, "BLOCK": 1024}
 IN_BLOCKS = OF_PARTS | {"CHUNK": 4096}
+AT_LEVEL = OF_PARTS | {"LEVEL": 2}
+ADD_1024 = {"ADD": True, "BLOCK": 1024}
 MANY_ROWS = OF_PARTS | {"ROWS": 8}
 KERNELS = [
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -114,6 +120,14 @@ KERNELS = [
     (drawn_values.keep_sums, "LII", PARTS | {"KIND": "float32"}, 8),
     (drawn_values.write_values, "LIIIIBii", VALUES, 8),
     (drawn_values.decode_values, "LIBIfii", VALUES | {"ADD": True}, 8),
+    (gcomp_tables.count_values, "LII", AT_LEVEL | {"BLOCK": 1024}, 8),
+    (gcomp_tables.make_tables, "LIIIIBI", {"LEVEL": 0}, 8),
+    (gcomp_tables.make_tables, "LIIIIBI", {"LEVEL": 2}, 8),
+    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | {"LEVEL": 0}, 2),
+    (gcomp_encoding.encode_blocks, "LIIIBLiI", AT_LEVEL, 2),
+    (gcomp_encoding.put_blocks, "LIIBBLiIBI", AT_LEVEL | {"BLOCK": 1024}, 8),
+    (gcomp_heads.read_heads, "LILBIII", {}, 8),
+    (gcomp_decoding.decode_blocks, "LILBIIIf", {"SCALED": True} | ADD_1024, 2),
     (block_selection.choose_in_blocks, "LIIIII", IN_BLOCKS, 16),
     (block_selection.list_of_blocks, "LIIIILII", IN_BLOCKS, 16),
     (value_bins.find_means, "ILIID", {}, 1),

@@ -72,6 +72,9 @@ class HostTwin:
             code = CODES.get(error.code, "InvalidArgument")
             raise make_error(code, error.message.decode())
 
+    def takes(self, dtype: torch.dtype) -> bool:
+        return dtype in DTYPES
+
     def encode(self, values, residual=None, after=None, stream=0) -> Encoding:
         HostTwin.encodings += 1
         tensor, count, bytes_ = as_tensor(values), ctypes.c_uint32(), ctypes.c_uint64()

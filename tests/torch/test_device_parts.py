@@ -269,6 +269,15 @@ def asked_in_vain(rank, world_size, report):
     with pytest.raises(deltawire.InvalidArgumentError) as caught:
         hooked("3lc", HostTwin, revert="fold")
     texts.append(str(caught.value))
+    model = wrapped(Net())
+    sgd = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(deltawire.InvalidArgumentError) as caught:
+        deltawire.torch.register(model, "direct(gcomp)", optimizer=sgd, twins=HostTwin)
+    texts.append(str(caught.value))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError) as caught:
+        patch.setattr(HostTwin, "takes", lambda self, dtype: dtype == torch.float32)
+        hooked("3lc", HostTwin, torch.bfloat16)
+    texts.append(str(caught.value))
     with pytest.raises(deltawire.InvalidArgumentError) as caught:
         hooked("3lc", True)
     return [*texts, str(caught.value)]
@@ -277,7 +286,9 @@ def asked_in_vain(rank, world_size, report):
 def test_what_can_not_be_granted_is_refused():
     first, second = results(asked_in_vain, 2)
     assert first == second
-    wanted = [*REFUSED.values(), "revert='fold' is for the CPU", "twins are for CUDA devices"]
+    wanted = [*REFUSED.values(), "revert='fold' is for the CPU"]
+    wanted += ["cutting by significance (optimizer=) has no twin"]
+    wanted += ["takes no gradients of torch.bfloat16", "twins are for CUDA devices"]
     for text, said in zip(wanted, first, strict=True):
         assert text in said
 

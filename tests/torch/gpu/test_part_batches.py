@@ -20,6 +20,7 @@ OTHERS = [
     (["sbc:p=2%", "topk:k=1%,values=bf16"], torch.float32, True),
     (["topk:k=4%,values=2bit,chunk=64", "topk:k=3%,values=2bit"], torch.bfloat16, True),
     (["randomk:k=10%,values=int8", "randomk:k=5%,unbiased=on"], torch.float32, True),
+    (["gcomp", "fp32"], torch.float32, True),
     (["fp8", "fp4:format=e3m0"], torch.bfloat16, False),
     (["blockint:bits=4,block=4096", "fp8:format=e5m2"], torch.float32, True),
     (["onebit", "signsgd"], torch.float32, True),
@@ -298,12 +299,12 @@ def test_a_sample_that_misleads_in_some_parts(device, spec, monkeypatch):
 
 LAUNCHES = {"int8": (3, 1), "fp32": (3, 1), "3lc:s=1.75": (7, 3), "3lc:s=1,mode=paper": (4, 3)}
 LAUNCHES |= {"fp8": (3, 1), "onebit": (5, 1), "topk:values=int8": (19, 5), "sbc": (21, 4)}
-LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5), "randomk": (5, 1)}
+LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5), "randomk": (5, 1), "gcomp": (6, 2)}
 
 
 @pytest.mark.parametrize("spec", LAUNCHES)
 def test_launches_and_waits_of_a_bucket(device, spec, monkeypatch):
-    """30 tensors: as many launches as one takes, one wait to encode, none to decode."""
+    """Many tensors: as many launches as one takes, one wait to encode, none to decode."""
     from deltawire.torch.gpu.kernels import part_tables
 
     launches, waits = [], []
@@ -311,7 +312,7 @@ def test_launches_and_waits_of_a_bucket(device, spec, monkeypatch):
     run, to_host = kind.run, DeviceParts.to_host
     monkeypatch.setattr(kind, "run", lambda *a, **k: launches.append(1) or run(*a, **k))
     monkeypatch.setattr(DeviceParts, "to_host", lambda *a: waits.append(1) or to_host(*a))
-    monkeypatch.setattr("test_part_batches.COUNTS", [40] * 30)
+    monkeypatch.setattr("test_part_batches.COUNTS", [2] * 7 if spec == "gcomp" else [40] * 30)
     made = Device(device, [spec], torch.float32)
     encoded = made.encode()
     assert (len(launches), len(waits)) == (LAUNCHES[spec][0], 1)

@@ -84,7 +84,7 @@ def test_a_value_that_scaling_takes_beyond_float32_is_refused(device, left):
     assert residual is None or residual.eq(left).all()
 
 
-@pytest.mark.parametrize("spec", ["zstd", "qsgd", "gcomp"])
+@pytest.mark.parametrize("spec", ["zstd", "qsgd", "fastsgd"])
 def test_a_codec_without_a_twin_names_those_that_have_one(spec):
     with pytest.raises(
         deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, randomk"

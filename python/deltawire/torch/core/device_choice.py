@@ -42,12 +42,15 @@ class Choice:
 @dataclasses.dataclass(frozen=True)
 class Exchange:
     """What the choice depends on, besides the caller's wish: canonical spec, `revert`, whether any
-    gradient is sparse, devices of the gradients, seconds for a call of the device, and rank."""
+    gradient is sparse, whether any is cut by its significance, their devices and dtypes, seconds
+    for a call of the device, and rank."""
 
     spec: str
     revert: str
     has_sparse: bool
+    has_significance: bool
     devices: Iterable[torch.device]
+    dtypes: Iterable[torch.dtype]
     timeout: float
     rank: int
 
@@ -89,6 +92,8 @@ def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[st
         return f"revert={exchange.revert!r} is for the CPU"
     if exchange.has_sparse:
         return "sparse gradients have no twin"
+    if exchange.has_significance:
+        return "cutting by significance (optimizer=) has no twin"
     if number_of_devices > 1:
         return "the gradients are on several devices"
     codecs = [rule.codec for rule in rules_of(exchange.spec)]
@@ -96,7 +101,10 @@ def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[st
         if " with " in codec:
             return f"'with' has no twin: {codec}"
         try:
-            make_twin(codec)
+            made = make_twin(codec)
         except DeltawireError as cause:
             return str(cause)
+        refused = sorted(str(dtype) for dtype in exchange.dtypes if not made.takes(dtype))
+        if refused:
+            return f"the twin of {codec} takes no gradients of {refused[0]}"
     return ""

@@ -12,7 +12,7 @@ from deltawire.torch.core import arguments, bootstrap, device_choice, wrappers
 from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import rule_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
-from deltawire.torch.core.significance import source_for
+from deltawire.torch.core.significance import SignificanceSource, source_for
 from deltawire.torch.ddp.delayed import delayed_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -41,7 +41,8 @@ def register_ddp(
         rule = rule_for(seen, given.momentum, late)
         source = source_for(seen, made.text, names, has_other_use=rule is not None)
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
-        choice = device_choice.choose(given.twins, _exchange(made, parameters, meeting.place[0]))
+        exchange = _exchange(made, parameters, source, meeting.place[0])
+        choice = device_choice.choose(given.twins, exchange)
         made = made.coded_by(choice.parts)
         coder = "the CPU" if choice.parts is None else "twins (twins=False: the CPU)"
         also = {"optimizer": optimizer, "coder": coder, "delay": given.delay}
@@ -70,13 +71,18 @@ def register_ddp(
 
 
 def _exchange(
-    made: ExchangeSettings, parameters: DDPParameters, rank: int
+    made: ExchangeSettings,
+    parameters: DDPParameters,
+    source: SignificanceSource | None,
+    rank: int,
 ) -> device_choice.Exchange:
     return device_choice.Exchange(
         spec=made.spec,
         revert=made.given.revert,
         has_sparse=bool(parameters.sparse),
+        has_significance=source is not None,
         devices=parameters.devices,
+        dtypes={each.dtype for each in parameters.all},
         timeout=made.timeout_ms / 1e3,
         rank=rank,
     )

@@ -80,7 +80,8 @@ class Twin(ABC):
         is raised by Encoding.collect.
         """
         if not self.takes(values.dtype):
-            text = f"{self.name}: {values.dtype} on a device; give float32, bfloat16 or float16"
+            taken = ", ".join(str(each) for each in DTYPES if self.takes(each))
+            text = f"{self.name}: {values.dtype} on a device; give {taken}"
             raise make_error("UnsupportedDType", text)
         check_memory(self.name, "the tensor", values, values)
         for each in (residual, after):

@@ -36,8 +36,9 @@ def encode(
     row = np.array([(*row, stream & _MASK)], np.uint64).view(np.int64)
     facts, sizes, sums, payload = batches.encode_on_device([twin], row, np.ones(1))
     if left is not after:
-        finite = facts[LARGEST.value] < INFINITY
-        after.copy_(torch.where(finite, left, residual))
+        if twin.finite_only:
+            left = torch.where(facts[LARGEST.value] < INFINITY, left, residual)
+        after.copy_(left)
     if twin.fixed:
         ends = torch.cumsum(sizes, 0)
     else:

@@ -24,6 +24,7 @@ _TWINS = {
     "fp8": ("blocks", "FP8"),
     "fp4": ("blocks", "FP4"),
     "blockint": ("blocks", "BlockInt"),
+    "gcomp": ("gcomp", "GComp"),
     "onebit": ("signs", "OneBit"),
     "signsgd": ("signs", "SignSGD"),
 }

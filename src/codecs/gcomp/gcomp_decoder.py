@@ -301,6 +301,21 @@ CODEC = Codec(
     check=check,
 )
 
+
+def escaped(exponent: int) -> Coded:
+    """Make a part of one value, an escape, with a table in which exponent 127 has a code."""
+    table = bytes([2, 0x01, 0, 1, 1, 127, 0x01])
+    stream = (0x400000).to_bytes(3, "little") + bytes([exponent])
+    block = (2 + 4 * len(stream)).to_bytes(3, "little") + stream
+    return Coded([table + block + (1 << 17 | 1).to_bytes(4, "little")], 1)
+
+
+GOOD = {
+    "an escape": (escaped(126), [0.75]),
+    "an escape for a subnormal": (escaped(0), [2.0**-127]),
+}
+REFUSED = {"an escape for what has a code": (escaped(127), "Corrupt")}
+
 COUNT = 40000  # two blocks
 # By the number of levels, and the type of values.
 CUTS = {

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import shutil
+import ssl
 
 import pytest
 from deltawire import InvalidArgumentError, live
@@ -237,5 +238,6 @@ def test_subscribers_of_a_subscriber() -> None:
         with live.Subscriber(served, f"127.0.0.1:{port}", token=TOKEN) as last:
             assert last.wait(0, 20) == last.update() == 0
             assert same(served, model)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with pytest.raises(InvalidArgumentError, match="serve_tls"):
-        live.Subscriber(served, "127.0.0.1:1", token=TOKEN, serve=ANYWHERE, serve_tls=object())
+        live.Subscriber(served, "127.0.0.1:1", token=TOKEN, serve=ANYWHERE, serve_tls=tls)

@@ -6,16 +6,13 @@
 #include <vector>
 
 #include "simulation/work.h"
+#include "transport/mesh/rank_name.h"
 
 namespace deltawire::simulation {
 namespace {
 
 // Of values below 0.5, in sums of a few of them.
 constexpr double kRounding = 2e-6;
-
-std::string name(int rank) {
-  return "rank " + std::to_string(rank);
-}
 
 class ServedPromises {
  public:
@@ -93,7 +90,7 @@ bool ServedPromises::may_be_in_flight(int rank, const Error& error) const {
 void ServedPromises::check_error(int rank) {
   for (const Ending& ending : job_.log(rank).endings) {
     if (!ending.error) continue;
-    const std::string told = name(rank) + " fails (" + ending.error->message + ")";
+    const std::string told = rank_name(rank) + " fails (" + ending.error->message + ")";
     const bool is_long = blame_.delay >= job_.plan().timeout / 2;
     // A path that was cut may bring the end of a stream before the farewell in another.
     const bool is_end = blame_.cuts && told.find("was cut while its control") != std::string::npos;
@@ -102,7 +99,7 @@ void ServedPromises::check_error(int rank) {
     const bool is_circle = told.find("in a circle") != std::string::npos;
     const bool is_guess = (is_circle && !blame_.cuts) || may_be_in_flight(rank, *ending.error);
     if (suspect != kNoSuspect && !is_guess && !blame_.is_guilty(suspect)) {
-      breaks(told + " and blames " + name(suspect) + ", which is innocent");
+      breaks(told + " and blames " + rank_name(suspect) + ", which is innocent");
     }
     if (has_lost_workers_only() && !is_touched(rank)) {
       breaks(told + " although the others go on without lost workers");
@@ -118,13 +115,13 @@ void ServedPromises::check_end(int rank) {
   for (int server = 0; server < plan_.options.servers && !serves(rank); ++server) {
     const ServedEnding& its = ending(server);
     if (lives(server) && its.is_closed && its.version != own.version) {
-      breaks(name(rank) + " has closed after " + std::to_string(own.version) + " steps, " + name(server) +
-             " after " + std::to_string(its.version));
+      breaks(rank_name(rank) + " has closed after " + std::to_string(own.version) + " steps, " +
+             rank_name(server) + " after " + std::to_string(its.version));
     }
   }
   const std::uint64_t least = *std::ranges::min_element(plan_.steps);
   if (own.version < least) {
-    breaks(name(rank) + " has closed after " + std::to_string(own.version) + " steps of " +
+    breaks(rank_name(rank) + " has closed after " + std::to_string(own.version) + " steps of " +
            std::to_string(least));
   }
 }
@@ -134,7 +131,7 @@ void ServedPromises::check_end(int rank) {
 void ServedPromises::check_dropped(int rank) {
   const ServedEnding& own = ending(rank);
   for (const DroppedWorker& lost : own.dropped) {
-    const std::string told = name(rank) + " has dropped " + name(lost.rank);
+    const std::string told = rank_name(rank) + " has dropped " + rank_name(lost.rank);
     if (!plan_.drops()) breaks(told + " unasked");
     const int suspect = lost.why.suspect == kNoSuspect ? lost.rank : lost.why.suspect;
     const bool is_innocent = !is_touched(lost.rank) && !is_touched(suspect);
@@ -144,7 +141,7 @@ void ServedPromises::check_dropped(int rank) {
       const ServedEnding& its = ending(server);
       if (!lives(server) || !own.is_closed || !its.is_closed || own.version < all_know) continue;
       if (std::ranges::count(its.dropped, lost.rank, &DroppedWorker::rank) == 0) {
-        breaks(told + ", and " + name(server) + " has not");
+        breaks(told + ", and " + rank_name(server) + " has not");
       }
     }
   }

@@ -8,12 +8,20 @@
 #include "simulation/served_run.h"
 
 namespace deltawire::simulation {
+namespace {
+
+Outcome begun(const std::string& plan, bool prints) {
+  if (prints) std::printf("%s\n", plan.c_str());
+  Outcome outcome;
+  outcome.plan = plan;
+  return outcome;
+}
+
+}  // namespace
 
 Outcome simulate(std::uint64_t seed, int world, bool prints) {
   const Plan plan = draw_plan(seed, world);
-  Outcome outcome;
-  outcome.plan = plan.text();
-  if (prints) std::printf("%s\n", outcome.plan.c_str());
+  Outcome outcome = begun(plan.text(), prints);
   if (!plan.spec.empty() && Reference::of(plan).imbalance() > 1e-6) {
     outcome.broken =
         "the undisturbed run of " + plan.spec + " loses " + std::to_string(Reference::of(plan).imbalance());
@@ -34,9 +42,7 @@ Outcome simulate(std::uint64_t seed, int world, bool prints) {
 
 Outcome simulate_meeting(std::uint64_t seed, int world, bool prints) {
   const MeetingPlan plan = draw_meeting(seed, world);
-  Outcome outcome;
-  outcome.plan = plan.text();
-  if (prints) std::printf("%s\n", outcome.plan.c_str());
+  Outcome outcome = begun(plan.text(), prints);
   Trace trace(prints);
   Meeting meeting(plan, trace);
   outcome.broken = meeting.run();
@@ -50,9 +56,7 @@ Outcome simulate_meeting(std::uint64_t seed, int world, bool prints) {
 
 Outcome simulate_served(std::uint64_t seed, int world, bool prints) {
   const ServedPlan plan = draw_served(seed, world);
-  Outcome outcome;
-  outcome.plan = plan.text();
-  if (prints) std::printf("%s\n", outcome.plan.c_str());
+  Outcome outcome = begun(plan.text(), prints);
   const auto& reference = ServedRun::reference_of(plan);
   Trace trace(prints);
   ServedRun run(plan, trace, &reference);

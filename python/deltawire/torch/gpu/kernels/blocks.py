@@ -20,6 +20,7 @@ from deltawire.torch.gpu.kernels.part_tables import (
     SLOT,
     floats_at,
     load_part_sum,
+    put_floats,
     store_residual,
     unit_of,
 )
@@ -178,15 +179,6 @@ def read_blocks(
     return value
 
 
-@triton.jit
-def put_values(out_ptr, at, ok, value, scale, ADD: tl.constexpr):
-    """Values times scale, or sums with them."""
-    value = value * scale
-    if ADD:
-        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
-    tl.store(out_ptr + at, value, mask=ok)
-
-
 @triton.jit(do_not_specialize=["errors_ptr"])
 def decode_parts(
     table_ptr,
@@ -208,4 +200,4 @@ def decode_parts(
     data = data_ptr + tl.load(row + PAYLOAD)
     value = read_blocks(data, unit, n, errors_ptr + part, CODE, HEAD, BITS, BLOCK, ROWS)
     at = places_in(unit, BLOCK, ROWS)
-    put_values(floats_at(tl.load(row + SLOT)), at, at < n, value, scale, ADD)
+    put_floats(floats_at(tl.load(row + SLOT)), at, at < n, value * scale, ADD)

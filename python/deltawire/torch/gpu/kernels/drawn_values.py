@@ -21,10 +21,11 @@ from deltawire.torch.gpu.kernels.part_tables import (
     SLOT,
     floats_at,
     load_part_sum,
+    put_floats,
     store_residual,
     unit_of,
 )
-from deltawire.torch.gpu.kernels.positions_decoding import load_value, put_values
+from deltawire.torch.gpu.kernels.positions_decoding import load_value
 from deltawire.torch.gpu.kernels.sent_values import put_codes, sent_code
 
 GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
@@ -136,7 +137,7 @@ def write_values(
     facts = facts_ptr + part * 4
     n = tl.load(row + COUNT)
     j, i, ok, kept = drawn_of_chunk(c, n, over, shift, BLOCK)
-    ok = ok & tl.where(tl.load(facts + LARGEST) < 0x7F800000, ok, False)
+    ok = tl.where(tl.load(facts + LARGEST) < 0x7F800000, ok, False)
     at, _ = place_of(tl.load(facts + SCALAR), i, n, kept)
     bits = tl.load(values_ptr + tl.program_id(0).to(tl.int64) * 16384 + j, mask=ok, other=0)
     step = smallest_step(tl.load(most_ptr + part), 127, 0x7C010203)
@@ -175,4 +176,5 @@ def decode_values(
     if tl.max(bad.to(tl.int32), axis=0) > 0:
         tl.atomic_or(errors_ptr + part, CORRUPT, sem="relaxed")
     at, _ = place_of(given.to(tl.int32), i, n, kept)
-    put_values(floats_at(tl.load(row + SLOT)), at, ok, value, scale, ADD)
+    out = floats_at(tl.load(row + SLOT))
+    put_floats(out, at, ok & (value != 0), value * scale, ADD)  # zeros go nowhere

@@ -24,20 +24,25 @@ from deltawire.torch.gpu.kernels.gcomp_heads import (
     load_byte,
 )
 from deltawire.torch.gpu.kernels.gcomp_tables import elements_of
-from deltawire.torch.gpu.kernels.part_tables import ELEMENTS, SLOT, floats_at, unit_of
+from deltawire.torch.gpu.kernels.part_tables import (
+    ELEMENTS,
+    SLOT,
+    floats_at,
+    put_floats,
+    unit_of,
+)
 from deltawire.torch.gpu.kernels.positions_decoding import load_bytes
 
 
 @triton.jit
-def put_values(out, i, ok, bits, scale, SCALED: tl.constexpr, ADD: tl.constexpr):
+def put_bits(out, i, ok, bits, scale, SCALED: tl.constexpr, ADD: tl.constexpr):
     """Values times scale, or sums with them; zeros as they are."""
     value = bits.to(tl.float32, bitcast=True)
     if SCALED:
         value = tl.where(bits == 0, 0.0, value * scale)
     if ADD:
         ok = ok & (bits != 0)
-        value = tl.load(out + i, mask=ok, other=0.0) + value
-    tl.store(out + i, value, mask=ok)
+    put_floats(out, i, ok, value, ADD)
 
 
 @triton.jit
@@ -128,7 +133,7 @@ def read_mantissas(stream, left, state, symbols, stretch, target, form: tl.const
         mantissa = state & ((one << width.to(tl.int64)) - 1)
         state = state >> width.to(tl.int64)
         bits = joined(symbol & 255, mantissa, width)
-        put_values(out, begin + k, ok, bits, scale, form[0], form[1])
+        put_bits(out, begin + k, ok, bits, scale, form[0], form[1])
     return left, state
 
 
@@ -184,7 +189,7 @@ def decode_coded(heads, data, size, count, symbols, target, form: tl.constexpr):
             mantissa, left = take_from_end(stream, left, width > 0, 3)
             bits = joined(exponent, mantissa, width)
             wrong |= (width > 0) & (bits == 0)
-            put_values(target[0], begin + k, ok, bits, target[1], form[0], form[1])
+            put_bits(target[0], begin + k, ok, bits, target[1], form[0], form[1])
         else:
             tl.debug_barrier()
             tl.store(symbols + k, exponent | (width << 8), mask=ok)
@@ -268,6 +273,6 @@ def decode_blocks(
         for begin in range(0, count, BLOCK):
             i = begin + tl.arange(0, BLOCK)
             ok = i < count
-            bits = load_bytes(values, 4 * i, ok & tl.where(mode == 0, ok, False), 4)
-            put_values(out, i, ok, bits, scale, SCALED, ADD)
+            bits = load_bytes(values, 4 * i, tl.where(mode == 0, ok, False), 4)
+            put_bits(out, i, ok, bits, scale, SCALED, ADD)
     tl.atomic_or(errors_ptr + part, error, sem="relaxed")

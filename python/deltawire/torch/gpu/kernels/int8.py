@@ -14,6 +14,7 @@ from deltawire.torch.gpu.kernels.part_tables import (
     SLOT,
     floats_at,
     load_part_sum,
+    put_floats,
     store_residual,
     unit_of,
 )
@@ -92,7 +93,4 @@ def decode_parts(
     if tl.max(bad.to(tl.int32), axis=0) > 0:
         tl.atomic_or(errors_ptr + part, 1, sem="relaxed")
     value = code.to(tl.float32) * bits.to(tl.float32, bitcast=True) * scale
-    out = floats_at(tl.load(row + SLOT)) + at
-    if ADD:
-        value = tl.load(out, mask=ok) + value
-    tl.store(out, value, mask=ok)
+    put_floats(floats_at(tl.load(row + SLOT)), at, ok, value, ADD)

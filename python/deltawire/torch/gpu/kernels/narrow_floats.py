@@ -12,6 +12,7 @@ from deltawire.torch.gpu.kernels.part_tables import (
     SLOT,
     floats_at,
     load_part_sum,
+    put_floats,
     store_residual,
     unit_of,
 )
@@ -127,7 +128,4 @@ def decode_parts(
     value = number_of(code, errors_ptr + part, CODE)
     if SCALED:
         value = value * scale
-    out = floats_at(tl.load(row + SLOT)) + at
-    if ADD:
-        value = tl.load(out, mask=ok) + value
-    tl.store(out, value, mask=ok)
+    put_floats(floats_at(tl.load(row + SLOT)), at, ok, value, ADD)

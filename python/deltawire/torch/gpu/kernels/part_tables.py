@@ -61,6 +61,14 @@ def floats_at(address):
 
 
 @triton.jit
+def put_floats(out_ptr, at, ok, value, ADD: tl.constexpr):
+    """Values, or sums with them, to their places."""
+    if ADD:
+        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
+    tl.store(out_ptr + at, value, mask=ok)
+
+
+@triton.jit
 def load_values(row_ptr, at, ok, KIND: tl.constexpr):
     """A part's values, in float32."""
     address = tl.load(row_ptr + VALUES)

@@ -10,6 +10,7 @@ from deltawire.torch.gpu.kernels.bit_streams import (
     read_gap,
     read_window,
 )
+from deltawire.torch.gpu.kernels.part_tables import put_floats
 
 
 @triton.jit
@@ -153,16 +154,6 @@ def has_wrong(data, count, means, is_first, scalar, VALUE_BITS: tl.constexpr, BL
 
 
 @triton.jit
-def put_values(out_ptr, at, ok, value, scale, ADD: tl.constexpr):
-    """Values times scale to their places; zeros go nowhere."""
-    ok = ok & (value != 0)
-    value = value * scale
-    if ADD:
-        value = tl.load(out_ptr + at, mask=ok, other=0.0) + value
-    tl.store(out_ptr + at, value, mask=ok)
-
-
-@triton.jit
 def put_sent(
     data,
     listed,
@@ -182,4 +173,4 @@ def put_sent(
         value = tl.where(ok, scalar.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     else:
         value, _ = load_value(data, i, ok, means, scalar, VALUE_BITS)
-    put_values(out_ptr, at, ok, value, scale, ADD)
+    put_floats(out_ptr, at, ok & (value != 0), value * scale, ADD)  # zeros go nowhere

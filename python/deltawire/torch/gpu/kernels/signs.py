@@ -15,6 +15,7 @@ from deltawire.torch.gpu.kernels.part_tables import (
     SLOT,
     floats_at,
     load_part_sum,
+    put_floats,
     store_residual,
     unit_of,
 )
@@ -192,7 +193,4 @@ def decode_parts(
     data = data_ptr + tl.load(row + PAYLOAD)
     code = tl.load(data + byte, mask=byte * 8 < n, other=0).to(tl.int32)
     value = value_of(code, at, n, high, low, errors_ptr + part) * scale
-    out = floats_at(tl.load(row + SLOT)) + at
-    if ADD:
-        value = tl.load(out, mask=at < n, other=0.0) + value
-    tl.store(out, value, mask=at < n)
+    put_floats(floats_at(tl.load(row + SLOT)), at, at < n, value, ADD)

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.bit_streams import CORRUPT, TRUNCATED, read_gap, read_window
+from deltawire.torch.gpu.kernels.part_tables import put_floats
 
 
 @triton.jit
@@ -90,10 +91,9 @@ def put_rows(bytes_, out, elements, bits, scale, refused, ADD: tl.constexpr):
         place = p * t + j
         real = (j < t) & (place < elements)
         bad |= (j < t) & (place >= elements) & (digit != 1)
-        real = real & tl.where(refused == 0, real, False)
+        real = tl.where(refused == 0, real, False)
         value = tl.where(digit == 2, plus, tl.where(digit == 0, minus, 0.0))
         if ADD:
             real = real & (digit != 1)
-            value = tl.load(out + place, mask=real) + value
-        tl.store(out + place, value, mask=real)
+        put_floats(out, place, real, value, ADD)
     return tl.max(tl.max(bad.to(tl.int32), axis=1), axis=0)

@@ -10,6 +10,7 @@ from planted_images import write_cifar10, write_image_set
 
 from lab.papers import __main__ as program
 from lab.papers.declaration import Paper, Run
+from lab.papers.fastsgd import trainings
 
 workloads = pytest.importorskip("lab.papers.workloads")
 PAPERS = {name: program.load_paper(name) for name in program.PAPERS}
@@ -221,3 +222,24 @@ def test_help_names_the_papers(capsys):
 def test_a_missing_page_is_one_line(tmp_path: Path, capsys):
     assert program.main(["page", "sbc", "--out", str(tmp_path)]) == 1
     assert "there is no" in capsys.readouterr().err
+
+
+def test_fastsgd_trains_each_method_at_its_best_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = {0.02: 0.3, 0.05: 0.1, 0.1: 0.2}
+    seen: list[float] = []
+
+    def train(file: Path, link: str, workers: int, options: tuple) -> dict:
+        rate = options[options.index("--lr") + 1]
+        seen.append(rate)
+        epoch = {f"{part}_seconds": 0.0 for part in trainings._PARTS}
+        epoch |= {"seconds": 1.0, "test_loss": losses[rate], "bytes_sent": 1, "bytes_per_step": 1}
+        return {"epochs": [epoch], "final": {"seconds": 1.0}}
+
+    monkeypatch.setattr(trainings, "_train", train)
+    monkeypatch.setattr(trainings, "data_file", lambda *_: Path("rows"))
+    fastsgd = PAPERS["fastsgd"]
+    scale = next(each for each in fastsgd.scales if each.name == "hour").settings["convergence"]
+    run = next(run for run in fastsgd.runs if run.kind == "convergence")
+    metrics = trainings.measure(scale, run.settings, 1)
+    assert (metrics["rate"], metrics["loss"]) == (0.05, 0.1)
+    assert seen == list(losses)

@@ -1,7 +1,8 @@
-"""Finds the documentation's files and their parts: code blocks, prose, anchors."""
+"""Finds the documentation's files and their parts: code blocks, commands, prose, anchors."""
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +59,29 @@ def blocks_of(page: Path) -> list[Block]:
         above = line
     assert fence is None, f"{page}: a block is not closed"
     return found
+
+
+def commands_of(page: Path) -> Iterator[tuple[str, str]]:
+    """What a page tells its readers to type, and pieces of code that look like it: (place, line).
+
+    Lines of shell blocks, indented lines and code within a line (but in headings), each in one
+    line; of the changelog the unreleased part.
+    """
+    name, language, typed, prose = page.relative_to(ROOT), None, "", []
+    for number, line in enumerate(page.read_text().partition("\n## 0.1.0")[0].splitlines(), 1):
+        if fence := _FENCE.match(line):
+            language = None if language is not None else fence[3]
+        elif language in ("bash", "console") or (language is None and line.startswith("    ")):
+            typed += line.strip().removeprefix("$ ")
+            if typed.endswith("\\"):
+                typed = typed[:-1]
+            else:
+                yield f"{name}:{number}", typed
+                typed = ""
+        elif language is None and not line.startswith("#"):
+            prose.append(line)
+    for code in re.findall(r"`([^`]+)`", "\n".join(prose)):
+        yield str(name), " ".join(code.split())
 
 
 def without_code(text: str) -> str:

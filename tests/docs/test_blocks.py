@@ -167,32 +167,6 @@ def test_cpp_compiles(tmp_path):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-def test_named_commands_and_options_exist():
-    """Checks commands of `deltawire` in indented lines and console blocks."""
-    lines = [
-        (page.name, line.strip().removeprefix("$ "))
-        for page in pages.users_pages()
-        for line in page.read_text().splitlines()
-        if re.match(r"(    |\$ )(build/release/)?deltawire [a-z]", line)
-    ]
-    assert len(lines) > 20
-    helps = {}
-    for page, line in lines:
-        words = line.split("#")[0].split()
-        command = words[1]
-        if command not in helps:
-            done = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True)
-            helps[command] = done.stdout if done.returncode == 0 else ""
-        assert helps[command], f"{page}: there is no 'deltawire {command}'"
-        for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", line.split("#")[0]):
-            deeper = ""
-            if option not in helps[command] and len(words) > 2:
-                deeper = subprocess.run(
-                    [PROGRAM, command, words[2], "--help"], capture_output=True, text=True
-                ).stdout
-            assert option in helps[command] + deeper, f"{page}: no {option} in '{line}'"
-
-
 def test_the_port_range_of_the_page_is_one():
     from deltawire import arguments
 

@@ -23,19 +23,31 @@ def test_links_lead_somewhere(page):
 
 
 FILE = re.compile(
-    r"(?<![\w/.])(?:tests|lab|scripts|examples|python)/[\w/]+\.(?:py|sh|cc|h|toml)\b"
+    r"(?<![\w/.:-])(?:tests|lab|scripts|examples|python|include|apps|bench|cmake|docs"
+    r"|src/(?!tplr|kvstore))/[\w/.-]+\.(?:py|sh|cc|hp*|cmake|md|json|toml)\b"
     r"|python -m (lab[\w.]+\w)"
 )
+BARE = re.compile(r"`([a-z]\w+\.(?:py|sh|cc|h|cmake))`")
 _OF_EARLIER_COMMITS = ("lab.papers.fastsgd", "lab.papers.threelc")  # as pages say
+_NOT_OURS = ("app.cc", "demo.py")  # the reader's, and DeMo's authors'
+SOURCES = {  # by suffix: no golden files
+    path
+    for folder in ("apps", "bench", "cmake", "examples", "include", "lab", "python", "src", "tests")
+    for path in (pages.ROOT / folder).rglob("*.*")
+    if path.suffix in (".py", ".sh", ".cc", ".h", ".cmake", ".txt")
+}
 
 
 @pytest.mark.parametrize("page", pages.all_pages(), ids=lambda p: str(p.relative_to(pages.ROOT)))
 def test_files_and_modules_that_pages_name_exist(page):
-    for named in FILE.finditer(page.read_text().partition("\n## 0.1.0")[0]):
+    text = page.read_text().partition("\n## 0.1.0")[0]
+    for named in FILE.finditer(text):
         module = named[1] and named[1].replace(".", "/")
         places = [f"{module}.py", f"{module}/__main__.py"] if module else [named[0]]
         found = any((pages.ROOT / place).is_file() for place in places)
         assert found or named[1] in _OF_EARLIER_COMMITS, f"{page.name}: there is no {named[0]}"
+    unknown = set(BARE.findall(text)) - {path.name for path in SOURCES} - set(_NOT_OURS)
+    assert not unknown, f"{page.name}: there is no {unknown}"
 
 
 def test_every_page_has_a_place_on_the_site():
@@ -79,6 +91,21 @@ def test_troubleshooting_quotes_texts_that_exist():
     for quotation in quoted:
         for piece in quotation.split("…"):
             assert piece.strip() in texts, f"troubleshooting.md quotes '{piece.strip()}'"
+
+
+def test_variables_of_the_environment_are_read_somewhere():
+    named = re.compile(r"\bDELTAWIRE_[A-Z_]+\b")
+    sources = [*SOURCES, pages.ROOT / "CMakeLists.txt", *(pages.ROOT / "scripts").glob("*.sh")]
+    known = {name for path in sources for name in named.findall(path.read_text())}
+    for page in pages.all_pages():
+        assert set(named.findall(page.read_text())) <= known, page.name
+
+
+def test_pages_know_how_many_codecs_there_are():
+    count = len(list((pages.ROOT / "src/codecs").rglob("spec.md")))
+    for name in ("README.md", "docs/reference/comparison.md", "docs/start/choose-a-codec.md"):
+        said = re.findall(r"(\d+) codecs\b|\bAll (\d+)\b", (pages.ROOT / name).read_text())
+        assert {int(a or b) for a, b in said} == {count}, name
 
 
 def test_rows_are_quoted_as_they_are():

@@ -1,0 +1,141 @@
+"""Commands in the pages can be given: programs, options, targets and variables exist.
+
+They are not run: most measure for minutes. A `...` stands for further arguments, and a name in
+capitals for what the reader has.
+"""
+
+import argparse
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pages
+import pytest
+
+COMMANDS = [found for page in pages.all_pages() for found in pages.commands_of(page)]
+PROGRAM = pages.ROOT / "build" / "release" / "deltawire"
+BEFORE = r"^(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
+_OF_EARLIER_COMMITS = ("lab.papers.fastsgd", "lab.papers.threelc", "lab.papers.sbc.federated")
+_ELSEWHERE = ("flwr", "triton")  # packages that some programs need, and this environment lacks
+
+
+class _Taken(BaseException):
+    """The parser took the arguments."""
+
+
+def words_of(text: str) -> list[str]:
+    """The arguments, of `a|b` the first, without the brackets around what may be left out."""
+    text = re.sub(r"--\S+ \.\.\.", "", text)  # an option whose value the reader knows
+    words = [word for word in shlex.split(text, comments=True) if word != "..."]
+    return ["1" if word == "N" else word.strip("[]").partition("|")[0] for word in words]
+
+
+def has_parser(path: Path) -> bool:
+    """Whether a program has argparse read its arguments, itself or in its package."""
+    files = path.parent.glob("*.py") if path.name == "__main__.py" else [path]
+    return any("parse_args(" in file.read_text() for file in files)
+
+
+def taken(path: Path, module: str | None, words: list[str], monkeypatch) -> str:
+    """Starts a program that ends when its arguments are parsed; returns what is wrong, or ""."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_end(parser, *given):
+        parse(parser, *given)
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        raise _Taken(", ".join(options - set(parser._option_string_actions)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(argparse.ArgumentParser, "parse_args", parse_and_end)
+        patched.setattr(sys, "argv", [str(path), *words])
+        patched.syspath_prepend(str(pages.ROOT if module else path.parent))
+        try:
+            if module:
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(path), run_name="__main__")
+        except _Taken as end:
+            return f"no option {end}" if str(end) else ""
+        except SystemExit as end:
+            return f"exit status {end.code}"
+        except ModuleNotFoundError as missing:
+            return "" if missing.name.partition(".")[0] in _ELSEWHERE else str(missing)
+    return "it ended without parsing"
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+def test_programs_take_the_arguments_that_pages_give(monkeypatch, capsys):
+    program = re.compile(
+        BEFORE + r"(?:\S*python3? )?(?:-m (lab[\w.]+)|((?:bench|scripts)/\w+\.py))(.*)"
+    )
+    found = {match.groups(): place for place, line in COMMANDS if (match := program.match(line))}
+    assert len(found) > 100
+    wrong = []
+    for (module, script, rest), place in found.items():
+        named = module and module.replace(".", "/")
+        path = pages.ROOT / (script or f"{named}.py")
+        path = path if path.is_file() else pages.ROOT / f"{named}/__main__.py"
+        if module in _OF_EARLIER_COMMITS or not has_parser(path):
+            continue
+        if (words := words_of(rest)) and (why := taken(path, module, words, monkeypatch)):
+            wrong.append(f"{place}: {module or script}{rest}: {why}: {capsys.readouterr().err}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_program_has_the_commands_and_options_that_pages_give():
+    helps: dict[tuple[str, ...], str] = {}
+
+    def help_of(*command: str) -> str:
+        if command not in helps:
+            done = subprocess.run([PROGRAM, *command, "--help"], capture_output=True, text=True)
+            helps[command] = done.stdout if done.returncode == 0 else ""
+        return helps[command]
+
+    words = r"(?!live 1)([a-z][a-z-]*)(?: ([a-z]+)\b)?(.*)"  # but a handshake's label
+    program = re.compile(BEFORE + r"(?:build/release/)?deltawire " + words)
+    found = [(place, match) for place, line in COMMANDS if (match := program.match(line))]
+    assert len(found) > 80
+    for place, match in found:
+        known = re.search(rf"Usage: deltawire {match[1]}\s", help_of(match[1]))
+        assert known, f"{place}: there is no 'deltawire {match[1]}'"
+        for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", match[3].split("#")[0]):
+            texts = help_of(match[1]) + (help_of(match[1], match[2]) if match[2] else "")
+            assert re.search(rf"{option}(?![a-z-])", texts), f"{place}: no {option}: '{match[0]}'"
+
+
+def test_compiled_programs_have_the_options_that_pages_give():
+    program = re.compile(BEFORE + r"(?:build/\w+/)?(bench|src/simulation|)/?(\w+)((?: .*)?)")
+    sources = {path.stem: [path] for path in (pages.ROOT / "bench").glob("*.cc")}
+    sources |= {
+        name: (pages.ROOT / "bench" / name).glob("*.cc") for name in ("coding", "transports")
+    }
+    sources["deltawire_simulate"] = [pages.ROOT / "src/simulation/simulate_main.cc"]
+    known = {name: "".join(map(Path.read_text, paths)) for name, paths in sources.items()}
+    count = 0
+    for place, line in COMMANDS:
+        match = program.match(line)
+        if match and match[2] in known and (match[1] or match[3].startswith(" --")):
+            options = re.findall(r"(?<=[\s\"[])--[a-z_-]+", match[3].split("#")[0])
+            for option in options:
+                theirs = match[2] == "coding" and option.startswith("--benchmark_")
+                ours = re.search(rf'"{option}["=]', known[match[2]])
+                assert ours or theirs, f"{place}: no {option}: {line}"
+            count += len(options)
+    assert count > 20
+
+
+def test_make_and_cmake_have_what_pages_name():
+    makefile = (pages.ROOT / "Makefile").read_text()
+    presets = (pages.ROOT / "CMakePresets.json").read_text()
+    cmake = [*map(pages.ROOT.joinpath, ("CMakeLists.txt", "apps/CMakeLists.txt"))]
+    declared = "".join(map(Path.read_text, [*cmake, *(pages.ROOT / "cmake").glob("*.cmake")]))
+    for place, line in COMMANDS:
+        if match := re.match(r"make ([a-z-]+)", line):
+            assert f"\n{match[1]}:" in makefile, f"{place}: no {match[0]}"
+        for preset in re.findall(r"--preset ([\w-]+)", line):
+            assert f'"name": "{preset}"' in presets, f"{place}: no preset {preset}"
+        for option in re.findall(r"-D(DELTAWIRE_\w+)=", line):
+            assert re.search(rf"\b{option}\b", declared), f"{place}: no option {option}"

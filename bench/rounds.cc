@@ -177,8 +177,8 @@ int main(int argc, char** argv) {
   if (!only.empty()) specs.erase(specs.begin());
   if (specs.empty()) specs = {"direct(fp32)", "ring(fp32)"};
   std::printf(
-      "%d ranks\n| spec | gradients | ms a step | bound ms | times | peak memory, gradients |\n"
-      "|---|---|---|---|---|---|\n",
+      "%d ranks\n| spec | gradients | ms a step | bound ms | times | CPU ms | peak memory, gradients |\n"
+      "|---|---|---|---|---|---|---|\n",
       deltawire::kRanks);
   for (const deltawire::Workload& workload : deltawire::kWorkloads) {
     if (std::string(workload.name).find(only) == std::string::npos) continue;

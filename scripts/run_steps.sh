@@ -148,29 +148,21 @@ lint_steps() {
   step "clang-tidy" clang_tidy
 }
 
+# Those that need neither an input, a GPU, nor another processor's libraries.
 bench_steps() {
-  local programs=() program
-  mapfile -t programs < <(find build/release/bench -type f -executable -not -name '*.so' -not -name coding 2>/dev/null | sort)
-  mapfile -t -O "${#programs[@]}" programs < <(grep -ls '__main__' bench/*.py || true)
-  if [[ ${#programs[@]} -eq 0 ]]; then
-    echo "no benchmarks: neither a program in build/release/bench nor a script in bench/"
-    return
-  fi
-  for program in "${programs[@]}"; do
-    case "$program" in
-      *.py) step "$program" .venv/bin/python "$program" ;;
-      *) step "$program" "$program" ;;
-    esac
+  local name
+  step "build" build release benchmarks
+  for name in merging patches rounds seam transports; do
+    step "bench/$name" "build/release/bench/$name"
+  done
+  for name in busy_thread coding ddp_overhead weight_versions; do
+    step "bench/$name.py" .venv/bin/python "bench/$name.py"
   done
 }
 
 main() {
   case "${1:-}" in
-    test | check | lint) "$1_steps" ;;
-    bench)
-      if [[ -n "$(find bench -name CMakeLists.txt)" ]]; then step "build" build release benchmarks; fi
-      bench_steps
-      ;;
+    test | check | lint | bench) "$1_steps" ;;
     *)
       echo "usage: scripts/run_steps.sh test|check|lint|bench" >&2
       exit 2

@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-import numpy as np
+import torch
 from deltawire.planner import CodecFigures, Link, Machine, ddp_workload, make_plan
 from deltawire.torch.auto.codec_figures import measure
 from deltawire.torch.auto.decision import link_rate
@@ -64,7 +64,7 @@ def recomputed(page: str, figures: CodecFigures) -> list[tuple[str, str, float, 
 
 def bf16_here() -> CodecFigures:
     """bf16, which the table's `auto` chose everywhere, at its speed on this machine."""
-    drawn = np.random.default_rng(1).standard_normal(81_920, np.float32)
+    drawn = torch.randn(81_920, generator=torch.Generator().manual_seed(1))
     own = measure(["bf16"], {"drawn": drawn}, 256)[0][0]
     keys = ("spec", "pattern", "tier", "bits_per_value", "encode", "decode")
     return CodecFigures(*(own[key] for key in keys))

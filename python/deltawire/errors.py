@@ -6,9 +6,16 @@ exception that a caller would expect (`ValueError`, `TypeError`).
 
 from collections.abc import Iterable, Mapping
 
+from deltawire import _core
+
+
+def printable(text: str, max_bytes: int = 1 << 20) -> str:
+    """Text from outside as one line of printable Unicode, for an error."""
+    return _core.printable_line(text.encode("utf-8", "replace"), max_bytes)
+
 
 class DeltawireError(RuntimeError):
-    """What went wrong, where, and what to do, in one line.
+    """What went wrong, where, and what to do, in one line, whatever names are in it.
 
     Attributes:
         code: the core's name of the error, e.g. "PeerLost", "Timeout", "Corrupt".
@@ -27,7 +34,7 @@ class DeltawireError(RuntimeError):
         suspect: int | None = None,
         last_committed_step: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.code = code
         self.suspect = suspect
         self.last_committed_step = last_committed_step

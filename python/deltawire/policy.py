@@ -5,13 +5,12 @@ reads text. All other forms are converted here, and nowhere else, so that ranks 
 policy in different forms have the same canonical spec, which is what they compare.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from deltawire import _core
+from deltawire import _core, foreign_json
 from deltawire.errors import DeltawireError, InvalidArgumentError, make_error
 
 Policy = str | os.PathLike | Mapping | Sequence
@@ -55,7 +54,7 @@ def _text_of(policy: Policy) -> str:
             return _of_file(Path(policy[1:]))
         if not policy.lstrip().startswith(("{", "[")):
             return policy
-        return _Reader("the policy's JSON").read(policy, _json)
+        return _Reader("the policy's JSON").read(policy, foreign_json.parse)
     if isinstance(policy, os.PathLike):
         return _of_file(Path(policy))
     if isinstance(policy, Mapping | Sequence) and not isinstance(policy, bytes | bytearray):
@@ -88,7 +87,7 @@ def pattern_and_codec(spec: str) -> tuple[str, str]:
 
 def _of_file(path: Path) -> str:
     reader = _Reader(str(path))
-    parse = {".toml": _toml, ".json": _json}.get(path.suffix.lower())
+    parse = {".toml": _toml, ".json": foreign_json.parse}.get(path.suffix.lower())
     if parse is None:
         raise reader.error("is neither .toml nor .json; name it by what it holds")
     try:
@@ -100,28 +99,16 @@ def _of_file(path: Path) -> str:
     return reader.read(text, parse)
 
 
-def _json(text: str) -> object:
-    """Raises ValueError."""
-    return json.loads(text, object_pairs_hook=_without_repeats)
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict:
-    """Refuses a repeated key, of which JSON would silently keep only the last."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"'{twice}' occurs twice in one object")
-    return made
-
-
 def _toml(text: str) -> object:
     """Raises ValueError."""
     try:
         import tomllib
     except ImportError as cause:
         raise ValueError("TOML needs Python 3.11 or later; write the policy as .json") from cause
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 class _Reader:
@@ -136,7 +123,7 @@ class _Reader:
     def read(self, text: str, parse: Callable[[str], object]) -> str:
         try:
             policy = parse(text)
-        except (ValueError, RecursionError) as cause:
+        except ValueError as cause:
             raise self.error(f"can't be read: {cause}") from cause
         if not isinstance(policy, dict | list):
             raise self.error(f"holds {policy!r}; write an object, or a list of rules")

@@ -13,8 +13,8 @@ import socket
 import struct
 from collections.abc import Callable
 
-from deltawire import _core, terms
-from deltawire.errors import DeltawireError, make_error
+from deltawire import _core, foreign_json, terms
+from deltawire.errors import DeltawireError, make_error, printable
 from deltawire.terms import TEXT_BYTES
 
 _TOKEN_BYTES = 32
@@ -59,10 +59,10 @@ def unpacked(data: bytes, rank: int) -> RegistrationRecord:
     """The record that `packed` encoded; raises "Corrupt", naming the rank, for anything else."""
     try:
         return _read_record(data)
-    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as cause:
+    except (ValueError, TypeError, KeyError, struct.error) as cause:
         raise make_error(
             "Corrupt",
-            f"what rank {rank} sent at registration can't be read ({_line(str(cause))}); do all "
+            f"what rank {rank} sent at registration can't be read ({cause}); do all "
             "ranks run the same deltawire?",
             rank,
         ) from None
@@ -72,7 +72,7 @@ def _read_record(data: bytes) -> RegistrationRecord:
     magic, length = _HEAD.unpack_from(data)
     if magic != _MAGIC or length > len(data) - _HEAD.size:
         raise ValueError("no record")
-    fields = json.loads(data[_HEAD.size : _HEAD.size + length].decode("utf-8"))
+    fields = foreign_json.parse(data[_HEAD.size : _HEAD.size + length].decode("utf-8"))
     if type(fields) is not dict:
         raise TypeError("not an object")
     endpoint = fields["endpoint"]
@@ -104,7 +104,7 @@ def _text(value, most: int) -> str:
     text = _typed(value, str)
     if len(text.encode("utf-8", "replace")) > most:
         raise ValueError(f"a text of more than {most} bytes")
-    return _line(text)
+    return printable(text, TEXT_BYTES)
 
 
 def _token(value) -> bytes:
@@ -112,10 +112,6 @@ def _token(value) -> bytes:
     if len(token) != _TOKEN_BYTES:
         raise ValueError(f"a token of {len(token)} bytes")
     return token
-
-
-def _line(text: str) -> str:
-    return _core.printable_line(text.encode("utf-8", "replace"), TEXT_BYTES)
 
 
 def check_alike(
@@ -187,4 +183,4 @@ def problem_of(cause: Exception) -> str:
     """One line for the other ranks."""
     text = " ".join(str(cause).split())
     known = isinstance(cause, DeltawireError)
-    return _line(text if known else f"{type(cause).__name__}: {text}")
+    return printable(text if known else f"{type(cause).__name__}: {text}", TEXT_BYTES)

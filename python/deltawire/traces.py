@@ -1,7 +1,6 @@
 """Reading traces: folders of recorded gradients (docs/reference/traces.md)."""
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deltawire import trace_files
+from deltawire import foreign_json, trace_files
 from deltawire.errors import DeltawireError, make_error
 
 PAGE = "trace.json"
@@ -159,10 +158,10 @@ def read_trace(folder: str | os.PathLike) -> Trace:
             "broken off before a step was whole",
         ) from cause
     try:
-        page = json.loads(content, object_pairs_hook=_no_name_twice, parse_constant=_no_constant)
+        page = foreign_json.parse(content, parse_constant=_no_constant)
         _check_format(page)
         return Trace(folder, page)
-    except (ValueError, RecursionError) as cause:
+    except ValueError as cause:
         if isinstance(cause, DeltawireError):
             raise
         raise make_error("Corrupt", f"{path}: {cause}; record the trace again") from cause
@@ -170,13 +169,6 @@ def read_trace(folder: str | os.PathLike) -> Trace:
 
 class _PageError(ValueError):
     """A rule of docs/reference/traces.md that a trace.json breaks."""
-
-
-def _no_name_twice(members: list[tuple[str, object]]) -> dict:
-    found = dict(members)
-    if len(found) != len(members):
-        raise _PageError("a field stands twice in an object")
-    return found
 
 
 def _no_constant(name: str) -> None:

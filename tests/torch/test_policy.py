@@ -144,7 +144,9 @@ def rule(**changed):
         ({"rest": 32}, "has rest 32"),
         ({"rest": "fp23"}, "rest of which the core says: no codec is named"),
         ('{"rest": "fp32", "rest": "bf16"}', "'rest' occurs twice"),
-        ("[" * 100_000, "can't be read: maximum recursion depth"),
+        ("[" * 100_000, "can't be read: it has more than 100 levels"),
+        ("[" * 101 + "]" * 101, "can't be read: it has more than 100 levels"),
+        ("[" * 100 + "]" * 100, "has rest [["),
         ('{"rest": ', "the policy's JSON can't be read"),
         ("@policy.yaml", "neither .toml nor .json"),
         ("@no/such/policy.json", "no/such/policy.json can't be read: No such file"),
@@ -161,6 +163,7 @@ def test_a_bad_file_is_named(tmp_path):
         ("b.json", b"3"),
         ("c.json", b"\xff"),
         ("d.toml", b"x=1"),
+        ("e.toml", b"x=" + b"[" * 9999),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(deltawire.InvalidArgumentError, match=re.escape(str(tmp_path / name))):

@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 
-from deltawire import _core
+from deltawire import _core, foreign_json
 from deltawire.errors import DeltawireError, make_error
 
 TEXT_BYTES_MAX = 1 << 20
@@ -60,8 +60,8 @@ def hear(line: _core.Line, seconds: float) -> dict | None:
     got = line.receive(TEXT_BYTES_MAX, int(1e3 * seconds))
     if got is None:
         return None
-    with contextlib.suppress(ValueError, RecursionError):
-        message = json.loads(got)
+    with contextlib.suppress(ValueError):
+        message = foreign_json.parse(got)
         if isinstance(message, dict) and isinstance(message.get("say"), str):
             return message
     raise make_error("Corrupt", "another rank sent what is no message")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deltawire import _core
+from deltawire import _core, foreign_json
 from deltawire.elastic.calls import SILENCE, Caller, hear_within, receive_bytes, say, send_bytes
 from deltawire.errors import DeltawireError, make_error
 
@@ -79,7 +79,7 @@ class Plan:
     def __init__(self, told: bytes) -> None:
         """Raises DeltawireError (Corrupt)."""
         try:
-            found = json.loads(told)
+            found = foreign_json.parse(told)
             self._rows = [
                 (str(name), np.dtype(kind), [int(dim) for dim in shape])
                 for name, kind, shape in found["rows"]
@@ -88,7 +88,7 @@ class Plan:
             self.digests = [str(each) for each in found["digests"]]
             sizes = [kind.itemsize * _elements(shape) for _, kind, shape in self._rows]
             objects = any(kind.hasobject for _, kind, _ in self._rows)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise make_error("Corrupt", f"another member told no state: {error!r}") from None
         self._count = sum(sizes)
         chunks = -(-self._count // max(1, self._chunk_bytes))

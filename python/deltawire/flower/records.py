@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from deltawire import foreign_json
 from deltawire.errors import make_error
 from deltawire.rounds.messages import Download, ModelLayout, Reply, is_float
 
@@ -155,8 +156,8 @@ def fields_of(content: RecordDict) -> dict | None:
         return None
     text = record.get("header") if isinstance(record, ConfigRecord) else None
     try:
-        fields = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
+        fields = foreign_json.parse(text) if isinstance(text, str) else None
+    except ValueError:
         fields = None
     if not isinstance(fields, dict):
         raise make_error("Corrupt", "the header of the message is not the JSON that it should be")

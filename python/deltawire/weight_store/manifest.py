@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from deltawire import foreign_json
 from deltawire.errors import make_error
 
 NAME = "manifest.json"
@@ -132,7 +133,7 @@ def parse(where: str, data: bytes) -> Manifest:
         DeltawireError: code "Corrupt" or "UnsupportedVersion".
     """
     try:
-        whole = json.loads(data)
+        whole = foreign_json.parse(data)
         fields = whole["store"]
         if whole["sha256"] != hashlib.sha256(_canonical(fields)).hexdigest():
             raise ValueError("its checksum is wrong")
@@ -140,7 +141,7 @@ def parse(where: str, data: bytes) -> Manifest:
             raise ValueError("it is of another format")
         newer = fields["format_version"] != _FORMAT_VERSION
         manifest = None if newer else _from_fields(fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise make_error("Corrupt", f"{where} is no manifest: {error}") from None
     if manifest is None:
         raise make_error("UnsupportedVersion", f"{where} has a newer format: update deltawire")

@@ -7,12 +7,12 @@ headers that are the same bytes on every machine.
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from deltawire import foreign_json
 from deltawire.errors import make_error
 
 MAX_HEADER_BYTES = 100_000_000  # as the package safetensors has it
@@ -114,8 +114,8 @@ def parse(where: str, data: np.ndarray) -> SafetensorsFile:
     if length > len(data) - 8:
         raise make_error("Truncated", f"{where} ends within its header")
     try:
-        fields = json.loads(data[8 : 8 + length].tobytes(), object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
+        fields = foreign_json.parse(data[8 : 8 + length].tobytes())
+    except ValueError as error:
         raise make_error("Corrupt", f"{where} has no valid header: {error}") from None
     if not isinstance(fields, dict):
         raise make_error("Corrupt", f"{where}: the header is no JSON object")
@@ -127,13 +127,6 @@ def parse(where: str, data: np.ndarray) -> SafetensorsFile:
     return SafetensorsFile(metadata, _entries(where, fields, data[8 + length :]))
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return fields
-
-
 def _entries(where: str, fields: dict[str, object], data: np.ndarray) -> dict[str, Entry]:
     """The tensors of the header's fields, which must cover the data without gap or overlap."""
     found = [(*_span(where, name, field), name) for name, field in fields.items()]
@@ -142,9 +135,9 @@ def _entries(where: str, fields: dict[str, object], data: np.ndarray) -> dict[st
     at = 0
     for begin, end, dtype, shape, name in found:
         if begin != at:
-            raise make_error("Corrupt", f"{where}: before '{_line(name)}' is a gap or an overlap")
+            raise make_error("Corrupt", f"{where}: before '{name[:200]}' is a gap or an overlap")
         if end > len(data):
-            raise make_error("Truncated", f"{where} ends before '{_line(name)}' does")
+            raise make_error("Truncated", f"{where} ends before '{name[:200]}' does")
         entries[name] = Entry(dtype, shape, data[begin:end])
         at = end
     if at != len(data):
@@ -155,26 +148,21 @@ def _entries(where: str, fields: dict[str, object], data: np.ndarray) -> dict[st
 def _span(where: str, name: str, field: object) -> tuple[int, int, str, tuple[int, ...]]:
     """Where a tensor begins and ends, its dtype and its shape."""
     if not isinstance(field, dict) or set(field) != {"dtype", "shape", "data_offsets"}:
-        raise make_error("Corrupt", f"{where}: '{_line(name)}' is not described as a tensor")
+        raise make_error("Corrupt", f"{where}: '{name[:200]}' is not described as a tensor")
     dtype, shape, offsets = field["dtype"], field["shape"], field["data_offsets"]
     if not _are_counts(shape) or len(shape) > _MAX_DIMENSIONS:
-        raise make_error("Corrupt", f"{where}: '{_line(name)}' has no valid shape")
+        raise make_error("Corrupt", f"{where}: '{name[:200]}' has no valid shape")
     if not _are_counts(offsets) or len(offsets) != 2:
-        raise make_error("Corrupt", f"{where}: '{_line(name)}' has no valid place")
+        raise make_error("Corrupt", f"{where}: '{name[:200]}' has no valid place")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise make_error(
             "UnsupportedDType",
-            f"{where}: '{_line(name)}' is {_line(str(dtype))}, which patches don't know",
+            f"{where}: '{name[:200]}' is {str(dtype)[:200]}, which patches don't know",
         )
     if offsets[1] - offsets[0] != tensor_bytes(dtype, shape):
-        raise make_error("Corrupt", f"{where}: '{_line(name)}' has a size that isn't its shape's")
+        raise make_error("Corrupt", f"{where}: '{name[:200]}' has a size that isn't its shape's")
     return offsets[0], offsets[1], dtype, tuple(shape)
 
 
 def _are_counts(values: object) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
-
-
-def _line(text: str) -> str:
-    """Text from a file, safe for an error's one line."""
-    return re.sub(r"[^\x20-\x7e]", "?", text[:200])

@@ -6,6 +6,9 @@ import secrets
 import socket
 from typing import NamedTuple
 
+from deltawire import foreign_json
+from deltawire.errors import printable
+
 
 class WriterName(NamedTuple):
     """A writer.
@@ -36,11 +39,10 @@ def own_name() -> WriterName:
 def parse(data: bytes) -> WriterName | None:
     """The name in a lock's file; None if there is none in it."""
     try:
-        fields = json.loads(data)
+        fields = foreign_json.parse(data)
         host, pid, token = fields["host"], fields["pid"], fields["token"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     if not isinstance(host, str) or type(pid) is not int or not isinstance(token, str):
         return None
-    printable = "".join(c if c.isprintable() else "?" for c in host[:200])
-    return WriterName(printable, pid, token)
+    return WriterName(printable(host, 200), pid, token)

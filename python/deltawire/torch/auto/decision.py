@@ -9,11 +9,11 @@ second, latency)), `host`, `processors` and `threads`.
 """
 
 import dataclasses
-import json
 import statistics
 from collections import Counter
 from collections.abc import Callable
 
+from deltawire import foreign_json
 from deltawire.errors import make_error
 from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
 from deltawire.torch.auto import mix as auto_mix
@@ -94,12 +94,12 @@ def choice_of(state: dict) -> tuple[str, Decision | None]:
             "the model with that one, or start without the state",
         )
     try:
-        said = json.loads(text)
+        said = foreign_json.parse(text)
         phase, decision = said["phase"], said["decision"]
         if phase not in PHASES:
             raise ValueError(f"phase {phase!r} is unknown")
         return phase, None if decision is None else decision_of(decision)
-    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+    except (ValueError, KeyError, TypeError) as cause:
         raise make_error("InvalidArgument", f"the state's choice is damaged: {cause}") from cause
 
 

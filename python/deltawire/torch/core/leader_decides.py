@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from deltawire import foreign_json
 from deltawire.errors import make_error
 from deltawire.torch.core import arguments
 
@@ -88,6 +89,6 @@ def _parsed(text: bytes, rank: int) -> dict:
 
 def _json(text: bytes, rank: int) -> object:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as cause:
+        return foreign_json.parse(text)
+    except ValueError as cause:
         raise make_error("Corrupt", f"what rank {rank} says is no JSON: {cause}", rank) from cause

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from deltawire import _core, arguments
+from deltawire import _core, arguments, foreign_json
 from deltawire.errors import make_error
 from deltawire.history import History
 from deltawire.torch.core.leader_decides import leader_decides
@@ -255,11 +255,11 @@ class Tuner:
     @staticmethod
     def _read(state: object) -> tuple[Plan, int]:
         try:
-            said = json.loads(state)
+            said = foreign_json.parse(state)
             plan, block = adaptive.plan_of(said["plan"]), said["block"]
             if type(block) is not int or _BLOCKS[block] != plan.choice.level or block < 0:
                 raise ValueError(f"block {block} has another share")
-        except (TypeError, KeyError, ValueError, IndexError, RecursionError) as cause:
+        except (TypeError, KeyError, ValueError, IndexError) as cause:
             raise make_error(
                 "InvalidArgument", f'the state\'s choice of "auto" is damaged: {cause}'
             ) from cause

@@ -8,7 +8,6 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <tl/expected.hpp>
 
@@ -69,9 +68,10 @@ template <class T>
 using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
-// Shorthand for `return fail(code, "...")` in a function that returns any Result.
-inline tl::unexpected<Error> fail(ErrorCode code, std::string message, int suspect = kNoSuspect) {
-  return tl::unexpected<Error>(Error{code, std::move(message), suspect});
+// Shorthand for `return fail(code, "...")` in a function that returns any Result. The message may have names
+// from outside in it; the error has its printable_line.
+inline tl::unexpected<Error> fail(ErrorCode code, std::string_view message, int suspect = kNoSuspect) {
+  return tl::unexpected<Error>(Error{code, printable_line(message), suspect});
 }
 
 // Passes an error on: `if (!r) return forward_error(r);`

@@ -12,7 +12,7 @@ Status check_format_version(std::string_view what, std::uint64_t found, FormatVe
   message += "; ";
   message += found > read.newest ? "use a newer version of deltawire"
                                  : "use the version of deltawire that wrote it, or write it again";
-  return fail(ErrorCode::kUnsupportedVersion, std::move(message));
+  return fail(ErrorCode::kUnsupportedVersion, message);
 }
 
 }  // namespace deltawire

@@ -81,6 +81,12 @@ TEST(Result, WithoutASuspectNobodyIsNamed) {
   EXPECT_EQ(status.error().suspect, kNoSuspect);
 }
 
+TEST(Result, AnErrorIsOneLineWhateverItNames) {
+  const Status status = fail(ErrorCode::kCorrupt, "tensor 'a\nb\x1B[2J' is bad");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "tensor 'a b [2J' is bad");
+}
+
 TEST(Result, HoldsAValue) {
   const Result<std::string> result = std::string("value");
   ASSERT_TRUE(result);

@@ -64,8 +64,7 @@ Result<std::vector<Named>> named_tensors(const deltawire_tensor* tensors, std::u
     if (tensor.name == nullptr) return forward_error(null_argument(place + ".name"));
     const Result<TensorSlot> slot = slot_of(&tensor);
     if (!slot) {
-      return fail(slot.error().code,
-                  place + ", \"" + printable_line(tensor.name) + "\": " + slot.error().message);
+      return fail(slot.error().code, place + ", \"" + tensor.name + "\": " + slot.error().message);
     }
     list.push_back({tensor.name, *slot, 0});
   }

@@ -69,7 +69,7 @@ bool matches(std::string_view pattern, std::string_view name) noexcept {
 }
 
 tl::unexpected<Error> bad_rule(std::string message) {
-  return fail(ErrorCode::kInvalidArgument, "codec rules: " + std::move(message));
+  return fail(ErrorCode::kInvalidArgument, "codec rules: " + message);
 }
 
 // "3lc: s=1" reads as the tensors named 3lc and the codec s=1.

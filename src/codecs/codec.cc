@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMaxPayloadBytes = std::numeric_limits<std::uint32_t>::max();
 
 tl::unexpected<Error> invalid(std::string message) {
-  return fail(ErrorCode::kInvalidArgument, std::move(message));
+  return fail(ErrorCode::kInvalidArgument, message);
 }
 
 Status check_dtype(DType dtype, const CodecInfo& info) {

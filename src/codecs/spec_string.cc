@@ -44,7 +44,7 @@ Status check_parameter_names(const ParsedSpec& spec, std::span<const ParameterIn
       if (&parameter != known.data()) message += ", ";
       message += std::string(parameter.name) + " (" + std::string(parameter.range) + ")";
     }
-    return fail(ErrorCode::kInvalidArgument, std::move(message));
+    return fail(ErrorCode::kInvalidArgument, message);
   }
   return {};
 }
@@ -77,7 +77,7 @@ Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view ke
     if (i > 0) message += i + 1 == choices.size() ? " or " : ", ";
     message += choices[i];
   }
-  return fail(ErrorCode::kInvalidArgument, std::move(message));
+  return fail(ErrorCode::kInvalidArgument, message);
 }
 
 std::string canonical_number(float value) {

@@ -70,7 +70,7 @@ Status PatchedModel::check_entries() const {
   if (entries_.tensors() == header_.tensors.size()) return {};
   if (entries_.file().header().find(kHeaderName) == nullptr) {
     return fail(ErrorCode::kMismatch, "the patch has " + std::to_string(entries_.tensors()) +
-                                          " tensors, the model " + printable_line(from_->name()) + " " +
+                                          " tensors, the model " + from_->name() + " " +
                                           std::to_string(header_.tensors.size()) +
                                           ": give the model that it was made from");
   }
@@ -89,7 +89,7 @@ Status PatchedModel::check_entry(const TensorEntry& tensor) const {
   const TensorEntry* const from = from_->header().find(tensor.name);
   if (from != nullptr && from->same_kind(tensor)) return {};
   return fail(ErrorCode::kMismatch,
-              "changes " + shown(tensor.name) + ", and " + printable_line(from_->name()) +
+              "changes " + shown(tensor.name) + ", and " + from_->name() +
                   (from == nullptr ? " has none" : " has one of another dtype or shape") +
                   ": give the model that the patch was made from");
 }

@@ -34,7 +34,7 @@ Status check(std::span<const Named> model, const ServerOptions& options, const T
   if (options.max_lag < 1) return fail(ErrorCode::kInvalidArgument, "max_lag=0; give 1 step or more");
   std::set<std::string_view> names;
   for (const Named& tensor : model) {
-    const std::string name = "tensor '" + printable_line(tensor.name) + "'";
+    const std::string name = "tensor '" + std::string(tensor.name) + "'";
     if (tensor.tensor.dtype != DType::kF32) {
       return fail(ErrorCode::kUnsupportedDType, name + " is " + std::string(dtype_name(tensor.tensor.dtype)) +
                                                     "; parameter servers take float32");

@@ -137,8 +137,8 @@ Result<Bytes> read(const SnapshotPlace& place, std::uint64_t step, Bytes file) {
     return fail(ErrorCode::kCorrupt, path + ": is of another rank or step than its name says");
   }
   if (saved != place.settings) {
-    return fail(ErrorCode::kMismatch, path + ": was saved with '" + printable_line(saved) + "', this is '" +
-                                          printable_line(place.settings) +
+    return fail(ErrorCode::kMismatch, path + ": was saved with '" + std::string(saved) + "', this is '" +
+                                          place.settings +
                                           "'; go on with the same settings, or give another folder");
   }
   return body.subspan(kSnapshotHeadBytes + settings_bytes);

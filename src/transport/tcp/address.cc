@@ -27,8 +27,8 @@ Result<SocketAddress> SocketAddress::resolve(const std::string& host, std::uint1
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
-    return fail(ErrorCode::kInvalidArgument, "no such address: \"" + printable_line(host) + "\" (" +
-                                                 printable_line(::gai_strerror(error)) + ")");
+    return fail(ErrorCode::kInvalidArgument,
+                "no such address: \"" + host + "\" (" + ::gai_strerror(error) + ")");
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   SocketAddress address;
@@ -73,8 +73,7 @@ Result<SocketAddress> SocketAddress::from_local_name(const std::string& host, st
   Result<SocketAddress> named = from_host(host, port);
   if (named) return named;
   return fail(ErrorCode::kInvalidArgument,
-              "\"" + printable_line(host) +
-                  "\" is neither an address, nor a name, nor a network interface of this machine");
+              "\"" + host + "\" is neither an address, nor a name, nor a network interface of this machine");
 }
 
 Result<SocketAddress> SocketAddress::of_socket(int fd) {
@@ -157,7 +156,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   const bool has_port = problem == std::errc() && end == port.data() + port.size() && endpoint.port != 0;
   if (host.empty() || has_odd_host || !has_port) {
     return fail(ErrorCode::kInvalidArgument,
-                "\"" + printable_line(text) +
+                "\"" + std::string(text) +
                     "\" is not HOST:PORT; write it as 10.0.0.1:29600, node1:29600 or [fd00::1]:29600");
   }
   return endpoint;

@@ -75,7 +75,7 @@ Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange 
     if (!taken || ports.first == ports.last) return listener;
   }
   return fail(ErrorCode::kAddressInUse,
-              "all ports " + range + " of " + printable_line(host) +
+              "all ports " + range + " of " + host +
                   " are taken by other programs or ranks; give a wider range, or 0 for any free one");
 }
 
@@ -87,7 +87,7 @@ Result<std::string> local_address_towards(const std::string& host) {
   const GuardedFd socket =
       GuardedFd::open([&] { return ::socket(target->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
   if (!socket || ::connect(socket.get(), target->get(), target->length()) != 0) {
-    return fail(ErrorCode::kSystem, "no route to " + printable_line(host) + ": " + os_error_text(errno));
+    return fail(ErrorCode::kSystem, "no route to " + host + ": " + os_error_text(errno));
   }
   const Result<SocketAddress> local = SocketAddress::of_socket(socket.get());
   if (!local) return forward_error(local);

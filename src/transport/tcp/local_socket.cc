@@ -46,9 +46,8 @@ Result<GuardedFd> listen_locally(const SocketAddress& address, int backlog) {
   const char* setting = std::getenv(kSwitch);
   const std::string_view chosen = setting == nullptr || *setting == '\0' ? "on" : setting;
   if (chosen != "on" && chosen != "off") {
-    return fail(ErrorCode::kInvalidArgument, std::string(kSwitch) + "=\"" +
-                                                 printable_line(std::string(chosen)) +
-                                                 "\" is neither \"on\" nor \"off\"");
+    return fail(ErrorCode::kInvalidArgument,
+                std::string(kSwitch) + "=\"" + std::string(chosen) + "\" is neither \"on\" nor \"off\"");
   }
   if (chosen == "off" || address.is_unspecified()) return GuardedFd();
   GuardedFd socket = open_local();

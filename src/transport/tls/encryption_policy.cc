@@ -18,7 +18,7 @@ Result<Encryption> parse_encryption(std::string_view text) {
     if (text == name) return setting;
   }
   return fail(ErrorCode::kInvalidArgument,
-              "encryption is \"" + printable_line(text) + "\"; it can be \"auto\", \"required\" or \"off\"");
+              "encryption is \"" + std::string(text) + "\"; it can be \"auto\", \"required\" or \"off\"");
 }
 
 std::string encryption_text(Encryption setting) {

@@ -96,7 +96,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(const Token& token,
     const char* reason = ERR_reason_error_string(ERR_get_error());
     SSL_CTX_free(context);
     return fail(ErrorCode::kSystem, std::string("OpenSSL can't set up TLS 1.3 with ") + kSuite + " (" +
-                                        printable_line(reason == nullptr ? "no reason given" : reason) +
+                                        std::string(reason == nullptr ? "no reason given" : reason) +
                                         "); check its configuration (openssl.cnf)");
   }
   return std::shared_ptr<const TlsContext>(new TlsContext(context, key, records_per_key));

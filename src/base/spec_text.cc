@@ -1,6 +1,7 @@
 #include "base/spec_text.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace deltawire {
 
@@ -48,6 +49,11 @@ const SpecParameter* find_parameter(const ParsedSpec& spec, std::string_view key
   const auto at = std::find_if(spec.parameters.begin(), spec.parameters.end(),
                                [key](const SpecParameter& parameter) { return parameter.key == key; });
   return at == spec.parameters.end() ? nullptr : &*at;
+}
+
+std::string shortest_text(double number) {
+  char text[32];  // the longest takes 24
+  return std::string(text, std::to_chars(text, text + sizeof text, number).ptr);
 }
 
 }  // namespace deltawire

@@ -27,4 +27,7 @@ Result<ParsedSpec> parse_spec(std::string_view text, std::string_view kind = "co
 // The parameter with that key; nullptr if the spec doesn't have it.
 const SpecParameter* find_parameter(const ParsedSpec& spec, std::string_view key);
 
+// The shortest decimal text that reads back as the same number; "inf", "-inf" and "nan" for others.
+std::string shortest_text(double number);
+
 }  // namespace deltawire

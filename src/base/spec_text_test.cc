@@ -1,6 +1,8 @@
 #include "base/spec_text.h"
 
+#include <cmath>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -46,6 +48,16 @@ TEST(SpecText, InvalidSpecsAreRefused) {
   }
   EXPECT_NE(parse_spec(":a=1", "optimizer").error().message.find("optimizer"), std::string::npos);
   EXPECT_NE(parse_spec("c:a=1,a=2", "codec").error().message.find("twice"), std::string::npos);
+}
+
+TEST(SpecText, TheShortestTextOfANumber) {
+  const std::pair<double, const char*> numbers[] = {{2, "2"},
+                                                    {0.1, "0.1"},
+                                                    {-1e300, "-1e+300"},
+                                                    {-2.2250738585072014e-308, "-2.2250738585072014e-308"},
+                                                    {-HUGE_VAL, "-inf"},
+                                                    {std::nan(""), "nan"}};
+  for (const auto& [number, text] : numbers) EXPECT_EQ(shortest_text(number), text);
 }
 
 }  // namespace

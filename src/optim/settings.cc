@@ -99,13 +99,6 @@ Status out_of_range(const Kind& kind, const Parameter& parameter, std::string_vi
                                                std::string(parameter.range.words));
 }
 
-// The shortest decimal text that reads back as the same number.
-std::string canonical(double value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
-  return std::string(text, error == std::errc() ? end : text);
-}
-
 Status read_parameter(const Kind& kind, const SpecParameter& given, OptimizerSettings& settings) {
   const auto parameter = std::find_if(kind.parameters.begin(), kind.parameters.end(),
                                       [&](const Parameter& p) { return p.key == given.key; });
@@ -159,7 +152,7 @@ std::string optimizer_spec(const OptimizerSettings& settings) {
   const Kind* kind = find_kind(settings.kind);
   if (kind == nullptr) return "unknown";
   return std::string(kind->name) + ":" + list_of(kind->parameters, ",", [&](const Parameter& p) {
-           return std::string(p.key) + "=" + canonical(settings.*(p.member));
+           return std::string(p.key) + "=" + shortest_text(settings.*(p.member));
          });
 }
 
@@ -171,7 +164,7 @@ Status check_settings(const OptimizerSettings& settings) {
   }
   for (const Parameter& parameter : kind->parameters) {
     const double value = settings.*(parameter.member);
-    if (!in_range(value, parameter.range)) return out_of_range(*kind, parameter, canonical(value));
+    if (!in_range(value, parameter.range)) return out_of_range(*kind, parameter, shortest_text(value));
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/spec_text.h"
 #include "deltawire/planner.h"
 
 namespace deltawire {
@@ -113,7 +114,7 @@ std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, 
 
 tl::unexpected<Error> bad_gain(double least_gain) {
   return fail(ErrorCode::kInvalidArgument,
-              "least_gain is " + std::to_string(least_gain) + "; it must be 0 to 1, and less than 1");
+              "least_gain is " + shortest_text(least_gain) + "; it must be 0 to 1, and less than 1");
 }
 
 }  // namespace

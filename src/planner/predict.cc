@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "base/spec_text.h"
 #include "deltawire/planner.h"
 #include "planner/exchange_models.h"
 
@@ -18,7 +19,7 @@ constexpr int kMostRanks = 1 << 16;
 
 Status check(bool holds, const std::string& what, double value, const char* range) {
   if (holds) return {};
-  return fail(ErrorCode::kInvalidArgument, what + " is " + std::to_string(value) + "; it must be " + range);
+  return fail(ErrorCode::kInvalidArgument, what + " is " + shortest_text(value) + "; it must be " + range);
 }
 
 bool above_zero(double number) {
@@ -78,7 +79,7 @@ Status check_workload(const Workload& workload) {
 }
 
 Status check_figures(const CodecFigures& figures) {
-  const std::string name = "\"" + printable_line(figures.spec) + "\": ";
+  const std::string name = "\"" + figures.spec + "\": ";
   const struct {
     bool holds;
     const char* what;

@@ -190,7 +190,7 @@ TEST(Refusals, NameWhatIsOutOfItsRange) {
     EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
     return made.error().message;
   };
-  EXPECT_EQ(refused(workload, bare_site(1), codec), "ranks is 1.000000; it must be 2 to 65,536");
+  EXPECT_EQ(refused(workload, bare_site(1), codec), "ranks is 1; it must be 2 to 65,536");
   EXPECT_NE(refused(workload, bare_site(65537), codec).find("ranks is 65537"), std::string::npos);
   const double bad[] = {0, -1, std::nan(""), std::numeric_limits<double>::infinity()};
   for (const double number : bad) {

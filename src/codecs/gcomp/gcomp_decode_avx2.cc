@@ -6,7 +6,6 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_decode_codes_avx2.h"
 #include "codecs/gcomp/gcomp_decode_ops.h"
 #include "codecs/gcomp/gcomp_ops.h"
@@ -223,10 +222,8 @@ struct Decoder {
     alignas(32) std::uint32_t held[kMaxMantissaLanes] = {};
     alignas(32) std::uint32_t filled[kMaxMantissaLanes] = {};
     for (unsigned lane = 0; !kWhole && lane < kMaxMantissaLanes; ++lane) {
-      const auto state = load_le<std::uint32_t>(states + (kMaxLanes + lane) * kStateBytes);
-      if (state == 0) return Fault::kLaneState;
-      filled[lane] = bit_width(state) - 1;
-      held[lane] = state ^ 1U << filled[lane];
+      const std::byte* const at = states + (kMaxLanes + lane) * kStateBytes;
+      if (!open_lane(at, 0, held[lane], filled[lane])) return Fault::kLaneState;
     }
     for (unsigned half = 0; half < 2; ++half) {
       mantissas.held[half] = load_words(held + kVectorWords * half);

@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_decode_ops.h"
 #include "codecs/gcomp/gcomp_ops.h"
 #include "codecs/gcomp/gcomp_vectors_avx512.h"
@@ -46,10 +45,7 @@ inline bool open_mantissas(const std::byte* states, bool whole, Mantissas& manti
   alignas(64) std::uint32_t lanes[kMaxMantissaLanes] = {};
   alignas(64) std::uint32_t filled[kMaxMantissaLanes] = {};
   for (unsigned lane = 0; !whole && lane < kMaxMantissaLanes; ++lane) {
-    const auto state = load_le<std::uint32_t>(states + lane * kStateBytes);
-    if (state == 0) return false;
-    filled[lane] = bit_width(state) - 1;
-    lanes[lane] = state ^ 1U << filled[lane];
+    if (!open_lane(states + lane * kStateBytes, 0, lanes[lane], filled[lane])) return false;
   }
   mantissas = {_mm512_load_si512(lanes), _mm512_load_si512(filled)};
   return true;
@@ -395,13 +391,12 @@ bool open(const std::byte* states, bool whole, Lanes& lanes) noexcept {
   alignas(64) std::uint16_t later[kMaxLanes];
   alignas(64) std::uint16_t held[kMaxLanes];
   for (unsigned lane = 0; lane < kMaxLanes; ++lane) {
-    const auto state = load_le<std::uint32_t>(states + lane * kStateBytes);
-    if (state >> kWordBits == 0) return false;
-    const std::uint32_t above = state >> kWordBits;
-    const unsigned end = bit_width(above) - 1;
-    next[lane] = static_cast<std::uint16_t>(state);
-    later[lane] = static_cast<std::uint16_t>(above ^ 1U << end);
-    held[lane] = static_cast<std::uint16_t>(end);
+    std::uint32_t bits = 0;
+    std::uint32_t count = 0;
+    if (!open_lane(states + lane * kStateBytes, kWordBits, bits, count)) return false;
+    next[lane] = static_cast<std::uint16_t>(bits);
+    later[lane] = static_cast<std::uint16_t>(bits >> kWordBits);
+    held[lane] = static_cast<std::uint16_t>(count - kWordBits);
   }
   for (unsigned i = 0; i < 2; ++i) {
     lanes.next[i] = _mm512_load_si512(next + 32 * i);

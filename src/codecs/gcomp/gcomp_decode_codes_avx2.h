@@ -7,7 +7,6 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
-#include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_decode_ops.h"
 #include "codecs/gcomp/gcomp_ops.h"
 #include "codecs/gcomp/gcomp_vectors_avx2.h"
@@ -237,14 +236,13 @@ inline bool open_lanes(const std::byte* states, Lanes& lanes) noexcept {
   alignas(32) std::uint16_t later[kMaxLanes];
   alignas(32) std::uint16_t held[kMaxLanes];
   for (unsigned lane = 0; lane < kMaxLanes; ++lane) {
-    const auto state = load_le<std::uint32_t>(states + lane * kStateBytes);
-    if (state >> kWordBits == 0) return false;
-    const std::uint32_t above = state >> kWordBits;
-    const std::uint32_t end = 1U << (bit_width(above) - 1);
+    std::uint32_t bits = 0;
+    std::uint32_t count = 0;
+    if (!open_lane(states + lane * kStateBytes, kWordBits, bits, count)) return false;
     const unsigned at = half_of(lane);
-    next[at] = static_cast<std::uint16_t>(state);
-    later[at] = static_cast<std::uint16_t>(above ^ end);
-    held[at] = static_cast<std::uint16_t>(end);
+    next[at] = static_cast<std::uint16_t>(bits);
+    later[at] = static_cast<std::uint16_t>(bits >> kWordBits);
+    held[at] = static_cast<std::uint16_t>(1U << (count - kWordBits));
   }
   for (unsigned i = 0; i < kHalfVectors; ++i) {
     lanes.next[i] = load_words(next + kVectorHalves * i);

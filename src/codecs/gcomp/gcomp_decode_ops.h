@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/bit_functions.h"
+#include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
@@ -47,6 +48,17 @@ struct StreamEnd {
 [[gnu::always_inline]] inline bool may_escape(const DecodeTable& table, std::uint32_t exponent) noexcept {
   if (exponent == 0 && !table.whole) return false;
   return (table.coded[exponent / 64] >> (exponent % 64) & 1) == 0;
+}
+
+// What a lane holds at its start: the `count` bits below the end bit of its state. False if it has no end
+// bit, or fewer than `least` bits.
+[[gnu::always_inline]] inline bool open_lane(const std::byte* at, unsigned least, std::uint32_t& bits,
+                                             std::uint32_t& count) noexcept {
+  const auto state = load_le<std::uint32_t>(at);
+  if (state >> least == 0) return false;
+  count = bit_width(state) - 1;
+  bits = state ^ 1U << count;
+  return true;
 }
 
 // What becomes of decoded values; kStream: written past the caches.

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_decode_ops.h"
 #include "codecs/gcomp/gcomp_ops.h"
@@ -154,16 +153,10 @@ Fault decode_stretch(const DecodeTable& table, Lanes& lanes, Stretch& stretch, c
 Fault open(const std::byte* states, Lanes& lanes) noexcept {
   const std::byte* at = states;
   for (unsigned lane = 0; lane < lanes.count; ++lane, at += kStateBytes) {
-    const auto state = load_le<std::uint32_t>(at);
-    if (state >> kWordBits == 0) return Fault::kLaneState;
-    lanes.held[lane] = bit_width(state) - 1;
-    lanes.codes[lane] = state ^ 1U << lanes.held[lane];
+    if (!open_lane(at, kWordBits, lanes.codes[lane], lanes.held[lane])) return Fault::kLaneState;
   }
   for (unsigned lane = 0; lane < lanes.mantissa_count; ++lane, at += kStateBytes) {
-    const auto state = load_le<std::uint32_t>(at);
-    if (state == 0) return Fault::kLaneState;
-    lanes.filled[lane] = bit_width(state) - 1;
-    lanes.mantissas[lane] = state ^ 1U << lanes.filled[lane];
+    if (!open_lane(at, 0, lanes.mantissas[lane], lanes.filled[lane])) return Fault::kLaneState;
   }
   return Fault::kNone;
 }

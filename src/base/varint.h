@@ -10,8 +10,6 @@
 
 namespace deltawire {
 
-inline constexpr std::size_t kVarintBytesMax = 10;  // for 64 bits
-
 // Removes a number from the front of `bytes`. If they end within it, or it is not in its shortest form, or is
 // above `most`, returns nothing and leaves `bytes` unspecified.
 inline std::optional<std::uint64_t> take_varint(std::span<const std::byte>& bytes,

@@ -12,7 +12,6 @@ Train Processor::work(const Train& inputs, double count, double seconds) noexcep
   const double first = std::max(free_at_, inputs.first) + each;
   const double last = std::max(first + (count - 1) * each, inputs.last + each);
   free_at_ = last;
-  done_ += count * seconds;
   return {first, last};
 }
 

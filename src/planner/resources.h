@@ -17,7 +17,7 @@ struct Train {
   static Train at(double moment) noexcept { return {moment, moment}; }
 };
 
-// Does one thread's work at a time, in the order of the calls, and counts it.
+// Does one thread's work at a time, in the order of the calls.
 class Processor {
  public:
   // `share` of a core: work takes 1 / share as long.
@@ -28,12 +28,10 @@ class Processor {
   Train work(const Train& inputs, double count, double seconds) noexcept;
 
   double free_at() const noexcept { return free_at_; }
-  double done_seconds() const noexcept { return done_; }  // processor time
 
  private:
   double share_;
   double free_at_ = 0;
-  double done_ = 0;
 };
 
 // Both directions of a rank's connection. All ranks behave alike: while this one sends a train, the others

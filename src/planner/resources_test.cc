@@ -12,7 +12,6 @@ TEST(Processor, WorksInTurn) {
   EXPECT_DOUBLE_EQ(done.last, 3.5);
   // Free since 2.5 in truth, but in turn: after what was given to it before.
   EXPECT_DOUBLE_EQ(processor.work(Train::at(0), 1, 1).last, 4.5);
-  EXPECT_DOUBLE_EQ(processor.done_seconds(), 2.5);
 }
 
 TEST(Processor, WaitsForTheLastInput) {
@@ -25,7 +24,6 @@ TEST(Processor, WaitsForTheLastInput) {
 TEST(Processor, AShareOfACoreTakesLonger) {
   Processor processor(0.25);
   EXPECT_DOUBLE_EQ(processor.work(Train::at(0), 2, 1).last, 8);
-  EXPECT_DOUBLE_EQ(processor.done_seconds(), 2);
 }
 
 TEST(Line, BothDirectionsAtOnce) {

@@ -302,7 +302,6 @@ IoResult Network::send(std::size_t number, std::span<const iovec> pieces) {
   out.sent += count;
   out.held += count;
   out.unacknowledged += count;
-  most_held_ = std::max(most_held_, out.held);
   // A long one arrives in pieces.
   const std::size_t piece = count > 4096 && dice_.one_in(2) ? 1 + dice_.below(count) : count;
   if (piece < count) {

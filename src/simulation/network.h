@@ -52,8 +52,6 @@ class Network {
 
   // Streams' ends that are not closed.
   std::size_t open_ends() const noexcept;
-  // The most bytes that any stream held.
-  std::size_t most_held() const noexcept { return most_held_; }
 
  private:
   friend class SimulatedLink;
@@ -128,7 +126,6 @@ class Network {
   std::vector<Path> paths_;
   std::deque<Pipe> pipes_;
   std::vector<End> ends_;
-  std::size_t most_held_ = 0;
 };
 
 }  // namespace deltawire::simulation

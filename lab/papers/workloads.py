@@ -136,7 +136,6 @@ def _images(
 ) -> Workload:
     images = torch.from_numpy(image_set.train_images.copy())
     labels = torch.from_numpy(image_set.train_labels.astype(np.int64))
-    unseen = torch.from_numpy(image_set.test_images[:test].copy())
     targets = torch.from_numpy(image_set.test_labels[:test].astype(np.int64))
     own = shares(image_set.train_labels, workers, split, seed)
 
@@ -151,15 +150,19 @@ def _images(
             pixels = _augmented(pixels, chance)
         return pixels, labels[chosen]
 
-    def accuracy(model: nn.Module) -> float:
-        model.eval()
-        with torch.inference_mode():
-            pieces = zip(unseen.split(_CHUNK), targets.split(_CHUNK), strict=True)
-            correct = sum((model(scaled(x)).argmax(1) == y).sum().item() for x, y in pieces)
-        model.train()
-        return 100 * correct / len(targets)
+    unseen = scaled(torch.from_numpy(image_set.test_images[:test].copy()))
+    quality = functools.partial(_accuracy, inputs=unseen, targets=targets)
+    return Workload(network, draw, functional.cross_entropy, quality, len(own[0]))
 
-    return Workload(network, draw, functional.cross_entropy, accuracy, len(own[0]))
+
+def _accuracy(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """In %. The model is then in training."""
+    model.eval()
+    with torch.inference_mode():
+        pieces = zip(inputs.split(_CHUNK), targets.split(_CHUNK), strict=True)
+        correct = sum((model(x).argmax(1) == y).sum().item() for x, y in pieces)
+    model.train()
+    return 100 * correct / len(targets)
 
 
 def _augmented(pixels: torch.Tensor, chance: np.random.Generator) -> torch.Tensor:
@@ -192,13 +195,9 @@ def _sentences(workers: int, batch: int, test: int) -> Workload:
         chosen = torch.from_numpy(chance.integers(held_out, len(words), batch))
         return inputs[chosen], targets[chosen]
 
-    def accuracy(model: nn.Module) -> float:
-        with torch.inference_mode():
-            right = model(inputs[:held_out]).argmax(1) == targets[:held_out]
-        return 100 * right.float().mean().item()
-
-    loss = functional.cross_entropy
-    return Workload(network, draw, loss, accuracy, (len(words) - held_out) // workers)
+    quality = functools.partial(_accuracy, inputs=inputs[:held_out], targets=targets[:held_out])
+    samples = (len(words) - held_out) // workers
+    return Workload(network, draw, functional.cross_entropy, quality, samples)
 
 
 def _text_workload(

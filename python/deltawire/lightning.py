@@ -2,7 +2,8 @@
 
 from deltawire.errors import make_error
 from deltawire.policy import Policy
-from deltawire.torch.ddp.hook import AllRanks, Hook
+from deltawire.torch.ddp.all_ranks import AllRanks
+from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.register import register
 
 try:

@@ -17,7 +17,8 @@ from deltawire.torch.core.checkpoint import saved_states
 from deltawire.torch.core.momentum_advice import MomentumWarning
 from deltawire.torch.core.process_group import init_process_group
 from deltawire.torch.core.significance import SignificanceSource, significance_of
-from deltawire.torch.ddp.hook import AllRanks, Hook
+from deltawire.torch.ddp.all_ranks import AllRanks
+from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.fsdp.hook import ShardedHook
 from deltawire.torch.local.averager import Averager
 from deltawire.torch.local.elastic import ElasticLocalSteps

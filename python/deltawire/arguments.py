@@ -9,6 +9,8 @@ from deltawire.errors import make_error
 
 _SECRET_BYTES = 16
 _MOST = (1 << 63) - 1  # what the core's counts hold
+_MOST_THREADS = (1 << 31) - 1  # and its number of threads, of which it takes fewer
+_MOST_RANKS = 65_535  # messages have ranks in 16 bits
 
 
 def reducer_options(
@@ -23,7 +25,7 @@ def reducer_options(
     """
     check_count("min_elements", min_elements)
     if threads is not None:
-        check_positive("threads", threads)
+        _check_whole("threads", threads, 1, _MOST_THREADS)
     return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite), device)
 
 
@@ -108,17 +110,28 @@ def check_unicode(name: str) -> None:
 
 def check_positive(name: str, value: int) -> None:
     """Raises InvalidArgumentError for anything but a whole number, 1 or more, of 63 bits."""
-    _check_whole(name, value, 1)
+    _check_whole(name, value, 1, _MOST)
 
 
 def check_count(name: str, value: int) -> None:
     """Raises InvalidArgumentError for anything but a whole number, 0 or more, of 63 bits."""
-    _check_whole(name, value, 0)
+    _check_whole(name, value, 0, _MOST)
 
 
-def _check_whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-        end = f"to {_MOST:,}" if isinstance(value, int) and value > _MOST else "or more"
+def check_rank(rank: int, world_size: int = _MOST_RANKS) -> None:
+    """Raises InvalidArgumentError for anything but one of `world_size` ranks, 65,535 at most."""
+    check_count("rank", rank)
+    check_positive("world_size", world_size)
+    if rank >= world_size or world_size > _MOST_RANKS:
+        raise make_error(
+            "InvalidArgument",
+            f"rank={rank} must be below world_size={world_size}, and that at most {_MOST_RANKS:,}",
+        )
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        end = f"to {most:,}" if isinstance(value, int) and value > most else "or more"
         raise make_error(
             "InvalidArgument", f"{name}={value!r} must be a whole number, {least} {end}"
         )

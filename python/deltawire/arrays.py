@@ -1,6 +1,7 @@
 """Callers' arrays as NumPy arrays: NumPy's own, and everything that supports DLPack."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -66,6 +67,19 @@ def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray
         if not right:
             raise make_error("InvalidArgument", f"'{name}' is written in place and is {words}")
     return found
+
+
+def check_apart(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises InvalidArgumentError if two of these C-contiguous arrays share memory."""
+    places = sorted((array.ctypes.data, array.nbytes, name) for name, array in arrays.items())
+    filled = [place for place in places if place[1]]
+    for (start, count, name), (following, _, other) in itertools.pairwise(filled):
+        if start + count > following:
+            raise make_error(
+                "InvalidArgument",
+                f"'{name}' and '{other}' share memory, and both are written in place: give one of "
+                "them, or a copy",
+            )
 
 
 def check_names(arrays) -> None:

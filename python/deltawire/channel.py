@@ -11,8 +11,6 @@ from deltawire import _core, arguments, arrays
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 
-_MOST_RANKS = 65_535
-
 
 @dataclasses.dataclass(frozen=True)
 class Sender:
@@ -75,16 +73,9 @@ class Channel:
         Raises:
             InvalidArgumentError (a ValueError): a bad spec, or another invalid argument.
         """
-        arguments.check_count("rank", rank)
-        arguments.check_positive("world_size", world_size)
+        arguments.check_rank(rank, world_size)
         arguments.check_count("min_elements", min_elements)
         arguments.check_count("seed", seed)
-        if rank >= world_size or world_size > _MOST_RANKS:
-            raise make_error(
-                "InvalidArgument",
-                f"rank={rank} must be below world_size={world_size}, and that at most "
-                f"{_MOST_RANKS}",
-            )
         self.rank, self.world_size = rank, world_size
         self._core = _core.Channel(
             spec_of(spec), min_elements, str(revert), bool(error_feedback), seed
@@ -204,9 +195,10 @@ class Channel:
         """
         arrays.check_names(into)
         arguments.check_finite("scale", scale)
-        for given, number in (("step", step), ("rank", rank)):
-            if number is not None:
-                arguments.check_count(given, number)
+        if step is not None:
+            arguments.check_count("step", step)
+        if rank is not None:
+            arguments.check_rank(rank)
         written = {
             name: arrays.to_write(name, array, arrays.DTYPES) for name, array in into.items()
         }

@@ -172,7 +172,8 @@ class Session(ClosesAtEnd, BaseSession):
         Args:
             arrays_by_name: float32, C-contiguous and writable NumPy arrays, or anything that
                 supports DLPack on the CPU (e.g. PyTorch tensors); their memory is written. Names,
-                shapes and their order must be the same on all ranks. Residuals belong to names.
+                shapes and their order must be the same on all ranks, and no two may share memory.
+                Residuals belong to names.
             scale: the factor by which the arrays are scaled (a loss scale); equal on all ranks.
             weight: how much this rank counts, 0 or more, for instance the number of its samples:
                 the result is sum(weight * array) / sum(weight) over the ranks. Given on all ranks
@@ -194,6 +195,7 @@ class Session(ClosesAtEnd, BaseSession):
         arrays.check_names(arrays_by_name)
         arguments.check_scale(scale)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
+        arrays.check_apart(held)
         if weight is None:
             return self._take_step(_places_of(held), scale)
         # A step that fails must leave the arrays as they are.
@@ -460,8 +462,5 @@ def _bytes_of(residuals: object) -> bytearray:
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if rank is None or world_size is None:
         raise make_error("InvalidArgument", "rank= and world_size= are missing")
-    arguments.check_positive("world_size", world_size)
-    arguments.check_count("rank", rank)
-    if rank >= world_size:
-        raise make_error("InvalidArgument", f"rank={rank} must be below world_size={world_size}")
+    arguments.check_rank(rank, world_size)
     return rank, world_size

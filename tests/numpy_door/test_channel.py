@@ -184,11 +184,14 @@ def test_arguments_that_can_not_be_meant() -> None:
     ):
         with pytest.raises(kind):
             channel.encode(arrays)
+    with pytest.raises(TypeError, match="'a b' is") as refused:
+        channel.encode({"a\nb": np.zeros(3)})
+    assert "\n" not in str(refused.value)
     for bad in ({"scale": float("nan")}, {"scale": "1"}, {"step": 1 << 64}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
             channel.encode({"w": gradient(0)}, **bad)
     message = channel.encode({"w": gradient(0)})
-    for bad in ({"scale": float("inf")}, {"step": -1}, {"rank": "0"}):
+    for bad in ({"scale": float("inf")}, {"step": -1}, {"rank": "0"}, {"rank": 1 << 16}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
             channel.decode(message, {"w": gradient(0)}, **bad)
     with pytest.raises(ValueError, match="min_elements=-1"):

@@ -162,6 +162,7 @@ def refuse(rank, world_size, address):
     with session(rank, world_size, address, "fp32") as door:
         frozen = np.zeros(300, np.float32)
         frozen.flags.writeable = False
+        shared = np.zeros(600, np.float32)
         bad = [
             {},
             [np.zeros(3, np.float32)],
@@ -171,14 +172,16 @@ def refuse(rank, world_size, address):
             {"x": np.zeros(3, ">f4")},
             {"x": np.zeros((4, 6), np.float32)[:, ::2]},
             {"x": frozen},
+            {"x": shared[299:], "y": shared[:300]},
         ]
         errors = [raised(lambda arrays=arrays: door.all_reduce(arrays)) for arrays in bad]
         errors += [
             raised(lambda s=s: door.all_reduce({"x": gradient(0)}, scale=s)) for s in (0, "1")
         ]
-        good = np.full(300, rank, np.float32)
-        door.all_reduce({"x": good})  # nothing of the refused ones was sent
-        return errors, good[0]
+        shared[:] = rank
+        # Nothing of the refused ones was sent, and neighbours share no memory.
+        door.all_reduce({"x": shared[300:], "y": shared[:300]})
+        return errors, shared.mean()
 
 
 def test_arrays_that_are_refused_end_nothing(address: str) -> None:
@@ -193,6 +196,7 @@ def test_arrays_that_are_refused_end_nothing(address: str) -> None:
             ">f4",
             "C-contiguous",
             "read-only",
+            "'y' and 'x' share memory",
             "scale=0",
             "scale='1'",
         ]
@@ -360,6 +364,8 @@ def test_arguments_that_can_not_be_meant(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"rank": 2}, "below world_size=2"),
         ({"rank": -1}, "rank=-1"),
         ({"world_size": 0}, "world_size=0"),
+        ({"world_size": 70_000}, "at most 65,535"),
+        ({"threads": 1 << 31}, "threads=2147483648"),
         ({"address": None}, "no address"),
         ({"address": "29600"}, 'address: "29600" is not HOST:PORT'),
         ({"address": "host:0"}, '"host:0" is not HOST:PORT'),

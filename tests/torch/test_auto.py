@@ -316,6 +316,7 @@ def refuse(rank, world_size, report):
     tried(lambda: register(net, "auto" if rank else "3lc"))
     tried(lambda: register(wrapped(torch.nn.Embedding(300, 4, sparse=True))))
     tried(lambda: deltawire.torch.explain(Net(), "auto"))
+    tried(lambda: register(net, "auto:wait=5%"))
     hook = register(net)
     other = register(wrapped(Net()), "3lc")
     tried(lambda: hook.load_state_dict(other.state_dict()))
@@ -347,6 +348,7 @@ def test_what_it_refuses_says_what_to_do():
         ("auto", "3lc"),
         ("sparse", "name a codec"),
         ("explain", "deltawire plan"),
+        ("auto:wait=5%", "LocalSteps alone"),
         ("no choice of", "register the model with that one"),
         ("damaged", "phase"),
         ("spec", "native"),

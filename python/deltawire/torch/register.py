@@ -168,9 +168,9 @@ def register(
         sharded = register_sharded(ddp_model, spec, settings)
         return _advised(sharded, ddp_model, dist.get_rank())
     group = check_model(ddp_model)
-    if isinstance(spec, str) and spec == arguments.AUTO:
+    if arguments.is_auto(spec):
         settings.check_no_twins_or_delay('"auto"')
-        return attach(register_auto(ddp_model, settings), ddp_model)
+        return attach(register_auto(ddp_model, spec, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
     return _advised(hook, ddp_model, hook.rank)
 

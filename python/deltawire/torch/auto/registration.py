@@ -14,7 +14,7 @@ from deltawire.torch.ddp.parameters import DDPParameters
 DEFAULT_TIER = "near-lossless"
 
 
-def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> AutoHook:
+def register_auto(ddp_model: DistributedDataParallel, spec: str, settings: Settings) -> AutoHook:
     """Does the work of `register` for "auto", with a model that was checked.
 
     The ranks connect once already, so that a rank that can't be reached is reported now.
@@ -23,6 +23,7 @@ def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> Aut
     connector = Connector(ddp_model.process_group, tier, settings)
 
     def check() -> None:
+        _check_spec(spec)
         _core.check_tier(tier)
         _check_settings(settings)
         connector.parameters = DDPParameters(ddp_model)
@@ -30,6 +31,15 @@ def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> Aut
 
     probe = connector.session(PROBE_SPEC, check)
     return AutoHook(connector.place, connector, probe)
+
+
+def _check_spec(spec: str) -> None:
+    if spec.strip() != arguments.AUTO:
+        raise make_error(
+            "InvalidArgument",
+            f'{spec!r}: "auto" has parameters with LocalSteps alone, which may exchange rarely; '
+            'write "auto"',
+        )
 
 
 def _check_settings(settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """Checks of the arguments that every way to train takes."""
 
 import logging
+import re
 from collections.abc import Iterable
 
 import torch
@@ -39,6 +40,7 @@ __all__ = [
     "device_of",
     "dtype_name",
     "encryption",
+    "is_auto",
     "named",
     "ports",
     "reducer_options",
@@ -51,6 +53,7 @@ logger = logging.getLogger("deltawire")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 DEVICES = ("cpu", "cuda")
 AUTO = "auto"
+_AUTO = re.compile(rf"\s*{AUTO}(:\S*)?\s*")  # rules for a tensor of that name have spaces
 
 
 def check_not_elastic(elastic: bool) -> None:
@@ -72,10 +75,15 @@ def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> in
     return timeout_in_ms(seconds, "arrival_timeout")
 
 
+def is_auto(policy: Policy) -> bool:
+    """Whether the policy is "auto", with parameters or without."""
+    return isinstance(policy, str) and _AUTO.fullmatch(policy) is not None
+
+
 def named(policy: Policy, where: str) -> Policy:
     """Returns the policy. Raises InvalidArgumentError for "auto", which only `register` with a DDP
     model and `LocalSteps` take."""
-    if isinstance(policy, str) and policy == AUTO:
+    if is_auto(policy):
         raise make_error(
             "InvalidArgument",
             f'{where} takes no "auto", which measures the steps of a DistributedDataParallel '

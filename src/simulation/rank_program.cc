@@ -11,8 +11,6 @@ using namespace std::chrono_literals;
 
 // Transport::last_commit waits so long at most.
 constexpr Clock::duration kLastCommit = 6s;
-// So does a transport that leaves.
-constexpr Clock::duration kLeaving = 2s;
 
 class RankProgram {
  public:

@@ -13,8 +13,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A transport that leaves waits so long at most.
-constexpr Clock::duration kLeaving = 2s;
 // The model's first values are those of no gradient, and a worker's own are never used.
 constexpr int kModel = 60;
 constexpr int kOther = 61;

@@ -21,6 +21,9 @@ class Work {
 std::unique_ptr<Work> make_messages(Job& job, int rank);
 std::unique_ptr<Work> make_training(Job& job, int rank);
 
+// How long a transport that leaves may wait.
+inline constexpr Clock::duration kLeaving = std::chrono::seconds(2);
+
 // How much longer than its deadline a vote, or anything that ends with one, may take: 3 s for each rank that
 // doesn't answer, and 3 s to hear the others.
 inline Clock::duration settling(const Job& job) {

@@ -63,7 +63,8 @@ demo: venv
 	@cmake --build --preset release -j $(JOBS) --target deltawire_python
 	@.venv/bin/python -m lab.demo $(ARGS)
 
-test: venv
+test: packages
+	@scripts/settle_clone.sh
 	@scripts/run_steps.sh test
 
 # PYTHONS: interpreters to build for and test with; default: python3.10 to python3.14, those that are here.

@@ -35,9 +35,9 @@ build() {
   cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs" "${targets[@]}"
 }
 
-# run_tests cpp|python JOBS: those that have not passed with the same inputs; AGAIN=1: all.
+# Those that have not passed with the same inputs; AGAIN=1: all.
 run_tests() {
-  .venv/bin/python scripts/run_tests.py "$1" --jobs "$2" ${AGAIN:+--again}
+  .venv/bin/python scripts/run_tests.py all --jobs "$test_jobs" --python-jobs "$python_jobs" ${AGAIN:+--again}
 }
 
 python_style() { .venv/bin/ruff check . && .venv/bin/ruff format --check .; }
@@ -96,11 +96,16 @@ mutants_of_changes() {
 }
 
 test_steps() {
+  # PyTorch is downloaded and unpacked while the compiler works.
+  scripts/make_venv.sh begin
+  scripts/make_venv.sh &
+  local environment=$!
+  trap wait EXIT
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
   step "Python style (ruff)" python_style
   step "release build (g++), and the libraries under ASan + UBSan" build release
-  step "C++ tests, with the sanitized libraries or the released ones" run_tests cpp "$test_jobs"
-  step "Python tests" run_tests python "$python_jobs"
+  step "the rest of the Python environment" wait "$environment"
+  step "Python tests, and C++ tests with the sanitized libraries or the released ones" run_tests
 }
 
 check_steps() {

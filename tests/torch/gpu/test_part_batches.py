@@ -21,6 +21,7 @@ OTHERS = [
     (["topk:k=4%,values=2bit,chunk=64", "topk:k=3%,values=2bit"], torch.bfloat16, True),
     (["randomk:k=10%,values=int8", "randomk:k=5%,unbiased=on"], torch.float32, True),
     (["gcomp", "fp32"], torch.float32, True),
+    (["fastsgd:keep=30%,residual=on", "fastsgd:tau=60"], torch.float32, True),
     (["fp8", "fp4:format=e3m0"], torch.bfloat16, False),
     (["blockint:bits=4,block=4096", "fp8:format=e5m2"], torch.float32, True),
     (["onebit", "signsgd"], torch.float32, True),
@@ -176,7 +177,7 @@ def spoiled(device, specs, dtype, at, value):
     return [each.encode() for each in made]
 
 
-@pytest.mark.parametrize("specs", SPECS + [each for each, *_ in OTHERS[:6]], ids=" ".join)
+@pytest.mark.parametrize("specs", SPECS + [each for each, *_ in OTHERS[:7]], ids=" ".join)
 def test_a_batch_refuses_what_its_parts_refuse(device, few, specs):
     found = spoiled(device, specs, torch.float32, 4, float("nan"))
     assert found[0] == found[1]
@@ -211,7 +212,7 @@ def test_what_a_device_finds_is_kept_until_it_is_asked_for(device):
 @pytest.mark.parametrize(
     "spec",
     ["int8", "3lc:s=1.75", "fp16", "topk:k=2%,values=int8", "sbc:p=2%", "fp8", "onebit"]
-    + ["signsgd:feedback=off,scale=one", "randomk:k=2%"],
+    + ["signsgd:feedback=off,scale=one", "randomk:k=2%", "fastsgd"],
 )
 def test_what_the_host_can_see_is_refused_at_once(device, few, spec):
     def spoil(column):
@@ -300,6 +301,7 @@ def test_a_sample_that_misleads_in_some_parts(device, spec, monkeypatch):
 LAUNCHES = {"int8": (3, 1), "fp32": (3, 1), "3lc:s=1.75": (7, 3), "3lc:s=1,mode=paper": (4, 3)}
 LAUNCHES |= {"fp8": (3, 1), "onebit": (5, 1), "topk:values=int8": (19, 5), "sbc": (21, 4)}
 LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5), "randomk": (5, 1), "gcomp": (6, 2)}
+LAUNCHES |= {"fastsgd": (10, 3), "fastsgd:tau=128": (8, 3)}
 
 
 @pytest.mark.parametrize("spec", LAUNCHES)

@@ -19,6 +19,7 @@ SPECS = {
         "topk:k=2%,values=int8",
         "direct(sbc:p=2%)",
         "randomk:k=2%",
+        "fastsgd:residual=on",
         "direct(step>=1: fp32, rest fp8)",
     ],
     "bfloat16": ["gather(int8)", "fp32"],

@@ -30,6 +30,8 @@ SPECS = [
     "onebit",
     "signsgd",
     "signsgd:feedback=off,scale=one",
+    "fastsgd:b=2,tau=300,l=5",
+    "fastsgd:keep=0.3,residual=on",
 ]
 COUNTS = [1, 31, 32, 33, 641]
 CHUNKS = {"3lc": 40960, "topk": 16384, "sbc": 16384}  # elements, or positions; else 65536

@@ -12,7 +12,7 @@ from spec_codecs import MODULES
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CODECS = ["3lc", "int8", "topk", "sbc", "fp32", "bf16", "fp16", "fp8", "fp4", "blockint"]
-CODECS += ["onebit", "signsgd", "randomk", "gcomp"]
+CODECS += ["onebit", "signsgd", "randomk", "gcomp", "fastsgd"]
 WITH_VALUES = [m for m in MODULES if m.CODEC.name in CODECS]
 GOOD = [
     (m.CODEC, name, *case) for m in WITH_VALUES for name, case in getattr(m, "GOOD", {}).items()
@@ -81,13 +81,13 @@ def has_no_twin(codec, coded):
     if codec.name in ("topk", "sbc") and interpolative:
         return True
     chosen = coded.parameters
-    return chosen.get("means") == "column"
+    return chosen.get("means") == "column" or chosen.get("keys") == "auto"
 
 
 @pytest.mark.parametrize(("codec", "_name", "coded", "expected"), GOOD, ids=ids(GOOD))
 def test_parts_made_by_hand(device, codec, _name, coded, expected):
     if has_no_twin(codec, coded):
-        with pytest.raises(DeltawireError, match="interpolative|means must be"):
+        with pytest.raises(DeltawireError, match="interpolative|means must be|keys must be"):
             decode(device, codec, coded)
         return
     got = decode(device, codec, coded).cpu().numpy() + np.float32(0)

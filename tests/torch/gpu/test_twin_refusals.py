@@ -10,7 +10,7 @@ import torch
 from library import Library, bits
 
 SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "fp4", "blockint", "onebit"]
-SPECS += ["signsgd", "randomk:values=int8"]
+SPECS += ["signsgd", "randomk:values=int8", "fastsgd"]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -84,7 +84,7 @@ def test_a_value_that_scaling_takes_beyond_float32_is_refused(device, left):
     assert residual is None or residual.eq(left).all()
 
 
-@pytest.mark.parametrize("spec", ["zstd", "qsgd", "fastsgd"])
+@pytest.mark.parametrize("spec", ["zstd", "qsgd", "logquant"])
 def test_a_codec_without_a_twin_names_those_that_have_one(spec):
     with pytest.raises(
         deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, randomk"
@@ -113,6 +113,7 @@ def test_without_triton_the_error_says_what_to_install():
     ("spec", "why"),
     [
         ("onebit:means=column", "means must be the part's"),
+        ("fastsgd:keys=auto", "keys must be flags"),
         ("sparseloco", "no codec's spec"),
     ],
 )

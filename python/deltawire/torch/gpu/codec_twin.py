@@ -41,12 +41,14 @@ class Twin(ABC):
     name: str
     scalars = 0  # how many numbers the codec has for a part
     chunk_elements = 0  # 0: chunks depend on the values
+    chunk_positions = 0  # that a chunk sends at most, where their number depends on the values
     finite_only = True
     greatest_scalar = 0xFFFFFFFF  # of a part that is coded with others
     slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
     in_place = True  # the new residual may replace the old one while it is being made
     draws = False  # its first scalar is a seed
     fixed = False  # chunks are as long as their number of elements says
+    packed = False  # a part's chunks lie one directly after another: the twin fills in where
     unit_elements = BLOCK  # that a program codes of parts that are coded together
 
     def __init__(self, spec: str, parameters: dict[str, str]):
@@ -129,6 +131,8 @@ class Twin(ABC):
         if chunks != wanted and (self.chunk_elements or (chunks == 0) != (count == 0)):
             text = f"{self.name}: {chunks} chunks for {count} elements"
             raise make_error("Corrupt", text)
+        if self.chunk_positions and chunks > -(-count // self.chunk_positions):
+            raise make_error("Corrupt", f"{self.name}: {chunks} chunks for {count} elements")
         check_ends(part)
         if any(part.scalars[self.scalars if count else 0 :]):
             text = f"the part's scalars are {part.scalars}, but {self.name} has {self.scalars}"
@@ -187,6 +191,8 @@ class Twin(ABC):
 
     def _may_have(self, chunks: np.ndarray, counts: np.ndarray) -> bool:
         """Whether parts of so many elements may have so many chunks."""
+        if self.chunk_positions:
+            return bool(((chunks > 0) & (chunks <= -(-counts // self.chunk_positions))).all())
         return bool((chunks == self.chunks_of(counts)).all())
 
     @abstractmethod

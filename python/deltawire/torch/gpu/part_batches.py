@@ -65,7 +65,8 @@ class EncodeBatch:
         table: a row of COLUMNS numbers for each part, int64.
         facts: FACTS numbers for each part, int32.
         out: all payloads.
-        begins: where each chunk of the segment begins in it, int64.
+        begins: where each chunk of the segment begins in it, int64; for codecs whose chunks are
+            packed to be filled in.
         sizes: bytes of each chunk of the segment, int32; for codecs whose chunks have no fixed size
             to be filled in.
         scaled: some residual has a factor.
@@ -151,7 +152,6 @@ class _EncodeLayout(_Layout):
         self.segments = [
             self._placed(device, *each) for each in zip(self.segments, self.order, strict=True)
         ]
-        self.begins_on_device = torch.from_numpy(self.begins).to(device)
 
     def _placed(self, device: torch.device, segment: Segment, order: np.ndarray) -> Segment:
         """Gives the chunks of a segment their places."""
@@ -185,7 +185,7 @@ class EncodedBatch:
     """
 
     def __init__(self, layout: _EncodeLayout, back: np.ndarray) -> None:
-        facts, sizes, sums, payload = _cut(back, *_regions(layout))
+        facts, begins, sizes, sums, payload = _cut(back, *_regions(layout))
         self.facts = facts.view(np.uint32).reshape(-1, FACTS)
         self.sizes, self.sums = (
             each.view(np.uint32)[: layout.chunk_count] for each in (sizes, sums)
@@ -193,13 +193,14 @@ class EncodedBatch:
         self.first_chunk = layout.first_chunk
         made = np.concatenate(([0], np.cumsum(self.sizes > 0)))
         self.chunks = made[layout.first_chunk + layout.chunks] - made[layout.first_chunk]
-        self.begins, self.payload = layout.begins, payload
+        self.begins, self.payload = begins.view(np.int64)[: layout.chunk_count], payload
 
 
 def _regions(layout: _EncodeLayout) -> tuple[int, ...]:
-    """Bytes of facts, sizes, sums and payloads."""
+    """Bytes of facts, of where chunks begin, of sizes, sums and payloads."""
     chunks = aligned(4 * layout.chunk_count)
-    return 4 * FACTS * len(layout.counts), chunks, chunks, layout.bytes
+    begins = aligned(8 * layout.chunk_count)
+    return 4 * FACTS * len(layout.counts), begins, chunks, chunks, layout.bytes
 
 
 def _cut(memory, *sizes: int) -> list:
@@ -241,9 +242,9 @@ class PartBatches:
         scaled = bool((factors != 1).any())
         head = 8 * COLUMNS * len(rows)
         regions = _regions(layout)
-        host = self.host(head + sum(regions[:2]))
+        host = self.host(head + sum(regions[:3]))
         sent = host.numpy()
-        table, facts, sizes = _cut(sent, head, *regions[:2])
+        table, facts, begins, sizes = _cut(sent, head, *regions[:3])
         table = table.view(np.int64).reshape(-1, COLUMNS)
         table[:, :3] = rows[:, (0, 3, 4)]
         table[:, 3] = rows[:, 1]
@@ -254,6 +255,7 @@ class PartBatches:
         drawn = layout.draws
         seeds = seeds_of(rows[drawn, 6].view(np.uint64))
         facts.view(np.uint32).reshape(-1, FACTS)[drawn, SCALAR.value] = seeds
+        begins.view(np.int64)[: layout.chunk_count] = layout.begins
         sizes.view(np.int32)[: layout.chunk_count] = layout.sizes
         memory = torch.empty(head + sum(regions), dtype=torch.uint8, device=self._device)
         memory[: len(sent)].copy_(host, non_blocking=True)
@@ -263,18 +265,18 @@ class PartBatches:
     def encode_on_device(self, *given) -> list[torch.Tensor]:
         """As `encode`: the parts' facts, their chunks' sizes and sums, all int32, and payloads."""
         layout, memory = self.encode(*given)
-        *numbers, payload = _cut(memory, *_regions(layout))
-        facts, sizes, sums = (each.view(torch.int32) for each in numbers)
+        facts, _, sizes, sums, payload = _cut(memory, *_regions(layout))
+        facts, sizes, sums = (each.view(torch.int32) for each in (facts, sizes, sums))
         return [facts, sizes[: layout.chunk_count], sums[: layout.chunk_count], payload]
 
     def _launch(self, layout: _EncodeLayout, memory: list[torch.Tensor], scaled: bool) -> None:
-        table, facts, sizes, sums, out = memory
+        table, facts, begins, sizes, sums, out = memory
         table, facts = table.view(torch.int64), facts.view(torch.int32)
+        begins = begins.view(torch.int64)[: layout.chunk_count]
         sizes = sizes.view(torch.int32)[: layout.chunk_count]
         for kind, units in layout.kinds:
             options = {"KIND": kind, "SCALED": scaled, "TILES": TILES, "BLOCK": BLOCK}
             launch(look, len(units), table, units, facts, **options)
-        begins = layout.begins_on_device
         for segment in layout.segments:
             chunks = slice(segment.first, segment.last)
             batch = EncodeBatch(table, facts, out, begins[chunks], sizes[chunks], scaled)

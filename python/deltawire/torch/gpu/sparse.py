@@ -36,6 +36,7 @@ class SparseTwin(Twin):
     """A codec that sends the elements of largest magnitude."""
 
     scalars = 1
+    chunk_positions = CHUNK
     sides = 1
     in_place = False  # values are looked at twice
     value_bits = 0
@@ -135,15 +136,6 @@ class SparseTwin(Twin):
             BLOCK=CODES,
         )
 
-    def _may_have(self, chunks: np.ndarray, counts: np.ndarray) -> bool:
-        return bool(((chunks > 0) & (chunks <= -(-counts // CHUNK))).all())
-
-    def _check(self, part: EncodedPart, count: int) -> None:
-        if len(part.ends) > blocks(count, CHUNK):
-            raise make_error(
-                "Corrupt", f"{self.name}: {len(part.ends)} chunks for {count} elements"
-            )
-
 
 class TopK(SparseTwin):
     """The largest elements of both signs, each with its value."""
@@ -175,7 +167,6 @@ class TopK(SparseTwin):
         return select_in_blocks(segment.plan, batch.table, segment.kind, batch.scaled)
 
     def _check(self, part: EncodedPart, count: int) -> None:
-        super()._check(part, count)
         if part.scalars[0] > GREATEST_STEP:
             raise make_error("Corrupt", f"topk: the step is {part.scalars[0]:#x}")
 
@@ -211,7 +202,6 @@ class SBC(SparseTwin):
         return bool(good.all()) and super().may_be(counts, chunks, ends, scalars)
 
     def _check(self, part: EncodedPart, count: int) -> None:
-        super()._check(part, count)
         mean = part.scalars[0]
         if mean & 0x7FFFFFFF >= INFINITY or mean == 0x80000000:
             raise make_error("Corrupt", f"sbc: the mean is {mean:#x}")

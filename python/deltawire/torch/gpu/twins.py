@@ -27,6 +27,7 @@ _TWINS = {
     "gcomp": ("gcomp", "GComp"),
     "onebit": ("signs", "OneBit"),
     "signsgd": ("signs", "SignSGD"),
+    "fastsgd": ("fastsgd", "FastSGD"),
 }
 
 

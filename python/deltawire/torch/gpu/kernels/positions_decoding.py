@@ -14,12 +14,17 @@ from deltawire.torch.gpu.kernels.part_tables import put_floats
 
 
 @triton.jit
+def is_wrong_count(n, c, is_last):
+    """Whether chunk c can't send n elements."""
+    return tl.where(is_last, (n > 16384) | ((n == 0) & (c > 0)), n != 16384)
+
+
+@triton.jit
 def check_head(code, n, c, is_last, size, room):
     """What is wrong with the first bytes of chunk c. room: bytes without the values."""
     b = code & 31
     log = code >> 5
-    one_lane_count = tl.where(is_last, (n > 16384) | ((n == 0) & (c > 0)), n != 16384)
-    bad = one_lane_count | (b > 24) | (log == 1) | (log > 3)
+    bad = is_wrong_count(n, c, is_last) | (b > 24) | (log == 1) | (log > 3)
     bad = bad | ((n < 2) & (code != 0)) | ((n == 0) & (room > 3))
     head = tl.where(n == 0, 3, 7 + 2 * ((1 << log) - 1))
     short = (size < 3) | (room < 3) | (room < head)

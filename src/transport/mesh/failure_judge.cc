@@ -17,6 +17,10 @@ constexpr std::chrono::milliseconds kAnswerTime{1000};
 constexpr std::chrono::milliseconds kDeafTime{500};
 // After this time a rank knows whether what it has just asked is acknowledged.
 constexpr std::chrono::milliseconds kDeafCheck{600};
+// How long a peer whose data stream broke may take to explain itself on its control stream. A crash ends
+// both at once, so this passes only if one connection alone was cut, or the path was down: then each
+// connection sends again at a time of its own.
+constexpr std::chrono::milliseconds kExplanationTime{200};
 // A wait is not extended by more than kAnswerTime and this.
 constexpr std::chrono::milliseconds kLongEnough{200};
 
@@ -82,6 +86,20 @@ void FailureJudge::blame_broken(Peer& peer, int error) {
         name + " closed its connection without a farewell (killed or crashed?); see " + name + "'s own log";
   }
   membership_.blame(peer, {ErrorCode::kPeerLost, std::move(message), peer.rank});
+}
+
+void FailureJudge::let_explain(Peer& peer, Deadline now) {
+  peer.verdict_at = now + kExplanationTime;
+  peer.silent_since = now;
+  announcer_.ask(peer);
+}
+
+// Who answers lives, and its data connection alone was cut. Who does not may have left in good order, or is
+// frozen; whoever waits for it has a deadline.
+void FailureJudge::judge_silence(Peer& peer, Deadline now) {
+  if (peer.stream_error != 0 || peer.heard_at >= peer.silent_since)
+    return blame_broken(peer, peer.stream_error);
+  peer.verdict_at = now + kExplanationTime;
 }
 
 bool FailureJudge::extend(Waiter& waiter, Deadline now) {

@@ -32,6 +32,11 @@ class FailureJudge {
   void blame_left(Peer& peer);
   // The peer's stream has ended without a goodbye; `error` is the errno, 0 for an ordinary end.
   void blame_broken(Peer& peer, int error);
+  // The peer's data stream has ended before its control stream: it may explain itself, and is asked whether
+  // it lives.
+  void let_explain(Peer& peer, Deadline now);
+  // Time for that is over. A peer that has left may be silent for longer.
+  void judge_silence(Peer& peer, Deadline now);
 
   // The deadline has passed, and all messages are read. Returns whether the wait is extended, because the
   // rank that all wait for is alive and only late.

@@ -70,8 +70,10 @@ struct Peer {
   bool was_late = false;     // when it was last asked, it had not begun the bucket that this rank waits for
   std::uint32_t starts = 0;  // how often its steps started anew
   std::uint64_t start_step = 0;  // the step at which they last did
-  // The data stream broke without a goodbye: until when the peer may explain itself on the control stream.
+  // The data stream broke without a goodbye: until when the peer may explain itself on the control stream,
+  // and since when.
   Deadline verdict_at = kNever;
+  Deadline silent_since = kNever;
   int stream_error = 0;
 
   bool wants_receive() const noexcept { return !receive_ended && !receive_paused; }

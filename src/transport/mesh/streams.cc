@@ -10,9 +10,6 @@ namespace {
 
 // How often a leaving rank checks whether everything is flushed.
 constexpr std::chrono::milliseconds kFlushCheck{1};
-// How long a peer whose data stream broke may take to explain itself on its control stream. A crash ends
-// both at once, so this passes only if one connection alone was cut.
-constexpr std::chrono::milliseconds kExplanationTime{200};
 
 // Hang-ups and errors count as ready: reading or writing will report them.
 bool is_ready(const pollfd& entry) noexcept {
@@ -141,7 +138,7 @@ void Streams::serve_peer(Lock& lock, Peer& peer, std::span<const pollfd> entries
   if (!consensus_.failed() && peer.wants_send() && (is_ready(entries[kDataOut]) || peer.send_at <= now)) {
     send(lock, peer);
   }
-  if (!consensus_.failed() && peer.verdict_at <= now) judge_.blame_broken(peer, peer.stream_error);
+  if (!consensus_.failed() && peer.verdict_at <= now) judge_.judge_silence(peer, now);
 }
 
 void Streams::send(Lock& lock, Peer& peer) {
@@ -196,7 +193,7 @@ void Streams::on_data_ended(Peer& peer, int error) {
   if (peer.said_goodbye) {
     consensus_.notify_waiters();
   } else if (peer.verdict_at == kNever) {
-    peer.verdict_at = MachineClock::now() + kExplanationTime;
+    judge_.let_explain(peer, MachineClock::now());
     driver_.wake();
   }
 }

@@ -137,7 +137,8 @@ TEST_F(StreamsAlone, OfADepartedRankNothingIsPolledFor) {
   }
 }
 
-// Its control stream may explain why, for a while.
+// Its control stream may explain why. Where the network was down, the farewell may come later than the end of
+// the data stream by any time: only a peer that answers lives.
 TEST_F(StreamsAlone, APeerWhoseDataStreamEndsHasTimeToExplainItself) {
   links.data(1).ended = true;
   const Deadline before = Clock::now();
@@ -146,6 +147,14 @@ TEST_F(StreamsAlone, APeerWhoseDataStreamEndsHasTimeToExplainItself) {
   EXPECT_GE(peers[1].verdict_at, before + 100ms);
   EXPECT_EQ(prepare(), peers[1].verdict_at);
   EXPECT_EQ(polled(1, Streams::kDataIn), -1) << "there is no more";
+  EXPECT_EQ(links.said_to(1), Said{(Waiting{1, 0})});
+  peers[1].verdict_at = Clock::now();
+  serve();
+  EXPECT_FALSE(consensus.failed());
+  EXPECT_GT(peers[1].verdict_at, Clock::now());
+  links.say(1, Here{0});
+  serve();
+  EXPECT_FALSE(consensus.failed());
   peers[1].verdict_at = Clock::now();
   serve();
   EXPECT_TRUE(says(consensus.failure(), "was cut while its control connection still stands"));

@@ -10,6 +10,11 @@ void WaitAnnouncer::ask(Waiter& waiter, Deadline now) {
   peers_.each([now](Peer& peer) { peer.control.watch(now); });
 }
 
+void WaitAnnouncer::ask(Peer& peer) {
+  const int target = announced_ == WaitGraph::kNobody ? peer.rank : announced_;
+  peer.control.send(Waiting{target, steps_.place()});
+}
+
 void WaitAnnouncer::update() {
   int target = WaitGraph::kNobody;
   for (const Waiter* waiter : waiters_.all()) {

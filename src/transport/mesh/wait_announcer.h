@@ -16,6 +16,8 @@ class WaitAnnouncer {
 
   // Tells the others whom this rank waits for; every living rank answers.
   void ask(Waiter& waiter, Deadline now);
+  // The same of one peer, by a rank that may wait for none.
+  void ask(Peer& peer);
   // Announces which rank the longest announced wait is for, if that has changed.
   void update();
   // Announces every wait that was not announced yet. Deadlines differ, so the first rank to pass half of its

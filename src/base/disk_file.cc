@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -92,12 +91,9 @@ Result<NewFile> NewFile::create(const std::string& path) {
   std::string name = path + ".XXXXXX";
   file.descriptor_ = Descriptor(mkostemp(name.data(), O_CLOEXEC));
   if (file.descriptor() < 0) {
-    const int reason = errno;
-    std::error_code unknown;
-    if (!std::filesystem::exists(folder_of(path), unknown) && !unknown) {
+    if (errno == ENOENT) {
       return fail(ErrorCode::kIo, path + ": its folder does not exist; create it first");
     }
-    errno = reason;
     return io_error(path + ": cannot be written, its folder takes no new file");
   }
   file.beside_ = std::move(name);

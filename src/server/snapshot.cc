@@ -6,11 +6,13 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,11 +53,10 @@ struct Found {
   bool is_finished = false;
 };
 
-std::optional<Found> of_name(const SnapshotPlace& place, const fs::path& path) {
-  const std::string name = path.filename().string();
+std::optional<Found> of_name(const SnapshotPlace& place, const std::string& name) {
   const std::string beginning = beginning_of(place);
   if (!name.starts_with(beginning)) return std::nullopt;
-  Found found{.path = path.string()};
+  Found found{.path = (fs::path(place.folder) / name).string()};
   const char* const digits = name.data() + beginning.size();
   const char* const end = name.data() + name.size();
   const auto [after, error] = std::from_chars(digits, end, found.step);
@@ -65,15 +66,21 @@ std::optional<Found> of_name(const SnapshotPlace& place, const fs::path& path) {
   return found;
 }
 
+struct CloseFolder {
+  void operator()(DIR* folder) const noexcept { (void)closedir(folder); }
+};
+
 // By step; those of the same step in any order.
 Result<std::vector<Found>> files_of(const SnapshotPlace& place) {
+  const std::unique_ptr<DIR, CloseFolder> folder(opendir(place.folder.c_str()));
+  if (folder == nullptr) return io_error(place.folder + ": cannot be read");
   std::vector<Found> all;
-  std::error_code error;
-  for (fs::directory_iterator entry(place.folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (std::optional<Found> found = of_name(place, entry->path())) all.push_back(std::move(*found));
+  errno = 0;
+  while (const dirent* const entry = readdir(folder.get())) {
+    if (std::optional<Found> found = of_name(place, entry->d_name)) all.push_back(std::move(*found));
+    errno = 0;
   }
-  if (error) return fail(ErrorCode::kIo, place.folder + ": cannot be read: " + error.message());
+  if (errno != 0) return io_error(place.folder + ": cannot be read");
   std::ranges::sort(all, {}, &Found::step);
   return all;
 }

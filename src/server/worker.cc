@@ -195,13 +195,14 @@ Status Worker::leave(Deadline deadline) {
 }
 
 // Where the last workers were lost while they pushed a step, some servers have made it and others have not.
+// Workers that have found this are lost, too, and blame who was lost before.
 Status Worker::check_whole() const {
   const auto behind =
       std::ranges::find_if(parts_, [this](const auto& part) { return part->steps() < version_; });
   if (behind == parts_.end()) return {};
   int lost = kNoSuspect;
   for (int rank = run_.options.servers; rank < run_.transport.world_size(); ++rank) {
-    if (run_.transport.departure_of(rank)) lost = rank;
+    if (const auto why = run_.transport.departure_of(rank)) lost = why->suspect < 0 ? rank : why->suspect;
   }
   return fail(ErrorCode::kPeerLost,
               "rank " + std::to_string((*behind)->part().server) + " ended after " +

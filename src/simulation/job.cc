@@ -138,6 +138,7 @@ void Job::kill(const Fault& fault) {
   if (fault.kind == Kind::kKill) {
     network_.close_all(fault.rank);
   } else {
+    log(fault.rank).has_lost_power = true;
     blames_.back().silences = blames_.back().cuts = true;
     for (int peer = 0; peer < plan_.world; ++peer) {
       network_.cut(fault.rank, peer);

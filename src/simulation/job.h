@@ -28,6 +28,7 @@ struct Ending {
 
 struct RankLog {
   bool is_dead = false;         // from then on nothing counts
+  bool has_lost_power = false;  // its machine has
   std::uint64_t next_step = 0;  // all before it are committed
   std::vector<Ending> endings;  // of one mesh after the other
   Ledger ledger;                // with a reducer

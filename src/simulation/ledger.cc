@@ -15,11 +15,11 @@ constexpr std::array kNames{"embedding", "layer.weight", "layer.bias", "scale"};
 
 }  // namespace
 
-Gradient gradient(int rank, std::uint64_t step) {
+Gradient gradient(int rank, std::uint64_t step, std::size_t longest) {
   Gradient tensors;
   for (std::size_t i = 0; i < kCounts.size(); ++i) {
     CounterRng rng(1000 * step + static_cast<std::uint64_t>(rank), i);
-    auto& values = tensors.emplace_back(kCounts[i]);
+    auto& values = tensors.emplace_back(i == 0 ? longest : kCounts[i]);
     for (float& value : values) {
       const double u = rng.next_uniform() - 0.5;
       value = u > 0.4 ? 0.0F : static_cast<float>(u * u * u);

@@ -13,8 +13,9 @@ namespace deltawire::simulation {
 using Gradient = std::vector<std::vector<float>>;
 using Sums = std::vector<std::vector<double>>;
 
-// The gradient of a rank in a step: a few tensors, those at the end too small to be compressed.
-Gradient gradient(int rank, std::uint64_t step);
+// The gradient of a rank in a step: a few tensors, those at the end too small to be compressed. `longest`:
+// elements of the first.
+Gradient gradient(int rank, std::uint64_t step, std::size_t longest = 1500);
 // As a reducer takes them.
 std::vector<Named> named(Gradient& tensors);
 

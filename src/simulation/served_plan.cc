@@ -12,6 +12,11 @@ using Kind = Fault::Kind;
 constexpr int kMostServers = 3;
 // Codecs that lose nothing for good: what they leave out waits in a residual.
 constexpr std::array kCodecs{"3lc:s=1.75", "3lc", "sbc", "fp32"};
+// Codecs without residuals; those of gradients also draw random numbers.
+constexpr std::array kLosingPush{"bf16", "qsgd"};
+constexpr std::array kLosingPull{"bf16", "natural"};
+// Long enough to be cut over two servers.
+constexpr std::size_t kLongest = 17'000;
 
 // A worker has no result to disagree about, and leaves early where its plan says so.
 std::vector<Fault> draw_served_faults(Dice& dice, Dice& calls, const Plan& job) {
@@ -36,7 +41,56 @@ void draw_options(Dice& dice, ServedPlan& plan) {
   options.min_workers = dice.one_in(2) ? 1 : dice.between(1, plan.workers());
 }
 
+// In messages that take a small part of the deadline, with so small a window.
+void lengthen(ServedPlan& plan) {
+  const Plan& job = plan.job;
+  const double round_trip = 3 * std::chrono::duration<double>(job.path.least + job.path.jitter).count();
+  const double windows = static_cast<double>(4 * kLongest) / static_cast<double>(job.buffer);
+  if (windows * round_trip < std::chrono::duration<double>(job.timeout).count() / 16) plan.longest = kLongest;
+}
+
+// A third of the seeds have what the first ones did not.
+void draw_more(ServedPlan& plan) {
+  Dice dice(plan.job.seed, 13);
+  if (!dice.one_in(3)) return;
+  if (dice.one_in(2)) plan.options.push = dice.pick(kLosingPush);
+  if (dice.one_in(2)) plan.options.pull = dice.pick(kLosingPull);
+  if (plan.options.servers > 1 && dice.one_in(2)) lengthen(plan);
+}
+
+// A disk lies in the first start alone: later it could bring back steps of an abandoned one.
+void draw_disk_faults(ServedPlan& plan) {
+  Dice dice(plan.job.seed, 14);
+  plan.disk_faults.resize(plan.faults.size());
+  for (std::size_t start = 0; start + 1 < plan.faults.size(); ++start) {
+    if (!dice.one_in(2)) continue;
+    DiskFault& fault = plan.disk_faults[start];
+    fault.rank = static_cast<int>(dice.below(static_cast<std::uint64_t>(plan.job.world)));
+    fault.from = dice.below(3);
+    fault.count = 1 + dice.below(3);
+    fault.no_room = static_cast<NoRoom>(dice.between(start == 0 ? 0 : 1, 3));
+    if (fault.no_room != NoRoom::kNowhere) continue;
+    plan.faults[start].push_back({.kind = Kind::kPowerOff,
+                                  .rank = fault.rank,
+                                  .step = std::min(plan.every * (1 + fault.from), plan.job.steps - 1),
+                                  .point = static_cast<Fault::Point>(dice.below(3)),
+                                  .delay = dice.time_between(1ns, plan.job.pause + 10ms)});
+  }
+}
+
 }  // namespace
+
+bool loses(const std::string& codec) {
+  const CodecInfo& info = (*make_codec(codec))->info();
+  return !info.lossless && !info.error_feedback;
+}
+
+std::string DiskFault::text() const {
+  constexpr std::array places{"lies", "has no room", "has no room when it flushes",
+                              "has no room when it closes"};
+  return "the disk of rank " + std::to_string(rank) + " " + places[static_cast<std::size_t>(no_room)] +
+         " for " + std::to_string(count) + " snapshots after " + std::to_string(from);
+}
 
 std::string ServedPlan::text() const {
   std::string told = job.text() + "\n  ranks below " + std::to_string(options.servers) + " serve with " +
@@ -44,13 +98,16 @@ std::string ServedPlan::text() const {
   if (options.backup > 0) told += ", backup " + std::to_string(options.backup);
   if (options.staleness > 0) told += ", staleness " + std::to_string(options.staleness);
   if (drops()) told += ", lost workers are dropped down to " + std::to_string(options.min_workers);
+  if (longest != ServedPlan{}.longest) told += ", a tensor of " + std::to_string(longest);
   told += ", max_lag " + std::to_string(options.max_lag) + "; workers close after";
   for (const std::uint64_t each : steps) told += " " + std::to_string(each);
   told += " steps";
   if (every > 0) told += "; snapshots every " + std::to_string(every) + " steps";
   for (std::size_t start = 0; start < faults.size(); ++start) {
-    if (start > 0 && !faults[start].empty()) told += "\n  after start " + std::to_string(start + 1) + ":";
+    if (start > 0 && (!faults[start].empty() || disk_faults[start].count > 0))
+      told += "\n  after start " + std::to_string(start + 1) + ":";
     for (const Fault& fault : faults[start]) told += "\n  " + fault.text();
+    if (disk_faults[start].count > 0) told += "\n  " + disk_faults[start].text();
   }
   return told;
 }
@@ -77,6 +134,8 @@ ServedPlan draw_served(std::uint64_t seed, int world) {
     plan.faults.push_back(draw_served_faults(dice, calls, job));
     plan.faults.emplace_back();
   }
+  draw_more(plan);
+  draw_disk_faults(plan);
   return plan;
 }
 
@@ -92,6 +151,7 @@ ServedPlan undisturbed(const ServedPlan& plan, std::uint64_t steps) {
   calm.options.min_workers = 1;
   calm.every = 0;
   calm.faults.assign(1, {});
+  calm.disk_faults.assign(1, {});
   return calm;
 }
 

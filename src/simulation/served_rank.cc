@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "server/served_model.h"
 #include "simulation/work.h"
 
 namespace deltawire::simulation {
@@ -66,12 +67,20 @@ class ServedRank {
   std::uint64_t last_step() const { return plan_.steps[static_cast<std::size_t>(worker_number())]; }
   void reach(std::uint64_t version);
   void see_model(std::uint64_t version);
+  std::string see_step(const ParameterServer& server, const Gradient& views, Gradient masters);
   Gradient waits_in(const ParameterWorker& worker) const;
   // With backup workers and staleness a push may be late whose step ended long ago.
   bool knows_what_was_sent() const { return plan_.options.backup == 0 || plan_.options.staleness == 0; }
   void check_rest(const ParameterWorker& worker);
+  Gradient sent_in(std::uint64_t step, Gradient& waits, bool has_ended);
+  void lose_rest(std::span<float> part, std::size_t number, std::uint64_t step);
   template <class Rank>
-  void save(const Rank& rank, std::uint64_t step);
+  Status resume(Rank& rank);
+  template <class Rank>
+  void save(const Rank& rank, std::uint64_t step, bool is_first = false);
+  void report(std::string broken) {
+    if (!broken.empty()) job_.violate(rank_, broken);
+  }
 
   // A call with a deadline. Where workers are dropped, waits start over with each of them, and a worker lets
   // the servers decide, as often as there are ranks.
@@ -98,26 +107,34 @@ void ServedRank::reach(std::uint64_t version) {
   job_.log(rank_).next_step = run_.ending(rank_).version = version;
 }
 
-// It takes a while until a snapshot is on the disk. Of a process that dies meanwhile nothing is.
 template <class Rank>
-void ServedRank::save(const Rank& rank, std::uint64_t step) {
+void ServedRank::save(const Rank& rank, std::uint64_t step, bool is_first) {
   auto state = rank.save();
-  if (!state) {
-    job_.violate(rank_, "can't be saved: " + state.error().message);
-    return;
+  if (!state) return job_.violate(rank_, "can't be saved: " + state.error().message);
+  report(run_.snapshots().write(job_, rank_, step, *std::move(state), is_first));
+}
+
+// As a program does that starts again (docs/guides/parameter-server.md, "Snapshots").
+template <class Rank>
+Status ServedRank::resume(Rank& rank) {
+  if (plan_.every == 0) return {};
+  const std::uint64_t step = run_.resumed_at();
+  if (Status goes_on = come_to(step, Fault::Point::kBegin); !goes_on) return goes_on;
+  const bool has_saved = run_.snapshots().has(rank_, step);
+  if (has_saved) {
+    std::vector<std::byte> state;
+    report(run_.snapshots().read(job_, rank_, step, state));
+    if (Status loaded = rank.load(state); !loaded) return loaded;
   }
-  job_.scheduler().sleep(dice_.time_between(1us, plan_.writing));
-  run_.save(job_, rank_, step, *std::move(state));
+  report(run_.snapshots().drop_after(job_, rank_, step));
+  if (rank_ < plan_.options.servers && !has_saved) save(rank, step, true);
+  return {};
 }
 
 Status ServedRank::serve() {
-  model_ = gradient(kModel, 0);
+  model_ = gradient(kModel, 0, plan_.longest);
   const auto server = *make_server(named(model_), plan_.optimizer, plan_.options, *transport_);
-  if (const auto* saved = run_.saved(rank_); saved != nullptr) {
-    if (Status loaded = server->load(*saved); !loaded) return loaded;
-  } else if (plan_.every > 0) {
-    save(*server, 0);
-  }
+  if (Status resumed = resume(*server); !resumed) return resumed;
   reach(server->steps());
   for (;;) {
     const std::uint64_t step = server->steps();
@@ -134,26 +151,34 @@ Status ServedRank::serve() {
     if (!*made) return {};
     reach(step + 1);
     note("has made step " + std::to_string(step));
-    for (std::size_t i = 0; i < server->parts().size(); ++i) {
-      const std::size_t tensor = server->parts()[i].tensor;
-      run_.see(job_, rank_, step + 1, tensor, server->view(i));
-      const std::span<const float> master = server->master(i);
-      if (furthest(master, server->view(i)) > 1.001F * furthest(master, views[i])) {
-        job_.violate(rank_,
-                     "the change of tensor " + std::to_string(tensor) + " leaves the view further behind");
-      }
-      for (std::size_t k = 0; k < master.size(); ++k) masters[i][k] = master[k] - masters[i][k];
-      run_.change(job_, rank_, step, tensor, std::move(masters[i]));
-    }
+    report(see_step(*server, views, std::move(masters)));
     if (Status goes_on = come_to(step, Fault::Point::kAfterVote); !goes_on) return goes_on;
     if (plan_.every > 0 && (step + 1) % plan_.every == 0) save(*server, step + 1);
   }
 }
 
+// A step has been made, of these. What promise that breaks.
+std::string ServedRank::see_step(const ParameterServer& server, const Gradient& views, Gradient masters) {
+  std::string broken;
+  for (std::size_t i = 0; i < server.parts().size(); ++i) {
+    const ServedPart& part = server.parts()[i];
+    run_.see(job_, rank_, server.steps(), part, server.view(i));
+    const std::span<const float> master = server.master(i);
+    const float behind = furthest(master, server.view(i));
+    if (behind > 1.001F * furthest(master, views[i])) {
+      broken = "the change of tensor " + std::to_string(part.tensor) + " leaves the view further behind";
+    }
+    if (behind > 0 && loses(plan_.options.pull)) broken = "the view lacks what no residual keeps";
+    for (std::size_t k = 0; k < master.size(); ++k) masters[i][k] = master[k] - masters[i][k];
+    run_.change(job_, rank_, server.steps() - 1, part, masters[i]);
+  }
+  return broken;
+}
+
 void ServedRank::see_model(std::uint64_t version) {
   reach(version);
-  for (std::size_t tensor = 0; tensor < model_.size(); ++tensor) {
-    run_.see(job_, rank_, version, tensor, model_[tensor]);
+  for (const ServedPart& part : run_.parts()) {
+    run_.see(job_, rank_, version, part, std::span(model_[part.tensor]).subspan(part.first, part.count));
   }
 }
 
@@ -167,11 +192,9 @@ Gradient ServedRank::waits_in(const ParameterWorker& worker) const {
 }
 
 Status ServedRank::work() {
-  model_ = gradient(kOther, 0);
+  model_ = gradient(kOther, 0, plan_.longest);
   const auto worker = *make_worker(named(model_), plan_.options, *transport_);
-  if (const auto* saved = run_.saved(rank_); saved != nullptr) {
-    if (Status loaded = worker->load(*saved); !loaded) return loaded;
-  }
+  if (Status resumed = resume(*worker); !resumed) return resumed;
   if (Status opened = timed("open", [&](Deadline by) { return worker->open(by); }); !opened) return opened;
   see_model(worker->version());
   waits_ = waits_in(*worker);
@@ -202,7 +225,7 @@ void ServedRank::check_rest(const ParameterWorker& worker) {
 }
 
 Status ServedRank::push_all(ParameterWorker& worker) {
-  const Gradient own = gradient(worker_number(), worker.step());
+  const Gradient own = gradient(worker_number(), worker.step(), plan_.longest);
   for (std::size_t tensor = model_.size(); tensor-- > 0;) {
     if (dice_.one_in(2)) job_.scheduler().sleep(dice_.time_between(1ns, job_.plan().pause / 4));
     if (Status pushed = worker.push(tensor, own[tensor]); !pushed) return pushed;
@@ -219,6 +242,46 @@ Status ServedRank::pull_all(ParameterWorker& worker) {
   return timed("pull", [&](Deadline by) { return worker.pull(by); });
 }
 
+// What the servers got of its gradient and of what waited: all that does not wait now. `waits`: after the
+// step.
+//
+// Without a residual that is what the codec makes of them; and what waits is nothing, or that, if it came too
+// late, or all, if it was not sent. Or the servers have ended: then all that they did not answer waits, and
+// check_rest() looks at the sum.
+Gradient ServedRank::sent_in(std::uint64_t step, Gradient& waits, bool has_ended) {
+  Gradient sent = gradient(worker_number(), step, plan_.longest);
+  for (std::size_t number = 0; number < run_.parts().size(); ++number) {
+    const ServedPart& part = run_.parts()[number];
+    const auto of = [&part](Gradient& tensors) {
+      return std::span(tensors[part.tensor]).subspan(part.first, part.count);
+    };
+    const std::span values = of(sent);
+    const std::span rest = of(waits);
+    for (std::size_t k = 0; k < part.count; ++k) values[k] += of(waits_)[k];
+    const bool is_lossy = loses(plan_.options.push);
+    if (is_lossy && !std::ranges::equal(values, rest)) lose_rest(values, number, step);
+    const bool is_late = std::ranges::equal(values, rest);
+    const bool waits_any = std::ranges::any_of(rest, [](float value) { return value != 0.0F; });
+    if (is_lossy && !is_late && waits_any) {
+      if (!has_ended) report("what waits is neither all nor what was sent, without a residual");
+      std::ranges::fill(rest, 0.0F);
+    }
+    for (std::size_t k = 0; k < part.count; ++k) values[k] -= rest[k];
+  }
+  return sent;
+}
+
+// Makes of a part what its server decodes.
+void ServedRank::lose_rest(std::span<float> part, std::size_t number, std::uint64_t step) {
+  const auto model = *ServedModel::make(named(model_), plan_.options, *transport_);
+  const auto channel = *make_channel(plan_.options.push, {});
+  const MessageId id = model.message(number, Way::kPush, step, rank_);
+  const Named whole = model.part_of(run_.parts()[number], part.data());
+  const std::vector<std::byte> message = joined(*channel->encode(std::span(&whole, 1), id));
+  const bool is_read = channel->decode(message, std::span(&whole, 1), id, Into::kOverwrite, 1.0F).has_value();
+  if (!is_read) report("a push is not read");
+}
+
 Status ServedRank::take_step(ParameterWorker& worker) {
   const std::uint64_t step = worker.step();
   job_.scheduler().sleep(dice_.time_between(1ns, job_.plan().pause));
@@ -228,15 +291,9 @@ Status ServedRank::take_step(ParameterWorker& worker) {
   if (Status pulled = pull_all(worker); !pulled) return pulled;
   see_model(worker.version());
   if (knows_what_was_sent()) {
-    Gradient sent = gradient(worker_number(), step);
     Gradient waits = waits_in(worker);
-    for (std::size_t tensor = 0; tensor < sent.size(); ++tensor) {
-      for (std::size_t k = 0; k < sent[tensor].size(); ++k) {
-        sent[tensor][k] += waits_[tensor][k] - waits[tensor][k];
-      }
-    }
+    run_.sent(job_, rank_, step, sent_in(step, waits, worker.has_ended()));
     waits_ = std::move(waits);
-    run_.sent(job_, rank_, step, std::move(sent));
   }
   if (Status goes_on = come_to(step, Fault::Point::kAfterVote); !goes_on) return goes_on;
   if (plan_.every == 0 || worker.step() % plan_.every != 0) return {};

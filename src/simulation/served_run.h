@@ -11,10 +11,12 @@
 
 #include "simulation/job.h"
 #include "simulation/served_plan.h"
+#include "simulation/served_snapshots.h"
 
 namespace deltawire::simulation {
 
-// What has been seen of a step, numbered from 0. Empty: nothing, or what only a rank knows that is lost.
+// What has been seen of a step, numbered from 0. Empty, or NaN: nothing, or what only a rank knows that is
+// lost.
 struct ServedStep {
   Gradient view;               // before it, by tensor
   Gradient change;             // what it has made of the servers' master
@@ -39,6 +41,7 @@ class ServedRun {
   std::string run();
 
   const ServedPlan& plan() const noexcept { return plan_; }
+  std::span<const ServedPart> parts() const noexcept { return parts_; }
   std::uint64_t resumed_at() const noexcept { return resumed_at_; }
   const std::vector<ServedStep>& steps() const noexcept { return steps_; }
   const std::vector<ServedEnding>& endings() const noexcept { return endings_; }
@@ -50,40 +53,38 @@ class ServedRun {
 
   // For the ranks. What a dead one says does not count.
   ServedEnding& ending(int rank) { return endings_[static_cast<std::size_t>(rank)]; }
-  // A rank has the model's tensor as it is after so many steps: like all others, to the last bit.
-  void see(Job& job, int rank, std::uint64_t version, std::size_t tensor, std::span<const float> view);
-  void change(Job& job, int rank, std::uint64_t step, std::size_t tensor, std::vector<float> change);
+  // A rank has a part of the model as it is after so many steps: like all others, to the last bit.
+  void see(Job& job, int rank, std::uint64_t version, const ServedPart& part, std::span<const float> view);
+  void change(Job& job, int rank, std::uint64_t step, const ServedPart& part, std::span<const float> change);
   void sent(Job& job, int rank, std::uint64_t step, Gradient sent);
-  // A snapshot has reached the rank's disk; and the one that this start goes on from, if the rank has it.
-  void save(Job& job, int rank, std::uint64_t step, std::vector<std::byte> state);
-  const std::vector<std::byte>* saved(int rank) const;
+  ServedSnapshots& snapshots() noexcept { return snapshots_; }
 
   // What the worker's push of this step carried; null: nobody knows.
   const Gradient* sent_by(int worker, std::uint64_t step) const;
 
  private:
-  using Disk = std::map<std::uint64_t, std::vector<std::byte>>;  // snapshots by step
-
-  std::string start(const std::vector<Fault>& faults);
+  std::string start(std::size_t at);
   // Prepares the next start; what promise that breaks.
   std::string go_on();
-  std::optional<std::uint64_t> newest_common_step() const;
   void forget_after(std::uint64_t step);
+  // What is known of a tensor.
+  std::vector<float>& of(Gradient& known, const ServedPart& part) const;
 
   const ServedPlan plan_;
+  const std::vector<ServedPart> parts_;
   Trace& trace_;
   const std::vector<ServedStep>* reference_;
   bool is_exact_ = true;              // views are those of the reference
   std::vector<bool> keeps_residual_;  // by worker: it has lost none
   std::vector<ServedStep> steps_;
   std::vector<ServedEnding> endings_;  // of this start, by rank
-  std::vector<Disk> disks_;
+  ServedSnapshots snapshots_;
   std::uint64_t resumed_at_ = 0;
   std::uint64_t events_ = 0;
   std::size_t happened_ = 0;
   std::size_t errors_ = 0;
   std::uint64_t served_ = 0;
-  bool has_ended_ = false;  // all that live have closed
+  bool has_ended_ = false;  // all that live have closed, or none may go on
 };
 
 }  // namespace deltawire::simulation

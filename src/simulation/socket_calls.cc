@@ -10,8 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "simulation/disks.h"
 #include "simulation/sockets.h"
 
+using deltawire::simulation::Disks;
 using deltawire::simulation::Sockets;
 
 namespace {
@@ -123,6 +125,7 @@ int __wrap_poll(pollfd* entries, nfds_t count, int timeout_ms) {
 }
 
 int __wrap_close(int fd) {
+  if (Disks* const disks = Disks::current(); Disks::owns(fd)) return disks != nullptr ? disks->close(fd) : 0;
   Sockets* const sockets = owner_of(fd);
   if (sockets == nullptr) return Sockets::owns(fd) ? 0 : __real_close(fd);
   sockets->close(fd);

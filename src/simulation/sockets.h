@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 
+#include "simulation/disks.h"
 #include "simulation/network.h"
 
 namespace deltawire::simulation {
@@ -30,7 +31,7 @@ class Sockets {
 
   // Those of the running simulation; nullptr: there is none.
   static Sockets* current() noexcept { return current_; }
-  static bool owns(int fd) noexcept { return fd >= kFirstDescriptor; }
+  static bool owns(int fd) noexcept { return fd >= kFirstDescriptor && fd < Disks::kFirstDescriptor; }
   static int machine_of(int process) noexcept { return process % kMachines; }
 
   // As the system's calls; where these can fail, -1 with errno set.

@@ -15,8 +15,8 @@ constexpr std::array kCodecs{"3lc:s=1.75", "3lc", "sbc", "fp32"};
 // Codecs without residuals; those of gradients also draw random numbers.
 constexpr std::array kLosingPush{"bf16", "qsgd"};
 constexpr std::array kLosingPull{"bf16", "natural"};
-// Long enough to be cut over two servers.
-constexpr std::size_t kLongest = 17'000;
+// Long enough for two parts, and for three.
+constexpr std::array<std::size_t, 2> kLongest{17'000, 33'000};
 
 // A worker has no result to disagree about, and leaves early where its plan says so.
 std::vector<Fault> draw_served_faults(Dice& dice, Dice& calls, const Plan& job) {
@@ -42,11 +42,12 @@ void draw_options(Dice& dice, ServedPlan& plan) {
 }
 
 // In messages that take a small part of the deadline, with so small a window.
-void lengthen(ServedPlan& plan) {
+void lengthen(Dice& dice, ServedPlan& plan) {
   const Plan& job = plan.job;
   const double round_trip = 3 * std::chrono::duration<double>(job.path.least + job.path.jitter).count();
-  const double windows = static_cast<double>(4 * kLongest) / static_cast<double>(job.buffer);
-  if (windows * round_trip < std::chrono::duration<double>(job.timeout).count() / 16) plan.longest = kLongest;
+  const std::size_t longest = kLongest[plan.options.servers == 2 && dice.one_in(3) ? 1 : 0];
+  const double windows = static_cast<double>(4 * longest) / static_cast<double>(job.buffer);
+  if (windows * round_trip < std::chrono::duration<double>(job.timeout).count() / 16) plan.longest = longest;
 }
 
 // A third of the seeds have what the first ones did not.
@@ -55,7 +56,7 @@ void draw_more(ServedPlan& plan) {
   if (!dice.one_in(3)) return;
   if (dice.one_in(2)) plan.options.push = dice.pick(kLosingPush);
   if (dice.one_in(2)) plan.options.pull = dice.pick(kLosingPull);
-  if (plan.options.servers > 1 && dice.one_in(2)) lengthen(plan);
+  if (plan.options.servers > 1 && dice.one_in(2)) lengthen(dice, plan);
 }
 
 // A disk lies in the first start alone: later it could bring back steps of an abandoned one.

@@ -106,8 +106,10 @@ std::string ServedSnapshots::drop_after(Job& job, int rank, std::uint64_t step) 
   Own& own = of(rank);
   own.acknowledged.erase(own.acknowledged.upper_bound(step), own.acknowledged.end());
   const Status dropped = drop_snapshots_after(place(rank), step);
-  if (dropped || job.log(rank).is_dead) return {};
-  return "later snapshots are not dropped: " + dropped.error().message;
+  if (job.log(rank).is_dead) return {};
+  if (!dropped) return "later snapshots are not dropped: " + dropped.error().message;
+  own.tried.erase(own.tried.upper_bound(step), own.tried.end());
+  return {};
 }
 
 std::string ServedSnapshots::end(const Job& job) {

@@ -1,10 +1,8 @@
 // A parameter server's job in a simulation, from its first start to the last that goes on from snapshots:
-// what its ranks have on their disks, and what they have shown.
+// what its ranks have shown, and their snapshots.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>

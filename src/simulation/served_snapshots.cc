@@ -65,7 +65,7 @@ std::string ServedSnapshots::write(Job& job, int rank, std::uint64_t step, std::
   const auto kept = static_cast<std::size_t>(SnapshotPlace{}.kept);
   if (job.log(rank).is_dead) {
     // It may have been in place, and the oldest gone.
-    if (own.acknowledged.size() == kept) own.acknowledged.erase(own.acknowledged.begin());
+    if (own.found.size() == kept) own.acknowledged.erase(*own.found.begin());
     return {};
   }
   if (!written && no_room != NoRoom::kNowhere) {
@@ -78,7 +78,9 @@ std::string ServedSnapshots::write(Job& job, int rank, std::uint64_t step, std::
   if (no_room != NoRoom::kNowhere) return "a snapshot is said to be on a disk that has no room for it";
   own.tried.erase(own.tried.lower_bound(step), tried);
   own.acknowledged.insert(step);
-  while (own.acknowledged.size() > kept) own.acknowledged.erase(own.acknowledged.begin());
+  own.found.insert(step);
+  while (own.found.size() > kept) own.found.erase(own.found.begin());
+  own.acknowledged.erase(own.acknowledged.begin(), own.acknowledged.lower_bound(*own.found.begin()));
   if (disks_.names(rank).size() > kept) return "more files are left than the snapshots that are kept";
   return {};
 }
@@ -104,7 +106,9 @@ std::string ServedSnapshots::read(Job& job, int rank, std::uint64_t step, std::v
 
 std::string ServedSnapshots::drop_after(Job& job, int rank, std::uint64_t step) {
   Own& own = of(rank);
-  own.acknowledged.erase(own.acknowledged.upper_bound(step), own.acknowledged.end());
+  for (std::set<std::uint64_t>* const steps : {&own.acknowledged, &own.found}) {
+    steps->erase(steps->upper_bound(step), steps->end());
+  }
   const Status dropped = drop_snapshots_after(place(rank), step);
   if (job.log(rank).is_dead) return {};
   if (!dropped) return "later snapshots are not dropped: " + dropped.error().message;

@@ -46,8 +46,8 @@ class ServedSnapshots {
   struct Own {
     States tried;                          // what has been written, or begun
     std::set<std::uint64_t> acknowledged;  // what must be there
-    std::set<std::uint64_t> found;
-    std::uint64_t taken = 0;  // in this start, but the first
+    std::set<std::uint64_t> found;         // what is there, as far as it knows
+    std::uint64_t taken = 0;               // in this start, but the first
   };
 
   Own& of(int rank) noexcept { return own_[static_cast<std::size_t>(rank)]; }

@@ -76,7 +76,8 @@ std::string ServedSnapshots::write(Job& job, int rank, std::uint64_t step, std::
   }
   if (!written) return "a snapshot is not written: " + written.error().message;
   if (no_room != NoRoom::kNowhere) return "a snapshot is said to be on a disk that has no room for it";
-  own.tried.erase(own.tried.lower_bound(step), tried);
+  // One that the disk only says to have replaced may come back.
+  if (!disks_.lies(rank)) own.tried.erase(own.tried.lower_bound(step), tried);
   own.acknowledged.insert(step);
   own.found.insert(step);
   while (own.found.size() > kept) own.found.erase(own.found.begin());

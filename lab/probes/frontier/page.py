@@ -19,8 +19,9 @@ _PARAGRAPHS = (
     steps, with which codec and how many steps a round? All rows of a table have seen the same
     tokens: a transformer predicts the next byte of WikiText-2, 4 workers, as in [methods of local
     steps](training.md#methods-of-local-steps-at-half-a-million-parameters), with real codecs,
-    residuals and bytes. The loss is that of held-out text, in nats a byte. Steps are AdamW's; in
-    rows of MuLoCo Muon's, so that their losses compare optimizers, too.""",
+    residuals and bytes. The loss is that of held-out text, in nats a byte. The inner optimizer is
+    AdamW; in rows with Muon and of MuLoCo it is Muon, so that their losses compare optimizers,
+    too.""",
     """**Losses and bytes are measured; times are computed** by [the planner's
     model](../guides/planner.md#the-model) from the time of a step and the bits of messages, over a
     link that carries as much in both directions at the same time. DDP exchanges buckets while

@@ -162,7 +162,8 @@ bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
   const Deadline answered_by = waiter.asked_at + kAnswerTime;
   if (now >= answered_by) return false;
   if (!membership_.has_optional()) return lets_all_answer(waiter, now);
-  bool may_answer = false;
+  // Whoever answers may still send what it owes, unless it had time enough.
+  bool may_answer = now - waiter.began_at < kAnswerTime;
   const auto look_at = [&](const Operation& operation) {
     may_answer = may_answer || (!operation.done && !answers(peers_[operation.peer], waiter));
   };

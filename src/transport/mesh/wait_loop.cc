@@ -20,7 +20,8 @@ void WaitLoop::block(Lock& lock, Waiter& waiter) {
     driver_.take_over(waiter);
     wait(lock, waiter);
   }
-  if (waiter.announced && !consensus_.failed()) announcer_.update();
+  // A wait that was renewed has announced itself before, too.
+  if (!consensus_.failed()) announcer_.update();
 }
 
 void WaitLoop::leave(Waiter& waiter) noexcept {

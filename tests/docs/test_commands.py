@@ -8,6 +8,7 @@ import argparse
 import re
 import runpy
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,7 @@ def taken(path: Path, module: str | None, words: list[str], monkeypatch) -> str:
     with monkeypatch.context() as patched:
         patched.setattr(argparse.ArgumentParser, "parse_args", parse_and_end)
         patched.setattr(sys, "argv", [str(path), *words])
+        patched.setattr(signal, "signal", lambda *_: None)  # this process keeps its handlers
         patched.syspath_prepend(str(pages.ROOT if module else path.parent))
         try:
             if module:

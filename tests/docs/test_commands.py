@@ -4,27 +4,19 @@ They are not run: most measure for minutes. A `...` stands for further arguments
 capitals for what the reader has.
 """
 
-import argparse
+import json
 import re
-import runpy
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pages
-import pytest
 
 COMMANDS = [found for page in pages.all_pages() for found in pages.commands_of(page)]
 PROGRAM = pages.ROOT / "build" / "release" / "deltawire"
 BEFORE = r"^(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
 _OF_EARLIER_COMMITS = ("lab.papers.fastsgd", "lab.papers.threelc", "lab.papers.sbc.federated")
-_ELSEWHERE = ("flwr", "triton")  # packages that some programs need, and this environment lacks
-
-
-class _Taken(BaseException):
-    """The parser took the arguments."""
 
 
 def words_of(text: str) -> list[str]:
@@ -40,50 +32,27 @@ def has_parser(path: Path) -> bool:
     return any("parse_args(" in file.read_text() for file in files)
 
 
-def taken(path: Path, module: str | None, words: list[str], monkeypatch) -> str:
-    """Starts a program that ends when its arguments are parsed; returns what is wrong, or ""."""
-    parse = argparse.ArgumentParser.parse_args
-
-    def parse_and_end(parser, *given):
-        parse(parser, *given)
-        options = {word.partition("=")[0] for word in words if word.startswith("--")}
-        raise _Taken(", ".join(options - set(parser._option_string_actions)))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(argparse.ArgumentParser, "parse_args", parse_and_end)
-        patched.setattr(sys, "argv", [str(path), *words])
-        patched.setattr(signal, "signal", lambda *_: None)  # this process keeps its handlers
-        patched.syspath_prepend(str(pages.ROOT if module else path.parent))
-        try:
-            if module:
-                runpy.run_module(module, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(str(path), run_name="__main__")
-        except _Taken as end:
-            return f"no option {end}" if str(end) else ""
-        except SystemExit as end:
-            return f"exit status {end.code}"
-        except ModuleNotFoundError as missing:
-            return "" if missing.name.partition(".")[0] in _ELSEWHERE else str(missing)
-    return "it ended without parsing"
-
-
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
-def test_programs_take_the_arguments_that_pages_give(monkeypatch, capsys):
+def test_programs_take_the_arguments_that_pages_give():
     program = re.compile(
         BEFORE + r"(?:\S*python3? )?(?:-m (lab[\w.]+)|((?:bench|scripts)/\w+\.py))(.*)"
     )
     found = {match.groups(): place for place, line in COMMANDS if (match := program.match(line))}
     assert len(found) > 100
-    wrong = []
+    said, wanted = [], []
     for (module, script, rest), place in found.items():
         named = module and module.replace(".", "/")
         path = pages.ROOT / (script or f"{named}.py")
         path = path if path.is_file() else pages.ROOT / f"{named}/__main__.py"
         if module in _OF_EARLIER_COMMITS or not has_parser(path):
             continue
-        if (words := words_of(rest)) and (why := taken(path, module, words, monkeypatch)):
-            wrong.append(f"{place}: {module or script}{rest}: {why}: {capsys.readouterr().err}")
+        if words := words_of(rest):
+            said.append(f"{place}: {module or script}{rest}")
+            wanted.append((str(path), module, words))
+    command = [sys.executable, "-W", "ignore", Path(__file__).with_name("parse_commands.py")]
+    given = json.dumps(wanted)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    reasons = zip(said, json.loads(done.stdout), strict=True)
+    wrong = [f"{command}: {why}" for command, why in reasons if why]
     assert not wrong, "\n".join(wrong)
 
 

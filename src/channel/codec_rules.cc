@@ -68,7 +68,7 @@ bool matches(std::string_view pattern, std::string_view name) noexcept {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-tl::unexpected<Error> bad_rule(std::string message) {
+tl::unexpected<Error> bad_rule(const std::string& message) {
   return fail(ErrorCode::kInvalidArgument, "codec rules: " + message);
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMaxPayloadBytes = std::numeric_limits<std::uint32_t>::max();
 
-tl::unexpected<Error> invalid(std::string message) {
+tl::unexpected<Error> invalid(const std::string& message) {
   return fail(ErrorCode::kInvalidArgument, message);
 }
 

@@ -78,7 +78,7 @@ class ServedRank {
   Status resume(Rank& rank);
   template <class Rank>
   void save(const Rank& rank, std::uint64_t step, bool is_first = false);
-  void report(std::string broken) {
+  void report(const std::string& broken) {
     if (!broken.empty()) job_.violate(rank_, broken);
   }
 

@@ -37,7 +37,7 @@ build() {
 
 # Those that have not passed with the same inputs; AGAIN=1: all.
 run_tests() {
-  .venv/bin/python scripts/run_tests.py all --jobs "$test_jobs" --python-jobs "$python_jobs" ${AGAIN:+--again}
+  .venv/bin/python scripts/run_tests.py "$1" --jobs "$2" ${AGAIN:+--again}
 }
 
 python_style() { .venv/bin/ruff check . && .venv/bin/ruff format --check .; }
@@ -105,7 +105,8 @@ test_steps() {
   step "Python style (ruff)" python_style
   step "release build (g++), and the libraries under ASan + UBSan" build release
   step "the rest of the Python environment" wait "$environment"
-  step "Python tests, and C++ tests with the sanitized libraries or the released ones" run_tests
+  step "C++ tests, with the sanitized libraries or the released ones" run_tests cpp "$test_jobs"
+  step "Python tests" run_tests python "$python_jobs"
 }
 
 check_steps() {

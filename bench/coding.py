@@ -18,11 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import deltawire
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "release" / "bench" / "coding"
@@ -89,7 +86,8 @@ def draw(results: dict, path: Path) -> None:
     encode, decode = best(rows, "encode", size), best(rows, "decode", size)
     labels = sorted(encode, key=lambda label: encode[label])
     copy = float(results["context"][f"copy of {size}"].split()[0])
-    figure, axes = plt.subplots(figsize=(8, 1.5 + 0.45 * len(labels)))
+    figure = Figure(figsize=(8, 1.5 + 0.45 * len(labels)))
+    axes = figure.subplots()
     for shift, (way, values) in enumerate((("encode", encode), ("decode", decode))):
         places = [i + 0.4 * shift for i in range(len(labels))]
         axes.barh(places, [values.get(label, 0) for label in labels], height=0.38, label=way)

@@ -35,7 +35,7 @@ build() {
   cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs" "${targets[@]}"
 }
 
-# Those that have not passed with the same inputs; AGAIN=1: all.
+# run_tests cpp|python JOBS: those that have not passed with the same inputs; AGAIN=1: all.
 run_tests() {
   .venv/bin/python scripts/run_tests.py "$1" --jobs "$2" ${AGAIN:+--again}
 }

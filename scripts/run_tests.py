@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 """Runs the tests of the release build, except those that passed before with the same inputs.
 
-    scripts/run_tests.py cpp|python|all [--jobs N] [--python-jobs N] [--again]
+    scripts/run_tests.py cpp|python [--jobs N] [--again]
 
 A C++ test's inputs are its command, the programs, files and folders in it, and its properties.
 Python's tests share one set of inputs: all files of the project and what was built for them. The
 data in DELTAWIRE_DATA, the machine, installed packages and the environment's DELTAWIRE_... are
 inputs of both. build/release/passed.json keeps what passed; --again runs all tests.
-
-`all` runs both at once, since many C++ tests wait and Python's compute. What the C++ tests print
-follows the others' output, and is in build/release/cpp_tests.log meanwhile.
 """
 
 import argparse
@@ -20,12 +17,9 @@ import platform
 import re
 import subprocess
 import sys
-import threading
 import xml.etree.ElementTree
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "release"
@@ -108,13 +102,9 @@ def project_key(around: list[str], files: Files, root: Path, built: Iterable[Pat
 
 
 class Passed:
-    """For each test that passed, by name, the key of its inputs when it last did.
-
-    Thread rule: any thread may call any member.
-    """
+    """For each test that passed, by name, the key of its inputs when it last did."""
 
     def __init__(self, place: Path) -> None:
-        self._lock = threading.Lock()
         self._place = place
         try:
             self._keys = json.loads(place.read_text())
@@ -127,12 +117,11 @@ class Passed:
 
     def keep(self, keys: dict[str, str], failed: set[str]) -> None:
         """Stores the tests of `keys` that did not fail. The file is replaced as a whole."""
-        with self._lock:
-            self._keys |= keys
-            self._keys = {name: key for name, key in self._keys.items() if name not in failed}
-            part = self._place.with_suffix(".part")
-            part.write_text(json.dumps(self._keys, indent=1, sort_keys=True))
-            part.replace(self._place)
+        self._keys |= keys
+        self._keys = {name: key for name, key in self._keys.items() if name not in failed}
+        part = self._place.with_suffix(".part")
+        part.write_text(json.dumps(self._keys, indent=1, sort_keys=True))
+        part.replace(self._place)
 
 
 def not_passed(report: Path) -> set[str]:
@@ -141,8 +130,8 @@ def not_passed(report: Path) -> set[str]:
     return {case.attrib["name"] for case in cases if case.attrib.get("status") != "run"}
 
 
-def run_cpp(jobs: int, passed: Passed, again: bool, output: TextIO | None = None) -> int:
-    """Runs the C++ tests, which print to `output`, and returns ctest's exit status."""
+def run_cpp(jobs: int, passed: Passed, again: bool) -> int:
+    """Runs the C++ tests, and returns ctest's exit status."""
     ctest = ["ctest", "--preset", "release"]
     described = subprocess.run(
         [*ctest, "--show-only=json-v1"], cwd=ROOT, check=True, capture_output=True
@@ -153,15 +142,14 @@ def run_cpp(jobs: int, passed: Passed, again: bool, output: TextIO | None = None
     due = {name: key for name, key in keys.items() if again or not passed.has(name, key)}
     if len(due) < len(keys):
         spared = f"{len(keys) - len(due)} of {len(keys)}"
-        words = "passed before with the same inputs (AGAIN=1 runs them, too)"
-        print(f"{spared} {words}", file=output, flush=True)
+        print(f"{spared} passed before with the same inputs (AGAIN=1 runs them, too)", flush=True)
     if not due:
         return 0
     names = f"^({'|'.join(map(re.escape, due))})$"
     report = BUILD / "Testing" / "report.xml"
     report.unlink(missing_ok=True)
     run = [*ctest, "-j", str(jobs), "-R", names, "--output-junit", str(report)]
-    status = subprocess.run(run, cwd=ROOT, stdout=output, stderr=output).returncode
+    status = subprocess.run(run, cwd=ROOT).returncode
     if report.exists():
         passed.keep(due, not_passed(report))
     return status
@@ -183,29 +171,15 @@ def run_python(jobs: int, passed: Passed, again: bool) -> int:
     return status
 
 
-def run_all(jobs: int, python_jobs: int, passed: Passed, again: bool) -> int:
-    """Runs both at once; returns pytest's exit status, or ctest's if that is 0."""
-    log = BUILD / "cpp_tests.log"
-    with log.open("w") as output, ThreadPoolExecutor(1) as pool:
-        cpp = pool.submit(run_cpp, jobs, passed, again, output)
-        status = run_python(python_jobs, passed, again) or cpp.result()
-    print(f"\nC++ tests\n{log.read_text()}", flush=True)
-    return status
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tests that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("tests", choices=("cpp", "python", "all"))
+    parser.add_argument("tests", choices=("cpp", "python"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests at one time")
-    parser.add_argument("--python-jobs", type=int, default=os.cpu_count(), help="of `all`")
     parser.add_argument("--again", action="store_true", help="those that passed before, too")
     given = parser.parse_args(arguments)
-    passed = Passed(BUILD / "passed.json")
-    if given.tests == "all":
-        return run_all(given.jobs, given.python_jobs, passed, given.again)
     run = run_cpp if given.tests == "cpp" else run_python
-    return run(given.jobs, passed, given.again)
+    return run(given.jobs, Passed(BUILD / "passed.json"), given.again)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """scripts/run_tests.py skips tests that passed with the same inputs, and runs all others."""
 
 import importlib.util
-import json
 import subprocess
 from pathlib import Path
 
@@ -46,9 +45,9 @@ def write_test(project: Path, name: str, end: str) -> None:
     program.chmod(0o755)
 
 
-def ran(project: Path, *arguments: str, tests: str = "cpp") -> tuple[int, int, int]:
+def ran(project: Path, *arguments: str) -> tuple[int, int, int]:
     """Exit status, and how often a.1 and b+2 have run."""
-    status = run_tests.main([tests, "--jobs", "1", *arguments])
+    status = run_tests.main(["cpp", "--jobs", "1", *arguments])
     said = [project / f"said-{name}" for name in "ab"]
     return status, *(len(s.read_text().splitlines()) if s.exists() else 0 for s in said)
 
@@ -80,24 +79,6 @@ def test_what_failed_runs_until_it_passes(project):
     assert ran(project) == (8, 1, 2)
     write_test(project, "b", "true")
     assert ran(project) == (0, 1, 3)
-
-
-def test_all_are_those_of_both(project, monkeypatch, capfd):
-    ends = iter((1, 0, 0))
-
-    def pytest_run(jobs, passed, again):
-        passed.keep({"python": "key"}, set())
-        return next(ends)
-
-    monkeypatch.setattr(run_tests, "run_python", pytest_run)
-    assert ran(project, tests="all") == (1, 1, 1)
-    write_test(project, "b", "false")
-    assert ran(project, tests="all") == (8, 1, 2)
-    assert "1 of 2 passed before" in capfd.readouterr().out
-    write_test(project, "b", "true")
-    assert ran(project, tests="all") == (0, 1, 3)
-    kept = json.loads((project / "build" / "release" / "passed.json").read_text())
-    assert kept.keys() == {"a.1", "b+2", "python"}
 
 
 def test_any_file_of_the_project_counts_for_python(tmp_path):

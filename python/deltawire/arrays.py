@@ -1,7 +1,8 @@
 """Callers' arrays as NumPy arrays: NumPy's own, and everything that supports DLPack."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -69,12 +70,13 @@ def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray
     return found
 
 
-def check_apart(arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises InvalidArgumentError if two of these C-contiguous arrays share memory."""
-    places = sorted((array.ctypes.data, array.nbytes, name) for name, array in arrays.items())
-    filled = [place for place in places if place[1]]
-    for (start, count, name), (following, _, other) in itertools.pairwise(filled):
-        if start + count > following:
+def check_apart(places: Iterable[tuple[str, int, list[int]]]) -> None:
+    """Raises InvalidArgumentError if two of these float32 arrays share memory: (name, address,
+    shape) of each, C-contiguous."""
+    ranges = sorted((start, start + 4 * math.prod(shape), name) for name, start, shape in places)
+    filled = [each for each in ranges if each[0] < each[1]]
+    for (_, end, name), (following, _, other) in itertools.pairwise(filled):
+        if end > following:
             raise make_error(
                 "InvalidArgument",
                 f"'{name}' and '{other}' share memory, and both are written in place: give one of "

@@ -195,9 +195,10 @@ class Session(ClosesAtEnd, BaseSession):
         arrays.check_names(arrays_by_name)
         arguments.check_scale(scale)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
-        arrays.check_apart(held)
+        places = _places_of(held)
+        arrays.check_apart(places)
         if weight is None:
-            return self._take_step(_places_of(held), scale)
+            return self._take_step(places, scale)
         # A step that fails must leave the arrays as they are.
         copies = {name: array.copy() for name, array in held.items()}
         weighted = self._weighted(_places_of(copies), check_weight(weight))

@@ -1,6 +1,7 @@
 // Seeds of the simulator, always the same ones, and the simulator itself.
 #include <array>
 #include <chrono>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -16,36 +17,56 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 250;  // in each of four tests, which run beside each other
 
+// Of jobs, meetings, or parameter servers.
+using Simulate = Outcome (*)(std::uint64_t seed, int world, bool prints);
+
+struct Totals {
+  std::size_t faults = 0;
+  std::uint64_t steps = 0;
+};
+
+// `option`: of deltawire_simulate, for these.
+Totals keep_every_promise(Simulate play, const char* option, std::uint64_t first, std::uint64_t count) {
+  Totals totals;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Outcome outcome = play(seed, 0, false);
+    EXPECT_EQ(outcome.broken, "") << outcome.plan << "\nagain: deltawire_simulate " << option << "--seed "
+                                  << seed << " --trace";
+    totals.faults += outcome.faults;
+    totals.steps += outcome.steps;
+  }
+  return totals;
+}
+
+void repeat_to_the_last_event(Simulate play, std::initializer_list<std::uint64_t> seeds) {
+  for (const std::uint64_t seed : seeds) {
+    const Outcome once = play(seed, 0, false);
+    const Outcome again = play(seed, 0, false);
+    EXPECT_EQ(once.hash, again.hash) << seed;
+    EXPECT_EQ(once.events, again.events) << seed;
+    EXPECT_NE(once.hash, play(seed + 1, 0, false).hash) << seed;
+  }
+}
+
+// Of every number of ranks, and whatever the seed wants.
+void take_as_many_ranks_as_wanted(Simulate play, int least) {
+  for (int world = least; world <= 7; ++world) EXPECT_EQ(play(4, world, false).broken, "") << world;
+}
+
 class Seeds : public ::testing::TestWithParam<std::uint64_t> {};
 
 INSTANTIATE_TEST_SUITE_P(Quarters, Seeds, ::testing::Values(0, kSeeds, 2 * kSeeds, 3 * kSeeds));
 
 TEST_P(Seeds, KeepEveryPromise) {
-  std::size_t faults = 0;
-  std::uint64_t steps = 0;
-  for (std::uint64_t seed = GetParam(); seed < GetParam() + kSeeds; ++seed) {
-    const Outcome outcome = simulate(seed);
-    EXPECT_EQ(outcome.broken, "") << outcome.plan << "\nagain: deltawire_simulate --seed " << seed
-                                  << " --trace";
-    faults += outcome.faults;
-    steps += outcome.steps;
-  }
-  EXPECT_GT(faults, kSeeds / 2);
-  EXPECT_GT(steps, 5 * kSeeds);
+  const Totals totals = keep_every_promise(simulate, "", GetParam(), kSeeds);
+  EXPECT_GT(totals.faults, kSeeds / 2);
+  EXPECT_GT(totals.steps, 5 * kSeeds);
 }
 
 TEST(Servers, KeepEveryPromise) {
-  std::size_t faults = 0;
-  std::uint64_t steps = 0;
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const Outcome outcome = simulate_served(seed);
-    EXPECT_EQ(outcome.broken, "") << outcome.plan << "\nagain: deltawire_simulate --servers --seed " << seed
-                                  << " --trace";
-    faults += outcome.faults;
-    steps += outcome.steps;
-  }
-  EXPECT_GT(faults, kSeeds / 2);
-  EXPECT_GT(steps, 3 * kSeeds);
+  const Totals totals = keep_every_promise(simulate_served, "--servers ", 0, kSeeds);
+  EXPECT_GT(totals.faults, kSeeds / 2);
+  EXPECT_GT(totals.steps, 3 * kSeeds);
 }
 
 // The table of docs/design/simulation.md, "What it has found", says what each of them was.
@@ -56,40 +77,21 @@ TEST(Servers, KeepThePromisesThatTheyOnceBroke) {
 }
 
 TEST(Servers, RepeatThemselvesToTheLastEvent) {
-  for (const std::uint64_t seed : {1U, 72U, 522U}) {
-    const Outcome once = simulate_served(seed);
-    EXPECT_EQ(once.hash, simulate_served(seed).hash) << seed;
-    EXPECT_NE(once.hash, simulate_served(seed + 1).hash) << seed;
-  }
+  repeat_to_the_last_event(simulate_served, {1, 72, 522});
 }
 
-// Of every number of ranks, and whatever the seed wants.
 TEST(Servers, TakeAsManyRanksAsWanted) {
-  for (int world = 3; world <= 7; ++world) EXPECT_EQ(simulate_served(4, world).broken, "") << world;
+  take_as_many_ranks_as_wanted(simulate_served, 3);
 }
 
 TEST(Simulation, RepeatsItselfToTheLastEvent) {
-  for (const std::uint64_t seed : {2U, 25U, 47U, 156U, 236U}) {
-    const Outcome once = simulate(seed);
-    const Outcome again = simulate(seed);
-    EXPECT_EQ(once.hash, again.hash) << seed;
-    EXPECT_EQ(once.events, again.events) << seed;
-    EXPECT_NE(once.hash, simulate(seed + 1).hash) << seed;
-  }
+  repeat_to_the_last_event(simulate, {2, 25, 47, 156, 236});
 }
 
 TEST(Meetings, KeepEveryPromise) {
-  std::size_t faults = 0;
-  std::uint64_t met = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    const Outcome outcome = simulate_meeting(seed);
-    EXPECT_EQ(outcome.broken, "") << outcome.plan << "\nagain: deltawire_simulate --meetings --seed " << seed
-                                  << " --trace";
-    faults += outcome.faults;
-    met += outcome.steps;
-  }
-  EXPECT_GT(faults, 200U);
-  EXPECT_GT(met, 200U);
+  const Totals totals = keep_every_promise(simulate_meeting, "--meetings ", 0, 200);
+  EXPECT_GT(totals.faults, 200U);
+  EXPECT_GT(totals.steps, 200U);
 }
 
 // Others have given up and hung up on it, while it was frozen or not started yet: that is no other token.
@@ -99,16 +101,11 @@ TEST(Meetings, WhoComesAfterTheOthersHaveGivenUpIsNotUnauthorized) {
 }
 
 TEST(Meetings, RepeatThemselvesToTheLastEvent) {
-  for (const std::uint64_t seed : {1U, 12U, 259U}) {
-    const Outcome once = simulate_meeting(seed);
-    EXPECT_EQ(once.hash, simulate_meeting(seed).hash) << seed;
-    EXPECT_NE(once.hash, simulate_meeting(seed + 1).hash) << seed;
-  }
+  repeat_to_the_last_event(simulate_meeting, {1, 12, 259});
 }
 
-// Of every number of ranks, and whatever the seed wants.
 TEST(Meetings, TakeAsManyRanksAsWanted) {
-  for (int world = 2; world <= 7; ++world) EXPECT_EQ(simulate_meeting(4, world).broken, "") << world;
+  take_as_many_ranks_as_wanted(simulate_meeting, 2);
 }
 
 // The step's time is used up by a rank that freezes or comes late; a wait that begins then asks the others
@@ -149,9 +146,8 @@ TEST(Simulation, ARankThatWakesUpInItsVoteReadsBeforeItCounts) {
   }
 }
 
-// Of every number of ranks, and whatever the seed wants.
 TEST(Simulation, TakesAsManyRanksAsWanted) {
-  for (int world = 3; world <= 7; ++world) EXPECT_EQ(simulate(4, world).broken, "") << world;
+  take_as_many_ranks_as_wanted(simulate, 3);
 }
 
 // A snapshot, which is flushed, outlives its machine's power; of those that the disk only says to have

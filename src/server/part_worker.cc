@@ -16,8 +16,8 @@ tl::unexpected<Error> blame(int server, const std::string& what, const Error& er
 
 void PartWorker::post() {
   const Named whole = named(values_);
-  const std::uint64_t change = 1 + run_.pull->message_bound(std::span(&whole, 1), steps_);
-  const std::uint64_t model = kWholeHeadBytes + std::min<std::uint64_t>(kVerdictsMax, run_.options.max_lag) +
+  const std::uint64_t change = pull_head_bytes(1) + run_.pull->message_bound(std::span(&whole, 1), steps_);
+  const std::uint64_t model = pull_head_bytes(std::min<std::uint64_t>(kVerdictsMax, run_.options.max_lag)) +
                               run_.whole->message_bound(std::span(&whole, 1), steps_);
   memory_.resize(std::max<std::size_t>(memory_.size(), std::max(change, model)));
   receive_ = run_.transport.post_recv(part().server, run_.model.tag(number_, Way::kPull), memory_);
@@ -99,7 +99,7 @@ Status PartWorker::apply(Deadline deadline) {
   if (*bytes == 0) return end(deadline);
   const Result<PullHead> pull = read_pull(Bytes(memory_).first(*bytes));
   if (!pull) return blame(part().server, "a pull", pull.error());
-  if (pull->is_whole) {
+  if (pull->kind == PullKind::kWhole) {
     if (Status replaced = replace(pull->body, steps_ + pull->steps()); !replaced) return replaced;
     ++run_.counts.whole_models;
   } else {

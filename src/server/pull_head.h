@@ -14,14 +14,22 @@ namespace deltawire {
 // What became of a worker's push of a step.
 enum class Verdict : std::uint8_t { kLate = 0, kCounted = 1 };
 
-// The head of a change is its Verdict's byte. The head of a whole part, which a server sends instead of
-// several changes, is 2, the number of changes (u16, little-endian), and a verdict's byte for each.
-inline constexpr std::size_t kWholeHeadBytes = 3;
+// What follows the head.
+enum class PullKind : std::uint8_t {
+  kChange = 3,  // of one step
+  kWhole = 4,   // the part as it is, instead of several changes
+};
+
+// A head is its PullKind (u8), the number of steps (u16, little-endian), a verdict's byte for each of them,
+// and the CRC-32C of these bytes (u32), because the frames behind it have checksums of their own alone.
 inline constexpr std::size_t kVerdictsMax = 0xFFFF;
+constexpr std::size_t pull_head_bytes(std::size_t verdicts) noexcept {
+  return 3 + verdicts + 4;
+}
 
 // Views of the message.
 struct PullHead {
-  bool is_whole = false;
+  PullKind kind = PullKind::kChange;
   Bytes verdicts;  // one, or several of a whole part
   Bytes body;
 
@@ -31,10 +39,10 @@ struct PullHead {
   }
 };
 
-// Errors: kTruncated, kCorrupt for bytes that are neither head.
+// Errors: kTruncated, kCorrupt for bytes that are not a head.
 Result<PullHead> read_pull(Bytes pull);
-std::vector<std::byte> pull_head(Verdict verdict);
+std::vector<std::byte> change_head(Verdict verdict);
 // REQUIRES: 1 ... kVerdictsMax of them.
-std::vector<std::byte> pull_head(const std::deque<Verdict>& verdicts);
+std::vector<std::byte> whole_head(const std::deque<Verdict>& verdicts);
 
 }  // namespace deltawire

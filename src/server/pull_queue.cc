@@ -9,7 +9,7 @@ void PullQueue::begin(std::uint64_t version, const SharedBytes& view) {
   view_ = view;
   for (Outbox& outbox : outboxes_) {
     outbox.next = outbox.taken = version;
-    outbox.pull = {pull_head(Verdict::kCounted), view, true};
+    outbox.pull = {change_head(Verdict::kCounted), view, true};
   }
 }
 
@@ -28,11 +28,11 @@ Result<const Pull*> PullQueue::next(std::size_t worker, const EncodeView& encode
   const Result<bool> is_whole = whole_is_smaller(outbox, encode_view);
   if (!is_whole) return forward_error(is_whole);
   if (*is_whole) {
-    outbox.pull = {pull_head(outbox.verdicts), view_, true};
+    outbox.pull = {whole_head(outbox.verdicts), view_, true};
     outbox.next = version();
     outbox.verdicts.clear();
   } else {
-    outbox.pull = {pull_head(outbox.verdicts.front()), changes_[outbox.next++ - first_change_]};
+    outbox.pull = {change_head(outbox.verdicts.front()), changes_[outbox.next++ - first_change_]};
     outbox.verdicts.pop_front();
   }
   return &outbox.pull;
@@ -43,15 +43,16 @@ Result<bool> PullQueue::whole_is_smaller(const Outbox& outbox, const EncodeView&
   const std::uint64_t lacks = version() - outbox.next;
   if (lacks < 2 || lacks > kVerdictsMax) return false;
   std::uint64_t bytes = 0;
-  for (std::uint64_t at = outbox.next; at < version(); ++at)
-    bytes += 1 + changes_[at - first_change_]->size();
+  for (std::uint64_t at = outbox.next; at < version(); ++at) {
+    bytes += pull_head_bytes(1) + changes_[at - first_change_]->size();
+  }
   if (bytes <= sizeof(float) * elements_) return false;
   if (view_ == nullptr) {
     Result<SharedBytes> encoded = encode_view();
     if (!encoded) return forward_error(encoded);
     view_ = std::move(*encoded);
   }
-  return kWholeHeadBytes + lacks + view_->size() < bytes;
+  return pull_head_bytes(lacks) + view_->size() < bytes;
 }
 
 void PullQueue::taken(std::size_t worker) noexcept {

@@ -38,7 +38,7 @@ TEST_F(PullQueueTest, BeginsWithTheViewForEveryWorker) {
   EXPECT_EQ(queue_.version(), 5U);
   for (const std::size_t worker : {0U, 1U}) {
     EXPECT_TRUE(queue_.pull(worker).is_whole);
-    EXPECT_EQ(queue_.pull(worker).bytes(), 21U);
+    EXPECT_EQ(queue_.pull(worker).bytes(), 20 + pull_head_bytes(1));
     EXPECT_EQ(next(worker), nullptr);
   }
 }
@@ -55,23 +55,23 @@ TEST_F(PullQueueTest, SendsChangesInOrderWithTheWorkersOwnVerdicts) {
       ASSERT_NE(pull, nullptr);
       EXPECT_FALSE(pull->is_whole);
       EXPECT_EQ(pull->body->size(), sizes[at]);
-      EXPECT_EQ(pull->head, pull_head(worker == 0 ? of_first[at] : Verdict::kCounted));
+      EXPECT_EQ(pull->head, change_head(worker == 0 ? of_first[at] : Verdict::kCounted));
     }
   }
   EXPECT_FALSE(queue_.lacks_any(0));
   EXPECT_EQ(next(0), nullptr);
 }
 
-// The whole part has 20 bytes, a head of 3 and a byte for each verdict; a change one byte of head.
+// The whole part has 20 bytes and a head of 7, and a byte for each verdict; a change a head of 8.
 TEST_F(PullQueueTest, SendsThePartItselfWhereItIsFewerBytes) {
-  add(12);
-  add(11);
-  EXPECT_FALSE(next(0)->is_whole);  // 13 + 12 = 25 bytes, as many as the part
+  add(7);
+  add(6);
+  EXPECT_FALSE(next(0)->is_whole);  // 15 + 14 = 29 bytes, as many as the part
   EXPECT_EQ(views_, 1);
-  add(12);
-  const Pull* pull = next(1);  // 13 + 12 + 13 of changes, 26 of the part
+  add(7);
+  const Pull* pull = next(1);  // 15 + 14 + 15 of changes, 30 of the part
   EXPECT_TRUE(pull->is_whole);
-  EXPECT_EQ(pull->bytes(), 26U);
+  EXPECT_EQ(pull->bytes(), 30U);
   EXPECT_FALSE(queue_.lacks_any(1));
   EXPECT_EQ(next(1), nullptr);
 }

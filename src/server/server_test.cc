@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/optimizer.h"
-#include "server/pull_head.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
 #include "transport/mesh_testing.h"
@@ -175,35 +174,6 @@ TEST(Server, SaysWhatAModelMayNotBe) {
   EXPECT_EQ(code({}), ErrorCode::kUnsupportedDType);
   model.tensors[1] = model.tensors[0];
   EXPECT_EQ(code({}), ErrorCode::kInvalidArgument);
-}
-
-TEST(Server, ReadsTheHeadOfAPull) {
-  for (int byte = 0; byte < 256; ++byte) {
-    const std::byte bytes[] = {static_cast<std::byte>(byte), std::byte{7}};
-    const auto head = read_pull(bytes);
-    EXPECT_EQ(head.has_value(), byte < 2);
-    if (head) {
-      EXPECT_EQ(static_cast<int>(head->verdict(0)), byte);
-      EXPECT_EQ(head->steps(), 1U);
-      EXPECT_EQ(head->body.size(), 1U);
-    }
-  }
-  EXPECT_EQ(read_pull({}).error().code, ErrorCode::kTruncated);
-  std::vector<std::byte> whole = pull_head({Verdict::kCounted, Verdict::kLate, Verdict::kCounted});
-  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
-    EXPECT_EQ(read_pull(Bytes(whole).first(bytes)).error().code, ErrorCode::kTruncated) << bytes;
-  }
-  const auto head = read_pull(whole);
-  ASSERT_TRUE(head);
-  EXPECT_TRUE(head->is_whole);
-  ASSERT_EQ(head->steps(), 3U);
-  EXPECT_EQ(head->verdict(1), Verdict::kLate);
-  EXPECT_EQ(head->verdict(2), Verdict::kCounted);
-  EXPECT_TRUE(head->body.empty());
-  const std::byte none[] = {std::byte{2}, std::byte{0}, std::byte{0}};
-  EXPECT_EQ(read_pull(none).error().code, ErrorCode::kCorrupt);
-  whole.back() = std::byte{2};
-  EXPECT_EQ(read_pull(whole).error().code, ErrorCode::kCorrupt);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ class PlayedServer {
 
   // A part as it is after `steps` changes, sent instead of the last `changes` of them; 0: the first message.
   void send_whole(std::size_t number, std::uint64_t steps, std::size_t changes, float value) {
-    auto head = changes == 0 ? pull_head(Verdict::kCounted)
-                             : pull_head(std::deque<Verdict>(changes, Verdict::kCounted));
+    auto head = changes == 0 ? change_head(Verdict::kCounted)
+                             : whole_head(std::deque<Verdict>(changes, Verdict::kCounted));
     Values values(kCount, value);
     const Named part = model_.part_of(model_.parts()[number], values.data());
     const auto channel = *make_model_channel();

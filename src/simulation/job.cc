@@ -99,7 +99,7 @@ void Job::happen(const Fault& fault) {
     case Kind::kSlow:
       network_.path(fault.rank, fault.peer).least += fault.lasts;
       blame.guilty |= 1U << fault.peer;
-      blame.silences = blame.is_fatal = true;
+      blame.silences = blame.slows = blame.is_fatal = true;
       return;
     case Kind::kReset:
     case Kind::kHalfReset:
@@ -124,6 +124,13 @@ void Job::happen(const Fault& fault) {
   }
 }
 
+// What it has sent before may still be on its way.
+void Job::stand_still() {
+  Blame& blame = blames_.back();
+  blame.stands_still = true;
+  blame.heard_until = std::max(blame.heard_until, scheduler_.read());
+}
+
 void Job::delay(Clock::duration time) {
   Blame& blame = blames_.back();
   blame.delay += time;
@@ -139,6 +146,7 @@ void Job::kill(const Fault& fault) {
     network_.close_all(fault.rank);
   } else {
     log(fault.rank).has_lost_power = true;
+    stand_still();
     blames_.back().silences = blames_.back().cuts = true;
     for (int peer = 0; peer < plan_.world; ++peer) {
       network_.cut(fault.rank, peer);
@@ -151,6 +159,7 @@ void Job::kill(const Fault& fault) {
 void Job::freeze(const Fault& fault) {
   RankLog& own = log(fault.rank);
   delay(fault.lasts);
+  stand_still();
   ++blames_.back().freezes;
   if (scheduler_.is_frozen(fault.rank)) return;
   own.frozen_since = scheduler_.read();
@@ -174,6 +183,7 @@ void Job::cut(const Fault& fault) {
   Blame& blame = blames_.back();
   delay(fault.lasts + kRepair);
   blame.silences = blame.cuts = true;
+  blame.heard_until = std::max(blame.heard_until, scheduler_.read() + fault.lasts + kRepair);
   const auto is_cut = [&fault](int from, int to) {
     if (fault.kind == Kind::kSplit) return ((fault.group >> from ^ fault.group >> to) & 1U) != 0;
     if (from == fault.rank && to == fault.peer) return true;

@@ -56,6 +56,9 @@ struct Blame {
   bool disagrees = false;            // some rank holds another result
   bool leaves = false;               // some rank takes fewer steps
   bool cuts = false;                 // a path is cut
+  bool slows = false;                // or slow
+  bool stands_still = false;         // a rank does, and its streams don't end
+  Deadline heard_until{};            // until when a rank that stands still may be heard
   bool is_fatal = false;             // the mesh may end, whatever its deadlines are
 
   bool is_guilty(int rank) const noexcept { return (guilty >> rank & 1U) != 0; }
@@ -111,6 +114,7 @@ class Job {
   void freeze(const Fault& fault);
   void cut(const Fault& fault);
   void delay(Clock::duration time);
+  void stand_still();
   void bury_the_dead();
 
   const Plan plan_;

@@ -39,8 +39,9 @@ class Promises {
 
   bool ended_apart(std::size_t mesh) const;
   bool may_be_apart(std::size_t mesh) const;
+  bool may_ask(std::size_t mesh) const;
   void check_mesh(std::size_t mesh);
-  void check_error(int rank, const Ending& ending, const Blame& blame);
+  void check_error(int rank, const Ending& ending, std::size_t mesh);
   void check_last_steps(std::size_t mesh);
   void check_mass();
 
@@ -50,9 +51,25 @@ class Promises {
   std::string broken_;
 };
 
+// Whether ranks that wait in a circle may ask if all run the same steps, although a path is cut: some don't,
+// the time is too short for a path, or a rank that stands still was heard less than a second before. (They
+// fail once they have settled without it.)
+bool Promises::may_ask(std::size_t mesh) const {
+  const Blame& blame = job_.blames()[mesh];
+  Deadline first = kNever;
+  for (int rank = 0; rank < world_; ++rank) {
+    const Ending* own = ending(rank, mesh);
+    if (own != nullptr && own->error) first = std::min(first, own->failed_at);
+  }
+  const bool is_fresh =
+      blame.stands_still && first < blame.heard_until + std::chrono::seconds(1) + settling(job_);
+  return blame.leaves || blame.slows || is_fresh;
+}
+
 // An error only where something has gone wrong, and it names a rank that had to do with it.
-void Promises::check_error(int rank, const Ending& ending, const Blame& blame) {
+void Promises::check_error(int rank, const Ending& ending, std::size_t mesh) {
   if (!ending.error) return;
+  const Blame& blame = job_.blames()[mesh];
   const Clock::duration timeout = job_.plan().timeout;
   const std::string told = rank_name(rank) + " fails (" + ending.error->message + ")";
   if (!blame.is_fatal && blame.delay < timeout / 2) breaks(told + " although nothing was wrong for so long");
@@ -64,7 +81,7 @@ void Promises::check_error(int rank, const Ending& ending, const Blame& blame) {
   }
   // They do, and whose messages are not acknowledged names the path that is cut.
   const bool is_asked = told.find("do they all run the same steps") != std::string::npos;
-  if (is_asked && blame.cuts && !blame.leaves) breaks(told + " although all run the same steps");
+  if (is_asked && blame.cuts && !may_ask(mesh)) breaks(told + " although all run the same steps");
   const bool all_heard = std::ranges::all_of(ending.last.unheard, [this](int each) { return !lives(each); });
   // A farewell may come after another rank's word that its sender has left.
   const bool may_be_silent = blame.silences || blame.freezes > 0;
@@ -88,7 +105,7 @@ void Promises::check_mesh(std::size_t mesh) {
   for (int rank = 0; rank < world_; ++rank) {
     const Ending* own = ending(rank, mesh);
     if (own == nullptr) continue;
-    if (!is_apart) check_error(rank, *own, blame);
+    if (!is_apart) check_error(rank, *own, mesh);
     // A rank that has finished does not say so: it leaves.
     const bool all_go_on = std::ranges::all_of(logs_, [&](const RankLog& each) {
       return each.endings.size() < mesh || each.endings[mesh - 1].next_step < job_.plan().steps;

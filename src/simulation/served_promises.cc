@@ -147,7 +147,8 @@ void ServedPromises::check_end(int rank) {
 void ServedPromises::check_dropped(int rank) {
   const ServedEnding& own = ending(rank);
   for (const DroppedWorker& lost : own.dropped) {
-    const std::string told = rank_name(rank) + " has dropped " + rank_name(lost.rank);
+    const std::string told =
+        rank_name(rank) + " has dropped " + rank_name(lost.rank) + " (" + lost.why.message + ")";
     if (!plan_.drops()) breaks(told + " unasked");
     const int suspect = lost.why.suspect == kNoSuspect ? lost.rank : lost.why.suspect;
     const bool is_innocent = !is_touched(lost.rank) && !is_touched(suspect);

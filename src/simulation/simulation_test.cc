@@ -71,7 +71,8 @@ TEST(Servers, KeepEveryPromise) {
 
 // The table of docs/design/simulation.md, "What it has found", says what each of them was.
 TEST(Servers, KeepThePromisesThatTheyOnceBroke) {
-  for (const std::uint64_t seed : {672U, 717U, 1295U, 1412U, 6229U, 9799U, 45095U, 48249U}) {
+  for (const std::uint64_t seed :
+       {672U, 717U, 1295U, 1412U, 6229U, 9799U, 45095U, 48249U, 105056U, 118088U, 50046759U, 40116208U}) {
     EXPECT_EQ(simulate_served(seed).broken, "") << seed;
   }
 }
@@ -106,6 +107,15 @@ TEST(Meetings, RepeatThemselvesToTheLastEvent) {
 
 TEST(Meetings, TakeAsManyRanksAsWanted) {
   take_as_many_ranks_as_wanted(simulate_meeting, 2);
+}
+
+// Of a circle, or a chain, of waits: a rank that stands still, one that another's bytes don't reach, or one
+// that was frozen as long as the deadline and has just gone on.
+TEST(Simulation, WhoHoldsUpTheOthersIsNamedAndNotWhoWaits) {
+  for (const std::uint64_t seed :
+       {20028923U, 20064208U, 30165444U, 30680236U, 30534692U, 30963283U, 20011348U, 30099582U, 30751641U}) {
+    EXPECT_EQ(simulate(seed).broken, "") << seed;
+  }
 }
 
 // The step's time is used up by a rank that freezes or comes late; a wait that begins then asks the others

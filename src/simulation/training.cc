@@ -60,9 +60,11 @@ Status Training::begin_all(Transport& transport, std::uint64_t number, Deadline 
 }
 
 Status Training::finish_all(Deadline deadline) {
+  // Where a wait ends well after the deadline, because this rank was frozen or gave others time to speak, the
+  // step's time begins anew.
+  const Deadline by = deadline + job_.plan().timeout + settling(job_);
   for (std::size_t bucket = 0; bucket < job_.plan().buckets; ++bucket) {
-    const auto report =
-        in_time(job_, rank_, "finish", deadline + settling(job_), [&] { return reducer_->finish(); });
+    const auto report = in_time(job_, rank_, "finish", by, [&] { return reducer_->finish(); });
     if (!report) return forward_error(report);
   }
   return {};

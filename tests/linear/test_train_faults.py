@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_nothing_half_written(
     ("fault", "words"),
     [
         (signal.SIGKILL, ["rank 2 closed its connection", "--resume"]),
-        (signal.SIGSTOP, ["rank 2 waits for nobody: it answers nothing", "--resume"]),
+        (signal.SIGSTOP, ["rank 2 answers nothing", "--resume"]),
     ],
 )
 def test_a_worker_that_is_killed_or_frozen_is_named_by_the_deadline(

@@ -215,7 +215,7 @@ TEST(ServerTcpDrop, AKilledWorkerIsDroppedAtOnce) {
 TEST(ServerTcpDrop, AFrozenWorkerIsDroppedAtTheDeadlineAndFindsOutWhenItThaws) {
   RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, dropping({{4, 8}}, 4)); });
   ASSERT_TRUE(ranks.wait_steps(4, 8));
-  expect_the_others_to_end_well(ranks, "frozen worker dropped", "it answers nothing", now_ms(), 60000);
+  expect_the_others_to_end_well(ranks, "frozen worker dropped", "answers nothing", now_ms(), 60000);
   ranks.send_signal(4, SIGCONT);
   EXPECT_TRUE(ranks.wait_exit(4, std::chrono::seconds(60)));
   const RankRecord& thawed = ranks.record(4);

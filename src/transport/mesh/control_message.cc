@@ -51,7 +51,10 @@ class ContentWriter {
     number(waiting.place);
   }
   void operator()(const Goodbye& goodbye) { number(goodbye.decided); }
-  void operator()(const Here& here) { number(here.place); }
+  void operator()(const Here& here) {
+    number(here.place);
+    rank(here.deaf);
+  }
   void operator()(const Start& start) { number(start.step); }
   void operator()(const Vote& vote) {
     number(vote.number);
@@ -178,7 +181,10 @@ std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& rea
       return Waiting{rank, reader.number<std::uint64_t>()};
     }
     case 3: return Goodbye{reader.number<std::uint64_t>()};
-    case 4: return Here{reader.number<std::uint64_t>()};
+    case 4: {
+      const auto place = reader.number<std::uint64_t>();
+      return Here{place, reader.rank()};
+    }
     case 5: return Start{reader.number<std::uint64_t>()};
     case 6: {
       const auto number = reader.number<std::uint64_t>();

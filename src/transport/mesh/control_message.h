@@ -13,7 +13,7 @@
 //   1 abort    u16 error code, u16 0, rank suspect, rank origin, text of at most 512 bytes
 //   2 waiting  rank, u64 place
 //   3 goodbye  u64 ballots that count
-//   4 here     u64 place
+//   4 here     u64 place, rank deaf
 //   5 start    u64 step
 //   6 vote     u64 number, ballot: u64 step, u64 digest
 //   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
@@ -60,9 +60,10 @@ struct Goodbye {
   bool operator==(const Goodbye&) const = default;
 };
 
-// The sender is alive, and has begun `place` buckets.
+// The sender is alive, and has begun `place` buckets. Nothing that it sends to `deaf` is acknowledged.
 struct Here {
   std::uint64_t place = 0;
+  int deaf = -1;
 
   bool operator==(const Here&) const = default;
 };

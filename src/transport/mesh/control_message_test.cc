@@ -32,7 +32,8 @@ std::vector<ControlMessage> all_kinds() {
           Waiting{1, 77},
           Waiting{-1, 0},
           Goodbye{~std::uint64_t{0}},
-          Here{0x0123456789},
+          Here{0x0123456789, 2},
+          Here{7, -1},
           Start{41},
           Vote{17, {16, 0xFEDCBA9876543210}},
           round,
@@ -100,9 +101,10 @@ TEST(ControlMessage, NonsenseIsRefused) {
     std::vector<ControlMessage> messages;
     return !ControlParser(kWorld).feed(bytes, messages);
   };
-  EXPECT_FALSE(refused(4, 8, {}));  // as it should be
-  EXPECT_TRUE(refused(4, 7, {}));
-  EXPECT_TRUE(refused(4, 9, {}));
+  EXPECT_FALSE(refused(4, 12, {}));  // as it should be
+  EXPECT_TRUE(refused(4, 11, {}));
+  EXPECT_TRUE(refused(4, 13, {}));
+  EXPECT_TRUE(refused(4, 12, {64 + 31}));  // rank 2^31 is deaf
   EXPECT_TRUE(refused(0, 8, {}));
   EXPECT_TRUE(refused(10, 8, {}));
   EXPECT_FALSE(refused(9, 12, {}));
@@ -125,6 +127,7 @@ TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
   std::vector<ControlMessage> messages;
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{ErrorCode::kLimit, 2, 0, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Here{0, 2}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{2, ErrorCode::kPeerLost, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{-1, ErrorCode::kPeerLost, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{1, ErrorCode::kPeerLost, "", 2}}), messages));

@@ -58,7 +58,9 @@ void ControlReader::on_message(Peer& peer, const ControlMessage& message) {
   if (const auto* start = std::get_if<Start>(&message)) return on_start(peer, *start);
   if (const auto* goodbye = std::get_if<Goodbye>(&message)) return on_goodbye(peer, *goodbye);
   if (const auto* dropped = std::get_if<Dropped>(&message)) return membership_.on_dropped(peer, *dropped);
-  peer.place = std::get<Here>(message).place;
+  const auto& here = std::get<Here>(message);
+  peer.place = here.place;
+  peer.deaf = here.deaf;
 }
 
 void ControlReader::on_end(Peer& peer) {

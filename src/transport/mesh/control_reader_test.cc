@@ -24,8 +24,9 @@ class Control : public ::testing::Test, protected MeshParts {
 };
 
 TEST_F(Control, EachMessageGoesToWhomItConcerns) {
-  hear(1, Here{7});
+  hear(1, Here{7, 2});
   EXPECT_EQ(peers[1].place, 7u);
+  EXPECT_EQ(peers[1].deaf, 2);
   hear(1, Waiting{2, 8});
   EXPECT_EQ(peers[1].place, 8u);
   EXPECT_TRUE(announcer.anyone_waits());

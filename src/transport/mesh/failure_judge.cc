@@ -13,8 +13,6 @@ namespace {
 
 // A living rank answers within this time, however busy its machine is.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
-// Longer than an acknowledgement takes around the world, twice.
-constexpr std::chrono::milliseconds kDeafTime{500};
 // After this time a rank knows whether what it has just asked is acknowledged.
 constexpr std::chrono::milliseconds kDeafCheck{600};
 // How long a peer whose data stream broke may take to explain itself on its control stream. A crash ends
@@ -24,13 +22,7 @@ constexpr std::chrono::milliseconds kExplanationTime{200};
 // A wait is not extended by more than kAnswerTime and this.
 constexpr std::chrono::milliseconds kLongEnough{200};
 
-// For how long the peer's machine has not acknowledged the question: 0 if it has, or if the acknowledgement
-// may be in flight.
-std::chrono::milliseconds deaf_for(Peer& peer, Deadline now) noexcept {
-  const Clock::duration time = peer.control.unacknowledged_for(now);
-  return time < kDeafTime ? std::chrono::milliseconds{}
-                          : std::chrono::duration_cast<std::chrono::milliseconds>(time);
-}
+constexpr const char* kAnswersNothing = " answers nothing, so it is frozen or cut off; see its own log";
 
 std::string what_is_due(const Operation& operation) {
   const std::string name = rank_name(operation.peer);
@@ -137,15 +129,23 @@ void FailureJudge::time_out(Waiter& waiter, Deadline now) {
   consensus_.fail(std::move(error), peers_.self(), silent ? verdict.suspect : kNoSuspect);
 }
 
+// A rank on the way whose own long wait is over has what it waited for, and may just be about to send what
+// this rank waits for.
+bool FailureJudge::is_moving(const WaitGraph::Verdict& verdict, Deadline now) const {
+  return std::ranges::any_of(verdict.path,
+                             [&](int rank) { return now - peers_[rank].moved_at < kAnswerTime; });
+}
+
 // In a circle a message may be lost on the path between two ranks: the rank that sent it learns that it is
 // not acknowledged, so it shall be the first to blame. Or this rank was frozen, and what the others say of it
 // is still in flight.
 bool FailureJudge::lets_others_speak(Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now) {
-  if (!verdict.cycle || membership_.has_optional() || waiter.circles == 2) return false;
+  if (waiter.circles == 2 || (!verdict.cycle && !is_moving(verdict, now))) return false;
   if (waiter.circles++ == 0) {
     announcer_.ask(waiter, now);
     waiter.deadline = now + kDeafCheck;
   } else {
+    announcer_.repeat();
     waiter.deadline = waiter.asked_at + kAnswerTime;
   }
   return true;
@@ -169,7 +169,10 @@ bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
   };
   look_at(*waiter.operation);
   waiters_.each_other(waiter, look_at);
-  if (may_answer) waiter.deadline = answered_by;
+  if (may_answer) {
+    waiter.deadline = answered_by;
+    if (answered_by - now > kLongEnough) waiter.circles = 2;
+  }
   return may_answer;
 }
 
@@ -177,6 +180,11 @@ bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
 // In a circle the others have had their time after this, unless little of it was left.
 bool FailureJudge::lets_all_answer(Waiter& waiter, Deadline now) noexcept {
   if (waiter.circles == 1) return false;
+  if (const Deadline known = waiter.asked_at + kDeafCheck; now < known) {
+    waiter.deadline = known;
+    return true;
+  }
+  announcer_.repeat();
   waiter.deadline = waiter.asked_at + kAnswerTime;
   if (waiter.deadline - now > kLongEnough) waiter.circles = 2;
   return true;
@@ -187,21 +195,36 @@ bool FailureJudge::lets_all_answer(Waiter& waiter, Deadline now) noexcept {
 WaitGraph::Verdict FailureJudge::verdict_on(const Waiter& waiter, Deadline now) {
   const int awaited = waiter.operation->peer;
   const bool silent = membership_.has_optional() && !answers(peers_[awaited], waiter);
-  if (silent || deaf_for(peers_[awaited], now).count() > 0) {
-    return {.suspect = awaited, .circle = {}, .chain = {}};
-  }
+  if (silent || peers_[awaited].deaf_for(now) > Clock::duration{}) return {.suspect = awaited};
   WaitGraph::Verdict verdict = announcer_.follow(awaited);
-  if (!verdict.cycle) return verdict;
+  // What a rank has said before it stood still may be over.
+  const auto stands_still = [&](int rank) {
+    return now - waiter.asked_at >= kAnswerTime && !answers(peers_[rank], waiter);
+  };
+  const auto still = std::ranges::find_if(verdict.path, stands_still);
+  if (still != verdict.path.end()) {
+    verdict.suspect = *still;
+    verdict.cycle = false;
+  }
+  if (verdict.cycle) open_circle(waiter, verdict, now);
+  return verdict;
+}
+
+// In a circle a path may not carry what a rank sends.
+void FailureJudge::open_circle(const Waiter& waiter, WaitGraph::Verdict& verdict, Deadline now) {
+  peers_.each([&](Peer& peer) {
+    if (verdict.cycle && peer.deaf_for(now) > Clock::duration{}) verdict = {.suspect = peer.rank};
+  });
+  for (const int rank : verdict.path) {
+    const int deaf = peers_[rank].deaf;
+    if (!verdict.cycle || deaf < 0 || !answers(peers_[rank], waiter)) continue;
+    verdict.suspect = deaf == peers_.self() ? rank : deaf;
+    verdict.cycle = false;
+  }
   // The required ranks go on without an optional one of the circle.
   const auto may_go = [this](int rank) { return peers_[rank].is_optional; };
-  if (const auto one = std::ranges::find_if(verdict.circle, may_go); one != verdict.circle.end()) {
-    verdict.suspect = *one;
-  }
-  peers_.each([&](Peer& peer) {
-    if (verdict.cycle && deaf_for(peer, now).count() > 0)
-      verdict = {.suspect = peer.rank, .circle = {}, .chain = {}};
-  });
-  return verdict;
+  const auto one = std::ranges::find_if(verdict.circle, may_go);
+  if (verdict.cycle && one != verdict.circle.end()) verdict.suspect = *one;
 }
 
 // A deadline that blames an optional rank drops it, together with all other optional ranks in this wait that
@@ -220,10 +243,10 @@ bool FailureJudge::outlives(Waiter& waiter, Peer& suspect, const Error& error, D
   waiters_.each_other(waiter, [&](const Operation& operation) {
     Peer& silent = peers_[operation.peer];
     if (operation.done || !silent.is_optional || answers(silent, waiter)) return;
-    dropped.emplace_back(&silent, Error{ErrorCode::kTimeout,
-                                        waited(waiter, operation, now) +
-                                            "it answers nothing, so it is frozen or cut off; see its own log",
-                                        silent.rank});
+    dropped.emplace_back(
+        &silent,
+        Error{ErrorCode::kTimeout, waited(waiter, operation, now) + rank_name(silent.rank) + kAnswersNothing,
+              silent.rank});
   });
   for (auto& [peer, why] : dropped) membership_.drop(*peer, std::move(why));
   return true;
@@ -242,14 +265,16 @@ std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::V
   const std::string name = rank_name(verdict.suspect);
   const std::string chain = verdict.chain.empty() ? "" : verdict.chain + "; ";
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
+  std::string told;
   if (verdict.cycle) {
     return verdict.chain +
            ": the ranks wait for each other in a circle, so do they all run the same steps, and is the time "
            "(timeout) enough for the links?";
   }
-  if (const auto time = deaf_for(suspect, now); time.count() > 0) {
-    const std::string nothing = "its machine has acknowledged nothing that " + rank_name(peers_.self()) +
-                                " has sent for " + std::to_string(time.count()) + " ms: ";
+  if (const Clock::duration time = suspect.deaf_for(now); time > Clock::duration{}) {
+    const std::string nothing =
+        "its machine has acknowledged nothing that " + rank_name(peers_.self()) + " has sent for " +
+        std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) + " ms: ";
     if (silent) {
       return chain + name + " answers nothing, and " + nothing +
              "the network between them is cut, in one direction or both, or that machine is down; check both";
@@ -257,10 +282,17 @@ std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::V
     return chain + name + " is heard, but " + nothing +
            "it does not arrive; check the network in this direction";
   }
+  if (silent) return chain + name + kAnswersNothing;
+  peers_.each([&](Peer& peer) {
+    const bool is_of_suspect = peer.deaf == verdict.suspect || peer.rank == verdict.suspect;
+    if (peer.deaf >= 0 && is_of_suspect && answers(peer, waiter)) {
+      told = chain + rank_name(peer.rank) + " says that " + rank_name(peer.deaf) +
+             "'s machine acknowledges nothing that it sends: check the network in this direction";
+    }
+  });
+  if (!told.empty()) return told;
   std::string text = chain + name + " waits for nobody: ";
-  if (silent) {
-    text += "it answers nothing, so it is frozen or cut off;";
-  } else if (suspect.place < steps_.place()) {
+  if (suspect.place < steps_.place()) {
     text +=
         "it answers, but has not arrived at this step; if that may take so long, allow it more time "
         "(arrival_timeout), else";

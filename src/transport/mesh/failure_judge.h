@@ -48,9 +48,11 @@ class FailureJudge {
  private:
   static bool answers(const Peer& peer, const Waiter& waiter) noexcept;
   bool awaits_answers(Waiter& waiter, Deadline now);
-  static bool lets_all_answer(Waiter& waiter, Deadline now) noexcept;
+  bool lets_all_answer(Waiter& waiter, Deadline now) noexcept;
+  bool is_moving(const WaitGraph::Verdict& verdict, Deadline now) const;
   bool lets_others_speak(Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now);
   WaitGraph::Verdict verdict_on(const Waiter& waiter, Deadline now);
+  void open_circle(const Waiter& waiter, WaitGraph::Verdict& verdict, Deadline now);
   bool outlives(Waiter& waiter, Peer& suspect, const Error& error, Deadline now);
   std::string waited(const Waiter& waiter, const Operation& operation, Deadline now) const;
   std::string what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now);

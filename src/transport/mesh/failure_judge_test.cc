@@ -10,6 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+using Said = std::vector<ControlMessage>;
+
 constexpr Deadline kStart{1h};
 
 // Rank 0 of three waits for rank 1, from kStart on, for ten seconds.
@@ -41,6 +43,7 @@ TEST_F(Judged, ARankThatWaitsForNoOtherIsToBlame) {
 
 TEST_F(Judged, TheChainOfWaitsIsFollowed) {
   announcer.ask(wait_, kStart + 5s);
+  hear(1, 6s);
   hear(2, 6s);
   announcer.on_waiting(peers[1], Waiting{2, 0});
   const Error error = time_out_after(10s);
@@ -48,24 +51,115 @@ TEST_F(Judged, TheChainOfWaitsIsFollowed) {
   EXPECT_TRUE(says(error, "; rank 1 waits for rank 2; rank 2 waits for nobody: ")) << error.message;
 }
 
+// What it said may be over by now.
+TEST_F(Judged, TheChainEndsAtWhoAnswersNothing) {
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  announcer.ask(wait_, kStart + 5s);
+  hear(2, 6s);
+  const Error error = time_out_after(10s);
+  EXPECT_EQ(error.suspect, 1);
+  EXPECT_TRUE(says(error, "; rank 1 waits for rank 2; rank 1 answers nothing, so it is frozen or cut off"))
+      << error.message;
+}
+
 // A little later than its deadline: another rank may know of a message that was lost.
 TEST_F(Judged, ACircleIsSaidOnceNobodyKnowsBetter) {
   announcer.ask(wait_, kStart + 5s);
   announcer.on_waiting(peers[1], Waiting{0, 0});
+  hear(1, 6s);
   judge.time_out(wait_, kStart + 10s);
   EXPECT_EQ(wait_.asked_at, kStart + 10s) << "all are asked again, and acknowledge it";
   EXPECT_EQ(wait_.deadline, kStart + 10s + 600ms);
+  hear(1, 10s + 100ms);
+  (void)links.said_to(1);
+  judge.time_out(wait_, wait_.deadline);
+  EXPECT_EQ(wait_.deadline, kStart + 11s);
+  EXPECT_EQ(links.said_to(1), Said{(Waiting{1, 0})}) << "by now they know who acknowledges nothing";
+  EXPECT_FALSE(consensus.failed());
+  EXPECT_TRUE(says(time_out_after(11s), "the ranks wait for each other in a circle"));
+}
+
+// It has announced that it waits before it stood still.
+TEST_F(Judged, WhoAnswersNothingAnyMoreIsToBlameForACircle) {
+  announcer.ask(wait_, kStart + 5s);
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  announcer.on_waiting(peers[2], Waiting{0, 0});
+  hear(1, 6s);
+  hear(2, 6s);
+  judge.time_out(wait_, kStart + 10s);
+  hear(1, 10s + 100ms);
+  judge.time_out(wait_, wait_.deadline);
+  const Error error = time_out_after(11s);
+  EXPECT_EQ(error.suspect, 2);
+  EXPECT_TRUE(says(error,
+                   "; rank 1 waits for rank 2, rank 2 waits for rank 0; rank 2 answers nothing, so it is "
+                   "frozen or cut off; see its own log"))
+      << error.message;
+}
+
+// The path between two others is cut: this rank hears it from one of them.
+TEST_F(Judged, InACircleWhoIsDeafToAnotherIsToBlame) {
+  announcer.ask(wait_, kStart + 5s);
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  announcer.on_waiting(peers[2], Waiting{1, 0});
+  hear(1, 6s);
+  hear(2, 6s);
+  judge.time_out(wait_, kStart + 10s);
+  hear(1, 10s + 100ms);
+  hear(2, 10s + 100ms);
+  peers[2].deaf = 1;
+  judge.time_out(wait_, wait_.deadline);
+  const Error error = time_out_after(11s);
+  EXPECT_EQ(error.suspect, 1);
+  EXPECT_TRUE(says(error,
+                   "; rank 1 waits for rank 2, rank 2 waits for rank 1; rank 2 says that rank 1's machine "
+                   "acknowledges nothing that it sends: check the network in this direction"))
+      << error.message;
+}
+
+TEST_F(Judged, InACircleWhoseWordsDoNotArriveHereIsToBlame) {
+  announcer.ask(wait_, kStart + 5s);
+  announcer.on_waiting(peers[1], Waiting{0, 0});
+  hear(1, 6s);
+  judge.time_out(wait_, kStart + 10s);
+  hear(1, 10s + 100ms);
+  peers[1].deaf = 0;
+  judge.time_out(wait_, wait_.deadline);
+  const Error error = time_out_after(11s);
+  EXPECT_EQ(error.suspect, 1);
+  EXPECT_TRUE(says(error, "; rank 1 says that rank 0's machine acknowledges nothing")) << error.message;
+}
+
+// Rank 2 was frozen as long as the deadline: rank 1 has just got what it waited for, and comes to its turn.
+TEST_F(Judged, WhoseOwnWaitIsJustOverHasTimeToGoOn) {
+  announcer.ask(wait_, kStart + 5s);
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  hear(1, 10s - 1ms);
+  announcer.on_waiting(peers[1], Waiting{-1, 0});
+  judge.time_out(wait_, kStart + 10s);
+  EXPECT_EQ(wait_.deadline, kStart + 10s + 600ms);
+  hear(1, 10s + 100ms);
   judge.time_out(wait_, wait_.deadline);
   EXPECT_EQ(wait_.deadline, kStart + 11s);
   EXPECT_FALSE(consensus.failed());
-  EXPECT_TRUE(says(time_out_after(11s), "the ranks wait for each other in a circle"));
+  EXPECT_EQ(time_out_after(11s).suspect, 1);
+}
+
+TEST_F(Judged, WhoseOwnWaitHasBeenOverForASecondHasHadItsTime) {
+  announcer.ask(wait_, kStart + 5s);
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  hear(1, 9s);
+  announcer.on_waiting(peers[1], Waiting{-1, 0});
+  EXPECT_EQ(time_out_after(10s).suspect, 1);
 }
 
 TEST_F(Judged, AnAcknowledgementMayTakeHalfASecond) {
   announcer.ask(wait_, kStart + 5s);
   announcer.on_waiting(peers[1], Waiting{0, 0});
+  hear(1, 6s);
   judge.time_out(wait_, kStart + 10s);
-  links.control(1).unacknowledged_bytes = 1;
+  links.control(1).unacknowledged_bytes = 100;
+  hear(1, 10s + 100ms);
   judge.time_out(wait_, kStart + 10s + 400ms);
   EXPECT_FALSE(consensus.failed());
   EXPECT_TRUE(says(time_out_after(11s), "its machine has acknowledged nothing"));
@@ -76,6 +170,7 @@ TEST_F(Judged, InACircleWhoAcknowledgesNothingIsToBlameAtOnce) {
   announcer.on_waiting(peers[1], Waiting{2, 0});
   announcer.on_waiting(peers[2], Waiting{0, 0});
   announcer.ask(wait_, kStart + 5s);
+  hear(1, 6s);
   hear(2, 6s);
   const Error error = time_out_after(10s);
   EXPECT_EQ(error.suspect, 2);
@@ -88,9 +183,11 @@ TEST_F(Judged, InACircleWhoAcknowledgesNothingIsToBlameAtOnce) {
 TEST_F(Judged, WhoComesLateToItsWaitAsksBeforeItBlames) {
   judge.time_out(wait_, kStart + 10s);
   EXPECT_EQ(wait_.asked_at, kStart + 10s);
+  EXPECT_EQ(wait_.deadline, kStart + 10s + 600ms);
+  judge.time_out(wait_, wait_.deadline);
   EXPECT_EQ(wait_.deadline, kStart + 11s);
   EXPECT_FALSE(consensus.failed());
-  EXPECT_TRUE(says(time_out_after(11s), "rank 1 waits for nobody: it answers nothing"));
+  EXPECT_TRUE(says(time_out_after(11s), "; rank 1 answers nothing"));
 }
 
 // Who was asked nearly a second ago has had no time after the deadline yet.
@@ -99,6 +196,7 @@ TEST_F(Judged, ACircleGetsItsTimeWhereTheWaitBeganALittleLate) {
   announcer.on_waiting(peers[1], Waiting{0, 0});
   judge.time_out(wait_, kStart + 10s);
   EXPECT_EQ(wait_.deadline, kStart + 10s + 10ms);
+  hear(1, 10s);
   judge.time_out(wait_, wait_.deadline);
   EXPECT_EQ(wait_.deadline, kStart + 10s + 610ms);
   EXPECT_FALSE(consensus.failed());
@@ -107,6 +205,9 @@ TEST_F(Judged, ACircleGetsItsTimeWhereTheWaitBeganALittleLate) {
 TEST_F(Judged, ACircleGetsNoSecondTimeAfterALateWait) {
   announcer.on_waiting(peers[1], Waiting{0, 0});
   judge.time_out(wait_, kStart + 10s);
+  hear(1, 10s + 100ms);
+  judge.time_out(wait_, wait_.deadline);
+  EXPECT_FALSE(consensus.failed());
   EXPECT_TRUE(says(time_out_after(11s), "the ranks wait for each other in a circle"));
 }
 
@@ -125,8 +226,7 @@ TEST_F(Judged, SilenceIsSaidAndTheOthersDoNotWaitForIt) {
   announcer.ask(wait_, kStart + 5s);
   (void)links.said_to(2);
   const Error error = time_out_after(10s);
-  EXPECT_TRUE(says(error, "rank 1 waits for nobody: it answers nothing, so it is frozen or cut off; see"))
-      << error.message;
+  EXPECT_TRUE(says(error, "; rank 1 answers nothing, so it is frozen or cut off; see")) << error.message;
   RankSet silent(3);
   silent.add(1);
   EXPECT_EQ(links.said_to(2).back(), ControlMessage(Verdict{0, silent}));
@@ -256,7 +356,7 @@ TEST_F(Judged, AnOptionalRankIsAskedBeforeItDeparts) {
   EXPECT_FALSE(peers[1].departure);
   judge.time_out(wait_, kStart + 11s);
   ASSERT_TRUE(peers[1].departure);
-  EXPECT_TRUE(says(*peers[1].departure, "it answers nothing, so it is frozen or cut off"));
+  EXPECT_TRUE(says(*peers[1].departure, "rank 1 answers nothing, so it is frozen or cut off"));
   EXPECT_FALSE(consensus.failed());
   EXPECT_TRUE(receive_.failed);
 }
@@ -308,8 +408,16 @@ void wait_for_a_circle(MeshParts& rank, int awaited) {
   rank.announcer.on_waiting(rank.peers[3], Waiting{0, 0});
   ListedWaiter listed(rank.waiters, rank.post(awaited), kStart, kStart + 10s);
   rank.announcer.ask(listed.waiter, kStart + 5s);
-  rank.peers[awaited].heard_at = kStart + 6s;
+  for (const int each : {0, 2, 3}) {
+    if (each != rank.peers.self()) rank.peers[each].heard_at = kStart + 6s;
+  }
   rank.judge.time_out(listed.waiter, kStart + 10s);
+  EXPECT_FALSE(rank.consensus.failed() || rank.peers[3].departure) << "they have time to say what they know";
+  for (const int each : {0, 2, 3}) {
+    if (each != rank.peers.self()) rank.peers[each].heard_at = kStart + 10s + 100ms;
+  }
+  rank.judge.time_out(listed.waiter, listed.waiter.deadline);
+  rank.judge.time_out(listed.waiter, kStart + 11s);
 }
 
 TEST_F(Judged, AnOptionalRankLetsTheOthersOpenACircle) {

@@ -31,6 +31,8 @@ struct Peer {
   // becomes an unexpected one. Only for sockets, where the kernel receives meanwhile; on other links bytes
   // may only move when they are read.
   static constexpr std::chrono::milliseconds kPatience{2};
+  // Longer than an acknowledgement takes around the world, twice.
+  static constexpr std::chrono::milliseconds kAcknowledgementTime{500};
 
   Peer(int peer_rank, PeerLinks links, int world_size, UnexpectedBlocks& blocks)
       : rank(peer_rank),
@@ -66,6 +68,8 @@ struct Peer {
   std::optional<Error> departure;
   bool is_gone = false;      // its control stream has ended, and that was handled
   Deadline heard_at{};       // when something last arrived on its control stream
+  Deadline moved_at{};       // when it said that a wait it had announced is over
+  int deaf = -1;             // whose machine acknowledges nothing of it, by its word
   std::uint64_t place = 0;   // how many buckets it had begun by then
   bool was_late = false;     // when it was last asked, it had not begun the bucket that this rank waits for
   std::uint32_t starts = 0;  // how often its steps started anew
@@ -76,6 +80,12 @@ struct Peer {
   Deadline silent_since = kNever;
   int stream_error = 0;
 
+  // For how long the peer's machine has not acknowledged what it was asked: 0 if it has, or if the
+  // acknowledgement may be in flight.
+  Clock::duration deaf_for(Deadline now) noexcept {
+    const Clock::duration time = control.unacknowledged_for(now);
+    return time < kAcknowledgementTime ? Clock::duration{} : time;
+  }
   bool wants_receive() const noexcept { return !receive_ended && !receive_paused; }
   bool wants_send() const noexcept { return !send_ended && !sender.empty(); }
   ScopedUnlock scoped_unlock(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) const noexcept {

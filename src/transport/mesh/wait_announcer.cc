@@ -5,9 +5,13 @@ namespace deltawire {
 void WaitAnnouncer::ask(Waiter& waiter, Deadline now) {
   waiter.announced = true;
   waiter.asked_at = now;
-  announced_ = WaitGraph::kNobody;  // so that it is announced again, even if it is the same
-  update();
+  repeat();
   peers_.each([now](Peer& peer) { peer.control.watch(now); });
+}
+
+void WaitAnnouncer::repeat() {
+  announced_ = WaitGraph::kNobody;
+  update();
 }
 
 void WaitAnnouncer::ask(Peer& peer) {
@@ -27,6 +31,14 @@ void WaitAnnouncer::update() {
   peers_.broadcast(Waiting{target, steps_.place()});
 }
 
+int WaitAnnouncer::deaf_rank(Deadline now) {
+  int deaf = WaitGraph::kNobody;
+  peers_.each([&](Peer& peer) {
+    if (deaf == WaitGraph::kNobody && peer.deaf_for(now) > Clock::duration{}) deaf = peer.rank;
+  });
+  return deaf;
+}
+
 void WaitAnnouncer::announce_all(Deadline now) {
   for (Waiter* waiter : waiters_.all()) {
     if (!waiter->announced) ask(*waiter, now);
@@ -35,8 +47,10 @@ void WaitAnnouncer::announce_all(Deadline now) {
 
 void WaitAnnouncer::on_waiting(Peer& peer, const Waiting& waiting) {
   peer.place = waiting.place;
+  const int before = waits_.of(peer.rank);
+  if (before != WaitGraph::kNobody && before != waiting.rank) peer.moved_at = peer.heard_at;
   waits_.set(peer.rank, waiting.rank);
-  if (waiting.rank != WaitGraph::kNobody) peer.control.send(Here{steps_.place()});
+  if (waiting.rank != WaitGraph::kNobody) peer.control.send(Here{steps_.place(), deaf_rank(peer.heard_at)});
 }
 
 }  // namespace deltawire

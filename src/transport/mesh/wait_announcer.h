@@ -16,6 +16,8 @@ class WaitAnnouncer {
 
   // Tells the others whom this rank waits for; every living rank answers.
   void ask(Waiter& waiter, Deadline now);
+  // Says it once more: answers tell what the others have learned meanwhile.
+  void repeat();
   // The same of one peer, by a rank that may wait for none.
   void ask(Peer& peer);
   // Announces which rank the longest announced wait is for, if that has changed.
@@ -35,6 +37,9 @@ class WaitAnnouncer {
   WaitGraph::Verdict follow(int awaited) const { return waits_.follow(peers_.self(), awaited); }
 
  private:
+  // The first rank whose machine acknowledges nothing of this one.
+  int deaf_rank(Deadline now);
+
   Peers& peers_;
   const Waiters& waiters_;
   const StepSequence& steps_;

@@ -67,6 +67,32 @@ TEST_F(Announced, RanksThatWaitAreAnsweredWithThePlace) {
   EXPECT_EQ(links_.said_to(1), Said{}) << "it asks for nothing";
 }
 
+TEST_F(Announced, AnswersSayWhoAcknowledgesNothing) {
+  links_.control(2).unacknowledged_bytes = 1;
+  announcer_.ask(longer_.waiter, kStart);
+  (void)links_.said_to(1);
+  peers_[1].heard_at = kStart + 400ms;
+  announcer_.on_waiting(peers_[1], Waiting{0, 0});
+  EXPECT_EQ(links_.said_to(1), Said{(Here{0, -1})}) << "it may be on its way";
+  peers_[1].heard_at = kStart + 600ms;
+  announcer_.on_waiting(peers_[1], Waiting{0, 0});
+  EXPECT_EQ(links_.said_to(1), Said{(Here{0, 2})});
+}
+
+TEST_F(Announced, ARankMovesWhenItsWaitEnds) {
+  peers_[1].heard_at = kStart + 1s;
+  announcer_.on_waiting(peers_[1], Waiting{2, 0});
+  EXPECT_EQ(peers_[1].moved_at, Deadline{}) << "it has only begun";
+  peers_[1].heard_at = kStart + 2s;
+  announcer_.on_waiting(peers_[1], Waiting{2, 0});
+  EXPECT_EQ(peers_[1].moved_at, Deadline{}) << "it asks once more";
+  announcer_.on_waiting(peers_[1], Waiting{0, 0});
+  EXPECT_EQ(peers_[1].moved_at, kStart + 2s);
+  peers_[1].heard_at = kStart + 3s;
+  announcer_.on_waiting(peers_[1], Waiting{-1, 0});
+  EXPECT_EQ(peers_[1].moved_at, kStart + 3s);
+}
+
 TEST_F(Announced, AllWaitsAreAnnouncedOnce) {
   announcer_.ask(longer_.waiter, kStart + 1s);
   announcer_.announce_all(kStart + 2s);

@@ -29,6 +29,7 @@ WaitGraph::Verdict WaitGraph::follow(int self, int first) const {
       return verdict;
     }
     seen[static_cast<std::size_t>(at)] = true;
+    verdict.path.push_back(at);
     const int next = of(at);
     if (next == kNobody) {
       verdict.suspect = at;

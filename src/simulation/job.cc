@@ -124,13 +124,6 @@ void Job::happen(const Fault& fault) {
   }
 }
 
-// What it has sent before may still be on its way.
-void Job::stand_still() {
-  Blame& blame = blames_.back();
-  blame.stands_still = true;
-  blame.heard_until = std::max(blame.heard_until, scheduler_.read());
-}
-
 void Job::delay(Clock::duration time) {
   Blame& blame = blames_.back();
   blame.delay += time;
@@ -146,7 +139,7 @@ void Job::kill(const Fault& fault) {
     network_.close_all(fault.rank);
   } else {
     log(fault.rank).has_lost_power = true;
-    stand_still();
+    blames_.back().stand_still(scheduler_.read());
     blames_.back().silences = blames_.back().cuts = true;
     for (int peer = 0; peer < plan_.world; ++peer) {
       network_.cut(fault.rank, peer);
@@ -159,7 +152,7 @@ void Job::kill(const Fault& fault) {
 void Job::freeze(const Fault& fault) {
   RankLog& own = log(fault.rank);
   delay(fault.lasts);
-  stand_still();
+  blames_.back().stand_still(scheduler_.read());
   ++blames_.back().freezes;
   if (scheduler_.is_frozen(fault.rank)) return;
   own.frozen_since = scheduler_.read();

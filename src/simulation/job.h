@@ -1,6 +1,7 @@
 // A job in a simulation: its ranks, what goes wrong, and what each rank has seen.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -62,6 +63,11 @@ struct Blame {
   bool is_fatal = false;             // the mesh may end, whatever its deadlines are
 
   bool is_guilty(int rank) const noexcept { return (guilty >> rank & 1U) != 0; }
+  // A rank stands still from now on; what it has sent may still be on its way.
+  void stand_still(Deadline now) noexcept {
+    stands_still = true;
+    heard_until = std::max(heard_until, now);
+  }
 };
 
 class Job;
@@ -114,7 +120,6 @@ class Job {
   void freeze(const Fault& fault);
   void cut(const Fault& fault);
   void delay(Clock::duration time);
-  void stand_still();
   void bury_the_dead();
 
   const Plan plan_;

@@ -8,9 +8,12 @@
 #include <set>
 #include <utility>
 
+#include "base/crc32c.h"
+#include "base/little_endian.h"
 #include "base/temporary_folder_testing.h"
 #include "deltawire/snapshot.h"
 #include "frame_repair.h"
+#include "server/pull_head.h"
 #include "server_inputs.h"
 
 namespace deltawire {
@@ -60,18 +63,28 @@ bool load_worker(const ServerOptions& options, const State& state) {
   });
 }
 
-void repair(fuzz::Script& script, std::size_t before_frames) {
+// Of a pull; returns its bytes.
+std::size_t repair_head(fuzz::Message& pull) {
+  if (pull.size() < pull_head_bytes(0)) return pull.size();
+  const std::size_t steps = load_le<std::uint16_t>(pull.data() + 1) % (pull.size() - pull_head_bytes(0) + 1);
+  store_le<std::uint16_t>(pull.data() + 1, static_cast<std::uint16_t>(steps));
+  const std::size_t checked = pull_head_bytes(steps) - sizeof(std::uint32_t);
+  store_le(pull.data() + checked, crc32c(Bytes(pull).first(checked)));
+  return pull_head_bytes(steps);
+}
+
+void repair(fuzz::Script& script, fuzz::Way way) {
   for (auto& [tag, messages] : script) {
     for (fuzz::Message& message : messages) {
-      if (message.size() < before_frames) continue;
-      fuzz::repair_frames(std::span(message).subspan(before_frames), [](std::byte*) {});
+      const std::size_t head = way == fuzz::Way::kPull ? repair_head(message) : 0;
+      fuzz::repair_frames(std::span(message).subspan(head), [](std::byte*) {});
     }
   }
 }
 
 bool serve(const ServerOptions& options, Bytes input) {
   fuzz::Script pushes = fuzz::read_script(input, fuzz::Way::kPush);
-  repair(pushes, 0);
+  repair(pushes, fuzz::Way::kPush);
   fuzz::Serving serving(options, std::move(pushes));
   for (std::uint64_t step = 0;; ++step) {
     const Result<bool> made = serving.server->step(Clock::now());
@@ -83,7 +96,7 @@ bool serve(const ServerOptions& options, Bytes input) {
 
 bool work(const ServerOptions& options, Bytes input) {
   fuzz::Script pulls = fuzz::read_script(input, fuzz::Way::kPull);
-  repair(pulls, 1);
+  repair(pulls, fuzz::Way::kPull);
   return fuzz::Working(options, std::move(pulls)).run();
 }
 

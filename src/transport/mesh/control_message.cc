@@ -1,6 +1,7 @@
 #include "transport/mesh/control_message.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -11,8 +12,14 @@ namespace {
 constexpr std::uint32_t kControlMagic = 0x43445744;  // "DWDC" on the wire
 constexpr std::size_t kCrcAt = 4;
 constexpr std::size_t kKindAt = 8;
+constexpr std::size_t kHeaderCheckAt = 9;
 constexpr std::size_t kContentBytesAt = 10;
 constexpr std::uint32_t kNoRank = 0xFFFFFFFF;
+
+std::byte header_check(const std::byte* header) noexcept {
+  const std::array covered{header[kKindAt], header[kContentBytesAt], header[kContentBytesAt + 1]};
+  return static_cast<std::byte>(crc32c(covered) & 0xFF);
+}
 
 class ContentWriter {
  public:
@@ -216,7 +223,12 @@ void append_control_message(const ControlMessage& message, std::vector<std::byte
   store_le(at, kControlMagic);
   at[kKindAt] = static_cast<std::byte>(message.index() + 1);
   store_le(at + kContentBytesAt, static_cast<std::uint16_t>(content));
-  store_le(at + kCrcAt, crc32c(Bytes(out).subspan(start + kKindAt)));
+  seal_control_message(MutBytes(out).subspan(start));
+}
+
+void seal_control_message(MutBytes message) noexcept {
+  message[kHeaderCheckAt] = header_check(message.data());
+  store_le(message.data() + kCrcAt, crc32c(message.subspan(kKindAt)));
 }
 
 bool ControlParser::feed(Bytes bytes, std::vector<ControlMessage>& messages) {
@@ -233,6 +245,7 @@ std::optional<ControlMessage> ControlParser::next(Bytes& bytes) {
     if (held_bytes_ < kControlHeaderBytes) return std::nullopt;
     // Checked before the length is used, so that a foreign stream is refused at its first header.
     if (load_le<std::uint32_t>(held_.data()) != kControlMagic ||
+        held_[kHeaderCheckAt] != header_check(held_.data()) ||
         load_le<std::uint16_t>(held_.data() + kContentBytesAt) > kControlContentMax) {
       damaged_ = true;
     } else if (held_bytes_ == needed()) {
@@ -254,7 +267,6 @@ std::size_t ControlParser::needed() const noexcept {
 
 std::optional<ControlMessage> ControlParser::parse(Bytes whole) const {
   if (load_le<std::uint32_t>(whole.data() + kCrcAt) != crc32c(whole.subspan(kKindAt))) return std::nullopt;
-  if (whole[kKindAt + 1] != std::byte{0}) return std::nullopt;
   ContentReader reader(whole.subspan(kControlHeaderBytes), world_size_);
   std::optional<ControlMessage> message = read_content(static_cast<std::uint8_t>(whole[kKindAt]), reader);
   if (!reader.whole()) return std::nullopt;

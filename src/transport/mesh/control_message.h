@@ -4,7 +4,7 @@
 //   0  u32  magic
 //   4  u32  CRC-32C of bytes 8 to the end of the content
 //   8  u8   kind
-//   9  u8   0
+//   9  u8   low byte of the CRC-32C of bytes 8, 10 and 11: a wrong length is found before it is waited for
 //  10  u16  bytes of the content, <= 4096
 //
 // Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks has one bit for each rank, lowest first,
@@ -96,6 +96,9 @@ inline constexpr int kWorldMax = 15000;
 
 // Appends the encoding to `out`; a too long text is cut. If an allocation fails, `out` is unchanged.
 void append_control_message(const ControlMessage& message, std::vector<std::byte>& out);
+
+// Sets the checks in the header of one whole message to what its kind, length and content ask for.
+void seal_control_message(MutBytes message) noexcept;
 
 // Parses a control stream that arrives in pieces of any size. Never holds more than one message.
 class ControlParser {

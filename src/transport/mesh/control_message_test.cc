@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "transport/mesh/wait_graph.h"
 
@@ -85,6 +84,21 @@ TEST(ControlMessage, EveryFlippedBitIsFound) {
   }
 }
 
+// A wrong length would be waited for, and the stream be silent meanwhile.
+TEST(ControlMessage, AHeaderIsRefusedBeforeItsContentHasCome) {
+  for (const ControlMessage& each : all_kinds()) {
+    const std::vector<std::byte> good = bytes_of({each});
+    for (std::size_t bit = 0; bit < 8 * kControlHeaderBytes; ++bit) {
+      const bool is_of_content = bit >= 32 && bit < 64;
+      if (is_of_content) continue;
+      std::vector<std::byte> bad = good;
+      bad[bit / 8] ^= std::byte{1} << (bit % 8);
+      std::vector<ControlMessage> messages;
+      EXPECT_FALSE(ControlParser(kWorld).feed(Bytes(bad).first(kControlHeaderBytes), messages)) << bit;
+    }
+  }
+}
+
 // Contents with a correct checksum and invalid values.
 TEST(ControlMessage, NonsenseIsRefused) {
   const auto refused = [](std::uint8_t kind, std::size_t content, const std::vector<std::size_t>& set_bits) {
@@ -97,7 +111,7 @@ TEST(ControlMessage, NonsenseIsRefused) {
     for (const std::size_t bit : set_bits) {
       bytes[kControlHeaderBytes + bit / 8] |= std::byte{1} << (bit % 8);
     }
-    store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+    seal_control_message(bytes);
     std::vector<ControlMessage> messages;
     return !ControlParser(kWorld).feed(bytes, messages);
   };
@@ -156,7 +170,7 @@ TEST(ControlMessage, TextsAreOneLineOfUtf8WhateverTheyWere) {
   bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, "0123456789"}});
   std::fill_n(bytes.end() - 10, 3, std::byte{0xC3});
   bytes.back() = std::byte{'\n'};
-  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+  seal_control_message(bytes);
   messages.clear();
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
   EXPECT_EQ(std::get<Abort>(messages[0]).text,
@@ -165,7 +179,7 @@ TEST(ControlMessage, TextsAreOneLineOfUtf8WhateverTheyWere) {
   // Damaged bytes become longer ones: the text stays as long as it may be, and can be passed on unchanged.
   bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, std::string(kControlTextMax, 'x')}});
   std::fill_n(bytes.end() - kControlTextMax, kControlTextMax, std::byte{0xFF});
-  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+  seal_control_message(bytes);
   messages.clear();
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
   EXPECT_EQ(std::get<Abort>(messages[0]).text.size(), kControlTextMax / 3 * 3);

@@ -184,8 +184,10 @@ TEST_F(Judged, WhoComesLateToItsWaitAsksBeforeItBlames) {
   judge.time_out(wait_, kStart + 10s);
   EXPECT_EQ(wait_.asked_at, kStart + 10s);
   EXPECT_EQ(wait_.deadline, kStart + 10s + 600ms);
+  (void)links.said_to(1);
   judge.time_out(wait_, wait_.deadline);
   EXPECT_EQ(wait_.deadline, kStart + 11s);
+  EXPECT_EQ(links.said_to(1), Said{(Waiting{1, 0})}) << "by now they know who acknowledges nothing";
   EXPECT_FALSE(consensus.failed());
   EXPECT_TRUE(says(time_out_after(11s), "; rank 1 answers nothing"));
 }
@@ -359,6 +361,15 @@ TEST_F(Judged, AnOptionalRankIsAskedBeforeItDeparts) {
   EXPECT_TRUE(says(*peers[1].departure, "rank 1 answers nothing, so it is frozen or cut off"));
   EXPECT_FALSE(consensus.failed());
   EXPECT_TRUE(receive_.failed);
+}
+
+TEST_F(Judged, AnOptionalRankOfACircleGetsNoSecondTimeAfterALateWait) {
+  membership.set_optional(std::array{1});
+  announcer.on_waiting(peers[1], Waiting{0, 0});
+  judge.time_out(wait_, kStart + 10s);
+  hear(1, 10s + 100ms);
+  judge.time_out(wait_, kStart + 11s);
+  EXPECT_TRUE(peers[1].departure);
 }
 
 // All silent optional ranks depart together, and those that answer stay.

@@ -5,7 +5,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/fuzz_program.h"
@@ -28,7 +27,7 @@ void repair(std::vector<std::byte>& stream) {
     const std::size_t content = load_le<std::uint16_t>(message + 10) % (kControlContentMax + 1);
     const std::size_t bytes = std::min(kControlHeaderBytes + content, stream.size() - at);
     store_le(message + 10, static_cast<std::uint16_t>(bytes - kControlHeaderBytes));
-    store_le(message + 4, crc32c(Bytes(stream).subspan(at + 8, bytes - 8)));
+    seal_control_message(MutBytes(stream).subspan(at, bytes));
     at += bytes;
   }
 }

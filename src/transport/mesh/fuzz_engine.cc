@@ -11,7 +11,6 @@
 
 #include <sys/socket.h>
 
-#include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/fuzz_program.h"
@@ -102,7 +101,7 @@ class Session {
     out[8] = static_cast<std::byte>(kind);
     store_le(out.data() + 10, static_cast<std::uint16_t>(content.size()));
     out.insert(out.end(), content.begin(), content.end());
-    store_le(out.data() + 4, crc32c(Bytes(out).subspan(8)));
+    seal_control_message(out);
     FarEnd::write(far.control, out);
   }
 

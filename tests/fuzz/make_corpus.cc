@@ -326,7 +326,8 @@ void make_control() {
   add("abort", {1, 1}, 12 + 16, 'x');
   add("abort-no-utf8", {1}, 12 + 512, 0xFF);
   add("waiting", {2, 2, 2}, 12);
-  add("numbers", {3, 4, 5}, 8);           // goodbye, here, start
+  add("numbers", {3, 5}, 8);              // goodbye, start
+  add("here", {4}, 8 + 4);                // place, deaf
   add("vote", {6}, 8 + 16);               // number, ballot
   add("round", {7}, 4 + 8 + 16 + 1 + 1);  // number, decided, ballot, two sets
   add("verdict", {8}, 8 + 1);             // decided, a set

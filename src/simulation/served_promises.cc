@@ -156,7 +156,8 @@ void ServedPromises::check_dropped(int rank) {
     const std::uint64_t all_know = lost.step + plan_.options.staleness + 2;
     for (int server = 0; server < plan_.options.servers; ++server) {
       const ServedEnding& its = ending(server);
-      if (!lives(server) || !own.is_closed || !its.is_closed || own.version < all_know) continue;
+      const bool has_heard = std::min(own.version, its.version) >= all_know;
+      if (!lives(server) || !own.is_closed || !its.is_closed || !has_heard) continue;
       if (std::ranges::count(its.dropped, lost.rank, &DroppedWorker::rank) == 0) {
         breaks(told + ", and " + rank_name(server) + " has not");
       }

@@ -13,7 +13,6 @@
 #include "base/temporary_folder_testing.h"
 #include "deltawire/snapshot.h"
 #include "frame_repair.h"
-#include "server/pull_head.h"
 #include "server_inputs.h"
 
 namespace deltawire {
@@ -63,14 +62,16 @@ bool load_worker(const ServerOptions& options, const State& state) {
   });
 }
 
-// Of a pull; returns its bytes.
+// Of a pull (docs/reference/format.md, section 4): u8, u16 steps, a byte for each, u32 checksum. Returns its
+// bytes.
 std::size_t repair_head(fuzz::Message& pull) {
-  if (pull.size() < pull_head_bytes(0)) return pull.size();
-  const std::size_t steps = load_le<std::uint16_t>(pull.data() + 1) % (pull.size() - pull_head_bytes(0) + 1);
+  constexpr std::size_t kBefore = 3;
+  constexpr std::size_t kLeast = kBefore + sizeof(std::uint32_t);
+  if (pull.size() < kLeast) return pull.size();
+  const std::size_t steps = load_le<std::uint16_t>(pull.data() + 1) % (pull.size() - kLeast + 1);
   store_le<std::uint16_t>(pull.data() + 1, static_cast<std::uint16_t>(steps));
-  const std::size_t checked = pull_head_bytes(steps) - sizeof(std::uint32_t);
-  store_le(pull.data() + checked, crc32c(Bytes(pull).first(checked)));
-  return pull_head_bytes(steps);
+  store_le(pull.data() + kBefore + steps, crc32c(Bytes(pull).first(kBefore + steps)));
+  return kLeast + steps;
 }
 
 void repair(fuzz::Script& script, fuzz::Way way) {

@@ -99,8 +99,7 @@ class Session(ClosesAtEnd, BaseSession):
             threads: how many threads encode and decode a message; None: the process's.
             nonfinite: "error", or "pass": a step with NaN or infinities results in NaN on all ranks
                 and leaves no trace.
-            link: limits the rate at which this rank sends (the rate of a slow link, or of one to
-                simulate).
+            link: limits the rate at which this rank sends, e.g. to that of a slow link.
             elastic: the session goes on when ranks die, leave and join (docs/guides/elastic.md);
                 on all ranks or on none. A process without `rank` and `world_size` joins a session
                 that runs; `address` then has doors of its members, "10.0.0.1:29600,10.0.0.2:4711"
@@ -122,9 +121,8 @@ class Session(ClosesAtEnd, BaseSession):
                 "PeerLost" (a rank that connected and died), "AddressInUse", "System"; each also if
                 another rank found it.
         """
-        place = (
-            None if elastic and rank is None and world_size is None else _place(rank, world_size)
-        )
+        joins = elastic and rank is None and world_size is None
+        place = None if joins else _place(rank, world_size)
         text = spec_of(spec)
         options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
         arguments.check_reducer(text, options)
@@ -369,71 +367,6 @@ class Session(ClosesAtEnd, BaseSession):
 
 def _places_of(held: Mapping[str, Any]) -> list[tuple]:
     return [(name, array.ctypes.data, list(array.shape)) for name, array in held.items()]
-
-
-class TrainersSession:
-    """An elastic session as the trainers of this package use it, which keep records of their own.
-
-    Thread rule: `take_step` from one thread at a time, all others from any.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    @classmethod
-    def made(cls, spec: str, terms: str, **session: object) -> "TrainersSession":
-        """Connects an elastic session.
-
-        Args:
-            spec, session: as for `Session`.
-            terms: what must be equal on all ranks besides a session's settings.
-        """
-        made = Session.__new__(Session)
-        made._terms = terms
-        Session.__init__(made, spec, elastic=True, **session)
-        return cls(made)
-
-    @property
-    def core(self) -> _core.Session:
-        """That of the present epoch."""
-        return self.session._session
-
-    def know(self, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
-        """(name, shape) of all that will be exchanged, also by fragments that had no turn yet: a
-        loaded state has residuals of all."""
-        self.session._crew.note_tensors((name, 0, list(shape)) for name, shape in tensors)
-
-    def take_step(self, tensors: list[tuple], weight: float, agreed: int) -> _core.Report:
-        """A step of memory that is no NumPy array. Raises DeltawireError as `all_reduce`.
-
-        Args:
-            tensors: (name, address, shape) of each; after an error their values are lost.
-            weight: as of `all_reduce`.
-            agreed: as of `_core.Step`.
-        """
-        session = self.session
-        with session._lock:
-            weighted = session._weighted(tensors, weight)
-            waiting = session._run(weighted.tensors, agreed=agreed, timed=True)
-            if waiting.error is not None:
-                raise waiting.error
-            weighted.end()
-            return waiting.report
-
-    def begin_at(self, steps: int) -> None:
-        """The next step's number, after residuals were loaded."""
-        with self.session._lock:
-            self.session._steps = self.session._crew.steps = steps
-
-    def changes(self) -> dict[str, Any]:
-        """What `Session.metrics` says of the changes of members."""
-        return self.session._crew.metrics()
-
-    def abort(self, why: str) -> None:
-        """This member leaves at once; a step or a meeting under way ends with "Aborted"."""
-        self.session._gave_up = True
-        self.core.abort(why)
-        self.session._crew.close(why)
 
 
 class _Waiting:

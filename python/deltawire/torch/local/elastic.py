@@ -8,7 +8,7 @@ from deltawire import _core
 from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.session import TIMEOUT, TrainersSession
+from deltawire.session import TIMEOUT
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.module_parameters import layout_digest
 from deltawire.torch.local.elastic_core import ElasticCore
@@ -19,6 +19,7 @@ from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
 from deltawire.torch.local.trainer import LocalTrainer, Steps
 from deltawire.torch.local.weights import Weights
+from deltawire.trainers_session import TrainersSession
 from deltawire.weighted import check_weight
 
 _ONE_BUCKET = 1 << 62  # bytes: as few as a fragment has devices; a step exchanges all at once

@@ -8,8 +8,8 @@ from typing import Any
 
 from deltawire import _core
 from deltawire.errors import DeltawireError
-from deltawire.session import TrainersSession
 from deltawire.torch.core import abort
+from deltawire.trainers_session import TrainersSession
 
 _JOIN_SECONDS = 10.0
 

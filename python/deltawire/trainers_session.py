@@ -1,0 +1,71 @@
+"""A session for the trainers of this package, which keep records of their own."""
+
+from typing import Any
+
+from deltawire import _core
+from deltawire.session import Session
+
+
+class TrainersSession:
+    """An elastic session without a history of its steps, whose tensors are places in memory.
+
+    Thread rule: `take_step` from one thread at a time, all others from any.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @classmethod
+    def made(cls, spec: str, terms: str, **session: object) -> "TrainersSession":
+        """Connects an elastic session.
+
+        Args:
+            spec, session: as for `Session`.
+            terms: what must be equal on all ranks besides a session's settings.
+        """
+        made = Session.__new__(Session)
+        made._terms = terms
+        Session.__init__(made, spec, elastic=True, **session)
+        return cls(made)
+
+    @property
+    def core(self) -> _core.Session:
+        """That of the present epoch."""
+        return self.session._session
+
+    def know(self, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
+        """(name, shape) of all that will be exchanged, also by fragments that had no turn yet: a
+        loaded state has residuals of all."""
+        self.session._crew.note_tensors((name, 0, list(shape)) for name, shape in tensors)
+
+    def take_step(self, tensors: list[tuple], weight: float, agreed: int) -> _core.Report:
+        """A step of memory that is no NumPy array. Raises DeltawireError as `all_reduce`.
+
+        Args:
+            tensors: (name, address, shape) of each; after an error their values are lost.
+            weight: as of `all_reduce`.
+            agreed: as of `_core.Step`.
+        """
+        session = self.session
+        with session._lock:
+            weighted = session._weighted(tensors, weight)
+            waiting = session._run(weighted.tensors, agreed=agreed, timed=True)
+            if waiting.error is not None:
+                raise waiting.error
+            weighted.end()
+            return waiting.report
+
+    def begin_at(self, steps: int) -> None:
+        """The next step's number, after residuals were loaded."""
+        with self.session._lock:
+            self.session._steps = self.session._crew.steps = steps
+
+    def changes(self) -> dict[str, Any]:
+        """What `Session.metrics` says of the changes of members."""
+        return self.session._crew.metrics()
+
+    def abort(self, why: str) -> None:
+        """This member leaves at once; a step or a meeting under way ends with "Aborted"."""
+        self.session._gave_up = True
+        self.core.abort(why)
+        self.session._crew.close(why)

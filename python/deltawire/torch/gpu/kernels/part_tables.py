@@ -20,11 +20,8 @@ COLUMNS = 8
 LARGEST = tl.constexpr(0)  # bits of the largest magnitude
 SCALAR = tl.constexpr(1)
 SECOND = tl.constexpr(2)  # scalar
-FLAGS = tl.constexpr(3)
+FLAGS = tl.constexpr(3)  # 1: a value isn't 0; 2: the carrier can't hold one; 4: residual overflows
 FACTS = 4
-SOME = 1  # flags: a value isn't 0,
-NOT_CARRIED = 2  # the carrier can't hold one,
-BEYOND = 4  # the residual is beyond float32
 
 # Columns of a row of the table of parts to decode.
 SLOT = tl.constexpr(0)  # address

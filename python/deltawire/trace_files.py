@@ -59,7 +59,6 @@ def write_floats(folder: Path, stem: str, values: np.ndarray, spec: str | None) 
     """Writes float32 values as `stem`.npy, or as .dw if that codec makes them smaller. Returns the
     file's name and bytes. Raises OSError."""
     values = np.asarray(values, FLOAT32, order="C")
-    values = np.asarray(values, FLOAT32, order="C")
     if spec is not None:
         data = _core.encode_file(values, spec, _MIN_ELEMENTS, None)
         if len(data) < _NPY_HEAD_BYTES + values.nbytes:

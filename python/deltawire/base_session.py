@@ -53,11 +53,8 @@ class BaseSession:
             counts: keys of integers >= 0.
             also: further required keys.
         """
-        check_state_given(state)
         place = self._state_place()
-        missing = [key for key in (*place, *counts, "residuals", *also) if key not in state]
-        if missing:
-            raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
+        check_state_given(state, (*place, *counts, "residuals", *also))
         for key, value in place.items():
             if state[key] != value:
                 advice = self._resize_advice if key == "world_size" else _SAME_PLACE

@@ -176,8 +176,8 @@ class Channel:
         Args:
             message: what `encode` made, any bytes-like object; hostile bytes are safe.
             into: float32, float16 or ml_dtypes.bfloat16, C-contiguous, writable arrays (or what
-                supports DLPack) with the names, shapes, dtypes and order that were encoded. On
-                error their content is unspecified.
+                supports DLPack) with the names, shapes, dtypes and order that were encoded, no two
+                of which share memory. On error their content is unspecified.
             accumulate: False: the arrays are replaced. Nothing can be added to arrays of 16 bits,
                 as each sum would be rounded: replace another array's values, and add these.
             scale: 1 / world_size makes a mean of all ranks' messages.
@@ -209,6 +209,8 @@ class Channel:
                     f"'{name}' is {array.dtype.name}, to which nothing can be added: decode with "
                     "accumulate=False, and add up in float32",
                 )
+        places = _places(written)
+        arrays.check_apart(places)
         flat = np.frombuffer(message, dtype=np.uint8)
         with self._lock:
             if not any(array.size for array in written.values()) and not flat.size:
@@ -219,7 +221,7 @@ class Channel:
                 found.rank if rank is None else rank,
                 found.world_size,
             )
-            self._core.decode(flat, _places(written), due, bool(accumulate), scale, found.scale)
+            self._core.decode(flat, places, due, bool(accumulate), scale, found.scale)
             return found
 
     def residual(self, name: str) -> np.ndarray:

@@ -85,14 +85,18 @@ def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
     return told
 
 
-def check_state_given(state: object, several: bool = False) -> None:
-    """Raises InvalidArgumentError unless `state` is a mapping, or a list of them (`several`)."""
+def check_state_given(state: object, keys: Iterable[str] = (), several: bool = False) -> None:
+    """Raises InvalidArgumentError unless `state` is a mapping with these keys, or where it may be
+    `several`, a list."""
     lists = several and isinstance(state, Iterable) and not isinstance(state, str | bytes)
     if not isinstance(state, Mapping) and not lists:
         raise make_error(
             "InvalidArgument",
             f"a state is what state_dict() or save() gave, not {type(state).__name__}",
         )
+    missing = [key for key in keys if key not in state]
+    if missing:
+        raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
 
 
 def in_epoch(error: DeltawireError, epoch: int) -> DeltawireError:

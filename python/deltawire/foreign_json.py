@@ -8,6 +8,10 @@ from collections.abc import Callable
 # off, and this does what then remains: later code may walk through a value, or print it.
 MOST_LEVELS = 100
 
+# What reading a value raises whose types aren't the expected ones: int() of an infinity, a list as
+# a key, a number for a dict.
+UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 
 def parse(text: str | bytes, parse_constant: Callable[[str], object] | None = None) -> object:
     """The value of a document; `parse_constant` is for NaN and the infinities, as in `json.loads`.

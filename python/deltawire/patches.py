@@ -203,7 +203,12 @@ def merge_files(
     Raises:
         DeltawireError: code "Mismatch" if the patches are not for `old` and for each other's
             models; otherwise as for `make_file`.
+        InvalidArgumentError: one path in place of several.
     """
+    if isinstance(patches, str | bytes | os.PathLike):
+        raise make_error(
+            "InvalidArgument", f"patches={patches!r} is one path: give a list of paths"
+        )
     paths = [_text_of(patch) for patch in patches]
     _core.merge_patch_files(
         _text_of(old), paths, _text_of(merged), replace, from_version, to_version

@@ -59,7 +59,7 @@ def unpacked(data: bytes, rank: int) -> RegistrationRecord:
     """The record that `packed` encoded; raises "Corrupt", naming the rank, for anything else."""
     try:
         return _read_record(data)
-    except (ValueError, TypeError, KeyError, struct.error) as cause:
+    except (struct.error, *foreign_json.UNFIT) as cause:
         raise make_error(
             "Corrupt",
             f"what rank {rank} sent at registration can't be read ({cause}); do all "

@@ -12,10 +12,11 @@ pytest.importorskip(
 
 import deltawire.flower  # noqa: E402
 from deltawire.flower import records  # noqa: E402
+from deltawire.rounds import ModelLayout, TensorLayout  # noqa: E402
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict  # noqa: E402
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import strategy as strategies  # noqa: E402
-from local_grid import FIRST_NODE, NODES, compressed, make_app, run  # noqa: E402
+from local_grid import FIRST_NODE, NODES, compressed, make_app, run, start_arrays  # noqa: E402
 
 
 @pytest.mark.parametrize("down", ["3lc", None])
@@ -94,3 +95,48 @@ def test_a_mod_before_ours_is_named_at_once(caplog):
 
 def harmless(message, context, call_next):
     return call_next(message, context)
+
+
+@pytest.mark.parametrize(
+    "also",
+    ["", "[]", "[{}]", "[{},3]", "[[],[]]", '[{"v":"float16"},[]]', '[{"w":"int8"},[]]',
+     '[{"w":["float16"]},[]]', '[{},[[0,"w"]]]', '[{},[["0","n"]]]', '[{},[[0,["n"]]]]'],
+)  # fmt: skip
+def test_a_form_that_no_record_has_is_refused(also):
+    layout = ModelLayout((TensorLayout("w", (2,)),), also)
+    with pytest.raises(deltawire.DeltawireError) as refused:
+        records.RecordForm.of(layout)
+    assert refused.value.code == "Corrupt"
+
+
+def tampered_download(change):
+    """A mod of a client whose server sends what `change` makes of the header's fields."""
+
+    def mod(message, context, call_next):
+        fields = records.fields_of(message.content)
+        layout = message.content[records.HEADER].get("layout")
+        change(fields, message.content)
+        message.content[records.HEADER] = records.header_record(fields)
+        if layout is not None:
+            message.content[records.HEADER]["layout"] = layout
+        return call_next(message, context)
+
+    return mod
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda fields, content: fields.pop("record"), "names no arrays"),
+        (lambda fields, content: fields.update(record=["arrays"]), "names no arrays"),
+        (lambda fields, content: fields.update(record="config"), "names no arrays"),
+        (lambda fields, content: fields.pop("samples"), "names no arrays"),
+        (lambda fields, content: content["arrays"].pop("steps"), "lacks the arrays ['steps']"),
+    ],
+)
+def test_a_download_whose_header_is_wrong_gets_an_error_that_says_so(change, words, caplog):
+    arrays = start_arrays()
+    arrays["steps"] = Array(np.zeros((), np.int64))
+    mods = [tampered_download(change), deltawire.flower.mod("fp32")]
+    run(compressed(), make_app(mods, counter=True), rounds=1, arrays=arrays)
+    assert words in caplog.text

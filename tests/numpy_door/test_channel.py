@@ -200,6 +200,14 @@ def test_arguments_that_can_not_be_meant() -> None:
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         channel.decode(channel.encode({"w": frozen}), {"w": frozen})
+    for dtype in (np.float32, np.float16):
+        whole = np.zeros(2000, dtype)
+        halves = {"v": whole[:1000], "w": whole[1000:]}
+        channel = deltawire.Channel("3lc")
+        message = channel.encode(halves)
+        channel.decode(message, halves, accumulate=False)
+        with pytest.raises(ValueError, match="'v' and 'w' share memory"):
+            channel.decode(message, {"v": whole[1:1001], "w": whole[1000:]}, accumulate=False)
 
 
 def test_errors_are_one_line_and_rules_may_stand_in_several() -> None:

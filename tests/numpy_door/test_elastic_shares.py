@@ -103,6 +103,10 @@ def test_an_agreement_goes_with_the_shares_that_came_before_it() -> None:
         with pytest.raises(DeltawireError) as caught:
             agreement_of(head, held, 1)
         assert caught.value.code == "Corrupt"
+    for changed in ({"steps": float("inf")}, {"id": "x"}, {"residuals": [1.0]}):
+        with pytest.raises(DeltawireError) as caught:
+            agreement_of(head | changed, {0: b"a"}, 1)
+        assert caught.value.code == "Corrupt"
 
 
 def test_shares_without_ids_are_refused() -> None:

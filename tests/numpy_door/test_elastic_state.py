@@ -62,6 +62,8 @@ def test_equal_weights_take_less_than_their_bytes():
         {"rows": [["a", "<f4", [1 << 50]]]},
         {"rows": [["a", "|O", [2]]]},
         {"rows": [["a", "<f4"]]},
+        {"rows": [["a", "<f4", [float("inf")]]]},
+        {"rows": [["a", "<f4", [1 << 10]], ["b", "|S0", [2]]]},
         {"rows": None},
         {"chunk_bytes": 0},
         {"chunk_bytes": 1 << 10},

@@ -76,6 +76,8 @@ def test_merged_patches_are_the_direct_one(tmp_path: Path, versions: list[Path])
     with pytest.raises(DeltawireError, match="order of versions") as refused:
         patches.merge_files(versions[0], reversed(steps), merged, replace=True)
     assert refused.value.code == "Mismatch"
+    with pytest.raises(InvalidArgumentError, match="is one path: give a list"):
+        patches.merge_files(versions[0], steps[0], merged, replace=True)
     assert merged.read_bytes() == direct.read_bytes()
 
 

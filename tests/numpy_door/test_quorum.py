@@ -116,6 +116,7 @@ def test_a_view_survives_a_message() -> None:
         {"epoch": "x", "next_id": 2, "members": [[0, "h", 1]]},
         {"epoch": 1, "next_id": 2, "members": [[0, "h"]]},
         {"epoch": 1, "next_id": 2, "members": [[-1, "h", 1]]},
+        {"epoch": 1, "next_id": 2, "members": [[float("inf"), "h", 1]]},
     ],
 )
 def test_what_is_no_view_is_refused(plain: object) -> None:

@@ -115,3 +115,56 @@ def test_a_layout_under_another_id_is_refused():
     with pytest.raises(deltawire.DeltawireError, match="layout 0000000000000000"):
         client.receive(download)
     assert client.version == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[" * 1000,
+        "[[],3]",
+        "[[]]",
+        '[[["w"]],""]',
+        '[[["w",3]],""]',
+        '[[[1,[2]]],""]',
+        '[[[["w"],[2]]],""]',
+        '[[["w",[-2]]],""]',
+        '[[["w",[2.0]]],""]',
+        '[[["w",["2"]]],""]',
+        '[[["w",[true]]],""]',
+        '[[["w",[4294967296]]],""]',
+        '[[["w",[2]],["w",[3]]],""]',
+        f'[[["w",{[1] * 33}]],""]',
+        f'[[["w",[{"9" * 5000}]]],""]',
+    ],
+)
+def test_a_text_that_is_no_layout_is_refused(text):
+    with pytest.raises(deltawire.DeltawireError) as refused:
+        ModelLayout.from_text(text)
+    assert refused.value.code == "Corrupt"
+
+
+def test_a_state_that_cannot_be_loaded_changes_nothing():
+    server, client = rounds.Server(made(), down=None), rounds.Client("sbc:p=1%")
+    server.begin()
+    exchange(server, client, "ann", 1.0)
+    state = client.state()
+    for changes, code in (
+        ({"spec": "sbc:p=2%"}, "Mismatch"),
+        ({"model": state["model"][:-4]}, "Mismatch"),
+        ({"model": state["model"][:-1]}, "Mismatch"),
+        ({"layout": "{"}, "Corrupt"),
+        ({"residual": state["residual"][:-1]}, "Truncated"),
+        ({"version": "1"}, "InvalidArgument"),
+        ({"pending": None}, "InvalidArgument"),
+        ({"pending_round": True}, "InvalidArgument"),
+    ):
+        with pytest.raises(deltawire.DeltawireError) as refused:
+            client.load_state({**state, **changes})
+        assert refused.value.code == code, changes
+    for key in state:
+        with pytest.raises(deltawire.InvalidArgumentError, match=f"lacks {key}"):
+            client.load_state({other: value for other, value in state.items() if other != key})
+    with pytest.raises(deltawire.InvalidArgumentError, match="not NoneType"):
+        client.load_state(None)
+    assert client.state() == state

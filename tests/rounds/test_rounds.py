@@ -212,6 +212,29 @@ def test_a_client_that_lost_its_state_asks_for_the_full_model_in_the_same_round(
     server.take("ann", restarted.reply(model, 1))
 
 
+def test_momentum_and_models_that_do_not_fit_are_refused_before_anything_changes():
+    with pytest.raises(deltawire.InvalidArgumentError, match="by name, in a dict"):
+        rounds.Server(None)
+    server = rounds.Server(made(0))
+    server.begin()
+    client = rounds.Client("sbc:p=1%")
+    model = client.receive(server.download("ann"))
+    state = client.state()
+    name = next(iter(model))
+    for momentum in (
+        {name: model[name]},  # a dict that is not in a list
+        [{name: model[name].reshape(-1)[:3]}],
+        [{"another": model[name]}],
+        [{name: 0.0}],
+    ):
+        with pytest.raises(deltawire.DeltawireError):
+            client.reply(added(model, made(1)), 1, momentum=momentum)
+    for trained in (None, {}, {name: [1.0]}):
+        with pytest.raises(deltawire.DeltawireError):
+            client.reply(trained, 1)
+    assert client.state() == state
+
+
 def test_a_flipped_bit_in_a_clients_model_is_found():
     server = rounds.Server(made(0))
     server.begin()

@@ -141,6 +141,14 @@ def test_what_dead_ranks_have_left_counts_for_nothing():
     assert again[0] == again[1] != first
 
 
+@pytest.mark.parametrize("left", [b"", b"no JSON", b"3", b'["a"]', b'["a", 3]', b"[" * 9999])
+def test_what_others_have_left_is_no_attempt(left):
+    store = dist.HashStore()
+    dist.PrefixStore("deltawire/attempt", store).set("attempt", left)
+    names = met(store, [(0, 2), (1, 2)])
+    assert isinstance(names[0], str) and names[0] == names[1]
+
+
 def test_a_rank_that_never_came_is_named():
     (lead,) = met(dist.HashStore(), [(0, 2)], 0.2)
     assert lead.code == "Timeout" and "rank 1" in str(lead)

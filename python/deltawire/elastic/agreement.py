@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from deltawire import _core
+from deltawire import _core, foreign_json
 from deltawire.elastic.calls import say
 from deltawire.elastic.reception import Visitor
 from deltawire.elastic.views import View, view_of
@@ -71,7 +71,7 @@ def standing_of(message: dict) -> tuple[Standing, dict[int, str]]:
         place = str(message["job"]), int(message["id"])
         residual = float(message["residual"])
         standing = Standing(*place, base, tried, int(message["steps"]), blamed, residual)
-    except (KeyError, TypeError, ValueError) as error:
+    except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"another rank came with no standing: {error!r}") from None
     if not standing.views:
         raise make_error("Corrupt", "another rank came without any view")
@@ -156,12 +156,11 @@ def agreement_of(head: dict, shares: dict[int, bytes], own_id: int | None) -> Ag
         )
         kept, lost = head["residuals"]
         agreement.residuals = float(kept), float(lost)
-    except (KeyError, TypeError, ValueError) as error:
+        agreement.own_id = int(head["id"]) if "id" in head else None
+    except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"another rank sent no agreement: {error!r}") from None
     if sharing is not None:
         if sharing - {own_id} != shares.keys():
             raise make_error("Corrupt", "another rank sent an agreement with other residuals")
         agreement.shares = shares
-    if "id" in head:
-        agreement.own_id = int(head["id"])
     return agreement

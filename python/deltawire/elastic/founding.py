@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 
-from deltawire import _core
+from deltawire import _core, foreign_json
 from deltawire.elastic.agreement import Agreement, agreement_of, send_agreement
 from deltawire.elastic.calls import SILENCE, hear, receive_bytes, said, say
 from deltawire.elastic.meeting import Means
@@ -197,7 +197,7 @@ class _Visit:
 def _doors_of(told: object) -> list[tuple[str, int]]:
     try:
         return [(str(host), int(port)) for host, port in told]
-    except (TypeError, ValueError) as error:
+    except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"another member told no doors: {error!r}") from None
 
 
@@ -206,8 +206,7 @@ class _Refused(DeltawireError):
 
 
 def _move_to_front(address: object, known: list[tuple[str, int]]) -> None:
-    if isinstance(address, list) and len(address) == 2:
-        place = str(address[0]), int(address[1])
-        with contextlib.suppress(ValueError):
-            known.remove(place)
-        known.insert(0, place)
+    (place,) = _doors_of([address])
+    with contextlib.suppress(ValueError):
+        known.remove(place)
+    known.insert(0, place)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from deltawire import _core
+from deltawire import _core, foreign_json
 from deltawire.elastic.calls import SILENCE, hear, said
 from deltawire.elastic.state import Offer, give
 from deltawire.elastic.views import View
@@ -170,7 +170,7 @@ class Reception:
                         silent.append((line, now + _FRESH_SECONDS))
                 elif now < until:
                     silent.append((line, until))
-            except (DeltawireError, TypeError, ValueError):
+            except (DeltawireError, *foreign_json.UNFIT):
                 pass  # it has hung up, or sent nonsense
         self._fresh = silent
 

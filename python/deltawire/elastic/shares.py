@@ -5,7 +5,7 @@ whose line is thin, and who dies meanwhile is in no view."""
 import threading
 from collections.abc import Callable, Mapping
 
-from deltawire import _core
+from deltawire import _core, foreign_json
 from deltawire.elastic.calls import SILENCE, hear_within, receive_bytes, say, send_bytes
 from deltawire.elastic.reception import Visitor
 from deltawire.errors import DeltawireError, make_error
@@ -45,7 +45,7 @@ def receive_shares(line: _core.Line, message: dict) -> dict[int, bytes]:
     """What `spread` gives; `message` is its first. Raises DeltawireError."""
     try:
         ids = [int(each) for each in message["ids"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"another rank gave no residuals: {error!r}") from None
     shares = {each: receive_bytes(line, SILENCE) for each in ids}
     say(line, {"say": "has shares"})

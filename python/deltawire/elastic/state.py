@@ -87,12 +87,12 @@ class Plan:
             self._chunk_bytes = int(found["chunk_bytes"])
             self.digests = [str(each) for each in found["digests"]]
             sizes = [kind.itemsize * _elements(shape) for _, kind, shape in self._rows]
-            objects = any(kind.hasobject for _, kind, _ in self._rows)
-        except (KeyError, TypeError, ValueError) as error:
+            odd = any(kind.hasobject or not kind.itemsize for _, kind, _ in self._rows)
+        except foreign_json.UNFIT as error:
             raise make_error("Corrupt", f"another member told no state: {error!r}") from None
         self._count = sum(sizes)
         chunks = -(-self._count // max(1, self._chunk_bytes))
-        if objects or self._chunk_bytes < 4 or self._count > _BYTES_MAX:
+        if odd or self._chunk_bytes < 4 or self._count > _BYTES_MAX:
             raise make_error("Corrupt", "another member told a state that can't be")
         if len(self.digests) != chunks:
             raise make_error("Corrupt", "another member told a state with other chunks")

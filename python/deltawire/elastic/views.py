@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterable, Set
 from typing import Any
 
+from deltawire import foreign_json
 from deltawire.errors import make_error
 
 MEMBERS_MAX = 4096
@@ -73,7 +74,7 @@ def view_of(plain: Any) -> View:
         rows = plain["members"]
         members = tuple(Member(int(i), str(host), int(port)) for i, host, port in rows)
         view = View(int(plain["epoch"]), members, int(plain["next_id"]))
-    except (TypeError, KeyError, ValueError) as error:
+    except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"a message of another rank holds no view: {error!r}") from None
     ids = [member.id for member in members]
     in_order = all(low < high for low, high in zip(ids, ids[1:], strict=False))

@@ -118,6 +118,9 @@ def _exchanged(client: Client, fields: dict, message: Message, context: Context,
 
 def _plain(model: dict, form: records.RecordForm, packed: ArrayRecord) -> ArrayRecord:
     """The record as the strategy sent it."""
+    missing = set(form.order) - set(model) - set(packed)
+    if missing:
+        raise make_error("Corrupt", f"the message lacks the arrays {sorted(missing)[:3]}")
     return ArrayRecord(
         {
             name: Array(model[name].astype(form.dtypes[name])) if name in model else packed[name]

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from deltawire import foreign_json
 from deltawire.errors import make_error
-from deltawire.rounds.messages import Download, ModelLayout, Reply, is_float
+from deltawire.rounds.messages import FLOATS, Download, ModelLayout, Reply, is_float
 
 HEADER = "deltawire"  # the record
 FRAME = "deltawire.frame"
@@ -64,12 +64,18 @@ class RecordForm:
 
     @classmethod
     def of(cls, layout: ModelLayout) -> "RecordForm":
-        """Parses `text`."""
-        dtypes, others = json.loads(layout.also)
+        """Parses `text`. Raises DeltawireError, code "Corrupt", for any other."""
         order = [tensor.name for tensor in layout.tensors]
-        dtypes = dict.fromkeys(order, "float32") | dtypes
-        for at, name in others:
-            order.insert(at, name)
+        try:
+            rare, others = foreign_json.parse(layout.also)
+            dtypes = dict.fromkeys(order, "float32") | rare
+            for at, name in others:
+                order.insert(at, name)
+            right = dtypes.keys() <= set(order) and all(each in FLOATS for each in dtypes.values())
+        except foreign_json.UNFIT as cause:
+            raise make_error("Corrupt", f"a text that is no record's form ({cause})") from cause
+        if not right or len(set(order)) < len(order):
+            raise make_error("Corrupt", "the record's form has names or dtypes that no record has")
         return cls(tuple(order), dtypes)
 
 
@@ -112,7 +118,10 @@ def download_of(content: RecordDict, fields: dict) -> Download:
         DeltawireError: "Corrupt": the header's fields are not those of a download, or the frames'
             lengths not those of the bytes.
     """
-    data, frames, start = frame_of(content.array_records[fields["record"]]), [], 0
+    record = content.get(fields.get("record"))
+    if not isinstance(record, ArrayRecord) or not isinstance(fields.get("samples"), str):
+        raise make_error("Corrupt", "the header of the download names no arrays, or no samples")
+    data, frames, start = frame_of(record), [], 0
     lengths, kind = fields.get("lengths"), fields.get("kind")
     numbers = {name: fields.get(name) for name in _NUMBERS}
     texts = (kind, fields.get("spec"), fields.get("layout_id"), fields.get("weights", "float32"))

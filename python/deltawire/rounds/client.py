@@ -1,12 +1,13 @@
 """A client's side of federated rounds."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from deltawire import arguments
+from deltawire import arguments, arrays
 from deltawire.channel import Channel
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.policy import Policy
 from deltawire.rounds import lossless
 from deltawire.rounds.limits import brief
@@ -22,6 +23,16 @@ from deltawire.rounds.messages import (
     layout_of,
     zeros,
 )
+
+_STATE = {  # keys and types
+    "spec": str,
+    "version": int,
+    "layout": str,
+    "model": bytes,
+    "residual": bytes,
+    "pending_round": int,
+    "pending": bytes,
+}
 
 
 class Client:
@@ -191,12 +202,14 @@ class Client:
                 was just sent (momentum masking: SBC, supplement A). For sparse codecs.
 
         Raises:
+            InvalidArgumentError, DTypeError: not floating-point arrays by name.
             DeltawireError: "Mismatch": other tensors than the model's. "NotFinite": names the
                 array. "State": nothing was received. The client's state is then as it was.
         """
         if self._answers is None:
             raise make_error("State", "nothing was received; call receive() before reply()")
         arguments.check_positive("samples", samples)
+        momentum = self._checked(momentum)
         update = as_float32(trained)
         check_layout(layout_of(update), self.layout.tensors, "what was trained")
         for name, array in update.items():
@@ -214,7 +227,21 @@ class Client:
         self._mask(frame, momentum)
         return Reply(frame, self.spec, self._answers.round, self.version, samples, PATCHES)
 
-    def _mask(self, frame: bytes, momentum: Iterable[Mapping[str, np.ndarray]]) -> None:
+    def _checked(self, momentum: Iterable[Mapping]) -> list[Mapping[str, np.ndarray]]:
+        shapes = {tensor.name: tensor.shape for tensor in self.layout.tensors}
+        found = list(momentum)
+        for buffers in found:
+            arrays.check_names(buffers)
+            for name, buffer in buffers.items():
+                if name not in shapes or getattr(buffer, "shape", None) != shapes[name]:
+                    raise make_error(
+                        "Mismatch",
+                        f"the momentum of '{name}' is no array of the shape that the model has "
+                        f"there ({shapes.get(name, 'no such tensor')}); give the optimizer's own",
+                    )
+        return found
+
+    def _mask(self, frame: bytes, momentum: list[Mapping[str, np.ndarray]]) -> None:
         sent = None
         for buffers in momentum:
             if sent is None:
@@ -252,24 +279,30 @@ class Client:
         """Restores what `state` returned. Call `receive` next.
 
         Raises:
-            DeltawireError: "Mismatch": of another spec, or damaged. Nothing has changed then.
+            InvalidArgumentError (a ValueError): not what `state` returned.
+            DeltawireError: "Mismatch": of another spec, or of a model of another size; "Corrupt",
+                "Truncated": damaged. Nothing has changed then.
         """
+        check_state_given(state, _STATE)
+        for key, kind in _STATE.items():
+            if type(state[key]) is not kind:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state's {key} is a {type(state[key]).__name__}, not {kind.__name__}; "
+                    "load what state() returned",
+                )
         layout = ModelLayout.from_text(state["layout"]) if state["layout"] else None
-        model = zeros(layout.tensors if layout else ())
-        flat = np.frombuffer(state["model"], np.float32)
-        if state["spec"] != self.spec or flat.size != sum(a.size for a in model.values()):
+        tensors, values = layout.tensors if layout else (), state["model"]
+        count = sum(math.prod(tensor.shape) for tensor in tensors)
+        if state["spec"] != self.spec or len(values) != 4 * count:
             raise make_error(
                 "Mismatch",
-                f"the client's state is of spec {state['spec']} and {flat.size:,} values; this is "
-                f"{self.spec}: start from an empty state",
+                f"the client's state is of spec {state['spec'][:80]} and {len(values):,} bytes of "
+                f"weights; this is {self.spec}: start from an empty state",
             )
         self._channel.load(state["residual"])
-        start = 0
-        for array in model.values():
-            array.reshape(-1)[:] = flat[start : start + array.size]
-            start += array.size
         self.layout = layout
-        self._model, self.version, self._answers = model, state["version"], None
-        self._pending = None
+        self._model = lossless.unpacked(np.frombuffer(bytearray(values), np.float32), tensors)
+        self.version, self._answers, self._pending = state["version"], None, None
         if state["pending_round"] >= 0:
             self._pending = (state["pending_round"], state["pending"])

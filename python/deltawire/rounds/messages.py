@@ -4,18 +4,23 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Mapping
 
 import numpy as np
 
+from deltawire import arrays, foreign_json
 from deltawire.errors import make_error
 
 KINDS = ("same", "delta", "patch", "full")
 PATCHES = 1  # the newest format of patches that this side reads
 
+_MOST_ELEMENTS = (1 << 32) - 1  # of a tensor in a frame
+_MOST_DIMS = 32  # of an array of NumPy 1
+
 # Spelled as in NumPy; float64 is rounded to float32 when it is sent.
-_FLOATS = ("float32", "float16", "float64")
+FLOATS = ("float32", "float16", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +61,25 @@ class ModelLayout:
 
     @classmethod
     def from_text(cls, text: str) -> "ModelLayout":
-        """Parses `text`."""
-        pairs, also = json.loads(text)
-        return cls(tuple(TensorLayout(name, tuple(shape)) for name, shape in pairs), also)
+        """Parses `text`. Raises DeltawireError, code "Corrupt", for any other."""
+        try:
+            pairs, also = foreign_json.parse(text)
+            tensors = tuple(TensorLayout(name, tuple(shape)) for name, shape in pairs)
+        except foreign_json.UNFIT as cause:
+            raise make_error("Corrupt", f"a text that is no model's layout ({cause})") from cause
+        names = [tensor.name for tensor in tensors]
+        if not (
+            all(isinstance(text, str) for text in [also, *names])
+            and len(set(names)) == len(names)
+            and all(_can_be(tensor.shape) for tensor in tensors)
+        ):
+            raise make_error("Corrupt", "the layout has names or shapes that no model has")
+        return cls(tensors, also)
+
+
+def _can_be(shape: tuple) -> bool:
+    dims = len(shape) <= _MOST_DIMS and all(type(dim) is int and dim >= 0 for dim in shape)
+    return dims and math.prod(shape) <= _MOST_ELEMENTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,18 +147,20 @@ class Reply:
 
 def is_float(array: np.ndarray) -> bool:
     """Whether a model's array is compressed; other arrays are sent unchanged."""
-    return array.dtype.name in _FLOATS
+    return array.dtype.name in FLOATS
 
 
 def as_float32(model: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A copy, C-contiguous. Raises DTypeError for what isn't a floating-point array."""
+    """A copy, C-contiguous. Raises InvalidArgumentError for what isn't a dict of arrays by name,
+    DTypeError for what isn't a floating-point array."""
+    arrays.check_names(model)
     copies = {}
     for name, array in model.items():
-        found = np.asarray(array)
+        found = np.asarray(array) if isinstance(array, np.generic) else arrays.as_numpy(name, array)
         if not is_float(found):
             raise make_error(
                 "UnsupportedDType",
-                f"'{name}' is {found.dtype!r}; rounds average {', '.join(_FLOATS)} arrays: keep "
+                f"'{name}' is {found.dtype!r}; rounds average {', '.join(FLOATS)} arrays: keep "
                 "others as well",
             )
         copies[name] = np.array(found, dtype=np.float32, order="C")

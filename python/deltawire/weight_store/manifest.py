@@ -141,7 +141,7 @@ def parse(where: str, data: bytes) -> Manifest:
             raise ValueError("it is of another format")
         newer = fields["format_version"] != _FORMAT_VERSION
         manifest = None if newer else _from_fields(fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"{where} is no manifest: {error}") from None
     if manifest is None:
         raise make_error("UnsupportedVersion", f"{where} has a newer format: update deltawire")

@@ -41,7 +41,7 @@ def parse(data: bytes) -> WriterName | None:
     try:
         fields = foreign_json.parse(data)
         host, pid, token = fields["host"], fields["pid"], fields["token"]
-    except (ValueError, KeyError, TypeError):
+    except foreign_json.UNFIT:
         return None
     if not isinstance(host, str) or type(pid) is not int or not isinstance(token, str):
         return None

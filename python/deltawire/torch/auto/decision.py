@@ -99,7 +99,7 @@ def choice_of(state: dict) -> tuple[str, Decision | None]:
         if phase not in PHASES:
             raise ValueError(f"phase {phase!r} is unknown")
         return phase, None if decision is None else decision_of(decision)
-    except (ValueError, KeyError, TypeError) as cause:
+    except foreign_json.UNFIT as cause:
         raise make_error("InvalidArgument", f"the state's choice is damaged: {cause}") from cause
 
 

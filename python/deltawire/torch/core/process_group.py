@@ -12,6 +12,7 @@ import time
 
 import torch.distributed as dist
 
+from deltawire import foreign_json
 from deltawire.errors import make_error
 
 _PREFIX = "deltawire/attempt"
@@ -87,8 +88,11 @@ def agree_on_attempt(
 def _attempt_in(store: dist.Store) -> tuple[str, list[str]]:
     if not store.check(["attempt"]):
         return "", []
-    attempt, numbers = json.loads(store.get("attempt"))
-    return attempt, numbers
+    try:
+        attempt, numbers = foreign_json.parse(store.get("attempt"))
+        return str(attempt), list(numbers)
+    except foreign_json.UNFIT:
+        return "", []  # none of rank 0's, which will propose one
 
 
 def _wait(deadline: float, why: str) -> None:

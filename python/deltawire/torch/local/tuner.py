@@ -259,7 +259,7 @@ class Tuner:
             plan, block = adaptive.plan_of(said["plan"]), said["block"]
             if type(block) is not int or _BLOCKS[block] != plan.choice.level or block < 0:
                 raise ValueError(f"block {block} has another share")
-        except (TypeError, KeyError, ValueError, IndexError) as cause:
+        except foreign_json.UNFIT as cause:
             raise make_error(
                 "InvalidArgument", f'the state\'s choice of "auto" is damaged: {cause}'
             ) from cause

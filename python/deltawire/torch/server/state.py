@@ -40,11 +40,8 @@ def state_of(core: Core, place: dict[str, Any]) -> dict[str, Any]:
 def load(core: Core, state: dict[str, Any], place: dict[str, Any]) -> str:
     """Restores what `state_of` returned, or raises and changes nothing. Returns a text that must be
     equal on all ranks."""
-    check_state_given(state)
     due = {"version": _VERSION, **place}
-    missing = [key for key in (*due, "step", "state") if key not in state]
-    if missing:
-        raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
+    check_state_given(state, (*due, "step", "state"))
     for key, value in due.items():
         if state[key] != value:
             raise make_error(

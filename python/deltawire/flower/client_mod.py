@@ -88,9 +88,9 @@ def _warn_of_mods_before(mod_: Mod) -> None:
 
 
 def _exchanged(client: Client, fields: dict, message: Message, context: Context, call_next):
+    download = records.download_of(message.content, fields)
     name = fields["record"]
     packed = message.content.array_records[name]
-    download = records.download_of(message.content, fields)
     try:
         model = client.receive(download)
     except DeltawireError as error:

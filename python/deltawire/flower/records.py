@@ -118,8 +118,9 @@ def download_of(content: RecordDict, fields: dict) -> Download:
         DeltawireError: "Corrupt": the header's fields are not those of a download, or the frames'
             lengths not those of the bytes.
     """
-    record = content.get(fields.get("record"))
-    if not isinstance(record, ArrayRecord) or not isinstance(fields.get("samples"), str):
+    name, samples = fields.get("record"), fields.get("samples")
+    record = content.get(name) if isinstance(name, str) else None
+    if not isinstance(record, ArrayRecord) or not isinstance(samples, str):
         raise make_error("Corrupt", "the header of the download names no arrays, or no samples")
     data, frames, start = frame_of(record), [], 0
     lengths, kind = fields.get("lengths"), fields.get("kind")

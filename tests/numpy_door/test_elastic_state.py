@@ -48,6 +48,23 @@ def test_a_state_is_what_it_was(monkeypatch, count):
     assert offer.chunk("0" * 64) is None and offer.chunk(None) is None
 
 
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (None, "a NoneType, where a dict"),
+        ([np.zeros(3)], "a list, where a dict"),
+        ({3: np.zeros(3)}, "the name 3, where a dict"),
+        ({"a": [[1], [1, 2]]}, "'a', of which NumPy makes no array"),
+        ({"a": np.array([object()])}, "'a' as object"),
+        ({"a": np.zeros(3, [("x", "f4")])}, "'a' as "),
+    ],
+)
+def test_a_state_that_cannot_be_given_is_named(state, words):
+    with pytest.raises(deltawire.DeltawireError) as refused:
+        Offer(state)
+    assert f"state= gave {words}" in str(refused.value)
+
+
 def test_equal_weights_take_less_than_their_bytes():
     weights = np.random.default_rng(0).standard_normal(1 << 18).astype(np.float32)
     offer = Offer({"weights": weights})

@@ -32,10 +32,15 @@ class Offer:
 
     Args:
         arrays: by name. They are only read, and must not change meanwhile.
+
+    Raises:
+        InvalidArgumentError, DTypeError: not arrays by name, or dtypes that bytes don't tell.
     """
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
-        held = [(name, np.asarray(array, order="C")) for name, array in arrays.items()]
+        if not isinstance(arrays, Mapping):
+            raise _no_state(f"a {type(arrays).__name__}")
+        held = [(name, _as_array(name, array)) for name, array in arrays.items()]
         self._pieces = [array.reshape(-1).view(np.uint8) for _, array in held]
         self._count = sum(piece.size for piece in self._pieces)
         self._chunk_bytes = max(CHUNK_BYTES, 4 * -(-self._count // (4 * _CHUNKS_MAX)))
@@ -67,6 +72,28 @@ class Offer:
                 parts.append(piece[begin:stop].tobytes())
             first += piece.size
         return b"".join(parts)
+
+
+def _as_array(name: object, array: object) -> np.ndarray:
+    if not isinstance(name, str):
+        raise _no_state(f"the name {name!r}")
+    try:
+        found = np.asarray(array, order="C")
+    except (ValueError, TypeError, RuntimeError) as cause:
+        raise _no_state(f"'{name}', of which NumPy makes no array ({cause})") from cause
+    if found.dtype.hasobject or np.dtype(found.dtype.str) != found.dtype:
+        raise make_error(
+            "UnsupportedDType",
+            f"state= gave '{name}' as {found.dtype}, which others can't read from its bytes; give "
+            "a view of numbers, e.g. .view(np.uint16) of bfloat16",
+        )
+    return found
+
+
+def _no_state(what: str) -> DeltawireError:
+    return make_error(
+        "InvalidArgument", f"state= gave {what}, where a dict of arrays by name is due"
+    )
 
 
 class Plan:

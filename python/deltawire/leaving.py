@@ -9,7 +9,7 @@ import weakref
 from types import TracebackType
 from typing import TypeVar
 
-from deltawire.errors import DeltawireError
+from deltawire.errors import DeltawireError, make_error
 from deltawire.registration_record import problem_of
 
 _Closing = TypeVar("_Closing", bound="ClosesAtEnd")
@@ -43,6 +43,15 @@ def gave_up(who: str, cause: BaseException) -> str:
     """
     text = problem_of(cause).rstrip(": ")
     return text if isinstance(cause, DeltawireError) else f"{who} gave up: {text}"
+
+
+def check_own_process(pid: int, what: str) -> None:
+    """Raises DeltawireError, code "State", in a process that was forked from the one that has made
+    this: its threads are not there."""
+    if os.getpid() != pid:
+        raise make_error(
+            "State", f"this process was forked from that of the {what}; make one of its own here"
+        )
 
 
 class ClosesAtEnd:

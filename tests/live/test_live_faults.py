@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 
 import pytest
 from deltawire import DeltawireError, live
@@ -260,8 +261,16 @@ def test_a_reader_that_says_nothing_more(monkeypatch) -> None:
         silent.close()
 
 
+def code_of(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except DeltawireError as error:
+        return error.code
+    return ""
+
+
 def test_a_forked_process_ends_no_connection() -> None:
-    """When it closes what it has inherited."""
+    """When it closes what it has inherited, which it can't use."""
     with publisher_of(weights()) as publisher, subscriber_of(weights(2), publisher) as subscriber:
         publish(publisher)
         subscriber.wait(0, 20)
@@ -270,10 +279,12 @@ def test_a_forked_process_ends_no_connection() -> None:
             warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork
             child = os.fork()
         if child == 0:
+            calls = publisher.publish, subscriber.update, subscriber.wait
+            told = [code_of(call) for call in calls]
             subscriber.close()
             publisher.close()
-            os._exit(0)
-        os.waitpid(child, 0)
+            os._exit(told != ["State"] * 3)
+        assert os.waitpid(child, 0)[1] == 0
         publish(publisher)
         subscriber.wait(1, 20)
         assert subscriber._following._peers == peers

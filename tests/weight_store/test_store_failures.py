@@ -66,6 +66,11 @@ def test_weights_of_another_version_are_refused(place: str) -> None:
     before = bits_of(weights)
     with pytest.raises(DeltawireError, match="from_version=None.*'steps'"):
         store.update(weights, from_version=1)
+    for number in ("1", -1, 1.5):  # which would be read anew, as of no known version
+        with pytest.raises(InvalidArgumentError, match="from_version="):
+            store.update(weights, from_version=number)
+    with pytest.raises(InvalidArgumentError, match="to_version="):
+        store.update(weights, 1, "2")
     assert bits_of(weights) == before
 
 

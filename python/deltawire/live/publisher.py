@@ -133,7 +133,7 @@ class Publisher(leaving.ClosesAtEnd):
 
         Raises:
             DeltawireError: what went wrong with an earlier version, e.g. code "Io" if the disk is
-                full; "State" after `close`.
+                full; "State" after `close`, or in a forked process.
             InvalidArgumentError: a version that is not above the last one.
             DTypeError: a tensor that patches don't know.
         """
@@ -205,6 +205,7 @@ class Publisher(leaving.ClosesAtEnd):
         self.close()
 
     def _check(self) -> None:
+        leaving.check_own_process(self._process, "publisher")
         if self._closed:
             raise make_error("State", "the publisher is closed")
         with self._changed:

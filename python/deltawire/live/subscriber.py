@@ -161,9 +161,11 @@ class Subscriber(leaving.ClosesAtEnd):
         Raises:
             DeltawireError: code "Mismatch" if the weights are not the version that they should be,
                 because something else wrote to them, or the model has other tensors; "Timeout" if
-                `reading()` does not end; "State" within `reading()`, or after `close`.
+                `reading()` does not end; "State" within `reading()`, after `close`, or in a
+                forked process.
         """
         arguments.check_finite("timeout", timeout)
+        leaving.check_own_process(self._process, "subscriber")
         self._lock.check_not_reading()
         with self._one_update:
             self._following.check_open()
@@ -188,12 +190,14 @@ class Subscriber(leaving.ClosesAtEnd):
 
         Raises:
             DeltawireError: code "Timeout", with the reason if one is known; "Unauthorized" at once,
-                if publisher and subscriber have different tokens; "State" after `close`.
+                if publisher and subscriber have different tokens; "State" after `close`, or in a
+                forked process.
         """
         following = self._following
         if version is not None:
             arguments.check_count("version", version)
         arguments.check_finite("timeout", timeout)
+        leaving.check_own_process(self._process, "subscriber")
         deadline = time.monotonic() + timeout
         with following.changed:
             while True:

@@ -130,11 +130,14 @@ class Store(ClosesAtEnd):
         Raises:
             DeltawireError: code "Mismatch" if the weights are not `from_version`, or the model has
                 other tensors; "Corrupt" if nothing is left that the version could be made from.
-            InvalidArgumentError: no such version.
+            InvalidArgumentError: no such version, or what is no number of one.
 
         Warns:
             RuntimeWarning: a damaged or missing file; another way was taken.
         """
+        for name, number in (("from_version", from_version), ("to_version", to_version)):
+            if number is not None:
+                arguments.check_count(name, number)
         return self._reader.update(Model(model), from_version, to_version, lock).version
 
     def collect(self, keep: int) -> None:

@@ -84,7 +84,8 @@ DELTAWIRE_API const char* deltawire_error_name(int32_t code);
 enum { DELTAWIRE_F32 = 1, DELTAWIRE_BF16 = 2, DELTAWIRE_F16 = 3 };
 
 /* `count` contiguous elements, row-major, fewer than 2^32, in the machine's byte order. Calls that encode
- * only read the values. */
+ * only read the values. Of the tensors of one call no two have the same name, and no two that are written
+ * share memory: INVALID_ARGUMENT. */
 typedef struct deltawire_tensor {
   const char* name; /* UTF-8; codecs don't look at it */
   void* values;     /* may be NULL where count is 0 */

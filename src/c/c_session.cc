@@ -1,4 +1,5 @@
 // Sessions over TCP through the C interface.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -83,6 +84,11 @@ Result<deltawire::Step> step_of(const deltawire_step* given) {
   }
   const auto last = flag(given->last, "last");
   if (!last) return forward_error(last);
+  if (!std::isfinite(given->scale) || given->scale <= 0) {
+    return deltawire::fail(
+        ErrorCode::kInvalidArgument,
+        "the step's scale is " + std::to_string(given->scale) + "; it must be finite and above 0");
+  }
   return deltawire::Step{given->number, given->bucket, *last, given->scale};
 }
 
@@ -198,6 +204,7 @@ std::int32_t deltawire_session_all_reduce(deltawire_session* session, const delt
     if (Status status = check_session(session); !status) return status;
     const auto named = named_tensors(tensors, tensor_count);
     if (!named) return forward_error(named);
+    if (Status apart = check_apart(*named); !apart) return apart;
     const auto place = step_of(step);
     if (!place) return forward_error(place);
     const auto timeout = milliseconds_of(timeout_ms, "timeout_ms");

@@ -1,4 +1,6 @@
 /* Sessions: a world of one, and arguments that can't be meant. Two ranks have the examples. */
+#include <math.h>
+
 #include "c_test.h"
 
 enum { kCount = 300 };
@@ -135,6 +137,8 @@ static void refuse_step(deltawire_session* session, const deltawire_step* step, 
 }
 
 static void test_arguments(deltawire_session* session) {
+  float values[kCount] = {0};
+  deltawire_tensor two[2];
   deltawire_step bad = kStep;
   deltawire_usage usage;
   deltawire_bytes* state = NULL;
@@ -144,6 +148,11 @@ static void test_arguments(deltawire_session* session) {
   refuse_step(session, &kStep, INT64_MAX, "timeout_ms");
   bad.last = 5, refuse_step(session, &bad, 1000, "last is 5");
   bad = kStep, bad.reserved = 5, refuse_step(session, &bad, 1000, "reserved");
+  bad = kStep, bad.scale = 0, refuse_step(session, &bad, 1000, "scale is 0");
+  bad = kStep, bad.scale = NAN, refuse_step(session, &bad, 1000, "scale is nan");
+  two[0] = tensor_of("v", values, kCount), two[1] = tensor_of("w", values + 1, 1);
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "\"v\" and \"w\" share memory", error,
+               deltawire_session_all_reduce(session, two, 2, &kStep, 1000, NULL, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "tensors is NULL", error,
                deltawire_session_all_reduce(session, NULL, 1, &kStep, 1000, NULL, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "usage", error, deltawire_session_usage(session, NULL, &error));

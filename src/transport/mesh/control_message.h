@@ -118,7 +118,7 @@ class ControlParser {
   std::size_t needed() const noexcept;
 
   int world_size_;
-  std::array<std::byte, kControlHeaderBytes + kControlContentMax> held_{};
+  std::array<std::byte, kControlHeaderBytes + kControlContentMax> held_;
   std::size_t held_bytes_ = 0;
   bool damaged_ = false;
 };

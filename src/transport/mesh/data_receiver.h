@@ -73,7 +73,7 @@ class DataReceiver {
   std::uint64_t unexpected_blocks_ = 0;
   // Small messages are read together with their headers in one call; the rest of a big message goes straight
   // to its destination.
-  std::array<std::byte, std::size_t{16} << 10> stage_{};
+  std::array<std::byte, std::size_t{16} << 10> stage_;
   std::size_t stage_begin_ = 0;
   std::size_t stage_end_ = 0;
 

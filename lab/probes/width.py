@@ -6,8 +6,8 @@ step takes, all as processes of this machine.
 Every rank exchanges one tensor of a million float32 values, and then a step of a single value,
 which is little else than the vote. Shown are the longest time to meet; descriptors and memory
 (private to the process) that the session of a rank took, at most; the median of rank 0's steps;
-and the processor time of a step, all ranks together: where ranks share cores, a step takes that
-divided by the cores, and more machines would be faster.
+and the processor time of a step, the sum of all ranks' medians: where ranks share cores, a step
+takes that divided by the cores, and more machines would be faster.
 """
 
 import argparse
@@ -53,16 +53,17 @@ def _private_bytes() -> int:
 
 
 def take_steps(session: deltawire.Session, values: np.ndarray, steps: int) -> tuple:
-    """(seconds of each step, processor seconds of all), after one that isn't counted."""
+    """(seconds of each step, the median of their processor seconds), after one not counted."""
     name = f"{values.size} values"
     session.all_reduce({name: values.copy()})
-    seconds, used = [], time.process_time()
+    seconds, used = [], []
     for _ in range(steps):
         given = values.copy()
-        began = time.perf_counter()
+        began, had = time.perf_counter(), time.process_time()
         session.all_reduce({name: given})
         seconds.append(time.perf_counter() - began)
-    return seconds, time.process_time() - used
+        used.append(time.process_time() - had)
+    return seconds, statistics.median(used)
 
 
 def member(place: Place, line: Line, job: Job) -> None:
@@ -87,7 +88,7 @@ def member(place: Place, line: Line, job: Job) -> None:
             steps, used = take_steps(session, values, job.steps)
             held = _private_bytes() - held
             votes, used_by_votes = take_steps(session, values[:1], job.steps)
-        row = (met, descriptors, held, steps, used / job.steps, votes, used_by_votes / job.steps)
+        row = (met, descriptors, held, steps, used, votes, used_by_votes)
         line.send(row)
 
 
@@ -112,8 +113,8 @@ def row(ranks: int, spec: str, rows: list[tuple]) -> str:
     met, descriptors, held, steps, used, votes, used_by_votes = zip(*rows, strict=True)
     return (
         f"| {ranks} | `{spec}` | {max(met):.2f} | {max(descriptors)} | {max(held) / 2**20:.1f} | "
-        f"{1e3 * statistics.median(steps[0]):.0f} | {1e3 * sum(used):.0f} | "
-        f"{1e3 * statistics.median(votes[0]):.1f} | {1e3 * sum(used_by_votes):.0f} |"
+        f"{1e3 * statistics.median(steps[0]):.0f} | {1e3 * sum(used):.1f} | "
+        f"{1e3 * statistics.median(votes[0]):.1f} | {1e3 * sum(used_by_votes):.2f} |"
     )
 
 

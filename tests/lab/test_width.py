@@ -19,7 +19,7 @@ def test_a_row_has_the_worst_rank_and_the_sum_of_all() -> None:
     first = (0.5, 7, 2 << 20, [0.1, 0.3, 0.2], 0.01, [0.002], 0.001)
     second = (1.5, 6, 3 << 20, [9.0, 9.0, 9.0], 0.02, [9.0], 0.004)
     text = width.row(2, "fp32", [first, second])
-    assert text == "| 2 | `fp32` | 1.50 | 7 | 3.0 | 200 | 30 | 2.0 | 5 |"
+    assert text == "| 2 | `fp32` | 1.50 | 7 | 3.0 | 200 | 30.0 | 2.0 | 5.00 |"
 
 
 @pytest.mark.parametrize("given", [["--ranks", "1"], ["--steps", "0"]])

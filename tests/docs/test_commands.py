@@ -84,6 +84,7 @@ def test_compiled_programs_have_the_options_that_pages_give():
         name: (pages.ROOT / "bench" / name).glob("*.cc") for name in ("coding", "transports")
     }
     sources["deltawire_simulate"] = [pages.ROOT / "src/simulation/simulate_main.cc"]
+    sources["deltawire_width"] = [pages.ROOT / "src/simulation/width_main.cc"]
     known = {name: "".join(map(Path.read_text, paths)) for name, paths in sources.items()}
     count = 0
     for place, line in COMMANDS:

@@ -140,7 +140,7 @@ KERNELS = [
     (fastsgd_encoding.list_pairs, "LILIIIII", LOGARITHMS, 8),
     (fastsgd_encoding.join_pairs, "ILIILL", {"BLOCK": 2048}, 8),
     (fastsgd_encoding.measure_chunks, "LILLLII", FLAGS, 8),
-    (fastsgd_encoding.write_chunks, "LILLLILLIi", FLAGS, 8),
+    (fastsgd_encoding.write_chunks, "LILLLILLiIi", FLAGS, 8),
     (fastsgd_decoding.read_pairs, "LILBDLILI", {"LIMIT": 2047} | FLAGS, 8),
     (fastsgd_decoding.put_values, "LILBDLIIf", {"ADD": True, "BLOCK": 2048}, 8),
     (block_selection.choose_in_blocks, "LIIIII", IN_BLOCKS, 16),

@@ -1,6 +1,7 @@
 """Buckets that go through memory of the hook's own, as those of GPUs do. There is none here: the
 same way is forced upon CPU tensors."""
 
+import contextlib
 import threading
 import time
 import types
@@ -224,8 +225,18 @@ def test_only_tensors_of_known_devices_are_taken():
 
 
 def test_a_cuda_graph_that_is_being_captured_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    on_gpu = types.SimpleNamespace(device=torch.device("cuda"))
+    """On the bucket's device, whichever is the current one."""
+    second, current = torch.device("cuda", 1), []
+
+    @contextlib.contextmanager
+    def made_current(device):
+        current.append(device)
+        yield
+        current.remove(device)
+
+    monkeypatch.setattr(torch.cuda, "device", made_current)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: current == [second])
+    on_gpu = types.SimpleNamespace(device=second)
     with pytest.raises(DeltawireError, match="CUDA graph is being captured") as caught:
         Staging(1.0).load(0, on_gpu, pytest.fail, pytest.fail)
     assert caught.value.code == "State"

@@ -1,6 +1,7 @@
 """Many parts by one launch of each kernel: what they give is what one after another gives, and how
 many launches and waits that takes."""
 
+import contextlib
 import re
 
 import numpy as np
@@ -296,6 +297,55 @@ def test_a_sample_that_misleads_in_some_parts(device, spec, monkeypatch):
     together, alone = both(device, [spec], torch.float32)
     assert together.encode() == alone.encode()
     assert all(map(torch.equal, together.after, alone.after))
+
+
+def test_packed_parts_are_copied_back_as_far_as_they_are_written(device, monkeypatch):
+    """As many bytes as the last batch needed, and what is missing by a second copy."""
+    monkeypatch.setattr("test_part_batches.COUNTS", [200, 40, 8, 1, 150, 8, 40])
+    together, alone = both(device, ["fastsgd:tau=60", "fp32"], torch.float32)
+    copied, to_host = [], together.parts.to_host
+    monkeypatch.setattr(
+        together.parts, "to_host", lambda tensor: copied.append(len(tensor)) or to_host(tensor)
+    )
+    whole = [each.clone() for each in together.values + together.before]
+
+    def encoded(made, sent):
+        for values, given in zip(made.values + made.before, whole, strict=True):
+            values.copy_(given)[sent:] = 0
+        return made.encode()
+
+    wanted = {sent: encoded(alone, sent) for sent in (8, 200)}
+    found = []
+    for sent in (8, 8, 200, 200):
+        assert encoded(together, sent) == wanted[sent]
+        found.append((len(copied), sum(copied)))
+        del copied[:]
+    copies, bytes_ = zip(*found, strict=True)
+    assert copies == (1, 1, 2, 1)
+    assert bytes_[1] < bytes_[3] < bytes_[0]
+
+
+def test_kernels_run_on_the_device_of_their_tensors(device, monkeypatch):
+    """Whichever is the current one."""
+    from deltawire.torch.gpu import twin
+    from deltawire.torch.gpu.kernels import part_tables
+
+    current, launched = [], []
+
+    @contextlib.contextmanager
+    def made_current(tensor):
+        current.append(tensor.data_ptr())
+        yield
+        current.pop()
+
+    kind = type(part_tables.look)
+    run = kind.run
+    monkeypatch.setattr(torch.cuda, "device_of", made_current)
+    monkeypatch.setattr(kind, "run", lambda *a, **k: launched.append(current[-1]) or run(*a, **k))
+    values, out = torch.ones(40, device=device), torch.zeros(40, device=device)
+    part = twin("int8").encode(values).collect()
+    twin("int8").decode(part, out).check()
+    assert launched == [values.data_ptr()] * 3 + [out.data_ptr()]
 
 
 LAUNCHES = {"int8": (3, 1), "fp32": (3, 1), "3lc:s=1.75": (7, 3), "3lc:s=1,mode=paper": (4, 3)}

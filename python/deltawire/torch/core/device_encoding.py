@@ -72,7 +72,7 @@ class PartEncoder:
         layout, on_device = self._batches.encode(twins, rows, factors)
 
         def finish() -> Encoded:
-            batch = EncodedBatch(layout, self._parts.to_host(on_device).numpy())
+            batch = EncodedBatch(layout, on_device, self._parts.to_host)
             return self._encoded(batch, twins, numbers, rows, factors)
 
         return finish

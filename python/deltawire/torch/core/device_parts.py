@@ -33,9 +33,13 @@ def until(event: torch.cuda.Event | None, timeout: float, rank: int | None, what
 
 
 def refuse_capture(device: torch.device) -> None:
-    """Raises DeltawireError ("State") while this thread captures a CUDA graph, whose replay would
-    exchange nothing."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    """Raises DeltawireError ("State") while this thread captures a CUDA graph on the device, whose
+    replay would exchange nothing."""
+    if device.type != "cuda":
+        return
+    with torch.cuda.device(device):  # whose current stream is asked
+        is_captured = torch.cuda.is_current_stream_capturing()
+    if is_captured:
         raise make_error(
             "State",
             "a CUDA graph is being captured, and an exchange can't be a part of it: it waits for "

@@ -48,7 +48,7 @@ class Twin(ABC):
     in_place = True  # the new residual may replace the old one while it is being made
     draws = False  # its first scalar is a seed
     fixed = False  # chunks are as long as their number of elements says
-    packed = False  # a part's chunks lie one directly after another: the twin fills in where
+    packed = False  # chunks of all parts lie one directly after another: the twin fills in where
     unit_elements = BLOCK  # that a program codes of parts that are coded together
 
     def __init__(self, spec: str, parameters: dict[str, str]):
@@ -97,7 +97,9 @@ class Twin(ABC):
         if residual is not None:
             before = residual.detach().view(-1)
             left = before if after is None else after.detach().view(-1)
-        return single_parts.encode(self._batches_on(flat.device), self, flat, before, left, stream)
+        batches = self._batches_on(flat.device)
+        with torch.cuda.device_of(flat):  # kernels run on the current device
+            return single_parts.encode(batches, self, flat, before, left, stream)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         """Writes scale * value into `out`, a contiguous float32 tensor.
@@ -119,7 +121,8 @@ class Twin(ABC):
         if not flat.numel():
             return Decoding(torch.zeros(1, dtype=torch.int32, device=out.device), self.name)
         batches = self._batches_on(flat.device)
-        error = single_parts.decode(batches, self, part, flat, add, scale)
+        with torch.cuda.device_of(flat):
+            error = single_parts.decode(batches, self, part, flat, add, scale)
         return Decoding(error, self.name)
 
     def _batches_on(self, device: torch.device) -> PartBatches:

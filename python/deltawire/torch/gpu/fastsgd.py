@@ -61,7 +61,7 @@ class FastSGD(Twin):
 
     @property
     def slot_bytes(self) -> int:
-        """More than a chunk takes; its part's chunks lie one directly after another."""
+        """More than a chunk takes; chunks lie one directly after another."""
         return int(self.chunk_bytes(np.array([1 << 32]), np.array([0]))[0])
 
     def chunks_of(self, counts: np.ndarray) -> np.ndarray:
@@ -106,7 +106,8 @@ class FastSGD(Twin):
         launch(encoding.measure_chunks, chunks, *which, batch.sizes, heads, **form)
         batch.out[segment.room].zero_()
         words = batch.out.view(torch.int32)
-        where = (heads, torch.cumsum(batch.sizes, 0), batch.begins, words, len(words))
+        ends = torch.cumsum(batch.sizes, 0)
+        where = (heads, ends, batch.begins, segment.room.start, words, len(words))
         launch(encoding.write_chunks, chunks, *which, *where, **form)
 
     def _form(self, segment: Segment, batch: EncodeBatch) -> dict[str, object]:

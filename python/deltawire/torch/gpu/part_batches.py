@@ -7,7 +7,7 @@ kernel, and, to encode, one copy back.
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -106,7 +106,8 @@ def aligned(count):
 
 class _Layout:
     """What batches of the same parts have in common. Segments are in the order of their twins'
-    first parts; so are chunks, and within a segment in that of the parts."""
+    first parts, but packed ones come last; so are chunks, and within a segment in that of the
+    parts."""
 
     def __init__(
         self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray, chunks: np.ndarray
@@ -121,7 +122,9 @@ class _Layout:
             by_twin.setdefault((id(twin), kind), []).append(i)
         self.chunk_count = 0
         self.order: list[np.ndarray] = []  # (part, chunk) of all chunks
-        for (_, kind), members in by_twin.items():
+        for (_, kind), members in sorted(
+            by_twin.items(), key=lambda each: twins[each[1][0]].packed
+        ):
             parts = np.array(members, np.int64)
             twin, mine = twins[members[0]], chunks[parts]
             self.first_chunk[parts] = self.chunk_count + np.cumsum(mine) - mine
@@ -133,7 +136,13 @@ class _Layout:
 
 
 class _EncodeLayout(_Layout):
-    """Payloads lie in slots, part after part, without gaps within a part."""
+    """Payloads lie in slots, part after part, without gaps within a part; those of a packed segment
+    one directly after another.
+
+    Attributes:
+        bytes: of the memory for payloads.
+        likely_bytes: that hold all of them, from its beginning on, to judge by the last batch.
+    """
 
     def __init__(self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray) -> None:
         chunks = np.zeros(len(twins), np.int64)
@@ -152,6 +161,17 @@ class _EncodeLayout(_Layout):
         self.segments = [
             self._placed(device, *each) for each in zip(self.segments, self.order, strict=True)
         ]
+        self.likely_bytes = self.bytes
+
+    def written(self, sizes: np.ndarray) -> int:
+        """Bytes of the memory that hold payloads whose chunks have these sizes. The next batch is
+        taken to need an eighth more at most."""
+        last = self.segments[-1]
+        if not last.twin.packed:
+            return self.bytes
+        written = last.room.start + int(sizes[last.first :].sum())
+        self.likely_bytes = min(self.bytes, written + written // 8)
+        return written
 
     def _placed(self, device: torch.device, segment: Segment, order: np.ndarray) -> Segment:
         """Gives the chunks of a segment their places."""
@@ -177,6 +197,13 @@ class _EncodeLayout(_Layout):
 class EncodedBatch:
     """Parts that a device has encoded, in the host's memory.
 
+    A packed segment takes far less than its bound. So as many bytes are copied as held the last
+    batch, and the rest, if there is one, by a second copy.
+
+    Args:
+        layout, on_device: what `PartBatches.encode` gives.
+        to_host: gives a copy on the host, which it waits for.
+
     Attributes:
         facts: FACTS numbers for each part, uint32.
         chunks, first_chunk: for each part; a chunk that the values did not need has no bytes.
@@ -184,12 +211,24 @@ class EncodedBatch:
         payload: of all parts, with gaps.
     """
 
-    def __init__(self, layout: _EncodeLayout, back: np.ndarray) -> None:
-        facts, begins, sizes, sums, payload = _cut(back, *_regions(layout))
+    def __init__(
+        self,
+        layout: _EncodeLayout,
+        on_device: torch.Tensor,
+        to_host: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        *head, _ = _regions(layout)
+        copied = sum(head) + layout.likely_bytes
+        back = to_host(on_device[:copied]).numpy()
+        facts, begins, sizes, sums, payload = _cut(back, *head, layout.likely_bytes)
         self.facts = facts.view(np.uint32).reshape(-1, FACTS)
         self.sizes, self.sums = (
             each.view(np.uint32)[: layout.chunk_count] for each in (sizes, sums)
         )
+        missing = layout.written(self.sizes) - len(payload)
+        if missing > 0:
+            rest = to_host(on_device[copied : copied + missing]).numpy()
+            payload = np.concatenate((payload, rest))
         self.first_chunk = layout.first_chunk
         made = np.concatenate(([0], np.cumsum(self.sizes > 0)))
         self.chunks = made[layout.first_chunk + layout.chunks] - made[layout.first_chunk]

@@ -13,7 +13,7 @@ from deltawire.torch.gpu.kernels.fastsgd_codes import (
     is_finite,
     load_block,
 )
-from deltawire.torch.gpu.kernels.part_tables import COUNT, OUT, store_residual, unit_of
+from deltawire.torch.gpu.kernels.part_tables import COUNT, store_residual, unit_of
 from deltawire.torch.gpu.kernels.selection import sum_before
 
 HEAD = tl.constexpr(9)  # bytes of a chunk with pairs
@@ -187,7 +187,7 @@ def put_head(words_ptr, all_words, bit, head, pairs, count):
     put_code(words_ptr, all_words, zero + bit + 40, key, has)
 
 
-@triton.jit(do_not_specialize=["begins_ptr", "all_words"])
+@triton.jit(do_not_specialize=["begins_ptr", "room", "all_words"])
 def write_chunks(
     table_ptr,
     chunks_ptr,
@@ -197,17 +197,18 @@ def write_chunks(
     heads_ptr,
     ends_ptr,
     begins_ptr,
+    room,
     words_ptr,
     all_words,
     FLAG_BITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Each chunk into zeroed words, and where it begins. ends: sums of the chunks' sizes. words: of
-    all payloads, and how many they are."""
+    """Each chunk into zeroed words, and where it begins. ends: sums of the chunks' sizes. room:
+    where the first chunk begins. words: of all payloads, and how many they are."""
     part, c = unit_of(chunks_ptr)
     g = tl.program_id(0)
     pairs, count = pairs_of_chunk(table_ptr, plan_ptr, sums_ptr, pairs_ptr, part, c)
-    begin = tl.load(table_ptr + part * 8 + OUT) + sum_before(ends_ptr, g, g - c)
+    begin = room + sum_before(ends_ptr, g, 0)
     tl.store(begins_ptr + g, begin)
     head = tl.load(heads_ptr + g)
     least = head & 2047

@@ -77,6 +77,9 @@ class DELTAWIRE_API PartBackend {
   virtual Status upload(std::span<const float> values, float* to) = 0;
   virtual Status download(const float* from, std::span<float> values) = 0;
 
+  // Each mean becomes its tensor's values times `factor`, a product of float32, which is rounded once.
+  virtual Status load(std::span<const DeviceMean> means, float factor) = 0;
+
   // Encodes all jobs and waits for them. An error is one of the device, and no job's.
   virtual Status encode(std::span<EncodeJob> jobs) = 0;
   // Need not wait: what the device finds wrong with a part may be the error of the next `examine`. The

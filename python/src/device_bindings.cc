@@ -179,6 +179,9 @@ class PythonBackend final : public PartBackend {
     return call<void>(
         [&] { return done(device_->attr("download")(number_of(from), lent(values.data(), values.size()))); });
   }
+  Status load(std::span<const DeviceMean> means, float factor) override {
+    return call<void>([&] { return done(device_->attr("load")(listed(means), factor)); });
+  }
   Status encode(std::span<EncodeJob> jobs) override;
   Status decode(std::span<DecodeJob> jobs, Into into, float scale) override;
   Result<MeanFacts> examine(std::span<const DeviceMean> means) override;

@@ -63,12 +63,24 @@ Status BucketTensors::stage_on_device() {
   return {};
 }
 
+Status BucketTensors::load_on_device(float factor) {
+  if (dense_elements_ == 0) return {};
+  if (Status staged = stage_on_device(); !staged) return staged;
+  list_means();
+  return backend_->load(to_publish_, factor);
+}
+
+void BucketTensors::list_means() {
+  to_publish_.clear();
+  for (std::size_t i = 0; i < all().size(); ++i) to_publish_.push_back({mean_of(i).data(), all()[i].tensor});
+}
+
 Status BucketTensors::examine() {
   if (backend_ == nullptr) return {};
   to_publish_.clear();
   facts_ = {};
   if (!on_device_) return {};  // a bucket without elements
-  for (std::size_t i = 0; i < all().size(); ++i) to_publish_.push_back({mean_of(i).data(), all()[i].tensor});
+  list_means();
   const Result<MeanFacts> facts = backend_->examine(to_publish_);
   if (!facts) return forward_error(facts);
   facts_ = *facts;

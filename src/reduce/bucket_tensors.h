@@ -37,6 +37,8 @@ class BucketTensors {
   // The same with a backend: zeros, in its memory.
   bool is_on_device() const noexcept { return backend_ != nullptr; }
   Status stage_on_device();
+  // And with the tensors' values times `factor`.
+  Status load_on_device(float factor);
   // The means of dense tensors, one tensor after another; empty before stage(). On a device only addresses.
   std::span<float> means() const noexcept {
     return backend_ != nullptr ? std::span(on_device_.get(), on_device_ ? dense_elements_ : 0)
@@ -71,11 +73,13 @@ class BucketTensors {
   }
 
  private:
+  void list_means();
+
   BufferPool* pool_;
   PartBackend* backend_;
   DeviceFloats on_device_;
   MeanFacts facts_;                     // of means on a device
-  std::vector<DeviceMean> to_publish_;  // those with elements
+  std::vector<DeviceMean> to_publish_;  // all means, as the backend takes them
   OwnTensors tensors_;
   std::vector<std::uint64_t> begins_;  // by tensor: where the mean of a dense one begins in means()
   std::uint64_t dense_elements_ = 0;

@@ -52,6 +52,15 @@ class HostDevice final : public PartBackend {
     std::copy_n(near(from), values.size(), values.begin());
     return {};
   }
+  Status load(std::span<const DeviceMean> means, float factor) override {
+    for (const DeviceMean& each : means) {
+      if (each.tensor.count == 0) continue;
+      const std::span<float> values(near(each.mean), each.tensor.count);
+      widen(near(each.tensor.values), each.tensor.dtype, values.size(), values.data());
+      for (float& value : values) value *= factor;
+    }
+    return next_fails();
+  }
   Status encode(std::span<EncodeJob> jobs) override {
     ++encodes_;
     for (EncodeJob& job : jobs) encode_one(job);
@@ -287,6 +296,7 @@ TEST_P(OnADevice, EverythingIsAsOnTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Specs, OnADevice,
                          testing::Values("direct(3lc)", "gather(sbc:p=1%)", "direct(fp32)", "gather(int8)",
                                          "gather(randomk:k=10%)",
+                                         "ring(step>=3: fp32, weight: onebit, rest int8)",
                                          "direct(step>=3: fp32, weight: 3lc, rest int8)"));
 
 TEST(ADevice, IsRefusedWhereTheCpuAloneCodes) {
@@ -296,7 +306,7 @@ TEST(ADevice, IsRefusedWhereTheCpuAloneCodes) {
     const auto made = make_reducer(spec, options);
     return !made && made.error().code == ErrorCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused("ring(gcomp)", Revert::kExact));
+  EXPECT_TRUE(refused("hierarchical:group=2(int8)", Revert::kExact));
   EXPECT_TRUE(refused("powersgd", Revert::kExact));
   EXPECT_TRUE(refused("direct(3lc with momentum=0.9)", Revert::kExact));
   EXPECT_TRUE(refused("direct(3lc)", Revert::kFold));
@@ -337,42 +347,74 @@ struct DeviceRanks {
 
 // Whichever call of the device fails, the step fails on all ranks and has left no trace.
 TEST(ADevice, ThatIsGoneFailsTheStep) {
-  for (const int calls : {0, 1, 2, 3, 5}) {
-    SCOPED_TRACE(calls);
-    DeviceRanks ranks("direct(3lc)");
-    ranks.take_step(0);
-    ranks.devices[1]->fail_in(calls);
-    ranks.expect_lost_step(ErrorCode::kSystem);
+  for (const char* spec : {"direct(3lc)", "ring(int8)"}) {
+    for (const int calls : {0, 1, 2, 3, 5}) {
+      SCOPED_TRACE(std::string(spec) + " " + std::to_string(calls));
+      DeviceRanks ranks(spec);
+      ranks.take_step(0);
+      ranks.devices[1]->fail_in(calls);
+      ranks.expect_lost_step(ErrorCode::kSystem);
+    }
   }
 }
 
-// A bucket of many pieces takes two encodings, and two decodings of each rank's messages.
-TEST(ADevice, CodesABucketAtATime) {
-  std::vector<std::shared_ptr<HostDevice>> devices;
-  for (int rank = 0; rank < kWorld; ++rank) devices.push_back(std::make_shared<HostDevice>());
+// Of two steps on each rank.
+std::vector<std::vector<float>> means_of_long_tensors(
+    const std::string& spec, const std::vector<std::shared_ptr<HostDevice>>& devices) {
+  std::vector<std::vector<float>> means(kWorld);
   run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
-    const auto reducer = reducer_of("direct(3lc)", coded_by(devices[static_cast<std::size_t>(rank)]));
+    const std::shared_ptr<HostDevice>& device = devices[static_cast<std::size_t>(rank)];
+    const auto reducer = reducer_of(spec, coded_by(device));
     for (std::uint64_t step = 0; step < 2; ++step) {
-      std::vector<float> values(700'000, static_cast<float>(rank + 1));
-      const std::vector<Named> named{{"weight", {far(values.data()), values.size(), DType::kF32}}};
+      std::vector<float> values(800'000);  // each rank owns two messages
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>((i * 7919 + step + 31 * static_cast<std::size_t>(rank)) % 4099);
+      }
+      float* const at = device ? far(values.data()) : values.data();
+      const std::vector<Named> named{{"weight", {at, values.size(), DType::kF32}}};
       ASSERT_TRUE(reducer->all_reduce(named, {step, 0, true, 1.0F}, transport, in_seconds(20)));
+      means[static_cast<std::size_t>(rank)] = std::move(values);
     }
   });
-  for (const auto& device : devices) {
-    EXPECT_EQ(device->encodes(), 2 * 2);
-    EXPECT_EQ(device->decodes(), 2 * 2 * kWorld);
+  return means;
+}
+
+// Calls of a device for a bucket, of however many messages.
+struct Calls {
+  std::string spec;
+  int encodes = 0;
+  int decodes = 0;
+};
+
+// `direct` encodes pushes and means, and decodes those of each rank. `ring` encodes at each hop the sums that
+// it sends on, and means; it adds to all of them but the first, and decodes the means of each rank.
+TEST(ADevice, CodesABucketAtATime) {
+  for (const Calls& each :
+       {Calls{"direct(int8)", 2, 2 * kWorld}, Calls{"ring(int8)", kWorld, 2 * kWorld - 1}}) {
+    SCOPED_TRACE(each.spec);
+    std::vector<std::shared_ptr<HostDevice>> devices;
+    for (int rank = 0; rank < kWorld; ++rank) devices.push_back(std::make_shared<HostDevice>());
+    const auto on_device = means_of_long_tensors(each.spec, devices);
+    EXPECT_EQ(on_device, means_of_long_tensors(each.spec, {kWorld, nullptr}));
+    for (const auto& device : devices) {
+      EXPECT_EQ(device->encodes(), 2 * each.encodes);
+      EXPECT_EQ(device->decodes(), 2 * each.decodes);
+    }
   }
 }
 
 // What is found after a part was decoded fails its step for all ranks, and only that.
 TEST(ADevice, MayFindLaterWhatIsWrong) {
-  DeviceRanks ranks("gather(int8)");
-  ranks.take_step(0);
-  ranks.devices[1]->find_later(true);
-  ranks.expect_lost_step(ErrorCode::kCorrupt);
-  ranks.devices[1]->find_later(false);
-  ranks.take_step(1);
-  for (const Outcome& outcome : ranks.outcomes) EXPECT_EQ(outcome.failures.size(), 1U);
+  for (const char* spec : {"gather(int8)", "ring(int8)"}) {
+    SCOPED_TRACE(spec);
+    DeviceRanks ranks(spec);
+    ranks.take_step(0);
+    ranks.devices[1]->find_later(true);
+    ranks.expect_lost_step(ErrorCode::kCorrupt);
+    ranks.devices[1]->find_later(false);
+    ranks.take_step(1);
+    for (const Outcome& outcome : ranks.outcomes) EXPECT_EQ(outcome.failures.size(), 1U);
+  }
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ constexpr std::array<Pattern, 5> kPatterns{{
     {"direct",
      [](const auto&, auto codecs, const auto& options) { return make_direct_reducer(codecs, options); },
      true},
-    {"ring",
-     [](const auto&, auto codecs, const auto& options) { return make_ring_reducer(codecs, options); }},
+    {"ring", [](const auto&, auto codecs, const auto& options) { return make_ring_reducer(codecs, options); },
+     true},
     {"gather",
      [](const auto&, auto codecs, const auto& options) { return make_gather_reducer(codecs, options); },
      true},
@@ -116,8 +116,8 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
     }
     if (options.backend && !pattern.takes_backend) {
       return fail(ErrorCode::kInvalidArgument, "the exchange pattern " + std::string(pattern.name) +
-                                                   " codes on the CPU alone; take direct or gather, or no "
-                                                   "backend");
+                                                   " codes on the CPU alone; take direct, ring or gather, "
+                                                   "or no backend");
     }
     return pattern.make(*named, parts->codecs, options);
   }

@@ -5,6 +5,7 @@ import collections
 import io
 
 import deltawire.torch
+import numpy as np
 import pytest
 import torch
 from deltawire.torch.core.checkpoint import residuals_of
@@ -25,6 +26,8 @@ SPECS = [
     "fp32",
     "fp8",
     "direct(*bias: bf16, step>=2: fp32, rest 3lc)",
+    "gcomp",
+    "ring(onebit)",
 ]
 
 
@@ -83,7 +86,7 @@ def test_training_is_the_cpus(world_size):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_training_in_16_bits_is_the_cpus(dtype):
-    results(trained_both_ways, 2, ["fp32", "3lc", "gather(topk:k=5%)", "bf16"], dtype)
+    results(trained_both_ways, 2, ["fp32", "3lc", "gather(topk:k=5%)", "bf16", "ring(int8)"], dtype)
 
 
 def failed(rank, world_size, report, spec, fault):
@@ -210,7 +213,7 @@ def called(rank, world_size, report, spec):
     """How often a device is called for a bucket, once residuals are there."""
     model, hook = hooked(spec, HostTwin)
     calls = collections.Counter()
-    for name in ("allocate", "encode", "decode", "examine", "publish"):
+    for name in ("allocate", "load", "encode", "decode", "examine", "publish"):
         method = getattr(DeviceParts, name)
 
         def counted(*arguments, name=name, method=method):
@@ -227,13 +230,28 @@ def called(rank, world_size, report, spec):
 
 
 @pytest.mark.parametrize(
-    ("spec", "encodings", "decodings"), [("direct(3lc)", 2, 4), ("gather(3lc)", 1, 2)]
+    ("spec", "calls"),
+    [
+        ("direct(3lc)", {"encode": 2, "decode": 4}),
+        ("gather(3lc)", {"encode": 1, "decode": 2}),
+        ("ring(int8)", {"load": 1, "encode": 2, "decode": 3}),
+    ],
 )
-def test_a_bucket_takes_few_calls(spec, encodings, decodings):
-    """Whatever its number of tensors: `decodings` by two ranks."""
+def test_a_bucket_takes_few_calls(spec, calls):
+    """Whatever its number of tensors, by two ranks."""
     once = {"allocate": 1, "examine": 1, "publish": 1}
-    for calls in results(called, 2, spec):
-        assert calls == once | {"encode": encodings, "decode": decodings}
+    assert results(called, 2, spec) == [once | calls] * 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_values_are_scaled_as_float32(dtype):
+    values, means = torch.linspace(-1, 3, 50).to(getattr(torch, dtype)), torch.ones(50)
+    parts = DeviceParts(torch.device("cpu"), HostTwin, 1.0)
+    for memory in (values, means):
+        parts.adopt(memory)
+    third = np.float32(1 / 3)
+    parts.load([(means.data_ptr(), values.data_ptr(), 50, dtype)], float(third))
+    assert torch.equal(means, torch.from_numpy(values.float().numpy() * third))
 
 
 def idle(rank, world_size, report):
@@ -255,7 +273,7 @@ def test_a_part_of_zeros_waits():
 
 
 REFUSED = {
-    "ring(gcomp)": "the pattern ring has no way for twins",
+    "powersgd:rank=2": "has no way for twins; direct, ring, gather have one",
     "3lc with momentum=0.9": "'with' has no twin",
 }
 

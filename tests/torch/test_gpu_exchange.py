@@ -16,7 +16,7 @@ pytestmark = gpu.needs_gpu
 STEPS = 5
 BY_DEFAULT = ["fp32", "bf16", "int8", "3lc:s=1.75", "topk:k=10%", "sbc:p=10%", "gcomp"]
 BY_PATTERN = ["direct(3lc)", "gather(3lc)", "ring(gcomp)", "ring(onebit)", "powersgd:rank=2"]
-ON_TWINS = [*BY_DEFAULT[:-1], "fp16", "blockint", "gather(3lc)"]
+ON_TWINS = [*BY_DEFAULT, "fp16", "blockint", "gather(3lc)", "ring(onebit)"]
 OPTIONS = {
     "view": {"gradient_as_bucket_view": True},
     "static": {"static_graph": True},
@@ -91,7 +91,7 @@ def test_means_on_twins_are_those_of_the_cpu(world_size):
 
 @gpu.needs_twins
 def test_means_of_16_bits_on_twins_are_those_of_the_cpu():
-    check_alike(results(each_on_twins, 2, ["fp32", "3lc", "fp8"], "bfloat16", "float16"))
+    check_alike(results(each_on_twins, 2, ["fp32", "3lc", "ring(fp8)"], "bfloat16", "float16"))
 
 
 def with_options(rank, world_size, report, twins):

@@ -5,10 +5,11 @@
 // 2 (N-1)/N of the tensors' compressed size. The scale comes first, so that partial sums compare rightly
 // with what the optimizer can still see (significance).
 //
-// Partitions travel as messages of bounded size: while one is coded, others are on the wire.
+// Partitions travel as messages of bounded size: while one is coded, others are on the wire. A device takes
+// about as long for a message as for a partition, so there all messages of a hop are coded together.
 //
 //   start: post receives, encode and send the partition that begins here
-//   move:  one arrival: add, encode and send on; or a mean: decode and pass on
+//   move:  an arrival, or on a device those of a hop: add, encode and send on; or means: decode and pass on
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -27,9 +28,9 @@ namespace {
 
 class RingExchange final : public BucketExchange {
  public:
-  RingExchange(BufferPool& pool, Channel& scatter, Channel& gather)
+  RingExchange(BufferPool& pool, Channel& scatter, Channel& gather, PartBackend* backend)
       : messages_(pool, run_),
-        tensors_(pool),
+        tensors_(pool, backend),
         scatter_{.channel = scatter, .slots_from = 0},
         gather_{.channel = gather, .slots_from = 1} {}
 
@@ -53,6 +54,7 @@ class RingExchange final : public BucketExchange {
     std::size_t taken = 0;
     std::vector<Handle> forwards = {};  // by slot: the send that still reads the buffer
   };
+  using Messages = std::span<const RingMessage>;
 
   void restart(Phase& phase);
   int left() const noexcept { return (run_.rank() + run_.world() - 1) % run_.world(); }
@@ -63,13 +65,22 @@ class RingExchange final : public BucketExchange {
   Incoming& slot(const Phase& phase, std::size_t stop) {
     return messages_.incoming(phase.slots_from + 2 * (stop % phase.forwards.size()));
   }
+  // How many of a partition's messages are coded together, at most.
+  std::size_t most_together() const noexcept { return tensors_.is_on_device() ? SIZE_MAX : 1; }
+  std::span<const RingStop> next_stops(const Phase& phase) const;
+  Messages messages_of(std::span<const RingStop> stops) const {
+    return plan_.partition(stops.front().partition).subspan(stops.front().message, stops.size());
+  }
+  Handle missing(Phase& phase, std::size_t count);
   void post_receives(Phase& phase);
-  Handle awaited_by(Phase& phase);
-  void load(const RingMessage& message);
-  Status send_sum(const RingMessage& message);
-  Status share_mean(const RingMessage& message);
-  Status add_arrival();
-  Status apply_arrival();
+  Status take(Phase& phase, Messages messages);
+  Status stage();
+  void load(Messages messages);
+  Status encode(Phase& phase, Messages messages);
+  Status send_sums(Messages messages);
+  Status share_means(Messages messages);
+  Status add_arrivals(std::span<const RingStop> stops);
+  Status apply_arrivals(std::span<const RingStop> stops);
 
   BucketRun run_;
   BucketMessages messages_;
@@ -77,18 +88,17 @@ class RingExchange final : public BucketExchange {
   RingPlan plan_;
   Phase scatter_;
   Phase gather_;
+  // What is coded together.
+  std::vector<Bytes> arrived_;
+  std::vector<ReceivedMessage> received_;
+  std::vector<MessageLayout> layouts_;
+  std::vector<std::span<const Bytes>> encoded_;  // messages, in pieces
 };
 
 void RingExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
                         std::uint16_t round) {
   run_.open(step, transport, deadline, round);
-  const bool is_planned = tensors_.assign(bucket);
-  tensors_.stage();
-  if (is_planned) {
-    plan_.place(tensors_.all(), tensors_.means());
-  } else {
-    plan_.cut(tensors_.all(), tensors_.means(), run_.rank(), run_.world());
-  }
+  if (!tensors_.assign(bucket)) plan_.cut(tensors_.all(), run_.rank(), run_.world());
   messages_.open(0);
   run_.report().element_count = tensors_.elements();
   // Every partition leaves twice, but this rank's not as a sum, and the right neighbour's not as a mean.
@@ -123,86 +133,137 @@ void RingExchange::post_receives(Phase& phase) {
   }
 }
 
-// The caller's values, scaled, to staging memory.
-void RingExchange::load(const RingMessage& message) {
-  const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
-  const FloatEnvironment environment;
-  const float scale = FloatEnvironment::pinned(run_.world_scale());
-  for (std::size_t i = 0; i < message.parts.size(); ++i) {
-    const TensorView& own = message.own[i];
-    auto* staged = static_cast<float*>(message.parts[i].tensor.values);
-    const auto* values = static_cast<const float*>(own.values);
-    if (own.dtype != DType::kF32) {
-      widen(own.values, own.dtype, own.count, staged);
-      values = staged;
-    }
-    for (std::uint64_t k = 0; k < own.count; ++k) staged[k] = scale * values[k];
-  }
+// What is coded next, together: of one hop.
+std::span<const RingStop> RingExchange::next_stops(const Phase& phase) const {
+  const auto left = phase.stops.subspan(phase.taken);
+  const auto behind = std::ranges::find_if(
+      left, [&](const RingStop& stop) { return stop.partition != left.front().partition; });
+  return left.first(std::min(static_cast<std::size_t>(behind - left.begin()), most_together()));
 }
 
-Status RingExchange::send_sum(const RingMessage& message) {
-  const auto pieces = run_.encode(scatter_.channel, message.layout(), kFirstStage);
-  if (!pieces) return forward_error(pieces);
-  messages_.send(right(), kFirstStage, *pieces);
+// The messages of the next stops.
+Status RingExchange::take(Phase& phase, Messages messages) {
+  arrived_.clear();
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const Result<Bytes> bytes = messages_.take(slot(phase, phase.taken + i));
+    if (!bytes) return forward_error(bytes);
+    arrived_.push_back(*bytes);
+  }
+  received_.clear();
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    received_.push_back({std::span(arrived_).subspan(i, 1), messages[i].layout()});
+  }
   return {};
 }
 
-Status RingExchange::share_mean(const RingMessage& message) {
-  const auto pieces = run_.encode(gather_.channel, message.layout(), kSecondStage);
-  if (!pieces) return forward_error(pieces);
-  if (run_.world() > 1) messages_.send(right(), kSecondStage, *pieces);
+// Memory for sums and means. On a device it gets all the caller's values, scaled, at once.
+Status RingExchange::stage() {
+  if (tensors_.is_on_device()) {
+    if (Status loaded = tensors_.load_on_device(run_.world_scale()); !loaded) return loaded;
+  } else {
+    tensors_.stage();
+  }
+  plan_.place(tensors_.all(), tensors_.means());
+  return {};
+}
+
+// The caller's values, scaled, to staging memory.
+void RingExchange::load(Messages messages) {
+  if (tensors_.is_on_device()) return;  // start() did it
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
+  const FloatEnvironment environment;
+  const float scale = FloatEnvironment::pinned(run_.world_scale());
+  for (const RingMessage& message : messages) {
+    for (std::size_t i = 0; i < message.parts.size(); ++i) {
+      const TensorView& own = message.own[i];
+      auto* staged = static_cast<float*>(message.parts[i].tensor.values);
+      const auto* values = static_cast<const float*>(own.values);
+      if (own.dtype != DType::kF32) {
+        widen(own.values, own.dtype, own.count, staged);
+        values = staged;
+      }
+      for (std::uint64_t k = 0; k < own.count; ++k) staged[k] = scale * values[k];
+    }
+  }
+}
+
+Status RingExchange::encode(Phase& phase, Messages messages) {
+  layouts_.clear();
+  for (const RingMessage& message : messages) layouts_.push_back(message.layout());
+  encoded_.clear();
+  return run_.encode_all(phase.channel, layouts_, stage_of(phase), 0, encoded_);
+}
+
+Status RingExchange::send_sums(Messages messages) {
+  if (Status encoded = encode(scatter_, messages); !encoded) return encoded;
+  for (const std::span<const Bytes> pieces : encoded_) messages_.send(right(), kFirstStage, pieces);
+  return {};
+}
+
+Status RingExchange::share_means(Messages messages) {
+  if (Status encoded = encode(gather_, messages); !encoded) return encoded;
+  received_.clear();
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (run_.world() > 1) messages_.send(right(), kSecondStage, encoded_[i]);
+    received_.push_back({encoded_[i], messages[i].layout()});
+  }
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return run_.decode(gather_.channel, *pieces, message.layout(), {run_.rank(), run_.rank(), kSecondStage},
-                     Into::kOverwrite, 1.0F);
+  return run_.decode_all(gather_.channel, received_, {run_.rank(), run_.rank(), kSecondStage},
+                         Into::kOverwrite, 1.0F);
 }
 
 Status RingExchange::start(bool) {
+  if (Status staged = stage(); !staged) return staged;
   post_receives(scatter_);
   post_receives(gather_);
-  for (const RingMessage& message : plan_.partition(left())) {
-    load(message);
-    const Status sent = run_.world() == 1 ? share_mean(message) : send_sum(message);
+  for (Messages rest = plan_.partition(left()); !rest.empty();) {
+    const Messages next = rest.first(std::min(rest.size(), most_together()));
+    rest = rest.subspan(next.size());
+    load(next);
+    const Status sent = run_.world() == 1 ? share_means(next) : send_sums(next);
     if (!sent) return sent;
   }
   return {};
 }
 
-Status RingExchange::add_arrival() {
-  const RingStop stop = scatter_.stops[scatter_.taken];
-  const RingMessage& message = plan_.message(stop);
-  const Result<Bytes> bytes = messages_.take(slot(scatter_, scatter_.taken));
-  if (!bytes) return forward_error(bytes);
-  load(message);
-  Status added = run_.decode(scatter_.channel, std::span(&*bytes, 1), message.layout(),
-                             {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
+Status RingExchange::add_arrivals(std::span<const RingStop> stops) {
+  const Messages messages = messages_of(stops);
+  if (Status taken = take(scatter_, messages); !taken) return taken;
+  load(messages);
+  Status added =
+      run_.decode_all(scatter_.channel, received_, {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
   if (!added) return added;
-  slot(scatter_, scatter_.taken).buffer.reset();
-  ++scatter_.taken;
-  return stop.last_hop ? share_mean(message) : send_sum(message);
+  for (std::size_t i = 0; i < stops.size(); ++i) slot(scatter_, scatter_.taken++).buffer.reset();
+  return stops.front().last_hop ? share_means(messages) : send_sums(messages);
 }
 
 // Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
-Status RingExchange::apply_arrival() {
-  const RingStop stop = gather_.stops[gather_.taken];
-  const Result<Bytes> bytes = messages_.take(slot(gather_, gather_.taken));
-  if (!bytes) return forward_error(bytes);
-  Status applied = run_.decode(gather_.channel, std::span(&*bytes, 1), plan_.message(stop).layout(),
-                               {left(), stop.partition, kSecondStage}, Into::kOverwrite, 1.0F);
+Status RingExchange::apply_arrivals(std::span<const RingStop> stops) {
+  if (Status taken = take(gather_, messages_of(stops)); !taken) return taken;
+  Status applied = run_.decode_all(gather_.channel, received_,
+                                   {left(), stops.front().partition, kSecondStage}, Into::kOverwrite, 1.0F);
   if (!applied) return applied;
-  if (!stop.last_hop) {
-    gather_.forwards[gather_.taken % gather_.forwards.size()] =
-        messages_.send(right(), kSecondStage, std::span(&*bytes, 1));
-  } else {
-    slot(gather_, gather_.taken).buffer.reset();
+  for (const Bytes& bytes : arrived_) {
+    if (!stops.front().last_hop) {
+      gather_.forwards[gather_.taken % gather_.forwards.size()] =
+          messages_.send(right(), kSecondStage, std::span(&bytes, 1));
+    } else {
+      slot(gather_, gather_.taken).buffer.reset();
+    }
+    ++gather_.taken;
   }
-  ++gather_.taken;
   return {};
 }
 
-// What keeps the phase from going on: the next message, or that its buffer is still being passed on.
-Handle RingExchange::awaited_by(Phase& phase) {
-  if (phase.taken < phase.posted) return slot(phase, phase.taken).handle;
-  return phase.forwards[phase.posted % phase.forwards.size()];
+// What keeps the next arrivals from being coded: one that has not come, or a buffer that is still being
+// passed on. kNone: all are here.
+Handle RingExchange::missing(Phase& phase, std::size_t count) {
+  for (std::size_t stop = phase.taken; stop < phase.taken + count; ++stop) {
+    if (stop == phase.posted) return phase.forwards[stop % phase.forwards.size()];
+    const Incoming& arrival = slot(phase, stop);
+    if (!messages_.arrived(arrival)) return arrival.handle;
+  }
+  return Handle::kNone;
 }
 
 // A rank's own means leave before those that it passes on: the order that the right neighbour expects.
@@ -211,10 +272,11 @@ Result<Progress> RingExchange::move(bool) {
   post_receives(gather_);
   const bool scattering = scatter_.taken < scatter_.stops.size();
   Phase& phase = scattering ? scatter_ : gather_;
-  if (phase.taken == phase.stops.size()) return Progress::done();
-  const bool has_come = phase.taken < phase.posted && messages_.arrived(slot(phase, phase.taken));
-  if (!has_come) return Progress::waits(awaited_by(phase));
-  const Status status = scattering ? add_arrival() : apply_arrival();
+  const std::span<const RingStop> stops = next_stops(phase);
+  if (stops.empty()) return Progress::done();
+  const Handle awaited = missing(phase, stops.size());
+  if (awaited != Handle::kNone) return Progress::waits(awaited);
+  const Status status = scattering ? add_arrivals(stops) : apply_arrivals(stops);
   if (!status) return forward_error(status);
   return Progress::moved();
 }
@@ -231,7 +293,8 @@ void RingExchange::give_back() noexcept {
 class RingReducer final : public PatternReducer {
  public:
   RingReducer(Channels channels, const ReducerOptions& options)
-      : PatternReducer({"ring", "DWRING\r\n", false}, std::move(channels), options) {}
+      : PatternReducer({"ring", "DWRING\r\n", false}, std::move(channels), options),
+        backend_(options.backend) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
     return fail(ErrorCode::kInvalidArgument,
@@ -241,7 +304,7 @@ class RingReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<RingExchange>(pool(), channel(0), channel(1));
+    return std::make_unique<RingExchange>(pool(), channel(0), channel(1), backend_.get());
   }
   // A rank never encodes partial sums of its own partition: what falls on it of these waits in its means.
   ResizedChannel resized_channel(std::size_t channel, const SavedRanks& saved,
@@ -265,6 +328,8 @@ class RingReducer final : public PatternReducer {
   std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override {
     return std::min<std::uint64_t>(others(), 1);
   }
+
+  std::shared_ptr<PartBackend> backend_;
 };
 
 // A partial sum is coded at each hop, so that a codec's gain has the number of ranks for its exponent. What

@@ -18,7 +18,7 @@ void RingPlan::add_part(const Named& part, std::size_t tensor, int owner) {
   message.raw_bytes += part.tensor.count * dtype_bytes(part.tensor.dtype);
 }
 
-void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int rank, int world) {
+void RingPlan::cut(std::span<const Named> tensors, int rank, int world) {
   partitions_.assign(static_cast<std::size_t>(world), {});
   scatter_.clear();
   gather_.clear();
@@ -39,7 +39,6 @@ void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int 
       for (Named& part : message.parts) part = staged_part(part);
     }
   }
-  place(tensors, staged);
   for (int hop = 0; hop + 1 < world; ++hop) {
     const bool last_hop = hop + 2 == world;
     const int scattered = (rank + 2 * world - 2 - hop) % world;

@@ -38,10 +38,10 @@ struct RingStop {
 // h of the all-gather it sends rank-h and receives rank-1-h (GComp, section 6.2, figure 8).
 class RingPlan {
  public:
-  // Cuts the tensors, whose values lie in `staged` one after another, and lists both phases' arrivals.
-  void cut(std::span<const Named> tensors, std::span<float> staged, int rank, int world);
+  // Cuts the tensors, and lists both phases' arrivals.
+  void cut(std::span<const Named> tensors, int rank, int world);
 
-  // As cut, for the tensors that were cut last, when they lie elsewhere.
+  // Says where the tensors that were cut last lie, and in `staged`, one after another, their sums and means.
   void place(std::span<const Named> tensors, std::span<float> staged) noexcept;
 
   const RingMessage& message(const RingStop& stop) const {

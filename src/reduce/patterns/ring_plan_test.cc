@@ -33,7 +33,8 @@ struct Tensors {
   }
   RingPlan plan(int rank, int world) {
     RingPlan made;
-    made.cut(named(), staged, rank, world);
+    made.cut(named(), rank, world);
+    made.place(named(), staged);
     return made;
   }
 };

@@ -15,14 +15,14 @@ STEPS = 2
 SPECS = {
     "float32": [
         "3lc:s=1.75",
-        "int8",
+        "ring(int8)",
         "topk:k=2%,values=int8",
         "direct(sbc:p=2%)",
         "randomk:k=2%",
         "fastsgd:residual=on",
         "direct(step>=1: fp32, rest fp8)",
     ],
-    "bfloat16": ["gather(int8)", "fp32"],
+    "bfloat16": ["gather(int8)", "ring(fp32)"],
     "float16": ["fp16", "direct(3lc:mode=paper)"],
 }
 

@@ -17,7 +17,7 @@ logger = logging.getLogger("deltawire")
 # What `register(twins=)` takes: whether, or what makes a twin of a codec's canonical spec.
 Twins = bool | Callable[[str], object]
 
-_PATTERNS = ("direct", "gather")
+_PATTERNS = ("direct", "ring", "gather")
 _OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # whose tensors every policy may leave to them
 
 
@@ -87,7 +87,7 @@ def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[st
     """Why the device can't code; empty if it can."""
     pattern, _ = pattern_and_codec(exchange.spec)
     if pattern not in _PATTERNS:
-        return f"the pattern {pattern} has no way for twins, {' and '.join(_PATTERNS)} have one"
+        return f"the pattern {pattern} has no way for twins; {', '.join(_PATTERNS)} have one"
     if exchange.revert != "exact":
         return f"revert={exchange.revert!r} is for the CPU"
     if exchange.has_sparse:

@@ -140,6 +140,13 @@ class DeviceParts:
         with self._own_stream():
             torch.from_numpy(values).copy_(self.at(address, len(values)))
 
+    def load(self, means: Sequence[tuple], factor: float) -> None:
+        """Each mean becomes its tensor's values times the factor. Means as `examine` has them."""
+        with self._own_stream():
+            for mean, tensor, count, dtype in _joined(means):
+                values = self.at(tensor, count, dtype).float()
+                torch.mul(values, factor, out=self.at(mean, count))
+
     def encode(self, specs: Sequence[str], rows: np.ndarray, factors: np.ndarray) -> list[Encoded]:
         """Encodes parts, which aren't empty, and waits for them.
 

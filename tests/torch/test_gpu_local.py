@@ -53,6 +53,7 @@ class Side:
 
 def on_cpu(model, *args, **options):
     """The same model's side on the CPU, where nothing is staged."""
+    options["twins"] = False
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DELTAWIRE_FORCE_STAGING", "0")
         return Side(copy.deepcopy(model).cpu(), *args, **options)
@@ -110,6 +111,8 @@ def against_the_cpu(rank, world_size, report, specs, make_optimizer, dtype, opti
             == theirs.trainer.metrics()["total_bytes_sent"]
         )
         assert {p.device.type for p in ours.model.parameters()} == {DEVICE.type}
+        coded_on = DEVICE.type if options.get("twins") else "cpu"
+        assert ours.trainer.explain().coded_on.startswith(coded_on)
         for each in (ours, theirs):
             each.trainer.close()
         found.append(fingerprint(ours.model))
@@ -124,6 +127,13 @@ def check(specs, make_optimizer=sgd, dtype=torch.float32, world_size=2, **option
 @pytest.mark.timeout(240)
 def test_weights_and_momenta_are_those_of_the_cpu():
     check(CODECS)
+
+
+@gpu.needs_twins
+@pytest.mark.timeout(240)
+def test_twins_give_the_weights_and_momenta_of_the_cpu():
+    check(CODECS, twins=gpu.ON_DEVICE)
+    check(["3lc:s=1.75"], twins=gpu.ON_DEVICE, overlap=2, fragments=3)
 
 
 def test_three_ranks_and_adams_momenta():

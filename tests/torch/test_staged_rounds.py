@@ -3,6 +3,7 @@ here: the same way is forced upon CPU tensors."""
 
 import contextlib
 import threading
+import types
 
 import deltawire.torch
 import pytest
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from deltawire.errors import DeltawireError
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.local.changes import Changes, device_borders
+from host_twin import LIBRARY, HostTwin
 from local_rounds import flat_of
 from models import Net, fingerprint
 from ranks import results
@@ -22,6 +24,7 @@ CASES = [
     ("gather(sbc:p=10%)", torch.float32, {"fragments": 2}),  # with momentum masks
     ("gather(sbc:p=10%)", torch.bfloat16, {}),
     ("fp32", torch.float32, {"delay": 1, "bucket_bytes": 20_000}),
+    ("ring(int8)", torch.float32, {}),
 ]
 
 
@@ -47,10 +50,12 @@ def step(model, trainer, rank, number):
     trainer.step()
 
 
-def rounds(rank, world_size, report, force):
+def rounds(rank, world_size, report, force, twins):
+    """Of each case what training leaves, and whether twins had to code something."""
     found = []
     for spec, dtype, options in CASES:
-        model, optimizer, trainer = made(spec, dtype, force, **options)
+        encodings = HostTwin.encodings
+        model, optimizer, trainer = made(spec, dtype, force, twins=twins, **options)
         watched = watch(trainer)
         for number in range(3 * STEPS + 1):
             step(model, trainer, rank, number)
@@ -60,19 +65,52 @@ def rounds(rank, world_size, report, force):
         masked = [(s["momentum_buffer"] == 0).sum().item() for s in optimizer.state.values()]
         trainer.close()
         left = [each.name for each in threading.enumerate() if "staging" in each.name]
+        if (parts := trainer._exchange.choice.parts) is not None:
+            changes = trainer._exchange._weights.changes.tensors
+            left += [each for each in changes if each.data_ptr() in parts._regions]
         same = model.float() and fingerprint(model), momenta, state["residuals"].tolist()
-        found.append((same, masked, watched.threads, left))
+        sent = trainer.metrics()["total_bytes_sent"]
+        coded = HostTwin.encodings > encodings
+        found.append(((same, sent), masked, watched.threads, left, coded))
     return found
 
 
 def test_staged_rounds_are_the_same():
-    plain, staged = results(rounds, 2, "0"), results(rounds, 2, "1")
+    plain, staged = (results(rounds, 2, force, False) for force in "01")
     for ours, theirs in zip(plain, staged, strict=True):
         for (spec, *_), one, other in zip(CASES, ours, theirs, strict=True):
             assert one[:2] == other[:2], spec
             assert any(one[1]) == ("sbc" in spec), "momentum masks"
             assert one[2] == {"MainThread"} and other[2] == {"deltawire-staging"}
             assert not other[3]
+
+
+@pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
+def test_rounds_that_a_device_codes_are_the_same():
+    plain, coded = (results(rounds, 2, "0", twins) for twins in (False, HostTwin))
+    for ours, theirs in zip(plain, coded, strict=True):
+        for (spec, *_), one, other in zip(CASES, ours, theirs, strict=True):
+            assert one[:4] == other[:4], spec
+            assert (one[4], other[4]) == (False, True)
+
+
+def refused(rank, world_size, report):
+    texts = []
+    for spec, twins in (("sparseloco", HostTwin), ("auto", HostTwin), ("int8", True)):
+        with pytest.raises(deltawire.InvalidArgumentError) as caught:
+            made(spec, twins=twins)
+        texts.append(str(caught.value))
+    with pytest.raises(DeltawireError, match="coder") as caught:
+        made("int8", twins=HostTwin if rank else False)
+    return [*texts, caught.value.code]
+
+
+@pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
+def test_twins_that_can_not_be_granted_are_refused():
+    wanted = ["'with' has no twin", 'not for "auto"', "twins are for CUDA devices", "Mismatch"]
+    for texts in results(refused, 2):
+        for text, said in zip(wanted, texts, strict=True):
+            assert text in said
 
 
 def broken(rank, world_size, report):
@@ -152,7 +190,9 @@ def test_a_device_is_waited_for_within_the_timeout(monkeypatch):
     assert (caught.value.code, caught.value.suspect) == ("Timeout", 3)
     staging._streams[gpu] = copies = Stream()
     staging.follow()
-    assert current.followed == [copies]
+    parts = types.SimpleNamespace(device=gpu, stream=Stream())  # it codes where changes are
+    Staging(0.05, parts=parts).follow()
+    assert current.followed == [copies, parts.stream]
 
 
 def ordered(rank, world_size, report, outer):

@@ -1,4 +1,4 @@
-"""Who codes a hook's gradients: their device, with codecs' twins, or the CPU."""
+"""Who codes what is exchanged: its device, with codecs' twins, or the CPU."""
 
 import dataclasses
 import importlib.util
@@ -14,7 +14,7 @@ from deltawire.torch.core.device_parts import DeviceParts
 
 logger = logging.getLogger("deltawire")
 
-# What `register(twins=)` takes: whether, or what makes a twin of a codec's canonical spec.
+# What `twins=` takes: whether, or what makes a twin of a codec's canonical spec.
 Twins = bool | Callable[[str], object]
 
 _PATTERNS = ("direct", "ring", "gather")
@@ -33,35 +33,43 @@ class Choice:
     parts: DeviceParts | None
     coded_on: str = "cpu"
 
+    @property
+    def coder(self) -> str:
+        """What must be equal on all ranks."""
+        return "the CPU" if self.parts is None else "twins (twins=False: the CPU)"
+
     def log(self, rank: int) -> None:
         """Says it once, on rank 0."""
         if rank == 0 and self.parts is not None:
-            logger.info("gradients are encoded and decoded on %s", self.coded_on)
+            logger.info("what is exchanged is encoded and decoded on %s", self.coded_on)
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """What the choice depends on, besides the caller's wish: canonical spec, `revert`, whether any
-    gradient is sparse, whether any is cut by its significance, their devices and dtypes, seconds
-    for a call of the device, and rank."""
+    """What the choice depends on, besides the caller's wish: canonical spec, devices and dtypes of
+    the tensors (gradients, or changes of weights), seconds for a call of the device, rank,
+    `revert`, whether any tensor is sparse, and whether any is cut by its significance."""
 
     spec: str
-    revert: str
-    has_sparse: bool
-    has_significance: bool
     devices: Iterable[torch.device]
     dtypes: Iterable[torch.dtype]
     timeout: float
     rank: int
+    revert: str = "exact"
+    has_sparse: bool = False
+    has_significance: bool = False
+
+
+BY_CPU = Choice(None)
 
 
 def choose(twins: Twins, exchange: Exchange) -> Choice:
-    """Twins on the gradients' device if the caller wants them, else the CPU.
+    """Twins on the tensors' device if the caller wants them, else the CPU.
 
-    Raises InvalidArgumentError, which says why, where twins can't code these gradients.
+    Raises InvalidArgumentError, which says why, where twins can't code these tensors.
     """
     if twins is False:
-        return Choice(None)
+        return BY_CPU
     devices = set(exchange.devices)
     device = next(iter(devices))
     make_twin, reason = _maker(twins, device)
@@ -75,7 +83,7 @@ def _maker(twins: Twins, device: torch.device) -> tuple[Callable[[str], object] 
     if callable(twins):
         return twins, ""
     if device.type != "cuda":
-        return None, f"twins are for CUDA devices, and the gradients are on {device}"
+        return None, f"twins are for CUDA devices, and the tensors are on {device}"
     if importlib.util.find_spec("triton") is None:
         return None, "Triton is not installed"
     from deltawire.torch.gpu.twins import twin_of_canonical
@@ -95,7 +103,7 @@ def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[st
     if exchange.has_significance:
         return "cutting by significance (optimizer=) has no twin"
     if number_of_devices > 1:
-        return "the gradients are on several devices"
+        return "the tensors are on several devices"
     codecs = [rule.codec for rule in rules_of(exchange.spec)]
     for codec in (*codecs, *_OF_SMALL_TENSORS):
         if " with " in codec:
@@ -106,5 +114,5 @@ def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[st
             return str(cause)
         refused = sorted(str(dtype) for dtype in exchange.dtypes if not made.takes(dtype))
         if refused:
-            return f"the twin of {codec} takes no gradients of {refused[0]}"
+            return f"the twin of {codec} takes no tensors of {refused[0]}"
     return ""

@@ -68,6 +68,8 @@ class Staging:
         self._hosts: dict[int, torch.Tensor] = {}  # by bucket
         self._places: dict[int, tuple] = {}  # of these: device of the bucket, address, shape, dtype
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        if parts is not None and parts.stream is not None:
+            self._streams[parts.device] = parts.stream
         self._jobs: queue.SimpleQueue = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -210,8 +212,6 @@ class Staging:
         return event
 
     def _stream(self, device: torch.device) -> torch.cuda.Stream:
-        if self._parts is not None:
-            return self._parts.stream
         if device not in self._streams:  # by one thread at a time: `load` comes first
             self._streams[device] = torch.cuda.Stream(device)
         return self._streams[device]

@@ -23,7 +23,7 @@ from deltawire.torch.core.checkpoint import (
     kept_of,
     residuals_of,
 )
-from deltawire.torch.core.device_choice import Choice
+from deltawire.torch.core.device_choice import BY_CPU, Choice
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
@@ -80,7 +80,7 @@ class Hook(Participant):
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
         history: History | None = None,
-        choice: Choice | None = None,
+        choice: Choice = BY_CPU,
         rule: LateRule | None = None,
         delayed: DelayedMeans | None = None,
         **of_participant: Any,
@@ -100,7 +100,7 @@ class Hook(Participant):
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
         gradient_bytes = parameters.gradient_bytes if parameters else 0
-        self._choice = choice or Choice(None)
+        self._choice = choice
         self._staging = Staging(timeout_ms / 1e3, gradient_bytes, self.rank, self._choice.parts)
         self._end = BackwardEnd()
         self._layouts: dict[int, tuple] = {}  # by bucket: see `_dense`

@@ -44,8 +44,7 @@ def register_ddp(
         exchange = _exchange(made, parameters, source, meeting.place[0])
         choice = device_choice.choose(given.twins, exchange)
         made = made.coded_by(choice.parts)
-        coder = "the CPU" if choice.parts is None else "twins (twins=False: the CPU)"
-        also = {"optimizer": optimizer, "coder": coder, "delay": given.delay}
+        also = {"optimizer": optimizer, "coder": choice.coder, "delay": given.delay}
         terms = made.terms() | also
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         made.listen(meeting)

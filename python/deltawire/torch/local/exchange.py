@@ -8,6 +8,7 @@ import torch
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
+from deltawire.torch.core.device_choice import BY_CPU, Choice
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.local.momentum import Momentum
 from deltawire.torch.local.outer import state_digest
@@ -101,13 +102,15 @@ class Waits:
 
 
 class LocalExchange:
-    """Exchanges fragments of the weights, at most one at a time, through memory on the CPU.
+    """Exchanges fragments of the weights, at most one at a time, through memory on the CPU, or
+    where their device codes them.
 
     Args:
         weights: to be exchanged.
         momentum: to be masked after an exchange, or None.
         overlap: when an exchange is finished.
         timeout_ms: for each bucket.
+        choice: who codes.
 
     Attributes:
         number: makes the number of a step from that of an exchange; equal on all ranks.
@@ -116,7 +119,12 @@ class LocalExchange:
     """
 
     def __init__(
-        self, weights: Weights, momentum: Momentum | None, overlap: Overlap, timeout_ms: int
+        self,
+        weights: Weights,
+        momentum: Momentum | None,
+        overlap: Overlap,
+        timeout_ms: int,
+        choice: Choice = BY_CPU,
     ) -> None:
         self.progress, self.waits = Progress(weights.fragment_count), Waits()
         self._weights = weights
@@ -124,6 +132,7 @@ class LocalExchange:
         self._momenta: list = []
         self._overlap = overlap
         self._timeout_ms = timeout_ms
+        self.choice = choice
         self.number: Callable[[int], int] = lambda exchanges: exchanges
         self._under_way: Round | None = None
         self._failed: DeltawireError | None = None  # the caller does not know yet
@@ -144,6 +153,7 @@ class LocalExchange:
             self._timeout_ms / 1e3,
             self._weights.changes.host_bytes,
             history.rank,
+            self.choice.parts,
             values="weight changes",
         )
 
@@ -213,6 +223,9 @@ class LocalExchange:
         round_ = self._under_way
         if round_ is not None:
             round_.settle()
+            changes = self._weights.changes
+            for bucket in range(changes.bucket_count(round_.fragment)):
+                self._staging.release(changes.bucket(round_.fragment, bucket)[1])
             if round_.error is not None:
                 self.progress.since[round_.fragment] += round_.steps
                 self._under_way, self._failed = None, round_.error

@@ -14,6 +14,7 @@ from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.checkpoint import collective_load
+from deltawire.torch.core.device_choice import Choice, Exchange, Twins, choose
 from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.local import visible
 from deltawire.torch.local.exchange import LocalExchange
@@ -99,6 +100,8 @@ class LocalSteps(LocalTrainer):
             SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
         threads: as for `register`.
+        twins: True: changes of weights on a GPU are encoded and decoded there, by the codecs'
+            twins, as for `register`; not with "auto".
         group: the process group. Default: the world. A single rank is allowed: its changes pass
             through the codec, but no network.
 
@@ -132,7 +135,8 @@ class LocalSteps(LocalTrainer):
     parameters as float32, five times for 16-bit parameters; plus an outer optimizer's state (SGD's
     momentum: once), and with delay=1 or `overlap` three times a fragment. Of a model on a device
     all of it is there, but for the residuals; the CPU also has a pinned copy of the largest
-    fragment's changes, kept from round to round, which torch rounds up to a power of two. The outer
+    fragment's changes, kept from round to round, which torch rounds up to a power of two. With
+    `twins` residuals are there, too, and pinned memory has the messages of a bucket. The outer
     optimizer runs on the device, so all ranks need the same kind. Thread rule: one thread; metrics,
     step_records and last_error: any.
     """
@@ -165,6 +169,7 @@ class LocalSteps(LocalTrainer):
         momentum: Sequence[str] = DEFAULT_MOMENTUM,
         bucket_bytes: int = _BUCKET_BYTES,
         threads: int | None = None,
+        twins: Twins = False,
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self.group = bootstrap.given_or_world(group)
@@ -174,8 +179,6 @@ class LocalSteps(LocalTrainer):
             spec, holds_back = (AUTO_SPEC, False) if self._tuner else visible.codec_of(given)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
-            # "fold" would count a failed round's changes twice: the weights still have them.
-            options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
             weights = Weights(model, bucket_bytes, fragments, factory_of(outer), holds_back)
@@ -184,13 +187,13 @@ class LocalSteps(LocalTrainer):
             masked = Momentum(optimizer, weights, momentum)
             masked = masked.wanted(given, spec, mask_momentum, bool(overlaps))
             timeout_ms = arguments.timeout_in_ms(timeout)
-            exchange = LocalExchange(weights, masked, overlaps, timeout_ms)
+            choice = self._choice(twins, spec, weights, timeout_ms, meeting.place[0])
+            # "fold" would count a failed round's changes twice: the weights still have them.
+            options = arguments.reducer_options(min_elements, "exact", threads, device=choice.parts)
+            exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
             super().__init__(optimizer, steps, weights, exchange)
             settings = exchange_settings(spec, min_elements, "exact")
-            settings |= {"steps": "scheduled" if callable(steps) else steps}
-            settings |= {**exchange.settings(), "bucket_bytes": bucket_bytes}
-            if self._tuner is not None:
-                settings |= self._tuner.attach(exchange, overlaps, weights.devices)
+            settings |= {"bucket_bytes": bucket_bytes, **self._settings(overlaps)}
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(interface, port, connect_timeout, token, encryption)
@@ -199,7 +202,26 @@ class LocalSteps(LocalTrainer):
             share_model(model, self.group, meeting.encryption)
         self._weights.start_from_here()
         if self.rank == 0:
+            choice.log(self.rank)
             self._announce(optimizer, spec, masked is not None)
+
+    def _choice(
+        self, twins: Twins, spec: str, weights: Weights, timeout_ms: int, rank: int
+    ) -> Choice:
+        if twins and self._tuner is not None:
+            raise make_error("InvalidArgument", 'twins are for a codec, not for "auto"')
+        dtypes = {each.dtype for each in weights.changes.tensors}
+        exchange = Exchange(spec, weights.devices, dtypes, timeout_ms / 1e3, rank)
+        return choose(twins, exchange)
+
+    def _settings(self, overlaps: Overlap) -> dict[str, object]:
+        """What must be equal on all ranks besides codecs and buckets."""
+        steps, exchange = self._steps, self._exchange
+        settings = {"steps": "scheduled" if callable(steps) else steps, **exchange.settings()}
+        settings |= {"coder": exchange.choice.coder}
+        if self._tuner is not None:
+            settings |= self._tuner.attach(exchange, overlaps, self._weights.devices)
+        return settings
 
     @property
     def steps(self) -> Steps:

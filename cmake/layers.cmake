@@ -68,6 +68,13 @@ function(deltawire_layer name)
   set_target_properties(deltawire_${name} PROPERTIES
                         UNITY_BUILD ${DELTAWIRE_SHORT_BUILD} UNITY_BUILD_MODE ${unity_mode})
   target_link_libraries(deltawire_${name} PUBLIC tl::expected Threads::Threads ${depends} PRIVATE ${ARG_LIBRARIES})
+  set(own_flags OFF)  # those that precompiled headers would have to have, too
+  if(ARG_OPTIONS MATCHES "-[fm]")
+    set(own_flags ON)
+  endif()
+  if(NOT own_flags)
+    deltawire_precompile(deltawire_${name} libraries)
+  endif()
   deltawire_gather("${ARG_DEPENDS}" below below)
   deltawire_gather("${ARG_DEPENDS}" libraries libraries)
   set_property(GLOBAL PROPERTY deltawire_below_${name} ${name} ${below})
@@ -78,7 +85,7 @@ function(deltawire_layer name)
     set_target_properties(deltawire_${name}_sanitized PROPERTIES
                           UNITY_BUILD ${DELTAWIRE_SHORT_BUILD} UNITY_BUILD_MODE ${unity_mode})
     target_link_libraries(deltawire_${name}_sanitized PRIVATE deltawire::${name} ${ARG_LIBRARIES})
-    if(NOT ARG_OPTIONS MATCHES "-[fm]")  # as twins alike have
+    if(NOT own_flags)
       deltawire_precompile(deltawire_${name}_sanitized twins)
     endif()
   endif()

@@ -2,10 +2,10 @@
 # project it is always on.
 #
 # The libraries, sanitized twins too, and the tests are compiled sixteen files at once (UNITY_BUILD, in layers.cmake): a
-# build from nothing takes less than two thirds of the time, a build after an edit takes longer. Tests and twins also use
-# precompiled headers of the standard library, tests of GoogleTest too. The other presets check that files include what they
-# use. A compiler cache is faster still, but can't be combined with precompiled headers: with one
-# (CMAKE_CXX_COMPILER_LAUNCHER) they are off.
+# build from nothing takes less than two thirds of the time, a build after an edit takes longer. All layers but kernels,
+# which have flags of their own, also use precompiled headers of the standard library, tests of GoogleTest too. The other
+# presets check that files include what they use. A compiler cache is faster still, but can't be combined with precompiled
+# headers: with one (CMAKE_CXX_COMPILER_LAUNCHER) they are off.
 set(short_build_default OFF)
 if(NOT PROJECT_IS_TOP_LEVEL)
   set(short_build_default ON)
@@ -20,9 +20,10 @@ set(standard_headers <algorithm> <array> <atomic> <bit> <chrono> <cmath> <condit
                      <deque> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <span> <string>
                      <thread> <utility> <vector> <tl/expected.hpp>)
 
-# deltawire_precompile(TARGET tests|twins): the target's objects use headers precompiled with the options of its kind.
+# deltawire_precompile(TARGET libraries|tests|twins): the target's objects use headers precompiled with the options of its
+# kind; not as a part of another project, whose flags and generator we don't know.
 function(deltawire_precompile target kind)
-  if(NOT DELTAWIRE_SHORT_BUILD OR CMAKE_CXX_COMPILER_LAUNCHER)
+  if(NOT DELTAWIRE_SHORT_BUILD OR NOT PROJECT_IS_TOP_LEVEL OR CMAKE_CXX_COMPILER_LAUNCHER)
     return()
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -31,7 +32,7 @@ function(deltawire_precompile target kind)
   endif()
   set(libraries tl::expected Threads::Threads)
   set(precompiled ${standard_headers})
-  set(options ${twin_options})
+  set(options)
   if(kind STREQUAL "tests")
     list(APPEND libraries GTest::gtest)
     list(APPEND precompiled <gtest/gtest.h>)
@@ -39,6 +40,7 @@ function(deltawire_precompile target kind)
     target_link_libraries(${target} PRIVATE GTest::gtest)  # its definitions are part of the flags
   endif()
   if(kind STREQUAL "twins")
+    set(options ${twin_options})
     target_compile_options(${target} PRIVATE -w)  # the same code as the libraries', which warn
   endif()
   set(headers deltawire_${kind}_headers)

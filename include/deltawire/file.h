@@ -32,7 +32,7 @@ struct DELTAWIRE_API FileHeader {
 
 // The whole file for `tensor`, cut into parts of kFilePartElements. Errors: those of make_codec and
 // Codec::encode; kInvalidArgument if the shape does not match the count, or the tensor has keys: files hold
-// dense tensors only.
+// dense tensors only. A codec that draws random numbers draws the same ones for every file.
 DELTAWIRE_API Result<std::vector<std::byte>> encode_file(const TensorView& tensor,
                                                          std::span<const std::uint64_t> shape,
                                                          std::string_view codec_spec,

@@ -1,12 +1,12 @@
 """The effect of a codec on training, with all ranks simulated in one process, without a network.
 
-Each rank's gradient of each tensor is encoded and decoded once (the pattern `gather`); with
+Each rank's gradients are encoded and decoded once, as one message (the pattern `gather`); with
 --residual the loss is added to the rank's next gradient. With --direct the mean of the decoded
 gradients is encoded again, as the pattern `direct` does, for codecs whose default that is. The mean
 is used by one optimizer, SGD with momentum or AdamW; with --rule it steps what arrives late as
 `register(..., optimizer=optimizer)` lets it. It prints three figures for each codec: accuracy on
 other data after the last step, one for each seed, the loss there, and bits per element of the
-ranks' messages (file headers included). The LSTMs, of 4.6 million, 1.4 million and 58,000
+ranks' messages, headers included. The LSTMs, of 4.6 million, 1.4 million and 58,000
 parameters, predict the next word of WikiText-2, in batches of 16 x 32 words, and are measured on
 further pieces of the same text.
 
@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import deltawire
 import numpy as np
@@ -78,25 +78,37 @@ def make_task(given: argparse.Namespace) -> Task:
 
 
 class Coder:
-    """One rank's codec, with its residuals."""
+    """One sender's codec, with its residuals: a message of all tensors in each step.
 
-    def __init__(self, spec: str, with_residual: bool) -> None:
-        self._spec = spec
+    Args:
+        spec: the codec.
+        with_residual: what a message loses is added to the next step's values.
+        seed: of its random numbers, which are others in each step; another for each coder.
+    """
+
+    def __init__(self, spec: str, with_residual: bool, seed: int = 0) -> None:
+        self._channel = deltawire.Channel(
+            spec, min_elements=MIN_ELEMENTS, error_feedback=False, seed=seed
+        )
         self._with_residual = with_residual
-        self._residuals: dict[int, np.ndarray] = {}
+        self._residuals: dict[str, np.ndarray] = {}
         self.bits = 0
         self.elements = 0
 
-    def through(self, index: int, gradient: np.ndarray) -> np.ndarray:
-        """The gradient of tensor number `index` as the other ranks decode it."""
-        sent = gradient + self._residuals.get(index, np.float32(0))
-        data = deltawire.encode(sent, self._spec, min_elements=MIN_ELEMENTS)
-        seen = deltawire.decode(data)
+    def through(self, tensors: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """A step's tensors as the other ranks decode them."""
+        sent = {
+            str(index): tensor + self._residuals.get(str(index), np.float32(0))
+            for index, tensor in enumerate(tensors)
+        }
+        message = self._channel.encode(sent)
+        seen = {name: np.empty(values.shape, np.float32) for name, values in sent.items()}
+        self._channel.decode(message, seen, accumulate=False)
         if self._with_residual:
-            self._residuals[index] = sent - seen
-        self.bits += 8 * len(data)
-        self.elements += gradient.size
-        return seen
+            self._residuals = {name: sent[name] - seen[name] for name in sent}
+        self.bits += 8 * len(message)
+        self.elements += sum(tensor.size for tensor in tensors)
+        return list(seen.values())
 
 
 def make_optimizer(network: torch.nn.Module, given: argparse.Namespace) -> torch.optim.Optimizer:
@@ -115,29 +127,30 @@ def rate_at(step: int, given: argparse.Namespace) -> float:
 def coder_of_means(spec: str, given: argparse.Namespace) -> Coder | None:
     """Codes the means, too, if the codec's default pattern does."""
     is_direct = deltawire.canonical_spec(spec).startswith("direct")
-    return Coder(spec, given.residual) if given.direct and is_direct else None
+    return Coder(spec, given.residual, given.ranks) if given.direct and is_direct else None
 
 
 def train(spec: str, given: argparse.Namespace) -> tuple[float, float, float]:
-    """Loss, accuracy and bits per element; loss and accuracy are NaN if training diverged."""
+    """Loss, accuracy and bits per element; all NaN if training diverged."""
     task = make_task(given)
     network = task.network
     optimizer = make_optimizer(network, given)
     rule = make_rule(spec, network, optimizer) if given.rule else None
     if rule is not None:
         rule.attach()
-    coders = [Coder(spec, given.residual) for _ in range(given.ranks)]
+    coders = [Coder(spec, given.residual, rank) for rank in range(given.ranks)]
     of_means = coder_of_means(spec, given)
     simulated = SimulatedRanks(network, task.losses, half=given.bf16)
     for step in range(given.steps):
         means = [np.zeros(p.shape, np.float32) for p in network.parameters()]
         for coder, gradients in zip(coders, simulated.gradients(step), strict=True):
-            for index, gradient in enumerate(gradients):
-                if not gradient.isfinite().all():
-                    return float("nan"), float("nan"), coder.bits / coder.elements
-                means[index] += coder.through(index, gradient.numpy()) / given.ranks
+            if not all(gradient.isfinite().all() for gradient in gradients):
+                return float("nan"), float("nan"), float("nan")
+            seen = coder.through([gradient.numpy() for gradient in gradients])
+            for mean, values in zip(means, seen, strict=True):
+                mean += values / given.ranks
         if of_means is not None:
-            means = [of_means.through(index, mean) for index, mean in enumerate(means)]
+            means = of_means.through(means)
         for parameter, mean in zip(network.parameters(), means, strict=True):
             parameter.grad = torch.from_numpy(mean)
         if rule is not None:

@@ -97,6 +97,9 @@ def encode(
 ) -> bytes:
     """Encodes one array as a .dw file.
 
+    A codec that draws random numbers draws the same ones in every call. For the steps of a training
+    take a `Channel`, which draws others in each, and keeps what a step doesn't send.
+
     Args:
         array: float32 in the machine's byte order, up to 8 dimensions; copied first if it isn't
             C-contiguous.

@@ -14,7 +14,7 @@ from lab.probes import single_process
 def test_what_was_lost_comes_later(with_residual: bool) -> None:
     coder = single_process.Coder("3lc", with_residual)
     gradient = np.linspace(-1, 1, 300, dtype=np.float32)
-    sums = sum(coder.through(0, gradient).astype(np.float64) for _ in range(20))
+    sums = sum(coder.through([gradient])[0].astype(np.float64) for _ in range(20))
     error = np.abs(sums - 20 * gradient).max()
     # A residual stays below the largest value; without one the same error is made 20 times.
     assert error < 1.5 if with_residual else error > 5
@@ -24,7 +24,16 @@ def test_what_was_lost_comes_later(with_residual: bool) -> None:
 
 def test_small_tensors_pass_as_they_are() -> None:
     gradient = np.linspace(-1, 1, single_process.MIN_ELEMENTS - 1, dtype=np.float32)
-    assert np.array_equal(single_process.Coder("3lc", True).through(0, gradient), gradient)
+    (seen,) = single_process.Coder("3lc", True).through([gradient])
+    assert np.array_equal(seen, gradient)
+
+
+def test_each_step_and_coder_draws_its_own_numbers() -> None:
+    # With the same places in every step, most of a gradient would never be sent.
+    ones = np.ones(1000, np.float32)
+    coders = [single_process.Coder("randomk:k=10%", False, seed) for seed in (0, 1)]
+    places = [np.flatnonzero(coder.through([ones])[0]) for _ in range(2) for coder in coders]
+    assert len({each.tobytes() for each in places}) == 4
 
 
 def test_a_line_for_each_codec(image_folder: Path, capsys: pytest.CaptureFixture) -> None:

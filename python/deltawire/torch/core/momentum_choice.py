@@ -22,7 +22,7 @@ _RULES: dict[type, type[LateRule]] = {
     torch.optim.AdamW: AdamWithoutMomentum,
 }
 # Points of accuracy that LeNet-5 lost under AdamW in spite of the rule (docs/results/training.md).
-_LOST_UNDER_ADAM = {"randomk": 8, "twobit": 11}
+_LOST_UNDER_ADAM = {"twobit": 11}
 _OTHERWISE = (
     "int8 sends nearly everything at once and goes with any optimizer, 3lc with SGD; LocalSteps "
     'exchanges after several steps of it (docs/guides/pytorch.md, "Momentum")'

@@ -58,7 +58,7 @@ METHODS = {
     "diloco-muon": Method("DiLoCo with Muon", "direct(fp32)", outer=_NESTEROV, muon=True),
     "pulseloco": Method("PULSELoCo", "direct(pulseloco)", outer=_NESTEROV),
     "muloco": Method("MuLoCo", "direct(muloco)", outer=_NESTEROV, muon=True),
-    # What SparseLoCo's parts do: its values, its decay, its feedback, and DiLoCo's outer optimizer.
+    # What SparseLoCo's parts do: its values, its decay, its feedback, and outer optimizers.
     "sparseloco-fp32": Method(
         "SparseLoCo, values in fp32", "gather(topk:k=1.5625%,chunk=4096 with decay=0.95)"
     ),
@@ -73,6 +73,11 @@ METHODS = {
     "sparseloco-denser": Method("SparseLoCo, 1 of 16 elements", "gather(sparseloco:k=6.25%)"),
     "sparseloco-nesterov": Method(
         "SparseLoCo with DiLoCo's outer optimizer", "gather(sparseloco)", outer=_NESTEROV
+    ),
+    "sparseloco-outer-2": Method(
+        "SparseLoCo, outer rate 2",
+        "gather(sparseloco)",
+        outer=functools.partial(torch.optim.SGD, lr=2.0),
     ),
 }
 

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ def taken(path: Path, module: str | None, words: list[str]) -> str:
         raise _Taken(", ".join(options - set(parser._option_string_actions)))
 
     argparse.ArgumentParser.parse_args = parse_and_end
+    os.nice = lambda more: 0  # it would hold up the programs that follow
     sys.argv = [str(path), *words]
     sys.path[0] = str(ROOT if module else path.parent)
     said = io.StringIO()

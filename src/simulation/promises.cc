@@ -75,13 +75,17 @@ void Promises::check_error(int rank, const Ending& ending, std::size_t mesh) {
   if (!blame.is_fatal && blame.delay < timeout / 2) breaks(told + " although nothing was wrong for so long");
   const int suspect = ending.error->suspect;
   // In a circle it is a guess, and the text says so.
-  const bool is_guess = told.find("in a circle") != std::string::npos && !blame.cuts;
+  // So it is where what held them up has left too little time for what was then on its way.
+  const Clock::duration left = timeout - blame.delay;
+  const bool is_short = left >= Clock::duration{} && left < 2 * in_flight(job_);
+  const bool is_guess = is_short || (told.find("in a circle") != std::string::npos && !blame.cuts);
   if (suspect != kNoSuspect && !is_guess && !blame.is_guilty(suspect)) {
     breaks(told + " and blames " + rank_name(suspect) + ", which is innocent");
   }
   // They do, and whose messages are not acknowledged names the path that is cut.
   const bool is_asked = told.find("do they all run the same steps") != std::string::npos;
-  if (is_asked && blame.cuts && !may_ask(mesh)) breaks(told + " although all run the same steps");
+  if (is_asked && blame.cuts && !is_short && !may_ask(mesh))
+    breaks(told + " although all run the same steps");
   const bool all_heard = std::ranges::all_of(ending.last.unheard, [this](int each) { return !lives(each); });
   // A farewell may come after another rank's word that its sender has left.
   const bool may_be_silent = blame.silences || blame.freezes > 0;

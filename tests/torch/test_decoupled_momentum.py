@@ -1,10 +1,10 @@
 """DeMo on a session (examples/decoupled_momentum.py): its authors' algorithm, written out."""
 
+import contextlib
 import importlib.util
+import io
 import math
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import deltawire
 import pytest
 import torch
 from ports import kept_port
+from programs import run_program
+from ranks import results
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "decoupled_momentum.py"
 TOKEN = "a token of the tests, long enough"
@@ -44,12 +46,16 @@ class WrittenOut:
         self.waves = waves()
 
     def blocks_of(self, x):
-        """(blocks, elements of a block), and the transform of a block."""
+        """Of a vector (blocks, SIDE), of a matrix (blocks, SIDE, SIDE)."""
         if x.dim() == 1:
-            return x.view(-1, SIDE), self.waves
+            return x.view(-1, SIDE)
         high, wide = (size // SIDE for size in x.shape)
-        blocks = x.view(high, SIDE, wide, SIDE).transpose(1, 2).reshape(high * wide, -1)
-        return blocks, torch.kron(self.waves, self.waves)
+        return x.view(high, SIDE, wide, SIDE).transpose(1, 2).reshape(-1, SIDE, SIDE)
+
+    def transformed(self, blocks, waves):
+        """Along each dimension of a block."""
+        rows = blocks @ waves
+        return rows if blocks.dim() == 2 else waves.T @ rows
 
     def like(self, blocks, x):
         if x.dim() == 1:
@@ -63,13 +69,14 @@ class WrittenOut:
         for momenta, own in zip(self.momenta, changes, strict=True):
             for momentum, change, total in zip(momenta, own, sums, strict=True):
                 momentum.mul_(DECAY).add_(change)
-                blocks, transform = self.blocks_of(momentum)
-                coefficients = blocks @ transform
+                blocks = self.blocks_of(momentum)
+                coefficients = self.transformed(blocks, self.waves).flatten(1)
                 kept = coefficients.abs().topk(LARGEST).indices
                 sent = torch.zeros_like(coefficients).scatter_(
                     1, kept, coefficients.gather(1, kept)
                 )
-                sent = self.like(sent @ transform.T, momentum)
+                sent = self.transformed(sent.view_as(blocks), self.waves.T)
+                sent = self.like(sent, momentum)
                 momentum -= sent
                 total += sent
         return [total / len(self.momenta) for total in sums]
@@ -109,21 +116,17 @@ def test_it_is_the_published_algorithm(example):
         list(pool.map(lambda rank: rank[0].close(), every))
 
 
+def play(rank, world_size, report, port):
+    os.environ["DELTAWIRE_TOKEN"] = TOKEN
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        run_program(str(EXAMPLE), (str(rank), f"127.0.0.1:{port}"))
+    return said.getvalue()
+
+
 @pytest.mark.timeout(300)
 def test_the_program_learns():
-    environment = {**os.environ, "DELTAWIRE_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
     with kept_port() as port:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, str(EXAMPLE), str(rank), f"127.0.0.1:{port}"],
-                env=environment,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        said = [rank.communicate(timeout=250)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
+        said = results(play, 2, port, timeout=250)
     words = [line.split() for line in said]
     assert words[0][-1] == words[1][-1], "the ranks' weights differ"
     assert all(float(line[2]) < 0.3 and float(line[6]) > 40 for line in words), said

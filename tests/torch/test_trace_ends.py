@@ -4,16 +4,13 @@ import errno
 import logging
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-import threading
 
 import deltawire
 import deltawire.torch
 import pytest
 import torch
 from deltawire import trace_files
+from ranks import started
 from torch import nn
 from words import Words, run
 
@@ -143,38 +140,26 @@ def test_a_full_disk_ends_the_recording_and_the_training_can_go_on(tmp_path, mon
     assert deltawire.read_trace(tmp_path / "t").step_numbers == (1, 2)
 
 
-KILLED = """
-    import sys, torch, deltawire.torch
-    model = torch.nn.Linear(300, 300)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    deltawire.torch.trace(model, sys.argv[1], optimizer=optimizer, every=1, limit=1_000_000)
+def record(rank, world_size, report, folder):
+    model = nn.Linear(300, 300)
+    optimizer = SGD(model.parameters(), 0.1)
+    deltawire.torch.trace(model, folder, optimizer=optimizer, every=1, limit=1_000_000)
     for step in range(1_000_000):
         model(torch.ones(1, 300)).sum().backward()
         optimizer.step()
-        print(step, flush=True)
-"""
+        report(step)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_program_that_is_ended_leaves_whole_steps(tmp_path, number):
-    program = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "t")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    watchdog = threading.Timer(250, program.kill)
-    watchdog.start()
-    try:
+    with started(record, 1, tmp_path / "t") as program:
         for _ in range(5):
-            assert program.stdout.readline()
-        program.send_signal(number)
-        program.communicate()
-    finally:
-        watchdog.cancel()
-        program.kill()
-    assert program.returncode == -number
+            program.hear(0)
+        program.signal(0, number)
+        if number == signal.SIGINT:
+            assert program.outcomes()[0].raised == "KeyboardInterrupt"
+        else:
+            assert program.exit_codes() == [-number]
     steps = [step.number for step in deltawire.read_trace(tmp_path / "t")]
     assert len(steps) >= 5
     assert steps == list(range(1, len(steps) + 1))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from models import Net, backward, fingerprint, train_step, wrapped
 from ranks import results, started
 
-STEPS = 5
+STEPS = 4
 
 
 def local_gradients(module, rank, step):
@@ -80,17 +80,17 @@ def test_fp32_is_the_stated_sum_and_near_plain_ddp(world_size):
     assert values <= sent <= 1.1 * values
 
 
-def train_every_codec(rank, world_size, report, ddp_options, sometimes):
+def train(rank, world_size, report, codecs, ddp_options, sometimes):
     seen = {}
-    for info in deltawire.codecs():
+    for name in codecs:
         model = wrapped(Net(sometimes), **ddp_options)
         # Without an optimizer gcomp loses nothing: the same model as fp32's.
-        spec = "gcomp:cut=18" if info.name == "gcomp" else info.name
+        spec = "gcomp:cut=18" if name == "gcomp" else name
         hook = deltawire.torch.register(model, spec, min_elements=100)
-        for step in range(STEPS + 1):
+        for step in range(STEPS):
             train_step(model, rank, step)
         records = list(hook.step_records)
-        seen[info.name] = (
+        seen[name] = (
             fingerprint(model),
             [record["digest"] for record in records],
             [record["buckets"] for record in records],
@@ -105,13 +105,17 @@ MODES = {
     "static_graph": ({"static_graph": True}, False),
     "find_unused": ({"find_unused_parameters": True}, True),
 }
+SOME = ["fp32", "3lc", "gcomp", "topk"]  # exact, with residuals, in planes, with positions
 
 
 @pytest.mark.parametrize(("world_size", "mode"), [(2, "default"), *((3, mode) for mode in MODES)])
 def test_replicas_stay_bit_equal_through_the_bucket_rebuild(world_size, mode):
+    """Modes and numbers of ranks concern the hook: one of them sees every codec."""
     ddp_options, sometimes = MODES[mode]
-    ranks = results(train_every_codec, world_size, ddp_options, sometimes)
-    lossless = {info.name for info in deltawire.codecs() if info.lossless}
+    every = [info.name for info in deltawire.codecs()]
+    codecs = every if (world_size, mode) == (3, "default") else SOME
+    ranks = results(train, world_size, codecs, ddp_options, sometimes)
+    lossless = {info.name for info in deltawire.codecs() if info.lossless} & set(codecs)
     fingerprints = set()
     for codec, (state, digests, buckets, sent) in ranks[0].items():
         for other in ranks[1:]:

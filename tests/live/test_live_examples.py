@@ -1,11 +1,10 @@
 """examples/weights/*_live.py: what they print; they compare all weights themselves."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import output_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "weights"
 EXPECTED = {
@@ -17,9 +16,5 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_example(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, FOLDER / name], capture_output=True, text=True, timeout=110
-    )
-    assert done.returncode == 0, done.stderr
-    lines = re.sub(r"\d+,\d{3}", "#,###", done.stdout).splitlines()
+    lines = re.sub(r"\d+,\d{3}", "#,###", output_of(FOLDER / name)).splitlines()
     assert {line: lines.count(line) for line in lines} == EXPECTED[name]

@@ -10,24 +10,20 @@ import sys
 from pathlib import Path
 
 from ports import kept_port
-from programs import run_program
+from programs import run_program, speak_into
 
 
 def _run_rank(program, folder, settings, arguments):
     os.chdir(folder)
     os.environ.update(settings)
-    with open(f"said-{settings['RANK']}", "wb") as said:
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
+    speak_into(f"said-{settings['RANK']}")
     run_program(program, arguments)
 
 
 def _run_fresh(command, folder, settings):
     """Becomes a new interpreter."""
     os.chdir(folder)
-    with open("said-0", "wb") as said:
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
+    speak_into("said-0")
     os.execve(sys.executable, [sys.executable, *command], os.environ | settings)
 
 

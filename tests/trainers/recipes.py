@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ports import kept_port
-from programs import run_program
+from programs import run_program, speak_into
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "trainers"
 MARK = re.compile(r"  # deltawire(?:: (?P<plain>.*))?$")
@@ -59,9 +59,7 @@ ENVIRONMENT = {
 def _run_rank(program, settings):
     os.chdir(program.parent)
     os.environ.update(settings)
-    with open(f"said-{settings['RANK_OF_TEST']}", "wb") as said:
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
+    speak_into(f"said-{settings['RANK_OF_TEST']}")
     run_program(str(program))
 
 

@@ -1,25 +1,17 @@
 """examples/weights: what they print, and that all weights are the trainer's."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from programs import output_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "weights"
 
 
-def run(program: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, program, *arguments], capture_output=True, text=True, timeout=110
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 def test_replicas() -> None:
     """All end at the last version; one went around a damaged file."""
-    said = run(FOLDER / "replicas.py", "--interval", "0.2")
+    said = output_of(FOLDER / "replicas.py", "--interval", "0.2")
     rows = re.findall(r"^ +(\d)  +10 .* (yes|NO)$", said, flags=re.M)
     assert rows == [(str(number), "yes") for number in range(8)], said
     assert "another way is taken" in said
@@ -27,11 +19,11 @@ def test_replicas() -> None:
 
 def test_the_engine_in_vllms_shape() -> None:
     """Both servers end at the last version; the program asserts that the weights are equal."""
-    said = run(FOLDER / "vllm_engine.py")
+    said = output_of(FOLDER / "vllm_engine.py")
     assert len(re.findall(r"at version 3, which read 2\d\d,\d\d\d bytes", said)) == 2, said
 
 
 def test_the_bytes_of_versions() -> None:
     """bench/weight_versions.py's table has a row for each rate."""
-    said = run(ROOT / "bench" / "weight_versions.py", "--weights", "20000")
+    said = output_of(ROOT / "bench" / "weight_versions.py", "--weights", "20000")
     assert len(re.findall(r"^\| \d+\.\d\d % \|", said, flags=re.M)) == 3

@@ -432,7 +432,7 @@ def test_the_guide_has_the_example_which_goes_on_without_a_rank() -> None:
     guide = (ROOT / "docs/guides/elastic.md").read_text()
     example = ROOT / "examples/elastic_session.py"
     assert f"```python\n{example.read_text()}```" in guide
-    environment = os.environ | {"DELTAWIRE_TOKEN": SECRET, "STEPS": "300", "PAUSE": "0.02"}
+    environment = os.environ | {"DELTAWIRE_TOKEN": SECRET, "STEPS": "120", "PAUSE": "0.05"}
     with kept_port() as port, contextlib.ExitStack() as started:
 
         def start(*place: str) -> subprocess.Popen:

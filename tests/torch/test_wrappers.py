@@ -130,6 +130,11 @@ def test_sparse_gradients_are_refused_with_fp32_and_frozen_ones_are_not():
         assert "parameter '0.weight' has sparse gradients" in text and "sparse=False" in text
 
 
+def layers():
+    """Without Net's count of its calls, for which dynamo would compile each step anew."""
+    return Net().layers
+
+
 def ddp_then_compile(module):
     return wrapped_whole(module), lambda model: torch.compile(model, backend="eager")
 
@@ -156,7 +161,7 @@ def train_compiled(rank, world_size, report):
     states, residuals = {}, {}
     for make in (not_compiled, ddp_then_compile, compile_then_ddp, compile_in_place):
         torch._dynamo.reset()
-        ddp_model, compile_it = make(Net())
+        ddp_model, compile_it = make(layers())
         hook = deltawire.torch.register(ddp_model, "3lc")
         model = compile_it(ddp_model)
         for number in range(3):
@@ -178,11 +183,11 @@ def test_compiled_models_train_and_their_checkpoints_fit_the_others():
 
 def frozen_under_compile(rank, world_size, report):
     """The check of parameters isn't compiled away."""
-    module = Net()
+    module = layers()
     model = torch.compile(ddp := wrapped_whole(module), backend="eager")
     hook = deltawire.torch.register(ddp, "fp32")
     train_step(model, rank, 0)
-    module.layers[2][0].weight.requires_grad_(False)
+    module[2][0].weight.requires_grad_(False)
     with pytest.raises(RuntimeError) as caught:
         train_step(model, rank, 1)
     return str(caught.value), hook.metrics()["steps"]
@@ -190,17 +195,17 @@ def frozen_under_compile(rank, world_size, report):
 
 def test_a_compiled_model_notices_frozen_parameters():
     for text, steps in results(frozen_under_compile, 2):
-        assert "'layers.2.0.weight' is frozen" in text and steps == 1
+        assert "'2.0.weight' is frozen" in text and steps == 1
 
 
 def python_reducer(rank, world_size, report):
     """The advice is what works."""
     with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
-        model = wrapped_whole(Net())
+        model = wrapped_whole(layers())
         with pytest.raises(ValueError) as caught:
             deltawire.torch.register(model, "fp32")
     with torch._dynamo.config.patch(optimize_ddp="ddp_optimizer"):
-        model = wrapped_whole(Net())
+        model = wrapped_whole(layers())
         hook = deltawire.torch.register(model, "fp32")
         train_step(torch.compile(model, backend="eager"), rank, 0)
     return str(caught.value), hook.metrics()["steps"], fingerprint(model)
@@ -216,7 +221,7 @@ def compile_local_steps(rank, world_size, report):
     states = []
     for way in (lambda m: m, lambda m: torch.compile(m, backend="eager")):
         torch._dynamo.reset()
-        network = way(Net())
+        network = way(layers())
         optimizer = torch.optim.SGD(network.parameters(), 0.05)
         trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer="sbc:p=10%")
         for number in range(4):

@@ -447,7 +447,7 @@ def test_the_guide_has_the_example_which_goes_on_without_a_rank() -> None:
         wait_for_members(port, [0, 1, 2, 3])
         programs[2].kill()
         said = [each.communicate(timeout=LIMIT)[0] for each in programs]
-    ends = {text.split("weights ")[1] for text in said[:2] + said[3:]}
+    ends = {text.split("epoch ")[1] for text in said[:2] + said[3:]}
     assert len(ends) == 1 and "of 3" in said[0], said
 
 

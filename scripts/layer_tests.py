@@ -32,7 +32,7 @@ SANITIZED = {"base", "wire", "optim", "planner"}
 CPU_FLAGS = {"avx2": "avx2", "avx512": "avx512bw", "avx512vbmi": "avx512_vbmi2"}
 # Code that is not the product, and Python whose tests need separate environments.
 NOT_JUDGED = re.compile(
-    r"_(test|testing|decoder)\.\w+$|/fuzz_\w+\.cc$|/counted_new\.|"
+    r"_(test|testing|decoder)\.\w+$|/fuzz_\w+\.cc$|"
     r"^python/deltawire/(flower|torch/gpu)/"
 )
 SUITE = re.compile(r"^\s*(?:\w*TEST(?:_F|_P)?|RC_GTEST\w*_PROP)\(\s*(\w+)", re.MULTILINE)

@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/counted_new.h"
+#include "base/counted_new_testing.h"
 #include "base/random.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/reduce_queue.h"
 
 namespace deltawire::allocation_failure_test {

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/float_environment.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::bucket_exchange_test {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/scripted_transport.h"
+#include "reduce/scripted_transport_testing.h"
 
 namespace deltawire::bucket_messages_test {
 namespace {

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "base/float16.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/values.h"
 
 namespace deltawire::device_test {

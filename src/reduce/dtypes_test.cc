@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/patterns/ring_plan.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::dtypes_test {
 namespace {

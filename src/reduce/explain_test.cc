@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "deltawire/session.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::explain_test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/vote.h"
 
 namespace deltawire::faults_test {

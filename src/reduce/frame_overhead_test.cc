@@ -11,8 +11,8 @@
 
 #include "base/random.h"
 #include "deltawire/frame.h"
-#include "reduce/forwarding_transport.h"
-#include "reduce/rank_threads.h"
+#include "reduce/forwarding_transport_testing.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::frame_overhead_test {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "deltawire/channel.h"
 #include "reduce/patterns/owners.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/vote.h"
 
 namespace deltawire::overlap_test {

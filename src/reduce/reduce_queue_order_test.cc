@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/reduce_queue.h"
 
 namespace deltawire::reduce_queue_order_test {

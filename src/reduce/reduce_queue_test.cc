@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/vote.h"
 
 namespace deltawire::reduce_queue_test {

@@ -11,7 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::reducer_state_test {
 namespace {

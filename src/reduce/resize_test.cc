@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "channel/channel_state.h"
 #include "reduce/patterns/factor_store.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/reducer_state.h"
 
 namespace deltawire::resize_test {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "reduce/bucket_exchange.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::spans_test {
 namespace {

@@ -9,11 +9,11 @@
 
 #include <gtest/gtest.h>
 
-#include "base/counted_new.h"
+#include "base/counted_new_testing.h"
 #include "base/random.h"
 #include "deltawire/session.h"
-#include "reduce/forwarding_transport.h"
-#include "reduce/rank_threads.h"
+#include "reduce/forwarding_transport_testing.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::steady_step_test {
 namespace {

@@ -1,5 +1,5 @@
 // An allocation fails while a rank says goodbye.
-#include "base/counted_new.h"
+#include "base/counted_new_testing.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::farewell_memory_test {

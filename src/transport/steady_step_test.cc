@@ -4,7 +4,7 @@
 #include <barrier>
 #include <numeric>
 
-#include "base/counted_new.h"
+#include "base/counted_new_testing.h"
 #include "transport/mesh_testing.h"
 
 namespace deltawire::test::steady_step_test {

@@ -1,5 +1,5 @@
 // An allocation fails while an unexpected message arrives.
-#include "base/counted_new.h"
+#include "base/counted_new_testing.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/unexpected_messages.h"
 #include "transport/mesh_testing.h"

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::cut_error_test {
 namespace {

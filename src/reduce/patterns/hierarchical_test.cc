@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "base/float16.h"
-#include "reduce/forwarding_transport.h"
+#include "reduce/forwarding_transport_testing.h"
 #include "reduce/patterns/rank_groups.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::hierarchical_test {
 namespace {

@@ -12,7 +12,7 @@
 #include "deltawire/frame.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/ring_plan.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/sequential_testing.h"
 
 namespace deltawire::limits_test {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire {
 

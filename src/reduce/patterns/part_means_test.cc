@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/scripted_transport.h"
+#include "reduce/scripted_transport_testing.h"
 
 namespace deltawire::part_means_test {
 namespace {

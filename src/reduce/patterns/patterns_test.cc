@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 #include "reduce/sequential_testing.h"
 
 namespace deltawire::patterns_test {

@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "reduce/forwarding_transport.h"
+#include "reduce/forwarding_transport_testing.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/piece_window.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::pieces_test {
 namespace {

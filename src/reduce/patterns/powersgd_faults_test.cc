@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "reduce/patterns/powersgd_testing.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::powersgd_faults_test {
 namespace {

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "reduce/forwarding_transport.h"
+#include "reduce/forwarding_transport_testing.h"
 #include "reduce/patterns/powersgd_testing.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::powersgd_test {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/forwarding_transport.h"
+#include "reduce/forwarding_transport_testing.h"
 #include "reduce/patterns/ring_plan.h"
-#include "reduce/rank_threads.h"
+#include "reduce/rank_threads_testing.h"
 
 namespace deltawire::ring_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/counted_new.h"
+#include "base/counted_new_testing.h"
 
 #include <cstdlib>
 #include <limits>

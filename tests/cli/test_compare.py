@@ -281,6 +281,11 @@ def test_standard_input(source: Path) -> None:
     assert done.returncode == 0 and done.stdout.startswith(b"standard input: an array of shape")
 
 
+def test_an_input_that_does_not_end() -> None:
+    words = ["/dev/zero", "does not end within 268435456 bytes", "give a file"]
+    assert_refused(FAILURE, words, "compare", "--input", "/dev/zero")
+
+
 def test_progress_is_for_terminals_alone(source: Path) -> None:
     command = ("compare", "--quick", "--input", source, "--codecs", "fp32")
     assert run(*command).stderr == b""

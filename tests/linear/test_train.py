@@ -318,3 +318,7 @@ def test_predict_refuses_files_that_are_not_models(data: Path, tmp_path: Path) -
     np.savez(other, x=np.ones(3))
     assert_refused(FAILURE, ["is not a model"], "predict", "--model", other, "--data", data)
     assert_refused(FAILURE, [str(data)], "predict", "--model", data, "--data", data)
+    assert_refused(FAILURE, ["/dev/zero"], "predict", "--model", "/dev/zero", "--data", data)
+    np.savez_compressed(other, weights=np.zeros(1 << 20, np.float32))
+    words = [str(other), "larger than the file", "numpy.savez"]
+    assert_refused(FAILURE, words, "predict", "--model", other, "--data", data)

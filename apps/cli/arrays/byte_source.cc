@@ -139,6 +139,7 @@ Outcome<std::vector<std::byte>> read_input(const std::string& path) {
   auto input = InputFile::open(path);
   if (!input) return tl::unexpected<Failure>(input.error());
   const std::unique_ptr<ByteSource> source = input->read();
+  const std::uint64_t most = std::max(source->bytes_left().value_or(0), kPipedBytesMost);
   // One more than a regular file has, so that its end is seen without another read.
   std::vector<std::byte> bytes(source->bytes_left().value_or(kFirstRead) + 1);
   std::size_t used = 0;
@@ -147,7 +148,11 @@ Outcome<std::vector<std::byte>> read_input(const std::string& path) {
     if (!got) return failed(input->name() + ": " + got.error().message);
     used += *got;
     if (used < bytes.size()) break;
-    bytes.resize(bytes.size() * 2);
+    if (used > most) {
+      return failed(input->name() + ": does not end within " + std::to_string(most) +
+                    " bytes, the most that is read of a pipe or device; give a file");
+    }
+    bytes.resize(std::min(2 * bytes.size(), static_cast<std::size_t>(most) + 1));
   }
   bytes.resize(used);
   return bytes;

@@ -85,7 +85,11 @@ class InputFile {
   std::vector<std::byte> peeked_;
 };
 
-// Reads a whole file, or standard input for "-".
+// What is no regular file may never end, so no more than this is read whole of it: an array of 2^26 float32.
+inline constexpr std::uint64_t kPipedBytesMost = std::uint64_t{1} << 28;
+
+// Reads a whole file, or standard input for "-". Fails if more comes than the file had when it was opened and
+// than kPipedBytesMost.
 Outcome<std::vector<std::byte>> read_input(const std::string& path);
 
 }  // namespace deltawire::cli

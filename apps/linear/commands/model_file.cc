@@ -1,5 +1,6 @@
 #include "linear/commands/model_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -35,11 +36,27 @@ cli::Outcome<void> add_member(cli::ArchiveWriter& archive, const std::string& na
   return archive.write(values);
 }
 
+tl::unexpected<cli::Failure> no_model(const std::string& path) {
+  return cli::failed(cli::input_name(path) + ": is not a model of 'deltawire train linear'; train it again");
+}
+
+tl::unexpected<cli::Failure> is_packed(const std::string& name) {
+  return cli::failed(name + ": its arrays are larger than the file, which 'deltawire train linear' writes " +
+                     "unpacked; save them with numpy.savez, or train it again");
+}
+
+// The members of a model are not packed, so together they are no larger than its file: a packed one could be
+// of any size.
 cli::Outcome<Members> read_members(const std::string& path) {
   auto input = cli::InputFile::open(path);
   if (!input) return tl::unexpected<cli::Failure>(input.error());
+  const auto front = input->peek(cli::kZipMagic.size());
+  if (!front) return tl::unexpected<cli::Failure>(front.error());
+  if (!std::ranges::equal(*front, std::as_bytes(std::span(cli::kZipMagic)))) return no_model(path);
+  if (auto settled = input->settle(); !settled) return tl::unexpected<cli::Failure>(settled.error());
   auto archive = cli::ArchiveReader::open(*input);
   if (!archive) return tl::unexpected<cli::Failure>(archive.error());
+  std::uint64_t left = input->read()->bytes_left().value_or(0);
   Members members;
   while (true) {
     auto name = (*archive)->next();
@@ -51,6 +68,8 @@ cli::Outcome<Members> read_members(const std::string& path) {
       bytes.resize(had + cli::kCopyBlockBytes);
       const auto got = (*archive)->read(std::span(bytes).subspan(had));
       if (!got) return cli::failed(input->name() + ": " + got.error().message);
+      if (*got > left) return is_packed(input->name());
+      left -= *got;
       bytes.resize(had + *got);
       if (*got < cli::kCopyBlockBytes) break;
     }
@@ -65,10 +84,6 @@ std::string text_in(const std::vector<std::byte>& npy) {
   std::string text(all.substr(line + 1));
   text.resize(std::strlen(text.c_str()));
   return text;
-}
-
-tl::unexpected<cli::Failure> no_model(const std::string& path) {
-  return cli::failed(cli::input_name(path) + ": is not a model of 'deltawire train linear'; train it again");
 }
 
 }  // namespace

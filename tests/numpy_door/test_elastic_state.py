@@ -155,6 +155,34 @@ def test_a_state_comes_from_all_and_goes_on_when_a_giver_dies():
     assert sum(by_others) == CHUNKS - 2 and all(by_others), by_others
 
 
+def give_when_mended(say, rank, world_size, address, mended) -> None:
+    def state() -> dict:
+        if not mended[rank].is_set():
+            raise ValueError("no weights yet")
+        return {"weights": np.full(300, 7, np.float32)}
+
+    place = {"rank": rank, "world_size": world_size}
+    with deltawire.Session("fp32", **place, address=address, **settings(state=state)) as session:
+        say(("in", rank))
+        while not any(each["joined"] for each in session.events):
+            session.all_reduce({"x": np.ones(300, np.float32)})
+
+
+def test_a_state_that_fails_refuses_who_joins_and_ends_nobody():
+    mended = [CONTEXT.Event() for _ in range(2)]
+    with members(give_when_mended, 2, mended) as (processes, address):
+        processes[1].until("in")
+        words = f"state= of the member at {address} failed: ValueError: no weights yet"
+        with pytest.raises(deltawire.DeltawireError, match=words) as refused:
+            deltawire.Session("fp32", address=address, **settings())
+        assert refused.value.code == "Aborted"
+        mended[0].set()  # the host gives it, though the other one can't
+        with deltawire.Session("fp32", address=address, **settings()) as session:
+            assert (session.joined_state["weights"] == 7).all() and session.rank == 2
+            session.all_reduce({"x": np.ones(300, np.float32)})
+        assert [each.rest() for each in processes] == [[("in", 0)], []]
+
+
 def test_a_giver_that_is_frozen_keeps_nobody_waiting(monkeypatch):
     monkeypatch.setattr(elastic_state, "CHUNK_BYTES", CHUNK)
     monkeypatch.setattr(elastic_state, "SILENCE", 0.2)

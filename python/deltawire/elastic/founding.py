@@ -164,7 +164,7 @@ class _Visit:
                 return None
             if message["say"] == "refused":
                 code = message.get("code", "Mismatch")
-                code = code if code in ("Mismatch", "Timeout") else "Mismatch"
+                code = code if code in ("Aborted", "Mismatch", "Timeout") else "Mismatch"
                 error = make_error(code, str(message.get("why", ""))[:1000])
                 raise _Refused(str(error), error.code)
 

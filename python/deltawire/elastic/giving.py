@@ -38,9 +38,16 @@ class _Progress:
 def give_state(means: Means, joiners: list[Visitor], visitors: list[Visitor], doors: list) -> None:
     """Makes those `joiners` `ready` that have taken the state. The members at the `doors`, whose
     lines are `visitors`, give it together. A process may take `means.chunk_seconds` for a chunk,
-    and ten times the meeting's time for all."""
+    and ten times the meeting's time for all. Where this member's state= fails, they are refused."""
     with kept_waiting([*visitors, *joiners]):
-        offered = means.offer()
+        try:
+            offered = means.offer()
+        except DeltawireError as error:
+            why = f"{error}; who joins needs the state, so mend it there"
+            for each in joiners:
+                with each.busy:
+                    said(each.line, {"say": "refused", "code": error.code, "why": why})
+            return
         if offered is None:
             for each in joiners:
                 each.ready = True

@@ -1,6 +1,8 @@
 """How the members of an elastic session agree on the next view: each calls at the door of the
 member with the lowest id that answers; whoever finds none hosts the meeting (`hosting`)."""
 
+import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +20,9 @@ from deltawire.elastic.state import Offer
 from deltawire.elastic.views import Member
 from deltawire.errors import DeltawireError, make_error
 from deltawire.network import Network
+from deltawire.registration_record import problem_of
+
+logger = logging.getLogger("deltawire")
 
 _SLICE = 0.1  # seconds
 _PAUSE = 0.05  # before the candidates are tried again
@@ -80,10 +85,18 @@ class Means:
         return _core.shared_state(np.frombuffer(bytearray(self.state), np.uint8))
 
     def offer(self) -> Offer | None:
-        """Offers what a process needs that joins; None if this member has nothing to give."""
+        """Offers what a process needs that joins; None if this member has nothing to give. Raises
+        DeltawireError, code "Aborted", if state= fails: that is the joiner's loss, not the job's.
+        """
         if self.arrays is None:
             return None
-        offered = Offer(self.arrays())
+        try:
+            offered = Offer(self.arrays())
+        except Exception as cause:
+            host, port = self.reception.address
+            text = f"state= of the member at {host}:{port} failed: {problem_of(cause)}"
+            logger.warning("%s; a process that joins gets nothing from here", text)
+            raise make_error("Aborted", text) from cause
         self.reception.offer(offered)
         return offered
 
@@ -170,7 +183,8 @@ class Meeting:
                 elif message["say"] == "shares":
                     shares = receive_shares(line, message)
                 elif message["say"] == "offer":
-                    means.offer()
+                    with contextlib.suppress(DeltawireError):  # the others give without this one
+                        means.offer()
                 elif message["say"] == "again":
                     return None
                 else:

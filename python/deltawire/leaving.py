@@ -55,8 +55,18 @@ def check_own_process(pid: int, what: str) -> None:
 
 
 class ClosesAtEnd:
-    """A context manager for classes with `close`. If an exception ends the `with` block, `close`
-    finds it and passes it to the other ranks."""
+    """A context manager for classes with `close`, which own threads or connections. If an exception
+    ends the `with` block, `close` finds it and passes it to the other ranks."""
+
+    _name = ""  # for messages; empty: the class's
+    _instead = "make one where it is used"  # what to copy or save instead of it
+
+    def __reduce__(self):
+        """Connections have one owner: it can be neither copied nor pickled."""
+        raise TypeError(
+            f"a {self._name or type(self).__name__} can't be copied or pickled: it owns "
+            f"connections; {self._instead}"
+        )
 
     def __enter__(self: _Closing) -> _Closing:
         return self

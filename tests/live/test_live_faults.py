@@ -2,7 +2,9 @@
 is a part of a version written."""
 
 import contextlib
+import copy
 import os
+import pickle
 import shutil
 import signal
 import socket
@@ -13,7 +15,7 @@ import warnings
 from collections.abc import Callable
 
 import pytest
-from deltawire import DeltawireError, live
+from deltawire import DeltawireError, live, weight_store
 from deltawire.live import connection, following, handshake, messages, peer, server
 from deltawire.weight_store import download
 
@@ -152,6 +154,26 @@ def test_weights_that_are_not_the_base() -> None:
         assert same(served, broken) and subscriber.version is None
         subscriber.wait(1, 20)
         assert subscriber.update() == 1 and same(served, model)
+
+
+def test_a_model_of_other_tensors_asks_for_no_snapshot() -> None:
+    model, served = weights(), weights()
+    served["second"] = served["second"].reshape(10, -1)
+    with publisher_of(model) as publisher, subscriber_of(served, publisher) as subscriber:
+        publish(publisher)
+        subscriber.wait(0, 20)
+        with pytest.raises(DeltawireError, match="F16 .10, 200. .*same there$") as error:
+            subscriber.update()
+        assert error.value.code == "Mismatch"
+
+
+def test_threads_and_connections_are_not_copied(tmp_path) -> None:
+    with publisher_of(weights()) as publisher, subscriber_of(None, publisher) as subscriber:
+        for each in (publisher, subscriber):
+            for way in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=f"a {type(each).__name__} can't be copied or"):
+                    way(each)
+    assert not pickle.loads(pickle.dumps(weight_store.Store(tmp_path))).versions()
 
 
 def test_a_disk_without_room(monkeypatch, tmp_path) -> None:

@@ -14,7 +14,7 @@ from deltawire.weight_store.lines import OpenedFile
 from deltawire.weight_store.manifest import Manifest
 from deltawire.weight_store.memory import Memory
 from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
-from deltawire.weight_store.reader import Reader
+from deltawire.weight_store.reader import OtherTensorsError, Reader
 
 _FOR_STORES = re.compile(r": pass from_version=\w+(, which takes a snapshot)?")  # an advice
 
@@ -91,6 +91,8 @@ class Fetched:
         goal = self.newest
         try:
             Reader(self.memory).update(Model(model), start, goal, self._arriving(goal, lock))
+        except OtherTensorsError:
+            raise  # no snapshot would fit
         except DeltawireError as error:
             if error.code not in ("Mismatch", "State"):
                 raise

@@ -26,6 +26,10 @@ from deltawire.weight_store.safetensors_format import Entry, tensor_bytes
 _LOST = ("PeerLost", "Timeout", "Limit")  # errors of a connection, which no other file mends
 
 
+class OtherTensorsError(DeltawireError):
+    """The model has other tensors than the version. Code "Mismatch"."""
+
+
 class Reader:
     """Reads versions from a store's files.
 
@@ -212,21 +216,21 @@ def _targets(model: Model, version: Version) -> dict[str, list[ModelTensor]]:
 
 
 def _check_structure(lines: dict[str, Line], targets: dict, version: Version) -> None:
-    """Raises DeltawireError, code "Mismatch", unless both have the same tensors."""
+    """Raises OtherTensorsError unless both have the same tensors."""
     number = version.version
     for name in lines.keys() ^ targets.keys():
         if name in lines:
-            words = f"version {number} has a tensor '{name}', and the model has none: load() it"
+            words = f"version {number} has a tensor '{name}', and the model has none: add it"
         else:
             words = f"the model has a tensor '{name}', and version {number} has none: leave it out"
-        raise make_error("Mismatch", words)
+        raise OtherTensorsError(words, "Mismatch")
     for name, line in lines.items():
         for tensor in targets[name]:
             if (tensor.dtype, tensor.shape) != (line.dtype, line.shape):
-                raise make_error(
-                    "Mismatch",
+                raise OtherTensorsError(
                     f"'{tensor.name}' is {tensor.dtype} {list(tensor.shape)} in the model, and "
-                    f"{line.dtype} {list(line.shape)} in version {number}: load() the version",
+                    f"{line.dtype} {list(line.shape)} in version {number}: make it the same there",
+                    "Mismatch",
                 )
             if not tensor.writable:
                 raise make_error("InvalidArgument", f"'{tensor.name}' can't be written")

@@ -39,6 +39,8 @@ class Store(ClosesAtEnd):
         bytes_read: of the files that this reader took from the store.
     """
 
+    __reduce__ = object.__reduce__  # unlike what else closes at the end, it can be copied
+
     def __init__(
         self,
         url: str | os.PathLike,

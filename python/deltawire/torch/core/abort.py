@@ -33,9 +33,6 @@ class AbortsOnError(ClosesAtEnd):
     other ranks, which would wait for this one, are told. The subclass has `closed`, `close`,
     `last_error` and `_give_up`."""
 
-    _name = ""  # the class's, for messages
-    _instead = ""  # what to copy or save instead of it
-
     def _closed_error(self) -> DeltawireError:
         """For a call that comes after the end."""
         error = self.last_error
@@ -55,12 +52,6 @@ class AbortsOnError(ClosesAtEnd):
         except BaseException as cause:
             self._give_up(cause)
             raise
-
-    def __reduce__(self):
-        """Connections have one owner: it can be neither copied nor pickled."""
-        raise TypeError(
-            f"a {self._name} can't be copied or pickled: it owns connections; {self._instead}"
-        )
 
 
 class _Watcher:

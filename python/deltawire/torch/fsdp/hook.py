@@ -78,6 +78,7 @@ class ShardedHook(Participant):
     """
 
     _kind = "hook"
+    _instead = "keep its state_dict() instead"
     _nonfinite_advice = (
         'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
         "NaN, for you to skip, and leaves no trace"
@@ -107,12 +108,6 @@ class ShardedHook(Participant):
         self._step = 0
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
         self._is_open = False
-
-    def __reduce__(self):
-        raise TypeError(
-            "ShardedHook can't be copied or pickled: it owns connections and threads; keep its "
-            "state_dict() instead"
-        )
 
     def attach(self, model: torch.nn.Module, covered: Covered) -> None:
         """Takes over the all-reduce of every group, and checks after each forward pass that the

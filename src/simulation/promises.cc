@@ -52,8 +52,8 @@ class Promises {
 };
 
 // Whether ranks that wait in a circle may ask if all run the same steps, although a path is cut: some don't,
-// the time is too short for a path, or a rank that stands still was heard less than a second before. (They
-// fail once they have settled without it.)
+// the time is too short for a path, a path has been up again for less than a second, or a rank that stands
+// still was heard less than a second before. (They fail once they have settled without it.)
 bool Promises::may_ask(std::size_t mesh) const {
   const Blame& blame = job_.blames()[mesh];
   Deadline first = kNever;
@@ -63,7 +63,10 @@ bool Promises::may_ask(std::size_t mesh) const {
   }
   const bool is_fresh =
       blame.stands_still && first < blame.heard_until + std::chrono::seconds(1) + settling(job_);
-  return blame.leaves || blame.slows || is_fresh;
+  const bool is_up_again = std::ranges::any_of(blame.delays_end, [&](Deadline end) {
+    return std::chrono::abs(first - end) < std::chrono::seconds(1) + in_flight(job_);
+  });
+  return blame.leaves || blame.slows || is_fresh || is_up_again;
 }
 
 // An error only where something has gone wrong, and it names a rank that had to do with it.
@@ -132,6 +135,11 @@ bool Promises::may_be_apart(std::size_t mesh) const {
     const Ending* own = ending(rank, mesh);
     if (own == nullptr || !own->error || blame.is_guilty(rank)) continue;
     if (std::chrono::abs(own->failed_at - blame.woken_at) < in_flight(job_)) return true;
+    // It came late to its vote, just as they gave up on it, and froze then: they settle without it.
+    const auto is_late = [&](Deadline end) {
+      return end <= own->failed_at && own->failed_at < end + settling(job_) + in_flight(job_);
+    };
+    if (std::ranges::any_of(blame.delays_end, is_late)) return true;
   }
   return false;
 }

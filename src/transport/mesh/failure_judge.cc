@@ -265,7 +265,6 @@ std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::V
   const std::string name = rank_name(verdict.suspect);
   const std::string chain = verdict.chain.empty() ? "" : verdict.chain + "; ";
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
-  std::string told;
   if (verdict.cycle) {
     return verdict.chain +
            ": the ranks wait for each other in a circle, so do they all run the same steps, and is the time "
@@ -283,14 +282,14 @@ std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::V
            "it does not arrive; check the network in this direction";
   }
   if (silent) return chain + name + kAnswersNothing;
-  peers_.each([&](Peer& peer) {
+  const auto tells = [&](const Peer& peer) {
     const bool is_of_suspect = peer.deaf == verdict.suspect || peer.rank == verdict.suspect;
-    if (peer.deaf >= 0 && is_of_suspect && answers(peer, waiter)) {
-      told = chain + rank_name(peer.rank) + " says that " + rank_name(peer.deaf) +
-             "'s machine acknowledges nothing that it sends: check the network in this direction";
-    }
-  });
-  if (!told.empty()) return told;
+    return peer.deaf >= 0 && is_of_suspect && answers(peer, waiter);
+  };
+  if (const Peer* teller = peers_.find(tells)) {
+    return chain + rank_name(teller->rank) + " says that " + rank_name(teller->deaf) +
+           "'s machine acknowledges nothing that it sends: check the network in this direction";
+  }
   std::string text = chain + name + " waits for nobody: ";
   if (suspect.place < steps_.place()) {
     text +=

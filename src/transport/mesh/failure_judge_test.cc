@@ -24,6 +24,18 @@ class Judged : public ::testing::Test, protected MeshParts {
     return consensus.failed() ? consensus.failure() : Error{};
   }
   void hear(int rank, Clock::duration time) { peers[rank].heard_at = kStart + time; }
+  // All that wait in a circle have answered; the deadline passes, and these answer again.
+  void ask_again(std::initializer_list<int> answer) {
+    hear(1, 6s);
+    hear(2, 6s);
+    judge.time_out(wait_, kStart + 10s);
+    for (const int rank : answer) hear(rank, 10s + 100ms);
+  }
+  // What is said of them a second after the deadline.
+  Error circle_ends() {
+    judge.time_out(wait_, wait_.deadline);
+    return time_out_after(11s);
+  }
 
   Operation& receive_ = post(1);
   ListedWaiter listed_{waiters, receive_, kStart, kStart + 10s};
@@ -84,12 +96,8 @@ TEST_F(Judged, WhoAnswersNothingAnyMoreIsToBlameForACircle) {
   announcer.ask(wait_, kStart + 5s);
   announcer.on_waiting(peers[1], Waiting{2, 0});
   announcer.on_waiting(peers[2], Waiting{0, 0});
-  hear(1, 6s);
-  hear(2, 6s);
-  judge.time_out(wait_, kStart + 10s);
-  hear(1, 10s + 100ms);
-  judge.time_out(wait_, wait_.deadline);
-  const Error error = time_out_after(11s);
+  ask_again({1});
+  const Error error = circle_ends();
   EXPECT_EQ(error.suspect, 2);
   EXPECT_TRUE(says(error,
                    "; rank 1 waits for rank 2, rank 2 waits for rank 0; rank 2 answers nothing, so it is "
@@ -102,14 +110,9 @@ TEST_F(Judged, InACircleWhoIsDeafToAnotherIsToBlame) {
   announcer.ask(wait_, kStart + 5s);
   announcer.on_waiting(peers[1], Waiting{2, 0});
   announcer.on_waiting(peers[2], Waiting{1, 0});
-  hear(1, 6s);
-  hear(2, 6s);
-  judge.time_out(wait_, kStart + 10s);
-  hear(1, 10s + 100ms);
-  hear(2, 10s + 100ms);
+  ask_again({1, 2});
   peers[2].deaf = 1;
-  judge.time_out(wait_, wait_.deadline);
-  const Error error = time_out_after(11s);
+  const Error error = circle_ends();
   EXPECT_EQ(error.suspect, 1);
   EXPECT_TRUE(says(error,
                    "; rank 1 waits for rank 2, rank 2 waits for rank 1; rank 2 says that rank 1's machine "
@@ -120,12 +123,9 @@ TEST_F(Judged, InACircleWhoIsDeafToAnotherIsToBlame) {
 TEST_F(Judged, InACircleWhoseWordsDoNotArriveHereIsToBlame) {
   announcer.ask(wait_, kStart + 5s);
   announcer.on_waiting(peers[1], Waiting{0, 0});
-  hear(1, 6s);
-  judge.time_out(wait_, kStart + 10s);
-  hear(1, 10s + 100ms);
+  ask_again({1});
   peers[1].deaf = 0;
-  judge.time_out(wait_, wait_.deadline);
-  const Error error = time_out_after(11s);
+  const Error error = circle_ends();
   EXPECT_EQ(error.suspect, 1);
   EXPECT_TRUE(says(error, "; rank 1 says that rank 0's machine acknowledges nothing")) << error.message;
 }

@@ -16,10 +16,10 @@ class WaitAnnouncer {
 
   // Tells the others whom this rank waits for; every living rank answers.
   void ask(Waiter& waiter, Deadline now);
-  // Says it once more: answers tell what the others have learned meanwhile.
-  void repeat();
   // The same of one peer, by a rank that may wait for none.
   void ask(Peer& peer);
+  // Announces the wait once more: answers tell what the others have learned meanwhile.
+  void repeat();
   // Announces which rank the longest announced wait is for, if that has changed.
   void update();
   // Announces every wait that was not announced yet. Deadlines differ, so the first rank to pass half of its

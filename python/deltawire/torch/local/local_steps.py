@@ -201,8 +201,8 @@ class LocalSteps(LocalTrainer):
         with self._aborting_on_error():
             share_model(model, self.group, meeting.encryption)
         self._weights.start_from_here()
+        choice.log(self.rank)
         if self.rank == 0:
-            choice.log(self.rank)
             self._announce(optimizer, spec, masked is not None)
 
     def _choice(

@@ -67,10 +67,8 @@ Status PartServer::take(std::size_t worker) {
   const auto step = run_.is_closing ? std::nullopt : std::optional(run_.step);
   const Result<PushCollector::Arrival> arrival = pushes_.arrive(worker, *bytes, step);
   if (!arrival) return refuse(worker, arrival.error());
-  if (*arrival == PushCollector::Arrival::kLate) {
-    ++run_.counts.late_pushes;
-    post(worker);
-  }
+  if (*arrival == PushCollector::Arrival::kLate) ++run_.counts.late_pushes;
+  if (*arrival == PushCollector::Arrival::kLate || *arrival == PushCollector::Arrival::kSkips) post(worker);
   return {};
 }
 
@@ -97,6 +95,7 @@ Result<bool> PartServer::average() {
     if (Status refused = refuse(bad->worker, bad->error); !refused) return forward_error(refused);
     if (!pushes_.has_enough()) return false;
   }
+  if (pushes_.is_empty()) std::ranges::fill(run_.gradient, 0.0F);
   pushes_.end_step();
   for (std::size_t worker = 0; worker < run_.workers.size(); ++worker) {
     if (pushes_.has_counted(worker) && !run_.workers.is_dropped(worker)) post(worker);

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "server/skip_message.h"
+
 namespace deltawire {
 namespace {
 
@@ -92,6 +94,24 @@ Status PartWorker::advance(std::uint64_t steps, Deadline deadline) {
   return {};
 }
 
+Status PartWorker::follow(std::uint64_t steps, Deadline deadline) {
+  while (!is_closed_ && steps_ < steps) {
+    if (pushes_ <= steps_) skip();
+    if (Status applied = apply(deadline); !applied) return applied;
+  }
+  return {};
+}
+
+void PartWorker::skip() {
+  Unanswered& none = unanswered_.emplace_back();
+  none.step = steps_;
+  none.skips = true;
+  const SkipMessage message = skip_message(steps_);
+  none.copy.assign(message.begin(), message.end());
+  none.pieces.assign(1, none.copy);
+  none.send = run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), none.pieces);
+}
+
 Status PartWorker::apply(Deadline deadline) {
   const auto bytes = run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline);
   if (!bytes) return forward_error(bytes);
@@ -133,7 +153,7 @@ Status PartWorker::settle(std::uint64_t step, Verdict verdict, Deadline deadline
   Unanswered& push = unanswered_.front();
   const auto gone = run_.transport.wait(std::exchange(push.send, Handle::kNone), deadline);
   if (!gone) return forward_error(gone);
-  if (verdict == Verdict::kLate) {
+  if (verdict == Verdict::kLate && !push.skips) {
     if (Status held = hold(push); !held) return held;
     ++run_.counts.late_pushes;
   }

@@ -74,6 +74,9 @@ class PartWorker {
   Status apply(Deadline deadline);
   // Applies pulls in order until the part has `steps`, or its server has closed.
   Status advance(std::uint64_t steps, Deadline deadline);
+  // The same for steps that other parts have already. Of those that it has not pushed it tells its server
+  // that no push comes: the server may have lost whoever pushed them.
+  Status follow(std::uint64_t steps, Deadline deadline);
   // Tells the server that no push follows.
   Handle close() { return run_.transport.post_send(part().server, run_.model.tag(number_, Way::kPush), {}); }
   void revert() { channel_->revert(); }
@@ -94,12 +97,14 @@ class PartWorker {
     Handle send = Handle::kNone;
     std::vector<std::byte> copy;
     std::vector<Bytes> pieces;
+    bool skips = false;  // the bytes are a SkipMessage, not a push
   };
 
   Status replace(Bytes body, std::uint64_t version);
   Status settle(std::uint64_t step, Verdict verdict, Deadline deadline);
   Status end(Deadline deadline);
   Status hold(const Unanswered& push);
+  void skip();
 
   WorkerRun& run_;
   std::size_t number_;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "deltawire/frame.h"
+#include "server/skip_message.h"
 
 namespace deltawire {
 
@@ -15,8 +16,20 @@ MutBytes PushCollector::room(std::size_t worker, std::uint64_t bytes) {
 
 bool PushCollector::is_awaited(std::size_t worker) const noexcept {
   const Inbox& inbox = inboxes_[worker];
-  return !inbox.is_here && !inbox.is_closed && !workers_.is_dropped(worker);
+  return !inbox.is_here && !inbox.skips && !inbox.is_closed && !workers_.is_dropped(worker);
 }
+
+namespace {
+
+// The step of what has come: a push, or the word that there is none.
+Result<std::uint64_t> step_of(Bytes message) {
+  if (is_skip(message.size())) return read_skip(message);
+  const Result<FrameReader> frame = FrameReader::open(message);
+  if (!frame) return forward_error(frame);
+  return frame->header().message.step;
+}
+
+}  // namespace
 
 Result<PushCollector::Arrival> PushCollector::arrive(std::size_t worker, std::uint64_t bytes,
                                                      std::optional<std::uint64_t> step) {
@@ -26,32 +39,51 @@ Result<PushCollector::Arrival> PushCollector::arrive(std::size_t worker, std::ui
     inbox.is_closed = true;
     return Arrival::kClosed;
   }
-  const Result<FrameReader> frame = FrameReader::open(Bytes(inbox.memory).first(bytes));
-  if (!frame) return forward_error(frame);
-  const std::uint64_t pushed = frame->header().message.step;
-  if (step && pushed > *step) {
+  const Result<std::uint64_t> pushed = step_of(Bytes(inbox.memory).first(bytes));
+  if (!pushed) return forward_error(pushed);
+  if (step && *pushed > *step) {
     return fail(ErrorCode::kMismatch,
-                "it is for step " + std::to_string(pushed) + " in step " + std::to_string(*step));
+                "it is for step " + std::to_string(*pushed) + " in step " + std::to_string(*step));
   }
-  inbox.is_here = step && pushed == *step;
-  return inbox.is_here ? Arrival::kInTime : Arrival::kLate;
+  const bool is_in_time = step && *pushed == *step;
+  if (is_skip(bytes)) {
+    inbox.skips = is_in_time;
+    return Arrival::kSkips;
+  }
+  inbox.is_here = is_in_time;
+  return is_in_time ? Arrival::kInTime : Arrival::kLate;
 }
 
-bool PushCollector::has_enough() const noexcept {
+std::size_t PushCollector::waiting() const noexcept {
   std::size_t here = 0;
   for (std::size_t worker = 0; worker < inboxes_.size(); ++worker) {
     if (inboxes_[worker].is_here && !workers_.is_dropped(worker)) ++here;
   }
-  return here >= workers_.needed();
+  return here;
+}
+
+std::size_t PushCollector::awaited() const noexcept {
+  std::size_t awaited = 0;
+  for (std::size_t worker = 0; worker < inboxes_.size(); ++worker) {
+    if (is_awaited(worker)) ++awaited;
+  }
+  return awaited;
+}
+
+bool PushCollector::is_skipped() const noexcept {
+  return std::ranges::any_of(inboxes_, &Inbox::skips);
+}
+
+bool PushCollector::has_enough() const noexcept {
+  return waiting() >= workers_.needed() || (is_skipped() && awaited() == 0);
 }
 
 bool PushCollector::may_have_enough() const noexcept {
-  std::size_t coming = 0;
-  for (std::size_t worker = 0; worker < inboxes_.size(); ++worker) {
-    const Inbox& inbox = inboxes_[worker];
-    if (!workers_.is_dropped(worker) && (inbox.is_here || !inbox.is_closed)) ++coming;
-  }
-  return coming >= workers_.needed();
+  return waiting() + awaited() >= workers_.needed() || is_skipped();
+}
+
+bool PushCollector::is_empty() const noexcept {
+  return std::ranges::none_of(inboxes_, &Inbox::is_here);
 }
 
 std::optional<BadPush> PushCollector::average(const Decode& decode) {
@@ -70,7 +102,10 @@ std::optional<BadPush> PushCollector::average(const Decode& decode) {
 }
 
 void PushCollector::end_step() noexcept {
-  for (Inbox& inbox : inboxes_) inbox.has_counted = std::exchange(inbox.is_here, false);
+  for (Inbox& inbox : inboxes_) {
+    inbox.has_counted = std::exchange(inbox.is_here, false);
+    inbox.skips = false;
+  }
 }
 
 }  // namespace deltawire

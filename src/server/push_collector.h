@@ -27,6 +27,7 @@ class PushCollector {
   enum class Arrival : std::uint8_t {
     kInTime,  // it waits here for its step
     kLate,    // its step was made without it; its worker keeps the gradient
+    kSkips,   // the worker pushes nothing for this step, or for one that was made
     kClosed,  // the worker pushes no more
   };
   using Decode = std::function<Status(std::size_t worker, Bytes push, Into into, float scale)>;
@@ -45,12 +46,14 @@ class PushCollector {
     return std::exchange(inboxes_[worker].receive, Handle::kNone);
   }
 
-  // A push of so many bytes lies in the worker's room. `step` is the one that collects; nullopt when the
-  // server closes, and every push is late. Errors: those of FrameReader::open; kMismatch for a later step.
+  // A push of so many bytes, or a SkipMessage, lies in the worker's room. `step` is the one that collects;
+  // nullopt when the server closes, and every push is late. Errors: those of FrameReader::open and read_skip;
+  // kMismatch for a later step.
   Result<Arrival> arrive(std::size_t worker, std::uint64_t bytes, std::optional<std::uint64_t> step);
 
   // Whether the step has the pushes that it waits for. Those of dropped workers count in the mean, but the
-  // others are waited for all the same.
+  // others are waited for all the same. Who skips a step has it for another part: so it is made for this one
+  // with the pushes that are here, or none, if no more can come.
   bool has_enough() const noexcept;
   // Whether it can still get them.
   bool may_have_enough() const noexcept;
@@ -58,20 +61,29 @@ class PushCollector {
   // Decodes the pushes in rank order, each times 1 / their number. The first one that fails leaves the step
   // and is returned; then the mean is not made.
   std::optional<BadPush> average(const Decode& decode);
+  bool is_empty() const noexcept;  // of pushes of this step
 
   // The pushes that are here have counted; the next step begins.
   void end_step() noexcept;
   // Whether the worker's push counted in the last step that ended.
   bool has_counted(std::size_t worker) const noexcept { return inboxes_[worker].has_counted; }
   // Takes the worker's push out of the step; false: it had none.
-  bool discard(std::size_t worker) noexcept { return std::exchange(inboxes_[worker].is_here, false); }
+  bool discard(std::size_t worker) noexcept {
+    inboxes_[worker].skips = false;
+    return std::exchange(inboxes_[worker].is_here, false);
+  }
 
  private:
+  std::size_t waiting() const noexcept;  // pushes of workers that are left
+  std::size_t awaited() const noexcept;
+  bool is_skipped() const noexcept;
+
   struct Inbox {
     std::vector<std::byte> memory;
     Handle receive = Handle::kNone;
     std::uint64_t bytes = 0;
     bool is_here = false;  // a push of this step, not yet averaged
+    bool skips = false;    // this step
     bool is_closed = false;
     bool has_counted = false;
   };

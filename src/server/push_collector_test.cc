@@ -8,6 +8,7 @@
 
 #include "deltawire/channel.h"
 #include "server/served_model.h"
+#include "server/skip_message.h"
 
 namespace deltawire::server_test {
 namespace {
@@ -29,6 +30,12 @@ class PushCollectorTest : public ::testing::Test {
     const std::vector<std::byte> frame = frame_of(step);
     std::ranges::copy(frame, pushes_.room(worker, frame.size()).begin());
     return pushes_.arrive(worker, frame.size(), collecting);
+  }
+
+  Result<Arrival> skip(std::size_t worker, std::uint64_t step, std::optional<std::uint64_t> collecting = 7) {
+    const SkipMessage message = skip_message(step);
+    std::ranges::copy(message, pushes_.room(worker, message.size()).begin());
+    return pushes_.arrive(worker, message.size(), collecting);
   }
 
   WorkerGroup workers_{3, [] {
@@ -54,7 +61,44 @@ TEST_F(PushCollectorTest, APushOfAnEarlierStepIsLate) {
   EXPECT_EQ(*arrive(0, 7, std::nullopt), Arrival::kLate);  // the server closes
 }
 
+// Two pushes are needed of three workers: one that skips leaves two that may push.
+TEST_F(PushCollectorTest, WhoSkipsIsNotWaitedFor) {
+  EXPECT_EQ(*skip(0, 7), Arrival::kSkips);
+  EXPECT_FALSE(pushes_.is_awaited(0));
+  EXPECT_FALSE(pushes_.has_enough());
+  EXPECT_EQ(*arrive(1, 7), Arrival::kInTime);
+  EXPECT_FALSE(pushes_.has_enough());
+  EXPECT_TRUE(pushes_.may_have_enough());
+  workers_.drop(2, 7, Error{});
+  EXPECT_TRUE(pushes_.has_enough());
+  EXPECT_FALSE(pushes_.is_empty());
+  pushes_.end_step();
+  EXPECT_FALSE(pushes_.has_counted(0));
+  EXPECT_TRUE(pushes_.is_awaited(0));
+  EXPECT_TRUE(pushes_.is_empty());
+}
+
+TEST_F(PushCollectorTest, AStepThatAllSkipHasNoPush) {
+  EXPECT_EQ(*skip(0, 7), Arrival::kSkips);
+  EXPECT_EQ(*skip(1, 7), Arrival::kSkips);
+  EXPECT_FALSE(pushes_.has_enough());
+  ASSERT_EQ(*pushes_.arrive(2, 0, 7), Arrival::kClosed);
+  EXPECT_TRUE(pushes_.may_have_enough());
+  EXPECT_TRUE(pushes_.has_enough());
+  EXPECT_TRUE(pushes_.is_empty());
+  EXPECT_FALSE(pushes_.discard(0));
+  EXPECT_TRUE(pushes_.is_awaited(0));
+}
+
+TEST_F(PushCollectorTest, ThatAnEarlierStepIsSkippedChangesNothing) {
+  EXPECT_EQ(*skip(0, 6), Arrival::kSkips);
+  EXPECT_EQ(*skip(1, 8, std::nullopt), Arrival::kSkips);  // the server closes
+  EXPECT_TRUE(pushes_.is_awaited(0));
+  EXPECT_TRUE(pushes_.is_awaited(1));
+}
+
 TEST_F(PushCollectorTest, APushOfALaterStepIsRefused) {
+  EXPECT_EQ(skip(1, 8).error().code, ErrorCode::kMismatch);
   const auto arrival = arrive(0, 8);
   ASSERT_FALSE(arrival);
   EXPECT_EQ(arrival.error().code, ErrorCode::kMismatch);

@@ -128,9 +128,10 @@ Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
   };
   for (const auto& part : parts_) newest = std::max(newest, part->steps());
   while (std::ranges::any_of(parts_, is_behind)) {
-    if (run_.has_ended) say_close();
     for (const auto& part : parts_) {
-      if (Status there = part->advance(run_.has_ended ? kToTheEnd : newest, deadline); !there)
+      if (run_.has_ended) say_close();
+      if (Status there = run_.has_ended ? part->advance(kToTheEnd, deadline) : part->follow(newest, deadline);
+          !there)
         return forward_error(there);
       newest = std::max(newest, part->steps());
     }

@@ -292,8 +292,9 @@ Result<EncodeJob> PartEncoder::device_job(const Named& part, const MessageId& id
 }
 
 const Codec* PartEncoder::shorter_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const {
+  if (job.carrier == DType::kF32 || !job.carries || sent.state != SegmentState::kCoded) return nullptr;
   const bool is_longer = job.encoded && job.encoded->payload_bytes > HalfCodecs::kValueBytes * job.in.count;
-  return is_longer && job.carries && sent.state == SegmentState::kCoded ? codecs_.halves.of(part) : nullptr;
+  return is_longer ? codecs_.halves.of(part) : nullptr;
 }
 
 Status PartEncoder::take(const Named& part, const MessageId& id, const EncodeJob& job, SentPart& sent) const {

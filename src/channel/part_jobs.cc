@@ -134,14 +134,13 @@ void code_parts_on(PartBackend& backend, std::span<PartJob> jobs, const PartEnco
     coded.push_back(&job);
     given.push_back(*std::move(made));
   }
-  for (bool again = false; !given.empty(); again = true) {
+  while (!given.empty()) {
     const Status done = backend.encode(given);
     std::size_t left = 0;  // those that their tensor's own 16 bits hold in less
     for (std::size_t i = 0; i < given.size(); ++i) {
       PartJob& job = *coded[i];
       job.coded = done ? encoder.take(*job.part, id, given[i], job.sent) : done;
-      const Codec* half =
-          job.coded && !again ? encoder.shorter_codec(*job.part, given[i], job.sent) : nullptr;
+      const Codec* half = job.coded ? encoder.shorter_codec(*job.part, given[i], job.sent) : nullptr;
       if (half == nullptr) continue;
       given[left] = {.codec = half, .in = given[i].in, .out = job.buffer};
       coded[left++] = &job;

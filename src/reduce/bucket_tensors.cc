@@ -57,6 +57,7 @@ std::uint64_t BucketTensors::raw_bytes() const noexcept {
 }
 
 Status BucketTensors::stage_on_device() {
+  if (dense_elements_ == 0) return {};
   Result<DeviceFloats> made = backend_->allocate(dense_elements_);
   if (!made) return forward_error(made);
   on_device_ = *std::move(made);

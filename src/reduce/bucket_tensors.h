@@ -34,7 +34,7 @@ class BucketTensors {
 
   // Takes memory for the means of dense tensors, uninitialized.
   void stage() { staging_ = pool_->take(sizeof(float) * dense_elements_); }
-  // The same with a backend: zeros, in its memory.
+  // The same with a backend: zeros, in its memory. None where there are no elements.
   bool is_on_device() const noexcept { return backend_ != nullptr; }
   Status stage_on_device();
   // And with the tensors' values times `factor`.

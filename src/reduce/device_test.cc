@@ -80,6 +80,7 @@ class HostDevice final : public PartBackend {
     return next_fails();
   }
   Result<MeanFacts> examine(std::span<const DeviceMean> means) override {
+    EXPECT_FALSE(means.empty());
     if (!found_.empty()) return fail(ErrorCode::kCorrupt, found_);
     MeanFacts facts;
     for (std::size_t i = 0; i < means.size(); ++i) {
@@ -126,6 +127,7 @@ class HostDevice final : public PartBackend {
     std::vector<float> wide(in.count);
     widen(in.values, in.dtype, in.count, wide.data());
     job.is_zeros = std::ranges::all_of(wide, [](float value) { return value == 0.0F; });
+    job.carries = true;  // which nobody may look at who has not asked
     if (job.carrier != DType::kF32) {
       job.carries =
           first_beyond(wide, job.carrier) == wide.size() && (job.carrier == DType::kBF16 || all_finite(wide));
@@ -217,14 +219,14 @@ void take_steps(int rank, bool on_device, WakeableReducer& reducer, Transport& t
     const float scale = step < 3 ? 1.0F : 8.0F;
     Status failed;
     std::uint64_t bytes = 0;
-    for (std::uint32_t bucket = 0; bucket < 2 && failed; ++bucket) {
+    for (std::uint32_t bucket = 0; bucket < 3 && failed; ++bucket) {  // the last is empty
       std::vector<Named> named;
-      for (std::size_t k = bucket; k < kKinds.size(); k += 2) {
+      for (std::size_t k = bucket; k < kKinds.size() && bucket < 2; k += 2) {
         void* const at = tensors[k].data();
         named.push_back({kKinds[k].name, {on_device ? far(at) : at, kKinds[k].count, kKinds[k].dtype}});
       }
       const auto report =
-          reducer.all_reduce(named, {step, bucket, bucket == 1, scale}, transport, in_seconds(20));
+          reducer.all_reduce(named, {step, bucket, bucket == 2, scale}, transport, in_seconds(20));
       if (!report) {
         failed = forward_error(report);
       } else {

@@ -120,3 +120,7 @@ class HostTwin:
         where = (ctypes.byref(as_tensor(out)), into, ctypes.c_float(scale))
         self._call("decode", self._codec, ctypes.byref(given), *where)
         return Decoding(torch.zeros(1, dtype=torch.int32), "host")
+
+
+# What `twins=` gets: the CPU codes, and, where the library is built, the played device.
+WAYS = (False, HostTwin) if LIBRARY.is_file() else (False,)

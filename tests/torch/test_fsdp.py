@@ -2,6 +2,7 @@
 and with fp32 they are bit for bit torch's own."""
 
 import copy
+import itertools
 import pickle
 import tempfile
 
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from backward_passes import CUT, WHOLE
+from host_twin import LIBRARY
 from ranks import results
 from sharded import (
     Uneven,
@@ -27,10 +29,12 @@ from sharded import (
     train_step,
 )
 from sharded_significance import cut_what_the_optimizer_cant_see
+from sharded_twins import CASES, train_on_twins
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 pytestmark = needs_fsdp2
 STEPS = 2
+ON_TWINS = [train_on_twins] if LIBRARY.is_file() else []
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +50,7 @@ def of_four():
             flush,
             cut_what_the_optimizer_cant_see,
             save_and_load,
+            *ON_TWINS,
         ],
     )
     return lambda worker: [rank[worker.__name__] for rank in ranks]
@@ -57,7 +62,12 @@ def of_two():
     ranks = results(
         one_after_another,
         2,
-        [compare_with_plain, compute_meanwhile, go_on_after_a_pass_that_was_cut_short],
+        [
+            compare_with_plain,
+            compute_meanwhile,
+            go_on_after_a_pass_that_was_cut_short,
+            *ON_TWINS,
+        ],
     )
     return lambda worker: [rank[worker.__name__] for rank in ranks]
 
@@ -358,3 +368,14 @@ def test_a_state_fits_the_model_in_other_groups(of_four):
         assert ranges["wide.weight"] == ((0, 17, 33) if number % 2 else (0, 0, 17))
         assert "rows (0, 1, 18)" in refused[0] and "'wide.weight'" in refused[0]
         assert "other parameters" in refused[1] and "of rank 9, not of" in refused[2]
+
+
+@pytest.mark.skipif(not ON_TWINS, reason="needs target deltawire (C library)")
+@pytest.mark.parametrize("world_size", [4, 2], ids=["cut", "whole"])
+def test_training_on_twins_is_the_cpus(of_two, of_four, world_size):
+    ranks = {2: of_two, 4: of_four}[world_size](train_on_twins)
+    for (spec, *_), rank in itertools.product(CASES, range(world_size)):
+        for one, other in zip(*ranks[rank][spec], strict=True):
+            for what in one[0]:
+                assert one[0][what] == other[0][what], f"{spec}, rank {rank}: {what}"
+            assert one[1] != other[1], f"{spec}: the device had nothing to do, or all"

@@ -9,6 +9,7 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire.torch.fsdp import groups as fsdp_torch
+from host_twin import WAYS, HostTwin
 from ranks import AT_ONCE, attempted, results, started
 from sharded import Uneven, cut, loss_of, mesh_of, needs_fsdp2, one_after_another, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -43,9 +44,14 @@ def own_residuals(hook) -> torch.Tensor:
 
 
 def train_on_nan(rank, world_size, report):
+    return [trained_on_nan(rank, twins) for twins in WAYS]
+
+
+def trained_on_nan(rank, twins):
     model = cut(Uneven(), mesh_of(2, 2))
-    hook = deltawire.torch.register(model, "3lc", min_elements=8, timeout=LONG)
+    hook = deltawire.torch.register(model, "3lc", min_elements=8, timeout=LONG, twins=twins)
     train_step(model, rank, 0)
+    before = own_residuals(hook)
     if rank == 2:
         poison(model)
     began = time.monotonic()
@@ -53,13 +59,14 @@ def train_on_nan(rank, world_size, report):
         train_step(model, rank, 1)
     assert time.monotonic() - began < LONG / 2, "it took a timeout, not an answer"
     assert hook.last_error.code == caught.value.code
+    assert torch.equal(before, own_residuals(hook)), "a step that failed has left a trace"
     hook.close()
     return caught.value.code, caught.value.suspect, str(caught.value)
 
 
 def test_what_only_one_row_of_ranks_can_see_is_an_error_on_all(of_four):
-    for rank, (code, suspect, text) in enumerate(of_four(train_on_nan)):
-        assert suspect == 2, "a global rank"
+    for rank, (way, (code, suspect, text)) in by_way(of_four(train_on_nan)):
+        assert suspect == 2, f"{way}: a global rank"
         assert "'wide.weight'" in text and "among" not in text
         if rank != 2:
             assert "global rank 2 reports: part 'wide.weight'" in text
@@ -67,9 +74,21 @@ def test_what_only_one_row_of_ranks_can_see_is_an_error_on_all(of_four):
             assert code == "NotFinite" and 'nonfinite="pass"' in text
 
 
+def by_way(ranks):
+    """(rank, (who coded, what came of it)) of all."""
+    for rank, values in enumerate(ranks):
+        for found in zip(WAYS, values, strict=True):
+            yield rank, found
+
+
 def pass_nan(rank, world_size, report):
+    return [passed_nan(rank, twins) for twins in WAYS]
+
+
+def passed_nan(rank, twins):
     model = cut(Uneven(), mesh_of(2, 2))
-    hook = deltawire.torch.register(model, "topk:k=20%", min_elements=8, nonfinite="pass")
+    options = {"min_elements": 8, "nonfinite": "pass", "twins": twins}
+    hook = deltawire.torch.register(model, "topk:k=20%", **options)
     for step in range(2):
         train_step(model, rank, step)
     before = own_residuals(hook)
@@ -86,9 +105,9 @@ def pass_nan(rank, world_size, report):
 
 
 def test_a_step_that_is_not_finite_in_some_rows_leaves_no_trace_in_any(of_four):
-    for rank, (finite, unchanged, has_nan, steps) in enumerate(of_four(pass_nan)):
-        assert finite == [True, True, False] and steps == 1
-        assert unchanged, "the residual of a step that will be skipped"
+    for rank, (way, (finite, unchanged, has_nan, steps)) in by_way(of_four(pass_nan)):
+        assert finite == [True, True, False] and steps == 1, way
+        assert unchanged, f"{way}: the residual of a step that will be skipped"
         assert has_nan == (rank % 2 == 0)
 
 
@@ -159,6 +178,24 @@ def tensor_parallel(mesh):
     return fully_shard(model, mesh=cube["replicate", "shard"])
 
 
+def frozen_of_other_dtypes(mesh):
+    """One that could be trained later, and one that could not."""
+    model = Uneven()
+    for layer, dtype in ((model.wide, torch.float16), (model.odd, torch.complex64)):
+        layer.bias = torch.nn.Parameter(layer.bias.detach().to(dtype), requires_grad=False)
+    return cut(model, mesh)
+
+
+class Float32Twin:
+    """Of gcomp, as far as registration looks."""
+
+    def __init__(self, spec):
+        pass
+
+    def takes(self, dtype):
+        return dtype == torch.float32
+
+
 DOUBLE = MixedPrecisionPolicy(reduce_dtype=torch.float64)
 SGD = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)  # of another model
 ADAGRAD = torch.optim.Adagrad([torch.nn.Parameter(torch.zeros(3))])
@@ -187,6 +224,18 @@ REFUSED = {
     "momentum": (lambda mesh: cut(Uneven(), mesh), {"momentum": "none"}, "ValueError",
                  "momentum='none' is neither"),
     "spec": (lambda mesh: cut(Uneven(), mesh), {"spec": "nothing"}, "ValueError", "nothing"),
+    "twins on the CPU": (lambda mesh: cut(Uneven(), mesh), {"twins": True}, "ValueError",
+                         "twins are for CUDA devices, and the tensors are on cpu"),
+    "twins of no pattern": (lambda mesh: cut(Uneven(), mesh),
+                            {"twins": HostTwin, "spec": "powersgd:rank=2"}, "ValueError",
+                            "the pattern powersgd:rank=2 has no way for twins"),
+    "twins that fold": (lambda mesh: cut(Uneven(), mesh), {"twins": HostTwin, "revert": "fold"},
+                        "ValueError", "revert='fold' is for the CPU"),
+    "twins that cut": (lambda mesh: cut(Uneven(), mesh),
+                       {"twins": HostTwin, "spec": "gather(gcomp)", "optimizer": True},
+                       "ValueError", "cutting by significance (optimizer=) has no twin"),
+    "twins of other dtypes": (frozen_of_other_dtypes, {"twins": Float32Twin}, "ValueError",
+                              "the twin of fp32 takes no tensors of torch.float16"),
 }  # fmt: skip
 
 
@@ -209,6 +258,8 @@ def refuse(rank, world_size, report):
     seen["bad timeout"] = attempted(
         lambda: deltawire.torch.register(model, "fp32", timeout=timeout)
     )
+    twins = WAYS[-1] if rank == VICTIM else False
+    seen["other coder"] = attempted(lambda: deltawire.torch.register(model, "fp32", twins=twins))
     hook = deltawire.torch.register(model, "fp32")  # nothing is left over of all that
     train_step(model, rank, 0)
     model.leave_out = "factor"
@@ -264,6 +315,7 @@ def test_what_can_not_work_is_refused_alike_with_advice(of_four):
             code, text = seen[case]
             assert code in ("State", "Aborted") and "set_reduce_scatter_unused_params(True)" in text
     assert "bf16" in ranks[1]["other spec"][1] and "timeout=-1.0" in ranks[0]["bad timeout"][1]
+    assert len(WAYS) == 1 or "has coder=twins" in ranks[1]["other coder"][1]
 
 
 def rename(rank, world_size, report):

@@ -65,11 +65,13 @@ def descend(model):
             parameter.to_local().sub_(0.05 * parameter.grad.to_local())
 
 
-def against_the_cpu(rank, world_size, report, specs):
+def against_the_cpu(rank, world_size, report, specs, options):
     for spec in specs:
-        model, hook = registered((2, 1), spec)
+        model, hook = registered((2, 1), spec, **options)
         if model is None:
             return hook
+        coded_on = DEVICE.type if options.get("twins") else "cpu"
+        assert hook.explain().coded_on.startswith(coded_on)
         whole = Whole(spec)
         for step in range(STEPS):
             means = whole.compute(model, rank, step)
@@ -83,16 +85,32 @@ def against_the_cpu(rank, world_size, report, specs):
     return True
 
 
-def test_means_of_replicas_are_those_of_the_cpu():
-    values = results(against_the_cpu, 2, ["fp32", "int8", "3lc:s=1.75", "topk:k=10%"])
+CODECS = ["fp32", "int8", "3lc:s=1.75", "topk:k=10%"]
+
+
+@pytest.mark.parametrize(
+    ("specs", "options"),
+    [
+        (CODECS, {}),
+        # The end of a step has a flag then, which is where gradients are coded.
+        pytest.param(
+            [*CODECS, "gather(sbc:p=10%)", "ring(gcomp)"],
+            {"twins": gpu.ON_DEVICE, "nonfinite": "pass"},
+            marks=gpu.needs_twins,
+        ),
+    ],
+    ids=["copied", "twins"],
+)
+def test_means_of_replicas_are_those_of_the_cpu(specs, options):
+    values = results(against_the_cpu, 2, specs, options)
     skip_if_lacking(values)
     assert values == [True, True]
 
 
-def against_torch(rank, world_size, report, shape, reduce):
+def against_torch(rank, world_size, report, shape, reduce, twins):
     """fp32 between two nodes is torch's own all-reduce, bit for bit; also where torch reads the
     gradients at once, and adds to them."""
-    model, hook = registered(shape, "fp32", reduce=reduce)
+    model, hook = registered(shape, "fp32", reduce=reduce, twins=twins)
     if model is None:
         return hook
     mesh, plain = mesh_of(*shape, DEVICE.type), OnDevice()
@@ -112,10 +130,15 @@ def against_torch(rank, world_size, report, shape, reduce):
     return True
 
 
-@pytest.mark.parametrize("reduce", [None, torch.bfloat16])
+ON_TWINS = pytest.param(torch.bfloat16, gpu.ON_DEVICE, marks=gpu.needs_twins)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "twins"), [(None, False), (torch.bfloat16, False), ON_TWINS], ids=str
+)
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2)], ids=str)
-def test_fp32_is_torchs_own_all_reduce(shape, reduce):
-    values = results(against_torch, shape[0] * shape[1], shape, reduce)
+def test_fp32_is_torchs_own_all_reduce(shape, reduce, twins):
+    values = results(against_torch, shape[0] * shape[1], shape, reduce, twins)
     skip_if_lacking(values)
     assert all(value is True for value in values)
 

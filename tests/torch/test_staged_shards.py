@@ -1,13 +1,17 @@
 """Gradients of a sharded model through memory of the hook's own, as those of a model on a GPU: the
 same way is forced upon CPU tensors."""
 
+import os
+import signal
 import threading
 
 import deltawire.torch
 import pytest
 import torch
 from deltawire.errors import DeltawireError
-from ranks import results
+from deltawire.torch.core.checkpoint import residuals_of
+from host_twin import WAYS
+from ranks import AT_ONCE, results, started
 from sharded import Uneven, cut, fingerprint, loss_of, mesh_of, needs_fsdp2, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from watched import Watched
@@ -77,5 +81,29 @@ def broken(rank, world_size, report):
     return caught.code, caught.suspect, "the host is full" in str(caught)
 
 
-def test_an_error_of_the_thread_reaches_backward_on_every_rank():
-    assert results(broken, 2) == [("Aborted", 1, True)] * 2
+def killed(rank):
+    """Whom rank 0 blames for the end of rank 1, and whether the step has left no trace; where a
+    device codes, if one can be played here."""
+    model, hook = registered("0", "3lc", twins=WAYS[-1], timeout=60)
+    for step in range(2):
+        train_step(model, rank, step)
+    before = residuals_of(hook.state_dict(), rank)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(DeltawireError) as caught:
+        train_step(model, rank, 2)
+    after = residuals_of(hook.state_dict(), rank)
+    hook.close()
+    return caught.value.suspect, torch.equal(before, after)
+
+
+def break_and_kill(rank, world_size, report):
+    report(broken(rank, world_size, report))
+    return killed(rank)
+
+
+def test_an_error_of_the_thread_and_a_killed_rank_reach_backward():
+    with started(break_and_kill, 2) as ranks:
+        assert [ranks.hear(rank) for rank in range(2)] == [("Aborted", 1, True)] * 2
+        outcome = ranks.outcomes([0], timeout=AT_ONCE)[0]
+    assert outcome.value == (1, True), outcome.text

@@ -1,6 +1,7 @@
 """The base of every hook and trainer: session, records, first error, state and end."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Sequence
 
@@ -182,12 +183,15 @@ class Participant(ClosesAtEnd, BaseSession):
             records = list(self._history.records)[-every:]
             logger.info("%s", flat.summary(steps, records, self.explain().rows))
 
-    def _explain(self, tensors: list[tuple[str, tuple[int, ...]]], step: int) -> Explanation:
+    def _explain(
+        self, tensors: list[tuple[str, tuple[int, ...]]], step: int, coded_on: str = "cpu"
+    ) -> Explanation:
         uses = self._session.explain(tensors, step)
         # A step that was not finite has left no trace.
         finite = (record for record in reversed(self._history.records) if record["finite"])
         last = next((record["bytes_sent"] for record in finite), None)
-        return explanation(self.spec, tensors, uses, step, (self.world_size, last))
+        explained = explanation(self.spec, tensors, uses, step, (self.world_size, last))
+        return dataclasses.replace(explained, coded_on=coded_on)
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""

@@ -11,7 +11,7 @@ from deltawire.policy import Policy
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, momentum_advice, wrappers
-from deltawire.torch.core.device_choice import Twins
+from deltawire.torch.core.device_choice import Twins, check_not_for_auto
 from deltawire.torch.core.loss_scale import Scaler
 from deltawire.torch.core.momentum_choice import AS_RATE
 from deltawire.torch.core.settings import Settings
@@ -107,7 +107,7 @@ def register(
         twins: True: gradients on a GPU are encoded and decoded there, by the codecs' twins; an
             error where that can't be. False (the default): they are copied to the CPU, which is
             faster so far (docs/reference/gpu.md). Or a function that makes a twin, given a codec's
-            canonical spec. Only for DDP with a codec.
+            canonical spec. Not for "auto".
         momentum: what becomes of the optimizer's momentum for tensors whose gradients arrive late.
             "rate" (the default): with optimizer=SGD they are stepped without momentum and at a
             higher learning rate (see `MomentumAsRate`), with Adam and AdamW without their first
@@ -164,12 +164,13 @@ def register(
         delay=delay,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
-        settings.check_no_twins_or_delay("a sharded model")
+        settings.check_no_delay("a sharded model")
         sharded = register_sharded(ddp_model, spec, settings)
         return _advised(sharded, ddp_model, dist.get_rank())
     group = check_model(ddp_model)
     if arguments.is_auto(spec):
-        settings.check_no_twins_or_delay('"auto"')
+        check_not_for_auto(twins)
+        settings.check_no_delay('"auto"')
         return attach(register_auto(ddp_model, spec, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
     return _advised(hook, ddp_model, hook.rank)

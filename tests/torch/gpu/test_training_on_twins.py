@@ -8,6 +8,8 @@ import torch
 from deltawire.torch.core.checkpoint import residuals_of
 from deltawire.torch.gpu import twin
 from ranks import results
+from sharded import IS_SUPPORTED, mesh_of
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 SHAPES = ((90, 460), (40,), (300,))
@@ -25,6 +27,7 @@ SPECS = {
     "bfloat16": ["gather(int8)", "ring(fp32)"],
     "float16": ["fp16", "direct(3lc:mode=paper)"],
 }
+SHARDED = {"float32": [], "bfloat16": ["gather(topk:k=2%)"], "float16": ["3lc:s=1.75"]}
 
 
 class Given(torch.nn.Module):
@@ -39,15 +42,26 @@ class Given(torch.nn.Module):
         return sum((p * g).sum() for p, g in zip(self.parts, gradients, strict=True))
 
 
-def trained(rank, spec, dtype, device, twins):
+def replicated(dtype, device):
+    return DistributedDataParallel(Given(dtype).to(device), bucket_cap_mb=0.05)
+
+
+def sharded(dtype, device):
+    return fully_shard(Given(dtype).to(device), mesh=mesh_of(2, 1, device.type))
+
+
+def trained(rank, make, spec, dtype, device, twins):
     torch.manual_seed(rank)
-    model = DistributedDataParallel(Given(dtype).to(device), bucket_cap_mb=0.05)
+    model = make(dtype, device)
     hook = deltawire.torch.register(model, spec, twins=twins)
     means = []
     for _ in range(STEPS):
         model.zero_grad()
         model([torch.randn(shape).to(device, dtype) for shape in SHAPES]).backward()
-        means.append([each.grad.cpu().view(torch.uint8) for each in model.parameters()])
+        gradients = [p.grad for p in model.parameters()]
+        if make is sharded:
+            gradients = [each.to_local() for each in gradients]
+        means.append([each.cpu().view(torch.uint8) for each in gradients])
     sent = [each["bytes_sent"] for each in hook.step_records]
     residuals = residuals_of(hook.state_dict(), rank)
     hook.close()
@@ -59,12 +73,16 @@ def both_ways(rank, world_size, report, dtype):
     if device.type == "cpu":
         conftest.fast_interpreter.install()
     on_device = True if device.type == "cuda" else (lambda spec: twin(f"direct({spec})"))
-    for spec in SPECS[dtype]:
-        found = [trained(rank, spec, getattr(torch, dtype), device, t) for t in (on_device, False)]
+    cases = [(replicated, spec) for spec in SPECS[dtype]]
+    if IS_SUPPORTED:
+        cases += [(sharded, spec) for spec in SHARDED[dtype]]
+    for make, spec in cases:
+        what, kind = f"{make.__name__} {spec}", getattr(torch, dtype)
+        found = [trained(rank, make, spec, kind, device, twins) for twins in (on_device, False)]
         for ours, theirs in zip(found[0][0], found[1][0], strict=True):
-            assert all(map(torch.equal, ours, theirs)), f"{spec}: means"
-        assert found[0][1] == found[1][1], f"{spec}: bytes"
-        assert torch.equal(found[0][2], found[1][2]), f"{spec}: residuals"
+            assert all(map(torch.equal, ours, theirs)), f"{what}: means"
+        assert found[0][1] == found[1][1], f"{what}: bytes"
+        assert torch.equal(found[0][2], found[1][2]), f"{what}: residuals"
 
 
 @pytest.mark.timeout(400)

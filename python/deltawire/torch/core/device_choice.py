@@ -63,6 +63,12 @@ class Exchange:
 BY_CPU = Choice(None)
 
 
+def check_not_for_auto(twins: Twins) -> None:
+    """Raises InvalidArgumentError if twins are asked for."""
+    if twins:
+        raise make_error("InvalidArgument", 'twins are for a codec, not for "auto"')
+
+
 def choose(twins: Twins, exchange: Exchange) -> Choice:
     """Twins on the tensors' device if the caller wants them, else the CPU.
 

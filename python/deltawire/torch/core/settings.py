@@ -1,6 +1,7 @@
 """The arguments of `register`: as they were given, and as an exchange is made from them."""
 
 import dataclasses
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -10,8 +11,7 @@ from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import exchange_settings
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.device_choice import Twins
-from deltawire.torch.core.device_parts import DeviceParts
+from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.loss_scale import LossScale, Scaler
 from deltawire.torch.core.momentum_choice import AS_RATE, check_momentum
 
@@ -68,11 +68,9 @@ class Settings:
                 "you name a codec",
             )
 
-    def check_no_twins_or_delay(self, what: str) -> None:
-        """Raises InvalidArgumentError where twins or a delay are asked for, but `what` has none."""
+    def check_no_delay(self, what: str) -> None:
+        """Raises InvalidArgumentError where a delay is asked for, but `what` has none."""
         self.check_delay()
-        if self.twins:
-            raise make_error("InvalidArgument", f"twins are for DDP with a codec, not for {what}")
         if self.delay:
             raise make_error("InvalidArgument", f"delay=1 is for DDP with a codec, not for {what}")
 
@@ -108,6 +106,7 @@ class ExchangeSettings:
         given: the arguments of `register`.
         text: the policy as it was given, for messages.
         spec: the same, canonical: parsed once, and handed on to whoever needs it.
+        choice: who codes what is exchanged; see `coded_for`.
     """
 
     given: Settings
@@ -117,20 +116,35 @@ class ExchangeSettings:
     options: _core.ReducerOptions
     timeout_ms: int
     arrival_timeout_ms: int
+    choice: Choice = BY_CPU
 
-    def coded_by(self, parts: DeviceParts | None) -> "ExchangeSettings":
-        """The same, with parts that a device codes; None: the CPU."""
-        given = self.given
-        options = arguments.reducer_options(
-            given.min_elements, given.revert, given.threads, self.loss_scale.nonfinite, parts
+    def coded_for(
+        self,
+        devices: Iterable[torch.device],
+        dtypes: Iterable[torch.dtype],
+        rank: int,
+        *,
+        has_sparse: bool = False,
+        has_significance: bool = False,
+    ) -> "ExchangeSettings":
+        """The same, with whoever the caller wants to code such gradients: arguments of `Exchange`.
+        Raises as `choose`."""
+        given, seconds = self.given, self.timeout_ms / 1e3
+        exchange = Exchange(
+            self.spec, devices, dtypes, seconds, rank, given.revert, has_sparse, has_significance
         )
-        return dataclasses.replace(self, options=options)
+        choice = choose(given.twins, exchange)
+        nonfinite = self.loss_scale.nonfinite
+        options = arguments.reducer_options(
+            given.min_elements, given.revert, given.threads, nonfinite, choice.parts
+        )
+        return dataclasses.replace(self, options=options, choice=choice)
 
     def terms(self) -> dict[str, object]:
         """What must be equal on all ranks, by name."""
         given, scale = self.given, self.loss_scale
         settings = exchange_settings(self.spec, given.min_elements, given.revert, scale.nonfinite)
-        return settings | {"scaler": scale.setting}
+        return settings | {"scaler": scale.setting, "coder": self.choice.coder}
 
     def listen(self, meeting: bootstrap.Meeting) -> None:
         """Opens this rank's listener, for `connect`."""

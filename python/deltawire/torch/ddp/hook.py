@@ -1,7 +1,6 @@
 """DDP's communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
 signature and refuses annotations that are strings.)"""
 
-import dataclasses
 import functools
 import weakref
 from collections.abc import Sequence
@@ -273,10 +272,10 @@ class Hook(Participant):
         if self._delayed is not None:
             self._delayed.settle()
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
-        explained = self._explain(tensors, self._step)
+        explained = self._explain(tensors, self._step, self._choice.coded_on)
         if self._rule is not None:
             explained = explained.with_fields(self._rule.shown(self._step))
-        return dataclasses.replace(explained, coded_on=self._choice.coded_on)
+        return explained
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or

@@ -8,11 +8,11 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.terms import Terms
-from deltawire.torch.core import arguments, bootstrap, device_choice, wrappers
+from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import rule_for
-from deltawire.torch.core.settings import ExchangeSettings, Settings
-from deltawire.torch.core.significance import SignificanceSource, source_for
+from deltawire.torch.core.settings import Settings
+from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.delayed import delayed_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -41,14 +41,17 @@ def register_ddp(
         rule = rule_for(seen, given.momentum, late)
         source = source_for(seen, made.text, names, has_other_use=rule is not None)
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
-        exchange = _exchange(made, parameters, source, meeting.place[0])
-        choice = device_choice.choose(given.twins, exchange)
-        made = made.coded_by(choice.parts)
-        also = {"optimizer": optimizer, "coder": choice.coder, "delay": given.delay}
-        terms = made.terms() | also
+        made = made.coded_for(
+            parameters.devices,
+            {each.dtype for each in parameters.all},
+            meeting.place[0],
+            has_sparse=bool(parameters.sparse),
+            has_significance=source is not None,
+        )
+        terms = made.terms() | {"optimizer": optimizer, "delay": given.delay}
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         made.listen(meeting)
-    choice.log(meeting.place[0])
+    made.choice.log(meeting.place[0])
     if meeting.place[0] == 0:
         values = parameters.gradient_bytes
         what = f"{made.spec} exchanges {len(names)} tensors, {values:,} bytes a step"
@@ -60,30 +63,12 @@ def register_ddp(
         made.timeout_ms,
         source,
         made.loss_scale,
-        choice=choice,
+        choice=made.choice,
         rule=rule,
         delayed=delayed,
         group=group,
         summary_every=given.summary_every,
         encryption=meeting.encryption,
-    )
-
-
-def _exchange(
-    made: ExchangeSettings,
-    parameters: DDPParameters,
-    source: SignificanceSource | None,
-    rank: int,
-) -> device_choice.Exchange:
-    return device_choice.Exchange(
-        spec=made.spec,
-        revert=made.given.revert,
-        has_sparse=bool(parameters.sparse),
-        has_significance=source is not None,
-        devices=parameters.devices,
-        dtypes={each.dtype for each in parameters.all},
-        timeout=made.timeout_ms / 1e3,
-        rank=rank,
     )
 
 

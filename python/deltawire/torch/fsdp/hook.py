@@ -16,6 +16,7 @@ from deltawire.leaving import gave_up
 from deltawire.torch.core import abort, arguments
 from deltawire.torch.core.backward_pass import after_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
+from deltawire.torch.core.device_choice import Choice
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.significance import SignificanceSource
@@ -38,12 +39,14 @@ class StepRules:
         loss_scale: read once a step.
         source: computes what the optimizer can see; None: nothing is cut by it.
         late: how the optimizer steps what arrives late; None: as everything else.
+        choice: who codes gradients.
     """
 
     timeout_ms: int
     loss_scale: LossScale
     source: SignificanceSource | None
     late: LateRule | None
+    choice: Choice
 
 
 class ShardedHook(Participant):
@@ -51,10 +54,10 @@ class ShardedHook(Participant):
     `register`.
 
     A backward pass whose gradients are reduced is a step. Each of FSDP's parameter groups is a
-    bucket, which goes through pinned memory if it is on a GPU (see `Staging`). It is exchanged
-    while backward continues, unless torch reads the gradient before the end of the pass (because it
-    accumulates or converts it, or has a user's hook for it). One more exchange ends the step; it
-    appears in `buckets`.
+    bucket, which is coded on its GPU with twins and else goes from there through pinned memory (see
+    `Staging`). It is exchanged while backward continues, unless torch reads the gradient before the
+    end of the pass (because it accumulates or converts it, or has a user's hook for it). One more
+    exchange ends the step; it appears in `buckets`.
 
     A failure on any rank is raised at the end of the backward pass under way, on every rank of the
     model, so that torch's own collectives stay in step. It is a typed DeltawireError, also in
@@ -103,7 +106,8 @@ class ShardedHook(Participant):
         self._rules = rules
         shards = [shard for group in groups for shard in group.shards]
         gradient_bytes = sum(shard.room * shard.dtype.itemsize for shard in shards)
-        self._staging = Staging(rules.timeout_ms / 1e3, gradient_bytes, self._number)
+        seconds, parts = rules.timeout_ms / 1e3, rules.choice.parts
+        self._staging = Staging(seconds, gradient_bytes, self._number, parts)
         self._scale = 1.0  # of the step under way
         self._step = 0
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
@@ -206,7 +210,9 @@ class ShardedHook(Participant):
         if memory is None:
             self._session.submit(tensors, step, self._rules.timeout_ms, complete)
         else:
-            self._staging.load(bucket, memory, submit, failed)
+            staging = self._staging
+            done.add_done_callback(lambda _: staging.release(memory))
+            staging.load(bucket, memory, submit, failed)
         self._pending.append(done)
         return done
 
@@ -267,7 +273,8 @@ class ShardedHook(Participant):
         flag, tensors = None, []
         if self._rules.loss_scale.nonfinite == "pass":
             # Finite rows are reverted, too, if others in the step are not finite.
-            flag = torch.tensor([0.0 if finite else float("nan")])
+            where = self._rules.choice.coded_on
+            flag = torch.tensor([0.0 if finite else float("nan")], device=where)
             tensors = [(_END_OF_STEP, flag.data_ptr(), (1,))]
         self._submit(tensors, flag, last=True).result()
 
@@ -277,6 +284,10 @@ class ShardedHook(Participant):
         self._session.abort(str(error))
         if self._agreement is not None:
             self._agreement.abort(str(error))
+        # If no bucket has failed here, the step is open: this one fails, which reverts it.
+        step, over = _core.Step(self._step, 0, True), concurrent.futures.Future()
+        self._session.submit([], step, self._rules.timeout_ms, lambda *_: over.set_result(None))
+        over.result()
         raise error
 
     def interrupted(self) -> None:
@@ -325,7 +336,7 @@ class ShardedHook(Participant):
         """
         shards = [shard for group in self._groups for shard in group.shards]
         tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
-        explained = self._explain(tensors, self._step)
+        explained = self._explain(tensors, self._step, self._rules.choice.coded_on)
         late = self._rules.late
         return explained.with_fields(late.shown(self._step)) if late is not None else explained
 

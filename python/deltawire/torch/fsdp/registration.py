@@ -52,7 +52,7 @@ class _Registration:
         """Meets the ranks with the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with bootstrap.Meeting(replicas, self._groups[0].device) as self._replicas:
-            made = self._made = given.exchange(arguments.named(spec, "a sharded model"), replicas)
+            made = given.exchange(arguments.named(spec, "a sharded model"), replicas)
             given.check_no_tier()
             find_shards(self._model, self._groups)
             self._covered = Covered(self._model, self._groups)
@@ -64,6 +64,13 @@ class _Registration:
             self._rule = rule_for(given.optimizer, given.momentum, late)
             has_other_use = self._rule is not None
             self._source = source_for(given.optimizer, made.text, trained, has_other_use)
+            self._made = made.coded_for(
+                {group.device for group in self._groups},
+                # Frozen ones may be trained later; what can't be exchanged never is.
+                {s.dtype for group in self._groups for s in group.shards} & set(arguments.DTYPES),
+                self._replicas.place[0],  # which errors of the session name
+                has_significance=self._source is not None,
+            )
             self._terms = self._agreed_on()
             self._listen(self._replicas)
 
@@ -77,13 +84,15 @@ class _Registration:
     def hook(self) -> ShardedHook:
         """Connects, and attaches the hook to the model."""
         made = self._made
+        made.choice.log(dist.get_rank())
         session = made.connect(self._replicas)
         try:
             agreement = self._agreement()
         except BaseException:
             session.close()
             raise
-        steps = StepRules(made.timeout_ms, made.loss_scale, self._source, self._rule)
+        timeout_ms, scale, choice = made.timeout_ms, made.loss_scale, made.choice
+        steps = StepRules(timeout_ms, scale, self._source, self._rule, choice)
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
         hook.attach(self._model, self._covered)

@@ -14,7 +14,13 @@ from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.checkpoint import collective_load
-from deltawire.torch.core.device_choice import Choice, Exchange, Twins, choose
+from deltawire.torch.core.device_choice import (
+    Choice,
+    Exchange,
+    Twins,
+    check_not_for_auto,
+    choose,
+)
 from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.local import visible
 from deltawire.torch.local.exchange import LocalExchange
@@ -208,8 +214,8 @@ class LocalSteps(LocalTrainer):
     def _choice(
         self, twins: Twins, spec: str, weights: Weights, timeout_ms: int, rank: int
     ) -> Choice:
-        if twins and self._tuner is not None:
-            raise make_error("InvalidArgument", 'twins are for a codec, not for "auto"')
+        if self._tuner is not None:
+            check_not_for_auto(twins)
         dtypes = {each.dtype for each in weights.changes.tensors}
         exchange = Exchange(spec, weights.devices, dtypes, timeout_ms / 1e3, rank)
         return choose(twins, exchange)

@@ -7,7 +7,6 @@ without compression it is federated averaging (McMahan et al., 2017) with equal 
 outer optimizer it is DiLoCo (Douillard et al., 2023, algorithm 1).
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import torch
@@ -192,8 +191,7 @@ class LocalTrainer(AbortsOnError, Participant):
         """As `Hook.explain`, for weight changes. Waits for a running exchange."""
         self._exchange.settle()
         number = self._exchange.number(self._exchange.progress.exchanges)
-        explained = self._explain(self._weights.tensors(), number)
-        return dataclasses.replace(explained, coded_on=self._exchange.choice.coded_on)
+        return self._explain(self._weights.tensors(), number, self._exchange.choice.coded_on)
 
     def metrics(self) -> dict:
         """As for every hook; with fragments= a step is the exchange of one fragment. In addition,

@@ -129,12 +129,18 @@ class ExchangeSettings:
     ) -> "ExchangeSettings":
         """The same, with whoever the caller wants to code such gradients: arguments of `Exchange`.
         Raises as `choose`."""
-        given, seconds = self.given, self.timeout_ms / 1e3
+        given, nonfinite = self.given, self.loss_scale.nonfinite
         exchange = Exchange(
-            self.spec, devices, dtypes, seconds, rank, given.revert, has_sparse, has_significance
+            self.spec,
+            devices,
+            dtypes,
+            self.timeout_ms / 1e3,
+            rank,
+            given.revert,
+            has_sparse=has_sparse,
+            has_significance=has_significance,
         )
         choice = choose(given.twins, exchange)
-        nonfinite = self.loss_scale.nonfinite
         options = arguments.reducer_options(
             given.min_elements, given.revert, given.threads, nonfinite, choice.parts
         )

@@ -35,6 +35,10 @@ struct Machine {
   int coding_threads = 1;         // ReducerOptions::threads
   double message_seconds = 2e-5;  // processor time to send a message, and the same to receive it
   double byte_seconds = 2e-10;    // processor time to send a byte, and the same to receive it
+  // Of gradients on a device: seconds to copy a byte to the processors' memory before it is coded, and a
+  // mean's byte back. 0: they are in that memory. The native all-reduce takes them where they are.
+  double load_byte_seconds = 0;
+  double store_byte_seconds = 0;
 };
 
 struct PlanTensor {

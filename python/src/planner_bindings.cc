@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -110,14 +111,16 @@ void bind_inputs(nb::module_& module) {
   nb::class_<Machine>(module, "Machine", "What a rank computes with.")
       .def(
           "__init__",
-          [](Machine* self, double cores, int coding_threads) {
+          [](Machine* self, double cores, int coding_threads, std::pair<double, double> copies) {
             Machine machine;
             machine.cores = cores;
             machine.coding_threads = coding_threads;
+            std::tie(machine.load_byte_seconds, machine.store_byte_seconds) = copies;
             new (self) Machine(machine);
           },
-          "cores"_a = Machine{}.cores, "coding_threads"_a = 1,
-          "cores: that a rank has for itself, 0.5 for four ranks on two.")
+          "cores"_a = Machine{}.cores, "coding_threads"_a = 1, "copies"_a = std::pair<double, double>(),
+          "cores: that a rank has for itself, 0.5 for four ranks on two; copies: of gradients on a device, "
+          "seconds to copy a byte to the CPU, and a mean's back.")
       .def_ro("cores", &Machine::cores)
       .def_ro("coding_threads", &Machine::coding_threads)
       .def_ro("message_seconds", &Machine::message_seconds,

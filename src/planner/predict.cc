@@ -51,6 +51,10 @@ Status check_site(const Site& site) {
       {not_negative(machine.message_seconds), "a message's time", machine.message_seconds,
        "0 seconds or more"},
       {not_negative(machine.byte_seconds), "a byte's time", machine.byte_seconds, "0 seconds or more"},
+      {not_negative(machine.load_byte_seconds), "a byte's time from a device", machine.load_byte_seconds,
+       "0 seconds or more"},
+      {not_negative(machine.store_byte_seconds), "a byte's time to a device", machine.store_byte_seconds,
+       "0 seconds or more"},
   };
   for (const auto& claim : claims) {
     if (Status held = check(claim.holds, claim.what, claim.value, claim.range); !held) return held;
@@ -102,13 +106,24 @@ Status check_figures(const CodecFigures& figures) {
   return {};
 }
 
+// Copies buckets from a device, one after another: each is ready when it has arrived. Returns how long the
+// last one's means take back; those of the others return while it is exchanged.
+double stage(std::vector<planner::BucketLoad>& loads, const Machine& machine) {
+  double arrived = 0;
+  for (planner::BucketLoad& load : loads) {
+    arrived = std::max(arrived, load.ready) + load.total * load.value_bytes * machine.load_byte_seconds;
+    load.ready = arrived;
+  }
+  return loads.back().total * loads.back().value_bytes * machine.store_byte_seconds;
+}
+
 Prediction prediction_of(const planner::Replayed& replayed, const Workload& workload, const Site& site,
-                         double vote_seconds) {
+                         double after_seconds) {
   const double cores = site.machine.cores;
   const double computed = workload.compute_seconds * std::min(1.0, cores);  // processor time
   const double worked = computed + replayed.coding_seconds + replayed.moving_seconds;
   Prediction made;
-  made.step_seconds = std::max({workload.compute_seconds, replayed.end + vote_seconds, worked / cores});
+  made.step_seconds = std::max({workload.compute_seconds, replayed.end + after_seconds, worked / cores});
   made.exposed_seconds = made.step_seconds - workload.compute_seconds;
   made.wire_seconds = std::max(replayed.bytes_sent / site.link.up_bytes_per_second,
                                replayed.bytes_received / site.link.down_bytes_per_second);
@@ -171,14 +186,15 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
   const auto chosen = chosen_of(workload, codecs, of_bucket);
   if (!chosen) return forward_error(chosen);
   const Pattern pattern = chosen->front()->pattern;
-  const auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(pattern), *chosen);
+  auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(pattern), *chosen);
+  const double stored = stage(loads, site.machine);
   const auto replayed = best_of(planner::orders_of(loads, site, pattern), [&](const planner::Order& order) {
     return planner::replay(loads, site, pattern, order);
   });
   // The vote: every rank tells every other that everything has arrived.
   const double share = std::min(1.0, site.machine.cores);
   const double votes = 2.0 * (site.ranks - 1) * site.machine.message_seconds / share;
-  return prediction_of(replayed, workload, site, site.link.latency_seconds + votes);
+  return prediction_of(replayed, workload, site, site.link.latency_seconds + votes + stored);
 }
 
 Result<Prediction> predict_plain(const Workload& workload, const Site& site) {

@@ -55,6 +55,27 @@ TEST(Plain, CutsBucketsEvenly) {
   EXPECT_DOUBLE_EQ(plain(workload, bare_site(4)), 2 * 0.75 * 0.16);
 }
 
+TEST(Copies, ComeBeforeCodingAndAfterTheLastMean) {
+  // A microsecond a byte from the device, one at a time, and half of that back; of 16-bit values half as
+  // much.
+  Site site = bare_site(2);
+  site.machine.load_byte_seconds = 1e-6;
+  site.machine.store_byte_seconds = 5e-7;
+  PlanBucket half = bucket_of(32000, 0.1);
+  half.value_bytes = 2;
+  const Workload workload = step_of({half, bucket_of(32000, 0.11)});
+  const double loaded = 0.1 + 0.064 + 0.128;
+  EXPECT_DOUBLE_EQ(step(workload, site, free_codec(Pattern::kRing)), loaded + 0.128 + 0.064);
+  EXPECT_DOUBLE_EQ(step(step_of({bucket_of(32000, 0.1), half}), site, free_codec(Pattern::kRing)),
+                   0.1 + 0.128 + 2 * 0.128 + 0.032);
+  const double plainly = plain(workload, site);
+  EXPECT_DOUBLE_EQ(plainly, plain(workload, bare_site(2)));
+  site.machine.store_byte_seconds = -1;
+  const auto refused = predict(workload, site, free_codec(Pattern::kRing));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("a byte's time to a device"), std::string::npos);
+}
+
 TEST(Direct, BytesAlone) {
   const auto made = predict(step_of({bucket_of(4 * kPiece)}), bare_site(4), free_codec(Pattern::kDirect));
   ASSERT_TRUE(made);

@@ -21,6 +21,8 @@ Site drawn_site() {
   site.link = {drawn_between(1e3, 1e10), drawn_between(1e3, 1e10), drawn_between(1e-6, 1)};
   site.machine.cores = drawn_between(0.25, 8);
   site.machine.coding_threads = static_cast<int>(drawn(1, 4));
+  site.machine.load_byte_seconds = drawn_between(1e-13, 1e-8);
+  site.machine.store_byte_seconds = drawn_between(1e-13, 1e-8);
   return site;
 }
 

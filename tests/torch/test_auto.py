@@ -6,6 +6,7 @@ and what travels are real. Real links: test_auto_links.py.
 
 import copy
 import logging
+import os
 import tempfile
 
 import deltawire
@@ -160,6 +161,8 @@ def choose(rank, world_size, report, tier, dtype):
     handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("deltawire").addHandler(handler)
     logging.getLogger("deltawire").setLevel(logging.INFO)
+    staged = tier == "lossy"  # as a device's buckets are
+    os.environ["DELTAWIRE_FORCE_STAGING"] = str(int(staged))
     hook = slow_link(model := wrapped(Wide().to(dtype)), tier)
     specs = []
     for step in range(measured(tier, str(dtype).removeprefix("torch.")) + TRIED + 3):
@@ -168,6 +171,7 @@ def choose(rank, world_size, report, tier, dtype):
         if step == 1:
             assert "deltawire/native_ms" not in hook.scalars(per_bucket=True)
     metrics, table = hook.metrics(), hook.explain()
+    assert all((each > 0) == staged for each in hook._measuring._copies)
     numbers = hook.scalars(per_bucket=True)
     assert numbers["deltawire/predicted_ms"] == metrics["predicted_ms"]
     assert numbers["deltawire/bucket_0/bytes_sent"] == hook.buckets()[0]["bytes_sent"] > 0
@@ -313,6 +317,9 @@ def refuse(rank, world_size, report):
     tried(lambda: register(net, tier="lossles"))
     tried(lambda: register(net, "3lc", tier="lossy"))
     tried(lambda: register(net, tier=TIERS[rank]))
+    os.environ["DELTAWIRE_FORCE_STAGING"] = str(rank)
+    tried(lambda: register(net))
+    del os.environ["DELTAWIRE_FORCE_STAGING"]
     tried(lambda: register(net, "auto" if rank else "3lc"))
     tried(lambda: register(wrapped(torch.nn.Embedding(300, 4, sparse=True))))
     tried(lambda: deltawire.torch.explain(Net(), "auto"))
@@ -345,6 +352,7 @@ def test_what_it_refuses_says_what_to_do():
         ("tier='lossles' is unknown", "'near-lossless'"),
         ("tier=", "leave it out"),
         ("tier=lossless", "tier=near-lossless"),
+        ("staged=False", "staged=True"),
         ("auto", "3lc"),
         ("sparse", "name a codec"),
         ("explain", "deltawire plan"),

@@ -1,10 +1,13 @@
 """What auto decides, from given figures: the slowest rank counts, noise does not, changes do."""
 
+import types
+
 import pytest
 import torch
 from deltawire.errors import InvalidArgumentError
 from deltawire.torch.auto import decision as auto_decision
 from deltawire.torch.auto import mix as auto_mix
+from deltawire.torch.auto import registration
 from deltawire.torch.auto.codec_figures import candidates, measure, sample_places
 from deltawire.torch.auto.decision import (
     Decision,
@@ -17,7 +20,6 @@ from deltawire.torch.auto.decision import (
     steps_of,
 )
 from deltawire.torch.auto.hook import AutoExplanation
-from deltawire.torch.auto.measuring import StepClock, StepTimes
 
 NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
 CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)
@@ -44,6 +46,7 @@ def of_rank(**changes):
         "uncoded": None,
         "refused": [],
         "link": [1e6, 1e-3],
+        "copies": [0.0, 0.0],
         "host": "one",
         "processors": 4,
         "threads": 1,
@@ -294,26 +297,23 @@ def test_damaged_decisions_are_refused(change):
         choice_of({"auto": "[" * 9999})
 
 
-def test_the_clock_counts_whole_steps_from_their_first_forward_pass():
-    now = 0.0
+def test_copies_from_a_device_are_counted():
+    """The slowest rank's."""
+    near, far = of_rank(), of_rank(copies=[1e-6, 2e-6])
+    spec = auto_decision.choose([near, near], "near-lossless").spec
+    there, back = 4e3 * 1e-6 * 200_300, 4e3 * 2e-6 * 100_300
+    plans = [auto_decision.choose(ranks, "near-lossless") for ranks in ([near] * 2, [near, far])]
+    assert spec == "direct(bf16)" and plans[1].spec is None
+    assert plans[0].plain_ms == plans[1].plain_ms
+    ((here,), (afar,)) = (plan.rows for plan in plans)
+    longer = afar["predicted_ms"] - here["predicted_ms"]
+    assert back < longer <= there + back
 
-    def after(seconds, call, *given):
-        nonlocal now
-        now += seconds
-        call(*given)
 
-    clock = StepClock(lambda: now)
-    clock.restart(1)
-    for _ in range(3):
-        after(10, clock.begin)
-        after(4, clock.begin)  # a second micro-batch
-        after(1, clock.ready, False)
-        after(1, clock.ready, True, True)
-        after(1, clock.over)
-        after(1, clock.over)
-    after(1, clock.ready, True)  # without a forward pass that was seen
-    after(1, clock.over)
-    assert clock.times() == [StepTimes((5.0, 6.0), 8.0, True)] * 2
+def test_a_model_on_several_devices_has_no_clock():
+    parameters = types.SimpleNamespace(sparse=[], devices={"cuda:0", "cuda:1"})
+    with pytest.raises(InvalidArgumentError, match="the model is on several; name a codec"):
+        registration._check_tensors(parameters)
 
 
 @pytest.mark.parametrize("elements", [1, 81_920, 81_921, 10_000_000])

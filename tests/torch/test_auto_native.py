@@ -1,6 +1,8 @@
 """The native all-reduce of `register(model, "auto")`, with works that a test completes."""
 
+import contextlib
 import threading
+import types
 
 import pytest
 import torch
@@ -90,3 +92,24 @@ def test_the_thread_ends_after_the_buckets_under_way(begun, closed):
     assert future.wait().tolist() == [1.0]
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_on_a_device_a_stream_of_the_thread_waits(begun, monkeypatch):
+    """Backward's own would wait for each bucket before it goes on."""
+    entered, gradients = [], types.SimpleNamespace(device=torch.device("cuda", 1))
+    gradients.div_ = lambda size: gradients
+
+    class Within(contextlib.nullcontext):
+        def __enter__(self):
+            entered.append((self.enter_result, threading.current_thread().name))
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"a stream of {device}")
+    monkeypatch.setattr(torch.cuda, "stream", Within)
+    monkeypatch.setattr(native, "future_of", lambda buffer: torch.futures.Future())
+    exchange, work = native.NativeExchange(Measuring(), Group()), Work()
+    begun.append(work)
+    work.over.set()
+    bucket = types.SimpleNamespace(buffer=lambda: gradients)
+    assert exchange.all_reduce(bucket).wait() is gradients
+    assert entered == [("a stream of cuda:1", "deltawire native")]
+    exchange.close()

@@ -17,10 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 pytestmark = gpu.needs_cuda
 
 
-def auto():
-    deltawire.torch.register(wrapped(OnDevice()), "auto")
-
-
 def with_fused_optimizer():
     model = wrapped(OnDevice())
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
@@ -28,7 +24,6 @@ def with_fused_optimizer():
 
 
 REFUSED = {
-    auto: "the model is on a GPU; name a codec",
     with_fused_optimizer: "counts its steps on the GPU",
 }
 
@@ -93,7 +88,7 @@ def group_of(rank, backend):
     return group, ""
 
 
-def in_group(rank, world_size, report, backend):
+def in_group(rank, world_size, report, backend, spec):
     """Trains in a process group of this backend; (fingerprint, that of the same in gloo's, why not
     if it can't)."""
     group, refusal = group_of(rank, backend)
@@ -102,10 +97,12 @@ def in_group(rank, world_size, report, backend):
     found = []
     for each in (group, None):
         model = DistributedDataParallel(OnDevice(), process_group=each, bucket_cap_mb=BUCKET_CAP_MB)
-        hook = deltawire.torch.register(model, "3lc")
-        for step in range(4):
+        hook = deltawire.torch.register(model, spec)
+        for step in range(80 if spec == "auto" else 4):
             backward(model, rank, step)
             descend(model)
+        if spec == "auto":
+            assert hook.metrics()["plans"] > 0 and hook.metrics()["native_ms"] > 0
         hook.close()
         assert hook.last_error is None
         found.append(fingerprint(model))
@@ -122,7 +119,13 @@ def check_group(values):
 @pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl"])
 def test_a_group_of_nccl(backend):
     """What `register` gathers goes through it, and what DDP broadcasts."""
-    check_group(results(in_group, 2, backend))
+    check_group(results(in_group, 2, backend, "3lc"))
+
+
+def test_auto_in_a_group_of_nccl():
+    """NCCL carries the native all-reduce, and what the ranks decide."""
+    found = results(in_group, 2, "nccl", "auto")
+    check_group([(mark, mark, refusal) for mark, _, refusal in found])
 
 
 def rounds_in_group(rank, world_size, report, backend):

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from deltawire.errors import DeltawireError
 from deltawire.torch.core.staging import Staging
+from deltawire.torch.local import round as local_round
 from deltawire.torch.local.changes import Changes, device_borders
 from host_twin import LIBRARY, HostTwin
 from local_rounds import flat_of
@@ -195,10 +196,18 @@ def test_a_device_is_waited_for_within_the_timeout(monkeypatch):
     assert current.followed == [copies, parts.stream]
 
 
-def ordered(rank, world_size, report, outer):
-    """What a round does with the device, played on the host."""
-    model, _, trainer = made("fp32", outer=outer)
+def ordered(rank, world_size, report):
+    return [
+        order_of(*each) for each in (("fp32", None), ("fp32", "nesterov"), ("auto:wait=5%", None))
+    ]
+
+
+def order_of(spec, outer):
+    """What a round does with the device, played on the host, where each wait takes a second; and
+    how many seconds of a round it says that it has waited."""
+    model, _, trainer = made(spec, outer=outer, mask_momentum=False)
     staging, weights, seen = trainer._exchange._staging, trainer._weights, []
+    local_round.time = types.SimpleNamespace(monotonic=lambda: float(seen.count("wait")))
 
     def noted(owner, name):
         action = getattr(owner, name)
@@ -211,18 +220,21 @@ def ordered(rank, world_size, report, outer):
         for name in names:
             setattr(owner, name, noted(owner, name))
     for number in range(STEPS):
-        step(model, trainer, rank, number)
+        step(model, trainer, 0, number)
+    waited = trainer.metrics()["total_waited_ms"]
     seen.append("state")
     trainer.state_dict()
     trainer.close()
-    return seen
+    return seen, waited / 1e3
 
 
 def test_a_round_waits_for_the_device_where_it_reads_from_it():
-    (plain,), (outer,) = results(ordered, 1, None), results(ordered, 1, "nesterov")
-    assert plain == ["agreed", "store", "follow", "apply_means", "state", "follow", "wait"]
+    """Or where "auto" is to know how long it waits for an exchange, and not for local steps."""
+    ((plain, outer, timed),) = results(ordered, 1)
+    assert plain[0] == ["agreed", "store", "follow", "apply_means", "state", "follow", "wait"]
     wait = ["wait", "agreed", "store", "follow", "wait", "apply_means", "state", "follow", "wait"]
-    assert outer == wait
+    assert outer == (wait, 0.0)
+    assert timed == (wait, 1.0)
 
 
 def test_memory_that_another_device_may_still_read_is_waited_for(monkeypatch):

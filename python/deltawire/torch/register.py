@@ -64,7 +64,7 @@ def register(
             chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
             all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
-            for dense gradients on the CPU, without optimizer= and link=.
+            for dense gradients on one device, without optimizer=, link= and twins=.
         optimizer: the model's optimizer, the same kind on all ranks: for a codec that sends most of
             a gradient later ("topk", "sbc", "signsgd" and the like; see `momentum`), and for one
             that cuts what the optimizer's step can't see ("gcomp", which cuts nothing without it;

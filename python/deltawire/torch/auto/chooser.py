@@ -50,7 +50,7 @@ class Chooser:
         self._connector = connector
         self._measuring = measuring
         self._history = history
-        self._clock = StepClock()
+        self._clock = StepClock(connector.clock)
         self._watched = WATCHED
         self._measured_ms: float | None = None  # of the steps before the last check
         self.enter("measuring")
@@ -143,7 +143,7 @@ class Chooser:
             decision = decide(said)
             return {} if decision is None else decision.as_dict()
 
-        decided = leader_decides(own, answer, self._connector.group)
+        decided = leader_decides(own, answer, self._connector.group, self._connector.device)
         return decisions.decision_of(decided) if decided else None
 
     def _plan(self) -> None:
@@ -178,8 +178,12 @@ class Chooser:
 
     def _watch(self) -> None:
         decision, own = self.decision, self._said_of(self.hook is not None)
-        group = self._connector.group
-        why = leader_decides(own, lambda said: {"why": decisions.departs(decision, said)}, group)
+        group, near = self._connector.group, self._connector.device
+
+        def answer(said: list[dict]) -> dict:
+            return {"why": decisions.departs(decision, said)}
+
+        why = leader_decides(own, answer, group, near)
         if why["why"] is None:
             self._watched = min(2 * self._watched, MOST_WATCHED)
             self.enter(self.phase)

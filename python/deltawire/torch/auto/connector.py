@@ -3,13 +3,16 @@
 from collections.abc import Callable
 
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.history import History
 from deltawire.policy import pattern_and_codec
 from deltawire.terms import Terms
+from deltawire.torch.auto.clocks import clock_of
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.settings import ExchangeSettings, Settings
+from deltawire.torch.core.staging import is_forced
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 
@@ -21,16 +24,21 @@ class Connector:
     the group and opens new connections.
 
     Attributes:
-        group, place: the group, and (rank, world size) in it.
+        group, place: the model's group, and (rank, world size) in it.
         settings: those of all exchanges.
         tier: what the codecs may lose.
+        device, clock: of the model.
+        is_staged: whether buckets are copied to other memory to be coded, and back.
         parameters: the model's; set by the check of the first `session`.
     """
 
-    def __init__(self, group: dist.ProcessGroup, tier: str, settings: Settings) -> None:
-        self.group = group
-        self.place = dist.get_rank(group), dist.get_world_size(group)
+    def __init__(self, ddp_model: DistributedDataParallel, tier: str, settings: Settings) -> None:
+        self.group = ddp_model.process_group
+        self.place = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.settings = settings
+        self.device = next(ddp_model.parameters()).device
+        self.is_staged = is_forced() or self.device.type != "cpu"
+        self.clock = clock_of(self.device, settings.timeout, self.place[0])
         self.tier = tier
         self.parameters: DDPParameters | None = None
 
@@ -66,10 +74,11 @@ class Connector:
     def _connected(
         self, spec: str, check: Callable[[], None] = lambda: None
     ) -> tuple[_core.Session, ExchangeSettings]:
-        with bootstrap.Meeting(self.group) as meeting:
+        with bootstrap.Meeting(self.group, self.device) as meeting:
             check()
             made = self.settings.exchange(spec, self.group)
             chosen = {"spec": arguments.AUTO, "tier": self.tier, "exchange": made.spec}
+            chosen |= {"staged": self.is_staged}  # then copies are measured, too
             meeting.agree_on(Terms("register", self.parameters.lines(), **made.terms() | chosen))
             made.listen(meeting)
         return made.connect(meeting), made

@@ -5,7 +5,8 @@ A rank's measurement is a dict that JSON can carry: `ready` (for each step the s
 bucket was ready), `ends` (for each step), and for a plan `buckets` ([[(name, elements)]]),
 `value_bytes` (for each bucket, bytes a value in the native all-reduce), `figures` (see
 `codec_figures.measure`), `uncoded` (the same for fp32, or None), `refused`, `link` ((bytes a
-second, latency)), `host`, `processors` and `threads`.
+second, latency)), `copies` (seconds a byte from the model's device to the CPU, and back; zeros on
+the CPU), `host`, `processors` and `threads`.
 """
 
 import dataclasses
@@ -178,7 +179,8 @@ def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Planned:
         said[0]["value_bytes"],
     )
     threads = min(each["threads"] for each in said)
-    machine = Machine(cores=cores_of(said), coding_threads=threads)
+    copies = _slowest(said, "copies")
+    machine = Machine(cores=cores_of(said), coding_threads=threads, copies=copies)
     latency = max(s["link"][1] for s in said)
 
     def plan(rate: float, figures: list[CodecFigures]) -> Plan:

@@ -21,6 +21,7 @@ from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.measuring import Measuring
 from deltawire.torch.auto.native import NATIVE, NativeExchange
 from deltawire.torch.core.checkpoint import kept_by
+from deltawire.torch.core.device_parts import refuse_capture
 from deltawire.torch.ddp.hook import Hook, check_failed
 from deltawire.torch.metrics.explanation import Explanation, TensorRow
 from deltawire.torch.participant import DetachedSession, Participant
@@ -286,6 +287,8 @@ class AutoHook(Participant):
 def _before_forward(hook: AutoHook, ddp_model: DistributedDataParallel) -> None:
     if torch.is_grad_enabled() and not isinstance(hook._session, DetachedSession):
         check_failed(hook, ddp_model)
+        if hook._hook is not None:
+            hook._hook.before_forward(ddp_model, None)
         hook._chooser.begin()
 
 
@@ -296,6 +299,7 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
     if hook.closed or not ddp_model.require_backward_grad_sync:
         return
     try:
+        refuse_capture(hook._connector.device)
         if hook._chooser.is_due:
             if hook.last_error is not None:  # there is nobody to talk to
                 raise hook.last_error

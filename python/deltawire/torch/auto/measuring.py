@@ -9,7 +9,6 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.planner import Machine
 from deltawire.torch.auto import codec_figures
+from deltawire.torch.auto.clocks import Clock, copy_seconds
 from deltawire.torch.auto.connector import Connector
 from deltawire.torch.core import arguments
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -50,6 +50,7 @@ class Measuring:
         self._session = probe
         self._sample: Sample | None = None
         self._failed: str | None = None
+        self._copies = 0.0, 0.0  # seconds a byte, from the model's device and back
         self.pieces = 1 + LinkProbe.PIECES + self._trials_of({}).rounds
         self._left = 0
         self._steps: dict = {}
@@ -60,7 +61,7 @@ class Measuring:
         """Copies a bucket, before its exchange, of the step to measure with. Never raises."""
         try:
             if bucket.index() == 0:
-                self._sample = Sample(self._connector.parameters)
+                self._sample = Sample(self._connector.parameters, self._connector.clock)
             if self._sample is not None:
                 self._sample.add(bucket)
         except Exception as cause:
@@ -92,13 +93,14 @@ class Measuring:
                 self._session = self._connector.session(PROBE_SPEC)
             timeout_ms = arguments.timeout_in_ms(self._connector.settings.timeout)
             self._probe = LinkProbe(self._session, self._connector.place[1], timeout_ms)
+            if self._connector.is_staged:
+                self._copies = copy_seconds(self._connector.device, self._connector.clock)
         elif piece <= LinkProbe.PIECES:
             self._probe.advance()
         else:
             if self._trials is None:
                 sample = self._sample
-                usable = sample is not None and sample.usable
-                self._trials = self._trials_of(sample.parts if usable else {})
+                self._trials = self._trials_of(sample.taken() if sample is not None else {})
             self._trials.advance()
 
     def _trials_of(self, parts: dict) -> codec_figures.Trials:
@@ -122,6 +124,7 @@ class Measuring:
             "uncoded": next((each for each in found if each["spec"] == uncoded), None),
             "refused": refused,
             "link": self._probe.result(Machine(cores=cores)),
+            "copies": self._copies,
             "host": platform.node(),
             "processors": processors,
             "threads": threads or max(1, min(8, int(cores))),
@@ -227,41 +230,49 @@ class Sample:
     """This rank's gradients of one step, cut as exchanges cut them; a part of them if the model is
     large.
 
+    Args:
+        parameters: the model's.
+        clock: of their device.
+
     Attributes:
         buckets: for each bucket, [(name, elements)] of its tensors.
         value_bytes: for each bucket, bytes a value in the all-reduce.
-        parts: copies.
     """
 
-    def __init__(self, parameters: DDPParameters) -> None:
+    def __init__(self, parameters: DDPParameters, clock: Clock) -> None:
         self._parameters = parameters
+        self._clock = clock
         elements = sum(parameter_elements(shape) for _, shape, _ in parameters.tensors)
         self._share = min(1.0, codec_figures.MOST_VALUES / max(1, elements))
         self.buckets: list[list[tuple[str, int]]] = []
         self.value_bytes: list[int] = []
-        self.parts: dict[str, torch.Tensor] = {}
-        self._finite = True
+        self._parts: dict[str, torch.Tensor] = {}
+        self._finite: list[torch.Tensor] = []
 
     def add(self, bucket: dist.GradBucket) -> None:
-        """Copies a bucket. Call it before the all-reduce, which replaces the gradients."""
+        """Copies a bucket, on its device. Call it before the all-reduce, which replaces the
+        gradients."""
         if bucket.index() == 0:
-            self.buckets, self.value_bytes, self.parts, self._finite = [], [], {}, True
+            self.buckets, self.value_bytes, self._parts, self._finite = [], [], {}, []
         named = zip(bucket.parameters(), bucket.gradients(), strict=True)
         tensors = [(self._parameters.name_of(parameter), gradient) for parameter, gradient in named]
         self.value_bytes.append(bucket.buffer().element_size())
         self.buckets.append([(name, gradient.numel()) for name, gradient in tensors])
         for name, gradient in tensors:
             flat = gradient.detach().reshape(-1)
-            self._finite = self._finite and bool(torch.isfinite(flat).all())
+            self._finite.append(torch.isfinite(flat).all())
             most = int(self._share * flat.numel()) + 1
             for first, count in codec_figures.sample_places(flat.numel(), most):
                 part = flat[first : first + count]
-                self.parts[f"{name}@{first}"] = part.clone()
+                self._parts[f"{name}@{first}"] = part.clone()
 
-    @property
-    def usable(self) -> bool:
-        """Whether codecs can be measured on it: there are gradients, and all are finite."""
-        return bool(self.parts) and self._finite
+    def taken(self) -> dict[str, torch.Tensor]:
+        """The copies by name, on the CPU; none unless all gradients are finite. Waits for the
+        device. Raises DeltawireError ("Timeout")."""
+        self._clock.wait(self._clock.now())
+        if not all(self._finite):
+            return {}
+        return {name: part.cpu() for name, part in self._parts.items()}
 
 
 def parameter_elements(shape: tuple[int, ...]) -> int:
@@ -287,23 +298,23 @@ class StepTimes:
 class StepClock:
     """Collects the times of steps.
 
-    Thread rule: `begin`, `ready`, `restart` and `times` belong to the training loop and its
-    backward pass, `over` to any thread.
+    Thread rule: `begin`, `ready` and `restart` belong to the training loop and its backward pass,
+    `over` and `times` to any thread.
 
     Args:
-        now: a monotonic clock, in seconds.
+        clock: of the model's device.
     """
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._skip = 0
+        self._recorded: list[tuple] = []  # (moments, coded) of steps that are not in `_times` yet
         self._times: list[StepTimes] = []
         self._forget()
 
     def _forget(self) -> None:
-        self._start: float | None = None
-        self._ready: list[float] = []
+        self._moments: list = []  # of the step under way: its start, and each bucket's readiness
         self._left = 0
         self._complete = self._coded = False
 
@@ -311,19 +322,21 @@ class StepClock:
         """Forgets all steps and skips the next `skip`, while caches and connections are cold."""
         with self._lock:
             self._times.clear()
+            self._recorded.clear()
             self._skip = skip
             self._forget()
 
     def begin(self) -> None:
         """A forward pass begins. With gradient accumulation only the first of a step counts."""
         with self._lock:
-            if self._start is None:
-                self._start = self._now()
+            if not self._moments:
+                self._moments.append(self._clock.now())
 
     def ready(self, last: bool, coded: bool = False) -> None:
         """A bucket is ready for its exchange: `last` of the step; `coded` as in `StepTimes`."""
         with self._lock:
-            self._ready.append(self._now())
+            if self._moments:
+                self._moments.append(self._clock.now())
             self._left += 1
             self._complete, self._coded = last, coded
 
@@ -333,15 +346,28 @@ class StepClock:
             self._left -= 1
             if self._left or not self._complete:
                 return
-            start, ready, end, coded = self._start, self._ready, self._now(), self._coded
+            moments, coded = [*self._moments, self._clock.now()], self._coded
             self._forget()
             if self._skip:
                 self._skip -= 1
-            elif start is not None:
-                made = tuple(moment - start for moment in ready)
-                self._times.append(StepTimes(made, end - start, coded))
+            elif len(moments) > 1 and None not in moments:
+                self._recorded.append((moments, coded))
+            self._read()
+
+    def _read(self) -> None:
+        """Turns moments of steps that the device has ended into times."""
+        while self._recorded and self._clock.is_over(self._recorded[0][0][-1]):
+            (start, *others), coded = self._recorded.pop(0)
+            *ready, end = (self._clock.seconds(start, moment) for moment in others)
+            self._times.append(StepTimes(tuple(ready), end, coded))
 
     def times(self) -> list[StepTimes]:
-        """The steps since `restart`, oldest first."""
+        """The steps since `restart`, oldest first. Waits for their device. Raises DeltawireError
+        ("Timeout")."""
         with self._lock:
+            latest = self._recorded[-1][0][-1] if self._recorded else None
+        if latest is not None:
+            self._clock.wait(latest)
+        with self._lock:
+            self._read()
             return list(self._times)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.torch.auto.measuring import Measuring
+from deltawire.torch.core.staging import future_of
 
 NATIVE = "native"
 
@@ -19,7 +20,7 @@ class NativeExchange:
 
     A thread waits for each all-reduce and completes its Future. torch's own hook does that by a
     callback on a thread of Gloo's, which holds up the next bucket's bytes for as long as another
-    thread holds the GIL.
+    thread holds the GIL. On a device a stream of the thread's own waits, not the one of backward.
 
     Thread rule: `all_reduce` belongs to the backward pass; all else as `Participant`.
 
@@ -35,13 +36,15 @@ class NativeExchange:
         self._measuring = measuring
         self._group = group
         self._begun: queue.SimpleQueue | None = None
+        self._stream: torch.cuda.Stream | None = None
 
     def all_reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """A Future of the bucket's mean over all ranks, in place, or of the error: DDP doesn't
         survive an exception from a hook. The group's timeout bounds the wait."""
-        exchanged = torch.futures.Future()
+        gradients = bucket.buffer()
+        exchanged = future_of(gradients)
         try:
-            gradients = bucket.buffer().div_(self._group.size())
+            gradients.div_(self._group.size())
             work = dist.all_reduce(gradients, group=self._group, async_op=True)
         except Exception as cause:
             exchanged.set_exception(cause)
@@ -49,7 +52,10 @@ class NativeExchange:
         if self._begun is None:
             self._begun = queue.SimpleQueue()
             name = "deltawire native"
-            threading.Thread(target=_complete, args=(self._begun,), name=name, daemon=True).start()
+            if gradients.device.type == "cuda":
+                self._stream = torch.cuda.Stream(gradients.device)
+            args = self._begun, self._stream
+            threading.Thread(target=_complete, args=args, name=name, daemon=True).start()
             weakref.finalize(self, self._begun.put, None)  # ends it where a model is dropped
         self._begun.put((work, gradients, exchanged))
         return exchanged
@@ -76,14 +82,16 @@ class NativeExchange:
             begun.put(None)
 
 
-def _complete(begun: queue.SimpleQueue) -> None:
-    """Waits for all-reduces in their order, and completes their Futures."""
-    while (each := begun.get()) is not None:
-        work, gradients, exchanged = each
-        try:
-            work.wait()
-        except Exception as cause:
-            exchanged.set_exception(cause)
-        else:
-            exchanged.set_result(gradients)
-        del each, work, gradients, exchanged  # or they would live until the next bucket
+def _complete(begun: queue.SimpleQueue, stream: torch.cuda.Stream | None) -> None:
+    """Waits for all-reduces in their order, and completes their Futures. On a device `stream`
+    waits, and then whoever takes a result."""
+    with torch.cuda.stream(stream):
+        while (each := begun.get()) is not None:
+            work, gradients, exchanged = each
+            try:
+                work.wait()
+            except Exception as cause:
+                exchanged.set_exception(cause)
+            else:
+                exchanged.set_result(gradients)
+            del each, work, gradients, exchanged  # or they would live until the next bucket

@@ -20,14 +20,14 @@ def register_auto(ddp_model: DistributedDataParallel, spec: str, settings: Setti
     The ranks connect once already, so that a rank that can't be reached is reported now.
     """
     tier = DEFAULT_TIER if settings.tier is None else settings.tier
-    connector = Connector(ddp_model.process_group, tier, settings)
+    connector = Connector(ddp_model, tier, settings)
 
     def check() -> None:
         _check_spec(spec)
         _core.check_tier(tier)
         _check_settings(settings)
         connector.parameters = DDPParameters(ddp_model)
-        _check_tensors(connector.parameters, ddp_model)
+        _check_tensors(connector.parameters)
 
     probe = connector.session(PROBE_SPEC, check)
     return AutoHook(connector.place, connector, probe)
@@ -66,16 +66,16 @@ def _check_settings(settings: Settings) -> None:
         )
 
 
-def _check_tensors(parameters: DDPParameters, ddp_model: DistributedDataParallel) -> None:
+def _check_tensors(parameters: DDPParameters) -> None:
     if parameters.sparse:
         name = parameters.sparse[0][0]
         raise make_error(
             "InvalidArgument",
             f"\"auto\" plans for dense gradients, and those of '{name}' are sparse; name a codec",
         )
-    if any(each.device.type != "cpu" for each in ddp_model.parameters()):
+    if len(parameters.devices) > 1:
         raise make_error(
             "InvalidArgument",
-            '"auto" times backward by the CPU\'s clock, and the model is on a GPU; name a codec '
-            "(`deltawire plan` says which)",
+            '"auto" times a step by the clock of its device, and the model is on several; name a '
+            "codec (`deltawire plan` says which)",
         )

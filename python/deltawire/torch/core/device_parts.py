@@ -32,14 +32,18 @@ def until(event: torch.cuda.Event | None, timeout: float, rank: int | None, what
         time.sleep(_POLL_SECONDS)
 
 
+def is_captured(device: torch.device) -> bool:
+    """Whether this thread captures a CUDA graph on the device."""
+    if device.type != "cuda":
+        return False
+    with torch.cuda.device(device):  # whose current stream is asked
+        return torch.cuda.is_current_stream_capturing()
+
+
 def refuse_capture(device: torch.device) -> None:
     """Raises DeltawireError ("State") while this thread captures a CUDA graph on the device, whose
     replay would exchange nothing."""
-    if device.type != "cuda":
-        return
-    with torch.cuda.device(device):  # whose current stream is asked
-        is_captured = torch.cuda.is_current_stream_capturing()
-    if is_captured:
+    if is_captured(device):
         raise make_error(
             "State",
             "a CUDA graph is being captured, and an exchange can't be a part of it: it waits for "

@@ -14,7 +14,10 @@ _MOST_BYTES = 1 << 24
 
 
 def leader_decides(
-    own: dict, decide: Callable[[list[dict]], dict], group: dist.ProcessGroup
+    own: dict,
+    decide: Callable[[list[dict]], dict],
+    group: dist.ProcessGroup,
+    near: torch.device | None = None,
 ) -> dict:
     """Returns, on every rank, what rank 0 decides from the reports of all. Collectives on `group`,
     under its own timeout.
@@ -22,10 +25,11 @@ def leader_decides(
     Args:
         own: this rank's; with the key "problem", a text, it is an error on every rank.
         decide: called on rank 0 alone, with what the ranks say, in their order.
+        near: as for `arguments.device_of`.
 
     Raises DeltawireError ("Aborted"), alike on every rank: a rank's problem, rank 0's exception.
     """
-    said = _gathered(own, group)
+    said = _gathered(own, group, near)
     for rank, each in enumerate(said):
         if "problem" in each:
             raise make_error("Aborted", f"rank {rank}: {each['problem']}", rank)
@@ -35,7 +39,7 @@ def leader_decides(
             answer = decide(said)
         except Exception as cause:  # the others wait for an answer
             answer = {"problem": f"{type(cause).__name__}: {cause}"}
-    answer = _gathered(answer, group)[0]
+    answer = _gathered(answer, group, near)[0]
     if "problem" in answer:
         raise make_error("Aborted", f"rank 0 could not plan: {answer['problem']}", 0)
     return answer
@@ -60,8 +64,8 @@ def told_by(
     return _json(text.cpu().numpy().tobytes(), rank)
 
 
-def _gathered(own: dict, group: dist.ProcessGroup) -> list[dict]:
-    device = arguments.device_of(group)
+def _gathered(own: dict, group: dist.ProcessGroup, near: torch.device | None) -> list[dict]:
+    device = arguments.device_of(group, near)
     text = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
     count = torch.tensor([text.numel()], device=device)
     counts = [torch.empty_like(count) for _ in range(dist.get_world_size(group))]

@@ -24,6 +24,12 @@ def is_forced() -> bool:
     return os.environ.get("DELTAWIRE_FORCE_STAGING", "0") not in ("", "0")
 
 
+def future_of(buffer: torch.Tensor) -> torch.futures.Future:
+    """One that may hold a tensor on the buffer's device."""
+    on_cpu = buffer.device.type == "cpu"
+    return torch.futures.Future() if on_cpu else torch.futures.Future(devices=[buffer.device])
+
+
 class Staging:
     """Gives the core the memory of buckets.
 
@@ -76,11 +82,6 @@ class Staging:
     def stages(self, model: torch.nn.Module) -> bool:
         """Whether a model's buckets go through this memory."""
         return self._forced or next(model.parameters()).device.type != "cpu"
-
-    def future(self, buffer: torch.Tensor) -> torch.futures.Future:
-        """One that may hold a tensor on the buffer's device."""
-        on_cpu = buffer.device.type == "cpu"
-        return torch.futures.Future() if on_cpu else torch.futures.Future(devices=[buffer.device])
 
     def load(
         self,

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire.torch.core.backward_pass import after_backward, in_backward
-from deltawire.torch.core.staging import Staging
+from deltawire.torch.core.staging import Staging, future_of
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 
 
@@ -29,7 +29,7 @@ class PendingBucket:
         self.index, self.last = bucket.index(), bucket.is_last()
         self.parameters = bucket.parameters()
         self.buffer = bucket.buffer() if copy is None else copy
-        self.exchanged = staging.future(self.buffer)
+        self.exchanged = future_of(self.buffer)
         self.sparse: SparseGradient | None = None
         self._staging = staging
         self._mean = self.buffer

@@ -114,6 +114,8 @@ class LocalExchange:
 
     Attributes:
         number: makes the number of a step from that of an exchange; equal on all ranks.
+        is_timed: whether the model's devices are waited for before and after an exchange, so that
+            `waits` has what they wait for, and nothing of the local steps.
         progress: this rank's position in its rounds.
         waits: durations of exchanges and waits.
     """
@@ -134,6 +136,7 @@ class LocalExchange:
         self._timeout_ms = timeout_ms
         self.choice = choice
         self.number: Callable[[int], int] = lambda exchanges: exchanges
+        self.is_timed = False
         self._under_way: Round | None = None
         self._failed: DeltawireError | None = None  # the caller does not know yet
         self._torn = False
@@ -213,8 +216,9 @@ class LocalExchange:
         staging.load(bucket, block, submit, functools.partial(round_.fail, session))
 
     def _wait_for_values(self) -> None:
-        """Where values are about to be read on a device: waits for it, within the timeout."""
-        if self._weights.looks_at_values or self._momenta:
+        """Where values are about to be read on a device, or its time counts: waits for it, within
+        the timeout."""
+        if self.is_timed or self._weights.looks_at_values or self._momenta:
             self._staging.wait(set(self._weights.devices))
 
     def settle(self) -> Round | None:
@@ -239,7 +243,10 @@ class LocalExchange:
         if round_ is None:
             return
         self._staging.follow()
-        self._wait_for_values()
+        if self.is_timed:
+            round_.waits_for(self._wait_for_values)
+        else:
+            self._wait_for_values()
         self._torn = True  # until all is applied, whatever exception comes from outside
         self._under_way = None
         self._weights.apply_means(round_.fragment, self._own_share(round_.fragment))

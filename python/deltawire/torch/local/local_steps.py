@@ -247,7 +247,7 @@ class LocalSteps(LocalTrainer):
         losses "auto" goes by how much waits.
 
         Args:
-            loss: a number, or a tensor of one element on the CPU.
+            loss: a number, or a tensor of one element. One on a GPU is read at the end of a round.
 
         Raises InvalidArgumentError for a tensor of more, and DeltawireError ("State") if this
         trainer has a codec of its own.

@@ -98,6 +98,7 @@ class Tuner:
     def __init__(self, steps: int, waited: float, group: dist.ProcessGroup) -> None:
         self.plan = Plan(steps, waited)
         self._group = group
+        self._near: torch.device | None = None  # the model's
         self._block = 0
         self._waited = 0.0
         self._round_began: float | None = None  # none before the first round has ended
@@ -116,13 +117,9 @@ class Tuner:
                 '"auto" goes by how long training waits for exchanges, and with delay= and '
                 "overlap= it hardly does; leave them out, or name a codec",
             )
-        if any(device.type != "cpu" for device in devices):
-            raise make_error(
-                "InvalidArgument",
-                '"auto" times local steps by the CPU\'s clock, and the model is on a GPU; name a '
-                "codec",
-            )
+        self._near = devices[0]
         exchange.number = self.number
+        exchange.is_timed = True
         return {"wait": self.plan.waited}
 
     def number(self, exchanges: int) -> int:
@@ -133,7 +130,7 @@ class Tuner:
     def observe(self, loss: float | torch.Tensor) -> None:
         """A loss of this rank's local steps: a number, or a tensor of one element."""
         try:
-            value = torch.as_tensor(loss).detach().double().cpu()
+            value = torch.as_tensor(loss).detach().double()
         except (RuntimeError, TypeError, ValueError) as cause:
             raise make_error(
                 "InvalidArgument", f"a loss is a number or a tensor, not {loss!r:.40}: {cause}"
@@ -173,7 +170,8 @@ class Tuner:
         def answer(said: list[dict]) -> dict:
             return adaptive.decide(self.plan, adaptive.window_of(said), may).as_dict()
 
-        decided = adaptive.plan_of(leader_decides(self._report(history), answer, self._group))
+        said = leader_decides(self._report(history), answer, self._group, self._near)
+        decided = adaptive.plan_of(said)
         if decided.choice.level != self.plan.choice.level:
             self._block = self._next_block(decided.choice.level)
         if decided.changes != self.plan.changes and history.rank == 0:
@@ -194,7 +192,8 @@ class Tuner:
         return _BLOCKS.index(level, self._block + 1)
 
     def _report(self, history: History) -> dict:
-        losses = torch.stack(self._losses) if self._losses else torch.zeros(1, dtype=torch.float64)
+        given = [each.cpu() for each in self._losses]  # their device has ended the round
+        losses = torch.stack(given) if given else torch.zeros(1, dtype=torch.float64)
         waiting = history.metrics()["waiting_steps"]
         window = adaptive.Window(
             step=statistics.median(self._steps),

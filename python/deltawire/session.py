@@ -41,6 +41,7 @@ class Session(ClosesAtEnd, BaseSession):
 
     _gave_up = False  # `abort` was called
     _terms = ""  # of a trainer
+    _device = None  # of a trainer whose tensors are on one: the `DeviceParts` that codes them there
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class Session(ClosesAtEnd, BaseSession):
         joins = elastic and rank is None and world_size is None
         place = None if joins else _place(rank, world_size)
         text = spec_of(spec)
-        options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
+        options = arguments.reducer_options(min_elements, revert, threads, nonfinite, self._device)
         arguments.check_reducer(text, options)
         arguments.check_link(link)
         self._timeout_ms, self._min_elements = arguments.timeout_in_ms(timeout), min_elements
@@ -213,7 +214,7 @@ class Session(ClosesAtEnd, BaseSession):
                 f"weights need min_elements={LEAST_ELEMENTS} or more: they are an array of one "
                 "element, which must be sent uncompressed",
             )
-        return Weighted(tensors, weight)
+        return Weighted(tensors, weight, self._device)
 
     def _take_step(self, tensors: list[tuple], scale: float) -> _core.Report:
         """One step of (name, address, shape) of each array."""

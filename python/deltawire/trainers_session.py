@@ -16,15 +16,18 @@ class TrainersSession:
         self.session = session
 
     @classmethod
-    def made(cls, spec: str, terms: str, **session: object) -> "TrainersSession":
+    def made(
+        cls, spec: str, terms: str, device: object = None, **session: object
+    ) -> "TrainersSession":
         """Connects an elastic session.
 
         Args:
             spec, session: as for `Session`.
             terms: what must be equal on all ranks besides a session's settings.
+            device: a `DeviceParts` that codes the tensors where they are; None: the CPU does.
         """
         made = Session.__new__(Session)
-        made._terms = terms
+        made._terms, made._device = terms, device
         Session.__init__(made, spec, elastic=True, **session)
         return cls(made)
 
@@ -49,10 +52,13 @@ class TrainersSession:
         session = self.session
         with session._lock:
             weighted = session._weighted(tensors, weight)
-            waiting = session._run(weighted.tensors, agreed=agreed, timed=True)
-            if waiting.error is not None:
-                raise waiting.error
-            weighted.end()
+            try:
+                waiting = session._run(weighted.tensors, agreed=agreed, timed=True)
+                if waiting.error is not None:
+                    raise waiting.error
+                weighted.end()
+            finally:
+                weighted.release()
             return waiting.report
 
     def begin_at(self, steps: int) -> None:

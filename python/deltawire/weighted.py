@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+from typing import Any
 
 import numpy as np
 
@@ -32,29 +33,43 @@ class Weighted:
     Args:
         tensors: (name, address, shape) of each, float32; multiplied by the weight at once.
         weight: of this rank.
+        device: a `DeviceParts` in whose memory they are; None: they are in the process's.
 
     Attributes:
         tensors: what is to be exchanged.
     """
 
-    def __init__(self, tensors: list[tuple], weight: float) -> None:
-        self._values = [_values_at(address, shape) for _, address, shape in tensors]
+    def __init__(self, tensors: list[tuple], weight: float, device: Any = None) -> None:
+        self._places = [(address, math.prod(shape)) for _, address, shape in tensors]
+        self._device = device
         self._weight = np.full(1, weight, np.float32)
-        self.tensors = [*tensors, (_NAME, self._weight.ctypes.data, [1])]
+        self._at = self._weight.ctypes.data
+        if device is not None:
+            self._at = device.allocate(1)
+            device.upload(self._weight, self._at)
+        self.tensors = [*tensors, (_NAME, self._at, [1])]
         self._multiply(self._weight[0])
 
     def end(self) -> None:
         """Makes the weighted mean of the means."""
+        if self._device is not None:
+            self._device.download(self._at, self._weight)
         mean = self._weight[0]
         if mean > 0:
             self._multiply(np.float32(1) / mean)
 
+    def release(self) -> None:
+        """Gives the device's memory back, after the step."""
+        if self._device is not None:
+            self._device.release(self._at)
+
     def _multiply(self, factor: np.float32) -> None:
-        if factor != 1:
-            for values in self._values:
+        if factor == 1:
+            return
+        for address, count in self._places:
+            if self._device is not None:
+                self._device.multiply(address, count, float(factor))
+            else:
+                whole = (ctypes.c_float * count).from_address(address)
+                values = np.frombuffer(whole, np.float32)
                 np.multiply(values, factor, out=values)
-
-
-def _values_at(address: int, shape) -> np.ndarray:
-    count = math.prod(shape)
-    return np.frombuffer((ctypes.c_float * count).from_address(address), np.float32)

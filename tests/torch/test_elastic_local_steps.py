@@ -12,6 +12,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
+from host_twin import LIBRARY, HostTwin
 from ports import kept_port
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -20,6 +21,11 @@ LIMIT = 90.0
 SETTINGS = {"token": SECRET, "timeout": 30.0, "connect_timeout": 30.0, "arrival_timeout": 30.0}
 ROUNDS, LOST = 6, 3
 DEVICE = torch.device(os.environ.get("DELTAWIRE_TEST_DEVICE", "cpu"))
+# Who codes: a GPU, or a device that is played on the host.
+ON_DEVICE = HostTwin if DEVICE.type == "cpu" else True
+needs_twins = pytest.mark.skipif(
+    DEVICE.type == "cpu" and not LIBRARY.is_file(), reason="needs target deltawire (C library)"
+)
 NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
@@ -49,6 +55,8 @@ def train(pipe, place: dict, address: str, spec: str, copied: bool, more: dict) 
     network = Network().to(DEVICE)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     own = torch.Generator().manual_seed(place.get("rank", 9))
+    if "weight" in more:
+        more["weight"] += place["rank"]
     with deltawire.torch.ElasticLocalSteps(
         network, optimizer, spec, steps=2, address=address, **more, **place, **SETTINGS
     ) as trainer:
@@ -76,6 +84,7 @@ def train(pipe, place: dict, address: str, spec: str, copied: bool, more: dict) 
                 # Until somebody has joined, and three rounds more.
                 came = [each for each in trainer.session.events if each["joined"]]
                 end = came[0]["step"] + 4 if came else None
+        assert ("twins" in more) == (HostTwin.encodings > 0) or DEVICE.type != "cpu"
         if joined is not None:
             pipe.send(("buffers", network.norm.num_batches_tracked.item()))
 
@@ -106,8 +115,7 @@ class Process:
 STREAMING = {"fragments": 2, "overlap": 1, "mixing": 0.5, "outer": NESTEROV}
 
 
-@pytest.mark.parametrize("copied,more", [(False, {}), (True, STREAMING)])
-def test_rounds_go_on_without_a_rank(copied, more):
+def without_a_rank(copied, more):
     with kept_port() as port:
         places = [{"rank": rank, "world_size": 3} for rank in range(3)]
         started = [Process(each, f"127.0.0.1:{port}", copied=copied, **more) for each in places]
@@ -119,10 +127,29 @@ def test_rounds_go_on_without_a_rank(copied, more):
     assert shared[2] == shared[0][:LOST]
     assert [row[2] for row in first[:LOST]] == [3] * LOST
     assert [row[2] for row in first[LOST + 1 :]] == [2] * (ROUNDS - LOST - 1)
+    return shared[0]
+
+
+def test_rounds_go_on_without_a_rank():
+    without_a_rank(copied=True, more=STREAMING)
+
+
+@needs_twins
+def test_rounds_that_a_device_codes_are_the_same_without_a_rank():
+    """Also where changes are multiplied by weights, each rank's by its own."""
+    more = {"weight": 3.0}
+    on_the_cpu = without_a_rank(copied=False, more=more)
+    assert without_a_rank(copied=False, more={**more, "twins": ON_DEVICE}) == on_the_cpu
 
 
 @pytest.mark.parametrize(
-    "spec,more", [("fp32", {}), ("3lc", {"outer": NESTEROV}), ("3lc", STREAMING)]
+    "spec,more",
+    [
+        ("fp32", {}),
+        ("3lc", {"outer": NESTEROV}),
+        pytest.param("3lc", {**STREAMING, "twins": ON_DEVICE}, marks=needs_twins),
+    ],
+    ids=["fp32", "outer", "streaming, coded on a device"],
 )
 def test_a_process_that_joins_has_the_weights_and_the_outer_momentum(spec, more):
     with kept_port() as port:

@@ -8,12 +8,15 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
+from host_twin import LIBRARY, HostTwin
 from ports import kept_port
 
 SECRET = "a secret of the tests, of no special length"
 NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 SETTINGS = {"token": SECRET, "timeout": 20.0, "connect_timeout": 20.0, "arrival_timeout": 20.0}
+ALONE = {"rank": 0, "world_size": 1, **SETTINGS}
 LIMIT = 60.0
+needs_twins = pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
 SEEDING = threading.Lock()  # threads share torch's generator
 
 
@@ -82,7 +85,7 @@ def test_alone_it_is_local_steps(world_of_one, spec, more):
     for kind in ("LocalSteps", "ElasticLocalSteps"):
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-        place = {} if kind == "LocalSteps" else {"rank": 0, "world_size": 1, **SETTINGS}
+        place = {} if kind == "LocalSteps" else ALONE
         with getattr(deltawire.torch, kind)(
             model, optimizer, spec, steps=3, **more, **place
         ) as trainer:
@@ -93,6 +96,29 @@ def test_alone_it_is_local_steps(world_of_one, spec, more):
         ends.append((weights_of(model), momenta, trainer.round, metrics["steps"]))
     assert ends[0] == ends[1]
     assert metrics["epoch"] == 0 and metrics["world_size"] == 1 and metrics["total_waited_ms"] >= 0
+
+
+@needs_twins
+def test_a_device_codes_what_is_weighted_there():
+    """Weights and residuals are the CPU's, and no memory of a step is kept."""
+    ends, kept = [], []
+    for twins in (False, HostTwin):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        more = {"fragments": 2, "weight": 3.0, "twins": twins}
+        with deltawire.torch.ElasticLocalSteps(
+            model, optimizer, "sbc:p=10%", steps=3, **more, **ALONE
+        ) as trainer:
+            encodings = HostTwin.encodings
+            for _ in range(3):
+                trained(model, trainer, 3, 1)
+                if (parts := trainer._exchange.choice.parts) is not None:
+                    kept.append(len(parts._regions))
+            ends.append((weights_of(model), bytes(trainer._session.save())))
+            assert (HostTwin.encodings > encodings) == bool(twins)
+            assert ("coder=twins" in trainer._terms()) == bool(twins), "or others could join"
+    assert ends[0] == ends[1]
+    assert len(kept) == 3 and len(set(kept)) == 1
 
 
 def test_changes_count_by_their_weight():

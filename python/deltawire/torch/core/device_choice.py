@@ -54,7 +54,7 @@ class Exchange:
     devices: Iterable[torch.device]
     dtypes: Iterable[torch.dtype]
     timeout: float
-    rank: int
+    rank: int | None
     revert: str = "exact"
     has_sparse: bool = False
     has_significance: bool = False

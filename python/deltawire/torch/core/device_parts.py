@@ -134,6 +134,11 @@ class DeviceParts:
         with self._own_stream():
             self.at(address, count).fill_(value)
 
+    def multiply(self, address: int, count: int, factor: float) -> None:
+        """Multiplies float32 values."""
+        with self._own_stream():
+            self.at(address, count).mul_(factor)
+
     def upload(self, values: np.ndarray, address: int) -> None:
         """Copies from the host."""
         with self._own_stream():

@@ -10,9 +10,10 @@ from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.session import TIMEOUT
 from deltawire.torch.core import arguments, wrappers
+from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.module_parameters import layout_digest
 from deltawire.torch.local.elastic_core import ElasticCore
-from deltawire.torch.local.exchange import LocalExchange
+from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.given import packed, unpacked
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
@@ -60,6 +61,7 @@ class ElasticLocalSteps(LocalTrainer):
             samples. The mean is sum(weight * change) / sum(weight). A rank counts 0 in an exchange
             before which it has taken no local step. Weights should be so small that codecs can
             carry weight * change: fp16 ends at 65,504.
+        twins: as for `LocalSteps`; equal on all ranks, also of those that join.
         session: what `deltawire.Session` takes besides: rank, world_size, address, token, at_least,
             min_elements (2 or more), timeout and so on. arrival_timeout: how much longer one rank's
             local steps may take than another's: the grace time of stragglers.
@@ -100,6 +102,7 @@ class ElasticLocalSteps(LocalTrainer):
         weight: Weight = 1.0,
         mask_momentum: bool | None = None,
         momentum: Sequence[str] = DEFAULT_MOMENTUM,
+        twins: Twins = False,
         **session: object,
     ) -> None:
         if session.keys() & set(_OWN):
@@ -112,26 +115,30 @@ class ElasticLocalSteps(LocalTrainer):
         weights.start_from_here(compared=True)
         overlaps = Overlap(delay, overlap, mixing)
         masked = Momentum(optimizer, weights, momentum)
-        masked = masked.wanted(given, _core.canonical_spec(given), mask_momentum, bool(overlaps))
+        spec = _core.canonical_spec(given)
+        masked = masked.wanted(given, spec, mask_momentum, bool(overlaps))
         timeout_ms = timeout_in_ms(session.get("timeout", TIMEOUT))
-        exchange = LocalExchange(weights, masked, overlaps, timeout_ms)
+        choice = who_codes(weights, twins, spec, timeout_ms, session.get("rank"))
+        exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
         super().__init__(optimizer, steps, weights, exchange)
         self._model = model
         self._opened: dict | None = None  # where the open exchange stands
         self._foreign = [0] * fragments  # of each fragment's local steps, those before it joined
-        inner = TrainersSession.made(given, self._terms(), state=self._given, **session)
+        parts, terms = choice.parts, self._terms()
+        inner = TrainersSession.made(given, terms, parts, state=self._given, **session)
         inner.know(weights.tensors())
         self.session = inner.session
         self._connect(ElasticCore(inner), (self.session.rank, self.session.world_size))
         if self.session.joined_state is not None:
             with self._aborting_on_error():
                 self._take_over(unpacked(self.session.joined_state))
+        choice.log(self.rank)
 
     def _terms(self) -> str:
         """What must be equal on all ranks besides the session's settings."""
         steps = "scheduled" if callable(self.steps) else self.steps
         settings = {"steps": steps, **self._exchange.settings()}
-        settings["model"] = layout_digest(self._model)
+        settings |= {"coder": self._exchange.choice.coder, "model": layout_digest(self._model)}
         told = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
         return f"ElasticLocalSteps: {told}"
 

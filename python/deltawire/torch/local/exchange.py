@@ -8,7 +8,7 @@ import torch
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
-from deltawire.torch.core.device_choice import BY_CPU, Choice
+from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.local.momentum import Momentum
 from deltawire.torch.local.outer import state_digest
@@ -99,6 +99,21 @@ class Waits:
             "total_waited_ms": total_waited,
             "hidden": max(0.0, 1 - total_waited / total_took) if total_took else None,
         }
+
+
+def who_codes(
+    weights: Weights, twins: Twins, spec: str, timeout_ms: int, rank: int | None
+) -> Choice:
+    """Twins on the weights' device if `twins` wants them, else the CPU. Raises InvalidArgumentError
+    where twins can't code the changes.
+
+    Args:
+        spec: canonical.
+        timeout_ms: for a call of the device.
+        rank: this one; None: not known yet.
+    """
+    dtypes = {each.dtype for each in weights.changes.tensors}
+    return choose(twins, Exchange(spec, weights.devices, dtypes, timeout_ms / 1e3, rank))
 
 
 class LocalExchange:

@@ -14,16 +14,10 @@ from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.checkpoint import collective_load
-from deltawire.torch.core.device_choice import (
-    Choice,
-    Exchange,
-    Twins,
-    check_not_for_auto,
-    choose,
-)
+from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.local import visible
-from deltawire.torch.local.exchange import LocalExchange
+from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
@@ -193,7 +187,7 @@ class LocalSteps(LocalTrainer):
             masked = Momentum(optimizer, weights, momentum)
             masked = masked.wanted(given, spec, mask_momentum, bool(overlaps))
             timeout_ms = arguments.timeout_in_ms(timeout)
-            choice = self._choice(twins, spec, weights, timeout_ms, meeting.place[0])
+            choice = who_codes(weights, twins, spec, timeout_ms, meeting.place[0])
             # "fold" would count a failed round's changes twice: the weights still have them.
             options = arguments.reducer_options(min_elements, "exact", threads, device=choice.parts)
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
@@ -210,15 +204,6 @@ class LocalSteps(LocalTrainer):
         choice.log(self.rank)
         if self.rank == 0:
             self._announce(optimizer, spec, masked is not None)
-
-    def _choice(
-        self, twins: Twins, spec: str, weights: Weights, timeout_ms: int, rank: int
-    ) -> Choice:
-        if self._tuner is not None:
-            check_not_for_auto(twins)
-        dtypes = {each.dtype for each in weights.changes.tensors}
-        exchange = Exchange(spec, weights.devices, dtypes, timeout_ms / 1e3, rank)
-        return choose(twins, exchange)
 
     def _settings(self, overlaps: Overlap) -> dict[str, object]:
         """What must be equal on all ranks besides codecs and buckets."""

@@ -110,12 +110,19 @@ class Tuner:
         self, exchange: LocalExchange, overlaps: Overlap, devices: Sequence[torch.device]
     ) -> dict[str, object]:
         """Numbers the exchanges, and returns what must be equal on all ranks. Raises
-        InvalidArgumentError where it can't be measured how long training waits for them."""
+        InvalidArgumentError where it can't be measured how long training waits for them, or how
+        much they hold back."""
         if overlaps:
             raise make_error(
                 "InvalidArgument",
                 '"auto" goes by how long training waits for exchanges, and with delay= and '
                 "overlap= it hardly does; leave them out, or name a codec",
+            )
+        if exchange.choice.parts is not None:
+            raise make_error(
+                "InvalidArgument",
+                'twins= is not for "auto", which goes by how much waits in residuals, and doesn\'t '
+                "know that of a device; leave it out, or name a codec",
             )
         self._near = devices[0]
         exchange.number = self.number

@@ -341,9 +341,10 @@ Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, c
     return fail(ErrorCode::kInvalidArgument,
                 "a device's residuals can't be folded; take the exact revert, or let the CPU code");
   }
-  if (resources.backend && rules->have_feedback()) {
-    return fail(ErrorCode::kInvalidArgument, "a device codes no part of '" + rules->spec() +
-                                                 "': 'with' is the CPU's; leave it out, or let the CPU code");
+  if (resources.backend && rules->change_inputs()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a device codes no part of '" + rules->spec() +
+                    "': clip and momentum are the CPU's; leave them out, or let the CPU code");
   }
   Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
   if (!raw) return forward_error(raw);

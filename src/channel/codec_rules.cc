@@ -117,6 +117,10 @@ Status CodecRules::add(std::string_view conditions, std::string_view codec_spec)
   return {};
 }
 
+bool CodecRules::change_inputs() const noexcept {
+  return std::ranges::any_of(rules_, [](const Rule& rule) { return rule.feedback.changes_input(); });
+}
+
 Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_spec) {
   Rule rule;
   if (const std::size_t with = codec_spec.find(kFeedbackFollows); with != std::string_view::npos) {

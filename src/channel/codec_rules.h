@@ -32,6 +32,8 @@ class CodecRules {
     return (has_feedback_ ? rule_of(part, step) : rules_.front()).feedback;
   }
   bool have_feedback() const noexcept { return has_feedback_; }
+  // Whether any of it codes something else than the values.
+  bool change_inputs() const noexcept;
 
   // The codec's spec with its feedback's text; and the first step after `step` in which that is another,
   // kNoStep where none is.

@@ -274,7 +274,7 @@ def test_a_part_of_zeros_waits():
 
 REFUSED = {
     "powersgd:rank=2": "has no way for twins; direct, ring, gather have one",
-    "3lc with momentum=0.9": "'with' has no twin",
+    "3lc with momentum=0.9": "of what follows 'with', a device has decay= alone",
 }
 
 

@@ -26,6 +26,7 @@ CASES = [
     ("gather(sbc:p=10%)", torch.bfloat16, {}),
     ("fp32", torch.float32, {"delay": 1, "bucket_bytes": 20_000}),
     ("ring(int8)", torch.float32, {}),
+    ("topk:k=5%,values=2bit,chunk=64 with decay=0.95", torch.float32, {"mask_momentum": False}),
 ]
 
 
@@ -97,7 +98,11 @@ def test_rounds_that_a_device_codes_are_the_same():
 
 def refused(rank, world_size, report):
     texts = []
-    for spec, twins in (("sparseloco", HostTwin), ("auto", HostTwin), ("int8", True)):
+    for spec, twins in (
+        ("3lc with clip=1,decay=0.9", HostTwin),
+        ("auto", HostTwin),
+        ("int8", True),
+    ):
         with pytest.raises(deltawire.InvalidArgumentError) as caught:
             made(spec, twins=twins)
         texts.append(str(caught.value))
@@ -108,7 +113,12 @@ def refused(rank, world_size, report):
 
 @pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
 def test_twins_that_can_not_be_granted_are_refused():
-    wanted = ["'with' has no twin", 'not for "auto"', "twins are for CUDA devices", "Mismatch"]
+    wanted = [
+        "a device has decay= alone",
+        'not for "auto"',
+        "twins are for CUDA devices",
+        "Mismatch",
+    ]
     for texts in results(refused, 2):
         for text, said in zip(wanted, texts, strict=True):
             assert text in said

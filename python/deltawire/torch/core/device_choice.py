@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import logging
+import re
 from collections.abc import Callable, Iterable
 
 import torch
@@ -18,6 +19,7 @@ logger = logging.getLogger("deltawire")
 Twins = bool | Callable[[str], object]
 
 _PATTERNS = ("direct", "ring", "gather")
+_DECAY_ALONE = re.compile(r"decay=[^,]+")  # a factor of the residual, as a changed loss scale is
 _OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # whose tensors every policy may leave to them
 
 
@@ -111,9 +113,10 @@ def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[st
     if number_of_devices > 1:
         return "the tensors are on several devices"
     codecs = [rule.codec for rule in rules_of(exchange.spec)]
-    for codec in (*codecs, *_OF_SMALL_TENSORS):
-        if " with " in codec:
-            return f"'with' has no twin: {codec}"
+    for spec in (*codecs, *_OF_SMALL_TENSORS):
+        codec, _, pieces = spec.partition(" with ")
+        if pieces and not _DECAY_ALONE.fullmatch(pieces):
+            return f"of what follows 'with', a device has decay= alone: {spec}"
         try:
             made = make_twin(codec)
         except DeltawireError as cause:

@@ -138,6 +138,8 @@ class ShardedHook(Participant):
         replicas, at once or by the end of the backward pass. Never raises: that would leave the
         other ranks waiting in torch's next collective."""
         try:
+            if gradient.is_cuda:  # torch converts it in this stream, and frees it in another order
+                gradient.record_stream(torch.cuda.current_stream(gradient.device))
             if not group.all_reduces:
                 group.keep(gradient)
                 return

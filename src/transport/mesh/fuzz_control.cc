@@ -7,7 +7,7 @@
 
 #include "base/little_endian.h"
 #include "transport/mesh/control_message.h"
-#include "transport/mesh/fuzz_program.h"
+#include "transport/mesh/fuzz_program_testing.h"
 
 namespace deltawire {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "transport/links/playback_link_testing.h"
 #include "transport/mesh/data_receiver.h"
-#include "transport/mesh/fuzz_program.h"
+#include "transport/mesh/fuzz_program_testing.h"
 
 namespace deltawire {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/little_endian.h"
 #include "transport/mesh/control_message.h"
-#include "transport/mesh/fuzz_program.h"
+#include "transport/mesh/fuzz_program_testing.h"
 #include "transport/mesh/make_mesh.h"
 #include "transport/mesh/message_header.h"
 

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/mesh/fuzz_program.h"
+#include "transport/mesh/fuzz_program_testing.h"
 #include "transport/tcp/address_book.h"
 
 namespace deltawire {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/little_endian.h"
-#include "transport/mesh/fuzz_program.h"
+#include "transport/mesh/fuzz_program_testing.h"
 #include "transport/tcp/handshake_testing.h"
 #include "transport/tcp/peer_table.h"
 

@@ -1,6 +1,6 @@
 // Arbitrary bytes at both ends of TLS, before, in and after its handshake, in any pieces. It is next to the
 // code whose internals it needs; tests/fuzz builds it.
-#include "transport/mesh/fuzz_program.h"
+#include "transport/mesh/fuzz_program_testing.h"
 #include "transport/tls/memory_wire_testing.h"
 #include "transport/tls/tls_link.h"
 

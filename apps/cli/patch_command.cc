@@ -230,7 +230,7 @@ void print_patch_table(const std::string& path, const PatchFileInfo& info) {
                   new_bytes_of(info));
 }
 
-Outcome<void> inspect(const std::string& path, bool json) {
+Outcome<void> inspect_patch(const std::string& path, bool json) {
   if (auto files = check_paths({path}); !files) return files;
   const auto info = inspect_patch_file(path);
   if (!info) return failed(info.error().message);
@@ -316,7 +316,7 @@ void add_inspect(CLI::App& patch, Command& chosen) {
       "Examples:\n"
       "  deltawire patch inspect v1-v2.safetensors\n"
       "  deltawire patch inspect v1-v2.safetensors --json | jq '.tensors[] | {name, changes}'\n");
-  command->callback([&chosen, path, json] { chosen = [path, json] { return inspect(*path, *json); }; });
+  command->callback([&chosen, path, json] { chosen = [path, json] { return inspect_patch(*path, *json); }; });
 }
 
 void add_merge(CLI::App& patch, Command& chosen) {

@@ -16,7 +16,7 @@ namespace deltawire {
 namespace {
 
 // Of the elements of a part, in the scale of the first that was added. Empty: nothing was.
-class Sum {
+class WeightedSum {
  public:
   // values[i] counts for element at + i of `count`.
   void add(std::span<const float> values, std::uint64_t at, std::uint64_t count, double factor, float scale) {
@@ -44,8 +44,8 @@ class Sum {
 
 struct PartSum {
   const Named* part = nullptr;
-  Sum residual;
-  Sum velocity;
+  WeightedSum residual;
+  WeightedSum velocity;
 };
 
 struct Tensor {

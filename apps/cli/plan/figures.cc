@@ -183,7 +183,7 @@ Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
   return figures;
 }
 
-Outcome<PlanTensor> parse_tensor(const Json& json, const std::string& place) {
+Outcome<PlanTensor> parse_plan_tensor(const Json& json, const std::string& place) {
   if (!json.is_object()) return failed(place + " is not an object");
   const auto name = Fields(json, place).word("name");
   if (!name) return tl::unexpected<Failure>(name.error());
@@ -299,7 +299,7 @@ Outcome<FiguresFile> parse_figures(const std::string& text, const std::string& n
   if (!figures) return tl::unexpected<Failure>(figures.error());
   file.codecs = std::move(*figures);
   if (const auto tensors = json.find("tensors"); tensors != json.end()) {
-    auto list = parse_list<PlanTensor>(*tensors, name + ": tensors", parse_tensor);
+    auto list = parse_list<PlanTensor>(*tensors, name + ": tensors", parse_plan_tensor);
     if (!list) return tl::unexpected<Failure>(list.error());
     file.tensors = std::move(*list);
   }

@@ -7,13 +7,13 @@ namespace deltawire {
 namespace {
 
 constexpr std::uint32_t kMessageMagic = 0x4D445744;  // "DWDM" on the wire
-constexpr std::size_t kCrcAt = 4;
+constexpr std::size_t kHeaderCrcAt = 4;
 constexpr std::size_t kTagAt = 8;
 constexpr std::size_t kLengthAt = 16;
 constexpr std::size_t kZeroAt = 24;
 
 std::uint32_t checksum(std::span<const std::byte, kMessageHeaderBytes> bytes) noexcept {
-  return crc32c(bytes.subspan<kTagAt>(), crc32c(bytes.first<kCrcAt>()));
+  return crc32c(bytes.subspan<kTagAt>(), crc32c(bytes.first<kHeaderCrcAt>()));
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept {
   store_le(bytes.data() + kTagAt, header.tag);
   store_le(bytes.data() + kLengthAt, header.length);
   store_le(bytes.data() + kZeroAt, std::uint64_t{0});
-  store_le(bytes.data() + kCrcAt, checksum(bytes));
+  store_le(bytes.data() + kHeaderCrcAt, checksum(bytes));
   return bytes;
 }
 
@@ -32,7 +32,7 @@ Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageH
                                             int sender) {
   const auto from = [sender] { return " in the data stream from rank " + std::to_string(sender); };
   if (load_le<std::uint32_t>(bytes.data()) != kMessageMagic ||
-      load_le<std::uint32_t>(bytes.data() + kCrcAt) != checksum(bytes) ||
+      load_le<std::uint32_t>(bytes.data() + kHeaderCrcAt) != checksum(bytes) ||
       load_le<std::uint64_t>(bytes.data() + kZeroAt) != 0) {
     return fail(ErrorCode::kCorrupt,
                 "message header is damaged" + from() + "; check the network and that rank's machine", sender);

@@ -6,6 +6,8 @@ PyTorch see `deltawire.torch`.
 """
 
 import math
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -54,6 +56,15 @@ __all__ = [
     "read_trace",
     "uses_significance",
 ]
+
+
+if not TYPE_CHECKING:  # a checker shall go on to refuse names that aren't there
+
+    def __getattr__(name: str) -> object:
+        wrong = f"module {__name__!r} has no attribute {name!r}"
+        if name.isidentifier() and find_spec(f"{__name__}.{name}"):
+            wrong += f"; it is a module of its own: import {__name__}.{name}"
+        raise AttributeError(wrong)
 
 
 def codecs() -> list[CodecInfo]:

@@ -65,6 +65,14 @@ std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions&
   });
 }
 
+nb::object report_repr(const Report& report) {
+  return nb::str(
+             "<report: {} of {} bytes sent for {} elements; encode {:.3g} s, exchange {:.3g} s, decode "
+             "{:.3g} s; digest {:016x}>")
+      .format(report.bytes_sent, report.raw_bytes, report.element_count, report.encode_seconds,
+              report.exchange_seconds, report.decode_seconds, report.digest);
+}
+
 std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> spans_of(const Report& report) {
   const auto nanoseconds = [](Clock::time_point at) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
@@ -202,6 +210,7 @@ void bind_reports(nb::module_& module) {
            "device: codes "
            "the tensors, whose addresses are its own then; None: the CPU.");
   nb::class_<Report>(module, "Report", "What one bucket cost on this rank; wall-clock seconds.")
+      .def("__repr__", &report_repr)
       .def_ro("encode_seconds", &Report::encode_seconds)
       .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")
       .def_ro("decode_seconds", &Report::decode_seconds)

@@ -59,6 +59,8 @@ def average(rank, world_size, address, spec):
         arrays = {"a": gradient(rank).reshape(50, 100), "b": np.full((), rank, np.float32)}
         report = door.all_reduce(arrays)
         assert report.element_count == 5001 and door.steps == 1
+        assert f"{report.bytes_sent} of {report.raw_bytes} bytes" in repr(report)
+        assert repr(report).endswith(f"digest {report.digest:016x}>")
         metrics = door.metrics()
         assert metrics["steps"] == 1 and metrics["traffic_bytes_sent"] > metrics["bytes_sent"] > 0
         assert door.step_records[0]["digest"] == report.digest

@@ -2,6 +2,7 @@
 
 import inspect
 
+import deltawire
 import deltawire.torch
 import pytest
 
@@ -27,6 +28,14 @@ def test_another_name_is_unknown():
     assert not hasattr(deltawire.torch, "registrations")
     with pytest.raises(AttributeError, match="has no attribute 'registrations'"):
         _ = deltawire.torch.registrations
+
+
+def test_a_module_that_is_not_imported_says_how():
+    with pytest.raises(AttributeError, match=r"no attribute 'torch'.*: import deltawire\.torch$"):
+        deltawire.__getattr__("torch")  # as if it weren't
+    for unknown in ("torches", "torch.ddp"):
+        with pytest.raises(AttributeError, match=f"no attribute '{unknown}'$"):
+            getattr(deltawire, unknown)
 
 
 def test_an_argument_that_is_gone_is_refused():

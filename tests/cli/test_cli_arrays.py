@@ -221,6 +221,15 @@ def test_a_pipe_that_ends_early_or_late(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def test_a_pipe_that_never_ends_does_not_fill_the_disk() -> None:
+    endless = "(printf 'PK\\003\\004'; cat /dev/zero) | \"$0\" inspect -"
+    done = subprocess.run(
+        ["sh", "-c", endless, BINARY], capture_output=True, timeout=TIMEOUT, text=True
+    )
+    assert done.returncode == FAILURE
+    assert "standard input: does not end within 268435456 bytes" in done.stderr
+
+
 def test_progress_is_shown_on_a_terminal_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", gradient((10_000,)))
     line = ("encode", "fp32", tmp_path / "in.npy", tmp_path / "out.dw", "--part-elements", "1000")

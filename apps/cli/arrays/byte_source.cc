@@ -63,13 +63,27 @@ class PipeSource final : public ByteSource {
   std::size_t taken_ = 0;
 };
 
+// The most that is taken of a source, in memory or on a disk.
+std::uint64_t most_of(const ByteSource& source) {
+  return std::max(source.bytes_left().value_or(0), kPipedBytesMost);
+}
+
+tl::unexpected<Error> no_end(std::uint64_t most) {
+  return fail(ErrorCode::kLimit, "does not end within " + std::to_string(most) +
+                                     " bytes, the most that is read of a pipe or device; give a file");
+}
+
 Result<Descriptor> copy_to_unnamed_file(ByteSource& source) {
   Result<Descriptor> file = make_unnamed_file();
   if (!file) return file;
+  const std::uint64_t most = most_of(source);
+  std::uint64_t copied = 0;
   std::vector<std::byte> block(kCopyBlockBytes);
   while (true) {
     const Result<std::size_t> got = source.read(block);
     if (!got) return forward_error(got);
+    copied += *got;
+    if (copied > most) return no_end(most);
     if (Status written = write_all(file->get(), Bytes(block).first(*got)); !written) {
       return forward_error(written);
     }
@@ -139,7 +153,7 @@ Outcome<std::vector<std::byte>> read_input(const std::string& path) {
   auto input = InputFile::open(path);
   if (!input) return tl::unexpected<Failure>(input.error());
   const std::unique_ptr<ByteSource> source = input->read();
-  const std::uint64_t most = std::max(source->bytes_left().value_or(0), kPipedBytesMost);
+  const std::uint64_t most = most_of(*source);
   // One more than a regular file has, so that its end is seen without another read.
   std::vector<std::byte> bytes(source->bytes_left().value_or(kFirstRead) + 1);
   std::size_t used = 0;
@@ -148,10 +162,7 @@ Outcome<std::vector<std::byte>> read_input(const std::string& path) {
     if (!got) return failed(input->name() + ": " + got.error().message);
     used += *got;
     if (used < bytes.size()) break;
-    if (used > most) {
-      return failed(input->name() + ": does not end within " + std::to_string(most) +
-                    " bytes, the most that is read of a pipe or device; give a file");
-    }
+    if (used > most) return failed(input->name() + ": " + no_end(most).value().message);
     bytes.resize(std::min(2 * bytes.size(), static_cast<std::size_t>(most) + 1));
   }
   bytes.resize(used);

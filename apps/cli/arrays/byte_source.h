@@ -17,6 +17,10 @@ namespace deltawire::cli {
 
 inline constexpr std::size_t kCopyBlockBytes = std::size_t{1} << 20;
 
+// What is no regular file may never end, so no more than this is kept of it, in memory or on a disk: an array
+// of 2^26 float32.
+inline constexpr std::uint64_t kPipedBytesMost = std::uint64_t{1} << 28;
+
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -27,8 +31,9 @@ class ByteSource {
   // Bytes still to be read; nothing if unknown.
   virtual std::optional<std::uint64_t> bytes_left() const { return std::nullopt; }
 
-  // The rest as a part of a seekable file; copied to an unnamed file if it is not in one. Valid as long as
-  // the source, which must not be read any more.
+  // The rest as a part of a seekable file; copied to an unnamed file if it is not in one, which fails
+  // (kLimit) if more comes than bytes_left() and than kPipedBytesMost. Valid as long as the source, which
+  // must not be read any more.
   struct Place {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -67,7 +72,7 @@ class InputFile {
   // Up to `bytes` bytes from the front, which read() gives again.
   Outcome<Bytes> peek(std::size_t bytes);
 
-  // Copies a pipe to an unnamed file.
+  // Copies a pipe to an unnamed file. Fails if more than kPipedBytesMost comes.
   Outcome<void> settle();
 
   // Reads the input from its start. Only once if it is not regular.
@@ -84,9 +89,6 @@ class InputFile {
   std::uint64_t end_ = 0;
   std::vector<std::byte> peeked_;
 };
-
-// What is no regular file may never end, so no more than this is read whole of it: an array of 2^26 float32.
-inline constexpr std::uint64_t kPipedBytesMost = std::uint64_t{1} << 28;
 
 // Reads a whole file, or standard input for "-". Fails if more comes than the file had when it was opened and
 // than kPipedBytesMost.

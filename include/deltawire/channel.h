@@ -153,8 +153,9 @@ class DELTAWIRE_API Channel {
   // revert. `room` is for messages that will be released: the least size in bytes of their memory, so that
   // one message's memory fits another; 0: the message is kept. Parts without elements take no bytes. Errors:
   // those of Codec::encode (the message names the part), kState (another step's transaction is open), kLimit
-  // (2^32 elements or more in a tensor), kInvalidArgument (an invalid scale), kRange (a residual too large
-  // for the scale); after an error the step must be reverted.
+  // (2^32 elements or more in a tensor), kInvalidArgument (an invalid scale, a part that stands there twice
+  // or overlaps another of its tensor), kRange (a residual too large for the scale); after an error the step
+  // must be reverted.
   virtual Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id,
                                                 std::uint64_t room) = 0;
   Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id) {
@@ -179,8 +180,8 @@ class DELTAWIRE_API Channel {
 
   // Decodes a message that must hold exactly these parts and come from `expected`. On error the slots are
   // unspecified. Uses no state but this channel's scratch. Errors: those of the frame, of Codec::decode,
-  // and kMismatch naming the field that differs. The pieces, in order, are the message: encode's pieces, or
-  // one piece.
+  // kMismatch naming the field that differs, and kInvalidArgument for slots that share memory. The pieces, in
+  // order, are the message: encode's pieces, or one piece.
   virtual Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                         Into into, float scale) = 0;
   Status decode(Bytes message, const MessageLayout& parts, const MessageId& expected, Into into,

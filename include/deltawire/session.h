@@ -56,7 +56,8 @@ class DELTAWIRE_API Session {
 
   // Queues one bucket for Reducer::begin. Names and dims are copied; the tensors' memory, and pair_means,
   // must stay valid, and nobody may read or write them, until `done`. `timeout` counts from the moment the
-  // bucket is begun. Errors go to `done`: those of Reducer::begin and finish, kState after close().
+  // bucket is begun. Errors go to `done`: kInvalidArgument, at once, where two tensors have one name or share
+  // memory, and nothing has happened then; those of Reducer::begin and finish; kState after close().
   void submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Done done);
 
   // Submits, and waits until the bucket is done. kState if called from `done`, which it would wait for.

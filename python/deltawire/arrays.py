@@ -9,9 +9,8 @@ import numpy as np
 from deltawire import arguments
 from deltawire.errors import make_error
 
-# The dtypes that the core supports, by its names and NumPy's, and the bytes of an element.
-_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-DTYPES = tuple(_WIDTHS)
+# The dtypes that the core supports, by its names and NumPy's.
+DTYPES = "float32", "bfloat16", "float16"
 
 
 def as_numpy(name: str, array) -> np.ndarray:
@@ -72,12 +71,9 @@ def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray
 
 
 def check_apart(places: Iterable[tuple]) -> None:
-    """Raises InvalidArgumentError if two of these C-contiguous arrays share memory: (name, address,
-    shape) of each, and the name of its dtype where it may be another than float32."""
-    ranges = sorted(
-        (start, start + _WIDTHS[dtype[0] if dtype else "float32"] * math.prod(shape), name)
-        for name, start, shape, *dtype in places
-    )
+    """Raises InvalidArgumentError if two of these C-contiguous float32 arrays share memory: (name,
+    address, shape) of each."""
+    ranges = sorted((start, start + 4 * math.prod(shape), name) for name, start, shape in places)
     filled = [each for each in ranges if each[0] < each[1]]
     for (_, end, name), (following, _, other) in itertools.pairwise(filled):
         if end > following:

@@ -166,7 +166,6 @@ std::int32_t deltawire_channel_decode(deltawire_channel* channel, const void* by
   return call(error, [&]() -> Status {
     const auto parts = tensors_for(channel, tensors, tensor_count);
     if (!parts) return forward_error(parts);
-    if (Status apart = check_apart(*parts); !apart) return apart;
     const auto id = id_of(expected);
     if (!id) return forward_error(id);
     const auto message = bytes_at(bytes, byte_count, "bytes");

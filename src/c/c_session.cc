@@ -204,7 +204,6 @@ std::int32_t deltawire_session_all_reduce(deltawire_session* session, const delt
     if (Status status = check_session(session); !status) return status;
     const auto named = named_tensors(tensors, tensor_count);
     if (!named) return forward_error(named);
-    if (Status apart = check_apart(*named); !apart) return apart;
     const auto place = step_of(step);
     if (!place) return forward_error(place);
     const auto timeout = milliseconds_of(timeout_ms, "timeout_ms");

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -32,17 +30,6 @@ Status check_dims(const deltawire_tensor& tensor) {
   if (product == tensor.count) return {};
   return fail(ErrorCode::kInvalidArgument,
               "the product of dims is not the count, " + std::to_string(tensor.count));
-}
-
-Status check_names(std::span<const Named> tensors) {
-  std::vector<std::string_view> names;
-  names.reserve(tensors.size());
-  for (const Named& tensor : tensors) names.push_back(tensor.name);
-  std::ranges::sort(names);
-  const auto twice = std::ranges::adjacent_find(names);
-  if (twice == names.end()) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              "two tensors are called \"" + std::string(*twice) + "\"; residuals belong to names");
 }
 
 }  // namespace
@@ -83,30 +70,7 @@ Result<std::vector<Named>> named_tensors(const deltawire_tensor* tensors, std::u
     }
     list.push_back({tensor.name, *slot, 0});
   }
-  if (Status names = check_names(list); !names) return forward_error(names);
   return list;
-}
-
-Status check_apart(std::span<const Named> tensors) {
-  struct Range {
-    const std::byte* begin;
-    const std::byte* end;
-    std::string_view name;
-  };
-  std::vector<Range> ranges;
-  ranges.reserve(tensors.size());
-  for (const Named& named : tensors) {
-    const auto* begin = static_cast<const std::byte*>(named.tensor.values);
-    const std::uint64_t bytes = named.tensor.count * dtype_bytes(named.tensor.dtype);
-    if (bytes != 0) ranges.push_back({begin, begin + bytes, named.name});
-  }
-  std::ranges::sort(ranges, std::less<>(), &Range::begin);
-  const auto shared = std::ranges::adjacent_find(
-      ranges, [](const Range& one, const Range& next) { return std::less<>()(next.begin, one.end); });
-  if (shared == ranges.end()) return {};
-  return fail(ErrorCode::kInvalidArgument, "\"" + std::string(shared->name) + "\" and \"" +
-                                               std::string(std::next(shared)->name) +
-                                               "\" share memory, and both are written; give one of them");
 }
 
 Result<bool> accumulates(std::int32_t into) {

@@ -15,11 +15,8 @@ namespace deltawire::c {
 // valid values.
 Result<TensorSlot> slot_of(const deltawire_tensor* tensor);
 
-// The same for `count` tensors with names, no two alike. An error's message names the tensor.
+// The same for `count` tensors with names. An error's message names the tensor.
 Result<std::vector<Named>> named_tensors(const deltawire_tensor* tensors, std::uint32_t count);
-
-// kInvalidArgument if two of these tensors, which will be written, share memory.
-Status check_apart(std::span<const Named> tensors);
 
 // kInvalidArgument for an undefined number.
 Result<bool> accumulates(std::int32_t into);

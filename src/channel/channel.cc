@@ -9,6 +9,7 @@
 #include "base/no_memory.h"
 #include "channel/channel_state.h"
 #include "channel/codec_rules.h"
+#include "channel/distinct_tensors.h"
 #include "channel/half_codecs.h"
 #include "channel/message_decoder.h"
 #include "channel/message_maker.h"
@@ -170,6 +171,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
   maker_.record().open(id.step);
   maker_.begin();
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
+    if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
     maker_.open(layout, id.step, needs(layout, id.step, room), room, bounds);
     if (resources_.backend) {
@@ -195,6 +197,7 @@ Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const Me
   maker_.begin();
   return or_no_memory("encoding messages", [&]() -> Status {
     for (const MessageLayout& layout : messages) {
+      if (Status distinct = maker_.check_distinct(layout); !distinct) return distinct;
       const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
       maker_.open(layout, id.step, needs(layout, id.step, room), room, bounds);
     }
@@ -237,6 +240,9 @@ void ChannelImpl::keep(const MessageLayout& message, const MessageId& id) noexce
 
 Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& parts,
                            const MessageId& expected, Into into, float scale) {
+  if (Status apart = or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }); !apart) {
+    return apart;
+  }
   const ExpectedMessage due{expected, low_half(params_hash_), parts};
   return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
 }

@@ -2,7 +2,22 @@
 
 #include <algorithm>
 
+#include "channel/distinct_tensors.h"
+
 namespace deltawire {
+namespace {
+
+constexpr std::size_t kMostLayouts = 4096;  // for programs whose messages are others in every step
+
+}  // namespace
+
+Status MessageMaker::check_distinct(const MessageLayout& layout) {
+  if (distinct_.contains(layout.hash)) return {};
+  if (Status distinct = check_parts(layout.parts); !distinct) return distinct;
+  if (distinct_.size() == kMostLayouts) distinct_.clear();
+  distinct_.insert(layout.hash);
+  return {};
+}
 
 void MessageMaker::open(const MessageLayout& layout, std::uint64_t step, bool is_needed, std::uint64_t room,
                         const MessageBounds& bounds) {

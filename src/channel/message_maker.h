@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "channel/part_encoder.h"
@@ -26,6 +27,10 @@ class MessageMaker {
     jobs_.clear();
     opened_.clear();
   }
+
+  // kInvalidArgument for parts that can't be in one message: two threads may code them, each its own
+  // residual. What was found right is remembered, since the same messages come in every step.
+  Status check_distinct(const MessageLayout& layout);
 
   // Takes all memory that coding and reverting the next message need, and lists its parts. `is_needed`: by
   // the step, until it ends; else its memory has `room` bytes at least. REQUIRES: the layout's parts stay.
@@ -59,6 +64,7 @@ class MessageMaker {
   StepRecord record_;  // whose messages' memory is that of payloads_
   std::vector<PartJob> jobs_;
   std::vector<Opened> opened_;
+  std::unordered_set<std::uint32_t> distinct_;  // layouts, by their hashes
 };
 
 }  // namespace deltawire

@@ -23,6 +23,11 @@ class BucketTensors {
   // Whether these are the tensors of the last bucket: then assign copies and hashes nothing.
   bool same(std::span<const Named> tensors) const noexcept { return tensors_.same(tensors); }
 
+  // kInvalidArgument for tensors that can't be in one bucket.
+  Status check_distinct(std::span<const Named> tensors) const {
+    return tensors_.check_distinct(tensors, same(tensors));
+  }
+
   // Takes a bucket. True where it has the tensors of the last one, whose values may lie elsewhere: then what
   // was planned for them holds.
   bool assign(const Bucket& bucket);

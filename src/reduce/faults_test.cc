@@ -266,6 +266,11 @@ TEST(Arguments, AreChecked) {
     const auto doubled = reducer_of("fp32")->begin(twice, {}, transport, in_seconds(2));
     ASSERT_FALSE(doubled);
     EXPECT_EQ(doubled.error().code, ErrorCode::kInvalidArgument);
+    const std::vector<Named> shared{{"v", {values.data(), 5, DType::kF32}, 0},
+                                    {"w", {values.data() + 4, 5, DType::kF32}, 0}};
+    const auto overlapping = reducer_of("fp32")->begin(shared, {}, transport, in_seconds(2));
+    ASSERT_FALSE(overlapping);
+    EXPECT_EQ(overlapping.error().code, ErrorCode::kInvalidArgument);
     const Named unknown{"w", {values.data(), 5, static_cast<DType>(9)}, 0};
     EXPECT_EQ(reducer_of("fp32")->begin(std::span(&unknown, 1), {}, transport, in_seconds(2)).error().code,
               ErrorCode::kUnsupportedDType);

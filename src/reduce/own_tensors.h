@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "channel/distinct_tensors.h"
 #include "deltawire/tensor.h"
 #include "wire/hashes.h"
 
@@ -27,6 +28,15 @@ class OwnTensors {
              own.whole_elements() == other.whole_elements() && own.whole_dims() == other.whole_dims() &&
              std::ranges::equal(own.tensor.dims, other.tensor.dims);
     });
+  }
+
+  // kInvalidArgument for tensors of one name, or that share memory. `known`: same(tensors); then they are
+  // looked at only where their values lie elsewhere, since those of the list were.
+  Status check_distinct(std::span<const Named> tensors, bool known) const {
+    const auto place = [](const Named& each) { return each.tensor.values; };
+    if (known && std::ranges::equal(list_, tensors, {}, place, place)) return {};
+    if (Status names = known ? Status{} : check_names(tensors); !names) return names;
+    return check_apart(tensors);
   }
 
   // Names and dims are copied, and names hashed, unless they are those of the list; says whether they are.

@@ -35,7 +35,7 @@ std::string PatternReducer::spec() const {
 }
 
 // Before anything happens.
-Status PatternReducer::check(const Bucket& bucket, const Step& step, const Transport& transport, bool known) {
+Status PatternReducer::check(const Bucket& bucket, const Step& step, const Transport& transport) {
   constexpr std::uint32_t kMaxBucket = 65535;
   if (step.bucket > kMaxBucket) {
     return fail(ErrorCode::kInvalidArgument,
@@ -47,7 +47,7 @@ Status PatternReducer::check(const Bucket& bucket, const Step& step, const Trans
                     std::to_string(place_.world) + ", but this is rank " + std::to_string(transport.rank()) +
                     " of " + std::to_string(transport.world_size()) + "; start with a new reducer instead");
   }
-  if (Status legal = check_tensors(bucket, step, pair_rules(), known); !legal) return legal;
+  if (Status legal = check_tensors(bucket, step, pair_rules()); !legal) return legal;
   place_.world = transport.world_size();
   place_.rank = transport.rank();
   return {};
@@ -58,8 +58,8 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
   Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
     std::unique_ptr<BucketExchange> exchange = in_flight_.take_spare(bucket.tensors);
     if (exchange == nullptr) exchange = make_bucket();
-    const bool known = exchange->tensors().same(bucket.tensors);
-    if (Status legal = check(bucket, step, transport, known); !legal) return legal;
+    if (Status distinct = exchange->tensors().check_distinct(bucket.tensors); !distinct) return distinct;
+    if (Status legal = check(bucket, step, transport); !legal) return legal;
     transport.arrive(step.number);
     exchange->open(bucket, step, transport, deadline, 0);
     return in_flight_.start(std::move(exchange));

@@ -90,8 +90,7 @@ class PatternReducer : public WakeableReducer {
     bool stands = false;  // by a step that counts, or a loaded state; else the open step's
   };
 
-  // `known`: a bucket of these tensors was exchanged before.
-  Status check(const Bucket& bucket, const Step& step, const Transport& transport, bool known);
+  Status check(const Bucket& bucket, const Step& step, const Transport& transport);
   PairRules pair_rules() const { return {*this, channel(0), info_.key_value, folds_}; }
   Status vote_and_drain(BucketExchange& last);
   void end_step() noexcept;

@@ -26,15 +26,19 @@ void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::mi
                          Session::Done done) {
   Job job;
   job.done = std::move(done);
+  bool distinct = true;
   const Result<bool> accepted = or_no_memory("submitting a bucket", [&]() -> Result<bool> {
-    job.tensors = take_list(bucket.tensors);
+    Result<OwnTensors> list = take_list(bucket.tensors);
+    distinct = list.has_value();
+    if (!distinct) return forward_error(list);
+    job.tensors = *std::move(list);
     job.tensors.assign(bucket.tensors);
     job.pair_means = bucket.pair_means;
     job.step = step;
     job.timeout = timeout;
     return accept(job);
   });
-  if (!accepted) {
+  if (!accepted && distinct) {
     // The bucket is missing here: the others need not wait for it until their deadlines.
     const std::lock_guard lock(mutex_);
     if (!stopping_) transport_.abort(accepted.error());
@@ -46,15 +50,20 @@ void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::mi
   }
 }
 
-// The list that an earlier bucket of these tensors left, or an empty one.
-OwnTensors ReduceQueue::take_list(std::span<const Named> tensors) {
+// The list that an earlier bucket of these tensors left, or another one. kInvalidArgument for tensors that
+// can't be in one bucket: nothing has happened then.
+Result<OwnTensors> ReduceQueue::take_list(std::span<const Named> tensors) {
   const std::lock_guard lock(mutex_);
   auto found = std::ranges::find_if(lists_, [&](const OwnTensors& list) { return list.same(tensors); });
+  const bool known = found != lists_.end();
+  const OwnTensors none;
+  const Status distinct = (known ? *found : none).check_distinct(tensors, known);
+  if (!distinct) return forward_error(distinct);
   if (found == lists_.end() && lists_.size() >= kMostLists) found = lists_.begin();
   if (found == lists_.end()) {
     lists_.reserve(lists_made_ + 1);
     ++lists_made_;
-    return {};
+    return OwnTensors();
   }
   OwnTensors list = std::move(*found);
   lists_.erase(found);

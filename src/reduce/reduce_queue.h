@@ -66,7 +66,7 @@ class ReduceQueue {
     Session::Done done;
   };
 
-  OwnTensors take_list(std::span<const Named> tensors);
+  Result<OwnTensors> take_list(std::span<const Named> tensors);
   void keep_list(OwnTensors list) noexcept;
   bool accept(Job& job);
   std::optional<Job> take();

@@ -116,6 +116,31 @@ TEST(Session, TakesKeyValueTensorsAmongOthers) {
   });
 }
 
+// Nothing has happened then, on any rank: the same step is taken again.
+TEST(Session, RefusesTensorsThatCantBeInOneBucketAndGoesOn) {
+  const Sessions sessions = open_sessions("3lc", 2);
+  on_each(sessions, [](int rank, Session& session) {
+    Owned memory(static_cast<float>(2 * rank));
+    const auto half = [&](std::string_view name, std::size_t begin) {
+      return Named{name, {memory.values.data() + begin, kCount / 2, DType::kF32}, 0};
+    };
+    const std::vector<Named> good{half("v", 0), half("w", kCount / 2)};
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      for (const auto& [bad, words] :
+           {std::pair{std::vector{half("w", 0), half("w", kCount / 2)}, "called 'w'"},
+            {std::vector{half("v", 0), half("w", 1)}, "'v' and 'w' share memory"}}) {
+        const auto refused = session.all_reduce(bad, {step, 0, true}, seconds(20));
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+        EXPECT_NE(refused.error().message.find(words), std::string::npos) << refused.error().message;
+      }
+      const auto report = session.all_reduce(good, {step, 0, true}, seconds(20));
+      ASSERT_TRUE(report) << report.error().message;
+      EXPECT_EQ(memory.values, std::vector<float>(kCount, 1.0F));
+    }
+  });
+}
+
 TEST(Session, ABadSpecIsAnError) {
   auto mesh = connect_inproc(1);
   const auto opened = Session::open("3lx", {}, std::move((*mesh)[0]));

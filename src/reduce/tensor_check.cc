@@ -1,8 +1,6 @@
 #include "reduce/tensor_check.h"
 
 #include <string>
-#include <string_view>
-#include <unordered_set>
 
 namespace deltawire {
 namespace {
@@ -20,17 +18,13 @@ std::string codecs_for_pairs() {
 
 }  // namespace
 
-Status check_tensors(const Bucket& bucket, const Step& step, const PairRules& pairs, bool known) {
-  std::unordered_set<std::string_view> names;
+Status check_tensors(const Bucket& bucket, const Step& step, const PairRules& pairs) {
   std::size_t key_value_tensors = 0;
   for (const Named& tensor : bucket.tensors) {
     const auto named = [&] { return "tensor '" + std::string(tensor.name) + "'"; };
     if (dtype_bytes(tensor.tensor.dtype) == 0) {
       return fail(ErrorCode::kUnsupportedDType,
                   named() + " is of an unknown dtype; give float32, bfloat16 or float16");
-    }
-    if (!known && !names.insert(tensor.name).second) {
-      return fail(ErrorCode::kInvalidArgument, named() + " stands twice in the bucket; names must be unique");
     }
     if (!tensor.tensor.has_keys()) continue;
     ++key_value_tensors;

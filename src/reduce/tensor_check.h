@@ -18,8 +18,7 @@ struct PairRules {
   }
 };
 
-// kInvalidArgument, kUnsupportedDType. `known`: a bucket of these tensors was exchanged before, so that its
-// names are unique.
-Status check_tensors(const Bucket& bucket, const Step& step, const PairRules& pairs, bool known);
+// kInvalidArgument, kUnsupportedDType.
+Status check_tensors(const Bucket& bucket, const Step& step, const PairRules& pairs);
 
 }  // namespace deltawire

@@ -70,11 +70,11 @@ static void test_arguments(deltawire_channel* channel, const deltawire_tensor* t
   EXPECT_ERROR(DELTAWIRE_OUTPUT_TOO_SMALL, "room for 3", error,
                deltawire_channel_encode(channel, tensors, 2, &kFirst, bytes, 3, &size, &error));
   two[0] = two[1] = tensors[0];
-  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "two tensors are called \"w\"", error,
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "two tensors are called 'w'", error,
                deltawire_channel_encode(channel, two, 2, &kFirst, bytes, kRoom, &size, &error));
   two[1] = tensor_of("v", (float*)tensors[0].values + kCount - 1, 1);
   EXPECT_ERROR(
-      DELTAWIRE_INVALID_ARGUMENT, "\"w\" and \"v\" share memory", error,
+      DELTAWIRE_INVALID_ARGUMENT, "'w' and 'v' share memory", error,
       deltawire_channel_decode(channel, bytes, 9, two, 2, &kFirst, DELTAWIRE_OVERWRITE, 1.0F, &error));
   two[1] = tensor_of("v", (float*)tensors[0].values + kCount, 0);
   EXPECT(deltawire_channel_decode(channel, bytes, 9, two, 2, &kFirst, DELTAWIRE_OVERWRITE, 1.0F, &error) !=

@@ -151,7 +151,7 @@ static void test_arguments(deltawire_session* session) {
   bad = kStep, bad.scale = 0, refuse_step(session, &bad, 1000, "scale is 0");
   bad = kStep, bad.scale = NAN, refuse_step(session, &bad, 1000, "scale is nan");
   two[0] = tensor_of("v", values, kCount), two[1] = tensor_of("w", values + 1, 1);
-  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "\"v\" and \"w\" share memory", error,
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "'v' and 'w' share memory", error,
                deltawire_session_all_reduce(session, two, 2, &kStep, 1000, NULL, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "tensors is NULL", error,
                deltawire_session_all_reduce(session, NULL, 1, &kStep, 1000, NULL, &error));

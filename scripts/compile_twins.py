@@ -62,7 +62,12 @@ LISTING_PARTS = OF_PARTS | {"SIDES": 2, "TILES": 8, "BLOCK": 2048}
 VALUES = {"VALUE_BITS": 8, "BLOCK": 1024}
 BINS = {"VALUE_BITS": 2, "BLOCK": 1024}
 IN_BLOCKS = OF_PARTS | {"CHUNK": 4096}
-AT_LEVEL = OF_PARTS | {"LEVEL": 2}
+WHOLE = {"UNUSED": 0, "RULE": "whole", "LEVEL": 0, "TABLES": 1}
+AT_LEVEL = WHOLE | {"RULE": "level", "LEVEL": 2}
+BFLOATS = AT_LEVEL | {"UNUSED": 16}
+BY_SEEN = AT_LEVEL | {"UNUSED": 13, "RULE": "seen"}
+LOSSLESS = WHOLE | {"RULE": "all", "TABLES": 2}
+HALVES = OF_PARTS | {"KIND": "float16"}
 ADD_1024 = {"ADD": True, "BLOCK": 1024}
 LOGARITHMS = OF_PARTS | {"LOG": 11, "BLOCK": 2048}
 FLAGS = {"FLAG_BITS": 2, "BLOCK": 2048}
@@ -125,13 +130,18 @@ KERNELS = [
     (drawn_values.keep_sums, "LII", PARTS | {"KIND": "float32"}, 8),
     (drawn_values.write_values, "LIIIIBii", VALUES, 8),
     (drawn_values.decode_values, "LIBIfii", VALUES | {"ADD": True}, 8),
-    (gcomp_tables.count_values, "LII", AT_LEVEL | {"BLOCK": 1024}, 8),
-    (gcomp_tables.make_tables, "LIIIIBI", {"LEVEL": 0}, 8),
-    (gcomp_tables.make_tables, "LIIIIBI", {"LEVEL": 2}, 8),
-    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | {"LEVEL": 0}, 2),
-    (gcomp_encoding.encode_blocks, "LIIIBLiI", AT_LEVEL, 2),
-    (gcomp_encoding.put_blocks, "LIIBBLiIBI", AT_LEVEL | {"BLOCK": 1024}, 8),
-    (gcomp_heads.read_heads, "LILBIII", {}, 8),
+    (gcomp_tables.count_values, "LIII", HALVES | BY_SEEN | {"BLOCK": 1024}, 8),
+    (gcomp_tables.count_values, "LIII", OF_PARTS | LOSSLESS | {"BLOCK": 1024}, 8),
+    (gcomp_tables.make_tables, "LIIIIBII", AT_LEVEL, 8),
+    (gcomp_tables.make_tables, "LIIIIBII", BFLOATS, 8),
+    (gcomp_tables.make_tables, "LIIIIBII", LOSSLESS, 8),
+    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | WHOLE, 2),
+    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | LOSSLESS, 2),
+    (gcomp_encoding.encode_blocks, "LIIIBLiI", HALVES | BY_SEEN, 2),
+    (gcomp_encoding.encode_blocks, "LIIIBLiI", OF_PARTS | BFLOATS, 2),
+    (gcomp_encoding.put_blocks, "LIIBBLiIBI", OF_PARTS | LOSSLESS | {"BLOCK": 1024}, 8),
+    (gcomp_encoding.put_blocks, "LIIBBLiIBI", HALVES | BY_SEEN | {"BLOCK": 1024}, 8),
+    (gcomp_heads.read_heads, "LILBIII", {"HALVES": 3}, 8),
     (gcomp_decoding.decode_blocks, "LILBIIIf", {"SCALED": True} | ADD_1024, 2),
     (fastsgd_codes.sum_blocks, "LID", PARTS | {"KIND": "float32"}, 8),
     (fastsgd_codes.make_codebooks, "ILLDDIII", {"LIMIT": 2047, "LOG": 11}, 8),
@@ -175,6 +185,7 @@ DIVIDES = {
 # Kernels that add a residual to float16 values. GPUs of AMD widen these within a fused step, as
 # fma(x, 1, r), which is rounded once, as the sum is.
 WIDENS = {part_tables.look, int8.encode_parts, narrow_floats.encode_parts, blocks.encode_parts}
+WIDENS |= {gcomp_tables.count_values, gcomp_encoding.encode_blocks, gcomp_encoding.put_blocks}
 OF_WIDENING = r"v_fma_mix_f32"
 CHANGES_BITS = {
     "cuda": r"\bfma\.\w+\.f\d+|\bmad\.\w*\.?f\d+|[\w.]+\.approx[\w.]*|div\.full\.f32"

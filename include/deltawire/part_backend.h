@@ -26,7 +26,7 @@ using DeviceFloats = std::shared_ptr<float>;
 // A part to be encoded, and what came of it.
 struct EncodeJob {
   const Codec* codec = nullptr;
-  TensorView in;                  // on the device, dense
+  TensorView in;                  // on the device, as its significance is; dense
   const float* before = nullptr;  // the residual, on the device; null: no error feedback
   float* after = nullptr;         // where the new one goes: disjoint memory on the device
   double factor = 1;              // the residual is multiplied by it first, and rounded once

@@ -235,14 +235,14 @@ class PythonBackend final : public PartBackend {
 Status PythonBackend::encode(std::span<EncodeJob> jobs) {
   return call<void>([&]() -> Status {
     Specs specs;
-    Rows<8> rows;
+    Rows<9> rows;
     std::vector<double> factors;
     for (const EncodeJob& job : jobs) {
       const auto carrier = job.carrier == DType::kF32 ? 0 : static_cast<std::int64_t>(job.carrier);
       rows.push_back({specs.number(*job.codec), signed_address(job.in.values),
                       static_cast<std::int64_t>(job.in.count), static_cast<std::int64_t>(job.in.dtype),
                       signed_address(job.before), signed_address(job.after), carrier,
-                      static_cast<std::int64_t>(job.stream)});
+                      static_cast<std::int64_t>(job.stream), signed_address(job.in.significance)});
       factors.push_back(job.factor);
     }
     const nb::object results =

@@ -184,14 +184,17 @@ Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPa
 }
 
 // The form of the part's codec for its tensor's 16 bits, if it has one. It rounds sums and means, so it is
-// not for parts with a residual, which would not know; nor for values that 16 bits don't hold.
+// not for parts with a residual, which would not know; nor for values that 16 bits don't hold, of which a
+// device says so once it has encoded them.
 const Codec* PartEncoder::half_form(const Named& part, std::uint64_t step, const TensorView& view,
                                     const SentPart& sent) const {
-  if (sent.is_raw || view.has_keys() || codecs_.backend != nullptr) return nullptr;
+  if (sent.is_raw || view.has_keys()) return nullptr;
   const Codec* form = codecs_.rules.half_form(part, step);
   const bool has_residual = sent.residual != nullptr && !sent.residual->is_empty();
   if (form == nullptr || has_residual) return nullptr;
-  return view.dtype == part.own_dtype() || HalfCodecs::carries(part.own_dtype(), view) ? form : nullptr;
+  const bool holds = codecs_.backend != nullptr || view.dtype == part.own_dtype() ||
+                     HalfCodecs::carries(part.own_dtype(), view);
+  return holds ? form : nullptr;
 }
 
 // The codec of the tensor's own 16 bits, where the part's codec took more than these; null otherwise. Sums
@@ -288,12 +291,14 @@ Result<EncodeJob> PartEncoder::device_job(const Named& part, const MessageId& id
   } else if (codecs_.halves.of(part) != nullptr && !sent.codec->info().sparse) {
     job.carrier = part.own_dtype();
   }
+  if (const Codec* form = half_form(part, id.step, job.in, sent); form != nullptr) job.codec = form;
   return job;
 }
 
-const Codec* PartEncoder::shorter_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const {
-  if (job.carrier == DType::kF32 || !job.carries || sent.state != SegmentState::kCoded) return nullptr;
-  const bool is_longer = job.encoded && job.encoded->payload_bytes > HalfCodecs::kValueBytes * job.in.count;
+const Codec* PartEncoder::better_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const {
+  if (job.carrier == DType::kF32 || !job.encoded) return nullptr;
+  if (!job.carries) return job.codec != sent.codec && job.in.dtype != job.carrier ? sent.codec : nullptr;
+  const bool is_longer = job.encoded->payload_bytes > HalfCodecs::kValueBytes * job.in.count;
   return is_longer ? codecs_.halves.of(part) : nullptr;
 }
 
@@ -301,7 +306,11 @@ Status PartEncoder::take(const Named& part, const MessageId& id, const EncodeJob
   if (sent.residual != nullptr && job.is_zeros && codecs_.may_be(SegmentState::kNothing, *job.codec)) {
     return {};
   }
-  if (job.codec != sent.codec) sent.frame_version = kHalfValuesVersion;
+  if (job.codec == codecs_.halves.of(part)) {
+    sent.frame_version = kHalfValuesVersion;
+  } else if (job.codec != sent.codec) {
+    sent.frame_version = half_form_version(sent.codec->info());
+  }
   sent.codec = job.codec;
   if (Status settled = settle(part, job.encoded, job.out, sent); !settled) return settled;
   if (sent.residual != nullptr && sent.state == SegmentState::kCoded) sent.residual->take_step(id.scale);

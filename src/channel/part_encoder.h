@@ -50,8 +50,9 @@ class PartEncoder {
   Result<EncodeJob> device_job(const Named& part, const MessageId& id, const PartBuffer& buffer,
                                const SentPart& sent) const;
   Status take(const Named& part, const MessageId& id, const EncodeJob& job, SentPart& sent) const;
-  // The codec of the tensor's own 16 bits, if that is the shorter one for a part that was taken; else null.
-  const Codec* shorter_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const;
+  // What a job has to be encoded by again before it is taken; else null: the codec of the tensor's own 16
+  // bits, if that is shorter; or the part's codec, if its form for 16 bits does not hold the values.
+  const Codec* better_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const;
 
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
   void keep(const Named& part, const MessageId& id);

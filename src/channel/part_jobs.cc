@@ -136,14 +136,16 @@ void code_parts_on(PartBackend& backend, std::span<PartJob> jobs, const PartEnco
   }
   while (!given.empty()) {
     const Status done = backend.encode(given);
-    std::size_t left = 0;  // those that their tensor's own 16 bits hold in less
+    std::size_t left = 0;  // those that another codec has to encode
     for (std::size_t i = 0; i < given.size(); ++i) {
       PartJob& job = *coded[i];
+      const Codec* better = done ? encoder.better_codec(*job.part, given[i], job.sent) : nullptr;
+      if (better != nullptr) {
+        given[left] = {.codec = better, .in = given[i].in, .stream = given[i].stream, .out = given[i].out};
+        coded[left++] = &job;
+        continue;
+      }
       job.coded = done ? encoder.take(*job.part, id, given[i], job.sent) : done;
-      const Codec* half = job.coded ? encoder.shorter_codec(*job.part, given[i], job.sent) : nullptr;
-      if (half == nullptr) continue;
-      given[left] = {.codec = half, .in = given[i].in, .out = job.buffer};
-      coded[left++] = &job;
     }
     given.resize(left);
   }

@@ -124,6 +124,7 @@ class HostDevice final : public PartBackend {
     ++jobs_;
     TensorView in = job.in;
     in.values = near(in.values);
+    if (in.significance != nullptr) in.significance = near(in.significance);
     std::vector<float> wide(in.count);
     widen(in.values, in.dtype, in.count, wide.data());
     job.is_zeros = std::ranges::all_of(wide, [](float value) { return value == 0.0F; });
@@ -188,6 +189,16 @@ Tensors gradient(int rank, std::uint64_t step) {
   return tensors;
 }
 
+// How much of a gradient an optimizer sees: of the second tensor and the third.
+std::vector<std::vector<float>> significances() {
+  std::vector<std::vector<float>> seen(kKinds.size());
+  for (std::size_t k = 1; k < 3; ++k) {
+    for (std::size_t i = 0; i < kKinds[k].count; ++i)
+      seen[k].push_back(std::ldexp(1.0F, static_cast<int>(i % 24)));
+  }
+  return seen;
+}
+
 // What a rank has in the end.
 struct Outcome {
   std::vector<Tensors> means;        // of the steps that count
@@ -207,7 +218,7 @@ Outcome& operator+=(Outcome& outcome, const WakeableReducer& reducer) {
   return outcome;
 }
 
-// Step 2 fails on rank 1, before its tensors are handed in, and is made again; step 4 has a NaN there.
+// Step 2 fails on rank 1, before its tensors are handed in, and is made again; step 4 has two NaNs there.
 void take_steps(int rank, bool on_device, WakeableReducer& reducer, Transport& transport, std::uint64_t first,
                 std::uint64_t end, Outcome& outcome) {
   for (std::uint64_t step = first; step < end; ++step) {
@@ -215,8 +226,11 @@ void take_steps(int rank, bool on_device, WakeableReducer& reducer, Transport& t
     if (step == 4 && rank == 1) {
       const float nan = std::numeric_limits<float>::quiet_NaN();
       std::memcpy(tensors[1].data() + 400, &nan, sizeof nan);
+      const std::uint16_t half_nan = 0x7E00;
+      std::memcpy(tensors[4].data() + 20, &half_nan, sizeof half_nan);
     }
     const float scale = step < 3 ? 1.0F : 8.0F;
+    const std::vector<std::vector<float>> seen = significances();
     Status failed;
     std::uint64_t bytes = 0;
     for (std::uint32_t bucket = 0; bucket < 3 && failed; ++bucket) {  // the last is empty
@@ -224,6 +238,8 @@ void take_steps(int rank, bool on_device, WakeableReducer& reducer, Transport& t
       for (std::size_t k = bucket; k < kKinds.size() && bucket < 2; k += 2) {
         void* const at = tensors[k].data();
         named.push_back({kKinds[k].name, {on_device ? far(at) : at, kKinds[k].count, kKinds[k].dtype}});
+        if (seen[k].empty()) continue;
+        named.back().tensor.significance = on_device ? far(seen[k].data()) : seen[k].data();
       }
       const auto report =
           reducer.all_reduce(named, {step, bucket, bucket == 2, scale}, transport, in_seconds(20));
@@ -297,7 +313,8 @@ TEST_P(OnADevice, EverythingIsAsOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Specs, OnADevice,
                          testing::Values("direct(3lc)", "gather(sbc:p=1% with decay=0.75)", "direct(fp32)",
-                                         "gather(int8)", "gather(randomk:k=10%)",
+                                         "gather(int8)", "gather(randomk:k=10%)", "direct(gcomp)",
+                                         "ring(gcomp:lossless=on)",
                                          "ring(step>=3: fp32, weight: onebit, rest int8)",
                                          "direct(step>=3: fp32, weight: 3lc, rest int8)"));
 

@@ -75,9 +75,12 @@ class HostTwin:
     def takes(self, dtype: torch.dtype) -> bool:
         return dtype in DTYPES
 
-    def encode(self, values, residual=None, after=None, stream=0) -> Encoding:
+    def encode(self, values, residual=None, after=None, stream=0, significance=None) -> Encoding:
         HostTwin.encodings += 1
-        tensor, count, bytes_ = as_tensor(values), ctypes.c_uint32(), ctypes.c_uint64()
+        tensor = as_tensor(values)
+        if significance is not None:
+            tensor.significance = significance.data_ptr()
+        count, bytes_ = ctypes.c_uint32(), ctypes.c_uint64()
         size = (ctypes.byref(tensor), ctypes.byref(bytes_), ctypes.byref(count))
         self._call("bounds", self._codec, *size)
         payload = torch.empty(bytes_.value, dtype=torch.uint8)

@@ -86,7 +86,8 @@ def test_training_is_the_cpus(world_size):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_training_in_16_bits_is_the_cpus(dtype):
-    results(trained_both_ways, 2, ["fp32", "3lc", "gather(topk:k=5%)", "bf16", "ring(int8)"], dtype)
+    specs = ["fp32", "3lc", "gather(topk:k=5%)", "bf16", "ring(int8)", "gcomp"]
+    results(trained_both_ways, 2, specs, dtype)
 
 
 def failed(rank, world_size, report, spec, fault):

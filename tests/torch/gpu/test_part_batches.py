@@ -13,6 +13,7 @@ from deltawire.torch.core.device_parts import DeviceParts
 KINDS = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3}
 COUNTS = [5, 40, 320, 1, 42000, 333, 1000]
 FEW = [5, 40, 320, 1, 700, 333, 100]
+FEWER = [5, 40, 33, 1, 40, 33, 20]
 SPECS = [["int8"], ["3lc:s=1.75"], ["3lc:s=1,mode=paper", "fp32"], ["bf16", "fp16", "int8"]]
 CASES = [(specs, dtype, dtype == torch.float32) for specs in SPECS for dtype in KINDS]
 # Of these a dtype each: every kernel loads and scales values by the same functions.
@@ -21,7 +22,7 @@ OTHERS = [
     (["sbc:p=2%", "topk:k=1%,values=bf16"], torch.float32, True),
     (["topk:k=4%,values=2bit,chunk=64", "topk:k=3%,values=2bit"], torch.bfloat16, True),
     (["randomk:k=10%,values=int8", "randomk:k=5%,unbiased=on"], torch.float32, True),
-    (["gcomp", "fp32"], torch.float32, True),
+    (["gcomp:values=bf16", "fp32"], torch.bfloat16, True),
     (["fastsgd:keep=30%,residual=on", "fastsgd:tau=60"], torch.float32, True),
     (["fp8", "fp4:format=e3m0"], torch.bfloat16, False),
     (["blockint:bits=4,block=4096", "fp8:format=e5m2"], torch.float32, True),
@@ -70,8 +71,9 @@ class Device:
         left = [torch.randn(count, generator=generator) for count in COUNTS]
         self.before = [each.to(device) for each in left]
         self.after = [torch.zeros_like(each) for each in self.before]
+        self.seen = [300 * each for each in self.before]
         self.slots = [torch.ones_like(each) for each in self.before]
-        for each in (*self.values, *self.before, *self.after, *self.slots):
+        for each in (*self.values, *self.before, *self.after, *self.slots, *self.seen):
             self.parts.adopt(each)
 
     def encode(self, factors=None):
@@ -80,8 +82,9 @@ class Device:
             (
                 *(i % len(self.specs), values.data_ptr(), len(values), KINDS[values.dtype]),
                 *(each[i].data_ptr() if i % 3 else 0 for each in (self.before, self.after)),
-                (0, 2, 3)[i % 3] if not i % 3 else 0,
+                (0, 2, 3)[i // 3] if not i % 3 else 0,
                 -i << 56,
+                self.seen[i].data_ptr() if i % 4 == 0 else 0,
             )
             for i, values in enumerate(self.values)
         ]
@@ -140,9 +143,11 @@ def named(value):
 
 
 @pytest.fixture
-def few(monkeypatch):
+def few(monkeypatch, request):
     """Small parts, where the interpreter takes long."""
-    monkeypatch.setattr("test_part_batches.COUNTS", FEW)
+    specs = request.node.callspec.params.get("specs", [""])
+    counts = FEWER if specs[0].startswith("gcomp") else FEW
+    monkeypatch.setattr("test_part_batches.COUNTS", counts)
 
 
 @pytest.mark.parametrize(("specs", "dtype", "scaled"), OTHERS, ids=named)
@@ -171,25 +176,38 @@ def test_a_batch_is_its_parts(device, specs, dtype, scaled):
         assert all(map(torch.equal, together.slots, alone.slots))
 
 
-def spoiled(device, specs, dtype, at, value):
+def spoiled(device, specs, dtype, parts, value):
     made = both(device, specs, dtype)
     for each in made:
-        each.values[at][3] = value
+        for part in parts:
+            each.values[part][3] = value
     return [each.encode() for each in made]
 
 
 @pytest.mark.parametrize("specs", SPECS + [each for each, *_ in OTHERS[:7]], ids=" ".join)
 def test_a_batch_refuses_what_its_parts_refuse(device, few, specs):
-    found = spoiled(device, specs, torch.float32, 4, float("nan"))
+    found = spoiled(device, specs, torch.float32, (4,), float("nan"))
     assert found[0] == found[1]
-    assert (found[0][4][-1] is None) == (specs[4 % len(specs)] in ("fp32", "bf16", "gcomp"))
+    assert (found[0][4][-1] is None) == (
+        specs[4 % len(specs)] in ("fp32", "bf16", "gcomp:values=bf16")
+    )
     together, alone = both(device, specs, torch.float32)
     factors = [1.0] * 4 + [1e39] + [1.0] * 2
     assert together.encode(factors) == alone.encode(factors)
 
 
+def test_what_16_bits_carry(device, monkeypatch):
+    monkeypatch.setattr("test_part_batches.COUNTS", [4] * 7)
+    largest = [float.fromhex("0x1.fefffep127"), float.fromhex("0x1.ffp127")]  # of bfloat16, beyond
+    for value in (65519.0, 65520.0, *largest, float("inf"), float("nan")):
+        together, alone = spoiled(device, ["fp32"], torch.float32, (3, 6), value)
+        assert together == alone
+        flags = [together[i][2][-1] for i in (3, 6)]
+        assert flags == [value != largest[1], value == 65519.0], value
+
+
 def test_3lc_beyond_float32_is_refused(device):
-    found = spoiled(device, ["3lc:s=1.75"], torch.float32, 4, 3e38)
+    found = spoiled(device, ["3lc:s=1.75"], torch.float32, (4,), 3e38)
     assert found[0] == found[1] and found[0][4][-1][0] == "Range"
 
 
@@ -350,7 +368,8 @@ def test_kernels_run_on_the_device_of_their_tensors(device, monkeypatch):
 
 LAUNCHES = {"int8": (3, 1), "fp32": (3, 1), "3lc:s=1.75": (7, 3), "3lc:s=1,mode=paper": (4, 3)}
 LAUNCHES |= {"fp8": (3, 1), "onebit": (5, 1), "topk:values=int8": (19, 5), "sbc": (21, 4)}
-LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5), "randomk": (5, 1), "gcomp": (6, 2)}
+LAUNCHES |= {"topk:values=2bit,chunk=64": (9, 5), "randomk": (5, 1), "gcomp:cut=6": (6, 2)}
+LAUNCHES |= {"gcomp": (10, 2)}  # some parts have a significance
 LAUNCHES |= {"fastsgd": (10, 3), "fastsgd:tau=128": (8, 3)}
 
 
@@ -364,7 +383,7 @@ def test_launches_and_waits_of_a_bucket(device, spec, monkeypatch):
     run, to_host = kind.run, DeviceParts.to_host
     monkeypatch.setattr(kind, "run", lambda *a, **k: launches.append(1) or run(*a, **k))
     monkeypatch.setattr(DeviceParts, "to_host", lambda *a: waits.append(1) or to_host(*a))
-    monkeypatch.setattr("test_part_batches.COUNTS", [2] * 7 if spec == "gcomp" else [40] * 30)
+    monkeypatch.setattr("test_part_batches.COUNTS", [2] * 7 if "gcomp" in spec else [40] * 30)
     made = Device(device, [spec], torch.float32)
     encoded = made.encode()
     assert (len(launches), len(waits)) == (LAUNCHES[spec][0], 1)

@@ -149,8 +149,11 @@ class PartEncoder:
                 flags[2] = ~torch.isfinite(residual).all()
         if row[5]:
             flags[1] = _not_carried(values, DTYPES[int(row[5])])
+        seen = {}
+        if row[7]:
+            seen["significance"] = self._parts.at(int(row[7]), len(values))
         try:
-            encoding = twin.encode(values, residual, after=left, stream=int(row[6]))
+            encoding = twin.encode(values, residual, after=left, stream=int(row[6]), **seen)
         except DeltawireError as cause:
             return cause, torch.stack(flags)
         return encoding, torch.stack(flags)

@@ -162,8 +162,8 @@ class DeviceParts:
         Args:
             specs: of codecs.
             rows: of each part the number of its codec in `specs`, its address, count, dtype, the
-                addresses of its residual and of the new one or 0, its carrier's dtype or 0, and the
-                stream of its random numbers.
+                addresses of its residual and of the new one or 0, its carrier's dtype or 0, the
+                stream of its random numbers, and the address of its significances or 0.
             factors: of the residuals.
         """
         with self._own_stream():

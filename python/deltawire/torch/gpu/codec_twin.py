@@ -54,6 +54,7 @@ class Twin(ABC):
     def __init__(self, spec: str, parameters: dict[str, str]):
         self.spec = spec
         self._batches: dict[torch.device, PartBatches] = {}  # of parts that are coded alone
+        self.with_significance: Twin = self  # codes parts that have a significance
         self._read(parameters)
 
     def takes(self, dtype: torch.dtype) -> bool:
@@ -66,6 +67,7 @@ class Twin(ABC):
         residual: torch.Tensor | None = None,
         after: torch.Tensor | None = None,
         stream: int = 0,
+        significance: torch.Tensor | None = None,
     ) -> Encoding:
         """Encodes a contiguous tensor on the current stream of its device.
 
@@ -76,20 +78,23 @@ class Twin(ABC):
                 as it was. Other memory spares a sparse codec a pass, and is unspecified after a
                 refusal.
             stream: which random numbers a codec draws that draws some, 64 bits.
+            significance: float32, how much of each value the optimizer can see
+                (`deltawire.Optimizer.significance`); for `gcomp` with `cut=auto`, others ignore it.
 
         Raises DTypeError for a dtype that it doesn't take, InvalidArgumentError for a tensor that
-        is not contiguous and for residuals of another size or device. What depends on the values
-        is raised by Encoding.collect.
+        is not contiguous, and for residuals and significances of another size or device. What
+        depends on the values is raised by Encoding.collect.
         """
         if not self.takes(values.dtype):
             taken = ", ".join(str(each) for each in DTYPES if self.takes(each))
             text = f"{self.name}: {values.dtype} on a device; give {taken}"
             raise make_error("UnsupportedDType", text)
         check_memory(self.name, "the tensor", values, values)
-        for each in (residual, after):
+        others = [("the residual", residual), ("the residual", after)]
+        for what, each in (*others, ("the significance", significance)):
             if each is not None:
-                check_memory(self.name, "the residual", each, values)
-                check_float32(self.name, "the residual", each)
+                check_memory(self.name, what, each, values)
+                check_float32(self.name, what, each)
         flat = values.detach().view(-1)
         if not flat.numel():
             return nothing(flat.device)
@@ -99,7 +104,8 @@ class Twin(ABC):
             left = before if after is None else after.detach().view(-1)
         batches = self._batches_on(flat.device)
         with torch.cuda.device_of(flat):  # kernels run on the current device
-            return single_parts.encode(batches, self, flat, before, left, stream)
+            given = (flat, before, left, stream, significance)
+            return single_parts.encode(batches, self, *given)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         """Writes scale * value into `out`, a contiguous float32 tensor.

@@ -1,9 +1,10 @@
 """gcomp on a device."""
 
+import copy
+
 import numpy as np
 import torch
 
-from deltawire.errors import make_error
 from deltawire.torch.gpu.codec_twin import Twin
 from deltawire.torch.gpu.kernels import gcomp_decoding as decoding
 from deltawire.torch.gpu.kernels import gcomp_encoding as encoding
@@ -20,7 +21,7 @@ VALUES = 16384 if INTERPRETED else 1024  # at a time
 
 
 class GComp(Twin):
-    """Coded exponents, and mantissas that are cut alike."""
+    """Coded exponents, and mantissas that are cut alike or by their significance."""
 
     name = "gcomp"
     chunk_elements = CHUNK
@@ -29,15 +30,18 @@ class GComp(Twin):
     in_place = False  # values are looked at twice
 
     def _read(self, parameters: dict[str, str]) -> None:
-        if parameters["lossless"] == "on" or parameters.get("values", "fp32") != "fp32":
-            text = f"{self.spec} has no twin for tensors on a GPU: lossless must be off, and values"
-            raise make_error("InvalidArgument", f"{text} must be fp32")
-        cut = parameters["cut"]
-        self._level = 0 if cut == "auto" else int(cut) // 3
-
-    def takes(self, dtype: torch.dtype) -> bool:
-        """float32 alone: values of 16 bits have chunks of another form."""
-        return dtype == torch.float32
+        self._unused = {"fp32": 0, "bf16": 16, "fp16": 13}[parameters.get("values", "fp32")]
+        cut = 0 if parameters["cut"] == "auto" else int(parameters["cut"])
+        level = max(cut - self._unused, 0) // (1 if self._unused else 3)
+        self._is_lossless = parameters["lossless"] == "on"
+        if self._is_lossless:
+            self._rule = ("all", 0)
+        else:
+            self._rule = ("level" if level or self._unused else "whole", level)
+        if parameters["cut"] == "auto":
+            seeing = copy.copy(self)
+            seeing._rule = ("seen", 8 // int(parameters["levels"]))
+            self.with_significance = seeing
 
     def chunk_bytes(self, counts: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         """Bytes of these chunks at most."""
@@ -46,17 +50,22 @@ class GComp(Twin):
     def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
         """By four launches: counts, tables, blocks, chunks."""
         chunks, device = len(segment.chunks), batch.out.device
+        rule, level = self._rule
+        each = 2 if rule == "all" and not self._unused else 1  # tables of a chunk
 
         def room(numbers: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
             return torch.empty(chunks * numbers, dtype=dtype, device=device)
 
-        which, level = (batch.table, segment.chunks), {"LEVEL": self._level}
-        form = {"KIND": segment.kind, "SCALED": batch.scaled, **level}
-        counts, codes, info = room(tables.COUNTS), room(tables.SYMBOLS), room(4)
-        heads, blocks = room(tables.HEAD_BYTES, torch.uint8), room(2 * BLOCKS)
-        launch(tables.count_values, chunks, *which, counts, BLOCK=VALUES, **form)
+        which = (batch.table, segment.chunks)
+        sent = {"UNUSED": self._unused, "RULE": rule, "LEVEL": level, "TABLES": each}
+        form = {"KIND": segment.kind, "SCALED": batch.scaled, **sent}
+        counts, codes = room(each * tables.COUNTS), room(each * tables.SYMBOLS)
+        info, heads = room(each * tables.INFO), room(each * tables.HEAD_BYTES, torch.uint8)
+        launch(tables.count_values, chunks, *which, counts, info, BLOCK=VALUES, **form)
         shapes = constant(tables.SHAPES, torch.int32, device)
-        launch(tables.make_tables, chunks, *which, counts, shapes, codes, heads, info, **level)
+        made = (codes, heads, info, room(tables.SCRATCH))
+        launch(tables.make_tables, chunks, *which, counts, shapes, *made, **sent)
+        blocks = room(2 * BLOCKS)
         begin, size = segment.room.start, segment.room.stop - segment.room.start
         scratch = torch.empty(2 * size, dtype=torch.uint8, device=device)
         coded = (scratch, batch.begins, begin, blocks)
@@ -72,7 +81,8 @@ class GComp(Twin):
         symbols = torch.empty(chunks * BLOCKS * 128, dtype=torch.int32, device=device)
         read = (batch.table, segment.chunks, batch.spans, batch.data)
         shapes = constant(tables.SHAPES, torch.int32, device)
-        launch(heading.read_heads, chunks, *read, shapes, heads, batch.errors)
+        halves = 0 if not self._unused else 2 if self._is_lossless else 3
+        launch(heading.read_heads, chunks, *read, shapes, heads, batch.errors, HALVES=halves)
         launch(
             decoding.decode_blocks,
             (chunks, BLOCKS),

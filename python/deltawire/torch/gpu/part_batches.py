@@ -29,9 +29,6 @@ KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtype
 ALIGNED = 16  # bytes
 _KEPT = 256  # layouts of batches
 
-# Bits of the magnitudes that a carrier can't hold: from, and below.
-_HELD = {0: (0, 0), 2: (0x7F7F8000, 0x7F800000), 3: (0x477FF000, 0x80000000)}
-
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
@@ -270,13 +267,16 @@ class PartBatches:
 
         Args:
             rows: of each part its address, count, dtype, residual's address or 0, the new one's,
-                its carrier's dtype or 0, and the stream of its random numbers.
+                its carrier's dtype or 0, the stream of its random numbers, and the address of its
+                significances or 0.
             factors: of the residuals, float64.
 
         Returns:
             What `EncodedBatch` takes: the second is on the device.
         """
         kinds = [KINDS[each] for each in rows[:, 2].tolist()]
+        has_seen = rows[:, 7] != 0
+        twins = [t.with_significance if h else t for t, h in zip(twins, has_seen, strict=True)]
         layout = self._layout(_EncodeLayout, twins, kinds, rows[:, 1])
         scaled = bool((factors != 1).any())
         head = 8 * COLUMNS * len(rows)
@@ -289,7 +289,7 @@ class PartBatches:
         table[:, 3] = rows[:, 1]
         table[:, 4] = factors.view(np.int64)
         table[:, 5] = layout.out
-        table[:, 6:] = [_HELD[each] for each in rows[:, 5].tolist()]
+        table[:, 6:] = rows[:, (5, 7)]
         facts[:] = 0
         drawn = layout.draws
         seeds = seeds_of(rows[drawn, 6].view(np.uint64))

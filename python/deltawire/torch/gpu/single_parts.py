@@ -26,14 +26,16 @@ def encode(
     residual: torch.Tensor | None,
     after: torch.Tensor | None,
     stream: int,
+    significance: torch.Tensor | None,
 ) -> Encoding:
     """As `Twin.encode`, of at least one value; the new residual goes to `after`."""
     left = after
     if not twin.in_place and residual is not None and after.data_ptr() == residual.data_ptr():
         left = torch.empty_like(residual)
-    before, behind = (0 if each is None else each.data_ptr() for each in (residual, left))
+    given = (residual, left, significance)
+    before, behind, seen = (0 if each is None else each.data_ptr() for each in given)
     row = (values.data_ptr(), len(values), _NUMBERS[values.dtype], before, behind, 0)
-    row = np.array([(*row, stream & _MASK)], np.uint64).view(np.int64)
+    row = np.array([(*row, stream & _MASK, seen)], np.uint64).view(np.int64)
     facts, sizes, sums, payload = batches.encode_on_device([twin], row, np.ones(1))
     if left is not after:
         if twin.finite_only:

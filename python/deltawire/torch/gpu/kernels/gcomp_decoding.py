@@ -1,4 +1,4 @@
-"""gcomp's blocks of float32 values, decoded (src/codecs/gcomp/spec.md, sections 3 to 5). A block a
+"""gcomp's blocks, decoded (src/codecs/gcomp/spec.md, sections 3 to 5). A block a
 program, eight for each chunk.
 """
 
@@ -17,13 +17,14 @@ from deltawire.torch.gpu.kernels.gcomp_heads import (
     BELOW,
     ESCAPE,
     HAS_TINY,
+    IN_BYTES,
     MODE,
     TINY,
     WHOLE,
     ZERO,
     load_byte,
 )
-from deltawire.torch.gpu.kernels.gcomp_tables import elements_of
+from deltawire.torch.gpu.kernels.gcomp_values import elements_of
 from deltawire.torch.gpu.kernels.part_tables import (
     ELEMENTS,
     SLOT,
@@ -263,12 +264,12 @@ def decode_blocks(
         if (mode == 2) & (error == 0):
             symbols = symbols_ptr + (g * 8 + b) * 128
             given = (out, scale)
-            if tl.load(heads + WHOLE) != 0:
+            if tl.load(heads + IN_BYTES) != 0:
                 form: tl.constexpr = (SCALED, ADD, True)
                 error = decode_coded(heads, data, size, count, symbols, given, form)
             else:
-                cut: tl.constexpr = (SCALED, ADD, False)
-                error = decode_coded(heads, data, size, count, symbols, given, cut)
+                lanes: tl.constexpr = (SCALED, ADD, False)
+                error = decode_coded(heads, data, size, count, symbols, given, lanes)
     if (mode < 2) & (error == 0):
         for begin in range(0, count, BLOCK):
             i = begin + tl.arange(0, BLOCK)

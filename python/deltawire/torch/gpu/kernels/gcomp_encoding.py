@@ -1,12 +1,13 @@
 """gcomp's blocks of 32,768 values, in up to 64 lanes (src/codecs/gcomp/spec.md, sections 3 and 6).
-Values of a chunk all have one level. A block a program, eight for each chunk.
+A block a program, eight for each chunk. `form` is that of gcomp_values.
 """
 
 import triton
 import triton.language as tl
 
-from deltawire.torch.gpu.kernels.gcomp_tables import elements_of, kept_of
-from deltawire.torch.gpu.kernels.part_tables import COUNT, load_part_sum, store_residual, unit_of
+from deltawire.torch.gpu.kernels.gcomp_tables import BELOW, SECOND, WORTH
+from deltawire.torch.gpu.kernels.gcomp_values import elements_of, load_sent
+from deltawire.torch.gpu.kernels.part_tables import COUNT, store_residual, unit_of
 
 
 @triton.jit
@@ -25,9 +26,9 @@ def lanes_of(count):
 
 
 @triton.jit
-def mantissa_lanes_of(lanes, IN_BYTES: tl.constexpr):
+def mantissa_lanes_of(lanes, in_bytes):
     """Lanes of mantissas beside them."""
-    return lanes * 0 if IN_BYTES else tl.maximum(lanes // 4, 1)
+    return tl.where(in_bytes, 0, tl.maximum(lanes // 4, 1))
 
 
 @triton.jit
@@ -53,23 +54,22 @@ def put_number(out, at, number, ok, BYTES: tl.constexpr):
 
 
 @triton.jit
-def mantissa_of(kept, width):
+def mantissa_of(sent, width):
     """The highest bits of sign and mantissa."""
-    return (((kept >> 8) & 0x800000) | (kept & 0x7FFFFF)) >> (24 - width)
+    return (((sent >> 8) & 0x800000) | (sent & 0x7FFFFF)) >> (24 - width)
 
 
 @triton.jit
 def load_coded(source, i, ok, form: tl.constexpr):
-    """Of some values of a part: themselves, the bits that are sent, exponents, symbols' codes.
+    """Of some values of a part: the bits that are sent, exponents, symbols' codes, what is left.
     source: the part's row, the block's first element, the chunk's codes, the exponent below its
-    window. form: dtype of the values, whether the residual has a factor, the level."""
+    window."""
     row, first, codes, below = source
-    x = load_part_sum(row, first + i, ok, form[0], form[1])
-    kept, exponent, cut = kept_of(x, form[2])
+    sent, exponent, level, left = load_sent(row, first + i, ok, form)
     r = exponent - below
-    symbol = tl.where((r >= 1) & (r <= 30), r + tl.where(cut, 32, 0), 31)
-    entry = tl.load(codes + tl.where(exponent == 0, 0, symbol), mask=ok, other=0)
-    return x, kept, exponent, entry
+    symbol = tl.where((r >= 1) & (r <= 30), r + 32 * level, 31)
+    entry = tl.load(codes + tl.where(exponent == 0, 32 * level, symbol), mask=ok, other=0)
+    return sent, exponent, entry, left
 
 
 @triton.jit
@@ -82,9 +82,9 @@ def push_mantissas(out, used, state, filled, stretch, source, form: tl.constexpr
     one = tl.full((), 1, tl.int64)
     for q in range(tl.minimum(2 * lanes, 8)):
         i = begin + q * m + j
-        _, kept, _, entry = load_coded(source, i, (j < m) & (i < end), form)
+        sent, _, entry, _ = load_coded(source, i, (j < m) & (i < end), form)
         width = (entry >> 16) & 255
-        state = (state << width.to(tl.int64)) | mantissa_of(kept, width).to(tl.int64)
+        state = (state << width.to(tl.int64)) | mantissa_of(sent, width).to(tl.int64)
         filled += width
         full = (filled >= 32).to(tl.int32)
         filled -= 32 * full
@@ -131,22 +131,12 @@ def put_states(out, at, state, held, is_lane):
 
 
 @triton.jit
-def encode_block(
-    row,
-    first,
-    count,
-    codes,
-    below,
-    out,
-    KIND: tl.constexpr,
-    SCALED: tl.constexpr,
-    LEVEL: tl.constexpr,
-):
+def encode_block(row, first, count, codes, below, out, form: tl.constexpr):
     """Codes `count` values of a part, from the last stretch to the first: the stream, and states
     behind it. The residual is what is not sent. Gives the stream's bytes, and whether a value isn't
     0."""
+    in_bytes: tl.constexpr = (form[3] == "whole" or form[3] == "all") and form[2] == 0
     source = (row, first, codes, below)
-    form: tl.constexpr = (KIND, SCALED, LEVEL)
     lanes = lanes_of(count)
     lane = tl.arange(0, 64)
     state = tl.zeros((64,), tl.int64)
@@ -160,11 +150,11 @@ def encode_block(
     while begin >= 0:
         i = begin + k
         ok = of_stretch & (i < count)
-        x, kept, exponent, entry = load_coded(source, i, ok, form)
-        some |= tl.where(ok, kept, 0)
-        if LEVEL == 0:
+        sent, exponent, entry, left = load_coded(source, i, ok, form)
+        some |= tl.where(ok, sent, 0)
+        if in_bytes:
             has = ((entry >> 16) & 255) != 0
-            used = append_some(out, used, mantissa_of(kept, 24), has, 3)
+            used = append_some(out, used, mantissa_of(sent, 24), has, 3)
         elif tl.max((entry >> 16) & 255, axis=0) > 0:
             end = tl.minimum(count, begin + 2 * lanes)
             used, mantissas, filled = push_mantissas(
@@ -174,14 +164,24 @@ def encode_block(
         escapes = (entry >> 24) != 0
         if tl.max(escapes.to(tl.int32), axis=0) > 0:
             used = append_some(out, used, exponent, escapes, 1)
-        left = tl.where(exponent == 255, 0.0, x - kept.to(tl.float32, bitcast=True))
         store_residual(row, first + i, ok, left)
         begin -= 2 * lanes
     put_states(out, used + 4 * lane, state, held, lane < lanes)
     j = tl.arange(0, 16)
-    m = mantissa_lanes_of(lanes, LEVEL == 0)
+    m = mantissa_lanes_of(lanes, in_bytes)
     put_states(out, used + 4 * (lanes + j), mantissas, filled, j < m)
     return used, tl.max((some != 0).to(tl.int32), axis=0)
+
+
+@triton.jit
+def table_of(info_ptr, TABLES: tl.constexpr):
+    """The number of the table that a chunk takes, among all chunks', and whether it is a second
+    one."""
+    g = tl.program_id(0).to(tl.int64) * TABLES
+    second = tl.full((), 0, tl.int32)
+    if TABLES == 2:
+        second = tl.load(info_ptr + g * 4 + SECOND)
+    return g + second, second
 
 
 @triton.jit(do_not_specialize=["begins_ptr", "room_begin"])
@@ -196,7 +196,10 @@ def encode_blocks(
     blocks_ptr,
     KIND: tl.constexpr,
     SCALED: tl.constexpr,
+    UNUSED: tl.constexpr,
+    RULE: tl.constexpr,
     LEVEL: tl.constexpr,
+    TABLES: tl.constexpr,
 ):
     """Codes each block. blocks: bytes of the stream, and whether a value isn't 0."""
     part, c = unit_of(chunks_ptr)
@@ -206,24 +209,31 @@ def encode_blocks(
     count = elements_of_block(elements_of(tl.load(row + COUNT), c), b)
     if count > 0:
         first = c * 262144 + b * 32768
-        below = tl.load(info_ptr + g * 4 + 2)
+        table, second = table_of(info_ptr, TABLES)
+        codes = codes_ptr + table * 256
+        below = tl.load(info_ptr + table * 4 + BELOW)
         out = scratch_of(scratch_ptr, begins_ptr, room_begin, b)
-        used, some = encode_block(
-            row, first, count, codes_ptr + g * 64, below, out, KIND, SCALED, LEVEL
-        )
+        form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL)
+        used = tl.full((), 0, tl.int32)
+        some = tl.full((), 0, tl.int32)
+        if second == 0:
+            used, some = encode_block(row, first, count, codes, below, out, form)
+        elif TABLES == 2:
+            zeros: tl.constexpr = (KIND, SCALED, UNUSED, "zeros", LEVEL)
+            used, some = encode_block(row, first, count, codes, below, out, zeros)
         tl.store(blocks_ptr + (g * 8 + b) * 2, used)
         tl.store(blocks_ptr + (g * 8 + b) * 2 + 1, some)
 
 
 @triton.jit
-def modes_of(n, blocks_ptr, head, worth, IN_BYTES: tl.constexpr):
+def modes_of(n, blocks_ptr, head, worth, in_bytes):
     """Of the eight blocks of a chunk of n elements: bytes, and modes, -1 for those that it hasn't;
     the chunk's mode, 2 for one that has blocks; bytes before the first block. head: of the chunk's
     own table."""
     k = tl.arange(0, 8)
     count = elements_of_block(n, k)
     lanes = lanes_of(count)
-    states = 4 * (lanes + mantissa_lanes_of(lanes, IN_BYTES))
+    states = 4 * (lanes + mantissa_lanes_of(lanes, in_bytes))
     used = tl.load(blocks_ptr + 2 * k)
     some = tl.load(blocks_ptr + 2 * k + 1)
     stored = 1 + 4 * count
@@ -244,29 +254,27 @@ def modes_of(n, blocks_ptr, head, worth, IN_BYTES: tl.constexpr):
 
 
 @triton.jit
-def put_stored(
-    row,
-    first,
-    count,
-    out,
-    KIND: tl.constexpr,
-    SCALED: tl.constexpr,
-    LEVEL: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def put_stored(row, first, count, out, BLOCK: tl.constexpr, form: tl.constexpr):
     """Values in 4 bytes each."""
     for begin in range(0, count, BLOCK):
         i = begin + tl.arange(0, BLOCK)
         ok = i < count
-        x = load_part_sum(row, first + i, ok, KIND, SCALED)
-        kept, _, _ = kept_of(x, LEVEL)
-        put_number(out, 4 * i, kept, ok, 4)
+        sent, _, _, _ = load_sent(row, first + i, ok, form)
+        put_number(out, 4 * i, sent, ok, 4)
+
+
+@triton.jit
+def copy(from_ptr, to_ptr, size, BLOCK: tl.constexpr):
+    """Bytes from one place to another."""
+    for begin in range(0, size, BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        tl.store(to_ptr + i, tl.load(from_ptr + i, mask=i < size, other=0), mask=i < size)
 
 
 @triton.jit
 def put_head(slot, head, area, ends, blocks, any_coded):
     """A chunk's own head, or the shortest one where no block is coded; and the index."""
-    i = tl.arange(0, 64)
+    i = tl.arange(0, 256)
     byte = tl.load(head + i)
     short = tl.where(i == 0, 3, tl.where(i == 1, 0x11, 0)).to(tl.uint8)
     size = area - 4 * (blocks - 1)
@@ -289,7 +297,10 @@ def put_blocks(
     sizes_ptr,
     KIND: tl.constexpr,
     SCALED: tl.constexpr,
+    UNUSED: tl.constexpr,
+    RULE: tl.constexpr,
     LEVEL: tl.constexpr,
+    TABLES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Each block in its shortest mode to its place in the chunk, and what stands before them."""
@@ -298,37 +309,36 @@ def put_blocks(
     b = tl.program_id(1)
     row = table_ptr + part * 8
     n = elements_of(tl.load(row + COUNT), c)
-    info = info_ptr + g * 4
-    bytes_, mode, form, area, any_coded = modes_of(
-        n, blocks_ptr + g * 16, tl.load(info), tl.load(info + 1), LEVEL == 0
+    form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL)
+    table, second = table_of(info_ptr, TABLES)
+    info = info_ptr + table * 4
+    in_bytes = (second == 0) & ((RULE == "whole" or RULE == "all") and UNUSED == 0)
+    bytes_, mode, chunk, area, any_coded = modes_of(
+        n, blocks_ptr + g * 16, tl.load(info), tl.load(info + WORTH), in_bytes
     )
     k = tl.arange(0, 8)
     slot = out_ptr + tl.load(begins_ptr + g)
     ends = tl.cumsum(bytes_, 0)
     if b == 0:
-        whole = tl.where(form == 0, 1 + 4 * n, 1)
-        whole = tl.where(form == 2, area + tl.sum(bytes_, axis=0), whole)
+        whole = tl.where(chunk == 0, 1 + 4 * n, 1)
+        whole = tl.where(chunk == 2, area + tl.sum(bytes_, axis=0), whole)
         tl.store(sizes_ptr + g, whole)
-        if form == 2:
-            put_head(slot, heads_ptr + g * 64, area, ends, (n + 32767) >> 15, any_coded)
+        if chunk == 2:
+            put_head(slot, heads_ptr + table * 256, area, ends, (n + 32767) >> 15, any_coded)
         else:
-            tl.store(slot, form.to(tl.uint8))
+            tl.store(slot, chunk.to(tl.uint8))
     mine = tl.sum(tl.where(k == b, mode, 0), axis=0)
     size = tl.sum(tl.where(k == b, bytes_, 0), axis=0)
     at = slot + area + tl.sum(tl.where(k == b, ends - bytes_, 0), axis=0)
     count = elements_of_block(n, b)
     first = c * 262144 + b * 32768
-    if form == 0:
-        put_stored(row, first, count, slot + 1 + 4 * b * 32768, KIND, SCALED, LEVEL, BLOCK)
-    elif (form == 2) & (mine == 2):
+    if chunk == 0:
+        put_stored(row, first, count, slot + 1 + 4 * b * 32768, BLOCK, form)
+    elif (chunk == 2) & (mine == 2):
         used = tl.load(blocks_ptr + (g * 8 + b) * 2)
         put_number(at, 0, 2 | (used << 2), True, 3)
-        scratch = scratch_of(scratch_ptr, begins_ptr, room_begin, b)
-        for begin in range(0, size - 3, BLOCK):
-            i = begin + tl.arange(0, BLOCK)
-            byte = tl.load(scratch + i, mask=i < size - 3, other=0)
-            tl.store(at + 3 + i, byte, mask=i < size - 3)
-    elif (form == 2) & (mine >= 0):
+        copy(scratch_of(scratch_ptr, begins_ptr, room_begin, b), at + 3, size - 3, BLOCK)
+    elif (chunk == 2) & (mine >= 0):
         tl.store(at, mine.to(tl.uint8))
         if mine == 0:
-            put_stored(row, first, count, at + 1, KIND, SCALED, LEVEL, BLOCK)
+            put_stored(row, first, count, at + 1, BLOCK, form)

@@ -1,15 +1,14 @@
 """What stands before the blocks of gcomp's chunks: first byte and table
-(src/codecs/gcomp/spec.md, sections 1 and 2). A chunk a program.
-
-Symbols are numbered in the order of section 2: zero 0, level 0 by exponent 1 to 30, escape 31, tiny
-32, level 1 by exponent from 33 on, each further level 32 behind the one before it.
+(src/codecs/gcomp/spec.md, sections 1 and 2). A chunk a program; symbols as in gcomp_tables.
 """
 
 import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.bit_streams import CORRUPT, TRUNCATED
-from deltawire.torch.gpu.kernels.gcomp_tables import elements_of, places_of_codes, reversed_8
+from deltawire.torch.gpu.kernels.gcomp_codes import places_of_codes, reversed_8
+from deltawire.torch.gpu.kernels.gcomp_tables import load_static
+from deltawire.torch.gpu.kernels.gcomp_values import elements_of
 from deltawire.torch.gpu.kernels.part_tables import ELEMENTS, unit_of
 
 HEADS = 296  # numbers of a chunk: 256 symbols by code; lengths of level 0 by row; then
@@ -17,7 +16,8 @@ BELOW = tl.constexpr(288)  # the exponent below the window,
 WHOLE = tl.constexpr(289)  # whether the chunk is whole,
 MODE = tl.constexpr(290)  # its mode, 4 if it is refused,
 AREA = tl.constexpr(291)  # where its index of blocks begins,
-HAS_TINY = tl.constexpr(292)  # whether tiny values have a code
+HAS_TINY = tl.constexpr(292)  # whether tiny values have a code,
+IN_BYTES = tl.constexpr(293)  # whether mantissas are bytes
 # An entry: exponent's row, width of the mantissa from bit 8 on, length from bit 13 on; and
 ESCAPE = tl.constexpr(1 << 17)
 TINY = tl.constexpr(1 << 18)
@@ -98,24 +98,21 @@ def read_static_table(data, size, shape, level):
     top = load_byte(data, 1, size)
     bad = (top < 12) | (top > 254)
     error = tl.where(size < 2, TRUNCATED, tl.where(bad, CORRUPT, 0))
-    i = tl.arange(0, 256)
-    row = i - 32 * level
-    inside = (row >= 1) & (row <= 12)
-    lengths = tl.load(shape + (12 - row), mask=inside, other=0)
-    lengths = tl.where(i == 31, tl.load(shape + 12), lengths)
-    return tl.where(i == 0, tl.load(shape + 13), lengths), top - 12, error
+    return load_static(shape, level), top - 12, error
 
 
 @triton.jit
-def put_entries(heads, lengths):
-    """The entry of every code of 8 bits."""
+def put_entries(heads, lengths, unused):
+    """The entry of every code of 8 bits. unused: low bits of the mantissa that no value has."""
     i = tl.arange(0, 256)
     begin, total = places_of_codes(lengths)
-    level = i >> 5
-    entry = (i & 31) | ((24 - 3 * level) << 8) | (lengths << 13)
-    entry = tl.where(i == 0, ZERO | (lengths << 13), entry)
-    entry = tl.where(i == 31, ESCAPE | (24 << 8) | (lengths << 13), entry)
-    entry = tl.where(i == 32, TINY | (24 << 8) | (lengths << 13), entry)
+    step = tl.where(unused > 0, 1, 3)
+    most = (24 - unused) << 8
+    lengths_ = lengths << 13
+    entry = (i & 31) | (most - ((step * (i >> 5)) << 8)) | lengths_
+    entry = tl.where(i == 0, ZERO | lengths_, entry)
+    entry = tl.where(i == 31, ESCAPE | most | lengths_, entry)
+    entry = tl.where(i == 32, TINY | most | lengths_, entry)
     codes = tl.where(lengths > 0, tl.full((256,), 256, tl.int32) >> lengths, 0)
     for k in range(tl.max(codes, axis=0)):
         tl.store(heads + (reversed_8(begin + k) & 255), entry, mask=k < codes)
@@ -123,9 +120,35 @@ def put_entries(heads, lengths):
     return tl.where(total == 256, 0, CORRUPT)
 
 
+@triton.jit
+def read_first(first, HALVES: tl.constexpr):
+    """A chunk's first byte: mode, level and number of its table, low bits that its values don't
+    have, and an error. HALVES: as read_heads has it."""
+    mode = first & 3
+    level = (first >> 2) & 7
+    table = (first >> 5) & 3
+    leveled = (mode == 3) & (table > 0)
+    bad = ((mode < 2) & (table > 0)) | (leveled != (level > 0))
+    of_halves = first >= 128
+    allowed = (mode == HALVES) & (table == 0) & ((level == 1) | (level == 2))
+    bad = tl.where(of_halves, (HALVES == 0) | (allowed == 0), bad)
+    unused = tl.where(of_halves, tl.where(level == 1, 16, 13), 0)
+    return mode, level, table, unused, tl.where(bad, CORRUPT, 0)
+
+
 @triton.jit(do_not_specialize=["errors_ptr"])
-def read_heads(table_ptr, chunks_ptr, spans_ptr, data_ptr, shapes_ptr, heads_ptr, errors_ptr):
-    """What stands before each chunk's blocks. A chunk a program."""
+def read_heads(
+    table_ptr,
+    chunks_ptr,
+    spans_ptr,
+    data_ptr,
+    shapes_ptr,
+    heads_ptr,
+    errors_ptr,
+    HALVES: tl.constexpr,
+):
+    """What stands before each chunk's blocks. A chunk a program. HALVES: mode of chunks of halves,
+    0 where none may be."""
     part, c = unit_of(chunks_ptr)
     g = tl.program_id(0).to(tl.int64)
     n = elements_of(tl.load(table_ptr + part * 4 + ELEMENTS), c)
@@ -134,12 +157,7 @@ def read_heads(table_ptr, chunks_ptr, spans_ptr, data_ptr, shapes_ptr, heads_ptr
     data = data_ptr + begin
     heads = heads_ptr + g * 296
     first = tl.load(data).to(tl.int32)
-    mode = first & 3
-    level = (first >> 2) & 7
-    table = (first >> 5) & 3
-    leveled = (mode == 3) & (table > 0)
-    bad = (first >= 128) | ((mode < 2) & (table > 0)) | (leveled != (level > 0))
-    error = tl.where(bad, CORRUPT, 0)
+    mode, level, table, unused, error = read_first(first, HALVES)
     if (mode < 2) & (error == 0):
         wanted = 1 + tl.where(mode == 0, 4 * n, 0)
         error = tl.where(size < wanted, TRUNCATED, tl.where(size > wanted, CORRUPT, 0))
@@ -152,7 +170,7 @@ def read_heads(table_ptr, chunks_ptr, spans_ptr, data_ptr, shapes_ptr, heads_ptr
         else:
             lengths, below, end, error = read_own_table(data, size, whole)
         if error == 0:
-            error = put_entries(heads, lengths)
+            error = put_entries(heads, lengths, unused)
             blocks = (n + 32767) >> 15
             short = end + 4 * (blocks - 1) > size
             error = tl.where(error == 0, tl.where(short, TRUNCATED, 0), error)
@@ -160,6 +178,7 @@ def read_heads(table_ptr, chunks_ptr, spans_ptr, data_ptr, shapes_ptr, heads_ptr
             tiny = tl.max(tl.where(i == 32, lengths, 0), axis=0)
             tl.store(heads + BELOW, below)
             tl.store(heads + WHOLE, whole.to(tl.int32))
+            tl.store(heads + IN_BYTES, (whole & (unused == 0)).to(tl.int32))
             tl.store(heads + AREA, end)
             tl.store(heads + HAS_TINY, (tiny > 0).to(tl.int32))
     tl.store(heads + MODE, tl.where(error == 0, mode, 4))

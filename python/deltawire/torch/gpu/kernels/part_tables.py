@@ -12,8 +12,8 @@ AFTER = tl.constexpr(2)  # where the new one goes
 COUNT = tl.constexpr(3)
 FACTOR = tl.constexpr(4)  # of the residual: the bits of a float64
 OUT = tl.constexpr(5)  # where the payload begins, in bytes
-LEAST = tl.constexpr(6)  # bits of magnitudes, from here on,
-MOST = tl.constexpr(7)  # and below: what the part's carrier can't hold
+CARRIER = tl.constexpr(6)  # number of the 16-bit dtype that may have to hold the values; 0: none
+SEEN = tl.constexpr(7)  # address of the significances, float32; 0: none
 COLUMNS = 8
 
 # Numbers of a part that the device finds, int32.
@@ -70,12 +70,15 @@ def load_values(row_ptr, at, ok, KIND: tl.constexpr):
     """A part's values, in float32."""
     address = tl.load(row_ptr + VALUES)
     if KIND == "float32":
-        pointer = address.to(tl.pointer_type(tl.float32))
-    elif KIND == "bfloat16":
-        pointer = address.to(tl.pointer_type(tl.bfloat16))
+        value = tl.load(floats_at(address) + at, mask=ok, other=0.0)
+    elif KIND == "bfloat16":  # by its bits, as a conversion may change a NaN's
+        pointer = address.to(tl.pointer_type(tl.int16))
+        bits = tl.load(pointer + at, mask=ok, other=0).to(tl.int32) << 16
+        value = bits.to(tl.float32, bitcast=True)
     else:
         pointer = address.to(tl.pointer_type(tl.float16))
-    return tl.load(pointer + at, mask=ok, other=0.0).to(tl.float32)
+        value = tl.load(pointer + at, mask=ok, other=0.0).to(tl.float32)
+    return value
 
 
 @triton.jit
@@ -118,8 +121,9 @@ def look(
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 8
     count = tl.load(row + COUNT)
-    least = tl.load(row + LEAST)
-    limit = tl.load(row + MOST)
+    carrier = tl.load(row + CARRIER)  # bfloat16 carries what isn't finite, float16 doesn't
+    least = tl.where(carrier == 2, 0x7F7F8000, 0x477FF000)
+    limit = tl.where(carrier == 2, 0x7F7FFFFF, tl.where(carrier == 3, 0x7FFFFFFF, -1))
     largest = tl.zeros((BLOCK,), tl.int32)
     flags = tl.zeros((BLOCK,), tl.int32)
     for tile in tl.static_range(TILES):
@@ -131,7 +135,7 @@ def look(
         fed = tl.where(tl.load(row + BEFORE) != 0, x + r, x)
         largest = tl.maximum(largest, fed.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
         flags |= (own != 0).to(tl.int32)
-        flags |= ((own >= least) & (own < limit)).to(tl.int32) * 2
+        flags |= ((own >= least) & (own <= limit)).to(tl.int32) * 2
         if SCALED:
             beyond = (r.to(tl.int32, bitcast=True) & 0x7FFFFFFF) >= 0x7F800000
             flags |= beyond.to(tl.int32) * 4

@@ -13,6 +13,7 @@ from deltawire.torch.core import arguments, staging
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
 logger = logging.getLogger("deltawire")
+_CPU = torch.device("cpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,8 @@ class SignificanceSource:
     """Computes, for the parameters of a bucket, how much can be cut from each gradient without a
     visible effect on the optimizer's next step: the significance. For sharded parameters it is that
     of this rank's rows, as steps are elementwise. On a GPU it is computed there, in the current
-    stream, and copied to pinned memory: as many bytes as the parameters in float32.
+    stream, and stays there if the gradients are encoded there; else it is copied to pinned memory:
+    as many bytes as the parameters in float32.
 
     Parameters that the optimizer steps in bfloat16 or float16 are rounded by every step, which
     hides more of a gradient: their significance is 65,536 or 8,192 times that of the same values in
@@ -89,15 +91,19 @@ class SignificanceSource:
             )
 
     def of_tensors(
-        self, key: Hashable, tensors: Sequence[tuple[str, torch.Tensor]]
+        self,
+        key: Hashable,
+        tensors: Sequence[tuple[str, torch.Tensor]],
+        device: torch.device = _CPU,
     ) -> tuple[torch.Tensor, list[int]]:
-        """Computes a bucket's significance. Returns (memory on the CPU to be kept during the
-        exchange, address in it of each parameter's significance, in the order of its gradient's
-        memory; 0: none). Of parameters on a GPU it is there when the current stream is done.
+        """Computes a bucket's significance. Returns (memory to be kept during the exchange, address
+        in it of each parameter's significance, in the order of its gradient's memory; 0: none). Of
+        parameters on a GPU it is there when the current stream is done.
 
         Args:
             key: identifies the bucket, whose memory is reused.
             tensors: (name, parameter) of each.
+            device: of the memory: the CPU, or the parameters' own.
 
         Raises DTypeError if a moment isn't of the parameter's dtype on its device,
         InvalidArgumentError if a setting has become an unsupported one.
@@ -105,8 +111,8 @@ class SignificanceSource:
         needed = sum(_here(parameter).numel() for _, parameter in tensors)
         memory = self._buffers.pop(key, None)
         if memory is None or memory.numel() != needed:
-            pinned = any(_here(parameter).device.type == "cuda" for _, parameter in tensors)
-            memory = torch.empty(needed, dtype=torch.float32, pin_memory=pinned)
+            comes = any(_here(parameter).device != device for _, parameter in tensors)
+            memory = torch.empty(needed, dtype=torch.float32, device=device, pin_memory=comes)
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
         addresses, first = [], 0
         for name, parameter in tensors:

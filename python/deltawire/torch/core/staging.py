@@ -130,13 +130,25 @@ class Staging:
             return contextlib.nullcontext()
         return torch.cuda.stream(self._stream(buffer.device))
 
+    def coded_on(self, buffer: torch.Tensor) -> torch.device:
+        """Where a bucket is encoded."""
+        return torch.device("cpu") if self._parts is None else buffer.device
+
     def aside(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
-        """The stream of copies, after what is in the current one, as a context: what a `load` that
-        follows is to bring to the CPU besides the bucket."""
+        """A stream after what is in the current one, as a context: for what a `load` that follows
+        is to bring to the coder besides the bucket. It is the stream of copies, but the current one
+        where the device codes: its own goes on with older buckets."""
+        if self._parts is not None:
+            return contextlib.nullcontext()
         if buffer.device.type != "cpu":
             stream = self._stream(buffer.device)
             stream.wait_stream(torch.cuda.current_stream(buffer.device))
         return self.returning(buffer)
+
+    def lend(self, memory: torch.Tensor) -> None:
+        """Makes what was computed aside known to a device that codes, until its `release`."""
+        if self._parts is not None:
+            self._parts.adopt(memory)
 
     def store(self, index: int, buffer: torch.Tensor) -> None:
         """Starts to copy a dense bucket's means back to the buffer, where they are unless it was
@@ -161,7 +173,7 @@ class Staging:
                 until(event, self._timeout, self._rank, f"{device} was not done with its work")
 
     def release(self, buffer: torch.Tensor) -> None:
-        """The core is done with a bucket, or never got it."""
+        """The core is done with a bucket, or never got it; or with what was lent."""
         if self._parts is not None:
             self._parts.forget(buffer)
 

@@ -188,7 +188,9 @@ class Hook(Participant):
         if source is not None:
             whole = list(zip(names, pending.parameters, strict=True))
             with self._staging.aside(buffer):
-                memory, addresses = source.of_tensors(index, whole)
+                where = self._staging.coded_on(buffer)
+                memory, addresses = source.of_tensors(index, whole, where)
+            self._staging.lend(memory)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
         history.ready(names)
@@ -196,6 +198,7 @@ class Hook(Participant):
         def complete(error, report):
             try:
                 if source is not None:
+                    self._staging.release(memory)
                     source.give_back(index, memory)
                 error = history.end(error, report, last)
                 if error is None:

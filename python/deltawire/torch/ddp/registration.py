@@ -46,7 +46,6 @@ def register_ddp(
             {each.dtype for each in parameters.all},
             meeting.place[0],
             has_sparse=bool(parameters.sparse),
-            has_significance=source is not None,
         )
         terms = made.terms() | {"optimizer": optimizer, "delay": given.delay}
         meeting.agree_on(Terms("register", parameters.lines(), **terms))

@@ -15,7 +15,7 @@ STEPS = 2
 CASES = [
     ("3lc:s=1.75", None, {}),
     ("gather(topk:k=20%)", torch.bfloat16, {}),
-    ("ring(gcomp)", None, {}),
+    ("ring(gcomp)", None, {"optimizer": True}),
     ("direct(sbc:p=20%)", torch.float16, {}),
     ("int8", torch.bfloat16, {"nonfinite": "pass"}),
 ]
@@ -35,6 +35,8 @@ def trained(mesh, rank, spec, reduce, options, ways):
     """What is left after the steps of each way: what must be the same whoever codes, and whether
     twins had to code something."""
     model = cut(Uneven(), mesh, mp_policy=MixedPrecisionPolicy(None, reduce))
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
+    options = {name: adam if name == "optimizer" else value for name, value in options.items()}
     state, found = None, []
     for first, twins in zip((0, STEPS), ways, strict=True):
         encodings = HostTwin.encodings
@@ -43,6 +45,7 @@ def trained(mesh, rank, spec, reduce, options, ways):
             hook.load_state_dict(state)
         for step in range(first, first + STEPS):
             train_step(model, rank, step)
+            adam.step()  # its moments are what gcomp cuts by
         loss_of(model, rank, first).backward()  # adds to gradients: torch looks at them at once
         state = hook.state_dict()
         found.append((facts_of(hook, model, rank, state), HostTwin.encodings > encodings))

@@ -231,9 +231,6 @@ REFUSED = {
                             "the pattern powersgd:rank=2 has no way for twins"),
     "twins that fold": (lambda mesh: cut(Uneven(), mesh), {"twins": HostTwin, "revert": "fold"},
                         "ValueError", "revert='fold' is for the CPU"),
-    "twins that cut": (lambda mesh: cut(Uneven(), mesh),
-                       {"twins": HostTwin, "spec": "gather(gcomp)", "optimizer": True},
-                       "ValueError", "cutting by significance (optimizer=) has no twin"),
     "twins of other dtypes": (frozen_of_other_dtypes, {"twins": Float32Twin}, "ValueError",
                               "the twin of fp32 takes no tensors of torch.float16"),
 }  # fmt: skip

@@ -50,7 +50,7 @@ class Choice:
 class Exchange:
     """What the choice depends on, besides the caller's wish: canonical spec, devices and dtypes of
     the tensors (gradients, or changes of weights), seconds for a call of the device, rank,
-    `revert`, whether any tensor is sparse, and whether a sharded one is cut by its significance."""
+    `revert`, and whether any tensor is sparse."""
 
     spec: str
     devices: Iterable[torch.device]
@@ -59,7 +59,6 @@ class Exchange:
     rank: int | None
     revert: str = "exact"
     has_sparse: bool = False
-    has_significance: bool = False
 
 
 BY_CPU = Choice(None)
@@ -108,8 +107,6 @@ def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[st
         return f"revert={exchange.revert!r} is for the CPU"
     if exchange.has_sparse:
         return "sparse gradients have no twin"
-    if exchange.has_significance:
-        return "cutting by significance (optimizer=) has no twin for a sharded model"
     if number_of_devices > 1:
         return "the tensors are on several devices"
     codecs = [rule.codec for rule in rules_of(exchange.spec)]

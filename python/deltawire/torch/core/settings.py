@@ -125,7 +125,6 @@ class ExchangeSettings:
         rank: int,
         *,
         has_sparse: bool = False,
-        has_significance: bool = False,
     ) -> "ExchangeSettings":
         """The same, with whoever the caller wants to code such gradients: arguments of `Exchange`.
         Raises as `choose`."""
@@ -138,7 +137,6 @@ class ExchangeSettings:
             rank,
             given.revert,
             has_sparse=has_sparse,
-            has_significance=has_significance,
         )
         choice = choose(given.twins, exchange)
         options = arguments.reducer_options(

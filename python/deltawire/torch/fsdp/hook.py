@@ -176,9 +176,16 @@ class ShardedHook(Participant):
             return self._submit(tensors, gradient)
         shards = [(shard.name, shard.parameter) for shard in group.trained]
         with self._staging.aside(gradient):
-            memory, addresses = source.of_tensors(id(group), shards)
+            where = self._staging.coded_on(gradient)
+            memory, addresses = source.of_tensors(id(group), shards, where)
+        self._staging.lend(memory)
         tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
-        return self._submit(tensors, gradient, over=lambda: source.give_back(id(group), memory))
+
+        def over() -> None:
+            self._staging.release(memory)
+            source.give_back(id(group), memory)
+
+        return self._submit(tensors, gradient, over=over)
 
     def _submit(
         self,

@@ -69,7 +69,6 @@ class _Registration:
                 # Frozen ones may be trained later; what can't be exchanged never is.
                 {s.dtype for group in self._groups for s in group.shards} & set(arguments.DTYPES),
                 self._replicas.place[0],  # which errors of the session name
-                has_significance=self._source is not None,
             )
             self._terms = self._agreed_on()
             self._listen(self._replicas)

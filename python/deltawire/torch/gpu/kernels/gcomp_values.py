@@ -1,7 +1,7 @@
 """What gcomp sends of values (src/codecs/gcomp/spec.md, section 6, 1 and 2).
 
 How, is in `form`: dtype of the values; whether residuals have a factor; low bits that are 0 in all
-values that are sent, 16 of bfloat16, 13 of float16, 0 of float32; a rule; its level. The rules:
+values that are sent, 16 of bfloat16, 13 of float16, 0 of float32; a rule; its level. The rules::
 
     whole   nothing is cut of float32
     all     nor are subnormals and the signs of zeros

@@ -9,11 +9,11 @@ import torch
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
 from deltawire.significance import require_use
-from deltawire.torch.core import arguments, staging
+from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
+from deltawire.torch.core.staging import Staging, is_forced
 
 logger = logging.getLogger("deltawire")
-_CPU = torch.device("cpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SignificanceSource:
                 "UnsupportedDType",
             )
         self._optimizer = optimizer
-        self._forced = staging.is_forced()
+        self._forced = is_forced()
         self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
         for known, parameter in self._known_parameters():
             state = optimizer.state.get(parameter, {})
@@ -90,24 +90,41 @@ class SignificanceSource:
                 "that steps this model",
             )
 
-    def of_tensors(
+    def of_bucket(
         self,
+        staging: Staging,
+        buffer: torch.Tensor,
         key: Hashable,
         tensors: Sequence[tuple[str, torch.Tensor]],
-        device: torch.device = _CPU,
-    ) -> tuple[torch.Tensor, list[int]]:
-        """Computes a bucket's significance. Returns (memory to be kept during the exchange, address
-        in it of each parameter's significance, in the order of its gradient's memory; 0: none). Of
-        parameters on a GPU it is there when the current stream is done.
+    ) -> tuple[list[int], Callable[[], None]]:
+        """Computes a bucket's significance where the bucket is encoded, before its
+        `Staging.load`. Returns (address of each parameter's significance, in the order of its
+        gradient's memory; 0: none; what to call once the bucket's exchange is over, when the memory
+        is free for its next step).
 
         Args:
+            staging, buffer: of the bucket.
             key: identifies the bucket, whose memory is reused.
             tensors: (name, parameter) of each.
-            device: of the memory: the CPU, or the parameters' own.
 
         Raises DTypeError if a moment isn't of the parameter's dtype on its device,
         InvalidArgumentError if a setting has become an unsupported one.
         """
+        with staging.aside(buffer):
+            memory, addresses = self._of_tensors(key, tensors, staging.coded_on(buffer))
+        staging.lend(memory)
+
+        def over() -> None:
+            staging.release(memory)
+            self._buffers[key] = memory
+
+        return addresses, over
+
+    def _of_tensors(
+        self, key: Hashable, tensors: Sequence[tuple[str, torch.Tensor]], device: torch.device
+    ) -> tuple[torch.Tensor, list[int]]:
+        """(Memory on the device, addresses in it.) Of parameters on a GPU it is there when the
+        current stream is done."""
         needed = sum(_here(parameter).numel() for _, parameter in tensors)
         memory = self._buffers.pop(key, None)
         if memory is None or memory.numel() != needed:
@@ -127,10 +144,6 @@ class SignificanceSource:
             self._write(_read_moments(*known, state, here, f"parameter '{name}'"), here, out)
             addresses.append(out.data_ptr())
         return memory, addresses
-
-    def give_back(self, key: Hashable, memory: torch.Tensor) -> None:
-        """Returns a bucket's memory, for the bucket's next step."""
-        self._buffers[key] = memory
 
     def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
         """A function, valid now, from (parameter, its name in messages) to its significance: a new

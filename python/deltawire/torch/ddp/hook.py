@@ -180,17 +180,14 @@ class Hook(Participant):
     def _exchange(self, bucket: dist.GradBucket, pending: PendingBucket, step: _core.Step) -> None:
         names = tuple(map(self._parameters.name_of, pending.parameters))
         buffer, index, last = pending.buffer, pending.index, pending.last
-        source, memory = self._source, None
+        source = self._source
         if buffer.is_sparse:
             pending.sparse = SparseGradient(names[0], buffer)
             source = None  # pairs have no significance
         tensors = [] if buffer.is_sparse else self._dense(bucket, pending, names)
         if source is not None:
             whole = list(zip(names, pending.parameters, strict=True))
-            with self._staging.aside(buffer):
-                where = self._staging.coded_on(buffer)
-                memory, addresses = source.of_tensors(index, whole, where)
-            self._staging.lend(memory)
+            addresses, over = source.of_bucket(self._staging, buffer, index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
         history.ready(names)
@@ -198,8 +195,7 @@ class Hook(Participant):
         def complete(error, report):
             try:
                 if source is not None:
-                    self._staging.release(memory)
-                    source.give_back(index, memory)
+                    over()
                 error = history.end(error, report, last)
                 if error is None:
                     pending.store()

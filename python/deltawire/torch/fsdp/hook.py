@@ -175,16 +175,8 @@ class ShardedHook(Participant):
         if source is None:
             return self._submit(tensors, gradient)
         shards = [(shard.name, shard.parameter) for shard in group.trained]
-        with self._staging.aside(gradient):
-            where = self._staging.coded_on(gradient)
-            memory, addresses = source.of_tensors(id(group), shards, where)
-        self._staging.lend(memory)
+        addresses, over = source.of_bucket(self._staging, gradient, id(group), shards)
         tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
-
-        def over() -> None:
-            self._staging.release(memory)
-            source.give_back(id(group), memory)
-
         return self._submit(tensors, gradient, over=over)
 
     def _submit(

@@ -69,7 +69,7 @@ def facts_of(hook, model, rank, state):
 
 
 def check_closed(hook, model):
-    """A hook keeps none of torch's gradients, and says who coded them."""
+    """A hook says who coded gradients. Its device keeps none of them, and no significance."""
     elsewhere = Choice(None, "cuda:1")
     rules = hook._rules
     hook._rules = dataclasses.replace(rules, choice=elsewhere)
@@ -79,4 +79,9 @@ def check_closed(hook, model):
         assert rules.choice.parts._rank == hook.rank  # as errors of the session count ranks
         held = [p.grad for p in model.parameters() if p.grad is not None]
         held = {each.to_local().untyped_storage().data_ptr() for each in held}
+        if rules.source is not None:
+            memories = rules.source._buffers.values()
+            lent = [each.untyped_storage().data_ptr() for each in memories]
+            assert lent
+            held.update(lent)
         assert not held & set(rules.choice.parts._regions)

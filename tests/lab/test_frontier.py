@@ -104,7 +104,7 @@ def test_streaming_is_taken_apart_in_a_table_of_its_own() -> None:
 def kept(rows: dict[int, list[Row]], seed: int = 1) -> dict:
     """As local_rounds writes them."""
     return {
-        f"tiny 4x10x{steps} lr=0.003 every=5 cpu": {
+        f"tiny 4x10x{steps} lr=0.003 every=5 cpu batch=2 bf16": {
             f"{each.name}, seed {seed}": {
                 **{"method": each.name, "seed": seed, "loss": each.loss, "seconds": 4.2},
                 **{"bytes": each.bytes, "bits": each.bits, "curve": each.curve},

@@ -1,5 +1,6 @@
 """The comparison of local steps: rows, runs that go on, and the same weights as LocalSteps."""
 
+import dataclasses
 import json
 import math
 
@@ -84,9 +85,12 @@ def test_goes_on_where_it_was_interrupted(method, folder, monkeypatch):
 
 def test_another_setting_is_another_table(folder):
     arguments = [*SHORT, "--methods", "local", "--out", str(folder / "out")]
-    assert local_rounds.main(arguments) == local_rounds.main([*arguments, "--lr", "0.01"]) == 0
-    one, other = json.loads((folder / "out" / "rows.json").read_text()).values()
-    assert one["local, seed 1"]["loss"] != other["local, seed 1"]["loss"]
+    for more in ([], ["--lr", "0.01"], ["--batch", "1"], ["--bf16"]):
+        assert local_rounds.main([*arguments, *more]) == 0
+    tables = json.loads((folder / "out" / "rows.json").read_text())
+    losses = [rows["local, seed 1"]["loss"] for rows in tables.values()]
+    assert len(set(losses)) == 4
+    assert losses[3] == pytest.approx(losses[0], abs=0.05), "bfloat16 rounds, no more"
 
 
 def test_a_method_that_diverges_is_a_row(folder, capsys):
@@ -97,12 +101,21 @@ def test_a_method_that_diverges_is_a_row(folder, capsys):
     assert "| nan |" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("bad", [["--rounds", "0"], ["--methods", "4lc"], ["--device", "cuda"]])
+@pytest.mark.parametrize(
+    "bad", [["--rounds", "0"], ["--batch", "0"], ["--methods", "4lc"], ["--device", "cuda"]]
+)
 def test_refused_arguments(bad, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as end:
         local_rounds.parse(bad)
     assert end.value.code == 2 and bad[0] in capsys.readouterr().err
+
+
+def test_bfloat16_is_refused_on_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(SystemExit):
+        local_rounds.parse(["--bf16"])
+    assert "--bf16 is for --device cpu" in capsys.readouterr().err
 
 
 def test_a_text_that_is_too_short_is_refused(folder, capsys):
@@ -120,6 +133,13 @@ def test_each_size_has_the_parameters_that_it_names():
             network = training.new_network(setting, 1)
         count = sum(p.numel() for p in network.parameters())
         assert count / 1e6 == pytest.approx(millions, rel=0.03)
+
+
+@pytest.mark.parametrize(("embedding", "deviation"), [(None, 1), (0.02, 0.02)])
+def test_the_first_embedding(embedding, deviation):
+    size = dataclasses.replace(SIZES["tiny"], embedding=embedding)
+    network = training.new_network(dataclasses.replace(SETTING, size=size), seed=1)
+    assert network.embedding.weight.std().item() == pytest.approx(deviation, rel=0.05)
 
 
 SETTING = Setting(SIZES["tiny"], workers=2, rounds=3, steps=5, learning_rate=0.01, device="cpu")

@@ -17,6 +17,7 @@ bfloat16 weights would show, and sparseloco-... and streaming-... show what the 
 """
 
 import argparse
+import dataclasses
 import json
 import statistics
 import sys
@@ -155,6 +156,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=100, help="default 100")
     parser.add_argument("--steps", type=int, default=15, help="of a worker's round; default 15")
     parser.add_argument("--workers", type=int, default=4, help="default 4")
+    parser.add_argument("--batch", type=int, help="sequences of a step; default: the size's")
     parser.add_argument("--lr", type=float, help="AdamW's highest; default: the size's")
     parser.add_argument("--every", type=int, default=10, help="rounds between held-out losses")
     parser.add_argument(
@@ -164,27 +166,33 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="rounds between saved states, a multiple of --every, its default; 0: none",
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--bf16", action="store_true", help="passes in bfloat16, on a CPU only")
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch on a CPU; default 1")
     parser.add_argument("--out", type=Path, default=Path("out/local-rounds"))
     given = parser.parse_args(arguments)
-    if min(given.rounds, given.steps, given.workers, given.every, given.threads) < 1:
-        parser.error("--rounds, --steps, --workers, --every and --threads are at least 1")
+    counts = ("rounds", "steps", "workers", "every", "threads", "batch")
+    if any(getattr(given, name) is not None and getattr(given, name) < 1 for name in counts):
+        parser.error(f"--{', --'.join(counts)} are at least 1")
     if given.save_every is None:
         given.save_every = given.every
     if given.save_every < 0 or given.save_every % given.every:
         parser.error(f"--save-every is a multiple of --every, which is {given.every}")
     if given.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda, but PyTorch finds no GPU")
+    if given.device == "auto":
+        given.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if given.bf16 and given.device == "cuda":
+        parser.error("--bf16 is for --device cpu")
     return given
 
 
 def setting_of(given: argparse.Namespace) -> Setting:
     """The setting of all methods."""
-    size, device = SIZES[given.parameters], given.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    size = SIZES[given.parameters]
+    if given.batch is not None:
+        size = dataclasses.replace(size, batch=given.batch)
     rate = size.learning_rate if given.lr is None else given.lr
-    return Setting(size, given.workers, given.rounds, given.steps, rate, device)
+    return Setting(size, given.workers, given.rounds, given.steps, rate, given.device, given.bf16)
 
 
 class Clock:
@@ -216,6 +224,7 @@ def run(given: argparse.Namespace) -> None:
     kept = json.loads(kept_at.read_text()) if kept_at.exists() else {}
     words = f"{given.parameters} {setting.workers}x{setting.rounds}x{setting.steps}"
     words += f" lr={setting.learning_rate:g} every={given.every} {setting.device}"
+    words += f" batch={given.batch}" * (given.batch is not None) + " bf16" * given.bf16
     finished = kept.setdefault(words, {})
     wanted = [(name, seed) for seed in given.seeds for name in given.methods]
     missing = [row for row in wanted if f"{row[0]}, seed {row[1]}" not in finished]

@@ -37,6 +37,7 @@ class Setting:
         workers, rounds, steps: how many; steps are a worker's in a round.
         learning_rate: AdamW's highest.
         device: "cpu" or "cuda".
+        bf16: forward and backward passes are computed in bfloat16; on a CPU only.
     """
 
     size: Size
@@ -45,6 +46,7 @@ class Setting:
     steps: int
     learning_rate: float
     device: str
+    bf16: bool = False
 
 
 class Text:
@@ -76,15 +78,17 @@ class Text:
     def held_out_loss(self, network: torch.nn.Module) -> float:
         """The mean cross-entropy of the next byte, in nats."""
         losses = [
-            loss_of(network, piece).item() * len(piece)
+            loss_of(network, piece, self._setting.bf16).item() * len(piece)
             for piece in self._held_out.split(_HELD_OUT_PIECE)
         ]
         return sum(losses) / len(self._held_out)
 
 
-def loss_of(network: torch.nn.Module, lines: torch.Tensor) -> torch.Tensor:
-    """The mean cross-entropy of the next byte."""
-    return cross_entropy(network(lines[:, :-1]).flatten(0, 1), lines[:, 1:].flatten())
+def loss_of(network: torch.nn.Module, lines: torch.Tensor, bf16: bool = False) -> torch.Tensor:
+    """The mean cross-entropy of the next byte; with `bf16` of a forward pass in bfloat16."""
+    with torch.autocast(lines.device.type, torch.bfloat16, enabled=bf16):
+        logits = network(lines[:, :-1])
+    return cross_entropy(logits.float().flatten(0, 1), lines[:, 1:].flatten())
 
 
 def new_network(setting: Setting, seed: int) -> CharacterTransformer:
@@ -92,6 +96,8 @@ def new_network(setting: Setting, seed: int) -> CharacterTransformer:
     torch.manual_seed(seed)
     size = setting.size
     network = CharacterTransformer(_BYTES, size.width, size.layers, size.length)
+    if size.embedding is not None:
+        torch.nn.init.normal_(network.embedding.weight, std=size.embedding)
     return network.to(setting.device)
 
 
@@ -115,7 +121,9 @@ class Worker:
         on_gpu = setting.device == "cuda"
         capturable = on_gpu and not muon  # Muon's step can't be captured
         self.optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW(others, fused=on_gpu, capturable=capturable, **settings)
+            torch.optim.AdamW(
+                others, fused=on_gpu or setting.bf16, capturable=capturable, **settings
+            )
         ]
         if muon:
             scaled = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings)
@@ -133,7 +141,7 @@ class Worker:
             self._captured(batch, rate)
             return
         self.network.zero_grad()
-        loss_of(self.network, batch).backward()
+        loss_of(self.network, batch, self._setting.bf16).backward()
         self._optimize(rate)
 
     def step_with(self, step: int, gradients: list[torch.Tensor]) -> None:
@@ -230,7 +238,7 @@ class EveryStep:
         own = []
         for batch in batches:
             self.network.zero_grad()
-            loss_of(self.network, batch).backward()
+            loss_of(self.network, batch, self._setting.bf16).backward()
             gradients = {name: p.grad for name, p in self.network.named_parameters()}
             own.append({name: g.cpu().numpy().copy() for name, g in gradients.items()})
         _check_finite(own)

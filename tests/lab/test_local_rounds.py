@@ -85,12 +85,36 @@ def test_goes_on_where_it_was_interrupted(method, folder, monkeypatch):
 
 def test_another_setting_is_another_table(folder):
     arguments = [*SHORT, "--methods", "local", "--out", str(folder / "out")]
-    for more in ([], ["--lr", "0.01"], ["--batch", "1"], ["--bf16"]):
+    for more in ([], ["--lr", "0.01"], ["--batch", "1"], ["--bf16"], ["--pretraining", "1"]):
         assert local_rounds.main([*arguments, *more]) == 0
     tables = json.loads((folder / "out" / "rows.json").read_text())
     losses = [rows["local, seed 1"]["loss"] for rows in tables.values()]
-    assert len(set(losses)) == 4
+    assert len(set(losses)) == 5
     assert losses[3] == pytest.approx(losses[0], abs=0.05), "bfloat16 rounds, no more"
+
+
+def test_every_method_begins_with_the_same_pretrained_weights(folder, monkeypatch):
+    """Which are trained once."""
+    trained, begun = [], []
+
+    def pretrained(*setting, train=local_rounds.pretrained):
+        trained.append(train(*setting)["decoder.weight"])
+        return train(*setting)
+
+    monkeypatch.setattr(local_rounds, "pretrained", pretrained)
+    for kind in (training.EveryStep, LocalRounds):
+
+        def train_round(self, number, text, train_round=kind.train_round):
+            workers = getattr(self, "_workers", [])
+            for network in (self.network, *(worker.network for worker in workers)):
+                begun.extend([network.decoder.weight.detach().clone()] * (number == 0))
+            train_round(self, number, text)
+
+        monkeypatch.setattr(kind, "train_round", train_round)
+    out = ["--out", str(folder / "out")]
+    assert local_rounds.main([*SHORT, "--methods", "ddp", "diloco", "--pretraining=4", *out]) == 0
+    assert len(trained) == 1 and len(begun) == 4, "of DDP one network, of two workers three"
+    assert all(torch.equal(weight, trained[0]) for weight in begun)
 
 
 def test_a_method_that_diverges_is_a_row(folder, capsys):
@@ -102,7 +126,11 @@ def test_a_method_that_diverges_is_a_row(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "bad", [["--rounds", "0"], ["--batch", "0"], ["--methods", "4lc"], ["--device", "cuda"]]
+    "bad",
+    [
+        *(["--rounds", "0"], ["--batch", "0"], ["--pretraining", "-1"]),
+        *(["--methods", "4lc"], ["--device", "cuda"]),
+    ],
 )
 def test_refused_arguments(bad, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -13,7 +13,7 @@ from lab.probes.local_rounds.methods import METHODS, SIZES, Method
 
 _SETTING = re.compile(
     r"(?P<size>\S+) (?P<workers>\d+)x(?P<rounds>\d+)x(?P<steps>\d+)"
-    r" lr=\S+ every=\d+ \S+(?: batch=\d+)?(?: bf16)?"
+    r" lr=\S+ every=\d+ \S+(?: batch=\d+)?(?: bf16)?(?: pretraining=\d+)?"
 )
 _COUNTS = ("workers", "rounds", "steps")
 _MEASURED = "measured in the quickest of these runs, with its exchanges; workers took turns"

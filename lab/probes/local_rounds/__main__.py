@@ -2,6 +2,7 @@
 
     DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters small
     DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters 22m --steps 30 --device cuda
+    DELTAWIRE_DATA=... python -m lab.probes.local_rounds --parameters 22m --batch 2 --bf16
 
 A transformer predicts the next byte of WikiText-2. Workers take turns in one process, each on its
 own batches, which are the same for every method, with AdamW. Their weight changes (DDP: gradients)
@@ -34,6 +35,7 @@ from lab.data import texts
 from lab.data.images import DataError, data_folder
 from lab.probes.local_rounds.figures import draw_curves
 from lab.probes.local_rounds.methods import COMPARED, METHODS, SIZES
+from lab.probes.local_rounds.pretraining import pretrained
 from lab.probes.local_rounds.sessions import Sessions
 from lab.probes.local_rounds.training import Diverged, EveryStep, LocalRounds, Setting, Text
 
@@ -46,6 +48,7 @@ def train(
     seed: int,
     setting: Setting,
     text: Text,
+    start: dict[str, torch.Tensor] | None,
     state_file: Path,
     every: int,
     save_every: int,
@@ -58,6 +61,7 @@ def train(
         seed: of the first weights and the batches.
         setting: of all methods.
         text: what it is trained on.
+        start: the first weights; None: the seed's.
         state_file: where its state is kept until it ends.
         every: rounds from one held-out loss to the next.
         save_every: rounds from one saved state to the next, a multiple of `every`; 0: none.
@@ -73,6 +77,8 @@ def train(
             kept = torch.load(state_file, map_location=setting.device, weights_only=False)
             training.load(kept["training"])
             curve, seconds, first = kept["curve"], kept["seconds"], kept["rounds"]
+        elif start is not None:
+            training.start_from(start)
         try:
             for number in range(first, setting.rounds):
                 began = time.monotonic()
@@ -110,6 +116,16 @@ def _save(state: dict, path: Path) -> None:
     part = path.with_suffix(".part")
     torch.save(state, part)
     part.replace(path)
+
+
+def start_of(seed: int, setting: Setting, text: Text, path: Path) -> dict | None:
+    """The pretrained weights of a seed, which are kept at `path`."""
+    if not setting.pretraining:
+        return None
+    if not path.exists():
+        print(f"seed {seed}: {setting.pretraining} steps of pretraining", file=sys.stderr)
+        _save(pretrained(setting, seed, text), path)
+    return torch.load(path, map_location=setting.device)
 
 
 _HEAD = ("method", "spec", "loss (seeds)", "to DiLoCo", "MB a worker", "fewer than DDP", "bits")
@@ -157,6 +173,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=15, help="of a worker's round; default 15")
     parser.add_argument("--workers", type=int, default=4, help="default 4")
     parser.add_argument("--batch", type=int, help="sequences of a step; default: the size's")
+    parser.add_argument(
+        "--pretraining",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="of DDP before the first round, which are the same for every method; default 0",
+    )
     parser.add_argument("--lr", type=float, help="AdamW's highest; default: the size's")
     parser.add_argument("--every", type=int, default=10, help="rounds between held-out losses")
     parser.add_argument(
@@ -173,6 +196,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     counts = ("rounds", "steps", "workers", "every", "threads", "batch")
     if any(getattr(given, name) is not None and getattr(given, name) < 1 for name in counts):
         parser.error(f"--{', --'.join(counts)} are at least 1")
+    if given.pretraining < 0:
+        parser.error("--pretraining is at least 0")
     if given.save_every is None:
         given.save_every = given.every
     if given.save_every < 0 or given.save_every % given.every:
@@ -192,7 +217,16 @@ def setting_of(given: argparse.Namespace) -> Setting:
     if given.batch is not None:
         size = dataclasses.replace(size, batch=given.batch)
     rate = size.learning_rate if given.lr is None else given.lr
-    return Setting(size, given.workers, given.rounds, given.steps, rate, given.device, given.bf16)
+    return Setting(
+        size,
+        given.workers,
+        given.rounds,
+        given.steps,
+        rate,
+        given.device,
+        given.bf16,
+        given.pretraining,
+    )
 
 
 class Clock:
@@ -225,6 +259,7 @@ def run(given: argparse.Namespace) -> None:
     words = f"{given.parameters} {setting.workers}x{setting.rounds}x{setting.steps}"
     words += f" lr={setting.learning_rate:g} every={given.every} {setting.device}"
     words += f" batch={given.batch}" * (given.batch is not None) + " bf16" * given.bf16
+    words += f" pretraining={given.pretraining}" * (given.pretraining > 0)
     finished = kept.setdefault(words, {})
     wanted = [(name, seed) for seed in given.seeds for name in given.methods]
     missing = [row for row in wanted if f"{row[0]}, seed {row[1]}" not in finished]
@@ -237,9 +272,19 @@ def run(given: argparse.Namespace) -> None:
             clock.tell(f"{title}, round {done} of {setting.rounds}", done - told, loss)
             told = done
 
-        state_file = given.out / f"{words} {title}.state".replace(" ", "_").replace(",", "")
+        file = f"{words} {title}.state".replace(" ", "_").replace(",", "")
+        start_file = given.out / f"{words} seed {seed}.start".replace(" ", "_")
+        start = start_of(seed, setting, text, start_file)
         finished[title] = train(
-            name, seed, setting, text, state_file, given.every, given.save_every, progress
+            name,
+            seed,
+            setting,
+            text,
+            start,
+            given.out / file,
+            given.every,
+            given.save_every,
+            progress,
         )
         part = kept_at.with_suffix(".part")
         part.write_text(json.dumps(kept))

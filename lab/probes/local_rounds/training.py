@@ -38,6 +38,7 @@ class Setting:
         learning_rate: AdamW's highest.
         device: "cpu" or "cuda".
         bf16: forward and backward passes are computed in bfloat16; on a CPU only.
+        pretraining: steps of DDP from which every method begins, with new moments.
     """
 
     size: Size
@@ -47,6 +48,7 @@ class Setting:
     learning_rate: float
     device: str
     bf16: bool = False
+    pretraining: int = 0
 
 
 class Text:
@@ -196,6 +198,10 @@ class EveryStep:
         """The network that all workers have."""
         return self._worker.network
 
+    def start_from(self, weights: dict[str, torch.Tensor]) -> None:
+        """Before the first step."""
+        self.network.load_state_dict(weights)
+
     @property
     def sent(self) -> tuple[int, int, int]:
         """As `Sessions.sent`."""
@@ -264,6 +270,11 @@ class LocalRounds:
         self._since = [0] * len(self._parts)  # local steps since each fragment's last exchange
         self._under_way: tuple[int, list[torch.Tensor], list[list[torch.Tensor]]] | None = None
         self._age = 0
+
+    def start_from(self, weights: dict[str, torch.Tensor]) -> None:
+        """Before the first step."""
+        for network in (self.network, *(worker.network for worker in self._workers)):
+            network.load_state_dict(weights)
 
     @property
     def sent(self) -> tuple[int, int, int]:

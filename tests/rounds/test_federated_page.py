@@ -74,7 +74,7 @@ def test_the_refusals_are_said_so():
 
 
 def test_the_quickstarts_lines_are_what_its_run_adds():
-    diff = re.findall(r"```diff\n(.*?)```", PAGE, re.S)[1]
+    diff = re.search(r"```diff\n(.*?)```", PAGE, re.S)[1]
     added = re.findall(r"^\+(?!\+\+)(.*)$", diff, re.M)
     ours = [new for changes in quickstart.OURS.values() for _, new in changes]
     given = "\n".join(ours).format(up="sbc:p=1%", down="3lc")

@@ -57,14 +57,16 @@ class DELTAWIRE_API Session {
   // Queues one bucket for Reducer::begin. Names and dims are copied; the tensors' memory, and pair_means,
   // must stay valid, and nobody may read or write them, until `done`. `timeout` counts from the moment the
   // bucket is begun. Errors go to `done`: kInvalidArgument, at once, where two tensors have one name or share
-  // memory, and nothing has happened then; those of Reducer::begin and finish; kState after close().
+  // memory, and nothing has happened then; those of Reducer::begin and finish; kState after close(). Names of
+  // a step's other buckets are not compared: a tensor that is in two of them is coded twice.
   void submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Done done);
 
   // Submits, and waits until the bucket is done. kState if called from `done`, which it would wait for.
   Result<Report> all_reduce(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout);
 
   // Between steps; kState while a bucket is in flight (submitted, and neither finished nor failed) or a step
-  // is open. Other errors: those of Reducer's members of the same names. They still work after close().
+  // is open. After a failure, abort() or close() an open step is reverted first, as if a bucket had failed.
+  // Other errors: those of Reducer's members of the same names. They still work after close().
   // explain takes the number of a step, e.g. the next one, and names the codecs of that step.
   // mask_sent sets to 0 those elements of each tensor (float32) that this rank sent in the last step.
   Status mask_sent(std::span<const Named> momenta);
@@ -81,9 +83,9 @@ class DELTAWIRE_API Session {
   // Transport::failure; after close(), the result as it was then, at once. last_committed_step is set.
   std::optional<Error> failure(std::chrono::milliseconds wait = {}) const;
 
-  // Accepts no more buckets, waits up to `wait` for buckets in flight, aborts the remaining ones, on every
-  // rank, joins the thread and says goodbye to the other ranks. Idempotent. Called from `done` it does not
-  // wait, and leaves the goodbye to a later close, or to the destructor.
+  // Accepts no more buckets, waits up to `wait` for buckets in flight, aborts the remaining ones and a step
+  // that is still open, on every rank, joins the thread and says goodbye to the other ranks. Idempotent.
+  // Called from `done` it does not wait, and leaves the goodbye to a later close, or to the destructor.
   void close(std::chrono::milliseconds wait = {});
   bool closed() const noexcept;
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/no_memory.h"
@@ -105,7 +107,30 @@ void ReduceQueue::refuse_more() {
 
 void ReduceQueue::stop() {
   refuse_more();
-  if (!on_own_thread() && thread_.joinable()) thread_.join();
+  if (on_own_thread()) return;
+  if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  end_lost_step();
+}
+
+bool ReduceQueue::transport_has_failed() const noexcept {
+  const auto failed = [&]() -> Result<bool> { return transport_.failure({}).has_value(); };
+  return or_no_memory("looking for a failure", failed).value_or(false);
+}
+
+// By one more bucket, which fails as any would. The abort changes nothing where there is a failure already.
+// REQUIRES: mutex_ is held, and no bucket is in flight.
+void ReduceQueue::end_lost_step() noexcept {
+  if (!open_ || (!stopping_ && !transport_has_failed())) return;
+  Step last = *std::exchange(open_, std::nullopt);
+  last.last = true;
+  (void)or_no_memory("taking a step back", [&]() -> Status {
+    const int rank = transport_.rank();
+    transport_.abort(
+        {ErrorCode::kAborted, "rank " + std::to_string(rank) + " closed its session within a step", rank});
+    if (reducer_.begin({}, last, transport_, Clock::now())) (void)reducer_.finish();
+    return {};
+  });
 }
 
 // The next job, if it may be begun now: its step is the open one, or nothing is in flight.
@@ -179,6 +204,7 @@ void ReduceQueue::finish() {
   {
     // First: `done` may save.
     const std::lock_guard lock(mutex_);
+    open_ = job.step.last ? std::nullopt : std::optional(job.step);
     if (--in_flight_ == 0) idle_.notify_all();
   }
   job.done(report);
@@ -194,6 +220,7 @@ void ReduceQueue::fail_all(Error error) {
   {
     const std::lock_guard lock(mutex_);
     error_ = std::move(error);
+    open_.reset();
     failed_step_ = begun_.front().step.number;
     in_flight_ -= begun_.size();
     if (in_flight_ == 0) idle_.notify_all();

@@ -33,15 +33,19 @@ class ReduceQueue {
   void submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Session::Done done);
 
   // What `call` returns, a Result or a Status; until then the thread leaves the reducer alone. kState while
-  // buckets are in flight: submitted, and neither finished nor failed. After an error they all fail at once,
-  // which is waited for, so that a folding reducer has kept them; not from `done`.
+  // buckets are in flight: submitted, and neither finished nor failed. After a failure they all fail at once,
+  // which is waited for, so that a folding reducer has kept them; not from `done`. A step that is open then,
+  // though none of its buckets is in flight, is taken back first.
   template <class Call>
   auto while_idle(Call call) -> decltype(call()) {
     std::unique_lock lock(mutex_);
-    if (error_ && !on_own_thread()) idle_.wait(lock, [&] { return in_flight_ == 0; });
+    if (in_flight_ > 0 && !on_own_thread() && (error_ || transport_has_failed())) {
+      idle_.wait(lock, [&] { return in_flight_ == 0; });
+    }
     if (in_flight_ > 0) {
       return fail(ErrorCode::kState, "buckets are in flight; save, load, mask and explain between steps");
     }
+    end_lost_step();
     return call();
   }
 
@@ -51,8 +55,9 @@ class ReduceQueue {
   // From here on submit fails.
   void refuse_more();
 
-  // Refuses more, finishes what was submitted (or fails it by its deadline) and joins the thread; from `done`
-  // it doesn't wait. At most one other thread may call it at the same time.
+  // Refuses more, finishes what was submitted (or fails it by its deadline), joins the thread and aborts a
+  // step that is still open; from `done` it only refuses. At most one other thread may call it at the same
+  // time.
   void stop();
 
   bool on_own_thread() const noexcept { return own_id_ == std::this_thread::get_id(); }
@@ -77,6 +82,8 @@ class ReduceQueue {
   void end_unbegun(const Job& job) noexcept;
   Job take_oldest() noexcept;
   void fail_all(Error error);
+  bool transport_has_failed() const noexcept;
+  void end_lost_step() noexcept;
   Result<Report> failure() const noexcept;
 
   WakeableReducer& reducer_;
@@ -88,6 +95,7 @@ class ReduceQueue {
   std::vector<Job> waiting_;       // guarded by mutex_; empty when all of them are taken
   std::size_t taken_ = 0;          // guarded by mutex_; of the waiting, the first so many
   std::size_t in_flight_ = 0;      // guarded by mutex_
+  std::optional<Step> open_;       // guarded by mutex_; the latest finished bucket, if not its step's last
   bool stopping_ = false;          // guarded by mutex_
   std::vector<OwnTensors> lists_;  // guarded by mutex_; of earlier buckets, to copy no name twice
   std::size_t lists_made_ = 0;     // guarded by mutex_; lists_ has room for so many

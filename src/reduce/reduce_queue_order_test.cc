@@ -73,7 +73,8 @@ std::vector<std::string> run_queue(WritingReducer& reducer, std::atomic<bool>& s
       bucket = i > 0 && steps[i] == steps[i - 1] ? bucket + 1 : 0;
       std::string name = "w" + std::to_string(i);
       const Named tensor{name, {nullptr, 0, DType::kF32}, 0};
-      queue.submit(std::span(&tensor, 1), {steps[i], bucket, false}, seconds(3600),
+      const bool last = i + 1 == steps.size() || steps[i + 1] != steps[i];
+      queue.submit(std::span(&tensor, 1), {steps[i], bucket, last}, seconds(3600),
                    [&errors](const Result<Report>& report) {
                      errors.push_back(report ? "" : report.error().message);
                    });

@@ -331,6 +331,55 @@ TEST(Session, AfterAnErrorItSavesAndDoesNoMore) {
   });
 }
 
+// Nothing can end it any more, and none of its buckets is in flight, which would fail.
+TEST(Session, AStepThatIsLeftOpenIsTakenBack) {
+  for (const bool aborts : {true, false}) {
+    const Sessions sessions = open_sessions("3lc:s=1.9", 2);
+    std::vector<std::vector<std::byte>> before(2);
+    on_each(sessions, [&](int rank, Session& session) {
+      Owned tensor(static_cast<float>(rank + 1));
+      ASSERT_TRUE(reduce(session, tensor, 0));
+      before[static_cast<std::size_t>(rank)] = *session.save();
+      const Named named = tensor.named();
+      ASSERT_TRUE(session.all_reduce(std::span(&named, 1), {1, 0, false}, seconds(20)));
+      const auto open = session.save();
+      ASSERT_FALSE(open);
+      EXPECT_EQ(open.error().code, ErrorCode::kState);
+    });
+    aborts ? sessions[0]->abort("a fault") : sessions[0]->close();
+    const std::optional<Error> failure = sessions[1]->failure(seconds(20));
+    ASSERT_TRUE(failure);
+    const char* why = aborts ? "a fault" : "rank 0 closed its session within a step";
+    EXPECT_NE(failure->message.find(why), std::string::npos) << failure->message;
+    for (const int rank : {0, 1}) {
+      Session& session = *sessions[static_cast<std::size_t>(rank)];
+      const auto after = session.save();
+      ASSERT_TRUE(after) << after.error().message;
+      EXPECT_EQ(*after, before[static_cast<std::size_t>(rank)]);
+      EXPECT_TRUE(session.load(*after));
+      EXPECT_EQ(session.last_commit().step, 0u);
+    }
+  }
+}
+
+// Names of different buckets are not compared. The second time what the first has left is in it, as in two
+// steps.
+TEST(Session, ATensorInTwoBucketsIsCodedTwice) {
+  const Sessions one_step = open_sessions("3lc:s=1.9", 2);
+  const Sessions two_steps = open_sessions("3lc:s=1.9", 2);
+  for (const Sessions* sessions : {&one_step, &two_steps}) {
+    on_each(*sessions, [&](int rank, Session& session) {
+      for (std::uint32_t i = 0; i < 2; ++i) {
+        Owned tensor(static_cast<float>(rank + 1));
+        const Step step = sessions == &one_step ? Step{0, i, i == 1} : Step{i, 0, true};
+        const Named named = tensor.named();
+        ASSERT_TRUE(session.all_reduce(std::span(&named, 1), step, seconds(20)));
+      }
+    });
+  }
+  for (const std::size_t rank : {0U, 1U}) EXPECT_EQ(*one_step[rank]->save(), *two_steps[rank]->save());
+}
+
 // A rank that fails because of another names that one.
 TEST(Session, AnAbortBlamesWhomItIsTold) {
   const Sessions sessions = open_sessions("3lc", 3);

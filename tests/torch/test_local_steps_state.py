@@ -74,6 +74,19 @@ def test_a_run_restored_amid_a_round_goes_on_bit_for_bit():
             assert restored == straight != without, spec
 
 
+class Unsaved:
+    """A session without memory for a copy of its residuals."""
+
+    def __init__(self, session):
+        self._session = session
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def save(self):
+        raise MemoryError("full")
+
+
 def refused_states(rank, world_size, report):
     model, optimizer, trainer = make("sbc:p=5%")
     train(model, optimizer, trainer, rank, range(4))
@@ -107,6 +120,12 @@ def refused_states(rank, world_size, report):
             caught.append(None)
         except deltawire.DeltawireError as error:
             caught.append((type(error).__name__, error.code, str(error)))
+    session = trainer._session
+    if rank == 1:
+        trainer._session = Unsaved(session)
+    with pytest.raises((MemoryError, deltawire.DeltawireError), match="full"):
+        trainer.load_state_dict(good)
+    trainer._session = session
     after = flat_of(trainer)
     assert (after["round"], after["local_steps"]) == (weights["round"], weights["local_steps"])
     assert torch.equal(after["residuals"], weights["residuals"]) and fingerprint(model) == print_

@@ -180,10 +180,10 @@ def collective_load(
         What `load` raised here; DeltawireError if another rank could not load ("Aborted"), or if
         the ranks' states don't belong together ("Mismatch").
     """
-    before = session.save()
     problem, loaded = None, False
     record = bootstrap.RegistrationRecord()
     try:
+        before = session.save()
         record.settings = load()
         loaded = True
     except Exception as cause:

@@ -65,9 +65,13 @@ BY_CPU = Choice(None)
 
 
 def check_not_for_auto(twins: Twins) -> None:
-    """Raises InvalidArgumentError if twins are asked for."""
+    """Raises InvalidArgumentError if twins are asked for: decisions.md says what "auto" lacks."""
     if twins:
-        raise make_error("InvalidArgument", 'twins are for a codec, not for "auto"')
+        raise make_error(
+            "InvalidArgument",
+            'twins= is not for "auto", which chooses by figures that only coding on the CPU gives; '
+            "leave it out, or name a codec",
+        )
 
 
 def choose(twins: Twins, exchange: Exchange) -> Choice:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from deltawire import _core, arguments, foreign_json
 from deltawire.errors import make_error
 from deltawire.history import History
+from deltawire.torch.core.device_choice import check_not_for_auto
 from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.local import adaptive
 from deltawire.torch.local.adaptive import SHARES, Plan
@@ -118,12 +119,7 @@ class Tuner:
                 '"auto" goes by how long training waits for exchanges, and with delay= and '
                 "overlap= it hardly does; leave them out, or name a codec",
             )
-        if exchange.choice.parts is not None:
-            raise make_error(
-                "InvalidArgument",
-                'twins= is not for "auto", which goes by how much waits in residuals, and doesn\'t '
-                "know that of a device; leave it out, or name a codec",
-            )
+        check_not_for_auto(exchange.choice.parts is not None)
         self._near = devices[0]
         exchange.number = self.number
         exchange.is_timed = True

@@ -2,12 +2,14 @@
 loses no gradient and counts none twice."""
 
 import os
+import time
 
 import deltawire.torch
 import pytest
 import torch
+import torch.distributed as dist
 from deltawire.torch.core.checkpoint import residuals_of
-from ranks import results
+from ranks import AT_ONCE, results
 from torch.nn.parallel import DistributedDataParallel
 
 SHAPES = {"weight": (100, 50), "bias": (50,), "other": (60, 60), "plain": (300,)}
@@ -83,3 +85,49 @@ def test_a_step_that_fails_is_given_once_by_one_rule(options, staged):
         mean = (first[name] + second[name]) / 2
         assert abs(came_out[name] - mean).max() < 1e-5, name
         assert (came_out[name] == other[name]).all(), name
+
+
+def cut_short(rank, world_size, report):
+    """A user's exception on both ranks, when no bucket is in flight."""
+    for delay in (0, 1):
+        model = DistributedDataParallel(Given(), bucket_cap_mb=0.001)
+        sgd = torch.optim.SGD(model.parameters(), 0.1)
+        options = {"delay": 1, "optimizer": sgd} if delay else {}
+        hook = deltawire.torch.register(model, "3lc", **options)
+        for number in range(2):
+            model(gradients_of(rank, number)).backward()
+        before = hook.state_dict()
+
+        def fail(_, hook=hook):
+            end = time.monotonic() + AT_ONCE
+            while time.monotonic() < end:
+                try:
+                    hook._session.explain([], 0)
+                    break
+                except deltawire.DeltawireError:  # a bucket is in flight
+                    time.sleep(0.001)
+            dist.barrier()
+            raise ZeroDivisionError("a bug")
+
+        model.module.weight.register_hook(fail)
+        with pytest.raises(ZeroDivisionError):
+            model(gradients_of(rank, 2)).backward()
+        dist.barrier()
+        if rank == 0:  # the other finds it out in its next pass
+            assert_saved(hook.state_dict(), before, rank, delay)
+        dist.barrier()
+        with pytest.raises(deltawire.DeltawireError, match="middle of step 2.*register a new"):
+            model(gradients_of(rank, 2))
+        assert_saved(hook.state_dict(), before, rank, delay)
+        hook.close()
+
+
+def assert_saved(state, before, rank, delay):
+    assert state["steps"] == before["steps"] == 2
+    assert torch.equal(residuals_of(before, rank), residuals_of(state, rank))
+    if delay:
+        assert not state["delayed"][f"rank {rank}"][0]["means"]
+
+
+def test_a_backward_pass_that_is_cut_short_leaves_the_steps_before_it():
+    results(cut_short, 2)

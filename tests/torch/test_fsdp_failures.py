@@ -22,7 +22,8 @@ LONG = 60.0  # a timeout that a test never waits for
 @pytest.fixture(scope="module")
 def of_four():
     """What a worker returned, by rank, of two nodes with two ranks each."""
-    ranks = results(one_after_another, 4, [train_on_nan, pass_nan, change, refuse, rename])
+    workers = [train_on_nan, pass_nan, cut_short, change, refuse, rename]
+    ranks = results(one_after_another, 4, workers)
     return lambda worker: [rank[worker.__name__] for rank in ranks]
 
 
@@ -109,6 +110,33 @@ def test_a_step_that_is_not_finite_in_some_rows_leaves_no_trace_in_any(of_four):
         assert finite == [True, True, False] and steps == 1, way
         assert unchanged, f"{way}: the residual of a step that will be skipped"
         assert has_nan == (rank % 2 == 0)
+
+
+def cut_short(rank, world_size, report):
+    """A user's exception on all ranks, between the gradients of two groups."""
+    model = cut(Uneven(), mesh_of(2, 2))
+    hook = deltawire.torch.register(model, "3lc", min_elements=8, timeout=LONG)
+    train_step(model, rank, 0)
+    before = own_residuals(hook)
+
+    def fail(_gradient):
+        raise ZeroDivisionError("a bug")
+
+    model.wide.register_forward_hook(lambda module, x, y: y.register_hook(fail) and None)
+    with pytest.raises(ZeroDivisionError):
+        train_step(model, rank, 1)
+    torch.distributed.barrier()
+    if rank < 2:  # the others find it out in their next pass
+        assert hook.state_dict()["steps"] == 1
+    with pytest.raises(deltawire.DeltawireError, match="middle of step 1.*register a new model"):
+        train_step(model, rank, 1)
+    assert hook.state_dict()["steps"] == 1
+    hook.close()
+    return torch.equal(before, own_residuals(hook))
+
+
+def test_a_backward_pass_that_is_cut_short_leaves_the_steps_before_it(of_four):
+    assert of_four(cut_short) == [True] * 4
 
 
 def kill(model, rank):

@@ -79,6 +79,12 @@ class DelayedMeans:
         last, self._now = self._now, _Exchange()
         if last.error is not None:
             raise last.error
+        if last.is_cut_short:
+            raise make_error(
+                "State",
+                "the last backward pass was cut short, so that its means never came; register a "
+                "new DDP model",
+            )
         if not last.of:
             return False
         for parameter in self._parameters.all:
@@ -92,7 +98,7 @@ class DelayedMeans:
         the first step and after a failure."""
         self.settle()
         found: dict[str, dict[str, torch.Tensor]] = {"means": {}, "own": {}}
-        if self._now.error is not None:
+        if self._now.error is not None or self._now.is_cut_short:
             return found
         for parameter in self._parameters.all:
             if id(parameter) in self._now.of:
@@ -217,6 +223,11 @@ class _Exchange:
     def error(self) -> BaseException | None:
         """Why there are no means, once it is over."""
         return next((each.error for each in self._buckets if each.error is not None), None)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether its last bucket has not begun, and never will between steps."""
+        return bool(self._buckets) and self.over is None
 
     def put(self, parameters: list, into: list[torch.Tensor]) -> None:
         """Fills `into`, tensors like the parameters, with means; zeros where there are none."""

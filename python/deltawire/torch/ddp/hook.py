@@ -15,6 +15,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import exception_under_way
 from deltawire.torch.core import arguments
+from deltawire.torch.core.backward_pass import cut_short, in_backward
 from deltawire.torch.core.checkpoint import (
     RESIZE_ADVICE,
     in_order_of_ranks,
@@ -106,7 +107,7 @@ class Hook(Participant):
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
         # function, because a bound method would keep the hook of a dropped model alive.
         self._check_forward = torch.compiler.disable(_check_forward)
-        self._check_failed = torch.compiler.disable(check_failed)
+        self._check_failed = torch.compiler.disable(_check_pass)
 
     def __reduce__(self):
         """For copy and pickle: a session never has two owners."""
@@ -114,7 +115,7 @@ class Hook(Participant):
 
     def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
         """A forward pre-hook of the DDP model. Raises `last_error` after a failure, on every
-        rank."""
+        rank; a backward pass that was cut short is one."""
         self._check_failed(self, ddp_model)
         if self._delayed is not None and torch.is_grad_enabled() and ddp_model.training:
             self._delayed.before_forward()
@@ -157,12 +158,7 @@ class Hook(Participant):
         arguments.check_tensor("a bucket of gradients", pending.buffer)
         index, last = pending.index, pending.last
         if index != self._next_bucket:
-            raise make_error(
-                "State",
-                f"bucket {index} came where {self._next_bucket} was due: a backward pass "
-                "was cut short; register a new DDP model",
-                self.rank,
-            )
+            raise cut_short(self.rank, self._step)
         if isinstance(self._session, DetachedSession):
             raise self._session.error()
         if self._session.closed:
@@ -177,11 +173,18 @@ class Hook(Participant):
         self._step += last
         self._exchange(bucket, pending, step)
 
+    def _give_up_cut_step(self) -> None:
+        """Between passes: ends the exchange if an exception, a user's for example, has ended the
+        last backward pass before all buckets came."""
+        if self._next_bucket and not (self.last_error or self.closed or in_backward()):
+            self._give_up(cut_short(self.rank, self._step))
+
     def _exchange(self, bucket: dist.GradBucket, pending: PendingBucket, step: _core.Step) -> None:
         names = tuple(map(self._parameters.name_of, pending.parameters))
         buffer, index, last = pending.buffer, pending.index, pending.last
         source = self._source
         if buffer.is_sparse:
+            self._staging.wait([buffer.device])  # it is read here
             pending.sparse = SparseGradient(names[0], buffer)
             source = None  # pairs have no significance
         tensors = [] if buffer.is_sparse else self._dense(bucket, pending, names)
@@ -279,12 +282,14 @@ class Hook(Participant):
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or
         after a failure: then it is the state after the last committed step, plus the failed step's
-        gradients with revert="fold".
+        gradients with revert="fold". An exception in the backward pass is a failure, too: if it
+        came in the middle of a step, this call ends the exchange on every rank.
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) saves the
         states of all ranks. `residuals` has a uint8 tensor by rank; the rest identifies the job.
         With delay=1 it waits for the last step's exchange, and `delayed` has its means.
         """
+        self._give_up_cut_step()
         self._staging.settle()  # after a failure DDP raises before it has looked at all buckets
         delayed = None if self._delayed is None else self._delayed.state()
         state = self._state(steps=self._steps_that_count())
@@ -367,6 +372,12 @@ def check_failed(hook: Participant, ddp_model: DistributedDataParallel) -> None:
     """Raises the hook's error before a forward pass whose gradients would be exchanged."""
     if hook.last_error is not None and not hook.closed and _exchanges(ddp_model):
         raise hook.last_error
+
+
+def _check_pass(hook: Hook, ddp_model: DistributedDataParallel) -> None:
+    if _exchanges(ddp_model):
+        hook._give_up_cut_step()
+    check_failed(hook, ddp_model)
 
 
 def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:

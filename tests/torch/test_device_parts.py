@@ -2,6 +2,7 @@
 states are those of the CPU's way."""
 
 import collections
+import contextlib
 import io
 
 import deltawire.torch
@@ -292,12 +293,35 @@ def idle(rank, world_size, report):
     return found
 
 
+class NeverOver:
+    """Of a device that hangs."""
+
+    def record(self, _stream):
+        pass
+
+    def query(self):
+        return False
+
+
+def test_a_device_that_hangs_while_residuals_are_read_is_an_error(monkeypatch):
+    parts = DeviceParts(torch.device("cpu"), HostTwin, 0.05, rank=3)
+    address, empty = parts.allocate(4), torch.empty
+    parts.stream = object()  # from here on it is played as a GPU
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "Event", NeverOver)
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory, **kind: empty(*shape, **kind))
+    with pytest.raises(deltawire.DeltawireError, match="a copy of residuals was not there") as late:
+        parts.download(address, np.zeros(4, np.float32))
+    assert (late.value.code, late.value.suspect) == ("Timeout", 3)
+
+
 def test_a_part_of_zeros_waits():
     for by_cpu, on_device in results(idle, 2):
         assert by_cpu == on_device
 
 
 REFUSED = {
+    "auto": 'twins= is not for "auto"',
     "powersgd:rank=2": "has no way for twins; direct, ring, gather have one",
     "3lc with momentum=0.9": "of what follows 'with', a device has decay= alone",
 }

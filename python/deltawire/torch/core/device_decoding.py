@@ -106,7 +106,7 @@ class PartDecoder:
         self._twins = []
 
     def _decode_each(self, twins, rows, ends, memory, add, scale) -> list[tuple[int, Exception]]:
-        on_device = self._sent(memory)
+        on_device = self._parts.to_device(torch.from_numpy(memory))
         behind = np.cumsum(rows[:, 6]).tolist()
         under_way: list[Decoding | Exception] = []
         for twin, row, last in zip(twins, rows.tolist(), behind, strict=True):
@@ -131,12 +131,6 @@ class PartDecoder:
             for each in under_way
         ]
         return [(i, error) for i, error in enumerate(errors) if error is not None]
-
-    def _sent(self, memory: np.ndarray) -> torch.Tensor:
-        host = torch.from_numpy(memory)
-        if self._parts.stream is not None:
-            host = host.pin_memory()
-        return host.to(self._parts.device, non_blocking=True)
 
 
 def _error_of(decoding: Decoding) -> Exception | None:

@@ -142,12 +142,13 @@ class DeviceParts:
     def upload(self, values: np.ndarray, address: int) -> None:
         """Copies from the host."""
         with self._own_stream():
-            self.at(address, len(values)).copy_(torch.from_numpy(values))
+            self.at(address, len(values)).copy_(self.to_device(torch.from_numpy(values)))
 
     def download(self, address: int, values: np.ndarray) -> None:
         """Copies to the host."""
         with self._own_stream():
-            torch.from_numpy(values).copy_(self.at(address, len(values)))
+            on_host = self.to_host(self.at(address, len(values)), "a copy of residuals")
+            torch.from_numpy(values).copy_(on_host)
 
     def load(self, means: Sequence[tuple], factor: float) -> None:
         """Each mean becomes its tensor's values times the factor. Means as `examine` has them."""
@@ -214,7 +215,8 @@ class DeviceParts:
             if not any(found):
                 return (*sums, bool(finite), None, 0.0, wrong)
             index, mean, least = narrow[found.index(1)]
-            value = mean[is_beyond(mean, least)][0].item()
+            first = is_beyond(mean, least).byte().argmax()
+            value = self.to_host(mean.take(first)).item()
             return (*sums, bool(finite), index, value, wrong)
 
     def publish(self, means: Sequence[tuple]) -> None:
@@ -246,15 +248,24 @@ class DeviceParts:
         kind = _DTYPES[dtype]
         return region[first : first + count * kind.itemsize].view(kind)
 
-    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy on the host, which is waited for; on the CPU the tensor itself."""
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the device, which is not waited for; on the CPU the tensor itself."""
+        if self.stream is None:
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+    def to_host(
+        self, tensor: torch.Tensor, what: str = "what the GPU encodes or decodes"
+    ) -> torch.Tensor:
+        """A copy on the host, which is waited for; on the CPU the tensor itself. Raises
+        DeltawireError ("Timeout"), which says that `what` is late."""
         if self.stream is None:
             return tensor
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         host.copy_(tensor, non_blocking=True)
         event = torch.cuda.Event()
         event.record(self.stream)
-        until(event, self._timeout, self._rank, "what the GPU encodes or decodes was not there")
+        until(event, self._timeout, self._rank, f"{what} was not there")
         return host
 
 

@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a checker shall go on to refuse names that aren't there
+if not TYPE_CHECKING:  # or a checker would accept any name
 
     def __getattr__(name: str) -> object:
         wrong = f"module {__name__!r} has no attribute {name!r}"
@@ -89,8 +89,8 @@ def canonical_spec(spec: Policy) -> str:
 
 
 def uses_significance(spec: Policy) -> bool:
-    """Whether the spec's codec, with its parameters, uses significance (how much of a gradient the
-    optimizer can still see), so that `encode(significance=)` and
+    """Whether the spec's codec, with its parameters, uses significance (how much of each gradient
+    the optimizer can see), so that `encode(significance=)` and
     `deltawire.torch.register(optimizer=)` have an effect.
 
     Raises:
@@ -109,7 +109,7 @@ def encode(
     """Encodes one array as a .dw file.
 
     A codec that draws random numbers draws the same ones in every call. For the steps of a training
-    take a `Channel`, which draws others in each, and keeps what a step doesn't send.
+    run use a `Channel`, which draws new ones in each, and keeps residuals.
 
     Args:
         array: float32 in the machine's byte order, up to 8 dimensions; copied first if it isn't

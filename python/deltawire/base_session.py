@@ -88,7 +88,7 @@ class BaseSession:
           element 2 (N-1) / N times; "gather" sends it N-1 times on each;
         - ratio: raw_bytes / bytes_sent, the compression ratio; None if nothing was sent (a single
           rank). A round counts once, however many local steps it has;
-        - digest: an int made of the step's means, equal on all ranks;
+        - digest: an int, a hash of the step's means, equal on all ranks;
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
         - for a round also local_steps, and the fragment of the model that was exchanged.
         """
@@ -105,15 +105,15 @@ class BaseSession:
 
         What error feedback holds back on this rank, over all tensors with a residual, in the latest
         of the steps 15, 79, 143 ... (`measured_step`); None before, and without residuals. With g
-        the gradients of that step, e the residuals after it, s what it sent, and x = s + e, which
-        was due (g and the residuals before):
+        the gradients of that step, e the residuals after it, s the values that it sent, and x = s +
+        e the values that were due (g plus the residuals before):
 
         - `residual_to_gradient`: norm(e) / norm(g), in L2;
         - `waiting_steps`: norm(e) / norm(s), how many steps' messages wait;
         - `sent_share`: (s . x) / (x . x), the share of what was due that was sent.
 
         Tensors of more than 4,194,304 elements and those coded on a GPU are left out. All three
-        level off within some tens of steps. One that keeps growing (the first two) or falling (the
-        last) means trouble: more comes in than goes out.
+        level off within some tens of steps. If the first two keep growing, or the last falling,
+        more comes in than goes out.
         """
         return metrics_of(self._history, self._session)

@@ -29,11 +29,11 @@ class Sender:
 
 
 class Channel:
-    """One direction of updates. What a step doesn't send is kept in a residual for each array::
+    """One direction of updates, with a residual for each array that keeps what steps don't send::
 
         channel = deltawire.Channel("3lc:s=1.75")
         message = channel.encode({"conv": gradient})          # bytes
-        channel.decode(message, {"conv": total})              # total += gradient, about
+        channel.decode(message, {"conv": total})              # total += gradient, roughly
 
     Sender and receiver need channels of the same spec and `min_elements`, and the same names,
     shapes, dtypes and order of arrays; other messages are refused ("Mismatch"). Decoding needs no
@@ -63,10 +63,9 @@ class Channel:
                 `deltawire.policy.spec_of` takes them. No pattern: there is one sender.
             rank, world_size: of this sender, for messages and codecs that draw random numbers.
             min_elements: arrays below this many elements are sent uncompressed.
-            revert: what `revert` does to a step, for all its arrays alike: "exact" (it never
-                happened: give its input again; costs a second buffer of the residuals' size) or
-                "fold" (its input is kept and sent later: never give it again; messages are kept
-                until their step ends).
+            revert: what `revert` does to all arrays of a step: "exact" (it never happened: give its
+                input again; costs a second buffer of the residuals' size) or "fold" (its input is
+                kept and sent later: never give it again; messages are kept until their step ends).
             error_feedback: False: no residuals, so nothing to fold; each message is independent.
             seed: for codecs that draw random numbers.
 
@@ -108,9 +107,9 @@ class Channel:
             scale: the factor by which the values are scaled (a loss scale); residuals are rescaled.
             commit: True: the message counts as delivered, and the step ends. False: it stays open,
                 for further messages of the step, until `commit` or `revert`.
-            step: its number, on which rules and random numbers depend; for programs that don't keep
-                the channel from step to step. Default: one more than the last. "State" while
-                another is open.
+            step: the step's number, on which rules and random numbers depend; for programs that
+                don't keep the channel from step to step. Default: the last one's plus 1. "State"
+                while another step is open.
 
         Raises:
             DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array or scale that
@@ -178,8 +177,8 @@ class Channel:
             into: float32, float16 or ml_dtypes.bfloat16, C-contiguous, writable arrays (or what
                 supports DLPack) with the names, shapes, dtypes and order that were encoded, no two
                 of which share memory. On error their content is unspecified.
-            accumulate: False: the arrays are replaced. Nothing can be added to arrays of 16 bits,
-                as each sum would be rounded: replace another array's values, and add these.
+            accumulate: False: the arrays are replaced. True needs float32 arrays, as sums in 16
+                bits would be rounded: decode into other arrays, and add these up in float32.
             scale: 1 / world_size makes a mean of all ranks' messages.
             step, rank: that the message must have; None: any.
 
@@ -188,7 +187,7 @@ class Channel:
 
         Raises:
             DTypeError (a TypeError): an array of another dtype, or of 16 bits with `accumulate`.
-            InvalidArgumentError (a ValueError): another array, scale, step or rank that can't be.
+            InvalidArgumentError (a ValueError): any other invalid array, scale, step or rank.
             DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch" (of another
                 spec, other arrays, another step or rank), "Range" (a value times `scale` is beyond
                 the array's 16 bits).

@@ -15,7 +15,7 @@ def printable(text: str, max_bytes: int = 1 << 20) -> str:
 
 
 class DeltawireError(RuntimeError):
-    """What went wrong, where, and what to do, in one line, whatever names are in it.
+    """What went wrong, where, and what to do, in one line, even with names from outside.
 
     Attributes:
         code: the core's name of the error, e.g. "PeerLost", "Timeout", "Corrupt".

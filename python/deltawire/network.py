@@ -12,7 +12,7 @@ Address = tuple[str, int]
 
 
 class Network:
-    """What all connections of a session have. It holds no reference to the session.
+    """The settings of all connections of a session. It holds no reference to the session.
 
     Args:
         token: 32 bytes.
@@ -37,15 +37,15 @@ class Network:
         self._link, self._arrival_ms = link, arrival_ms
 
     def listen(self, meeting_place: Address, rank: int) -> _core.Listener:
-        """The listener of a rank of those that meet there."""
+        """A listener for a rank that meets the others at this place."""
         return _core.listen_for(meeting_place, rank, self._interface, *self._ports)
 
     def listen_on(self, host: str) -> _core.Listener:
-        """Another one, on an address of this machine."""
+        """A listener on an address of this machine."""
         return _core.Listener(host, *self._ports)
 
     def mesh(self, meeting_place: Address, place: tuple[int, int], seconds: float) -> _core.Mesh:
-        """Of the ranks that meet there; place: rank and world size."""
+        """The mesh of the ranks that meet there; place: rank and world size."""
         mesh = _core.Mesh.at(meeting_place, *place, self.token)
         mesh.set_encryption(self.encryption)
         mesh.shape = self._link

@@ -92,10 +92,10 @@ class Optimizer:
             out: the array that is filled and returned; a new one by default.
             kept_as: "bfloat16" or "float16" where parameters are rounded to 16 bits after every
                 step and kept nowhere else. That hides 16 or 13 bits more of a gradient, so the
-                significance is 65,536 or 8,192 times as large, at most infinite. What gcomp cuts by
-                it moves a parameter by less than two units in the last place of its 16 bits before
-                the step rounds it. Not for parameters with a float32 copy, which adds up what
-                rounding hides.
+                significance is 65,536 or 8,192 times as large, at most infinite. The bits that
+                gcomp cuts by it move a parameter by less than two units in the last place of its 16
+                bits before the step rounds it. Not for parameters with a float32 copy, which
+                accumulates what rounding hides.
         """
         if kept_as not in arrays.DTYPES:
             raise make_error(

@@ -155,8 +155,8 @@ def make_file(
 ) -> None:
     """Writes the patch file that makes the model in `new` of the one in `old`.
 
-    Tensors may come, go, and take another dtype or shape. The file brings along names for the two
-    versions, if there are any. An existing file is refused unless `replace` is true.
+    Tensors may come, go, and take another dtype or shape. The file also has the names of the two
+    versions, if given. An existing file is refused unless `replace` is true.
 
     Raises:
         DeltawireError: code "Io" if a file can't be read or written, "Truncated", "Corrupt" or
@@ -195,7 +195,8 @@ def merge_files(
     from_version: str = "",
     to_version: str = "",
 ) -> None:
-    """Writes the one patch file that does what several do in turn, the first to the model in `old`.
+    """Merges patch files, to be applied in turn to the model in `old`, into one with the same
+    result.
 
     It is the file that `make_file` would write between the first and the last model. Without names
     it takes over those of the first and the last patch.

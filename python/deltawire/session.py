@@ -92,35 +92,34 @@ class Session(ClosesAtEnd, BaseSession):
             arrival_timeout: seconds to wait for a rank that is alive but begins the step later;
                 `timeout` if that is longer.
             min_elements: arrays below this many elements are sent uncompressed.
-            revert: what happens to a step that fails, for all its arrays alike: "exact" (it never
-                happened: give its input again; costs a second buffer of the residuals' size) or
-                "fold" (its input is kept and sent later: never give it again; messages are kept
-                until their step ends, docs/design/memory.md). `save` returns the kept input, too.
-                "fold" is refused with `ring`, `hierarchical` and nonfinite="pass".
+            revert: what happens to all arrays of a failed step: "exact" (it never happened: give
+                its input again; costs a second buffer of the residuals' size) or "fold" (its input
+                is kept and sent later: never give it again; messages are kept until their step
+                ends, docs/design/memory.md). `save` includes the kept input. "fold" is refused with
+                `ring`, `hierarchical` and nonfinite="pass".
             threads: how many threads encode and decode a message; None: the process's.
             nonfinite: "error", or "pass": a step with NaN or infinities results in NaN on all ranks
                 and leaves no trace.
             link: limits the rate at which this rank sends, e.g. to that of a slow link.
-            elastic: the session goes on when ranks die, leave and join (docs/guides/elastic.md);
-                on all ranks or on none. A process without `rank` and `world_size` joins a session
-                that runs; `address` then has doors of its members, "10.0.0.1:29600,10.0.0.2:4711"
-                (in a file one in each line; a name stands for all its addresses), and
-                `joined_state` what `state` gave on another rank.
+            elastic: the session goes on when ranks die, leave and join (docs/guides/elastic.md); on
+                all ranks or on none. A process without `rank` and `world_size` joins a running
+                session; `address` then has doors of its members, "10.0.0.1:29600,10.0.0.2:4711" (in
+                a file one per line; a name stands for all its addresses), and `joined_state` the
+                arrays that `state` returned on another rank.
             at_least: of an elastic session: how many members suffice to go on. None: more than half
-                of those before, or half with the lowest one, so that after a split of the network
-                one side at most goes on. With a number both sides may.
-            state: of an elastic session: called within all_reduce, when others join, on ranks that
-                can give them what they need to take part in that step: all arrays, by name. Arrays
-                that are equal on all ranks come from several ranks at once; put them first. They
-                must not change until that all_reduce returns.
+                of the previous members, or half including the lowest, so that after a network split
+                at most one side goes on. With a number both sides may.
+            state: of an elastic session: returns, by name, all arrays that a process needs to join
+                at this step. It is called within all_reduce on ranks that can give them. Arrays
+                that are equal on all ranks are fetched from several ranks at once; put them first.
+                They must not change until that all_reduce returns.
 
         Raises:
             InvalidArgumentError (a ValueError): an invalid argument, or no token.
             DeltawireError: "Timeout" (names the missing ranks), "Unauthorized" (another token),
                 "Mismatch" (a rank with another spec, other options or another encryption, or a
-                duplicate rank), "Corrupt" (bytes were changed on the way),
-                "PeerLost" (a rank that connected and died), "AddressInUse", "System"; each also if
-                another rank found it.
+                duplicate rank), "Corrupt" (bytes were changed on the way), "PeerLost" (a rank that
+                connected and died), "AddressInUse", "System"; each also if another rank reports it.
         """
         joins = elastic and rank is None and world_size is None
         place = None if joins else _place(rank, world_size)
@@ -175,9 +174,9 @@ class Session(ClosesAtEnd, BaseSession):
                 Residuals belong to names.
             scale: the factor by which the arrays are scaled (a loss scale); equal on all ranks.
             weight: how much this rank counts, 0 or more, for instance the number of its samples:
-                the result is sum(weight * array) / sum(weight) over the ranks. Given on all ranks
-                or on none, and of such a size that weight * array fits the codec's values. Needs
-                min_elements of 2 or more, and a copy of the arrays. Where all weights are 0, the
+                the result is sum(weight * array) / sum(weight) over the ranks. Give it on all ranks
+                or on none, and so small that weight * array fits the codec's values. Needs
+                min_elements of 2 or more, and a copy of the arrays. If all weights are 0, the
                 result is that of `weight=None`.
 
         Returns:
@@ -325,18 +324,18 @@ class Session(ClosesAtEnd, BaseSession):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """Of an elastic session: what happened at each change of members that it has seen,
-        as dicts of "epoch", "step" (done again), "gone" (dicts of "id", "rank" before, "why"),
-        "joined" (ids), "world_size", "seconds" that it took, and the "error" that began it;
-        "residual_kept", the L2 norm of what the members that go on hold back, in the unit of the
-        arrays that a rank gives, and "residual_lost", an estimate of what those that are gone held
-        back: as if each had had the mean square of the others'."""
+        """Of an elastic session: the changes of members that it has seen, as dicts of "epoch",
+        "step" (which was repeated), "gone" (dicts of "id", the former "rank", "why"), "joined"
+        (ids), "world_size", the "seconds" that the change took, and the "error" that began it;
+        "residual_kept", the L2 norm of the residuals of the members that go on, in the unit of the
+        arrays that a rank gives; and "residual_lost", an estimate of the others' residuals: as if
+        each had had the mean square of those that are kept."""
         return list(self._crew.events) if self._crew is not None else []
 
     @property
     def joined_state(self) -> dict[str, Any] | None:
-        """Of a process that joined an elastic session: the arrays that another rank's `state` gave,
-        by name. None for others."""
+        """Of a process that joined an elastic session: the arrays that another rank's `state`
+        returned, by name. None for others."""
         return self._crew.joined_arrays if self._crew is not None else None
 
     def metrics(self) -> dict[str, Any]:

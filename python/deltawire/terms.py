@@ -27,7 +27,7 @@ class Terms:
     Args:
         door: the call, such as "register".
         tensors: of the model, a line for each, in the model's order; see `tensor_line`.
-        settings: by name; values that are equal have the same str().
+        settings: by name; equal values have the same str().
     """
 
     def __init__(self, door: str, tensors: Sequence[str] = (), **settings: object) -> None:

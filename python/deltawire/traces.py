@@ -144,7 +144,7 @@ def read_trace(folder: str | os.PathLike) -> Trace:
             for gradient in step.gradients: ...
 
     Raises:
-        DeltawireError: "Io" (no trace.json: no trace, or one without a whole step), "Corrupt" (a
+        DeltawireError: "Io" (no trace.json: no trace, or one without a complete step), "Corrupt" (a
             trace.json that breaks a rule), "UnsupportedVersion" (another format).
     """
     folder = Path(folder)

@@ -33,12 +33,12 @@ class TrainersSession:
 
     @property
     def core(self) -> _core.Session:
-        """That of the present epoch."""
+        """The core's session of the current epoch."""
         return self.session._session
 
     def know(self, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
-        """(name, shape) of all that will be exchanged, also by fragments that had no turn yet: a
-        loaded state has residuals of all."""
+        """(name, shape) of all tensors that will be exchanged, also in fragments that had no turn
+        yet: a loaded state has residuals of all."""
         self.session._crew.note_tensors((name, 0, list(shape)) for name, shape in tensors)
 
     def take_step(self, tensors: list[tuple], weight: float, agreed: int) -> _core.Report:
@@ -67,7 +67,7 @@ class TrainersSession:
             self.session._steps = self.session._crew.steps = steps
 
     def changes(self) -> dict[str, Any]:
-        """What `Session.metrics` says of the changes of members."""
+        """The entries of `Session.metrics` about changes of members."""
         return self.session._crew.metrics()
 
     def abort(self, why: str) -> None:

@@ -27,8 +27,8 @@ def check_weight(weight: object) -> float:
 
 class Weighted:
     """One step's sum(weight * values) / sum(weight) over the ranks, as the quotient of two plain
-    means: of weight * values, and of the weights. Residuals are of weight * values, too, so that
-    what a codec holds back counts by the weight of its step.
+    means: of weight * values, and of the weights. Residuals are of weight * values, too, so that a
+    residual counts by the weight of its step.
 
     Args:
         tensors: (name, address, shape) of each, float32; multiplied by the weight at once.
@@ -36,7 +36,7 @@ class Weighted:
         device: a `DeviceParts` in whose memory they are; None: they are in the process's.
 
     Attributes:
-        tensors: what is to be exchanged.
+        tensors: those to exchange.
     """
 
     def __init__(self, tensors: list[tuple], weight: float, device: Any = None) -> None:

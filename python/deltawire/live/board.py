@@ -1,4 +1,4 @@
-"""What a server has to offer: the newest manifest of a store, and its files."""
+"""What a server offers: the newest manifest of a store, and its files."""
 
 import threading
 import time

@@ -37,7 +37,7 @@ class Following:
 
     Attributes:
         changed: notified when `fetched` or `problem` changes.
-        fetched: of the present run; None before the first connection.
+        fetched: of the current run; None before the first connection.
         problem: the last error since something was fetched, or a wait for it went well.
     """
 

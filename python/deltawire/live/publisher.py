@@ -26,9 +26,9 @@ class Publisher(leaving.ClosesAtEnd):
     """Serves the versions of a model's weights to subscribers, from background threads.
 
     A reader that dies, lags or joins late costs the trainer nothing: `publish` copies the weights
-    and returns, and what is kept doesn't grow with the readers. Memory, in copies of the model: the
-    last version, one for each span in `merged`, a snapshot (two at times), and one or two of
-    weights that are on their way to becoming a version. With `folder` snapshots are on disk.
+    and returns, and memory doesn't grow with the readers. Memory, in copies of the model: the last
+    version, one for each span in `merged`, a snapshot (two at times), and one or two of weights
+    that are on their way to becoming a version. With `folder` snapshots are on disk.
 
     For one thread at a time.
 
@@ -41,7 +41,7 @@ class Publisher(leaving.ClosesAtEnd):
             memory; a publisher that starts again continues them.
         merged: spans, in versions, of patches for readers that missed some.
         snapshot_every: a snapshot of all weights is made after this many versions at the latest.
-        keep: how many of the last versions can be reached by a patch, back to a snapshot.
+        keep: how many of the last versions can be reached by patches, back to a snapshot.
         fanout: how many readers read from here, and from each subscriber that serves others. More
             read from here where no subscriber serves.
         max_readers: more connections are refused.
@@ -50,7 +50,7 @@ class Publisher(leaving.ClosesAtEnd):
     Raises:
         DeltawireError: code "AddressInUse" or "System" if it can't listen there; "State" if the
             folder has another writer.
-        InvalidArgumentError: no token, or a setting that is none.
+        InvalidArgumentError: no token, or an invalid setting.
     """
 
     def __init__(

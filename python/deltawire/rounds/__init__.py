@@ -1,5 +1,5 @@
 """Federated rounds: SBC's algorithm 1 (Sattler, Wiedemann, Müller, Samek, IJCNN 2019) for one
-client and for the server, on NumPy arrays. No network in it: the program carries the messages::
+client and for the server, on NumPy arrays. It has no network: the program carries the messages::
 
     server = rounds.Server(model, down="3lc")          # a dict of NumPy arrays
     client = rounds.Client("sbc:p=1%")

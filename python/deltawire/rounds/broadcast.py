@@ -24,7 +24,7 @@ _MOST_BASES = 8  # without a codec: deltas are mostly smaller than patches
 
 
 class _Held(NamedTuple):
-    """What a client has, according to its last reply."""
+    """A client's state, according to its last reply."""
 
     version: int = 0
     layout_id: str = ""
@@ -145,8 +145,8 @@ class Broadcast:
         return model, frame
 
     def download(self, client: Hashable, *, full: bool = False) -> Download:
-        """What to send a client: nothing, what has changed since its version, or the model; and the
-        layout, if it doesn't have it. Call `confirm` when it has arrived.
+        """A client's download: nothing, the changes since its version, or the model; and the
+        layout, if the client doesn't have it. Call `confirm` when it has arrived.
 
         Args:
             client: any name.

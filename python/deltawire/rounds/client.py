@@ -36,7 +36,7 @@ _STATE = {  # keys and types
 
 
 class Client:
-    """One client: its copy of the server's model, and what it has not sent yet.
+    """One client: its copy of the server's model, and the part of its updates that is not sent yet.
 
     After `reply` the residual has what the codec left out, and the frame is kept until the server's
     next download tells its fate:
@@ -46,7 +46,7 @@ class Client:
     - refused (e.g. for too large a norm): frame and residual are dropped, because they would be
       refused again. `dropped` adds them up.
 
-    So what the client wanted to send = what was accepted + `waiting()` + `dropped`, up to rounding.
+    So the sum of its updates = those that were accepted + `waiting()` + `dropped`, up to rounding.
 
     Args:
         spec: codec or rules of the updates: "sbc:p=1%".
@@ -251,7 +251,7 @@ class Client:
                 buffer[sent[name] != 0] = 0
 
     def waiting(self) -> dict[str, np.ndarray]:
-        """What has not been sent, or not been accepted yet: residual and unsettled frame."""
+        """The updates not sent, or not accepted yet: residual and unsettled frame."""
         waits = zeros(layout_of(self._model))
         for name, array in waits.items():
             residual = self._channel.residual(name)

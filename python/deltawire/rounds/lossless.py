@@ -21,7 +21,7 @@ def whole_channel(weights: str) -> Channel:
 
 def packed(model: Mapping[str, np.ndarray], weights: str) -> np.ndarray:
     """All values of a float32 model in one new array: float32, or rounded to bfloat16 (to nearest,
-    ties to even; -0 to 0, as who adds up frames gets it), as uint16."""
+    ties to even; -0 to 0, as in a sum of frames), as uint16."""
     values = np.concatenate([array.reshape(-1) for array in model.values()])
     if weights == "float32":
         return values

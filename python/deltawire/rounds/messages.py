@@ -84,7 +84,7 @@ def _can_be(shape: tuple) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """What the server sends a client, for training or evaluation.
+    """The server's message to a client, for training or evaluation.
 
     Attributes:
         kind: "same" (the client has it: no frames), "delta" (a frame for each version that it has
@@ -151,8 +151,8 @@ def is_float(array: np.ndarray) -> bool:
 
 
 def as_float32(model: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A copy, C-contiguous. Raises InvalidArgumentError for what isn't a dict of arrays by name,
-    DTypeError for what isn't a floating-point array."""
+    """A copy, C-contiguous. Raises InvalidArgumentError unless it is a dict of arrays by name,
+    DTypeError unless these are of floating-point numbers."""
     arrays.check_names(model)
     copies = {}
     for name, array in model.items():

@@ -77,7 +77,8 @@ class Server:
         self._updates = {}
 
     def download(self, client: Hashable, *, full: bool = False) -> Download:
-        """What to send a client; `full` for one that has lost its state. It may be any name."""
+        """A client's download; `full` for one that has lost its state. Clients may have any
+        name."""
         if self.round < 0:
             raise make_error("State", "no round is open; call begin() first")
         accepted, refused = self._intake.verdicts(client)
@@ -120,8 +121,8 @@ class Server:
         them).
 
         If `max_norm` is `Medians`, updates that are too large compared with the others are refused
-        now. The mean is added to the model, not to the reference from which clients have trained:
-        so what downloads have left out so far will still be sent.
+        now. The mean is added to the model, not to the reference from which clients have trained,
+        so later downloads still send what earlier ones left out.
         """
         norms = {client: update.norm for client, update in self._updates.items()}
         for client, error in self._intake.out_of_line(norms).items():

@@ -3,11 +3,10 @@ exchange compressed gradients::
 
     hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
-`LocalSteps` synchronizes infrequently, by exchanging weight changes; `ElasticLocalSteps` goes on
-when ranks die, leave and join; `Averager` makes it the model
-averager of torch's post-local SGD. With `ParameterServer` some ranks own the model and the others
-compute its gradients. `Publisher` serves a model's new weights to each `Subscriber`. `trace`
-records the gradients of any training run.
+`LocalSteps` synchronizes infrequently, by exchanging weight changes; `Averager` makes it the model
+averager of torch's post-local SGD; `ElasticLocalSteps` goes on when ranks die, leave and join. With
+`ParameterServer` some ranks own the model and the others compute its gradients. `Publisher` serves
+a model's new weights to each `Subscriber`. `trace` records the gradients of any training run.
 """
 
 from deltawire.live import Publisher, ReaderState, Subscriber  # needs no PyTorch

@@ -58,8 +58,8 @@ def register(
             on the CPU or on CUDA devices (see `Staging`). The set of exchanged parameters is fixed
             when DDP is constructed and may include frozen parameters. Gradients may be sparse
             (nn.Embedding(sparse=True)) if the policy's codec takes pairs. Register before training,
-            before or after torch.compile. Of a sharded model: the root, with gradients that are
-            reduced as one of these dtypes; every rank then listens on two ports.
+            before or after torch.compile. For a sharded model: its root, with gradients that are
+            reduced in one of these dtypes; every rank then listens on two ports.
         spec: a codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy that
             chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
@@ -105,17 +105,17 @@ def register(
             at most bfloat16's rounding) or "lossy"; equal on all ranks.
         summary_every: steps between the summaries that rank 0 logs (logger "deltawire", INFO).
         twins: True: gradients on a GPU are encoded and decoded there, by the codecs' twins; an
-            error where that can't be. False (the default): they are copied to the CPU, which is
-            faster so far (docs/reference/gpu.md). Or a function that makes a twin, given a codec's
-            canonical spec. Not for "auto".
+            error if that is impossible. False (the default): they are copied to the CPU and coded
+            there, which was slower on an H100 (docs/reference/gpu.md). Or a function that makes a
+            twin, given a codec's canonical spec. Not for "auto".
         momentum: what becomes of the optimizer's momentum for tensors whose gradients arrive late.
             "rate" (the default): with optimizer=SGD they are stepped without momentum and at a
             higher learning rate (see `MomentumAsRate`), with Adam and AdamW without their first
             moment (see `AdamWithoutMomentum`), as one line of the log says; others keep their
-            momentum. "optimizer": nothing, and such a run may diverge.
+            momentum. "optimizer": it is left alone, and such a run may diverge.
         elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
             without a rank (docs/guides/elastic.md).
-        delay: 1: a step's exchange goes on during the next step, whose optimizer step gets its
+        delay: 1: a step's exchange goes on during the next step, whose optimizer step applies its
             means (see `DelayedMeans`). 0 (the default): DDP waits for each step's exchange. Equal
             on all ranks. Only for DDP with a codec and dense gradients on the CPU, with optimizer=
             a torch.optim.SGD, without scaler= and nonfinite="pass"; "gcomp" then cuts nothing.
@@ -125,12 +125,12 @@ def register(
         `ShardedHook` for a sharded model, an `AutoHook` for "auto".
 
     Raises:
-        TypeError, DTypeError: no such model; parameters, optimizer or scaler that can't be used.
+        TypeError, DTypeError: a model, parameters, optimizer or scaler that can't be used.
         InvalidArgumentError (a ValueError): world size 1, a bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
-            that was replaced since DDP was made, an optimizer for a codec that doesn't use it. Of a
-            sharded model: a one-dimensional mesh, different meshes, parameters that fully_shard has
-            not sharded, "auto".
+            that was replaced since DDP was made, an optimizer for a codec that doesn't use it. For
+            a sharded model: a one-dimensional mesh, different meshes, parameters that fully_shard
+            has not sharded, "auto".
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
             another token).

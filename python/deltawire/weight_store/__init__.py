@@ -1,7 +1,7 @@
 """Versions of a model: a store into which a trainer publishes, and from which readers update.
 
 A store has a snapshot of all weights now and then, patches (`deltawire.patches`) between versions,
-and a manifest that names them. A version takes the bytes of what changed::
+and a manifest that names them. A version takes only the bytes of its changes::
 
     store = weight_store.Store("/models/policy")
     store.publish(model, version=step)                          # the trainer

@@ -28,8 +28,8 @@ class Store(ClosesAtEnd):
             each, and one more.
         snapshot_every: a snapshot of all weights is written after this many versions at the latest,
             and earlier if the patches since the last one take as many bytes.
-        keep: how many of the last versions stay; None for all. What these are made from stays too,
-            back to a snapshot.
+        keep: how many of the last versions stay; None for all. The files that these are made from
+            stay, too, back to a snapshot.
         grace: files that are no longer needed are deleted this many versions later.
         cache: a folder in which downloads from an object store stay and are continued.
         take_over: become the writer of an object store whose writer did not close it.
@@ -60,7 +60,7 @@ class Store(ClosesAtEnd):
         self._writer: Writer | None = None
 
     def publish(self, model: object, version: int) -> Version:
-        """Adds a version, which readers see when this returns, whole.
+        """Adds a version, which readers see, complete, when this returns.
 
         Args:
             model: a dict of NumPy arrays or PyTorch tensors, or a module. A tensor with several
@@ -132,7 +132,7 @@ class Store(ClosesAtEnd):
         Raises:
             DeltawireError: code "Mismatch" if the weights are not `from_version`, or the model has
                 other tensors; "Corrupt" if nothing is left that the version could be made from.
-            InvalidArgumentError: no such version, or what is no number of one.
+            InvalidArgumentError: no such version, or not a number.
 
         Warns:
             RuntimeWarning: a damaged or missing file; another way was taken.

@@ -14,7 +14,7 @@ class HostClock:
     """Moments are seconds of the CPU's clock."""
 
     def now(self) -> float:
-        """The present moment."""
+        """The current moment."""
         return time.perf_counter()
 
     def is_over(self, moment: float) -> bool:
@@ -31,8 +31,8 @@ class HostClock:
 
 class DeviceClock:
     """Moments are events of a CUDA device, each in the stream that is current where it is asked
-    for: that of forward and backward, or one that has waited for a bucket's means. What was
-    launched takes no time before the device does it.
+    for: that of forward and backward, or one that has waited for a bucket's means. Launched work
+    takes no time until the device does it.
 
     Args:
         device: whose clock it is.
@@ -45,8 +45,8 @@ class DeviceClock:
         self._timeout, self._rank = timeout, rank
 
     def now(self) -> torch.cuda.Event | None:
-        """The moment at which the device has done all that is in its current stream; None while a
-        CUDA graph is captured, which has none."""
+        """The moment at which the device has done all work in its current stream; None while a CUDA
+        graph is captured, which has none."""
         if is_captured(self._device):
             return None
         event = torch.cuda.Event(enable_timing=True)

@@ -32,7 +32,7 @@ _TIERS = ("lossless", "near-lossless", "lossy")
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What the ranks do from now on. All times are milliseconds a step.
+    """The ranks' exchange from now on. All times are milliseconds a step.
 
     Attributes:
         spec: the chosen exchange, canonical; None: the native all-reduce.

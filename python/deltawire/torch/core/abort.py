@@ -34,7 +34,7 @@ class AbortsOnError(ClosesAtEnd):
     `last_error` and `_give_up`."""
 
     def _closed_error(self) -> DeltawireError:
-        """For a call that comes after the end."""
+        """The error of a call after the end."""
         error = self.last_error
         return make_error(
             "State",

@@ -51,8 +51,8 @@ class Meeting:
     the session.
 
     The end of the block is the gather, one collective on the group under its own timeout; where
-    settings differ, a broadcast or two tell how. Whatever is raised in the block, the other ranks
-    hear of: they wait in the gather. It raises as `check_alike` and `check_endpoints`.
+    settings differ, one or two broadcasts tell how. The other ranks, which wait in the gather, hear
+    of any exception in the block. It raises as `check_alike` and `check_endpoints`.
 
     Attributes:
         place: (rank, world size) in the group.

@@ -25,7 +25,7 @@ _OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # whose tensors every policy may l
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Who codes.
+    """Where buckets are coded.
 
     Attributes:
         parts: codes on the device; None: the CPU does.
@@ -37,7 +37,7 @@ class Choice:
 
     @property
     def coder(self) -> str:
-        """What must be equal on all ranks."""
+        """The part of the choice that must be equal on all ranks."""
         return "the CPU" if self.parts is None else "twins (twins=False: the CPU)"
 
     def log(self, rank: int) -> None:

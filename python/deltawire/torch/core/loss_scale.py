@@ -57,7 +57,7 @@ class LossScale:
 
     def now(self) -> float:
         """The scale of the gradients of the backward pass under way: what `look_ahead` read, or
-        else the present one. Raises InvalidArgumentError unless it is finite and above 0."""
+        else the current one. Raises InvalidArgumentError unless it is finite and above 0."""
         if self._read is None:
             if self._unknown:
                 self._unknown = False

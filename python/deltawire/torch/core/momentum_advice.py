@@ -11,7 +11,7 @@ from deltawire.late_codecs import constant_rate_times, late_rules, rules_with_mo
 
 
 class MomentumWarning(UserWarning):
-    """An optimizer's momentum acts on what arrives late, or a second time. To silence it:
+    """An optimizer's momentum acts on gradients that arrive late, or a second time. To silence it:
     `warnings.filterwarnings("ignore", category=deltawire.torch.MomentumWarning)`."""
 
 

@@ -21,10 +21,10 @@ _RISE = 20.0
 
 
 def rate_times(momentum: float, dampening: float, step: int) -> float:
-    """By how much to multiply the learning rate in place of this momentum, in step 0, 1, ...
+    """The factor of the learning rate that replaces this momentum, in step 0, 1, ...
 
-    At first as a velocity would rise, to half of 1 / (1 - momentum); then to three quarters of it,
-    over the first 20 / (1 - momentum) steps. Not below 1.
+    It rises first like a velocity, to half of 1 / (1 - momentum), and then to three quarters of
+    that, over the first 20 / (1 - momentum) steps. It is never below 1.
     """
     risen = min(1.0, step * (1.0 - momentum) / _RISE)
     share = RATE_SHARE + (_LAST_SHARE - RATE_SHARE) * risen

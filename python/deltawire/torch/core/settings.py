@@ -41,7 +41,7 @@ class Settings:
     delay: int = 0
 
     def check_delay(self) -> None:
-        """Raises InvalidArgumentError for a delay that can't be."""
+        """Raises InvalidArgumentError for an invalid delay."""
         if isinstance(self.delay, bool) or self.delay not in (0, 1):
             raise make_error(
                 "InvalidArgument",
@@ -50,8 +50,8 @@ class Settings:
             )
 
     def check_no_fold(self, what: str) -> None:
-        """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is
-        in the exchange, which can't keep them."""
+        """Raises InvalidArgumentError for revert="fold", if `what` is in the exchange, which can't
+        keep a failed step's gradients."""
         if self.revert == "fold":
             raise make_error(
                 "InvalidArgument",
@@ -60,7 +60,7 @@ class Settings:
             )
 
     def check_no_tier(self) -> None:
-        """Raises InvalidArgumentError where a tier was given, but a codec is named."""
+        """Raises InvalidArgumentError for a tier given together with a codec."""
         if self.tier is not None:
             raise make_error(
                 "InvalidArgument",
@@ -69,7 +69,7 @@ class Settings:
             )
 
     def check_no_delay(self, what: str) -> None:
-        """Raises InvalidArgumentError where a delay is asked for, but `what` has none."""
+        """Raises InvalidArgumentError for a delay, which `what` doesn't support."""
         self.check_delay()
         if self.delay:
             raise make_error("InvalidArgument", f"delay=1 is for DDP with a codec, not for {what}")

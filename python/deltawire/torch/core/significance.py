@@ -33,16 +33,15 @@ class SignificanceSource:
 
     Parameters that the optimizer steps in bfloat16 or float16 are rounded by every step, which
     hides more of a gradient: their significance is 65,536 or 8,192 times that of the same values in
-    float32 (`deltawire.Optimizer.significance`, kept_as=). Moments, of the same 16 bits, get what
-    is cut, too.
+    float32 (`deltawire.Optimizer.significance`, kept_as=). The moments, in the same 16 bits, get
+    the cut gradients, too.
 
     The optimizer's param_groups and state are read again for every bucket, so that schedules,
     loaded states and added groups count. A parameter in no group has no significance, and nothing
     of its gradient is cut; the same before its optimizer has a second moment (in the first step).
 
     `maximize` and Adam's `amsgrad` are supported: they change the gradient's sign and the second
-    moment. From gradients that are scaled (a GradScaler) or clipped later less is cut than could
-    be.
+    moment. If gradients are scaled (by a GradScaler) or clipped later, less is cut than possible.
 
     Args:
         optimizer: torch.optim.SGD, Adagrad, RMSprop (neither centered nor with momentum), Adam or

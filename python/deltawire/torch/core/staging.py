@@ -33,15 +33,15 @@ def future_of(buffer: torch.Tensor) -> torch.futures.Future:
 class Staging:
     """Gives the core the memory of buckets.
 
-    A bucket on a GPU is copied to pinned memory, on a stream of its own, as soon as its values are
-    complete: the copy comes after what is in the device's current stream. A thread waits for it and
-    hands the bucket to the core; the means are copied back on the same stream, for which DDP's
-    Future waits, and others by `follow`. All buckets of a step share one block of pinned memory,
+    A bucket on a GPU is copied to pinned memory, on a separate stream that waits for the device's
+    current one. A thread waits for the copy and hands the bucket to the core; the means are copied
+    back on the same stream, for which DDP's Future waits, and other callers by `follow`. All
+    buckets of a step share one block of pinned memory,
     even after DDP has rebuilt them: as many bytes as the values, which torch rounds up to a power
     of two. Buckets of one step may be on several devices.
 
-    Where the device codes its buckets itself, they are not copied: `load` waits for the gradients
-    alone.
+    Where the device codes its buckets itself, they are not copied: `load` only waits for the
+    gradients.
 
     Thread rule: `load` belongs to the thread of backward or of the training loop, as do `follow`
     and `wait`; `store` to the session's thread that completes buckets, after the bucket's `load`;
@@ -52,7 +52,7 @@ class Staging:
         host_bytes: size of all values of a step.
         rank: this one, whom the error of such a copy names.
         parts: codes buckets on their device; None: the CPU codes them.
-        values: what a bucket has, for messages.
+        values: a word for a bucket's contents, for messages.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class Staging:
         return torch.device("cpu") if self._parts is None else buffer.device
 
     def aside(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
-        """A stream after what is in the current one, as a context: for what a `load` that follows
-        is to bring to the coder besides the bucket. It is the stream of copies, but the current one
-        where the device codes: its own goes on with older buckets."""
+        """A stream that waits for the current one, as a context: for values that the next `load`
+        brings to the coder in addition to the bucket. It is the stream of copies; where the device
+        codes it is the current one, as the coder's stream goes on with older buckets."""
         if self._parts is not None:
             return contextlib.nullcontext()
         if buffer.device.type != "cpu":
@@ -146,7 +146,7 @@ class Staging:
         return self.returning(buffer)
 
     def lend(self, memory: torch.Tensor) -> None:
-        """Makes what was computed aside known to a device that codes, until its `release`."""
+        """Lends a device that codes the values computed `aside`, until their `release`."""
         if self._parts is not None:
             self._parts.adopt(memory)
 
@@ -165,7 +165,7 @@ class Staging:
             torch.cuda.current_stream(device).wait_stream(stream)
 
     def wait(self, devices: Iterable[torch.device]) -> None:
-        """Waits until these devices have done all that is in their current streams, so that a value
+        """Waits until these devices have done all work in their current streams, so that a value
         may be read. Raises DeltawireError ("Timeout") like a copy."""
         for device in devices:
             if device.type != "cpu":

@@ -1,4 +1,4 @@
-"""Means that DDP gets one step after the gradients that they are made of."""
+"""Means that DDP gets one step after their gradients."""
 
 import torch
 import torch.distributed as dist
@@ -13,8 +13,8 @@ from deltawire.torch.ddp.parameters import DDPParameters
 
 
 class DelayedMeans:
-    """Exchanges a step's gradients while the next step is computed, and gives DDP the means of the
-    step before; zeros in the first step.
+    """Exchanges a step's gradients while the next step is computed, and gives DDP the previous
+    step's means; zeros in the first step.
 
     With momentum of 0.9, SGD is stable at a fortieth of its usual learning rate if gradients come
     a step late. So each rank computes its gradients not at the weights, which lack the mean that is
@@ -46,8 +46,8 @@ class DelayedMeans:
     def turn(
         self, staging: Staging, bucket: dist.GradBucket
     ) -> tuple[PendingBucket, "DelayedBucket"]:
-        """Takes a bucket's gradients out of DDP's memory: the bucket to exchange, and the one that
-        DDP waits for, which has the step before's means."""
+        """Takes a bucket's gradients out of DDP's memory. Returns the bucket to exchange, and the
+        one that DDP waits for, which has the previous step's means."""
         if bucket.index() == 0:
             self._before, self._now = self._now, _Exchange()
             self._copies = self._copies[::-1]
@@ -66,8 +66,8 @@ class DelayedMeans:
         return pending, DelayedBucket(bucket, self._before)
 
     def settle(self, waits: bool = True) -> None:
-        """Brings back weights that a step which failed has left ahead, and waits until the last
-        exchange is over, at the latest by its deadline."""
+        """Restores weights that a failed step has left ahead, and waits until the last exchange is
+        over, at the latest by its deadline."""
         self._ahead.come_back()
         if waits and self._now.over is not None:
             self._now.over.wait()
@@ -174,7 +174,7 @@ class LookAhead:
 
 class DelayedBucket:
     """A bucket that DDP waits for, while its own gradients are exchanged for the next step.
-    Attributes as in `PendingBucket`; `error` is that of the step before."""
+    Attributes as in `PendingBucket`; `error` is that of the previous step."""
 
     def __init__(self, bucket: dist.GradBucket, before: "_Exchange") -> None:
         self.index, self.last = bucket.index(), bucket.is_last()
@@ -280,13 +280,13 @@ class _Copy:
 def delayed_for(
     given: Settings, spec: str, parameters: DDPParameters, finds_unused: bool
 ) -> DelayedMeans | None:
-    """What `delay` of `register` asks for; None: no delay.
+    """The `DelayedMeans` for the `delay` of `register`; None: no delay.
 
     Args:
         spec: the canonical one.
         finds_unused: DDP's find_unused_parameters.
 
-    Raises InvalidArgumentError for values that can't be, and for what does not go with a delay.
+    Raises InvalidArgumentError for invalid values, and for anything that does not go with a delay.
     """
     given.check_delay()
     if not given.delay:

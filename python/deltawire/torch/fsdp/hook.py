@@ -32,13 +32,13 @@ _END_OF_STEP = "end of step"
 
 @dataclasses.dataclass(frozen=True)
 class StepRules:
-    """What is the same for every step.
+    """The settings of every step.
 
     Attributes:
         timeout_ms: for a bucket.
         loss_scale: read once a step.
         source: computes what the optimizer can see; None: nothing is cut by it.
-        late: how the optimizer steps what arrives late; None: as everything else.
+        late: how the optimizer steps parameters whose gradients arrive late; None: like all others.
         choice: who codes gradients.
     """
 
@@ -54,7 +54,7 @@ class ShardedHook(Participant):
     `register`.
 
     A backward pass whose gradients are reduced is a step. Each of FSDP's parameter groups is a
-    bucket, which is coded on its GPU with twins and else goes from there through pinned memory (see
+    bucket. With twins it is coded on its GPU; otherwise it goes through pinned memory (see
     `Staging`). It is exchanged while backward continues, unless torch reads the gradient before the
     end of the pass (because it accumulates or converts it, or has a user's hook for it). One more
     exchange ends the step; it appears in `buckets`.

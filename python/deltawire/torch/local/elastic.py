@@ -41,8 +41,8 @@ class ElasticLocalSteps(LocalTrainer):
             trainer.step()
 
     Rounds, fragments, overlap and outer optimizers are those of `LocalSteps`. When a rank dies, the
-    open exchange is done again by those who remain; with delay=1 or `overlap` that is while the
-    training loop goes on. After each exchange the common weights are bit-equal on all members.
+    others repeat the open exchange, with delay=1 or `overlap` while the training loop goes on.
+    After each exchange the common weights are bit-equal on all members.
 
     A process that joins (without rank= and world_size=) gets the common weights, the outer
     optimizer's state, buffers, frozen parameters and the place in the round. It takes part in the
@@ -54,17 +54,17 @@ class ElasticLocalSteps(LocalTrainer):
             session begins with must have equal weights, by a seed or a checkpoint; the first
             exchange compares them.
         reducer: codec, pattern and codec, or policy, as for `deltawire.Session`.
-        steps: local steps a round, as for `LocalSteps`. A process that joins counts from the local
-            step where the rank is that gives it the state.
+        steps: local steps a round, as for `LocalSteps`. A process that joins begins at the local
+            step of the rank that gives it the state.
         weight: how much this rank's changes count in the mean: a number, 0 or more, or a function
             of the number of local steps that they come from, `lambda steps: steps * batch_size` for
-            samples. The mean is sum(weight * change) / sum(weight). A rank counts 0 in an exchange
-            before which it has taken no local step. Weights should be so small that codecs can
-            carry weight * change: fp16 ends at 65,504.
+            samples. The mean is sum(weight * change) / sum(weight). A rank that has taken no local
+            step for an exchange counts 0 in it. Weights should be so small that codecs can carry
+            weight * change: fp16 ends at 65,504.
         twins: as for `LocalSteps`; equal on all ranks, also of those that join.
-        session: what `deltawire.Session` takes besides: rank, world_size, address, token, at_least,
-            min_elements (2 or more), timeout and so on. arrival_timeout: how much longer one rank's
-            local steps may take than another's: the grace time of stragglers.
+        session: further arguments of `deltawire.Session`: rank, world_size, address, token,
+            at_least, min_elements (2 or more), timeout and so on. arrival_timeout is the grace time
+            of stragglers: how much longer one rank's local steps may take than another's.
 
     Raises:
         DTypeError (a TypeError), InvalidArgumentError (a ValueError): as `LocalSteps`.

@@ -49,11 +49,11 @@ class LocalSteps(LocalTrainer):
     Args:
         model: the bare module, compiled or not, without DistributedDataParallel or anything else
             that exchanges by itself. Its parameters that require gradients (float32, bfloat16 or
-            float16, on the CPU or on CUDA devices, each on its own) are exchanged, and their set
-            and devices must not change. Changes of 16-bit parameters are sent and summed as
-            float32. At the start all parameters and buffers are
-            set to rank 0's, as with DDP. Afterwards buffers (BatchNorm statistics) are each rank's
-            own: a lossy mean could make a variance negative. Frozen parameters keep their values.
+            float16, each on the CPU or any CUDA device) are exchanged, and their set and devices
+            must not change. Changes of 16-bit parameters are sent and summed as float32. At the
+            start all parameters and buffers are set to rank 0's, as with DDP. Afterwards each rank
+            has its own buffers (BatchNorm statistics): a lossy mean could make a variance negative.
+            Frozen parameters keep their values.
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
         reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
             `register`; equal on all ranks. "pulseloco" sends what the next forward pass would see.
@@ -65,18 +65,18 @@ class LocalSteps(LocalTrainer):
         outer: an outer optimizer (DiLoCo). It steps the weights of the last round with minus the
             mean change as the gradient, instead of adding the mean. A function that makes any torch
             optimizer from a list of parameters, e.g. functools.partial(torch.optim.SGD, lr=0.7,
-            momentum=0.9, nesterov=True), or the name of that one, "nesterov".
+            momentum=0.9, nesterov=True), or "nesterov", which stands for that one.
         delay: 1: a round's exchange overlaps the local steps of the next round, and its result is
-            applied when those end. What a rank has moved meanwhile is kept on top of it, and is its
-            change in the next round (as in CoCoD-SGD: Shen et al., IJCAI 2019), so that the ranks'
-            weights are equal only after `exchange()`. 0: the ranks wait for the exchange.
+            applied when those end. The rank's own change meanwhile is kept on top of it, and sent
+            in the next round (as in CoCoD-SGD: Shen et al., IJCAI 2019), so that the ranks' weights
+            are equal only after `exchange()`. 0: the ranks wait for the exchange.
         overlap: local steps that an exchange may take (tau of Streaming DiLoCo: Douillard et al.,
             2025): its result is applied after them, or when the next exchange begins, if that is
             earlier. 0: `delay` says when. Not with delay=1.
-        mixing: with `overlap` or delay=1, the share of a rank's own weights that is kept where a
+        mixing: with `overlap` or delay=1, the share of a rank's own weights that is kept when a
             result is applied, 0 <= mixing < 1: they become mixing * own + (1 - mixing) * common
-            (alpha of Streaming DiLoCo). None: what the rank has moved meanwhile is kept on top of
-            the common weights. `exchange()` makes all ranks' weights equal with either.
+            (alpha of Streaming DiLoCo). None: the rank's own change meanwhile is kept on top of the
+            common weights. In either case `exchange()` makes all ranks' weights equal.
         fragments: number of fragments of about the same size into which the model's layers are cut.
             Each is exchanged once a round, at evenly spread steps, the last one at the round's end
             (Streaming DiLoCo): the same bytes, but only 1 / fragments of them at a time. With
@@ -94,8 +94,8 @@ class LocalSteps(LocalTrainer):
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't repeat a change that was just sent (momentum masking;
             supplement A of the paper). Only sparse codecs are affected. Default: yes, but not with
-            `overlap` or delay=1, where momentum has already changed when the result is applied,
-            nor with the recipes "sparseloco", "muloco" and "pulseloco", whose papers mask none.
+            `overlap` or delay=1, where momentum has already changed when the result is applied, nor
+            with the recipes "sparseloco", "muloco" and "pulseloco", whose papers don't mask.
         momentum: the names under which the optimizer's state keeps momentum. The default covers
             SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
@@ -133,12 +133,12 @@ class LocalSteps(LocalTrainer):
 
     Memory: reference weights, weight changes, and two residuals with error feedback: four times the
     parameters as float32, five times for 16-bit parameters; plus an outer optimizer's state (SGD's
-    momentum: once), and with delay=1 or `overlap` three times a fragment. Of a model on a device
-    all of it is there, but for the residuals; the CPU also has a pinned copy of the largest
+    momentum: once), and with delay=1 or `overlap` three times a fragment. For a model on a device
+    all of this is there, except the residuals; the CPU also has a pinned copy of the largest
     fragment's changes, kept from round to round, which torch rounds up to a power of two. With
-    `twins` residuals are there, too, and pinned memory has the messages of a bucket. The outer
-    optimizer runs on the device, so all ranks need the same kind. Thread rule: one thread; metrics,
-    step_records and last_error: any.
+    `twins` the residuals are on the device, too, and pinned memory has the messages of a bucket.
+    The outer optimizer runs on the device, so all ranks need the same kind of device. Thread rule:
+    one thread; metrics, step_records and last_error: any.
     """
 
     _name = "LocalSteps"
@@ -229,7 +229,7 @@ class LocalSteps(LocalTrainer):
     def observe(self, loss: float | torch.Tensor) -> None:
         """Gives "auto" a loss of this rank's local steps, by which it judges whether it sends too
         little: call it on every rank or on none, for each batch or as often as you like. Without
-        losses "auto" goes by how much waits.
+        losses "auto" judges by the residuals.
 
         Args:
             loss: a number, or a tensor of one element. One on a GPU is read at the end of a round.

@@ -1,5 +1,5 @@
-"""What trainers of local steps have in common, however their ranks find each other: the local
-steps, the rounds that follow them, and checkpoints.
+"""The common part of trainers of local steps, however their ranks find each other: the local steps,
+the rounds that follow them, and checkpoints.
 
 SBC's algorithm 1 (Sattler, Wiedemann, Müller, Samek, "Sparse Binary Compression: Towards
 Distributed Deep Learning with minimal Communication", 2019) for any reducer and any optimizer;
@@ -113,7 +113,7 @@ class LocalTrainer(AbortsOnError, Participant):
             self._end_with(moved)
 
     def start_from_here(self) -> None:
-        """Makes the present weights those of the last round, if something else has kept them equal
+        """Makes the current weights those of the last round, if something else has kept them equal
         on all ranks (a warm-up with DistributedDataParallel). Call it on every rank between the
         same two rounds; the next round compares the weights. Raises like `step`.
         """
@@ -125,8 +125,8 @@ class LocalTrainer(AbortsOnError, Participant):
         self._exchange.progress.next = self.local_steps = 0
 
     def close(self) -> None:
-        """Closes like every hook, but first waits for a running exchange (delay=1) and applies it;
-        raises its error if that was not raised yet. At exit, and during an exception, it doesn't
+        """Closes like every hook, but first waits for a running exchange (delay=1) and applies it,
+        or raises its error if that was not raised yet. At exit, and during an exception, it doesn't
         wait: the exchange is aborted on every rank, and the other ranks get the exception's text.
         """
         if not self._session.closed and (cause := exception_under_way()) is not None:

@@ -12,7 +12,7 @@ from deltawire.torch.core.staging import is_forced
 
 
 class ServedMemory:
-    """What the core reads and writes in place of parameters, in their order.
+    """The memory that the core reads and writes in place of parameters, in their order.
 
     Parameters on the CPU are that memory themselves. A parameter on a CUDA device has a pinned copy
     as large as it, and all of them share one pinned buffer for gradients, as large as the largest.
@@ -74,7 +74,7 @@ class ServedMemory:
     @contextlib.contextmanager
     def written(self, timeout: float, indices: Sequence[int] | None = None) -> Iterator[None]:
         """Within it the core may write to parameters, all of them by default. Those on a device get
-        what it has written, after what is in the device's current stream.
+        the new values at the end, in the device's current stream.
 
         Raises DeltawireError ("Timeout") if a device has not yet taken what was written before.
         """

@@ -62,18 +62,19 @@ class ParameterServer(ServedRank):
     Args:
         model: the bare module, without DistributedDataParallel or anything else that exchanges by
             itself. Parameters that require gradients must be float32, on the CPU or on CUDA devices
-            (others than on other ranks, if you like), and their set must not change. At the start
-            all parameters and buffers are set to rank 0's. Afterwards buffers (BatchNorm
-            statistics) are each worker's own, as with LocalSteps; servers have none. Frozen
-            parameters keep their values.
+            (which may differ between ranks), and their set must not change. At the start all
+            parameters and buffers are set to rank 0's. Afterwards each worker has its own buffers
+            (BatchNorm statistics), as with LocalSteps; servers have none. Frozen parameters keep
+            their values.
         optimizer: a new torch.optim.SGD, Adagrad, RMSprop, Adam or AdamW, with one setting for all
             parameters, which are the model's that require gradients. Servers step as it would; it
             is never stepped itself, and its step() raises on workers.
         spec: the codec of both directions, e.g. "3lc:s=1.75", or rules (`spec_of`). Equal on all
             ranks, like the following arguments up to `seed`.
         servers: number of servers, ranks 0 ... servers - 1. At least one rank must remain a worker.
-        backup: number of workers that a step doesn't wait for: it uses the first gradients of all
-            workers but this many. A late gradient is not lost: it is sent with the worker's next.
+        backup: number of workers that a step doesn't wait for: it uses the first gradients that
+            arrive, from all workers but this many. A late gradient is not lost: it is sent with the
+            worker's next.
         staleness: how many steps a worker may be ahead of the slowest. Its parameters then lack the
             changes of at most that many steps. 0: workers are synchronous.
         on_worker_loss: "end": a worker that is killed, fails, or is silent for `timeout` ends the
@@ -91,8 +92,8 @@ class ParameterServer(ServedRank):
             which the first step shows otherwise are waited for in `step`. Not with `backup` or
             `staleness`. "none": gradients are sent in `step`, for gradients that are clipped after
             backward().
-        snapshot: a folder, local or shared. Every rank writes what it needs to resume; if all
-            servers have snapshots of a step, training resumes from the newest such step
+        snapshot: a folder, local or shared. Every rank writes its state there; if all servers have
+            snapshots of a step, training resumes from the newest such step
             (docs/guides/parameter-server.md), also with other workers or another number of them.
         every: steps between two snapshots.
         timeout: seconds that servers wait for workers' gradients, and workers for servers, before
@@ -126,7 +127,7 @@ class ParameterServer(ServedRank):
 
     Memory: on a server its part of the model twice, the gradient, the optimizer's state and a
     residual; on a worker a residual of the model's size. Parameters on a CUDA device also have
-    pinned memory of their size, which gradients and changes go through. Thread rule: one thread;
+    pinned memory of their size, for gradients and changes. Thread rule: one thread;
     metrics and last_error: any.
     """
 

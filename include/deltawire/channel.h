@@ -80,9 +80,9 @@ struct PartUse {
   std::uint64_t momentum_bytes = 0;  // for momentum and clipping before the codec
 };
 
-// What became of a step's input in the parts that keep a residual: sums of squares over their elements, of
-// this rank's values. Input + residual = due; due = sent + left, and `left` is the new residual. By
-// sqrt(left / sent) steps' sendings wait, and sent_of_due / due of what was due was sent.
+// How much of a step's input was sent, over the parts that keep a residual: sums of squares over their
+// elements, of this rank's values. Input + residual = due; due = sent + left, and `left` is the new residual.
+// So sqrt(left / sent) steps' messages wait, and the share sent_of_due / due was sent.
 struct FeedbackFlow {
   std::uint64_t step = kNoStep;  // the step that was measured; kNoStep: none was
   std::uint64_t parts = 0;
@@ -90,7 +90,7 @@ struct FeedbackFlow {
   double sent = 0;
   double left = 0;
   double due = 0;
-  double sent_of_due = 0;  // the inner product of what was sent and what was due
+  double sent_of_due = 0;  // the inner product of the sent and the due values
 };
 
 // A message that was received, and the parts that it must hold. `pieces`, in order, are the message.
@@ -153,8 +153,8 @@ class DELTAWIRE_API Channel {
   // revert. `room` is for messages that will be released: the least size in bytes of their memory, so that
   // one message's memory fits another; 0: the message is kept. Parts without elements take no bytes. Errors:
   // those of Codec::encode (the message names the part), kState (another step's transaction is open), kLimit
-  // (2^32 elements or more in a tensor), kInvalidArgument (an invalid scale, a part that stands there twice
-  // or overlaps another of its tensor), kRange (a residual too large for the scale); after an error the step
+  // (2^32 elements or more in a tensor), kInvalidArgument (an invalid scale, a part that is listed twice or
+  // overlaps another of its tensor), kRange (a residual too large for the scale); after an error the step
   // must be reverted.
   virtual Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id,
                                                 std::uint64_t room) = 0;
@@ -162,8 +162,8 @@ class DELTAWIRE_API Channel {
     return encode(message, id, 0);
   }
 
-  // Encodes several messages, which differ in their parts alone, and appends the pieces of each: together if
-  // a device codes, which costs it as much as one message; else one after another. Errors as above.
+  // Encodes several messages, which differ only in their parts, and appends the pieces of each: together if a
+  // device codes, which costs it as much as one message; otherwise one after another. Errors as above.
   virtual Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
                             std::vector<std::span<const Bytes>>& encoded);
 
@@ -189,8 +189,8 @@ class DELTAWIRE_API Channel {
     return decode(std::span(&message, 1), parts, expected, into, scale);
   }
 
-  // The same with several messages of one sender, which differ in their parts alone; together if a device
-  // codes. What it finds wrong with a part later is the error of the bucket's means.
+  // The same with several messages of one sender, which differ only in their parts; together if a device
+  // codes. An error that it finds later in a part is that of the bucket's means.
   virtual Status decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected, Into into,
                             float scale);
 
@@ -238,9 +238,9 @@ class DELTAWIRE_API Channel {
 // A rule has a pattern of the tensor's whole name (* stands for any characters, ? for one), comparisons of
 // its elements or dims or of the step with a number (<, <=, =, >=, >), or both, separated by spaces; then
 // ": " and a codec spec. The last rule is "rest" and a codec spec. For a tensor that is cut into parts, the
-// whole tensor is matched. When a part's codec changes between steps, its residual is kept and added to what
-// is sent next; a codec without error feedback then discards of it what it discards of any input. All ranks
-// must have the same rules; Policy::min_elements takes precedence over them. Errors: those of make_codec;
+// whole tensor is matched. When a part's codec changes between steps, its residual is kept and added to the
+// next input; a codec without error feedback then loses as much of it as of any input. All ranks must have
+// the same rules; Policy::min_elements takes precedence over them. Errors: those of make_codec;
 // kInvalidArgument for an invalid rule, or options that contradict each other.
 DELTAWIRE_API Result<std::unique_ptr<Channel>> make_channel(std::string_view codecs,
                                                             const ChannelOptions& options = {});

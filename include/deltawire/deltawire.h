@@ -3,7 +3,7 @@
  *   codecs     a tensor to bytes and back, stateless
  *   channels   messages of many tensors, with the residuals that stay from step to step
  *   sessions   a rank's place in a job over TCP: the mean of named tensors over all ranks
- *   patches    what changed between two versions of a tensor of weights, without loss
+ *   patches    the changes between two versions of a tensor of weights, without loss
  *
  * Errors: calls that can fail return 0 (DELTAWIRE_OK) or an error's number, and write it with a line of text
  * to the caller's deltawire_error, which may be NULL. No exception leaves a call, nothing is printed.
@@ -253,7 +253,7 @@ typedef struct deltawire_session_options {
   uint64_t seed;              /* for codecs that draw random numbers */
   int32_t threads;            /* that encode and decode; 0: those of the process */
   int32_t fold_revert;        /* of a failed step, as in deltawire_channel_options; 1 is INVALID_ARGUMENT with
-                                 `ring`, and with pass_not_finite */
+                                 `ring`, `hierarchical` and pass_not_finite */
   int32_t pass_not_finite;    /* 1: a step with NaN or infinities arrives as NaN on all ranks */
   int32_t reserved_flag;
   uint64_t reserved[8];
@@ -372,7 +372,7 @@ enum {
   DELTAWIRE_WEIGHTS_I32 = 8
 };
 
-/* The patch that makes new_weights of old_weights, two tensors of weight_bytes bytes each. */
+/* The patch that turns old_weights into new_weights, two tensors of weight_bytes bytes each. */
 DELTAWIRE_API int32_t deltawire_patch_make(const void* old_weights, const void* new_weights,
                                            uint64_t weight_bytes, int32_t type, deltawire_bytes** patch,
                                            deltawire_error* error);

@@ -2,8 +2,8 @@
 // door listens for as long as its process takes part in the job; a line is one connection to it.
 //
 // Both ends prove that they know the job's token, and lines that leave the machine are encrypted, as between
-// the ranks of a mesh (docs/reference/security.md). The key is derived from the token, so that a connection
-// for a mesh is a stranger at a door, and the other way round.
+// the ranks of a mesh (docs/reference/security.md). Doors have a key of their own, derived from the token, so
+// that a connection for a mesh is a stranger at a door, and the other way round.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class DELTAWIRE_API Door {
   virtual Endpoint endpoint() const = 0;
 
   // The next caller that has proved that it knows the token; others are turned away, and keep nobody waiting.
-  // kTimeout: nobody has called. kSystem: no descriptors.
+  // kTimeout: nobody has called. kSystem: no descriptors left.
   virtual Result<std::unique_ptr<Line>> answer(Deadline deadline) = 0;
 };
 

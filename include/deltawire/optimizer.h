@@ -111,11 +111,11 @@ struct MomentsView {
 DELTAWIRE_API Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
                                   const MomentsView& moments, std::span<float> out);
 
-// What `significance` makes its values of, for a program whose moments are on a device: with every product,
-// root and sum rounded to float32 by itself, out[i] is
+// The coefficients of `significance`, for a program whose moments are on a device: with every product, root
+// and sum rounded to float32 by itself, out[i] is
 //   parameter * (plain + root * sqrt(second)) + momentum * first
-// where that is finite and `second`, if there is one, is above 0; elsewhere 0. A moment that is missing takes
-// its term along. Without `is_defined` all values are 0.
+// where that is finite and `second`, if there is one, is above 0; elsewhere 0. The term of a missing moment
+// is left out. Without `is_defined` all values are 0.
 struct SignificanceCoefficients {
   float plain = 0;
   float root = 0;
@@ -194,11 +194,11 @@ DELTAWIRE_API Result<Optimizer> make_optimizer(std::string_view spec);
 
 // Raises significances to those of parameters that are kept in 16 bits and nowhere else: a step rounds them
 // to nearest, which hides more of a gradient than float32's addition. They have 16 fewer bits as bfloat16, 13
-// as float16, so that |out| becomes 2^16 or 2^13 times as large, Inf at most; of kF32 it stays. What gcomp
-// cuts by it moves a parameter by less than two units in the last place of its 16 bits before the step rounds
-// it, as it is less than two of float32's without. Moments get what is cut, too: up to a third of a gradient
-// of which only the exponent is left. Not for parameters with a float32 copy (a "master"), which adds up what
-// a step's rounding hides. Thread rule: any thread.
+// as float16, so that |out| becomes 2^16 or 2^13 times as large, Inf at most; of kF32 it stays. The bits that
+// gcomp cuts by it move a parameter by less than two units in the last place of its 16 bits before the step
+// rounds it, just as without it they move one by less than two of float32's. Moments lose the cut bits, too:
+// up to a third of a gradient of which only the exponent is left. Not for parameters with a float32 copy (a
+// "master"), which accumulates what a step's rounding hides. Thread rule: any thread.
 DELTAWIRE_API void count_rounding_to(DType parameters, std::span<float> significance) noexcept;
 
 }  // namespace deltawire

@@ -1,8 +1,8 @@
-// Who encodes and decodes the parts of a reducer instead of the CPU: a device, in whose memory tensors, means
-// and residuals lie. Everything else (frames, sends, votes, failures) stays with the reducer, which sees
-// payloads alone. A reducer without one (ReducerOptions::backend) codes on the CPU.
+// A backend encodes and decodes the parts of a reducer in place of the CPU, on a device whose memory holds
+// tensors, means and residuals. Everything else (frames, sends, votes, failures) stays with the reducer,
+// which only sees payloads. A reducer without a backend (ReducerOptions::backend) codes on the CPU.
 //
-// To programs this is new and may change. deltawire.torch has the one implementation, over codecs' twins.
+// This interface is new and may change. Its only implementation is deltawire.torch's, over codecs' twins.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@
 
 namespace deltawire {
 
-// float32 values in a device's memory, which the last copy gives back. Addresses on a device are numbers to
-// the reducer: it adds offsets to them, and reads nothing there.
+// float32 values in a device's memory, which the last copy frees. Addresses on a device are numbers to the
+// reducer: it adds offsets to them, and reads nothing there.
 using DeviceFloats = std::shared_ptr<float>;
 
-// A part to be encoded, and what came of it.
+// A part to encode, and the result.
 struct EncodeJob {
   const Codec* codec = nullptr;
   TensorView in;                  // on the device, as its significance is; dense
@@ -31,23 +31,23 @@ struct EncodeJob {
   float* after = nullptr;         // where the new one goes: disjoint memory on the device
   double factor = 1;              // the residual is multiplied by it first, and rounded once
   std::uint64_t stream = 0;       // of the codec's random numbers (Exec::stream)
-  DType carrier = DType::kF32;    // a dtype of 16 bits: look whether it carries every value
+  DType carrier = DType::kF32;    // a dtype of 16 bits: check that it carries every value
   PartBuffer out = {};            // in the host's memory
 
-  // As Codec::encode gives; kRange also for a residual that `factor` takes beyond float32.
+  // As Codec::encode returns it; kRange also for a residual that `factor` takes beyond float32.
   Result<EncodedPart> encoded = {};
   bool is_zeros = false;  // all values of `in` are zeros. `encoded` need not be given then
   bool carries = false;   // with `carrier`: it rounds no value to infinity, and its codec refuses none
 };
 
-// A part to be decoded, and what came of it.
+// A part to decode, and the result.
 struct DecodeJob {
   const Codec* codec = nullptr;
   PartView in;            // in the host's memory
   TensorSlot slot;        // on the device, float32
   std::string_view part;  // its name, and the rank whose message it is in: for an error that is found later
   int sender = 0;
-  Status decoded = {};  // as Codec::decode gives, as far as the host can see
+  Status decoded = {};  // as Codec::decode returns it, as far as the host can see
 };
 
 // The mean of a tensor, and the caller's tensor: both on the device.
@@ -56,7 +56,7 @@ struct DeviceMean {
   TensorSlot tensor;
 };
 
-// What must be known of means before a step may be committed.
+// Facts about means that must be known before a step may be committed.
 struct MeanFacts {
   static constexpr std::size_t kNone = ~std::size_t{0};
 
@@ -80,17 +80,17 @@ class DELTAWIRE_API PartBackend {
   // Each mean becomes its tensor's values times `factor`, a product of float32, which is rounded once.
   virtual Status load(std::span<const DeviceMean> means, float factor) = 0;
 
-  // Encodes all jobs and waits for them. An error is one of the device, and no job's.
+  // Encodes all jobs and waits for them. The error is the device's; those of jobs are in the jobs.
   virtual Status encode(std::span<EncodeJob> jobs) = 0;
-  // Need not wait: what the device finds wrong with a part may be the error of the next `examine`. The
-  // payloads are read before it returns.
+  // Need not wait: an error that the device finds in a part may be that of the next `examine`. The payloads
+  // are read before it returns.
   virtual Status decode(std::span<DecodeJob> jobs, Into into, float scale) = 0;
 
   virtual Result<MeanFacts> examine(std::span<const DeviceMean> means) = 0;
-  // A step was reverted: what is wrong with its parts no longer matters.
+  // A step was reverted: errors in its parts no longer matter.
   virtual void forget_decoded() noexcept {}
-  // Each mean becomes the tensor's values, rounded once. The step counts by then: an error is shown by the
-  // next call, and to the owner of the tensors.
+  // Each mean is written to its tensor, rounded once. The step counts by then: an error is returned by the
+  // next call, and reported to the owner of the tensors.
   virtual void publish(std::span<const DeviceMean> means) noexcept = 0;
 
  protected:

@@ -1,6 +1,6 @@
-// Patches: what changed between two versions of a tensor of weights, without loss, in a small fraction of the
-// tensor's bytes. A step of fine-tuning leaves most 16-bit weights as they are; whoever has the old version
-// gets the new one from the old one and a patch. src/patch/spec.md describes the bytes.
+// Patches: the changes between two versions of a tensor of weights, without loss, in a small fraction of the
+// tensor's bytes. A step of fine-tuning leaves most 16-bit weights as they are; the new version follows from
+// the old one and a patch. src/patch/spec.md describes the bytes.
 //
 // Weights are the tensor's bytes, elements in row-major order, little-endian. A patch knows their bits, not
 // their values: NaN payloads and the signs of zeros are kept.
@@ -61,15 +61,15 @@ struct PatchInfo {
 DELTAWIRE_API Result<std::uint64_t> weights_digest(Bytes weights, WeightType type,
                                                    Workers* workers = nullptr);
 
-// The patch that makes new_weights of old_weights. Errors: kInvalidArgument for an unknown type, different
+// The patch that turns old_weights into new_weights. Errors: kInvalidArgument for an unknown type, different
 // lengths, or bytes that are not whole elements; kLimit, kNoMemory.
 DELTAWIRE_API Result<std::vector<std::byte>> make_patch(Bytes old_weights, Bytes new_weights, WeightType type,
                                                         Workers* workers = nullptr);
 
 // Writes the new weights to `out`, which has old_weights' length and is either the same memory or overlaps
-// none of it. In place, the whole patch is checked before the first write: on an error the weights are as
-// they were; up to 32 MB hold what was decoded until then. Elsewhere an error leaves the content of `out`
-// unspecified.
+// none of it. In place, the whole patch is checked before the first write, so that on an error the weights
+// are as they were; until then up to 32 MB hold the decoded changes. Elsewhere an error leaves the content of
+// `out` unspecified.
 //
 // Errors: kInvalidArgument for an unknown type or an `out` of another length or with partial overlap;
 // kTruncated, kCorrupt, kUnsupportedVersion or kLimit for bytes that are no patch; kMismatch if the patch is

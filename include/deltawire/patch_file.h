@@ -1,4 +1,4 @@
-// Patch files: what makes one model in a safetensors file of another, without loss. A patch file is itself a
+// Patch files: they turn one model in a safetensors file into another, without loss. A patch file is itself a
 // safetensors file; docs/reference/patch-files.md describes it.
 //
 // Files are read and written in pieces, so the memory does not grow with the model: about 50 MB.
@@ -56,7 +56,7 @@ struct PatchFileInfo {
 // something else, kUnsupportedDType for a tensor of a dtype that patches don't know, kInvalidArgument if the
 // file to be written is one of those to be read, kAborted, kNoMemory.
 
-// Writes the patch that makes the model in `new_path` of the one in `old_path`.
+// Writes the patch that turns the model in `old_path` into the one in `new_path`.
 DELTAWIRE_API Status make_patch_file(const std::string& old_path, const std::string& new_path,
                                      const std::string& patch_path, const PatchFileOptions& options = {});
 
@@ -69,13 +69,13 @@ DELTAWIRE_API Status apply_patch_file(const std::string& old_path, const std::st
 DELTAWIRE_API Status verify_patch_file(const std::string& old_path, const std::string& patch_path,
                                        const PatchFileOptions& options = {});
 
-// Writes one patch that does what several do one after another, which is smaller than they are together. The
-// old model is needed, as patches are coded by its weights. Errors also: kMismatch if a patch is not for what
-// the one before makes; kInvalidArgument for no patch.
+// Writes one patch with the effect of several in turn, which is smaller than they are together. The old model
+// is needed, as patches are coded by its weights. Errors also: kMismatch if a patch is not for the model that
+// the previous one makes; kInvalidArgument for no patch.
 DELTAWIRE_API Status merge_patch_files(const std::string& old_path, std::span<const std::string> patch_paths,
                                        const std::string& merged_path, const PatchFileOptions& options = {});
 
-// Reads a patch file without the models, and checks what can be checked so: all checksums.
+// Reads a patch file without the models, and checks what it can: all checksums.
 DELTAWIRE_API Result<PatchFileInfo> inspect_patch_file(const std::string& patch_path);
 
 }  // namespace deltawire

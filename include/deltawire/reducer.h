@@ -66,8 +66,8 @@ struct Report {
   // finite, so that the caller can drop the step; all residuals are as they were before it, bit for bit.
   bool finite = true;
 
-  // Of this rank's gradients, in the latest step that was measured (Channel::flow); with the last bucket of a
-  // step alone.
+  // Of this rank's gradients, in the latest measured step (Channel::flow); only with the last bucket of a
+  // step.
   FeedbackFlow flow;
 
   // With Step::timed: the spans that the three sums above consist of, in the order of their ends.
@@ -96,8 +96,8 @@ struct Memory {
   std::uint64_t peak_bytes = 0;      // the largest sum of all three so far
 };
 
-// What a reducer does with a tensor, and what it cost on this rank in the last committed step: 0 before the
-// first, after load, and if the tensor was not in it. All parts of a tensor that is cut are added up.
+// How a reducer sends a tensor, and what that cost on this rank in the last committed step: 0 before the
+// first, after load, and if the tensor was not in it. The parts of a cut tensor are added up.
 struct TensorUse {
   PartPlan plan;                 // for the whole tensor; parts below Policy::min_elements are still sent raw
   bool takes_pairs = false;      // begin accepts it in key-value form, too
@@ -134,9 +134,9 @@ struct ReducerOptions {
   // Whether Report::flow is measured, in one step of 64, which allocates and frees memory for it.
   bool measure_flow = false;
 
-  // Codes the tensors, whose values are in its memory then; null: the CPU. On all ranks or on none.
-  // kInvalidArgument with kFold, with patterns other than `direct` and `gather`, and with codecs `with`
-  // momentum, clip or the like; begin refuses tensors in key-value form.
+  // Codes the tensors, whose values are then in its memory; null: the CPU does. On all ranks or on none.
+  // kInvalidArgument with kFold, with patterns other than `direct`, `ring` and `gather`, and with codecs
+  // `with` momentum, clip or the like; begin refuses tensors in key-value form.
   std::shared_ptr<PartBackend> backend = nullptr;
 };
 
@@ -148,10 +148,10 @@ struct SavedRanks {
   int world = 1;                   // the new number of ranks
   int rank = 0;
 
-  // For a job that goes on without some of its ranks, and perhaps with new ones: by new rank, the old rank
-  // that it is, ascending, or -1 for a new one. Empty: nobody is known to be the same, and all states are
-  // given. Otherwise states of ranks that don't go on may be empty, and for other ranks than the own one
-  // shared_state() of theirs is enough.
+  // For a job that goes on without some of its ranks, and perhaps with new ones: for each new rank its old
+  // rank, ascending, or -1 if it is new. Empty: no rank is known to be the same, and all states are given.
+  // Otherwise states of ranks that don't go on may be empty, and of ranks other than this one shared_state()
+  // is enough.
   std::span<const int> continued = {};
 };
 
@@ -223,10 +223,10 @@ class DELTAWIRE_API Reducer {
   // - Residuals of groups' sums in `hierarchical`, in that unit, too, move to the owners of the means.
   // - `powersgd`: residuals as those of a rank's own gradients; the matrices Q for the next step unchanged.
   // With SavedRanks::continued a rank that goes on keeps its own residuals instead (of its gradients times
-  // M/N), and a new one begins without. What waited on ranks that don't go on is lost, the residuals of the
-  // means that they owned, too.
-  // If M is N, the effect is that of load, bit for bit. Errors: those of load; kMismatch if the states aren't
-  // those of all ranks in order, or have other tensors; kRange if a sum overflows.
+  // M/N), and a new one begins without. The residuals of ranks that don't go on are lost, including those of
+  // the means that they owned. If M is N, the effect is that of load, bit for bit. Errors: those of load;
+  // kMismatch if the states aren't those of all ranks in order, or have other tensors; kRange if a sum
+  // overflows.
   virtual Status load_resized(const SavedRanks& saved) = 0;
 
   // begin and finish at once.

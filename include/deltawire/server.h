@@ -86,7 +86,7 @@ struct ServerCounts {
   std::uint64_t whole_models = 0;   // whole parts sent or received instead of several changes, to save bytes
   std::uint64_t push_bytes = 0;     // messages sent (worker) or received (server)
   std::uint64_t pull_bytes = 0;     // messages received (worker) or sent (server), every copy counted
-  std::uint64_t late_pushes = 0;    // pushes of parts that came too late to count, or were not sent therefore
+  std::uint64_t late_pushes = 0;    // pushes of parts that came too late to count, or were therefore not sent
   std::uint64_t skipped_steps = 0;  // worker: steps that it skipped because it was behind
 };
 

@@ -27,7 +27,7 @@
 namespace deltawire::simulation {
 
 // Processor time, in nanoseconds. These are of processes of one host, over TCP, on an AMD EPYC (Zen 5), as
-// docs/results/speed.md, "Many ranks", says: the first four are fitted to 8 and 16 ranks, the others were
+// docs/results/speed/many-ranks.md says: the first four are fitted to 8 and 16 ranks, the others were
 // measured alone.
 struct Costs {
   double step = 24'000;       // what a rank's program does for each step

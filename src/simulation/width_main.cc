@@ -27,7 +27,7 @@ constexpr const char* kHelp =
     "  --gbit N         a second, of each host's line in each direction (default 10)\n"
     "  --delay N        microseconds from host to host (default 50)\n"
     "  --COST-costs N   nanoseconds of processor time, where COST is step, call, byte, saved-byte, turn,\n"
-    "                   entry or clock (defaults: docs/results/speed.md, \"Many ranks\")\n"
+    "                   entry or clock (defaults: docs/results/speed/many-ranks.md)\n"
     "Exit status: 0, or 1 if a step failed, or 2 for wrong usage.\n";
 
 struct Options {

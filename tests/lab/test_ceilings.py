@@ -52,8 +52,9 @@ def test_shares_are_of_the_time_without_exchange():
     rows = [row("compute", 50), row("plain", 200), row("auto", 100, 90)]
     rows[-1]["spec"] = "direct(3lc)"
     shown = table_of([{"network": "lstm", "link": "1gbit", "ranks": 4, "rows": rows}])
-    page = (Path(__file__).resolve().parents[2] / "docs" / "results" / "speed.md").read_text()
-    assert "\n".join(shown.splitlines()[:2]) in page, "docs/results/speed.md has another table"
+    page = "docs/results/speed/slow-links.md"
+    text = (Path(__file__).resolve().parents[2] / page).read_text()
+    assert "\n".join(shown.splitlines()[:2]) in text, f"{page} has another table"
     assert shown.splitlines()[2:] == [
         "| lstm, 1gbit | compute alone | 50 (49–51) | 4.00 | 100% | 2.000 | - |",
         "| lstm, 1gbit | `plain` | 200 (199–201) | 1.00 | 25% | 2.000 | - |",
@@ -62,8 +63,8 @@ def test_shares_are_of_the_time_without_exchange():
 
 
 def test_the_rate_that_explains_plain_predicts_auto_of_the_page(capsys):
-    """docs/results/speed.md, "How far the planner was off"."""
-    path = Path(__file__).parents[2] / "docs/results/speed.md"
+    """docs/results/speed/slow-links.md, "How far the planner was off"."""
+    path = Path(__file__).parents[2] / "docs/results/speed/slow-links.md"
     page = path.read_text()
     coded = CodecFigures(
         "direct(bf16)", "direct", "near-lossless", 16.003, (0.0, 1.5e-9), (0.0, 1e-9)

@@ -1,6 +1,6 @@
 """Recomputes the predictions of "auto" from a table of `lab.probes.ceilings`.
 
-    python -m lab.probes.ceilings.recompute docs/results/speed.md
+    python -m lab.probes.ceilings.recompute docs/results/speed/slow-links.md
 
 For each cell with an `auto` row it takes the time of computing alone and plain DDP's step, finds
 the link rate that explains plain (`link_rate`, between a fifth of the nominal rate and all of it:

@@ -88,8 +88,8 @@ def register(
             environment's DELTAWIRE_ENCRYPTION, else "auto". "required" needs a token of the ranks'
             own and refuses the policy "auto", whose native all-reduce is in the clear.
         link: limits this rank's traffic by a token bucket: to the rate of a thin line, so that no
-            packets are lost in its queue (docs/results/speed.md), or to a lower one as an
-            experiment.
+            packets are lost in its queue (docs/results/speed/network.md), or to a lower one as
+            an experiment.
         revert: what happens to the gradients of a failed step. "exact": the step never happened;
             compute its gradients again (costs a second buffer of the residuals' size). "fold": its
             gradients are kept in the residuals, which `state_dict` includes, and sent later;

@@ -186,7 +186,7 @@ struct BlockRow {
 
 // Block by block, so that what is written and summed is still in the cache. One thread does it: to be shared,
 // blocks would have to be coded elsewhere and copied when all sizes are known, which costs more than a second
-// thread saves (docs/results/speed.md). Returns the bytes.
+// thread saves (docs/results/speed/parts-and-threads.md). Returns the bytes.
 std::uint32_t write_in_turn(const Coder& coder, std::byte* area, const std::byte* end, bool sums,
                             BlockRow& row) {
   std::uint32_t written = 0;

@@ -53,17 +53,17 @@ def text_of(content: dict) -> str:
     blocks = [
         "# Results: the corpus",
         _wrapped(
-            "Gradients of six networks, early, midway and late in their training, and what methods "
-            "of compression make of them: deltawire's codecs at usual settings, libraries, and "
-            "PyTorch's communication hooks. Anybody can make [the corpus](../reference/corpus.md) "
-            "and run this again, with "
-            "[a method of their own](../reference/corpus.md#add-a-method) in it. The page is made "
-            "by `python -m lab.traces.rank --page` from `corpus.json`, which is next to it."
+            "How many bits methods of compression take on gradients of six networks, early, midway "
+            "and late in their training, and how much they lose: deltawire's codecs at usual "
+            "settings, libraries, and PyTorch's communication hooks. You can make "
+            "[the corpus](../reference/corpus.md) and this page yourself, with "
+            "[a method of your own](../reference/corpus.md#add-a-method) in it. "
+            "`python -m lab.traces.rank --page` makes the page from `corpus.json`."
         ),
         "\n".join(
             [
                 "    DELTAWIRE_DATA=... python -m lab.traces.corpus --out out/corpus",
-                "    pip install zstandard zipnn safetensors      # for their rows",
+                "    pip install zstandard zipnn safetensors      # for the rows of other software",
                 "    python -m lab.traces.rank --corpus out/corpus",
             ]
         ),
@@ -86,12 +86,12 @@ def _conditions(content: dict) -> str:
     )
     if load > 1.2:
         text += (
-            f", **while other programs used the machine** (a median load of {load:.1f}): processor "
-            "time, but with caches and memory shared, so only large differences mean something"
+            f", **while other programs used the machine** (a median load of {load:.1f}) and shared "
+            "its caches and memory, so only large differences mean something"
         )
     text += (
-        ". They are of all dense float32 gradients as one matrix, GB of float32 values by "
-        "processor time, through each method's Python interface."
+        ". They are GB of float32 values per second of processor time, of all dense float32 "
+        "gradients as one matrix, through each method's Python interface."
     )
     if content["missing"]:
         text += f" Left out, because not installed: {', '.join(content['missing'])}."
@@ -105,10 +105,10 @@ def _cpu(content: dict) -> str:
 def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
     yield "## Lossless"
     yield _wrapped(
-        "Bits a value, all of a message counted: of float32 gradients, of bfloat16 gradients (16 "
-        "bits before), of changes of weights over 20 local steps, and of sparse gradients of "
-        "logistic regression, given dense. Every bit comes back; the measurement checks it. "
-        "**Bold**: the fewest bits of a column."
+        "Bits a value, headers included: of float32 gradients, of bfloat16 gradients "
+        "(16 bits uncompressed), of changes of weights over 20 local steps, and of sparse "
+        "gradients of logistic regression, passed as dense arrays. The measurement checks that "
+        "every bit comes back. **Bold**: the fewest bits of a column."
     )
     head = ("method", "of", "float32", "bfloat16", "changes", "sparse", "encode; decode, GB/s")
     groups = ("gradients", "bfloat16", "changes", "sparse gradients")
@@ -129,20 +129,20 @@ def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
         "table, because it loses the sign of zeros and subnormal values ([below](#other-values)). "
         "Changes are differences of weights that are close to each other, so that their last bits "
         f"are mostly 0: the lowest is 1 in {100 * lowest_bits['changes']:.0f} % of them, and in "
-        f"{100 * lowest_bits['gradients']:.0f} % of gradients. Codes of bytes use that, and "
-        "`gcomp` leaves such bits out in steps of three."
+        f"{100 * lowest_bits['gradients']:.0f} % of gradients. Codes of whole bytes use that, and "
+        "`gcomp` leaves such bits out three at a time."
     )
 
 
 def _lossy(rows: _Rows) -> Iterator[str]:
     yield "## With errors"
     yield _wrapped(
-        "Of dense float32 gradients, the mean over networks. Bits, relative L2 error and cosine "
-        "are those of a single message without a residual (ten traces). **20 steps** in a row go "
-        "through one method with what it keeps from step to step (five traces): their bits, the "
-        "relative L2 error of the sum of what came out against the sum of what went in, and the "
-        "share of that sum that was delivered. **Bold**: no row has both fewer bits and less "
-        "error after 20 steps."
+        "Dense float32 gradients, the mean over networks. Bits, relative L2 error and cosine are "
+        "those of a single message without a residual (ten traces). **20 steps** are consecutive, "
+        "with what the method keeps from step to step (five traces): their bits, the relative L2 "
+        "error of the sum of what came out against the sum of what went in, and the share of that "
+        "sum that was delivered. **Bold**: no row has both fewer bits and less error after 20 "
+        "steps."
     )
     head = (
         *("method", "of", "bits", "error", "cosine"),
@@ -166,12 +166,12 @@ def _lossy(rows: _Rows) -> Iterator[str]:
         )
     yield _table(head, lines)
     yield _wrapped(
-        "A row without figures of 20 steps needs [significance](../reference/glossary.md), which "
-        "only single steps are recorded with. `threshold` and `twobit` have an absolute threshold, "
-        "which is not tuned here. PowerSGD's factors of an n x m matrix have r (n + m) values: the "
-        "networks are small, and larger matrices pay more. What matters in training is in "
-        "[Training](training.md); a small error after 20 steps is neither necessary nor "
-        "sufficient."
+        "A method that needs [significance](../reference/glossary.md) has no figures of 20 steps: "
+        "it is recorded for single steps only. `threshold` and `twobit` have an absolute "
+        "threshold, which is not tuned here. PowerSGD's factors of an n x m matrix have r (n + m) "
+        "values: the networks are small, and larger matrices pay more. A small error after 20 "
+        "steps is neither necessary nor sufficient for good training; [Training](training.md) has "
+        "that."
     )
 
 
@@ -197,9 +197,9 @@ def _beats(one: tuple, other: tuple) -> bool:
 def _rivals(rows: _Rows) -> Iterator[str]:
     yield "## Other software, and what is better at both"
     yield _wrapped(
-        "For each row that isn't deltawire's: the codec of deltawire that has no more bits and no "
-        "more error, the one with the fewest bits; of lossless rows by the bits of float32 "
-        "gradients, of others by 20 steps. Speeds are encode; decode in GB/s, theirs and ours."
+        "For each row of other software, the codec of deltawire with the fewest bits among those "
+        "that have neither more bits nor more error. Lossless rows are compared by the bits of "
+        "float32 gradients, others by 20 steps. Speeds are encode; decode in GB/s, theirs and ours."
     )
     lines = [
         line
@@ -233,7 +233,7 @@ def _against(rows: _Rows, lossless: bool, group: str) -> Iterator[list[str]]:
 
 def _by_network(rows: _Rows) -> Iterator[str]:
     yield "## Network by network"
-    yield "Bits a value, and relative L2 error after 20 steps in a row."
+    yield "Bits a value, and relative L2 error after 20 consecutive steps."
     chosen = [row for row in rows.sorted(False, "row") if rows.mean(row, "row", "bits") is not None]
     yield _table(
         ("method", *_NETWORKS.values()),
@@ -255,8 +255,8 @@ def _other_content(rows: _Rows) -> Iterator[str]:
     yield _wrapped(
         "Bits a value and relative L2 error of a single message: of bfloat16 gradients, where the "
         "method takes them as such; of changes of weights over 20 local steps; of gradients of "
-        "logistic regression on 20 Newsgroups, given dense. The last column is of 20 of these in "
-        "a row."
+        "logistic regression on 20 Newsgroups, passed as dense arrays. The last column is of 20 "
+        "consecutive ones of these."
     )
     groups = ("bfloat16", "changes", "sparse gradients", "sparse row")
     chosen = [

@@ -1,16 +1,14 @@
 """A paper's page, made from its declaration and its results alone."""
 
 import statistics
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lab.command.markdown import wrapped
 from lab.papers.declaration import Number, Paper, Plot, Scale, Table
 from lab.papers.results import Results
 from lab.papers.verdict import Verdict
-
-_WIDTH = 120
 
 
 def _reach(epochs: list[list[float]], loss: float, column: int) -> float | None:
@@ -221,8 +219,3 @@ def seeds_in_words(counts: set[int]) -> str:
     seen = counts - {0}
     seeds = " to ".join(map(str, sorted({min(seen), max(seen)})))
     return "one seed" if seeds == "1" else f"{seeds} seeds"
-
-
-def wrapped(text: str) -> str:
-    """A paragraph of a page."""
-    return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))

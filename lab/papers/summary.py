@@ -3,8 +3,9 @@ not."""
 
 from pathlib import Path
 
+from lab.command.markdown import wrapped
 from lab.papers.declaration import Table
-from lab.papers.page import Page, seeds_in_words, wrapped
+from lab.papers.page import Page, seeds_in_words
 from lab.papers.verdict import Verdict
 
 _HEAD = "| paper | table or figure | here | numbers | reached | near | missed | verdict |"

@@ -1,12 +1,11 @@
 """The page of the corpus's ranking, made from its JSON alone."""
 
 import statistics
-import textwrap
 from collections.abc import Iterable, Iterator
 
+from lab.command.markdown import wrapped
 from lab.traces.methods import OURS
 
-_WIDTH = 120
 _NETWORKS = {
     "lenet5": "LeNet5",
     "resnet20": "ResNet-20",
@@ -52,7 +51,7 @@ def text_of(content: dict) -> str:
     rows = _Rows(content)
     blocks = [
         "# Results: the corpus",
-        _wrapped(
+        wrapped(
             "How many bits methods of compression take on gradients of six networks, early, midway "
             "and late in their training, and how much they lose: deltawire's codecs at usual "
             "settings, libraries, and PyTorch's communication hooks. You can make "
@@ -67,7 +66,7 @@ def text_of(content: dict) -> str:
                 "    python -m lab.traces.rank --corpus out/corpus",
             ]
         ),
-        _wrapped(_conditions(content)),
+        wrapped(_conditions(content)),
         *_lossless(rows, content["lowest_bits"]),
         *_lossy(rows),
         *_rivals(rows),
@@ -104,7 +103,7 @@ def _cpu(content: dict) -> str:
 
 def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
     yield "## Lossless"
-    yield _wrapped(
+    yield wrapped(
         "Bits a value, headers included: of float32 gradients, of bfloat16 gradients "
         "(16 bits uncompressed), of changes of weights over 20 local steps, and of sparse "
         "gradients of logistic regression, passed as dense arrays. The measurement checks that "
@@ -123,7 +122,7 @@ def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
             line.append(f"**{_number(bits, '{:.2f}')}**" if best else _number(bits, "{:.2f}"))
         lines.append([*line, _speed(row)])
     yield _table(head, lines)
-    yield _wrapped(
+    yield wrapped(
         "Libraries get all tensors of a step as one array; a codec of deltawire codes each tensor "
         "by itself, and sends those of fewer than 256 values raw. `gcomp:cut=0` is not in this "
         "table, because it loses the sign of zeros and subnormal values ([below](#other-values)). "
@@ -136,7 +135,7 @@ def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
 
 def _lossy(rows: _Rows) -> Iterator[str]:
     yield "## With errors"
-    yield _wrapped(
+    yield wrapped(
         "Dense float32 gradients, the mean over networks. Bits, relative L2 error and cosine are "
         "those of a single message without a residual (ten traces). **20 steps** are consecutive, "
         "with what the method keeps from step to step (five traces): their bits, the relative L2 "
@@ -165,7 +164,7 @@ def _lossy(rows: _Rows) -> Iterator[str]:
             ]
         )
     yield _table(head, lines)
-    yield _wrapped(
+    yield wrapped(
         "A method that needs [significance](../reference/glossary.md) has no figures of 20 steps: "
         "it is recorded for single steps only. `threshold` and `twobit` have an absolute "
         "threshold, which is not tuned here. PowerSGD's factors of an n x m matrix have r (n + m) "
@@ -196,7 +195,7 @@ def _beats(one: tuple, other: tuple) -> bool:
 
 def _rivals(rows: _Rows) -> Iterator[str]:
     yield "## Other software, and what is better at both"
-    yield _wrapped(
+    yield wrapped(
         "For each row of other software, the codec of deltawire with the fewest bits among those "
         "that have neither more bits nor more error. Lossless rows are compared by the bits of "
         "float32 gradients, others by 20 steps. Speeds are encode; decode in GB/s, theirs and ours."
@@ -252,7 +251,7 @@ def _by_network(rows: _Rows) -> Iterator[str]:
 
 def _other_content(rows: _Rows) -> Iterator[str]:
     yield "## Other values"
-    yield _wrapped(
+    yield wrapped(
         "Bits a value and relative L2 error of a single message: of bfloat16 gradients, where the "
         "method takes them as such; of changes of weights over 20 local steps; of gradients of "
         "logistic regression on 20 Newsgroups, passed as dense arrays. The last column is of 20 "
@@ -307,7 +306,3 @@ def _table(head: tuple[str, ...], lines: list[list[str]] | Iterator[list[str]]) 
             *("| " + " | ".join(each) + " |" for each in lines),
         ]
     )
-
-
-def _wrapped(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))

@@ -1,10 +1,10 @@
 """The page, from the rows alone."""
 
 import functools
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.command.markdown import wrapped
 from lab.probes.frontier import figures, streaming
 from lab.probes.frontier.best import cheapest, frontier
 from lab.probes.frontier.results import Measured, Row
@@ -53,7 +53,7 @@ class Page:
 
     def write(self, path: Path) -> None:
         """The page at `path`, plots in the folder of its name next to it."""
-        blocks = [_TITLE, *map(_wrapped, _PARAGRAPHS), _COMMANDS]
+        blocks = [_TITLE, *map(wrapped, _PARAGRAPHS), _COMMANDS]
         for size in self._sizes:
             for total, rows in size.of_equal_tokens().items():
                 ordered = sorted(rows, key=lambda row: (list(METHODS).index(row.name), row.steps))
@@ -77,15 +77,15 @@ class Page:
             f"A worker's step takes {1e3 * size.step_seconds:.3g} ms ({size.step_words}); latency "
             f"{latency}. {_seeds(rows)} In bold: no other row has a lower loss at that cost."
         )
-        blocks = [f"## {words}", _wrapped(about + _missing(rows)), _table(rows, costs)]
-        blocks += [_wrapped(_what_is_best(rows, costs)), _targets_table(rows, costs)]
+        blocks = [f"## {words}", wrapped(about + _missing(rows)), _table(rows, costs)]
+        blocks += [wrapped(_what_is_best(rows, costs)), _targets_table(rows, costs)]
         for name, cost in costs.items():
             file = f"{size.size}-{total}-{name.partition(' ')[0]}.svg"
             label = "bytes a worker" if name == "bytes" else f"seconds at {name}, computed"
             self._plots[file] = figures.points(rows, functools.partial(_whole, cost), label)
             blocks.append(f"![loss against {label}]({folder}/{file})")
         if parts := streaming.table(given, times, self._lines):
-            blocks += [f"### Streaming DiLoCo, {total:,} steps", _wrapped(streaming.ABOUT), parts]
+            blocks += [f"### Streaming DiLoCo, {total:,} steps", wrapped(streaming.ABOUT), parts]
         return blocks
 
 
@@ -166,9 +166,3 @@ def _shown(name: str, value: float) -> str:
     if value < 100:
         return f"{value:.1f} s"
     return f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(
-        " ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False
-    )

@@ -24,8 +24,7 @@ struct PlanCommandOptions {
   std::string input;
   std::string figures;
   std::uint64_t parameters = 0;
-  // Those that trained as well as float32 in docs/results/training.md, "What trains"; others have to be
-  // named.
+  // Those that trained as well as float32 in docs/results/training.md; others have to be named.
   std::vector<std::string> codecs{
       "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
   std::string ranks = "4";

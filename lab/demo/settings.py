@@ -63,8 +63,9 @@ class Settings:
 
     def of_row(self, method: Method) -> "Settings":
         """The settings of one row. If its codec sends most of a gradient in later steps, SGD has no
-        momentum and a higher rate; otherwise the row would diverge (docs/results/training.md). In
-        rows without local steps `register` sees to that."""
+        momentum and a higher rate; otherwise the row would diverge
+        (docs/results/training/late-codecs.md). In rows without local steps `register` sees to that.
+        """
         if not method.late or self.same_optimizer or not method.local_steps:
             return self
         from deltawire.late_codecs import constant_rate_times  # here: plain DDP alone does without

@@ -1,9 +1,9 @@
 """Rules that send most of a gradient later, and so conflict with an optimizer's momentum.
 
 What a residual keeps arrives steps later and in large pieces, and a momentum of m multiplies each
-piece by 1 / (1 - m). docs/results/training.md, "Late codecs and momentum", has measurements with
-SGD's momentum of 0.9, "Late codecs and Adam" with AdamW. With local steps of more than one step
-there is no conflict: a rank's optimizer has applied its momentum before anything is encoded.
+piece by 1 / (1 - m); docs/results/training/late-codecs.md has measurements with SGD and AdamW. With
+local steps of more than one step there is no conflict: a rank's optimizer has applied its momentum
+before anything is encoded.
 """
 
 import functools

@@ -38,9 +38,11 @@ def test_a_row_for_every_method(folder, capsys):
     assert local["loss"] != plain["loss"], "the outer optimizer did nothing"
     shown = capsys.readouterr().out
     assert shown.count("\n") == len(rows) + 2 and "| DiLoCo, delayed | `direct(3lc)` |" in shown
-    page = (Path(__file__).resolve().parents[2] / "docs/results/training.md").read_text()
+    page = (
+        Path(__file__).resolve().parents[2] / "docs/results/training/local-steps.md"
+    ).read_text()
     for line in shown.splitlines():
-        assert line.rsplit("` |")[0] in page, "docs/results/training.md has another table"
+        assert line.rsplit("` |")[0] in page, "local-steps.md has another table"
 
 
 def test_a_text_that_is_too_short_is_refused(folder, capsys):

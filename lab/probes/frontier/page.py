@@ -18,17 +18,17 @@ _PARAGRAPHS = (
     """Which way to train is best on a thin link: every step exchanged (DDP), or rounds of local
     steps, with which codec and how many steps a round? All rows of a table have seen the same
     tokens: a transformer predicts the next byte of WikiText-2, 4 workers, as in [methods of local
-    steps](training.md#methods-of-local-steps-at-half-a-million-parameters), with real codecs,
-    residuals and bytes. The loss is that of held-out text, in nats a byte. The inner optimizer is
-    AdamW; in rows with Muon and of MuLoCo it is Muon, so that their losses compare optimizers,
-    too.""",
+    steps](training/local-steps.md#methods-of-local-steps-at-half-a-million-parameters), with real
+    codecs, residuals and bytes. The loss is that of held-out text, in nats a byte. The inner
+    optimizer is AdamW; in rows with Muon and of MuLoCo it is Muon, so that their losses compare
+    optimizers, too.""",
     """**Losses and bytes are measured; times are computed** by [the planner's
     model](../guides/planner.md#the-model) from the time of a step and the bits of messages, over a
     link that carries as much in both directions at the same time. DDP exchanges buckets while
     backward continues, and in fp32 by the native all-reduce. A round's exchange begins after its
     steps, so that training waits for all of it; Streaming DiLoCo waits only for what its 5 steps of
-    overlap don't hide. Encoding and decoding are left out: they take 1 to 10 ns a value
-    ([speed](speed.md)).""",
+    overlap don't hide. Encoding and decoding are left out: with most codecs they take less than a
+    nanosecond a value ([speed](speed.md)).""",
     """This page is made by `python -m lab.probes.frontier` from the files in
     `docs/results/frontier/`, whose rows `lab.probes.local_rounds` trained:""",
 )

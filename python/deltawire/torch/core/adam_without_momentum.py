@@ -2,7 +2,7 @@
 
 Adam's first moment is a weighted mean: beta1 delays each gradient by beta1 / (1 - beta1) steps on
 average and adds nothing to it. Error feedback delays it as well, and both together are too late
-(docs/results/training.md, "Late codecs and Adam"). So such tensors are stepped with beta1 = 0.
+(docs/results/training/late-codecs.md). So such tensors are stepped with beta1 = 0.
 """
 
 import torch

@@ -97,17 +97,16 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "
             f"of {optimizer} multiplies what arrives: such runs diverged "
-            "(docs/results/training.md, "
-            f'"Late codecs and momentum"). {_first_advice(optimizer)} {optimizer} momentum=0 and '
-            f"{constant_rate_times(momentum):.2g} times the learning rate; or momentum=0, and the "
-            "momentum before the codec, as in 'dgc' or "
+            f"(docs/results/training/late-codecs.md). {_first_advice(optimizer)} {optimizer} "
+            f"momentum=0 and {constant_rate_times(momentum):.2g} times the learning rate; or "
+            "momentum=0, and the momentum before the codec, as in 'dgc' or "
             f"'... with momentum={momentum:g}'; or exchange after several local steps (LocalSteps)"
         )
     elif late and beta1 > 0:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the beta1={beta1:g} of "
             f"{optimizer} delays it further: LeNet-5 lost 5 to 11 points "
-            f'(docs/results/training.md, "Late codecs and Adam"). {_first_advice(optimizer)} '
+            f"(docs/results/training/late-codecs.md). {_first_advice(optimizer)} "
             f"{optimizer} beta1=0; or exchange after several local steps (LocalSteps)"
         )
     elif again and momentum > 0:

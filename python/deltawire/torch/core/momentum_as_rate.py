@@ -1,8 +1,8 @@
 """SGD's momentum as a higher learning rate, for tensors whose gradients arrive late.
 
 A momentum of m adds up to 1 / (1 - m) of each gradient, spread over the next steps. Error feedback
-spreads them as well, and momentum on top of it diverges (docs/results/training.md, "Late codecs and
-momentum"). So such tensors are stepped without momentum, at a rate higher by `rate_times`.
+spreads them as well, and momentum on top of it diverges (docs/results/training/late-codecs.md). So
+such tensors are stepped without momentum, at a rate higher by `rate_times`.
 """
 
 import sys
@@ -13,8 +13,8 @@ from deltawire.late_codecs import RATE_SHARE
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.late_tensors import LateTensors
 
-# Of 1 / (1 - m), measured (docs/results/training.md): RATE_SHARE trains from the first step on, 0.7
-# doesn't, nor does it after a rise from far below; the whole diverges at any time.
+# Of 1 / (1 - m), measured there: RATE_SHARE trains from the first step on, 0.7 doesn't, nor does it
+# after a rise from far below; the whole diverges at any time.
 _LAST_SHARE = 0.75
 # Steps from one to the other, in units of 1 / (1 - m). With 10 two of 15 seeds diverged.
 _RISE = 20.0

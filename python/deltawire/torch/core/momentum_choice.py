@@ -21,7 +21,8 @@ _RULES: dict[type, type[LateRule]] = {
     torch.optim.Adam: AdamWithoutMomentum,
     torch.optim.AdamW: AdamWithoutMomentum,
 }
-# Points of accuracy that LeNet-5 lost under AdamW in spite of the rule (docs/results/training.md).
+# Points of accuracy that LeNet-5 lost under AdamW in spite of the rule
+# (docs/results/training/late-codecs.md).
 _LOST_UNDER_ADAM = {"twobit": 11}
 _OTHERWISE = (
     "int8 sends nearly everything at once and goes with any optimizer, 3lc with SGD; LocalSteps "
@@ -69,7 +70,7 @@ def _warn_of_loss(spec: str) -> None:
         if each.codec_name in _LOST_UNDER_ADAM and is_late(each.codec):
             logger.warning(
                 "'%s' lost %d points under AdamW on LeNet-5, where topk:k=1%% and sbc:p=1%% lost "
-                'none (docs/results/training.md, "Late codecs and Adam"): take one of these',
+                "none (docs/results/training/late-codecs.md): take one of these",
                 each.codec,
                 _LOST_UNDER_ADAM[each.codec_name],
             )

@@ -19,8 +19,7 @@ def in_backward() -> bool:
 
 
 def cut_short(rank: int, step: int) -> DeltawireError:
-    """Of a backward pass of this rank that has ended in the middle of a step, which neither DDP nor
-    FSDP2 survives."""
+    """Of a backward pass of this rank that has ended in the middle of a step."""
     return make_error(
         "State",
         f"the backward pass of rank {rank} ended in the middle of step {step}: an exception cut it "

@@ -122,26 +122,16 @@ class ShardedHook(Participant):
         if self._rules.late is not None:
             self._rules.late.attach()
             weakref.finalize(self, self._rules.late.remove)
-        before, after = map(torch.compiler.disable, (self._before_forward, self._after_forward))
-        self._handles = [
-            model.register_forward_pre_hook(before, prepend=True),  # FSDP's own gathers parameters
-            model.register_forward_hook(after),
-        ]
+        self._handle = model.register_forward_hook(torch.compiler.disable(self._after_forward))
 
-    def _before_forward(self, _model: torch.nn.Module, _inputs) -> None:
-        if torch.is_grad_enabled() and self._is_cut_short():
-            raise self.last_error
-
-    def _is_cut_short(self) -> bool:
-        """Between passes: whether an exception, a user's for example, has ended the last backward
-        pass in the middle of a step. That ends the exchange."""
-        if not self._is_open or self.closed or in_backward():
-            return False
-        if self.last_error is None:
-            self._give_up(cut_short(self._number, self._step))
-            if self._agreement is not None:
-                self._agreement.abort(str(self.last_error))
-        return True
+    def _give_up_cut_step(self) -> None:
+        """Between passes: ends the exchange if an exception, a user's for example, has ended the
+        last backward pass in the middle of a step, so that the steps before it can be saved."""
+        if not self._is_open or self.closed or in_backward() or self.last_error is not None:
+            return
+        self._give_up(cut_short(self._number, self._step))
+        if self._agreement is not None:
+            self._agreement.abort(str(self.last_error))
 
     def _after_forward(self, _model: torch.nn.Module, _inputs, _outputs) -> None:
         if not torch.is_grad_enabled():
@@ -340,8 +330,7 @@ class ShardedHook(Participant):
         registered again."""
         super().close()
         self._staging.close()
-        for handle in self._handles:
-            handle.remove()
+        self._handle.remove()
         if self._rules.late is not None:
             self._rules.late.remove()
         if self._agreement is not None:
@@ -360,14 +349,14 @@ class ShardedHook(Participant):
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or
         after a failure: then it is the state after the last committed step, plus the failed step's
-        gradients with revert="fold". An exception in the backward pass is a failure, too: if it
-        came in the middle of a step, this call ends the exchange on every rank.
+        gradients with revert="fold". After an exception in the middle of a backward pass, this
+        call ends the exchange on every rank.
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"model": ..., "hook": hook})
         saves the states of all ranks. By global rank, `residuals` has a uint8 tensor and `ranges`
         its rows, (dimension, first, end) by parameter name; the rest is equal on all ranks.
         """
-        self._is_cut_short()
+        self._give_up_cut_step()
         state = self._state(steps=self._steps_that_count())
         del state["rank"]  # among the replicas, which have the same rows
         state["residuals"] = kept_by(self._number, state["residuals"])

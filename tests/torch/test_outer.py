@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from deltawire.torch.local import state as local_state
+from deltawire.torch.local.outer import Outer, state_digest
 from local_rounds import changed
 from models import Net, backward, fingerprint
 from ranks import attempted, results, started
@@ -223,6 +224,21 @@ def test_an_outer_step_that_breaks_off_leaves_no_state_to_save():
     assert time.monotonic() - began < 60
     assert second[0] == "ArithmeticError" and second[3] == "State"
     assert first[0] == "DeltawireError" and first[2] == 1 and "a bug of the outer" in first[1]
+
+
+def test_steps_after_a_load_leave_the_given_state_alone():
+    """It may be loaded again, and ranks in one process may load one state."""
+
+    def made():
+        return Outer(NESTEROV, [torch.nn.Parameter(torch.ones(3))])
+
+    first, second = made(), made()
+    first.step(slice(0, 1), [torch.ones(3)])
+    given = first.state()
+    before = state_digest(given)
+    second.load(given)
+    second.step(slice(0, 1), [torch.ones(3)])
+    assert state_digest(given) == before != state_digest(second.state())
 
 
 def attempts(rank, world_size, report, outers):

@@ -125,8 +125,9 @@ class Outer:
             )
 
     def load(self, state: dict) -> None:
-        """Restores what `state()` returned, after `check_state`."""
-        self.optimizer.load_state_dict(state)
+        """Restores what `state()` returned, after `check_state`. The given tensors stay the
+        caller's: torch would keep them, and change them in its next step."""
+        self.optimizer.load_state_dict(_copied(state))
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:

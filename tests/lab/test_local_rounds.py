@@ -98,8 +98,9 @@ def test_every_method_begins_with_the_same_pretrained_weights(folder, monkeypatc
     trained, begun = [], []
 
     def pretrained(*setting, train=local_rounds.pretrained):
-        trained.append(train(*setting)["decoder.weight"])
-        return train(*setting)
+        weights = train(*setting)
+        trained.append(weights["decoder.weight"])
+        return weights
 
     monkeypatch.setattr(local_rounds, "pretrained", pretrained)
     for kind in (training.EveryStep, LocalRounds):

@@ -125,7 +125,7 @@ class Size:
         learning_rate: AdamW's highest.
         held_out: sequences of the held-out loss.
         embedding: standard deviation of the first embedding; None: PyTorch's, which is 1. With
-            GPT-2's 0.02 a large network soon learns what depends on places.
+            GPT-2's a large network soon learns what depends on places.
     """
 
     width: int
@@ -137,9 +137,26 @@ class Size:
     embedding: float | None = None
 
 
+_GPT2_DEVIATION = 0.02
 SIZES = {
     "tiny": Size(width=16, layers=1, length=16, batch=2, learning_rate=3e-3, held_out=16),
     "small": Size(width=96, layers=4, length=64, batch=2, learning_rate=2e-3, held_out=256),
-    "22m": Size(512, 7, 128, batch=16, learning_rate=6e-4, held_out=512, embedding=0.02),
-    "151m": Size(1024, 12, 256, batch=16, learning_rate=3e-4, held_out=512, embedding=0.02),
+    "22m": Size(
+        width=512,
+        layers=7,
+        length=128,
+        batch=16,
+        learning_rate=6e-4,
+        held_out=512,
+        embedding=_GPT2_DEVIATION,
+    ),
+    "151m": Size(
+        width=1024,
+        layers=12,
+        length=256,
+        batch=16,
+        learning_rate=3e-4,
+        held_out=512,
+        embedding=_GPT2_DEVIATION,
+    ),
 }

@@ -84,18 +84,19 @@ class Source:
     classes: list[Class] = field(default_factory=list)
 
 
-def _blank(match: re.Match) -> str:
+def blanked(match: re.Match) -> str:
+    """The match as spaces; line breaks stay."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
 def code_only(text: str) -> str:
     """The text with comments, literals and preprocessor lines blanked; line numbers stay."""
-    return DIRECTIVE.sub(_blank, LITERAL.sub(_blank, text))
+    return DIRECTIVE.sub(blanked, LITERAL.sub(blanked, text))
 
 
 def includes(text: str) -> Iterator[Include]:
     """All includes outside comments."""
-    visible = re.sub(r"//[^\n]*|/\*.*?\*/", _blank, text, flags=re.DOTALL)
+    visible = re.sub(r"//[^\n]*|/\*.*?\*/", blanked, text, flags=re.DOTALL)
     for match in INCLUDE.finditer(visible):
         line = visible.count("\n", 0, match.start(1)) + 1
         yield Include(line, match.group(2), match.group(1) == '"')

@@ -73,12 +73,8 @@ def _put(line: str, begin: int, end: int, new: str) -> str:
     return line[:begin] + new + line[end:]
 
 
-def _blank(match: re.Match) -> str:
-    return re.sub(r"[^\n]", " ", match.group())
-
-
 def _cpp(text: str) -> Iterator[tuple[int, str, str]]:
-    code = STATIC_ASSERT.sub(_blank, cpp_source.code_only(text)).split("\n")
+    code = STATIC_ASSERT.sub(cpp_source.blanked, cpp_source.code_only(text)).split("\n")
     before = ";"  # the last character of the code before this line
     for number, (shown, line) in enumerate(zip(code, text.split("\n"), strict=True), 1):
         if NO_BEHAVIOUR.search(shown):

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from lab.command.program import main_of, make_parser
+from lab.ranks.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "examples" / "flower"
@@ -94,13 +95,6 @@ class Processes:
         """Ends all processes."""
         for name in self._processes:
             self.kill(name)
-
-
-def free_port() -> int:
-    """A free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def until(happened, seconds: float, what: str) -> None:

@@ -1,7 +1,6 @@
 """Sessions of all workers in one process, which average over the loopback."""
 
 import secrets
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -9,6 +8,8 @@ from typing import TypeVar
 import deltawire
 import numpy as np
 from deltawire.torch.local.visible import codec_of
+
+from lab.ranks.ports import free_port
 
 _SECONDS = 600.0  # for a step: the machine may be busy
 Arrays = dict[str, np.ndarray]
@@ -30,7 +31,7 @@ class Sessions:
     def __init__(self, spec: str, workers: int) -> None:
         self._pool = ThreadPoolExecutor(workers)
         spec, _ = codec_of(spec)
-        address, token = f"127.0.0.1:{_free_port()}", secrets.token_hex(16)
+        address, token = f"127.0.0.1:{free_port()}", secrets.token_hex(16)
 
         def connect(rank: int) -> deltawire.Session:
             return deltawire.Session(
@@ -83,9 +84,3 @@ class Sessions:
 
     def _on_all(self, work: Callable[..., _Result], items: Sequence) -> list[_Result]:
         return list(self._pool.map(work, items))
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]

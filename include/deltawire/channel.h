@@ -214,7 +214,8 @@ class DELTAWIRE_API Channel {
   virtual void commit() noexcept = 0;
   virtual void revert() noexcept = 0;
 
-  // The residual of a part; empty where there is none. Valid until the next call.
+  // The residual of a part; empty where there is none, NaN where a device did not give it. Valid until the
+  // next call.
   virtual std::span<const float> residual(std::string_view name, std::uint64_t first) const = 0;
 
   // Saves all residuals as bytes (docs/reference/format.md, "Channel state"), and loads them. kState while a

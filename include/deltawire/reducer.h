@@ -108,7 +108,8 @@ struct TensorUse {
   std::uint64_t residual_bytes = 0;
   std::uint64_t momentum_bytes = 0;
 
-  // The L2 norm of its residuals: of this rank's gradients and of the means that it owns, together.
+  // The L2 norm of its residuals: of this rank's gradients and of the means that it owns, together. NaN if
+  // a device did not give them.
   double residual_norm = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "base/float_environment.h"
@@ -62,7 +63,9 @@ std::span<const float> ResidualStore::values_of(const Named& part) const {
   if (entry == nullptr || !entry->on_device)
     return entry == nullptr ? std::span<const float>() : entry->values;
   copy_.resize(entry->elements);
-  if (!backend_->download(entry->on_device.get(), copy_)) return {};
+  if (!backend_->download(entry->on_device.get(), copy_)) {
+    std::ranges::fill(copy_, std::numeric_limits<float>::quiet_NaN());
+  }
   return copy_;
 }
 

@@ -49,6 +49,7 @@ class HostDevice final : public PartBackend {
     return {};
   }
   Status download(const float* from, std::span<float> values) override {
+    if (gives_nothing_) return fail(ErrorCode::kSystem, "the device is gone");
     std::copy_n(near(from), values.size(), values.begin());
     return {};
   }
@@ -107,6 +108,7 @@ class HostDevice final : public PartBackend {
   void forget_decoded() noexcept override { found_.clear(); }
 
   void fail_in(int calls) { calls_left_ = calls; }
+  void give_nothing() { gives_nothing_ = true; }
   // Finds something wrong with the second part that it decodes, and says so when means are examined.
   void find_later(bool finds) { finds_later_ = finds; }
   int encodes() const { return encodes_; }
@@ -151,6 +153,7 @@ class HostDevice final : public PartBackend {
   bool finds_later_ = false;
   std::string found_;
   int calls_left_ = -1;
+  bool gives_nothing_ = false;
 };
 
 ReducerOptions coded_by(std::shared_ptr<PartBackend> device, NonFinite nonfinite = NonFinite::kError) {
@@ -375,6 +378,17 @@ TEST(ADevice, ThatIsGoneFailsTheStep) {
       ranks.expect_lost_step(ErrorCode::kSystem);
     }
   }
+}
+
+// What the device does not give is neither saved nor taken for zeros.
+TEST(ADevice, ThatIsGoneHidesItsResiduals) {
+  DeviceRanks ranks("direct(3lc)");
+  ranks.take_step(0);
+  const std::vector<Named> weight{{kKinds[1].name, {nullptr, kKinds[1].count, kKinds[1].dtype}}};
+  EXPECT_GT(ranks.reducers[1]->explain(weight, 1)[0].residual_norm, 0);
+  ranks.devices[1]->give_nothing();
+  EXPECT_TRUE(std::isnan(ranks.reducers[1]->explain(weight, 1)[0].residual_norm));
+  EXPECT_EQ(ranks.reducers[1]->save().error().code, ErrorCode::kSystem);
 }
 
 // Of two steps on each rank.

@@ -74,11 +74,14 @@ METHODS = {
     "sparseloco-nesterov": Method(
         "SparseLoCo with DiLoCo's outer optimizer", "gather(sparseloco)", outer=_NESTEROV
     ),
-    "sparseloco-outer-2": Method(
-        "SparseLoCo, outer rate 2",
-        "gather(sparseloco)",
-        outer=functools.partial(torch.optim.SGD, lr=2.0),
-    ),
+    **{
+        f"sparseloco-outer-{rate}": Method(
+            f"SparseLoCo, outer rate {rate}",
+            "gather(sparseloco)",
+            outer=functools.partial(torch.optim.SGD, lr=float(rate)),
+        )
+        for rate in (2, 4)
+    },
 }
 
 

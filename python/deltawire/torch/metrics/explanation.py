@@ -38,7 +38,7 @@ class TensorRow:
         residual_bytes, momentum_bytes: memory of the residual (with its copy, if steps can be
             reverted exactly), and of momentum and clipping before the codec.
         residual_norm: L2 norm of this rank's residuals, of its own values and of the means that it
-            owns. It grows with the loss scale.
+            owns. It grows with the loss scale. NaN if the GPU did not give them in time.
         rate_times: by how much the optimizer's learning rate is multiplied in the next step, in
             place of its momentum, because the tensor's gradients arrive late (see `register`);
             None: the optimizer steps it as it is.

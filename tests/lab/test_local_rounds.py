@@ -94,7 +94,7 @@ def test_another_setting_is_another_table(folder):
 
 
 def test_every_method_begins_with_the_same_pretrained_weights(folder, monkeypatch):
-    """Which are trained once."""
+    """Which are trained once, also for another rate."""
     trained, begun = [], []
 
     def pretrained(*setting, train=local_rounds.pretrained):
@@ -116,6 +116,26 @@ def test_every_method_begins_with_the_same_pretrained_weights(folder, monkeypatc
     assert local_rounds.main([*SHORT, "--methods", "ddp", "diloco", "--pretraining=4", *out]) == 0
     assert len(trained) == 1 and len(begun) == 4, "of DDP one network, of two workers three"
     assert all(torch.equal(weight, trained[0]) for weight in begun)
+    again = ["--methods", "local", "--pretraining=4", "--lr=0.01", "--every=4", *out]
+    assert local_rounds.main([*SHORT, *again]) == 0
+    assert len(trained) == 1, "they depend on neither"
+
+
+def test_rows_of_another_process_are_kept(folder, monkeypatch):
+    out = folder / "out"
+    assert local_rounds.main([*SHORT, "--methods", "local", "--out", str(out)]) == 0
+    (row,) = rows_of(out)
+
+    def train_while_others_do(name, seed, setting, *rest, train=local_rounds.train):
+        words = next(iter(json.loads((out / "rows.json").read_text())))
+        local_rounds.keep(out, words, "local, seed 7", row | {"seed": 7})
+        return train(name, seed, setting, *rest)
+
+    monkeypatch.setattr(local_rounds, "train", train_while_others_do)
+    assert local_rounds.main([*SHORT, "--methods", "sbc", "--out", str(out)]) == 0
+    assert [(each["method"], each["seed"]) for each in rows_of(out)] == [
+        *(("local", 1), ("local", 7), ("sbc", 1))
+    ]
 
 
 def test_a_method_that_diverges_is_a_row(folder, capsys):

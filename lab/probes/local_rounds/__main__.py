@@ -19,7 +19,6 @@ bfloat16 weights would show, and sparseloco-... and streaming-... show what the 
 
 import argparse
 import dataclasses
-import json
 import statistics
 import sys
 import time
@@ -34,6 +33,7 @@ from lab.command.program import main_of, make_parser
 from lab.data import texts
 from lab.data.images import DataError, data_folder
 from lab.probes.local_rounds.figures import draw_curves
+from lab.probes.local_rounds.kept import keep, kept_rows, start_name, words_of
 from lab.probes.local_rounds.methods import COMPARED, METHODS, SIZES
 from lab.probes.local_rounds.pretraining import pretrained
 from lab.probes.local_rounds.sessions import Sessions
@@ -254,13 +254,8 @@ def run(given: argparse.Namespace) -> None:
         raise DataError("wikitext-2/wiki.test.tokens is too short; get it again")
     text = Text(np.concatenate([train_text, test_text[:cut]]), test_text[cut:], setting)
     given.out.mkdir(parents=True, exist_ok=True)
-    kept_at = given.out / "rows.json"
-    kept = json.loads(kept_at.read_text()) if kept_at.exists() else {}
-    words = f"{given.parameters} {setting.workers}x{setting.rounds}x{setting.steps}"
-    words += f" lr={setting.learning_rate:g} every={given.every} {setting.device}"
-    words += f" batch={given.batch}" * (given.batch is not None) + " bf16" * given.bf16
-    words += f" pretraining={given.pretraining}" * (given.pretraining > 0)
-    finished = kept.setdefault(words, {})
+    words = words_of(given, setting)
+    finished = kept_rows(given.out, words)
     wanted = [(name, seed) for seed in given.seeds for name in given.methods]
     missing = [row for row in wanted if f"{row[0]}, seed {row[1]}" not in finished]
     clock = Clock(len(missing) * setting.rounds)
@@ -273,8 +268,7 @@ def run(given: argparse.Namespace) -> None:
             told = done
 
         file = f"{words} {title}.state".replace(" ", "_").replace(",", "")
-        start_file = given.out / f"{words} seed {seed}.start".replace(" ", "_")
-        start = start_of(seed, setting, text, start_file)
+        start = start_of(seed, setting, text, given.out / start_name(given, setting, seed))
         finished[title] = train(
             name,
             seed,
@@ -286,9 +280,7 @@ def run(given: argparse.Namespace) -> None:
             given.save_every,
             progress,
         )
-        part = kept_at.with_suffix(".part")
-        part.write_text(json.dumps(kept))
-        part.replace(kept_at)
+        keep(given.out, words, title, finished[title])
     rows = [finished[f"{name}, seed {seed}"] for name, seed in wanted]
     print(f"{rows[0]['parameters']:,} parameters, {words}")
     print(table_of(rows))

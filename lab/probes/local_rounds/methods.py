@@ -6,6 +6,11 @@ from collections.abc import Callable
 
 import torch
 
+
+def _sgd(rate: float) -> Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]:
+    return functools.partial(torch.optim.SGD, lr=float(rate))
+
+
 _NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
@@ -78,10 +83,13 @@ METHODS = {
         f"sparseloco-outer-{rate}": Method(
             f"SparseLoCo, outer rate {rate}",
             "gather(sparseloco)",
-            outer=functools.partial(torch.optim.SGD, lr=float(rate)),
+            outer=_sgd(rate),
         )
-        for rate in (2, 4)
+        for rate in (2, 4, 7)
     },
+    "sbc-outer-4": Method("SBC, outer rate 4", "gather(sbc:p=1%)", outer=_sgd(4)),
+    "local-outer-4": Method("local steps, outer rate 4", "direct(fp32)", outer=_sgd(4)),
+    "local-3lc-outer-4": Method("local steps, outer rate 4", "direct(3lc)", outer=_sgd(4)),
 }
 
 

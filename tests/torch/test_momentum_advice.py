@@ -1,6 +1,7 @@
 """Rank 0 warns once if gradients arrive late and the optimizer has momentum."""
 
 import contextlib
+import functools
 import logging
 import warnings
 
@@ -113,6 +114,26 @@ def local(rank, world_size, report, steps):
 def test_local_steps_say_so_of_single_steps():
     assert results(local, 2, 1) == [[__file__], []]
     assert results(local, 2, 10) == [[], []]
+
+
+def outer(rank, world_size, report, spec, outer):
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with deltawire.torch.LocalSteps(model, optimizer, spec, steps=10, outer=outer):
+            pass
+    return [(str(w.message), w.filename) for w in caught if w.category is MomentumWarning]
+
+
+def test_local_steps_say_so_of_an_outer_momentum():
+    (told,), silent = results(outer, 2, "sparseloco", "nesterov")
+    text, file = told
+    assert "'topk:k=" in text and "momentum=0.9 of the outer SGD" in text and "\n" not in text
+    assert text.endswith("Give outer=functools.partial(torch.optim.SGD, lr=3.5)")
+    assert (file, silent) == (__file__, [])
+    assert results(outer, 2, "sparseloco", functools.partial(SGD, lr=4.0)) == [[], []]
+    assert results(outer, 2, "3lc", "nesterov") == [[], []]
 
 
 @pytest.mark.parametrize(

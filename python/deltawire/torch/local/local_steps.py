@@ -297,8 +297,8 @@ class LocalSteps(LocalTrainer):
         self.round, self.local_steps = own["round"], own["local_steps"]
 
     def _announce(self, optimizer: torch.optim.Optimizer, spec: str, masked: bool) -> None:
-        """Logs one line about the rounds; warns of single steps with momentum, because only the
-        changes of several contain it."""
+        """Logs one line about the rounds. Warns of single steps with momentum, because only the
+        changes of several contain it, and of an outer momentum with a late codec."""
         weights, steps = self._weights, self._steps
         kind = type(optimizer).__name__
         often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
@@ -314,3 +314,6 @@ class LocalSteps(LocalTrainer):
         )
         if steps == 1:
             momentum_advice.warn(self.spec, kind, optimizer.param_groups, stacklevel=4)
+        if weights.outer:
+            groups = weights.outer.optimizer.param_groups
+            momentum_advice.warn_of_outer(self.spec, outer, groups, stacklevel=4)

@@ -94,17 +94,13 @@ def warn_of_outer(
 ) -> None:
     """The same for an outer optimizer, whose gradients are changes of several local steps."""
     late = late_rules(canonical_spec)
-    momentum, rate = max(
-        ((float(group.get("momentum", 0.0)), float(group.get("lr", 1.0))) for group in groups),
-        default=(0.0, 0.0),
-    )
+    momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
     if late and momentum > 0:
         warnings.warn(
             f"'{late[0]}' sends most of a change in later rounds, and the momentum={momentum:g} of "
             f"the outer {optimizer} multiplies what arrives: sbc and sparseloco ended 2 to 4 % "
             "higher with it than without an outer optimizer (docs/results/training/local-steps.md)."
-            " Give outer=functools.partial(torch.optim.SGD, lr="
-            f"{constant_rate_times(momentum) * rate:.2g})",
+            " Give outer=functools.partial(torch.optim.SGD, lr=2.0), or none",
             MomentumWarning,
             stacklevel=stacklevel,
         )

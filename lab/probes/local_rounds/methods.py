@@ -92,7 +92,6 @@ METHODS = {
     ),
     "sbc-outer-4": Method("SBC, outer rate 4", "gather(sbc:p=1%)", outer=_sgd(4)),
     "local-outer-4": Method("local steps, outer rate 4", "direct(fp32)", outer=_sgd(4)),
-    "local-3lc-outer-4": Method("local steps, outer rate 4", "direct(3lc)", outer=_sgd(4)),
 }
 
 

@@ -67,6 +67,10 @@ def outside_of_backward(rank, world_size, report):
     with pytest.raises(deltawire.DeltawireError) as again:
         backward(model, rank, 3)
     assert again.value is hook.last_error
+    # DDP doesn't wait for its last all-reduce before the hook: who ended now would break it.
+    store = torch.distributed.distributed_c10d._get_default_store()
+    store.set(f"rank {rank} has failed", "")
+    store.wait([f"rank {each} has failed" for each in range(world_size)])
     return type(caught.value).__name__, str(caught.value), str(again.value)
 
 

@@ -88,7 +88,7 @@ METHODS = {
         for rate in (2, 4, 7)
     },
     "sparseloco-direct-outer-4": Method(
-        "SparseLoCo, outer rate 4", "direct(sparseloco)", outer=_sgd(4)
+        "SparseLoCo by direct, outer rate 4", "direct(sparseloco)", outer=_sgd(4)
     ),
     "sbc-outer-4": Method("SBC, outer rate 4", "gather(sbc:p=1%)", outer=_sgd(4)),
     "local-outer-4": Method("local steps, outer rate 4", "direct(fp32)", outer=_sgd(4)),

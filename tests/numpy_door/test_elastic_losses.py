@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import deltawire
 import numpy as np
@@ -11,7 +10,7 @@ from deltawire.elastic.calls import Caller
 from deltawire.elastic.membership import Membership
 from elastic_steps import ELEMENTS, KILLED, STEPS, digest, gradient, steps_of
 from members import LIMIT, SECRET, members, settings
-from ports import kept_port
+from rank_threads import in_threads
 
 
 def lose(say, rank, world_size, address, spec, victims, changed) -> None:
@@ -56,15 +55,7 @@ def in_reference(spec: str, states: list[bytes], survivors: list[int]) -> list[s
                 if rank == 0:
                     digests.append(digest(mean))
 
-    with kept_port() as port:
-        threads = [
-            threading.Thread(target=run, args=(rank, f"127.0.0.1:{port}"))
-            for rank in range(len(survivors))
-        ]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(LIMIT)
+    in_threads(run, len(survivors), LIMIT)
     return digests
 
 
@@ -153,13 +144,16 @@ def test_a_death_while_the_others_meet(second: int) -> None:
     assert rows[0][-1][2] == survivors
 
 
-def leave(say, rank, world_size, address) -> None:
+def part(say, rank, world_size, address, leavers, error) -> None:
+    """The leavers leave before the fourth step: with the error, or by will if it is None."""
     weights = np.zeros(ELEMENTS, np.float32)
     with deltawire.Session(
         "3lc", rank=rank, world_size=world_size, address=address, **settings()
     ) as session:
         steps_of(say, session, KILLED, weights)
-        if rank < 2:
+        if rank in leavers:
+            if error is not None:
+                raise error
             session.leave()
             return
         steps_of(say, session, STEPS, weights)
@@ -167,7 +161,7 @@ def leave(say, rank, world_size, address) -> None:
 
 
 def test_who_leaves_by_will_is_missed_by_no_quorum() -> None:
-    with members(leave, 4) as (processes, _):
+    with members(part, 4, [0, 1], None) as (processes, _):
         said = [each.rest() for each in processes]
     for rank in (2, 3):
         assert len([each for each in said[rank] if each[0] == "step"]) == STEPS
@@ -175,20 +169,8 @@ def test_who_leaves_by_will_is_missed_by_no_quorum() -> None:
         assert whys == {0: "it left", 1: "it left"}
 
 
-def raising(say, rank, world_size, address) -> None:
-    weights = np.zeros(ELEMENTS, np.float32)
-    with deltawire.Session(
-        "3lc", rank=rank, world_size=world_size, address=address, **settings()
-    ) as session:
-        steps_of(say, session, KILLED, weights)
-        if rank == 1:
-            raise ValueError("the data ended")
-        steps_of(say, session, STEPS, weights)
-        say(("events", session.events))
-
-
 def test_an_exception_is_a_reason_to_leave() -> None:
-    with members(raising, 3) as (processes, _):
+    with members(part, 3, [1], ValueError("the data ended")) as (processes, _):
         said = [each.rest() for each in processes]
     for rank in (0, 2):
         (event,) = said[rank][-1][1]

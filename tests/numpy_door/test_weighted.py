@@ -1,11 +1,9 @@
 """Means in which each rank counts by its weight."""
 
-import threading
-
 import deltawire
 import numpy as np
 import pytest
-from ports import kept_port
+from rank_threads import in_threads
 
 SECRET = "a secret of the tests, of no special length"
 ELEMENTS = 3000
@@ -29,16 +27,7 @@ def on_ranks(weights: list, more: dict) -> list[np.ndarray]:
                     return
         found[rank] = values
 
-    with kept_port() as port:
-        threads = [
-            threading.Thread(target=run, args=(rank, f"127.0.0.1:{port}"))
-            for rank in range(len(weights))
-        ]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(60)
-            assert not each.is_alive()
+    in_threads(run, len(weights), 60)
     return found
 
 

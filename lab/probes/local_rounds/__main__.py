@@ -15,7 +15,7 @@ Results are kept in the --out folder: rows.json, loss-bytes.svg and loss-rounds.
 interrupted goes on where its last state was saved. Of the methods that are not trained by default,
 diloco-muon and muloco have Muon as the inner optimizer of the hidden matrices, pulseloco sends what
 bfloat16 weights would show, sparseloco-... and streaming-... show what the parts of these do, and
-...-outer-4 steps the common weights by SGD with a rate of 4 and no momentum.
+...-outer-N steps the common weights by SGD with a rate of N and no momentum.
 """
 
 import argparse

@@ -1,7 +1,9 @@
 """Finished rows in a run's folder, and the names under which it keeps what it may need again."""
 
 import argparse
+import fcntl
 import json
+import os
 from pathlib import Path
 
 from lab.probes.local_rounds.training import Setting
@@ -31,15 +33,23 @@ def _network_of(given: argparse.Namespace) -> str:
 
 def kept_rows(folder: Path, words: str) -> dict[str, dict]:
     """The finished rows of a setting, by method and seed."""
-    file = folder / _ROWS
-    return json.loads(file.read_text()).get(words, {}) if file.exists() else {}
+    return _all_rows(folder).get(words, {})
 
 
 def keep(folder: Path, words: str, title: str, row: dict) -> None:
-    """Adds a row to the file, which another process may have changed since it was read."""
+    """Adds a row to the file. Other processes may do so at any time: the folder is locked."""
+    locked = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        kept = _all_rows(folder)
+        kept.setdefault(words, {})[title] = row
+        part = (folder / _ROWS).with_suffix(".part")
+        part.write_text(json.dumps(kept))
+        part.replace(folder / _ROWS)
+    finally:
+        os.close(locked)
+
+
+def _all_rows(folder: Path) -> dict[str, dict[str, dict]]:
     file = folder / _ROWS
-    kept = json.loads(file.read_text()) if file.exists() else {}
-    kept.setdefault(words, {})[title] = row
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(kept))
-    part.replace(file)
+    return json.loads(file.read_text()) if file.exists() else {}

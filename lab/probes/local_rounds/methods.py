@@ -81,9 +81,7 @@ METHODS = {
     ),
     **{
         f"sparseloco-outer-{rate}": Method(
-            f"SparseLoCo, outer rate {rate}",
-            "gather(sparseloco)",
-            outer=_sgd(rate),
+            f"SparseLoCo, outer rate {rate}", "gather(sparseloco)", outer=_sgd(rate)
         )
         for rate in (2, 4, 7)
     },

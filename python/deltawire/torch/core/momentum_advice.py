@@ -92,9 +92,9 @@ def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel:
 def warn_of_outer(
     canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int
 ) -> None:
-    """The same for an outer optimizer, whose gradients are changes of several local steps."""
-    late = late_rules(canonical_spec)
-    momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
+    """Warns if an outer optimizer has momentum and the spec sends most of a change in later rounds.
+    `stacklevel` as warnings.warn has it, from here."""
+    late, momentum = late_rules(canonical_spec), _momentum_of(groups)
     if late and momentum > 0:
         warnings.warn(
             f"'{late[0]}' sends most of a change in later rounds, and the momentum={momentum:g} of "
@@ -107,7 +107,7 @@ def warn_of_outer(
 
 
 def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
-    momentum = max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
+    momentum = _momentum_of(groups)
     beta1 = max(map(_beta1_of, groups), default=0.0)
     again = rules_with_momentum(canonical_spec)
     if late and momentum > 0:
@@ -134,6 +134,11 @@ def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
     else:
         return
     warnings.warn(text, MomentumWarning, stacklevel=stacklevel)
+
+
+def _momentum_of(groups: list[dict]) -> float:
+    """The highest of SGD and its kin; 0 for others."""
+    return max((float(group.get("momentum", 0.0)) for group in groups), default=0.0)
 
 
 def _beta1_of(group: dict) -> float:

@@ -7,11 +7,13 @@
 //   Result<std::vector<std::byte>> state = read_snapshot(place, step);
 //   Status loaded = server->load(*state);
 //   Status dropped = drop_snapshots_after(place, step);
+//   place.common = step;
 //   // ... and every few steps:
 //   Status written = write_snapshot(place, server->steps(), *server->save());
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,13 +31,16 @@ struct SnapshotPlace {
   // How many of the newest are kept, 1 or more. When a server dies while it writes one, another server may
   // have written the next: so the newest that all have may be the third.
   int kept = 3;
+  // Kept besides these: the newest step of which all servers are known to have a snapshot, i.e. the one from
+  // which this run began. A rank can't know whose disk was full at a later step.
+  std::optional<std::uint64_t> common = std::nullopt;
 };
 
 // Writes a state to a temporary file, flushes it to the disk, moves it into place and flushes the folder:
 // after a crash at any moment the folder has this snapshot complete, or only the earlier ones. Then removes
-// the oldest beyond `kept`, and the remains of an unfinished one. Errors: kIo, with the file and the cause
-// (if the disk is full, nothing of the snapshot is left, the earlier ones remain, and the caller may try
-// again later), kLimit (settings), kInvalidArgument.
+// the oldest beyond `kept`, but for `common`, and the remains of an unfinished one. Errors: kIo, with the
+// file and the cause (if the disk is full, nothing of the snapshot is left, the earlier ones remain, and the
+// caller may try again later), kLimit (settings), kInvalidArgument.
 DELTAWIRE_API Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes state);
 
 // The steps of this rank's intact snapshots, ascending. It reads all files to verify their checksums, and

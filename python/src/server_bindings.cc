@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -287,6 +288,7 @@ void bind_snapshots(nb::module_& module) {
             new (self) SnapshotPlace{std::move(folder), rank, std::move(settings), kept};
           },
           "folder"_a, "rank"_a, "settings"_a, "kept"_a = SnapshotPlace{}.kept)
+      .def_rw("common", &SnapshotPlace::common, "A step that is kept in any case, or None.")
       .def(
           "write",
           [](const SnapshotPlace& self, std::uint64_t step, const nb::bytes& state) {

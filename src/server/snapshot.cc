@@ -198,7 +198,8 @@ Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes stat
   std::vector<std::string> old;
   auto finished = std::ranges::count_if(*all, &Found::is_finished);
   for (const Found& found : *all) {
-    if (!found.is_finished || finished-- > place.kept) old.push_back(found.path);
+    const bool is_old = found.is_finished && finished-- > place.kept && found.step != place.common;
+    if (!found.is_finished || is_old) old.push_back(found.path);
   }
   return remove_all(place, old);
 }

@@ -91,6 +91,15 @@ TEST_F(Snapshots, ComeBackAndTheOldestGo) {
   EXPECT_EQ(read_snapshot(place_, 100).error().code, ErrorCode::kIo);
 }
 
+TEST_F(Snapshots, TheOneThatAllServersAreKnownToHaveStays) {
+  SnapshotPlace place = place_;
+  place.common = 10;
+  for (const std::uint64_t step : {5U, 10U, 20U, 30U, 40U, 50U}) {
+    ASSERT_TRUE(write_snapshot(place, step, first_));
+  }
+  EXPECT_EQ(found(), (Steps{10, 40, 50}));
+}
+
 TEST_F(Snapshots, OfOtherRanksAreTheirs) {
   SnapshotPlace other = place_;
   other.rank = 11;

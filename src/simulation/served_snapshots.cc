@@ -28,13 +28,26 @@ ServedSnapshots::ServedSnapshots(const ServedPlan& plan)
       own_(static_cast<std::size_t>(plan.job.world)) {}
 
 SnapshotPlace ServedSnapshots::place(int rank) const {
-  return {.folder = Disks::folder(rank), .rank = rank, .settings = plan_.options.push};
+  return {.folder = Disks::folder(rank),
+          .rank = rank,
+          .settings = plan_.options.push,
+          .common = of(rank).common};
+}
+
+std::set<std::uint64_t> ServedSnapshots::kept_of(std::set<std::uint64_t> steps, const Own& own) {
+  const bool has_common = own.common && steps.contains(*own.common);
+  while (steps.size() > static_cast<std::size_t>(SnapshotPlace{}.kept)) steps.erase(steps.begin());
+  if (has_common) steps.insert(*own.common);
+  return steps;
 }
 
 void ServedSnapshots::begin(std::size_t start) {
   start_ = start;
   missed_.clear();
-  for (Own& own : own_) own.taken = 0;
+  for (Own& own : own_) {
+    own.taken = 0;
+    own.common.reset();
+  }
 }
 
 Disks::Use ServedSnapshots::use(Job& job) {
@@ -62,10 +75,12 @@ std::string ServedSnapshots::write(Job& job, int rank, std::uint64_t step, std::
   const std::vector<std::string> before = disks_.names(rank);
   const auto tried = own.tried.emplace(step, state);
   const Status written = write_snapshot(place(rank), step, state);
-  const auto kept = static_cast<std::size_t>(SnapshotPlace{}.kept);
+  std::set<std::uint64_t> kept = own.found;
+  kept.insert(step);
+  kept = kept_of(std::move(kept), own);
   if (job.log(rank).is_dead) {
     // It may have been in place, and the oldest gone.
-    if (own.found.size() == kept) own.acknowledged.erase(*own.found.begin());
+    std::erase_if(own.acknowledged, [&](std::uint64_t each) { return !kept.contains(each); });
     return {};
   }
   if (!written && no_room != NoRoom::kNowhere) {
@@ -79,10 +94,10 @@ std::string ServedSnapshots::write(Job& job, int rank, std::uint64_t step, std::
   // One that the disk only says to have replaced may come back.
   if (!disks_.lies(rank)) own.tried.erase(own.tried.lower_bound(step), tried);
   own.acknowledged.insert(step);
-  own.found.insert(step);
-  while (own.found.size() > kept) own.found.erase(own.found.begin());
-  own.acknowledged.erase(own.acknowledged.begin(), own.acknowledged.lower_bound(*own.found.begin()));
-  if (disks_.names(rank).size() > kept) return "more files are left than the snapshots that are kept";
+  own.found = std::move(kept);
+  std::erase_if(own.acknowledged, [&](std::uint64_t each) { return !own.found.contains(each); });
+  const std::size_t most = static_cast<std::size_t>(SnapshotPlace{}.kept) + (own.common ? 1 : 0);
+  if (disks_.names(rank).size() > most) return "more files are left than the snapshots that are kept";
   return {};
 }
 
@@ -114,6 +129,7 @@ std::string ServedSnapshots::drop_after(Job& job, int rank, std::uint64_t step) 
   if (job.log(rank).is_dead) return {};
   if (!dropped) return "later snapshots are not dropped: " + dropped.error().message;
   own.tried.erase(own.tried.upper_bound(step), own.tried.end());
+  own.common = step;
   return {};
 }
 

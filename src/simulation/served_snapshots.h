@@ -47,12 +47,15 @@ class ServedSnapshots {
     States tried;                          // what has been written, or begun
     std::set<std::uint64_t> acknowledged;  // what must be there
     std::set<std::uint64_t> found;         // what is there, as far as it knows
+    std::optional<std::uint64_t> common;   // from which this start has gone on
     std::uint64_t taken = 0;               // in this start, but the first
   };
 
   Own& of(int rank) noexcept { return own_[static_cast<std::size_t>(rank)]; }
   const Own& of(int rank) const noexcept { return own_[static_cast<std::size_t>(rank)]; }
   SnapshotPlace place(int rank) const;
+  // What is there of these once another one was written.
+  static std::set<std::uint64_t> kept_of(std::set<std::uint64_t> steps, const Own& own);
   const DiskFault* fault_of(int rank) const;
   std::string look_at(int rank);
   std::string check_full(int rank, std::uint64_t step, const Error& error,

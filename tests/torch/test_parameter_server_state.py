@@ -125,6 +125,7 @@ def test_snapshots_that_dont_fit_are_refused_by_all(tmp_path):
     finished(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     files = {f"rank-{rank}.step-{step}.snapshot" for rank in range(4) for step in (6, 9, 12)}
+    files |= {f"rank-{server}.step-0.snapshot" for server in range(2)}  # all servers have it
     assert names == files
     for errors in (refused(tmp_path, spec="fp32"), refused(tmp_path, min_elements=1)):
         assert all("was saved with" in error[1] for error in errors), errors
@@ -132,7 +133,7 @@ def test_snapshots_that_dont_fit_are_refused_by_all(tmp_path):
         path.unlink()
     for kind, text, suspect in refused(tmp_path):
         assert kind == "DeltawireError" and suspect == 1
-        assert "rank 0 of [6, 9, 12], rank 1 of []" in text
+        assert "rank 0 of [0, 6, 9, 12], rank 1 of []" in text
 
 
 def damaged(rank, world_size, report, folder):
@@ -154,7 +155,7 @@ def test_a_damaged_snapshot_leaves_the_one_before(tmp_path):
         path.unlink()  # of a worker: its gradients' rest is lost, and it is said
     assert results(damaged, 4, str(tmp_path)) == [9] * 4
     steps = {int(path.name.split("-")[2].split(".")[0]) for path in tmp_path.iterdir()}
-    assert steps == {6, 9}, "the later ones are of a past that is no more"
+    assert steps == {0, 6, 9}, "the later ones are of a past that is no more"
 
 
 def without_folder(rank, world_size, report, folder):

@@ -116,6 +116,7 @@ class Snapshots:
                 self._folder,
             )
         self._files.drop_after(step)
+        self._files.common = step
         if self._rank < self._servers and step not in own:
             self.write(core)
         return step
@@ -135,11 +136,12 @@ class Snapshots:
             self.error = str(error)
             logger.warning(
                 "rank %d goes on without a snapshot of step %d: %s; its newest one is of step %s. "
-                "Make room: after a second one is lost, there may be none that all servers have",
+                "Make room: after a second one is lost, a crash may take training back to step %s",
                 self._rank,
                 steps_of(core),
                 error,
                 self._newest,
+                self._files.common,
             )
 
     def write(self, core: Core) -> None:

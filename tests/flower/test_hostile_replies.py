@@ -98,8 +98,8 @@ HOSTILE = {
     "negative samples": (lambda r: metrics(r, num_examples=-690), "sample count -690"),
     "samples beyond reason": (lambda r: metrics(r, num_examples=10**15), "sample count"),
     "half a sample": (lambda r: metrics(r, num_examples=0.5), "sample count 0.5"),
-    "a strange metric": (lambda r: metrics(r, other=1.0), "other names or lengths"),
-    "a list for a number": (lambda r: metrics(r, loss=[1.0]), "other names or lengths"),
+    "a strange metric": (lambda r: metrics(r, other=1.0), "other names or kinds"),
+    "a list for a number": (lambda r: metrics(r, loss=[1.0]), "other names or kinds"),
     "a NaN metric": (lambda r: metrics(r, loss=np.nan), "metric 'loss' is nan"),
     "an infinite metric": (lambda r: metrics(r, loss=-np.inf), "metric 'loss' is -inf"),
     "a NaN in a list": (lambda r: metrics(r, loss=[1.0, np.nan]), "metric 'loss' is nan"),
@@ -250,8 +250,8 @@ def test_a_model_that_is_not_finite_names_whom_it_was_made_from():
 def test_a_claim_of_a_billion_samples_is_capped_and_logged(caplog):
     wrapped = compressed(down=None)
     found, local = run(wrapped, hostile_when_training(lambda r: metrics(r, num_examples=10**9)))
-    assert wrapped.grid.capped == [(number, LAST, 10**9, 1000) for number in range(3)]
-    assert f"nodes [{LAST}] count with 1,000 samples" in caplog.text
+    assert wrapped.grid.capped == [(number, LAST, 10**9, 200) for number in range(3)]
+    assert f"nodes [{LAST}] count with 200 samples" in caplog.text
     honest, _ = run(
         compressed(down=None, sample_cap=None), make_app([deltawire.flower.mod("fp32")])
     )
@@ -263,20 +263,20 @@ def test_a_claim_of_a_billion_samples_is_capped_and_logged(caplog):
     assert all(np.abs(found[k] - honest[k]).mean() < 0.7 * far[k] for k in SHAPES)
 
 
-def test_lists_of_another_length_are_dropped_by_name_and_the_round_goes_on():
-    def app(message, context, call_next):  # honest: three losses
+def test_lists_of_another_length_cost_a_metric_and_no_update(caplog):
+    def app(message, context, call_next):  # a number for each class that a client has
         reply = call_next(message, context)
-        reply.content["metrics"]["loss"] = [1.0, 0.5, 0.2]
+        classes = 3 + context.node_config["partition-id"] % 3
+        reply.content["metrics"]["per-class"] = [0.5] * classes
         return reply
 
-    for changed in ([1.0], [], [1.0] * 4):
-
-        def shorten(reply, _context, changed=changed):
-            reply.content["metrics"]["loss"] = list(changed)
-
-        wrapped = compressed()
-        run(wrapped, make_app([tampering(shorten), deltawire.flower.mod("fp32"), app]), rounds=2)
-        assert [node for _, node, _ in wrapped.grid.refused] == [LAST] * 4  # evaluation's too
+    wrapped = compressed(down=None)
+    found, _ = run(wrapped, make_app([deltawire.flower.mod("fp32"), app]), rounds=2)
+    assert not wrapped.grid.refused
+    assert "metrics ['per-class'] are lists of different lengths in round 0" in caplog.text
+    due, _ = run(compressed(down=None), make_app([deltawire.flower.mod("fp32")]), rounds=2)
+    for key in due:
+        np.testing.assert_allclose(found[key], due[key], atol=2e-5)
 
 
 def test_a_long_error_is_cut_before_it_is_logged_or_handed_on(caplog):

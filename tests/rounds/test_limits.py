@@ -79,11 +79,43 @@ def test_finite_updates_that_would_overflow_the_mean_are_refused_by_name(limit):
 def test_one_claim_of_a_billion_samples_does_not_own_the_model():
     server = rounds.Server(filled(0), down=None)
     clients = replies_to(server, [1.0, 1.0, 5.0], samples=[100, 120, 10**9])
-    np.testing.assert_allclose(server.finish()["w"], (220 + 5 * 1200) / 1420, rtol=1e-5)
-    assert server.capped == [(0, 2, 10**9, 1200)]
+    np.testing.assert_allclose(server.finish()["w"], (220 + 5 * 240) / 460, rtol=1e-5)
+    assert server.capped == [(0, 2, 10**9, 240)]
     replies_to(server, [0.0, 1.0], [100, 10**9], clients[:2])  # of two, the lower counts
     server.finish()
-    assert server.capped[1:] == [(1, 1, 10**9, 1000)]
+    assert server.capped[1:] == [(1, 1, 10**9, 200)]
+
+
+HONEST = {  # claims of eight clients
+    "alike": [100] * 8,
+    "most next to nothing": [1] * 4 + [100] * 4,
+    "spread": [10, 20, 40, 80, 160, 320, 640, 1280],
+}
+
+
+@pytest.mark.parametrize("honest", HONEST)
+@pytest.mark.parametrize("more", [-1, 0, 1, 10**8], ids=lambda more: f"cap{more:+}")
+def test_two_of_ten_hold_at_most_half_whatever_anybody_claims(honest, more):
+    claims = HONEST[honest]
+    cap = 2 * sorted([*claims, *[10**9] * 2])[4]  # the median is the lower one
+    server = rounds.Server(filled(0), down=None, max_norm=None)
+    replies_to(server, [0.0] * 8 + [1.0] * 2, [*claims, *[cap + more] * 2])
+    share = float(server.finish()["w"].mean())  # only the two change anything
+    assert share <= 0.5 + 1e-6
+    if honest == "alike":
+        assert share == pytest.approx(1 / 3, abs=2e-3)
+    assert {who for _, who, _, _ in server.capped if who >= 8} == ({8, 9} if more > 0 else set())
+
+
+def test_clients_alike_are_not_capped_and_no_samples_are_no_claim():
+    server = rounds.Server(filled(0), down=None)
+    clients = replies_to(server, [1.0, 2.0, 3.0], samples=[7, 7, 7])
+    np.testing.assert_allclose(server.finish()["w"], 2.0, rtol=1e-6)
+    assert not server.capped
+    server.begin()
+    reply = clients[0].reply(clients[0].receive(server.download(0)), 1)
+    with pytest.raises(deltawire.InvalidArgumentError, match="sample count 0 is not a whole"):
+        server.take(0, dataclasses.replace(reply, samples=0))
 
 
 def test_without_limits_every_claim_counts():

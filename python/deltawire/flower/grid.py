@@ -14,6 +14,7 @@ from deltawire.flower import records
 from deltawire.flower.reply_checks import (
     check_metrics,
     check_others,
+    leave_out_uneven_lists,
     mean_metrics,
     only_record,
     samples_of,
@@ -22,7 +23,14 @@ from deltawire.flower.reply_checks import (
 from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, added
-from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
+from deltawire.rounds.limits import (
+    TEN_MEDIANS,
+    TWO_MEDIANS,
+    Medians,
+    brief,
+    check_limit,
+    sample_cap_of,
+)
 from deltawire.rounds.messages import PATCHES
 from deltawire.rounds.observability import Seen
 
@@ -72,7 +80,7 @@ class CompressedGrid(Grid):
         weights: str = "float32",
         bases: int | None = None,
         samples_key: str = "num-examples",
-        sample_cap: int | Medians | None = TEN_MEDIANS,
+        sample_cap: int | Medians | None = TWO_MEDIANS,
         watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self._grid = grid
@@ -257,9 +265,12 @@ class CompressedGrid(Grid):
         """The checks that need all replies: finds those that differ from the others, are too large,
         or claim too many samples."""
         for node in unlike_most({node: m.content for node, m in exchange.passed.items()}):
-            words = "its records or metrics have other names or lengths than the others'"
+            words = "its records or metrics have other names or kinds than the others'"
             del exchange.passed[node]
             self._refuse(exchange, node, words)
+        if uneven := leave_out_uneven_lists([m.content for m in exchange.passed.values()]):
+            text = "deltawire: metrics %s are lists of different lengths in round %s: left out"
+            _LOG.warning(text, uneven, self._round)
         if exchange.train:
             norms = {node: exchange.norms[node] for node in exchange.passed}
             for node, error in self._intake.out_of_line(norms).items():

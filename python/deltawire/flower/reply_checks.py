@@ -1,7 +1,7 @@
 """Checks of a reply apart from its frame: a strategy trusts all replies that it gets."""
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -80,8 +80,8 @@ def check_others(found: Mapping[str, Array], due: Mapping[str, Array]) -> None:
 
 
 def unlike_most(contents: Mapping[int, RecordDict]) -> list[int]:
-    """The nodes whose records or metrics have other names than most replies', or lists of other
-    lengths: they would make a strategy fail."""
+    """The nodes whose records or metrics have other names than most replies', or lists for numbers:
+    they would make a strategy fail."""
     forms = {node: _form_of(content) for node, content in contents.items()}
     if not forms:
         return []
@@ -91,11 +91,26 @@ def unlike_most(contents: Mapping[int, RecordDict]) -> list[int]:
 
 def _form_of(content: RecordDict) -> tuple:
     metrics = [
-        (name, tuple(sorted((key, len(value) if isinstance(value, list) else None)
-                            for key, value in record.items())))
+        (name, tuple(sorted((key, isinstance(value, list)) for key, value in record.items())))
         for name, record in content.metric_records.items()
     ]  # fmt: skip
     return tuple(content.array_records), tuple(metrics)
+
+
+def leave_out_uneven_lists(contents: list[RecordDict]) -> list[str]:
+    """Takes the metrics out of all replies that are lists of different lengths, one number for each
+    of a client's classes, say: no strategy can average them. Returns their names."""
+    lengths = defaultdict(set)
+    for content in contents:
+        for name, record in content.metric_records.items():
+            for key, value in record.items():
+                if isinstance(value, list):
+                    lengths[name, key].add(len(value))
+    uneven = [place for place, found in lengths.items() if len(found) > 1]
+    for name, key in uneven:
+        for content in contents:
+            del content.metric_records[name][key]
+    return sorted({brief(key, 40) for _, key in uneven})
 
 
 def mean_metrics(contents: list[RecordDict], key: str) -> dict[str, float]:

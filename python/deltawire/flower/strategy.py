@@ -7,7 +7,7 @@ from flwr.serverapp.strategy import Strategy
 from deltawire.flower.grid import CompressedGrid
 from deltawire.policy import Policy
 from deltawire.rounds.intake import MOST_SAMPLES
-from deltawire.rounds.limits import TEN_MEDIANS, Medians
+from deltawire.rounds.limits import TEN_MEDIANS, TWO_MEDIANS, Medians
 from deltawire.rounds.observability import Seen
 
 
@@ -34,7 +34,7 @@ class Compressed(Strategy):
             of the round's updates (of three or more); None: any finite one.
         max_samples: the most samples that a client may claim.
         sample_cap: a client counts with at most this many samples: a number, or `Medians` of the
-            round's claims; None: no cap. Capped clients are logged.
+            round's claims (by default twice the median); None: no cap. Capped clients are logged.
         min_elements: arrays below this many elements are sent uncompressed; as the mods'.
         weights: "bfloat16": the model that clients get is rounded to it; the strategy's has all
             bits.
@@ -56,7 +56,7 @@ class Compressed(Strategy):
         up: Policy | None = None,
         max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
-        sample_cap: int | Medians | None = TEN_MEDIANS,
+        sample_cap: int | Medians | None = TWO_MEDIANS,
         min_elements: int = 256,
         weights: str = "float32",
         bases: int | None = None,

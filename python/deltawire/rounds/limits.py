@@ -38,7 +38,10 @@ class Medians:
         return self.factor * counted[(len(counted) - 1) // 2] if counted else None
 
 
-TEN_MEDIANS = Medians(10.0)  # the default of norms and of sample counts
+TEN_MEDIANS = Medians(10.0)  # the default of norms
+# The default of sample counts. At least half of n clients count with the median or more, so that
+# `a` clients hold at most 2a / (a + n/2 + 1) of the weight, whatever they claim.
+TWO_MEDIANS = Medians(2.0)
 
 
 def check_limit(name: str, value: object) -> None:

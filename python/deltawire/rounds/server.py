@@ -9,7 +9,14 @@ from deltawire.errors import make_error
 from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, Update, added
-from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
+from deltawire.rounds.limits import (
+    TEN_MEDIANS,
+    TWO_MEDIANS,
+    Medians,
+    brief,
+    check_limit,
+    sample_cap_of,
+)
 from deltawire.rounds.messages import Download, Reply, as_float32
 
 
@@ -25,7 +32,7 @@ class Server:
             `Medians` when the round ends; None: no limit.
         max_samples: replies that claim more are refused.
         sample_cap: a client counts with at most this many samples: a number, or `Medians` of the
-            round's claims; None: no cap.
+            round's claims (by default twice the median); None: no cap.
         min_elements: arrays below this many elements are sent uncompressed; as the clients'.
         weights: "bfloat16": the model that clients get is rounded to it; `model` has all bits.
         bases: how many earlier versions are kept to make patches from, each a model in memory; 0:
@@ -49,7 +56,7 @@ class Server:
         down: Policy | None = "3lc",
         max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
-        sample_cap: int | Medians | None = TEN_MEDIANS,
+        sample_cap: int | Medians | None = TWO_MEDIANS,
         min_elements: int = 256,
         weights: str = "float32",
         bases: int | None = None,

@@ -4,8 +4,7 @@
     DELTAWIRE_DATA=... python -m lab.probes.equal_steps transformer --methods plain 3lc int8
 
 Ranks are processes of this machine that train with DDP, each on its own batches, which are the same
-for every method. "plain" is DDP's own exchange, "late:SPEC" a spec of deltawire's with delay=1, and
-anything else a spec. LeNet5 and ResNet-20 train with SGD and momentum 0.9, the LSTM and the
+for every method. "plain" is DDP's own exchange, and anything else a spec. LeNet5 and ResNet-20 train with SGD and momentum 0.9, the LSTM and the
 transformer with Adam. Accuracy is the share of held-out images, or of next words or characters,
 that the model predicts correctly.
 """
@@ -27,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lab.command.program import main_of, make_parser
 from lab.models.evaluate import held_out
 from lab.models.trainings import TRAININGS, make_optimizer, make_training
-from lab.probes.ceilings.contestants import PLAIN, spec_and_delay
+from lab.probes.ceilings.contestants import PLAIN
 from lab.ranks.launcher import Launcher, RanksFailed
 from lab.ranks.rank import Line, Place, process_group
 
@@ -57,9 +56,8 @@ def train(name: str, method: str, seed: int, given: argparse.Namespace) -> Row:
     with contextlib.ExitStack() as stack:
         hook = None
         if method != PLAIN:
-            spec, delay = spec_and_delay(method)
-            seen = optimizer if delay or deltawire.uses_significance(spec) else None
-            hook = deltawire.torch.register(model, spec, optimizer=seen, **delay)
+            seen = optimizer if deltawire.uses_significance(method) else None
+            hook = deltawire.torch.register(model, method, optimizer=seen)
             stack.callback(hook.close)
         for step in range(given.steps):
             optimizer.zero_grad()
@@ -125,7 +123,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in given.methods:
         try:
             if name != PLAIN:
-                deltawire.canonical_spec(spec_and_delay(name)[0])
+                deltawire.canonical_spec(name)
         except deltawire.InvalidArgumentError as cause:
             parser.error(f"method '{name}': {cause}; or {PLAIN}")
     return given

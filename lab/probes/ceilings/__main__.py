@@ -14,7 +14,7 @@ included.
 Methods: "barrier" is compute and an all-reduce of one value, so that a step waits for the slowest
 rank, as with any exchange; "plain-again" is plain DDP once more, to show random variation;
 "torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one bucket for all
-gradients: with several it hangs on Gloo); any spec of deltawire's; "late:SPEC" is one with delay=1.
+gradients: with several it hangs on Gloo); any spec of deltawire's.
 """
 
 import argparse

@@ -2,8 +2,7 @@
 
 A name is "compute" (no exchange), "barrier" (an all-reduce of one value per step: the cost of
 waiting for the slowest rank), "plain" (DDP), "plain-again" (the same, to show random variation),
-"torch-fp16", "torch-powersgd-RANK", any spec that `deltawire.torch.register` takes, or "late:SPEC",
-a spec with delay=1.
+"torch-fp16", "torch-powersgd-RANK", or any spec that `deltawire.torch.register` takes.
 """
 
 import time
@@ -20,15 +19,9 @@ from lab.models.trainings import Training, make_optimizer
 
 COMPUTE, BARRIER, PLAIN, AGAIN = "compute", "barrier", "plain", "plain-again"
 FP16, POWERSGD, AUTO = "torch-fp16", "torch-powersgd-", "auto"
-_LATE = "late:"
 _ONE_BUCKET_MB = 4096  # with several, torch's PowerSGD hangs on Gloo: its rounds cross each other
 _STEPS_OF_AUTO = 30  # ten measured and eighteen trial steps, until its choice is final
 _WARM_UP_OF_POWERSGD = 2  # steps with DDP's own exchange, the fewest that it accepts
-
-
-def spec_and_delay(name: str) -> tuple[str, dict[str, int]]:
-    """The spec of one of deltawire's contestants, and `register`'s options for its delay."""
-    return name.removeprefix(_LATE), {"delay": 1} if name.startswith(_LATE) else {}
 
 
 def check_name(name: str) -> None:
@@ -41,7 +34,7 @@ def check_name(name: str) -> None:
             raise ValueError(f"method '{name}': write a rank of 1 or more after {POWERSGD}")
         return
     try:
-        deltawire.canonical_spec(spec_and_delay(name)[0])
+        deltawire.canonical_spec(name)
     except deltawire.InvalidArgumentError as cause:
         raise ValueError(
             f"method '{name}': {cause}. Others: {BARRIER}, {PLAIN}, {AGAIN}, {FP16}, "
@@ -84,14 +77,12 @@ class Contestant:
             )
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         else:
-            spec, delay = spec_and_delay(self.name)
-            seen = spec != AUTO and (delay or deltawire.uses_significance(spec))
+            seen = self.name != AUTO and deltawire.uses_significance(self.name)
             self.hook = deltawire.torch.register(
                 self._model,
-                spec,
+                self.name,
                 interface=interface,
                 optimizer=self._optimizer if seen else None,
-                **delay,
             )
             self.close = self.hook.close
 

@@ -115,10 +115,8 @@ def register(
             momentum. "optimizer": it is left alone, and such a run may diverge.
         elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
             without a rank (docs/guides/elastic.md).
-        delay: 1: a step's exchange goes on during the next step, whose optimizer step applies its
-            means (see `DelayedMeans`). 0 (the default): DDP waits for each step's exchange. Equal
-            on all ranks. Only for DDP with a codec and dense gradients on the CPU, with optimizer=
-            a torch.optim.SGD, without scaler= and nonfinite="pass"; "gcomp" then cuts nothing.
+        delay: refused: it was taken out (docs/design/decisions.md). `LocalSteps(delay=1)` hides an
+            exchange behind local steps.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -142,6 +140,7 @@ def register(
     momentum itself ("dgc"). Its text says what to do.
     """
     arguments.check_not_elastic(elastic)
+    arguments.check_no_delay(delay)
     settings = Settings(
         optimizer=optimizer,
         min_elements=min_elements,
@@ -161,16 +160,13 @@ def register(
         tier=tier,
         twins=twins,
         momentum=momentum,
-        delay=delay,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
-        settings.check_no_delay("a sharded model")
         sharded = register_sharded(ddp_model, spec, settings)
         return _advised(sharded, ddp_model, dist.get_rank())
     group = check_model(ddp_model)
     if arguments.is_auto(spec):
         check_not_for_auto(twins)
-        settings.check_no_delay('"auto"')
         return attach(register_auto(ddp_model, spec, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
     return _advised(hook, ddp_model, hook.rank)

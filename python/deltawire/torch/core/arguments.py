@@ -67,6 +67,18 @@ def check_not_elastic(elastic: bool) -> None:
         )
 
 
+def check_no_delay(delay: int) -> None:
+    """Raises InvalidArgumentError if `delay` is asked for."""
+    if delay:
+        raise make_error(
+            "InvalidArgument",
+            f"delay={delay!r}: register's delay was taken out, because it lost steps of ordinary "
+            "training loops (docs/design/decisions.md); leave it out, or use "
+            "deltawire.torch.LocalSteps(delay=1) or (overlap=), which hide an exchange behind "
+            "local steps",
+        )
+
+
 def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> int:
     """The group's own timeout where `seconds` is None; raises InvalidArgumentError."""
     if seconds is None:

@@ -38,16 +38,6 @@ class Settings:
     tier: str | None
     twins: Twins = False
     momentum: str = AS_RATE
-    delay: int = 0
-
-    def check_delay(self) -> None:
-        """Raises InvalidArgumentError for an invalid delay."""
-        if isinstance(self.delay, bool) or self.delay not in (0, 1):
-            raise make_error(
-                "InvalidArgument",
-                f"delay={self.delay!r} must be 0 (a step waits for its own exchange) or 1 (it goes "
-                "on during the next step)",
-            )
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError for revert="fold", if `what` is in the exchange, which can't
@@ -67,12 +57,6 @@ class Settings:
                 f'tier={self.tier!r} is for "auto", which chooses within it; leave it out where '
                 "you name a codec",
             )
-
-    def check_no_delay(self, what: str) -> None:
-        """Raises InvalidArgumentError for a delay, which `what` doesn't support."""
-        self.check_delay()
-        if self.delay:
-            raise make_error("InvalidArgument", f"delay=1 is for DDP with a codec, not for {what}")
 
     def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
         """Parses and checks what an exchange between the group's ranks is made from. Raises

@@ -15,20 +15,17 @@ class PendingBucket:
     Attributes:
         index, last: its place in the step.
         parameters: the parameters whose gradients it holds.
-        buffer: DDP's memory, or a copy that is exchanged in its place; kept alive until the
-            exchange is over.
+        buffer: DDP's memory, kept alive until the exchange is over.
         exchanged: a Future that always gets a tensor: the mean, if the exchange succeeds.
         sparse: the gradient, if it is sparse.
         error: why there is no mean.
         raises: whether the Future that DDP waits for raises the error; see `BackwardEnd`.
     """
 
-    def __init__(
-        self, staging: Staging, bucket: dist.GradBucket, copy: torch.Tensor | None = None
-    ) -> None:
+    def __init__(self, staging: Staging, bucket: dist.GradBucket) -> None:
         self.index, self.last = bucket.index(), bucket.is_last()
         self.parameters = bucket.parameters()
-        self.buffer = bucket.buffer() if copy is None else copy
+        self.buffer = bucket.buffer()
         self.exchanged = future_of(self.buffer)
         self.sparse: SparseGradient | None = None
         self._staging = staging

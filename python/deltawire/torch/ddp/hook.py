@@ -13,14 +13,12 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
-from deltawire.leaving import exception_under_way
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import cut_short, in_backward
 from deltawire.torch.core.checkpoint import (
     RESIZE_ADVICE,
     in_order_of_ranks,
     kept_by,
-    kept_of,
     residuals_of,
 )
 from deltawire.torch.core.device_choice import BY_CPU, Choice
@@ -30,7 +28,6 @@ from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
-from deltawire.torch.ddp.delayed import DelayedMeans
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.metrics.explanation import Explanation
@@ -41,6 +38,7 @@ _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
     "register that for compressed exchange"
 )
+_DELAYED = "delayed"  # only in states of earlier versions
 
 
 class Hook(Participant):
@@ -82,14 +80,12 @@ class Hook(Participant):
         history: History | None = None,
         choice: Choice = BY_CPU,
         rule: LateRule | None = None,
-        delayed: DelayedMeans | None = None,
         **of_participant: Any,
     ) -> None:
         """`of_participant`: group, summary_every and encryption, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
         self._source = source  # computes what the optimizer can see; None: nothing is cut
-        self._delayed = delayed  # None: DDP waits for each step's own means
         self._rule = rule  # None: the optimizer's momentum is left alone
         if rule is not None:
             rule.attach()
@@ -117,8 +113,6 @@ class Hook(Participant):
         """A forward pre-hook of the DDP model. Raises `last_error` after a failure, on every
         rank; a backward pass that was cut short is one."""
         self._check_failed(self, ddp_model)
-        if self._delayed is not None and torch.is_grad_enabled() and ddp_model.training:
-            self._delayed.before_forward()
         if self._staging.stages(ddp_model) and _exchanges(ddp_model):
             self._loss_scale.look_ahead()
 
@@ -136,18 +130,15 @@ class Hook(Participant):
 
         Never raises and never returns None: DDP survives neither.
         """
-        if self._delayed is None:
-            awaited = pending = PendingBucket(self._staging, bucket)
-        else:
-            pending, awaited = self._delayed.turn(self._staging, bucket)
-        self._end.add(awaited)
+        pending = PendingBucket(self._staging, bucket)
+        self._end.add(pending)
         with profiled_until(pending.exchanged, f"deltawire::exchange bucket {pending.index}"):
             try:
                 with profiled("deltawire::submit"):
                     self._submit(bucket, pending)
             except Exception as cause:
                 self._fail(cause, pending)
-        return awaited.exchanged.then(awaited.mean)
+        return pending.exchanged.then(pending.mean)
 
     def _fail(self, cause: Exception, pending: PendingBucket) -> None:
         self._give_up(cause)
@@ -240,26 +231,12 @@ class Hook(Participant):
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
-        Happens at exit in any case. Buckets in flight are aborted on every rank; with delay=1 those
-        of the last step are waited for, unless an exception is being handled.
+        Happens at exit in any case. Buckets in flight are aborted on every rank.
         """
-        if self._delayed is not None:
-            self._delayed.settle(waits=exception_under_way() is None)
         super().close()
         self._staging.close()
         if self._rule is not None:
             self._rule.remove()
-
-    def finish_delayed(self) -> bool:
-        """With delay=1: waits for the last step's means and puts them into the parameters' `grad`,
-        for one more step of the optimizer, after which no gradient is left. The next step then
-        begins as the first one does, with zeros. Call between steps, on every rank: at the end, or
-        before `delay` is to change. False if no means are waiting.
-
-        Raises what ended that exchange; DeltawireError ("State") without a delay."""
-        if self._delayed is None:
-            raise make_error("State", "nothing is delayed: register(delay=1) was not given")
-        return self._delayed.finish()
 
     def go_to_step(self, step: int) -> None:
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
@@ -271,8 +248,6 @@ class Hook(Participant):
         """The codec of each tensor in the next step and the bytes it took in the last, as a
         printable table. Call between steps; DeltawireError ("State") within one.
         """
-        if self._delayed is not None:
-            self._delayed.settle()
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
         explained = self._explain(tensors, self._step, self._choice.coded_on)
         if self._rule is not None:
@@ -287,16 +262,12 @@ class Hook(Participant):
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) saves the
         states of all ranks. `residuals` has a uint8 tensor by rank; the rest identifies the job.
-        With delay=1 it waits for the last step's exchange, and `delayed` has its means.
         """
         self._give_up_cut_step()
         self._staging.settle()  # after a failure DDP raises before it has looked at all buckets
-        delayed = None if self._delayed is None else self._delayed.state()
         state = self._state(steps=self._steps_that_count())
         rank = state.pop("rank")
         state["residuals"] = kept_by(rank, state["residuals"])
-        if delayed is not None:
-            state["delayed"] = kept_by(rank, delayed)
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
@@ -314,42 +285,26 @@ class Hook(Participant):
         ("Mismatch"). Nothing is changed then.
         """
         if isinstance(state, dict):
-            delayed = self._delayed_of(state, self.rank)
             own = self._checked(state, self.rank)
             self._load_residuals(own)
         else:
-            states = in_order_of_ranks(state, apart=("delayed",))
-            delayed = self._delayed_of(states[0], 0)
-            delayed = {**delayed, "own": delayed["means"]}  # what all ranks have
-            own = {}
+            own, states = {}, in_order_of_ranks(state, apart=(_DELAYED,))
             residuals = []
             for rank, each in enumerate(states):
                 own = self._checked({**each, "world_size": self.world_size}, rank)
                 residuals.append(own["residuals"])
             # A copy has no tensors.
             self._load_resized(residuals, self._parameters.tensors if self._parameters else [])
-        if self._delayed is not None:
-            self._delayed.load(delayed)
         self.go_to_step(own["steps"])
-
-    def _delayed_of(self, state: dict, rank: int) -> dict:
-        """The delayed means of one rank's state, checked."""
-        if "delayed" not in state:
-            return {"means": {}, "own": {}}
-        kept = kept_of(state, rank, "delayed")
-        if self._delayed is None:
-            if not isinstance(kept, dict) or kept.get("means"):
-                raise make_error(
-                    "InvalidArgument",
-                    "the state has means that wait for the next step: register with delay=1, or "
-                    "call finish_delayed before saving",
-                )
-            return kept
-        self._delayed.check_state(kept)
-        return kept
 
     def _checked(self, state: dict, rank: int) -> dict:
         """One rank's state, checked, with the residuals unwrapped."""
+        if _DELAYED in state:
+            raise make_error(
+                "InvalidArgument",
+                f"the state was saved with register(delay=1), which was taken out; delete its key "
+                f"'{_DELAYED}', the means of the last step, to go on without them",
+            )
         flat = {**state, "rank": self.rank}
         fits = "residuals" in state and state.get("world_size") == self.world_size
         if fits:

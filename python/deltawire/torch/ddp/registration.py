@@ -13,7 +13,6 @@ from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import rule_for
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.core.significance import source_for
-from deltawire.torch.ddp.delayed import delayed_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import check_sparse
@@ -32,14 +31,12 @@ def register_ddp(
         if parameters.sparse:
             given.check_no_fold(f"the sparse gradients of '{parameters.sparse[0][0]}'")
         made = given.exchange(spec, group)
-        delayed = delayed_for(given, made.spec, parameters, ddp_model.find_unused_parameters)
-        seen = None if delayed is not None else given.optimizer  # DelayedMeans has it
         check_sparse(made.spec, made.options, parameters.sparse)
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
         late = LateTensors(made.spec, given.min_elements, names, parameters.tensors)
-        rule = rule_for(seen, given.momentum, late)
-        source = source_for(seen, made.text, names, has_other_use=rule is not None)
+        rule = rule_for(given.optimizer, given.momentum, late)
+        source = source_for(given.optimizer, made.text, names, has_other_use=rule is not None)
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
         made = made.coded_for(
             parameters.devices,
@@ -47,7 +44,7 @@ def register_ddp(
             meeting.place[0],
             has_sparse=bool(parameters.sparse),
         )
-        terms = made.terms() | {"optimizer": optimizer, "delay": given.delay}
+        terms = made.terms() | {"optimizer": optimizer}
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         made.listen(meeting)
     made.choice.log(meeting.place[0])
@@ -64,7 +61,6 @@ def register_ddp(
         made.loss_scale,
         choice=made.choice,
         rule=rule,
-        delayed=delayed,
         group=group,
         summary_every=given.summary_every,
         encryption=meeting.encryption,

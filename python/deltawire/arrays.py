@@ -37,6 +37,16 @@ def as_numpy(name: str, array) -> np.ndarray:
         ) from None
 
 
+def check_dense(name: str, tensor) -> None:
+    """Raises DTypeError for a sparse tensor of PyTorch."""
+    if str(tensor.layout) != "torch.strided":
+        raise make_error(
+            "UnsupportedDType",
+            f"'{name}' is sparse ({tensor.layout}), and patches take dense tensors: pass its "
+            "to_dense()",
+        )
+
+
 def to_read(name: str, array) -> np.ndarray:
     """A C-contiguous array of a dtype that codecs take; copied only if it is in another order."""
     # NumPy's scalars are not arrays, but are read like arrays.

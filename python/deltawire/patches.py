@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from deltawire import _core, arguments
+from deltawire import _core, arguments, arrays
 from deltawire._core import PatchFileInfo, PatchFileTensor, PatchInfo
 from deltawire.errors import DeltawireError, make_error
 
@@ -72,6 +72,7 @@ def _bytes_of(name: str, array) -> np.ndarray:
     """The bytes of an array, the same memory."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
+        arrays.check_dense(name, array)
         if array.device.type != "cpu" or not array.is_contiguous():
             raise make_error("InvalidArgument", f"'{name}' must be contiguous and on the CPU")
         return array.detach().reshape(-1).view(torch.uint8).numpy()

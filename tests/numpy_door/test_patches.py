@@ -82,6 +82,8 @@ def test_what_is_refused() -> None:
     for tensor in (torch.zeros(2, 3).T, torch.zeros(3, device="meta")):
         with pytest.raises(InvalidArgumentError, match="'old' must be contiguous and on the CPU"):
             patches.make(tensor, tensor)
+    with pytest.raises(DTypeError, match=r"'old' is sparse \(torch.sparse_coo\).*to_dense"):
+        patches.make(torch.eye(3).to_sparse(), torch.eye(3).to_sparse())
     for given in ([old, [1.0]], [[1.0], new], [memoryview(old), new]):
         with pytest.raises(DTypeError, match="neither a NumPy array"):
             patches.make(*given)

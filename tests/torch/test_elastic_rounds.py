@@ -213,3 +213,46 @@ def test_ranks_with_other_rounds_don_t_meet():
     first, second = on_ranks(2, run)
     assert second.code == "Mismatch" and "fragments=1" in str(second)
     assert first.code == "Timeout" and "ranks 1" in str(first)
+
+
+def masked(mask: torch.Tensor) -> torch.nn.Module:
+    model = network()
+    model.register_buffer("mask", mask)
+    return model
+
+
+def test_who_cannot_take_the_buffers_over_keeps_its_weights():
+    """A buffer whose elements are one place is found before the first write."""
+
+    def found(address: str, over: threading.Event) -> None:
+        model = masked(torch.ones(4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        place = {**ALONE, "address": address}
+        with deltawire.torch.ElasticLocalSteps(model, optimizer, "3lc", steps=1, **place) as alone:
+            while not over.wait(0.01):
+                trained(model, alone, 1, 0)
+
+    over = threading.Event()
+    with kept_port() as port:
+        at = f"127.0.0.1:{port}"
+        founder = threading.Thread(target=found, args=(at, over))
+        founder.start()
+        try:
+            model = masked(torch.ones(1).expand(4))
+            before = weights_of(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            with pytest.raises(deltawire.InvalidArgumentError, match="'mask' can't be written"):
+                deltawire.torch.ElasticLocalSteps(
+                    model, optimizer, "3lc", steps=1, address=at, **SETTINGS
+                )
+            assert weights_of(model) == before
+        finally:
+            over.set()
+            founder.join(LIMIT)
+
+
+def test_a_buffer_that_cannot_be_written_is_named(world_of_one):
+    model = masked(torch.ones(1).expand(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(deltawire.InvalidArgumentError, match="'mask' can't be written.*expand"):
+        deltawire.torch.LocalSteps(model, optimizer, "3lc", steps=1)

@@ -90,16 +90,17 @@ class Line(NamedTuple):
         """
         if self.start is None and len(self.steps) == 1:
             self._run(name, 0, _core.verify_patch, self.steps[0].patch, weights)
-        else:
+        elif self.steps:
             np.copyto(scratch, weights if self.start is None else self.start)
             self.patch(name, scratch)
         return self.result(weights)
 
-    def before(self, weights: np.ndarray) -> TensorDigest | None:
-        """What the reader's own tensor is, after a successful check; None if it isn't used."""
-        if self.start is not None:
-            return None
-        digest = _core.inspect_patch(self.steps[0].patch).old_digest
+    def before(self, weights: np.ndarray) -> TensorDigest:
+        """What the reader's own tensor is, after a successful check."""
+        if self.start is None and self.steps:
+            digest = _core.inspect_patch(self.steps[0].patch).old_digest
+        else:
+            digest = weights_digest(self.dtype, weights)
         return TensorDigest(self.dtype, self.shape, digest)
 
     def result(self, weights: np.ndarray) -> TensorDigest:

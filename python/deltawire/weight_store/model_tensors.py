@@ -1,11 +1,13 @@
 """A model's weights as bytes: dicts of NumPy arrays or PyTorch tensors, and modules."""
 
+import functools
 import sys
+import types
 from collections.abc import Mapping
 
 import numpy as np
 
-from deltawire import _core, arguments
+from deltawire import _core, arguments, arrays
 from deltawire.errors import make_error
 from deltawire.weight_store.model_digest import TensorDigest, digest_of
 from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_bytes
@@ -31,6 +33,7 @@ _NAMES = {
     "complex64": "C64",
 }
 _CALLED = {name: called for called, name in _NAMES.items()}
+_MOST_WORK = 100_000  # of NumPy, to find out whether two tensors share memory
 
 
 class ModelTensor:
@@ -45,7 +48,7 @@ class ModelTensor:
     def __init__(self, name: str, array) -> None:
         self.name = name
         self._array = array
-        self._torch = _is_tensor(array)
+        self._torch = _is_tensor(name, array)
         if not self._torch and not isinstance(array, np.ndarray):
             raise make_error(
                 "UnsupportedDType",
@@ -85,15 +88,21 @@ class ModelTensor:
             import torch
 
             changed = torch.from_numpy(data).view(self._array.dtype).reshape(self.shape)
-            with torch.no_grad():
+            with torch.inference_mode() if self._array.is_inference() else torch.no_grad():
                 self._array.copy_(changed)
         else:
             self._array[...] = data.view(self._array.dtype).reshape(self.shape)
 
-    @property
-    def writable(self) -> bool:
-        """Whether its memory may be written."""
-        return self._torch or self._array.flags.writeable
+    def check_writable(self) -> None:
+        """Raises InvalidArgumentError if `write` would fail, or write one element over another."""
+        if not self._torch and not self._array.flags.writeable:
+            raise make_error("InvalidArgument", f"'{self.name}' can't be written")
+        if overlaps_itself(self.shape, self._strides(), self._element_bytes()):
+            raise make_error(
+                "InvalidArgument",
+                f"'{self.name}' can't be written: its elements share memory, as expand() makes "
+                "them; give the model a contiguous copy of it",
+            )
 
     def _in_place(self) -> bool:
         if self._torch:
@@ -103,13 +112,37 @@ class ModelTensor:
     def extent(self) -> tuple[str, int, int]:
         """The device, and the first address and the one behind the last of its memory."""
         reach = [(size - 1) * step for size, step in zip(self.shape, self._strides(), strict=True)]
+        low = self._address() + sum(min(0, bytes_) for bytes_ in reach)
+        high = self._address() + sum(max(0, bytes_) for bytes_ in reach) + self._element_bytes()
+        return str(self._array.device) if self._torch else "cpu", low, high
+
+    def shares_memory(self, other: "ModelTensor") -> bool:
+        """Whether some byte is of both tensors, whose device is the same."""
+        try:
+            return np.shares_memory(self._places, other._places, _MOST_WORK)
+        except np.exceptions.TooHardError:
+            return True
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray:
+        """An array with the addresses of all bytes, which may be another device's: NumPy compares
+        them, nobody reads there."""
+        interface = {
+            "version": 3,
+            "typestr": "|u1",
+            "data": (self._address(), True),
+            "shape": (*self.shape, self._element_bytes()),
+            "strides": (*self._strides(), 1),
+        }
+        return np.asarray(types.SimpleNamespace(__array_interface__=interface))
+
+    def _address(self) -> int:
         if self._torch:
-            device, address = str(self._array.device), self._array.data_ptr()
-        else:
-            device, address = "cpu", self._array.__array_interface__["data"][0]
-        low = address + sum(min(0, bytes_) for bytes_ in reach)
-        high = address + sum(max(0, bytes_) for bytes_ in reach) + DTYPES[self.dtype].bytes
-        return device, low, high
+            return self._array.data_ptr()
+        return self._array.__array_interface__["data"][0]
+
+    def _element_bytes(self) -> int:
+        return DTYPES[self.dtype].bytes
 
     def _strides(self) -> tuple[int, ...]:
         """In bytes."""
@@ -155,13 +188,17 @@ class Model:
             for name, tensor in self.tensors.items()
             if tensor_bytes(tensor.dtype, tensor.shape)
         )
-        for before, after in zip(extents, extents[1:], strict=False):
-            if before[0] == after[0] and after[1] < before[2]:
-                raise make_error(
-                    "InvalidArgument",
-                    f"'{before[3]}' and '{after[3]}' share memory without being the same tensor: "
-                    "pass a contiguous copy of one of them",
-                )
+        reaching: list[tuple[str, int, int, str]] = []  # behind where the next begins
+        for after in extents:
+            reaching = [each for each in reaching if each[0] == after[0] and each[2] > after[1]]
+            for before in reaching:
+                if self.tensors[before[3]].shares_memory(self.tensors[after[3]]):
+                    raise make_error(
+                        "InvalidArgument",
+                        f"'{before[3]}' and '{after[3]}' share memory without being the same "
+                        "tensor: pass a contiguous copy of one of them",
+                    )
+            reaching.append(after)
 
     def digest(self) -> str:
         """The model's digest, 16 hexadecimal digits. Hashes all weights."""
@@ -171,6 +208,19 @@ class Model:
                 for name, each in self.tensors.items()
             }
         )
+
+
+def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], element: int = 1) -> bool:
+    """Whether two elements of a tensor are, or may be, at one address, as expand() puts them.
+    `strides` and `element`, an element's length, count the same unit."""
+    if 0 in shape:
+        return False
+    within = element
+    for step, size in sorted(zip(map(abs, strides), shape, strict=True)):
+        if size > 1 and step < within:
+            return True
+        within += (size - 1) * step
+    return False
 
 
 def weights_digest(dtype: str, data: np.ndarray) -> int:
@@ -195,8 +245,8 @@ def arrays_of(
     tensors: Mapping[str, Entry], tied: Mapping[str, str], framework: str
 ) -> dict[str, object]:
     """Arrays or tensors by all their names, in the memory of `tensors`."""
-    arrays = {name: array_of(*entry, framework) for name, entry in tensors.items()}
-    return arrays | {name: arrays[stored] for name, stored in tied.items()}
+    made = {name: array_of(*entry, framework) for name, entry in tensors.items()}
+    return made | {name: made[stored] for name, stored in tied.items()}
 
 
 def array_of(dtype: str, shape: tuple[int, ...], data: np.ndarray, framework: str):
@@ -223,7 +273,8 @@ def array_of(dtype: str, shape: tuple[int, ...], data: np.ndarray, framework: st
     return data.view(known).reshape(shape)
 
 
-def _is_tensor(array) -> bool:
+def _is_tensor(name: str, array) -> bool:
+    """Whether it is a tensor of PyTorch whose bytes can be read."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(array, torch.Tensor):
         return False
@@ -233,18 +284,23 @@ def _is_tensor(array) -> bool:
             "the weights are sharded (DTensor): pass full_tensor() of each, or to_local() if each "
             "rank has a store of its own",
         )
-    return array.layout == torch.strided
+    arrays.check_dense(name, array)
+    if array.is_meta:
+        raise make_error(
+            "InvalidArgument",
+            f"'{name}' is on the device meta and has no values: give the model memory first, with "
+            'to_empty(device="cpu")',
+        )
+    return True
 
 
 def _named(model: object) -> Mapping[str, object]:
     """Names and arrays of a dict, or of what a module's state_dict() names."""
     if isinstance(model, Mapping):
         named = dict(model)
+        _refuse_nested(named)
     elif hasattr(model, "named_parameters") and hasattr(model, "state_dict"):
-        # Not the state dict's own tensors: hooks may have replaced them by copies.
-        own = dict(model.named_parameters(remove_duplicate=False))
-        own |= dict(model.named_buffers(remove_duplicate=False))
-        named = {name: own.get(name, value) for name, value in model.state_dict().items()}
+        named = _of_module(model)
     else:
         raise make_error(
             "InvalidArgument",
@@ -256,4 +312,49 @@ def _named(model: object) -> Mapping[str, object]:
         if not isinstance(name, str) or name == "__metadata__":
             raise make_error("InvalidArgument", f"{name!r} is not a name of a tensor")
         arguments.check_unicode(name)
+    return {plain_name(name): value for name, value in named.items()}
+
+
+def _of_module(model) -> dict[str, object]:
+    """A module's tensors by the names that they have without wrappers."""
+    while (inner := _wrapped_in(model)) is not None:
+        model = inner
+    # Not the state dict's own tensors: hooks may have replaced them by copies.
+    own = dict(model.named_parameters(remove_duplicate=False))
+    own |= dict(model.named_buffers(remove_duplicate=False))
+    named = {}
+    for name, value in model.state_dict().items():
+        if name.rpartition(".")[2] == "_extra_state":
+            raise make_error(
+                "UnsupportedDType",
+                f"'{name}' is what the module's get_extra_state() gives, which is no weight: pass "
+                "a dict of the rest, {n: t for n, t in module.state_dict().items() if not "
+                "n.endswith('_extra_state')}",
+            )
+        named[name] = own.get(name, value)
     return named
+
+
+def _wrapped_in(model):
+    """The module in DistributedDataParallel, DataParallel or torch.compile; None if it is bare."""
+    bases = {base.__name__ for base in type(model).__mro__ if base.__module__.startswith("torch.")}
+    if bases & {"DistributedDataParallel", "DataParallel"}:
+        return model.module
+    return getattr(model, "_orig_mod", None)
+
+
+def plain_name(name: str) -> str:
+    """A module's or tensor's name without what torch.compile adds, so that what is stored fits the
+    model with and without it."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def _refuse_nested(named: Mapping[object, object]) -> None:
+    """A checkpoint has the weights beside other things."""
+    for name, value in named.items():
+        if isinstance(value, Mapping):
+            raise make_error(
+                "InvalidArgument",
+                f"{name!r} is a dict within the dict of weights: pass the weights alone, "
+                f"[{name!r}] if they are in it",
+            )

@@ -84,12 +84,15 @@ class Reader:
             own = {name: (each[0].dtype, each[0].shape) for name, each in targets.items()}
             lines = lines_of(opened, own if from_own else {})
             _check_structure(lines, targets, version)
-            old, new = _verify_all(lines, targets)
-            if None not in old.values() and digest_of(old) != manifest.find(start).digest:
-                raise WrongBaseError("a shape or dtype differs")
+            old, new, changing = _verify_all(lines, targets)
+            whole = all(line.start is None for line in lines.values())
+            if whole and digest_of(old) != manifest.find(start).digest:
+                raise WrongBaseError("a shape, a dtype or a tensor without a patch differs")
             _check_digest(version, digest_of(new), opened)
+            for _, tensor in changing:
+                tensor.check_writable()
             with lock if lock is not None else contextlib.nullcontext(), deferred():
-                _write_all(lines, targets)
+                _write_all(changing)
 
         try:
             return self._by_best_route(manifest, start, goal, make)[0]
@@ -219,7 +222,13 @@ def _check_structure(lines: dict[str, Line], targets: dict, version: Version) ->
     """Raises OtherTensorsError unless both have the same tensors."""
     number = version.version
     for name in lines.keys() ^ targets.keys():
-        if name in lines:
+        bare = name.removeprefix("module.")
+        if bare in lines and f"module.{bare}" in targets:
+            words = (
+                f"the model has a tensor 'module.{bare}', which version {number} has without "
+                "'module.': pass the module in DistributedDataParallel, or names without it"
+            )
+        elif name in lines:
             words = f"version {number} has a tensor '{name}', and the model has none: add it"
         else:
             words = f"the model has a tensor '{name}', and version {number} has none: leave it out"
@@ -232,38 +241,40 @@ def _check_structure(lines: dict[str, Line], targets: dict, version: Version) ->
                     f"{line.dtype} {list(line.shape)} in version {number}: make it the same there",
                     "Mismatch",
                 )
-            if not tensor.writable:
-                raise make_error("InvalidArgument", f"'{tensor.name}' can't be written")
 
 
-def _verify_all(lines: dict[str, Line], targets: dict) -> tuple[dict, dict]:
-    """Digests of all old and new tensors; after it nothing is left that could fail."""
+def _verify_all(
+    lines: dict[str, Line], targets: dict
+) -> tuple[dict, dict, list[tuple[Line, ModelTensor]]]:
+    """Digests of all old and new tensors, and those that change; after it nothing is left of the
+    files that could fail."""
     largest = max((tensor_bytes(line.dtype, line.shape) for line in lines.values()), default=0)
     scratch = np.empty(largest, np.uint8)
-    old, new = {}, {}
+    old, new, changing = {}, {}, []
     for name, line in lines.items():
         for tensor in targets[name]:
             weights = tensor.read()
             new[name] = line.verify(tensor.name, weights, scratch[: len(weights)])
             old[name] = line.before(weights)
-    return old, new
+            if old[name] != new[name]:
+                changing.append((line, tensor))
+    return old, new, changing
 
 
-def _write_all(lines: dict[str, Line], targets: dict) -> None:
-    for name, line in lines.items():
-        for tensor in targets[name]:
-            weights = tensor.read()
-            if line.start is not None:
-                np.copyto(weights, line.start)
-            try:
-                line.patch(tensor.name, weights)
-            except (DamagedFileError, WrongBaseError) as error:
-                raise make_error(
-                    "State",
-                    "the weights were changed by somebody else while they were updated, and are "
-                    f"of two versions now: load() one of them ({error})",
-                ) from None
-            tensor.write(weights)
+def _write_all(changing: list[tuple[Line, ModelTensor]]) -> None:
+    for line, tensor in changing:
+        weights = tensor.read()
+        if line.start is not None:
+            np.copyto(weights, line.start)
+        try:
+            line.patch(tensor.name, weights)
+        except (DamagedFileError, WrongBaseError) as error:
+            raise make_error(
+                "State",
+                "the weights were changed by somebody else while they were updated, and are "
+                f"of two versions now: load() one of them ({error})",
+            ) from None
+        tensor.write(weights)
 
 
 def _check_digest(version: Version, digest: str, opened: list[OpenedFile]) -> None:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from deltawire.errors import make_error
 from deltawire.terms import tensor_line
 from deltawire.torch.core import arguments, wrappers
+from deltawire.weight_store.model_tensors import overlaps_itself
 
 
 class ModuleParameters:
@@ -168,6 +169,8 @@ def share_model(
     """
     if encryption == "required":
         return _check_equal(model, group)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        check_writable(name, tensor)  # before the first write
     source = dist.get_global_rank(group, 0)
     for tensor in [*model.parameters(), *model.buffers()]:
         values = tensor.detach().contiguous()
@@ -176,6 +179,16 @@ def share_model(
         dist.broadcast(values, source, group=group)
         if values.data_ptr() != tensor.data_ptr():
             tensor.copy_(values)
+
+
+def check_writable(name: str, tensor: torch.Tensor) -> None:
+    """Raises InvalidArgumentError for a tensor whose elements torch would not write one by one."""
+    if overlaps_itself(tuple(tensor.shape), tensor.stride()):
+        raise make_error(
+            "InvalidArgument",
+            f"'{wrappers.plain_name(name)}' can't be written: its elements share memory, as "
+            "expand() makes them; give the model a contiguous copy of it",
+        )
 
 
 def _check_equal(model: torch.nn.Module, group) -> None:

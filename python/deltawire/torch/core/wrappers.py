@@ -5,6 +5,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DTypeError
+from deltawire.weight_store.model_tensors import plain_name as plain_name
 
 # Who calls it, and what it does that keeps deltawire out. By class names: to import these classes,
 # only to compare with them, would take seconds.
@@ -98,12 +99,6 @@ def unwrapped(model: object) -> tuple[torch.nn.Module, dist.ProcessGroup | None]
                 "InvalidArgument",
             )
     return model, group
-
-
-def plain_name(name: str) -> str:
-    """A module's or parameter's name without what torch.compile adds, so that a checkpoint of
-    residuals fits the model with and without it."""
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _exchanging(model: object) -> str | None:

@@ -11,7 +11,7 @@ from deltawire.policy import Policy, spec_of
 from deltawire.session import TIMEOUT
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.device_choice import Twins
-from deltawire.torch.core.module_parameters import layout_digest
+from deltawire.torch.core.module_parameters import check_writable, layout_digest
 from deltawire.torch.local.elastic_core import ElasticCore
 from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.given import packed, unpacked
@@ -224,12 +224,13 @@ class ElasticLocalSteps(LocalTrainer):
 
     def _take_over(self, given: dict) -> None:
         """Makes another member's state this one's, and takes part in the exchange that is open."""
-        self._weights.take_over(given)
-        self._load_buffers(given["buffers"])
         place, progress = given["place"], self._exchange.progress
         fragment, later = place["fragment"], place["later"]
         numbers = {"exchanges": self.session.steps, "next": fragment, "since": place["since"]}
         progress.check_state(numbers)
+        self._check_buffers(given["buffers"])
+        self._weights.take_over(given)
+        self._load_buffers(given["buffers"])
         progress.load(numbers)
         self._foreign = list(place["since"])
         self.round, self.local_steps = place["round"], place["local_steps"]
@@ -243,10 +244,15 @@ class ElasticLocalSteps(LocalTrainer):
         if progress.round_is_over:
             self._end_round()
 
-    @torch.no_grad()
-    def _load_buffers(self, given: dict[str, torch.Tensor]) -> None:
+    def _check_buffers(self, given: dict[str, torch.Tensor]) -> None:
+        """Raises DeltawireError unless these can be written to the model's, one after another."""
         buffers = self._buffers()
         if buffers.keys() != given.keys():
             raise make_error("Mismatch", "the other members' model has other buffers")
-        for name, value in given.items():
-            buffers[name].copy_(value)
+        for name, buffer in buffers.items():  # their shapes are those of the settings
+            check_writable(name, buffer)
+
+    @torch.no_grad()
+    def _load_buffers(self, given: dict[str, torch.Tensor]) -> None:
+        for name, buffer in self._buffers().items():
+            buffer.copy_(given[name])

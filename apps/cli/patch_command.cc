@@ -25,6 +25,10 @@ using PatchOutput = nlohmann::ordered_json;
 
 constexpr std::uint64_t kMegabyte = 1'000'000;
 
+// Of patches without a digest of the new file.
+constexpr const char* kTensorsAlone =
+    "the new tensors bit for bit (the patch has no digest of the file's header)";
+
 struct PatchPaths {
   std::string from;  // the old model
   std::string to;    // the new one
@@ -45,7 +49,8 @@ Outcome<void> check_paths(const std::vector<std::string>& paths) {
 
 // Runs `call` with workers, progress and interruption.
 template <class Call>
-Outcome<void> run_long(const PatchPaths& paths, const std::string& doing, const Call& call) {
+Outcome<void> run_long(const PatchPaths& paths, const std::string& doing, const Call& call,
+                       bool* has_file_digest = nullptr) {
   const auto workers = Workers::of_process();
   Progress progress;
   PatchFileOptions options;
@@ -53,6 +58,7 @@ Outcome<void> run_long(const PatchPaths& paths, const std::string& doing, const 
   options.from = paths.from_name;
   options.to = paths.to_name;
   options.workers = workers.get();
+  options.has_file_digest = has_file_digest;
   options.progress = [&](std::uint64_t done, std::uint64_t all) {
     if (all >= 100 * kMegabyte) {
       progress.show(doing + ": " + grouped(done / kMegabyte) + " of " + grouped(all / kMegabyte) + " MB");
@@ -104,12 +110,14 @@ Outcome<void> apply(const PatchPaths& paths) {
   const std::string& patch = paths.patch;
   if (auto files = check_paths({paths.from, patch, paths.to}); !files) return files;
   if (auto free = check_output(paths.to, paths.force, {paths.from, patch}); !free) return free;
-  auto done = run_long(paths, "patching", [&](const PatchFileOptions& options) {
+  bool whole = false;
+  const auto call = [&](const PatchFileOptions& options) {
     return apply_patch_file(paths.from, patch, paths.to, options);
-  });
+  };
+  auto done = run_long(paths, "patching", call, &whole);
   if (done) {
-    std::cout << printable_line(paths.to) << ": " << grouped(bytes_of_file(paths.to))
-              << " bytes, the new model bit for bit\n";
+    std::cout << printable_line(paths.to) << ": " << grouped(bytes_of_file(paths.to)) << " bytes, "
+              << (whole ? "the new model bit for bit" : kTensorsAlone) << "\n";
   }
   return done;
 }
@@ -118,11 +126,15 @@ Outcome<void> verify(const PatchPaths& paths) {
   const std::string& patch = paths.patch;
   if (auto files = check_paths({paths.from, patch}); !files) return files;
   catch_interrupts();
-  auto done = run_long(paths, "verifying", [&](const PatchFileOptions& options) {
+  bool whole = false;
+  const auto call = [&](const PatchFileOptions& options) {
     return verify_patch_file(paths.from, patch, options);
-  });
-  if (done)
-    std::cout << printable_line(patch) << ": right, and made from " << printable_line(paths.from) << "\n";
+  };
+  auto done = run_long(paths, "verifying", call, &whole);
+  if (done) {
+    std::cout << printable_line(patch) << ": " << (whole ? "right" : kTensorsAlone) << ", and made from "
+              << printable_line(paths.from) << "\n";
+  }
   return done;
 }
 
@@ -169,15 +181,17 @@ std::uint64_t new_bytes_of(const PatchFileInfo& info) {
 void print_patch_json(const std::string& path, const PatchFileInfo& info) {
   PatchOutput tensors = PatchOutput::array();
   for (const PatchFileTensor& tensor : info.tensors) tensors.push_back(tensor_json(tensor));
-  const PatchOutput json = {{"file", path},
-                            {"bytes", info.file_bytes},
-                            {"new_bytes", new_bytes_of(info)},
-                            {"from", info.from},
-                            {"to", info.to},
-                            {"old_digest", hexadecimal(info.old_digest)},
-                            {"new_digest", hexadecimal(info.new_digest)},
-                            {"has_header", info.has_header},
-                            {"tensors", std::move(tensors)}};
+  const PatchOutput json = {
+      {"file", path},
+      {"bytes", info.file_bytes},
+      {"new_bytes", new_bytes_of(info)},
+      {"from", info.from},
+      {"to", info.to},
+      {"old_digest", hexadecimal(info.old_digest)},
+      {"new_digest", hexadecimal(info.new_digest)},
+      {"file_digest", info.file_digest ? PatchOutput(hexadecimal(*info.file_digest)) : PatchOutput(nullptr)},
+      {"has_header", info.has_header},
+      {"tensors", std::move(tensors)}};
   std::cout << json.dump(2, ' ', false, PatchOutput::error_handler_t::replace) << "\n";
 }
 
@@ -202,7 +216,8 @@ void print_patch_table(const std::string& path, const PatchFileInfo& info) {
   std::cout << printable_line(path) << ": " << grouped(info.file_bytes) << " bytes, "
             << times_text(new_bytes_of(info), info.file_bytes) << " times smaller than the new weights\n"
             << "  from  " << hexadecimal(info.old_digest) << "  " << printable_line(info.from) << "\n"
-            << "  to    " << hexadecimal(info.new_digest) << "  " << printable_line(info.to) << "\n\n";
+            << "  to    " << hexadecimal(info.new_digest) << "  " << printable_line(info.to) << "\n"
+            << "  file  " << (info.file_digest ? hexadecimal(*info.file_digest) : "no digest") << "\n\n";
   std::size_t width = 6;
   for (const PatchFileTensor& tensor : info.tensors) {
     width = std::max(width, printable_line(tensor.name).size());
@@ -283,7 +298,9 @@ void add_apply(CLI::App& patch, Command& chosen) {
   command->add_flag("--force", paths->force, "Replace NEW if it exists");
   command->footer(
       "NEW gets the bytes of the file that the patch was made for, or is not written at all: the old\n"
-      "model, every checksum and the new model are checked before it takes its name.\n"
+      "model, every checksum and the new file are checked before it takes its name. A patch of deltawire\n"
+      "0.1 or of a store has no digest of the new file's header (its metadata, and the order of its\n"
+      "tensors): that is not checked then, and the last line says so.\n"
       "\n"
       "Example:\n"
       "  deltawire patch apply v1.safetensors v1-v2.safetensors v2.safetensors\n");
@@ -296,7 +313,7 @@ void add_verify(CLI::App& patch, Command& chosen) {
   command->add_option("OLD", paths->from, "The model that the patch was made from")->required();
   add_patch(*command, paths, "A file of 'deltawire patch make'");
   command->footer(
-      "Makes all checks of 'deltawire patch apply', the new model's digest included. Exit status 0: the\n"
+      "Makes all checks of 'deltawire patch apply', the new file's digest included. Exit status 0: the\n"
       "patch can be applied.\n"
       "\n"
       "Example:\n"

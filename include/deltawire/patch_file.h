@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct PatchFileOptions {
   std::string from;            // names of the two versions, for readers: any text, or empty
   std::string to;              //
   Workers* workers = nullptr;  // may be null; no byte depends on them
+  // If not null, apply and verify say here whether the patch has a digest of the whole new file.
+  bool* has_file_digest = nullptr;
   // Called now and then with the bytes of weights that are done, and all that are to be done. If it returns
   // false, the call ends with kAborted. May be empty.
   std::function<bool(std::uint64_t done, std::uint64_t all)> progress;
@@ -44,6 +47,8 @@ struct PatchFileTensor {
 struct PatchFileInfo {
   std::uint64_t old_digest = 0;  // of the models, over names, dtypes, shapes and weights
   std::uint64_t new_digest = 0;
+  std::optional<std::uint64_t>
+      file_digest;  // of the whole new file; older patches and those of stores have none
   std::string from;
   std::string to;
   bool has_header = false;  // the new file's header, because it is not the old one's
@@ -61,7 +66,8 @@ DELTAWIRE_API Status make_patch_file(const std::string& old_path, const std::str
                                      const std::string& patch_path, const PatchFileOptions& options = {});
 
 // Writes the new model, byte for byte the file that the patch was made for. Errors also: kMismatch if the old
-// model is not the one that the patch was made from.
+// model is not the one that the patch was made from, be it that its header alone differs and the new file has
+// the same one. Without PatchFileInfo::file_digest the tensors alone are checked, not the new file's header.
 DELTAWIRE_API Status apply_patch_file(const std::string& old_path, const std::string& patch_path,
                                       const std::string& new_path, const PatchFileOptions& options = {});
 

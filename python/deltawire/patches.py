@@ -173,10 +173,13 @@ def make_file(
 def apply_file(old: Path, patch: Path, new: Path, *, replace: bool = False) -> None:
     """Writes the file that the patch was made for, byte for byte.
 
-    Everything is checked before `new` is there: the old model, the patch and the new model.
+    Everything is checked before `new` is there: the old model, the patch and the new file. Only the
+    new file's header is not if `PatchFileInfo.file_digest` is None: in patches of deltawire 0.1 and
+    of stores.
 
     Raises:
-        DeltawireError: code "Mismatch" if the patch was not made from the model in `old`;
+        DeltawireError: code "Mismatch" if the patch was not made from the model in `old`, be it
+            that another program has saved it again and the new file would differ in its header;
             otherwise as for `make_file`.
     """
     _core.apply_patch_file(_text_of(old), _text_of(patch), _text_of(new), replace)

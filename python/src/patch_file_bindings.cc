@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -97,6 +98,8 @@ void bind_patch_files(nb::module_& module) {
   nb::class_<PatchFileInfo>(module, "PatchFileInfo", "What a patch file says about itself.")
       .def_ro("old_digest", &PatchFileInfo::old_digest, "Digest of the model that it was made from.")
       .def_ro("new_digest", &PatchFileInfo::new_digest, "Digest of the model that it makes.")
+      .def_ro("file_digest", &PatchFileInfo::file_digest,
+              "Digest of the whole new file; None in patches of deltawire 0.1 and of stores.")
       .def_ro("from_version", &PatchFileInfo::from, "The old version's name, or an empty text.")
       .def_ro("to_version", &PatchFileInfo::to, "The new version's name, or an empty text.")
       .def_ro("has_header", &PatchFileInfo::has_header,

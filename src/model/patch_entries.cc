@@ -53,7 +53,16 @@ Status PatchEntries::read_metadata() {
     if (!read) return forward_error(read);
     *digest = *read;
   }
+  if (file_->header().metadata.contains(std::string(kFileKey))) {
+    const auto read = digest_called(std::string(kFileKey));
+    if (!read) return forward_error(read);
+    new_file_digest_ = *read;
+  }
   return {};
+}
+
+bool PatchEntries::makes_header(std::string_view json) const {
+  return !new_file_digest_ || file_digest(json, new_digest_) == *new_file_digest_;
 }
 
 Result<std::uint64_t> PatchEntries::digest_called(const std::string& key) const {
@@ -102,13 +111,17 @@ Result<patch::StoredPatch> PatchEntries::open_patch(const TensorEntry& entry) co
 Result<std::string> PatchEntries::new_header() const {
   const TensorEntry* const entry = file_->header().find(kHeaderName);
   if (entry == nullptr) return std::string();
+  if (entry->bytes == 0) return error_in(path(), *entry, {ErrorCode::kCorrupt, "is empty"});
   if (entry->bytes > kMostHeaderBytes) {
     return error_in(path(), *entry, {ErrorCode::kLimit, "is longer than a header may be"});
   }
   std::string json(entry->bytes, '\0');
   const Status read = file_->read(*entry, 0, std::as_writable_bytes(std::span(json)));
   if (!read) return forward_error(read);
-  return json;
+  if (makes_header(json)) return json;
+  return error_in(path(), {ErrorCode::kCorrupt,
+                           "the new file's header doesn't fit the digests of the patch: "
+                           "get the file again"});
 }
 
 }  // namespace deltawire::model

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ inline constexpr std::string_view kPatchFormatVersion = "1";
 inline constexpr std::string_view kPatchPrefix = "patch:";
 inline constexpr std::string_view kFullPrefix = "full:";
 inline constexpr std::string_view kHeaderName = "header";
+inline constexpr std::string_view kFileKey = "file";  // of the metadata: the new file's digest
 
 // A patch file whose own text is sound. What its patches hold is not read yet.
 class PatchEntries {
@@ -28,6 +30,12 @@ class PatchEntries {
   const std::string& path() const noexcept { return file_->name(); }
   std::uint64_t old_digest() const noexcept { return old_digest_; }
   std::uint64_t new_digest() const noexcept { return new_digest_; }
+
+  // file_digest() of the new file. Older patch files have none, nor have those of stores.
+  std::optional<std::uint64_t> new_file_digest() const noexcept { return new_file_digest_; }
+
+  // Whether the new file's digest has this header; true if there is none.
+  bool makes_header(std::string_view json) const;
 
   // An entry of `metadata`, or "" if it isn't there.
   std::string text(const std::string& key) const;
@@ -42,7 +50,7 @@ class PatchEntries {
   // Opens an entry "patch:NAME". Errors, with path and tensor: those of StoredPatch::open().
   Result<patch::StoredPatch> open_patch(const TensorEntry& entry) const;
 
-  // The new model's header, "" if it is the old one's. Throws std::bad_alloc. Errors: kIo, kLimit.
+  // The new model's header, "" if it is the old one's. Throws std::bad_alloc. Errors: kIo, kLimit, kCorrupt.
   Result<std::string> new_header() const;
 
  private:
@@ -54,6 +62,7 @@ class PatchEntries {
   std::unique_ptr<ModelFile> file_;
   std::uint64_t old_digest_ = 0;
   std::uint64_t new_digest_ = 0;
+  std::optional<std::uint64_t> new_file_digest_;
 };
 
 // The name of the tensor that an entry is for; "" for "header".

@@ -63,15 +63,20 @@ std::vector<TensorEntry> planned_entries(const Model& from, const Model& to) {
 struct PatchPlace {
   std::string path;
   bool replace = false;
+  bool has_file_digest = false;
   std::string from;
   std::string to;
 };
 
-std::map<std::string, std::string> metadata_of(const TensorDigests& digests, const PatchPlace& place) {
+std::map<std::string, std::string> metadata_of(const TensorDigests& digests, const Model& to,
+                                               const PatchPlace& place) {
   std::map<std::string, std::string> metadata = {{"format", std::string(kPatchFormat)},
                                                  {"format_version", std::string(kPatchFormatVersion)},
                                                  {"old", digest_text(digests.from)},
                                                  {"new", digest_text(digests.to)}};
+  if (place.has_file_digest) {
+    metadata[std::string(kFileKey)] = digest_text(file_digest(to.header_json(), digests.to));
+  }
   if (!place.from.empty()) metadata["from"] = place.from;
   if (!place.to.empty()) metadata["to"] = place.to;
   return metadata;
@@ -111,7 +116,7 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
 template <class Check>
 Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place, const Work& work,
                    const Check& check) {
-  PatchFileWriter writer(std::move(file), place.path, planned_entries(from, to), metadata_of({}, place));
+  PatchFileWriter writer(std::move(file), place.path, planned_entries(from, to), metadata_of({}, to, place));
   if (const Status fits = writer.check_limits(); !fits) return fits;
   const auto digests = add_tensors(from, to, writer, work);
   if (!digests) return forward_error(digests);
@@ -119,7 +124,7 @@ Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place
   if (from.header_json() != to.header_json()) {
     if (const Status added = writer.add_text(to.header_json()); !added) return added;
   }
-  return writer.finish(metadata_of(*digests, place), place.replace);
+  return writer.finish(metadata_of(*digests, to, place), place.replace);
 }
 
 Status make(const std::string& old_path, const std::string& new_path, const std::string& patch_path,
@@ -132,8 +137,9 @@ Status make(const std::string& old_path, const std::string& new_path, const std:
   if (!to) return forward_error(to);
   const auto work = work_on((*to)->header().data_bytes, options);
   if (!work) return forward_error(work);
-  return write_patch(**from, **to, *std::move(file), {patch_path, options.replace, options.from, options.to},
-                     *work, [](const TensorDigests&) { return Status(); });
+  return write_patch(**from, **to, *std::move(file),
+                     {patch_path, options.replace, true, options.from, options.to}, *work,
+                     [](const TensorDigests&) { return Status(); });
 }
 
 // Opens what a patch file makes of the model in `old_path`, and hands both it and the work to `use`.
@@ -148,6 +154,9 @@ Status with_patched(const std::string& old_path, const std::string& patch_path,
   if (!work) return forward_error(work);
   const auto model = PatchedModel::make(*std::move(from), *std::move(entries), *work);
   if (!model) return forward_error(model);
+  if (options.has_file_digest != nullptr) {
+    *options.has_file_digest = (*model)->entries().new_file_digest().has_value();
+  }
   return use(**model, *work);
 }
 
@@ -222,7 +231,8 @@ Status merge(const std::string& old_path, std::span<const std::string> patch_pat
   if (!work) return forward_error(work);
   auto opened = ModelFile::open(old_path);
   if (!opened) return forward_error(opened);
-  const PatchPlace place{merged_path, options.replace,
+  // A digest of what no digest has checked would say more than is known.
+  const PatchPlace place{merged_path, options.replace, patches.back().new_file_digest().has_value(),
                          options.from.empty() ? patches.front().text("from") : options.from,
                          options.to.empty() ? patches.back().text("to") : options.to};
   const std::uint64_t old_digest = patches.front().old_digest();
@@ -251,12 +261,14 @@ Result<PatchFileInfo> inspect(const std::string& patch_path) {
   PatchFileInfo info;
   info.old_digest = entries->old_digest();
   info.new_digest = entries->new_digest();
+  info.file_digest = entries->new_file_digest();
   info.from = entries->text("from");
   info.to = entries->text("to");
   info.file_bytes = entries->file().file_bytes();
   for (const TensorEntry& entry : entries->file().header().tensors) {
     if (entry.name == kHeaderName) {
       info.has_header = true;
+      if (const auto sound = entries->new_header(); !sound) return forward_error(sound);
       continue;
     }
     PatchFileTensor tensor{

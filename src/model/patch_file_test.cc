@@ -10,6 +10,7 @@
 
 #include "deltawire/patch.h"
 #include "model/model_testing.h"
+#include "model/patch_file_testing.h"
 #include "model/safetensors_header.h"
 
 namespace deltawire::patch_file_test {
@@ -43,35 +44,12 @@ std::vector<TestTensor> new_tensors() {
   return tensors;
 }
 
-class PatchFiles : public ::testing::Test {
+class PatchFiles : public testing::PatchFilesTest {
  protected:
   PatchFiles() {
     write_file(old_, model_bytes(old_tensors(), R"(,"__metadata__":{"format":"pt"})"));
     write_file(new_, model_bytes(new_tensors()));
   }
-
-  std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
-  }
-
-  // The call fails with this code, its message has all words, and it leaves no file behind.
-  template <class Call>
-  void expect_refused(ErrorCode code, const std::vector<std::string>& words, const Call& call) const {
-    const std::size_t before = files();
-    const Status done = call();
-    ASSERT_FALSE(done);
-    EXPECT_EQ(done.error().code, code) << done.error().message;
-    for (const std::string& word : words) {
-      EXPECT_NE(done.error().message.find(word), std::string::npos) << word << ": " << done.error().message;
-    }
-    EXPECT_EQ(files(), before);
-  }
-
-  testing::TemporaryFolder folder_;
-  const std::string old_ = folder_.path("old.safetensors");
-  const std::string new_ = folder_.path("new.safetensors");
-  const std::string patch_ = folder_.path("patch.safetensors");
-  const std::string out_ = folder_.path("out.safetensors");
 };
 
 TEST_F(PatchFiles, MakeTheNewFileBitForBit) {
@@ -189,6 +167,8 @@ TEST_F(PatchFiles, WhatIsNoPatchFileIsRefusedWithItsReason) {
       {forged({{"norm", "F32", "64", random_bytes(256, 2)}}), ErrorCode::kCorrupt, "neither"},
       {forged({{"patch:norm", "I8", "1", "x"}}), ErrorCode::kCorrupt, "U8"},
       {forged({{"header", "U8", "1,1", "x"}}), ErrorCode::kCorrupt, "U8"},
+      {forged({{"header", "U8", "0", ""}}), ErrorCode::kCorrupt, "is empty"},
+      {forged({}, R"(deltawire-patch","file":"12)"), ErrorCode::kCorrupt, "\"file\""},
       {forged({{"patch:norm", "U8", "1", "x"}, full}), ErrorCode::kCorrupt, "in full"},
       {forged({{"header", "U8", "1", "x"}}), ErrorCode::kCorrupt, "the new header: the header is no JSON"},
       {forged({{"header", "U8", "2", "{}"}, full}), ErrorCode::kCorrupt, "does not name"},

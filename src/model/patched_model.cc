@@ -44,6 +44,7 @@ Result<std::unique_ptr<PatchedModel>> PatchedModel::make(std::unique_ptr<Model> 
   model->from_digests_.resize(model->from_->header().tensors.size());
   if (const Status read = model->read_headers(); !read) return forward_error(read);
   if (const Status sound = model->check_entries(); !sound) return error_in(model->name(), sound.error());
+  if (const Status sound = model->check_header(); !sound) return forward_error(sound);
   return model;
 }
 
@@ -92,6 +93,15 @@ Status PatchedModel::check_entry(const TensorEntry& tensor) const {
               "changes " + shown(tensor.name) + ", and " + from_->name() +
                   (from == nullptr ? " has none" : " has one of another dtype or shape") +
                   ": give the model that the patch was made from");
+}
+
+Status PatchedModel::check_header() const {
+  if (entries_.makes_header(json_)) return {};
+  return error_in(from_->name(),
+                  {ErrorCode::kMismatch,
+                   "has another header than the file that " + printable_line(name()) +
+                       " was made from, and so would the new file: if a program has saved it again, give it "
+                       "as it was, otherwise get the patch again"});
 }
 
 Result<std::unique_ptr<TensorReader>> PatchedModel::open(const TensorEntry& tensor) {

@@ -36,6 +36,7 @@ class PatchedModel final : public Model {
       : from_(std::move(from)), entries_(std::move(entries)), work_(work) {}
   Status read_headers();
   Status check_entries() const;
+  Status check_header() const;
   Status check_entry(const TensorEntry& tensor) const;
 
   std::unique_ptr<Model> from_;

@@ -280,4 +280,12 @@ std::uint64_t model_digest(const ModelHeader& header, const std::vector<std::uin
   return digest64(hashed, 0);
 }
 
+std::uint64_t file_digest(std::string_view header_json, std::uint64_t model_digest) {
+  std::vector<std::byte> hashed(kLengthBytes + header_json.size() + sizeof model_digest);
+  store_le(hashed.data(), std::uint64_t{header_json.size()});
+  std::ranges::copy(std::as_bytes(std::span(header_json)), hashed.begin() + kLengthBytes);
+  store_le(hashed.data() + kLengthBytes + header_json.size(), model_digest);
+  return digest64(hashed, 0);
+}
+
 }  // namespace deltawire::model

@@ -60,4 +60,7 @@ std::string digest_text(std::uint64_t digest);
 // XXH64 of names, dtypes, shapes and `digests` of the tensors, which are in the order of header.tensors.
 std::uint64_t model_digest(const ModelHeader& header, const std::vector<std::uint64_t>& digests);
 
+// XXH64 of a file's bytes before its data and of its model's digest: together they determine every byte.
+std::uint64_t file_digest(std::string_view header_json, std::uint64_t model_digest);
+
 }  // namespace deltawire::model

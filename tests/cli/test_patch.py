@@ -67,6 +67,19 @@ def test_the_new_file_comes_back(folder: Path, patch: Path) -> None:
     assert patch.stat().st_size < 2000
 
 
+def test_without_a_digest_of_the_file_no_more_is_promised(folder: Path) -> None:
+    """Patches of deltawire 0.1 are read; what is said of them is true."""
+    golden = ROOT / "tests" / "golden" / "patch_files" / "other_header"
+    old, patch = golden.with_suffix(".old"), golden.with_suffix(".patch")
+    said = must_run("patch", "apply", old, patch, folder / "out").decode()
+    assert (folder / "out").read_bytes() == golden.with_suffix(".new").read_bytes()
+    assert "the new tensors bit for bit (the patch has no digest" in said
+    said = must_run("patch", "verify", old, patch).decode()
+    assert ": the new tensors bit for bit (" in said and ": right" not in said
+    assert json.loads(must_run("patch", "inspect", patch, "--json"))["file_digest"] is None
+    assert "no digest" in must_run("patch", "inspect", patch).decode()
+
+
 def test_what_make_says(folder: Path) -> None:
     said = must_run("patch", "make", folder / "v0", folder / "v1", folder / "p").decode()
     count, new_count = ((folder / name).stat().st_size for name in ("p", "v1"))
@@ -79,6 +92,7 @@ def test_inspect_for_programs(folder: Path, patch: Path) -> None:
     facts = json.loads(must_run("patch", "inspect", patch, "--json"))
     assert (facts["from"], facts["to"], facts["has_header"]) == ("v0", "", False)
     assert facts["bytes"] == patch.stat().st_size
+    assert len({facts["file_digest"], facts["old_digest"], facts["new_digest"]}) == 3
     layer, norm = facts["tensors"]
     assert (layer["name"], layer["type"], layer["elements"]) == (
         "layers.0.weight",
@@ -112,10 +126,11 @@ def test_inspect_for_people(folder: Path, patch: Path) -> None:
     assert rows["all"][:2] == ["60,064", "600"]
     assert rows["all"][2] == f"{9 + sum(int(rows[n][2]) for n in ('layers.0.weight', 'norm')):,}"
     facts = json.loads(must_run("patch", "inspect", patch, "--json"))
-    first, old, new = must_run("patch", "inspect", patch).decode().splitlines()[:3]
+    first, old, new, file = must_run("patch", "inspect", patch).decode().splitlines()[:4]
     assert first.startswith(f"{patch}: {facts['bytes']:,} bytes, ")
     assert old.split() == ["from", facts["old_digest"], "v0"]
     assert new.split() == ["to", facts["new_digest"]]
+    assert file.split() == ["file", facts["file_digest"]]
 
 
 def test_changes_in_full_are_not_counted(folder: Path) -> None:

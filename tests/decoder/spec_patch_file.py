@@ -119,6 +119,12 @@ def model_digest(tensors: dict[str, Tensor]) -> str:
     return f"{xxh64(hashed):016x}"
 
 
+def file_digest(header: bytes, model: str) -> str:
+    """The digest of a file, as metadata have it."""
+    hashed = struct.pack("<Q", len(header)) + header + int(model, 16).to_bytes(8, "little")
+    return f"{xxh64(hashed):016x}"
+
+
 def new_tensor(name: str, wanted: Tensor, patch: File, old: File) -> Tensor:
     """A tensor of the new model."""
     full, code = (patch.tensors.get(f"{kind}:{name}") for kind in ("full", "patch"))
@@ -137,7 +143,7 @@ def check_patch(patch: File) -> None:
     """What a patch file says about itself."""
     require(patch.metadata.get("format") == "deltawire-patch", "Corrupt", "another format")
     require(patch.metadata.get("format_version") == "1", "UnsupportedVersion", "another version")
-    for key in ("old", "new"):
+    for key in {"old", "new"} | patch.metadata.keys() & {"file"}:
         digits = patch.metadata.get(key, "")
         right = len(digits) == 16 and set(digits) <= set("0123456789abcdef")
         require(right, "Corrupt", "a digest that is none")
@@ -153,6 +159,10 @@ def apply(patch_file: bytes, old_file: bytes) -> bytes:
     patch, old = read(patch_file), read(old_file)
     check_patch(patch)
     header = patch.tensors["header"].data if "header" in patch.tensors else old.header
+    if "file" in patch.metadata:
+        kind = "Corrupt" if "header" in patch.tensors else "Mismatch"
+        right = file_digest(header, patch.metadata["new"]) == patch.metadata["file"]
+        require(right, kind, "another new file")
     _, wanted = read_tensors(header, None)
     new = {name: new_tensor(name, tensor, patch, old) for name, tensor in wanted.items()}
     require(len(patch.tensors.keys() - {"header"}) == len(new), "Corrupt", "entries left over")

@@ -55,6 +55,15 @@ Models other_header() {
   return {model_bytes(before), model_bytes(after)};
 }
 
+// A new header, and a digest of the new file.
+Models file_digest() {
+  const std::vector<TestTensor> before = {{"w", "BF16", "300", random_bytes(600, 1)},
+                                          {"n", "F32", "2", random_bytes(8, 2)}};
+  const std::vector<TestTensor> after = {before[1], {"w", "BF16", "300", changed_bytes(before[0].bytes, 30)}};
+  return {model_bytes(before, R"(,"__metadata__":{"step":"100"})"),
+          model_bytes(after, R"(,"__metadata__":{"step":"200","scale":"0.125"}  )")};
+}
+
 bool write_case(const std::string& stem, const Models& models) {
   if (std::filesystem::exists(stem + ".patch")) return true;
   testing::write_file(stem + ".old", models.first);
@@ -77,6 +86,7 @@ int main(int count, char** arguments) {
   }
   const std::string folder = std::string(arguments[1]) + "/";
   const bool done = deltawire::write_case(folder + "same_header", deltawire::same_header()) &&
-                    deltawire::write_case(folder + "other_header", deltawire::other_header());
+                    deltawire::write_case(folder + "other_header", deltawire::other_header()) &&
+                    deltawire::write_case(folder + "file_digest", deltawire::file_digest());
   return done ? 0 : 1;
 }

@@ -52,10 +52,32 @@ def test_the_new_file_comes_back(tmp_path: Path, versions: list[Path]) -> None:
     patches.make_file(versions[2], versions[0], back)
     other_way = patches.inspect_file(back)
     assert (info.old_digest, info.new_digest) == (other_way.new_digest, other_way.old_digest)
-    assert info.old_digest != info.new_digest
+    assert len({info.old_digest, info.new_digest, info.file_digest}) == 3
     w, more = info.tensors
     assert (w.name, w.full, w.patch.changes, w.new_bytes) == ("w", False, 1000, 20000)
     assert (more.name, more.full, more.patch, more.bytes) == ("more", True, None, 100)
+
+
+def test_an_old_model_that_was_saved_again_makes_no_other_file(
+    tmp_path: Path, versions: list[Path]
+) -> None:
+    """Its weights are the same, but the new file would not be."""
+    patch, out = tmp_path / "patch", tmp_path / "out"
+    patches.make_file(versions[0], versions[1], patch)
+    saved = versions[0].read_bytes()
+    (length,) = struct.unpack_from("<Q", saved)
+    resaved = tmp_path / "resaved"
+    header = saved[8 : 8 + length] + b" "
+    resaved.write_bytes(struct.pack("<Q", length + 1) + header + saved[8 + length :])
+    for call in (
+        lambda: patches.apply_file(resaved, patch, out),
+        lambda: patches.verify_file(resaved, patch),
+        lambda: patches.merge_files(resaved, [patch], out),
+    ):
+        with pytest.raises(DeltawireError, match="resaved: has another header") as refused:
+            call()
+        assert refused.value.code == "Mismatch"
+    assert not out.exists()
 
 
 def test_merged_patches_are_the_direct_one(tmp_path: Path, versions: list[Path]) -> None:

@@ -20,7 +20,7 @@ from deltawire.leaving import (
 )
 from deltawire.network import Doors, Network, secret_of
 from deltawire.policy import Policy, spec_of
-from deltawire.weighted import LEAST_ELEMENTS, Weighted, check_weight
+from deltawire.weighted import LEAST_ELEMENTS, WeightsFirst, check_weight
 
 TIMEOUT = 60.0  # seconds that a step may take, if a caller does not say
 _NONFINITE_ADVICE = "skip or mend the step, or pass nonfinite='pass'"
@@ -177,10 +177,11 @@ class Session(ClosesAtEnd, BaseSession):
                 the result is sum(weight * array) / sum(weight) over the ranks. Give it on all ranks
                 or on none, and so small that weight * array fits the codec's values. Needs
                 min_elements of 2 or more, and a copy of the arrays. If all weights are 0, the
-                result is that of `weight=None`.
+                result is that of `weight=None`. The weights are a bucket of their own, before that
+                of the arrays.
 
         Returns:
-            What the step cost this rank: seconds, bytes, the means' digest.
+            What the step cost this rank: seconds, bytes, the means' digest; weights not counted.
 
         Raises:
             DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array, scale or weight
@@ -197,46 +198,54 @@ class Session(ClosesAtEnd, BaseSession):
         arrays.check_apart(places)
         if weight is None:
             return self._take_step(places, scale)
-        # A step that fails must leave the arrays as they are.
-        copies = {name: array.copy() for name, array in held.items()}
-        weighted = self._weighted(_places_of(copies), check_weight(weight))
-        report = self._take_step(weighted.tensors, scale)
-        weighted.end()
-        for name, array in held.items():
-            array[...] = copies[name]
+        weights = WeightsFirst(held, check_weight(weight))
+        self._check_weights_fit()
+        report = self._take_step(_places_of(weights.means), scale, weights)
+        weights.end()
         return report
 
-    def _weighted(self, tensors: list[tuple], weight: float) -> Weighted:
+    def _check_weights_fit(self) -> None:
         if self._min_elements < LEAST_ELEMENTS:
             raise make_error(
                 "InvalidArgument",
                 f"weights need min_elements={LEAST_ELEMENTS} or more: they are an array of one "
                 "element, which must be sent uncompressed",
             )
-        return Weighted(tensors, weight, self._device)
 
-    def _take_step(self, tensors: list[tuple], scale: float) -> _core.Report:
+    def _take_step(
+        self, tensors: list[tuple], scale: float, weights: WeightsFirst | None = None
+    ) -> _core.Report:
         """One step of (name, address, shape) of each array."""
         with self._lock:
-            waiting = self._run(tensors, scale=scale)
+            waiting = self._run(tensors, weights, scale=scale)
             error = self._history.end(waiting.error, waiting.report, True)
             if error is not None:
                 raise error
             return waiting.report
 
-    def _run(self, tensors: list[tuple], **more) -> "_Waiting":
+    def _run(self, tensors: list[tuple], weights: WeightsFirst | None = None, **more) -> "_Waiting":
         """Until the step is committed, or has failed for good; counts it. more: of `_core.Step`."""
         run = self._run_elastic if self._crew is not None else self._run_once
-        waiting = run(tensors, more)
+        waiting = run(tensors, weights, more)
         if waiting.error is None:
             self._steps += 1
             if self._crew is not None:
                 self._crew.committed()
         return waiting
 
-    def _run_once(self, tensors: list[tuple], more: dict[str, Any]) -> "_Waiting":
+    def _run_once(
+        self, tensors: list[tuple], weights: WeightsFirst | None, more: dict[str, Any]
+    ) -> "_Waiting":
+        if weights is None:
+            return self._run_bucket(tensors, _core.Step(self._steps, 0, True, **more))
+        waiting = self._run_bucket(weights.begin(), _core.Step(self._steps, 0, False))
+        if waiting.error is None:
+            weights.weigh()
+            waiting = self._run_bucket(tensors, _core.Step(self._steps, 1, True, **more))
+        return waiting
+
+    def _run_bucket(self, tensors: list[tuple], step: _core.Step) -> "_Waiting":
         waiting = _Waiting()
-        step = _core.Step(self._steps, 0, True, **more)
         self._session.submit(tensors, step, self._timeout_ms, waiting.end)
         try:
             waiting.ended.wait()  # the step has a deadline of its own
@@ -247,9 +256,11 @@ class Session(ClosesAtEnd, BaseSession):
         return waiting
 
     # Until the step is committed by those who remain, or an error ends the session.
-    def _run_elastic(self, tensors: list[tuple], more: dict[str, Any]) -> "_Waiting":
+    def _run_elastic(
+        self, tensors: list[tuple], weights: WeightsFirst | None, more: dict[str, Any]
+    ) -> "_Waiting":
         crew = self._crew
-        crew.note_tensors(tensors)
+        crew.note_tensors(tensors if weights is None else [*weights.begin(), *tensors])
         while True:
             if crew.failed is not None:
                 return _Waiting(crew.failed)
@@ -260,7 +271,7 @@ class Session(ClosesAtEnd, BaseSession):
                 error = make_error("Aborted", f"rank {self.rank} lets others join")
                 self._session.abort(str(error))
             else:
-                waiting = self._run_once(tensors, more)
+                waiting = self._run_once(tensors, weights, more)
                 if waiting.error is None:
                     return waiting
                 error = waiting.error

@@ -4,6 +4,7 @@ from typing import Any
 
 from deltawire import _core
 from deltawire.session import Session
+from deltawire.weighted import Weighted
 
 
 class TrainersSession:
@@ -46,12 +47,14 @@ class TrainersSession:
 
         Args:
             tensors: (name, address, shape) of each; after an error their values are lost.
-            weight: as of `all_reduce`.
+            weight: as of `all_reduce`, but if all weights are 0, nothing counts: the result is 0,
+                or what residuals still owe.
             agreed: as of `_core.Step`.
         """
         session = self.session
         with session._lock:
-            weighted = session._weighted(tensors, weight)
+            session._check_weights_fit()
+            weighted = Weighted(tensors, weight, session._device)
             try:
                 waiting = session._run(weighted.tensors, agreed=agreed, timed=True)
                 if waiting.error is not None:

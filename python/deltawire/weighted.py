@@ -25,6 +25,39 @@ def check_weight(weight: object) -> float:
     return float(weight)
 
 
+class WeightsFirst:
+    """One step's sum(weight * array) / sum(weight) over the ranks, or the plain mean if all weights
+    are 0. So that a rank without a weight knows what it has to send, the weights' mean is made
+    first.
+
+    Attributes:
+        means: what the ranks exchange and, in the end, its means.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], weight: float) -> None:
+        self._arrays = arrays
+        self._weight = np.float32(weight)
+        self._mean = np.empty(1, np.float32)
+        self.means = {name: np.empty_like(array) for name, array in arrays.items()}
+
+    def begin(self) -> list[tuple]:
+        """The tensor to exchange first, in each attempt of the step."""
+        self._mean[0] = self._weight
+        return [(_NAME, self._mean.ctypes.data, [1])]
+
+    def weigh(self) -> None:
+        """Fills `means`, once the weights are exchanged."""
+        factor = self._weight if self._mean[0] > 0 else np.float32(1)
+        for name, array in self._arrays.items():
+            np.multiply(array, factor, out=self.means[name])
+
+    def end(self) -> None:
+        """Writes the result to the arrays."""
+        factor = np.float32(1) / self._mean[0] if self._mean[0] > 0 else np.float32(1)
+        for name, array in self._arrays.items():
+            np.multiply(self.means[name], factor, out=array)
+
+
 class Weighted:
     """One step's sum(weight * values) / sum(weight) over the ranks, as the quotient of two plain
     means: of weight * values, and of the weights. Residuals are of weight * values, too, so that a

@@ -43,9 +43,11 @@ def test_ranks_count_by_their_weight(more) -> None:
     np.testing.assert_allclose(found[0], expected, atol=1e-6)
 
 
-def test_weights_of_nothing_leave_the_sum_of_nothing() -> None:
-    found = on_ranks([0, 0], {})
-    assert not found[0].any() and not found[1].any()
+@pytest.mark.parametrize("more", [{}, {"elastic": True}])
+def test_weights_of_nothing_leave_the_plain_mean(more) -> None:
+    found = on_ranks([0, 0], more)
+    plain = on_ranks([None, None], more)
+    assert (found[0] == plain[0]).all() and (found[1] == plain[1]).all() and plain[0].any()
 
 
 def test_who_gives_no_weight_differs_from_who_does() -> None:

@@ -59,8 +59,8 @@ class ElasticLocalSteps(LocalTrainer):
         weight: how much this rank's changes count in the mean: a number, 0 or more, or a function
             of the number of local steps that they come from, `lambda steps: steps * batch_size` for
             samples. The mean is sum(weight * change) / sum(weight). A rank that has taken no local
-            step for an exchange counts 0 in it. Weights should be so small that codecs can carry
-            weight * change: fp16 ends at 65,504.
+            step for an exchange counts 0 in it; if all count 0, no change is applied. Weights
+            should be so small that codecs can carry weight * change: fp16 ends at 65,504.
         twins: as for `LocalSteps`; equal on all ranks, also of those that join.
         session: further arguments of `deltawire.Session`: rank, world_size, address, token,
             at_least, min_elements (2 or more), timeout and so on. arrival_timeout is the grace time

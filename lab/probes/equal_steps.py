@@ -4,9 +4,9 @@
     DELTAWIRE_DATA=... python -m lab.probes.equal_steps transformer --methods plain 3lc int8
 
 Ranks are processes of this machine that train with DDP, each on its own batches, which are the same
-for every method. "plain" is DDP's own exchange, and anything else a spec. LeNet5 and ResNet-20 train with SGD and momentum 0.9, the LSTM and the
-transformer with Adam. Accuracy is the share of held-out images, or of next words or characters,
-that the model predicts correctly.
+for every method. "plain" is DDP's own exchange, and anything else a spec. LeNet5 and ResNet-20
+train with SGD and momentum 0.9, the LSTM and the transformer with Adam. Accuracy is the share of
+held-out images, or of next words or characters, that the model predicts correctly.
 """
 
 import argparse

@@ -1,25 +1,35 @@
 #!/usr/bin/env python3
-"""Writes the tables of codecs in docs/, between <!-- codecs --> and <!-- /codecs -->.
+"""Writes the tables of codecs in docs/ and spec.md.
 
-Their contents come from the registry (`deltawire codecs --json`) and from each codec's spec.md: the
-table "in short" after its first paragraph, and the sections that it has. The table of
-docs/reference/compare.md is the output of `deltawire codecs --markdown`.
+Between <!-- codecs --> and <!-- /codecs --> stands what the registry says (`deltawire codecs
+--json`) and each codec's spec.md: the table "in short" after its first paragraph, and the sections
+that it has. The table of docs/reference/compare.md is the output of `deltawire codecs --markdown`.
 
-usage: scripts/codec_tables.py [--check] [--binary BINARY] [--root TREE]
+Between <!-- compared --> and <!-- /compared -->, with --compared: bits and errors that `deltawire
+compare` finds, the same on every machine, for the specs that the rows name. Columns of speeds stay
+as they are. All pages take half a minute.
+
+usage: scripts/codec_tables.py [--check] [--compared [PAGE ...]] [--binary BINARY] [--root TREE]
        --check writes nothing; exit status 1 when a table is stale
 """
 
 import argparse
+import csv
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACE = re.compile(r"(?<=<!-- codecs -->\n).*?(?=<!-- /codecs -->)", re.DOTALL)
+PLACES = {
+    name: re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
+    for name in ("codecs", "compared")
+}
 SHORT = re.compile(r"^\| in short \| \|\n\|---\|---\|\n((?:\|.*\|\n)+)", re.MULTILINE)
 OWED = ("does", "loses", "choose it for", "do not choose it for")
 
@@ -112,6 +122,65 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
 PRINTED = "docs/reference/compare.md"  # its table is printed by the program `deltawire`
 
 
+Figures = dict[str, float]  # of a spec and an input, by the names that `deltawire compare` has
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A table of figures that `deltawire compare` finds."""
+
+    inputs: tuple[str, ...]
+    row: Callable[[list["Figures"], list[str]], list[str]]  # by input, and the cells as they are
+    every: bool = False  # whether each codec has a row
+    also: str | None = None  # what makes of a row's spec another one whose figures it shows, too
+
+
+def bits(value: float) -> str:
+    """Bits a value: two places, and three digits below 1."""
+    return f"{value:.2f}" if value >= 0.9995 else f"{value:.3g}"
+
+
+def error(value: float) -> str:
+    """A relative error: two digits, and three from 1 on."""
+    return f"{value:.{2 if value < 1 else 3}g}"
+
+
+def triple(figures: Figures) -> str:
+    """Bits, the error of one message, and that of the sum of 20."""
+    names = ("relative_l2", "feedback_relative_l2")
+    return "; ".join([bits(figures["bits_per_value"]), *(error(figures[n]) for n in names)])
+
+
+def pair(figures: Figures) -> str:
+    """The error of one message, and that of the sum of 20."""
+    return f"{figures['relative_l2']:.3f}; {figures['feedback_relative_l2']:.4f}"
+
+
+FIGURES = ("bits_per_value", "relative_l2", "feedback_relative_l2")
+TRACES = ("lenet5-sgd", "resnet20-adam", "transformer-sgd")
+DRAWN = ("synthetic:normal", "synthetic:heavy-tail")
+COMPARED: dict[str, Compared] = {
+    "docs/reference/compare.md": Compared(
+        inputs=(*(f"tests/traces/{name}" for name in TRACES), *DRAWN),
+        row=lambda found, old: [*map(triple, found), *old[5:]],
+        every=True,
+    ),
+    "src/codecs/fp4/spec.md": Compared(
+        inputs=DRAWN,
+        row=lambda found, _: [bits(found[0]["bits_per_value"]), *map(pair, found)],
+    ),
+    "src/codecs/qsgd/spec.md": Compared(
+        inputs=("synthetic:normal",),
+        row=lambda found, _: [
+            bits(found[0]["bits_per_value"]),
+            bits(found[1]["bits_per_value"]),
+            f"{found[0]['relative_l2'] ** 2:.2g}",
+        ],
+        also=",coding=omega",
+    ),
+}
+
+
 def printed_table(binary: str) -> str:
     """The table of all codecs that the program `deltawire` prints."""
     command = [binary, "codecs", "--markdown"]
@@ -156,16 +225,71 @@ def table(codecs: list[Codec], head: tuple[str, ...], row: Row) -> str:
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows, ""])
 
 
-def pages(root: Path, tables: dict[str, str]) -> dict[Path, tuple[str, str]]:
-    """For each page, its text as it is and as it should be."""
+def compared(root: Path, binary: str, page: str, every: Sequence[str], keep: Sequence[str]) -> str:
+    """The table of COMPARED of a page. Rows of the codecs in `keep` stay as they are; `every` names
+    all codecs."""
+    of, text = COMPARED[page], (root / page).read_text(encoding="utf-8")
+    head, line, *old = place_in(page, text, "compared").splitlines()
+    cells = {row[0]: row[1:] for row in map(cells_of, old)}
+    specs = {label: label.split("`")[1] for label in cells}
+    missing = set(every if of.every else ()) - {spec.partition(":")[0] for spec in specs.values()}
+    if missing:
+        raise DocumentError(f"{page}: its table has no row of {', '.join(sorted(missing))}")
+    found = measured(root, binary, of, specs.values())
+    rows = [head, line]
+    for label, spec in specs.items():
+        row = cells[label]
+        if spec.partition(":")[0] not in keep:
+            row = of.row([*found[spec], *(found[spec + of.also] if of.also else ())], row)
+        rows.append(f"| {' | '.join([label, *row])} |")
+    return "\n".join([*rows, ""])
+
+
+def kept_of(codecs: list[Codec]) -> list[str]:
+    """Those whose bytes follow a library's version, which may be another one here."""
+    return [each.facts["name"] for each in codecs if each.facts["bytes_follow_library"]]
+
+
+def cells_of(row: str) -> list[str]:
+    """The cells of a table's row."""
+    return [cell.strip() for cell in row.strip().strip("|").split(" | ")]
+
+
+def measured(
+    root: Path, binary: str, of: Compared, specs: Iterable[str]
+) -> dict[str, list[Figures]]:
+    """What `deltawire compare` finds: for each spec a list, by input."""
+    every = [*specs, *(each + of.also for each in specs if of.also)]
+    command = [binary, "compare", "--csv", "-", "--quick", "--seconds", "0.001"]
+
+    def one(given: str) -> dict[str, Figures]:
+        said = [*command, "--input", given, "--codecs", *every]
+        done = subprocess.run(said, cwd=root, check=True, capture_output=True, text=True)
+        rows = csv.DictReader(done.stdout.splitlines())
+        return {
+            row["method"]: {name: float(row[name] or "nan") for name in FIGURES} for row in rows
+        }
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(one, of.inputs))
+    return {spec: [each[spec] for each in found] for spec in found[0]}
+
+
+def place_in(page: str, text: str, what: str) -> str:
+    """What stands between the markers."""
+    found = PLACES[what].findall(text)
+    if len(found) != 1:
+        raise DocumentError(f"{page}: not one place between <!-- {what} --> and <!-- /{what} -->")
+    return found[0]
+
+
+def pages(root: Path, tables: Iterable[tuple[str, str, str]]) -> dict[Path, tuple[str, str]]:
+    """For each page, its text as it is and as it should be, given (page, marker, table)."""
     found = {}
-    for name, new in tables.items():
-        text = (root / name).read_text(encoding="utf-8")
-        if len(PLACE.findall(text)) != 1:
-            raise DocumentError(
-                f"{name}: not one place between <!-- codecs --> and <!-- /codecs -->"
-            )
-        found[root / name] = (text, PLACE.sub(lambda _, new=new: new, text))
+    for name, what, new in tables:
+        old, text = found.get(root / name) or [(root / name).read_text(encoding="utf-8")] * 2
+        place_in(name, text, what)
+        found[root / name] = (old, PLACES[what].sub(lambda _, new=new: new, text))
     return found
 
 
@@ -175,13 +299,27 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing, say what is stale")
+    parser.add_argument(
+        "--compared",
+        nargs="*",
+        choices=COMPARED,
+        metavar="PAGE",
+        help="also what compare finds, of these pages or (30 s) all",
+    )
     parser.add_argument("--binary", default=str(ROOT / "build" / "release" / "deltawire"))
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree whose pages are written")
     chosen = parser.parse_args(arguments)
     try:
         codecs = read_codecs(chosen.root, chosen.binary)
-        tables = {name: table(codecs, head, row) for name, (head, row) in TABLES.items()}
-        tables[PRINTED] = printed_table(chosen.binary)
+        tables = [
+            (name, "codecs", table(codecs, head, row)) for name, (head, row) in TABLES.items()
+        ]
+        tables.append((PRINTED, "codecs", printed_table(chosen.binary)))
+        for name in () if chosen.compared is None else chosen.compared or COMPARED:
+            keep = kept_of(codecs) if chosen.check else ()
+            every = [each.facts["name"] for each in codecs]
+            text = compared(chosen.root, chosen.binary, name, every, keep)
+            tables.append((name, "compared", text))
         found = pages(chosen.root, tables)
     except DocumentError as error:
         print(f"scripts/codec_tables.py: {error}", file=sys.stderr)
@@ -189,7 +327,8 @@ def main(arguments: list[str] | None = None) -> int:
     stale = [path for path, (old, new) in found.items() if old != new]
     for path in stale:
         if chosen.check:
-            print(f"{path.relative_to(chosen.root)}: stale, run scripts/codec_tables.py")
+            option = " --compared" * (chosen.compared is not None)
+            print(f"{path.relative_to(chosen.root)}: stale, run scripts/codec_tables.py{option}")
         else:
             path.write_text(found[path][1], encoding="utf-8")
             print(f"{path.relative_to(chosen.root)}: written")

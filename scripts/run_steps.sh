@@ -114,6 +114,7 @@ check_steps() {
   step "spelling (codespell)" spelling
   test_steps
   step "C++ tests, all with the released libraries" ctest --preset release-twice -j "$test_jobs"
+  step "figures that deltawire compare finds" .venv/bin/python scripts/codec_tables.py --check --compared
   step "programs that measure speed" build release benchmarks
   step "the site, strictly" scripts/build_docs.sh
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py

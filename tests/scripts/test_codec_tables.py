@@ -22,6 +22,25 @@ def tables(root: Path, *options: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+COMPARED = ("src/codecs/fp4/spec.md", "src/codecs/qsgd/spec.md")  # the others take longer
+
+
+def test_figures_of_this_tree_are_those_that_compare_finds() -> None:
+    done = tables(ROOT, "--check", "--compared", *COMPARED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_stale_figure_is_named_and_mended(tree: Path) -> None:
+    page = tree / COMPARED[0]
+    fresh = page.read_text()
+    edit(page, "| `blockint:bits=4` | 4.13 |", "| `blockint:bits=4` | 4.15 |")
+    done = tables(tree, "--check", "--compared", COMPARED[0])
+    assert done.returncode == 1
+    assert done.stdout == f"{COMPARED[0]}: stale, run scripts/codec_tables.py --compared\n"
+    assert tables(tree, "--compared", COMPARED[0]).returncode == 0
+    assert page.read_text() == fresh
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """The pages and specifications, to be spoilt."""
@@ -85,6 +104,14 @@ def test_one_table_is_the_programs_own(tree: Path) -> None:
     edit(tree / "docs" / "reference" / "compare.md", "| `int8` | 255", "| `int9` | 255")
     stale = "docs/reference/compare.md: stale, run scripts/codec_tables.py\n"
     assert tables(tree, "--check").stdout == stale
+
+
+def test_a_codec_without_a_row_of_figures_is_named(tree: Path) -> None:
+    page = tree / "docs" / "reference" / "compare.md"
+    rows = page.read_text().splitlines(keepends=True)
+    page.write_text("".join(row for row in rows if not row.startswith("| `zlib` | 2")))
+    done = tables(tree, "--compared", "docs/reference/compare.md")
+    assert (done.returncode, "no row of zlib" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize(

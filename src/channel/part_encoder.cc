@@ -212,10 +212,11 @@ const Codec* PartEncoder::half_codec(const Named& part, const TensorView& view, 
 Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
                          SentPart& sent, FeedbackFlow& flow) const {
   Residual residual;
-  bool idle = false;
+  if (sent.residual != nullptr && has_only_zeros(part.tensor)) {
+    if (codecs_.may_be(SegmentState::kNothing, *sent.codec)) return {};
+    sent.residual = nullptr;
+  }
   if (sent.residual != nullptr) {
-    idle = has_only_zeros(part.tensor);
-    if (idle && codecs_.may_be(SegmentState::kNothing, *sent.codec)) return {};
     residual = options_.revert == Revert::kExact ? ResidualStore::keep_for_step(*sent.residual)
                                                  : Residual(sent.residual->values);
     Status followed = ResidualStore::rescale(*sent.residual, id.scale, sent.feedback.decay, residual);
@@ -233,7 +234,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     dense = std::move(*filled);
     view.values = dense.data();
   }
-  if (sent.residual != nullptr && sent.feedback.changes_input() && !idle) {
+  if (sent.residual != nullptr && sent.feedback.changes_input()) {
     if (Status moved = advance(part, id, sent); !moved) return moved;
     view.values = sent.residual->velocity.after().data();
     view.dtype = DType::kF32;
@@ -295,6 +296,14 @@ Result<EncodeJob> PartEncoder::device_job(const Named& part, const MessageId& id
   return job;
 }
 
+bool PartEncoder::goes_alone(const EncodeJob& job, SentPart& sent) const {
+  if (sent.residual == nullptr || !job.is_zeros || codecs_.may_be(SegmentState::kNothing, *job.codec)) {
+    return false;
+  }
+  sent.residual = nullptr;
+  return true;
+}
+
 const Codec* PartEncoder::better_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const {
   if (job.carrier == DType::kF32 || !job.encoded) return nullptr;
   if (!job.carries) return job.codec != sent.codec && job.in.dtype != job.carrier ? sent.codec : nullptr;
@@ -303,9 +312,7 @@ const Codec* PartEncoder::better_codec(const Named& part, const EncodeJob& job, 
 }
 
 Status PartEncoder::take(const Named& part, const MessageId& id, const EncodeJob& job, SentPart& sent) const {
-  if (sent.residual != nullptr && job.is_zeros && codecs_.may_be(SegmentState::kNothing, *job.codec)) {
-    return {};
-  }
+  if (sent.residual != nullptr && job.is_zeros) return {};
   if (job.codec == codecs_.halves.of(part)) {
     sent.frame_version = kHalfValuesVersion;
   } else if (job.codec != sent.codec) {

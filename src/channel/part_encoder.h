@@ -38,9 +38,10 @@ class PartEncoder {
   Status open(const Named& part, std::uint64_t step, SentPart& sent);
 
   // Codes an opened part and updates its residual; several threads may, each another part. A part of zeros
-  // that has a residual is not sent (kNothing), its residual not looked at; one that the codec can't carry is
-  // kNotFinite where the policy lets it pass. Errors: those of Codec::encode, naming the part, and the
-  // residual is as it was. `id.scale`: the residual is brought to it first. kRange where it can't be.
+  // that has a residual is not sent (kNothing), or goes alone where its codec has no word for nothing; what
+  // waits is not looked at, since a framework drops the mean of what no rank has used. One that the codec
+  // can't carry is kNotFinite where the policy lets it pass. Errors: those of Codec::encode, naming the part,
+  // and the residual is as it was. `id.scale`: the residual is brought to it first. kRange where it can't be.
   // exec.stream is set here. `flow` is filled in where measures_flow(step).
   Status code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec, SentPart& sent,
               FeedbackFlow& flow) const;
@@ -50,6 +51,8 @@ class PartEncoder {
   Result<EncodeJob> device_job(const Named& part, const MessageId& id, const PartBuffer& buffer,
                                const SentPart& sent) const;
   Status take(const Named& part, const MessageId& id, const EncodeJob& job, SentPart& sent) const;
+  // Whether its zeros have to be encoded again without what waits, which `sent` has no more then.
+  bool goes_alone(const EncodeJob& job, SentPart& sent) const;
   // What a job has to be encoded by again before it is taken; else null: the codec of the tensor's own 16
   // bits, if that is shorter; or the part's codec, if its form for 16 bits does not hold the values.
   const Codec* better_codec(const Named& part, const EncodeJob& job, const SentPart& sent) const;

@@ -136,9 +136,14 @@ void code_parts_on(PartBackend& backend, std::span<PartJob> jobs, const PartEnco
   }
   while (!given.empty()) {
     const Status done = backend.encode(given);
-    std::size_t left = 0;  // those that another codec has to encode
+    std::size_t left = 0;  // those that are encoded again
     for (std::size_t i = 0; i < given.size(); ++i) {
       PartJob& job = *coded[i];
+      if (done && encoder.goes_alone(given[i], job.sent)) {
+        given[left] = *encoder.device_job(*job.part, id, job.buffer, job.sent);  // without residual, no error
+        coded[left++] = &job;
+        continue;
+      }
       const Codec* better = done ? encoder.better_codec(*job.part, given[i], job.sent) : nullptr;
       if (better != nullptr) {
         given[left] = {.codec = better, .in = given[i].in, .stream = given[i].stream, .out = given[i].out};

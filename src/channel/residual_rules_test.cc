@@ -75,6 +75,34 @@ TEST(ResidualRules, ZerosAreNotSentAndWhatWaitsGoesOnWaiting) {
   }
 }
 
+// What one codec has left waits for values, also where the next one has no word for nothing.
+TEST(ResidualRules, ZerosTakeNothingAlongOfWhatAnEarlierCodecLeft) {
+  for (const std::string& later : kWithout) {
+    const std::string spec = "step<1: 3lc, rest " + later;
+    const auto sender = channel(spec);
+    const auto send = [&](Values values, std::uint64_t step) {
+      const Named part = named("w", values);
+      const auto message = join(*sender->encode(std::span(&part, 1), step_id(step)));
+      sender->commit();
+      Values slot(values.size(), 1.0F);
+      const Named out = named("w", slot);
+      EXPECT_TRUE(
+          channel(spec)->decode(message, std::span(&out, 1), step_id(step), Into::kOverwrite, 1.0F));
+      return slot;
+    };
+    send(numbers(3000, 1), 0);
+    const Values waits = copy(sender->residual("w", 0));
+    EXPECT_EQ(send(Values(3000, 0.0F), 1), Values(3000, 0.0F)) << later;
+    EXPECT_TRUE(same_bits(waits, sender->residual("w", 0))) << later;
+    Values one(3000, 0.0F);
+    one[2999] = 1e-30F;
+    const Values sent = send(one, 2);
+    EXPECT_TRUE(sender->residual("w", 0).empty()) << later;
+    if (later != "fp32") continue;
+    EXPECT_TRUE(same_bits(std::span(sent).first(2999), std::span(waits).first(2999)));
+  }
+}
+
 TEST(ResidualRules, ASubnormalIsNoZeroWhateverTheCallersMode) {
   for (const std::uint64_t bits : {std::uint64_t{0}, FloatEnvironment::kFlushToZero}) {
     const auto sender = channel("3lc");

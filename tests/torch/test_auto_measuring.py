@@ -6,7 +6,7 @@ import pytest
 import torch
 from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto.measuring import Measuring
-from models import Net, train_step, wrapped
+from models import Net, batch, train_step, wrapped
 from ranks import results
 from test_auto import measured
 
@@ -52,22 +52,25 @@ def test_rounds_give_what_all_at_once_gives():
     assert len(figures) + len(refused) == 3 and refused[0].startswith("3lc: ")
 
 
-def fail_to_measure(rank, world_size, report):
+def fail_to_measure(rank, world_size, report, options):
     if rank == 1:
 
         def broken(*_):
             raise ArithmeticError("planted")
 
         codec_figures.Trials.advance = broken
-    hook = deltawire.torch.register(model := wrapped(Net()), "auto")
+    hook = deltawire.torch.register(model := wrapped(Net(), **options), "auto")
     for step in range(measured()):
         train_step(model, rank, step)
     with pytest.raises(deltawire.DeltawireError) as caught:
         train_step(model, rank, measured())
+    with pytest.raises(deltawire.DeltawireError) as again:
+        model(batch(rank, 0)[0])
     hook.close()
-    return str(caught.value), str(hook.last_error)
+    return str(caught.value), str(again.value), str(hook.last_error)
 
 
-def test_what_fails_on_one_rank_all_hear_of():
-    for raised, kept in results(fail_to_measure, 2):
-        assert raised == kept and "rank 1" in raised and "planted" in raised
+@pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}])
+def test_what_fails_on_one_rank_all_hear_of(options):
+    for raised, again, kept in results(fail_to_measure, 2, options):
+        assert raised == again == kept and "rank 1" in raised and "planted" in raised

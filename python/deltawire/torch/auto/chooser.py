@@ -26,7 +26,7 @@ MOST_WATCHED = 800  # the distance doubles as long as nothing changes
 
 class Chooser:
     """Goes from phase to phase: measuring, trying (compressed and native steps alternate),
-    compressing, native, leaving (a last step that sends the residuals).
+    compressing, native, leaving (last steps, which send the residuals).
 
     Thread rule: the training loop and its backward pass; `median_ms` and attributes: any thread.
 
@@ -52,6 +52,7 @@ class Chooser:
         self._history = history
         self._clock = StepClock(connector.clock)
         self._watched = WATCHED
+        self._leaves_after = 1  # steps of float32
         self._measured_ms: float | None = None  # of the steps before the last check
         self.enter("measuring")
 
@@ -90,7 +91,7 @@ class Chooser:
 
     @property
     def is_due(self) -> bool:
-        """Whether the ranks communicate before the next step."""
+        """Whether the ranks communicate before the next step's first bucket."""
         return self._steps >= self._due
 
     def enter(self, phase: str) -> None:
@@ -101,7 +102,7 @@ class Chooser:
         self._due = {
             "measuring": WARM_UP + MEASURED,  # and then a step for each piece
             "trying": WARM_UP + 2 * MEASURED,
-            "leaving": 1,
+            "leaving": self._leaves_after,
         }.get(phase, self._watched)
         self._clock.restart(WARM_UP if phase in ("measuring", "trying") else 1)
 
@@ -193,23 +194,44 @@ class Chooser:
         self._begin_leaving()
 
     def _begin_leaving(self) -> None:
-        """Leaves the exchange, after one more step that sends its residuals, if it has any."""
+        """Leaves the exchange, after steps that send its residuals, if it has any."""
         if self.hook is not None and _core.keeps_residual(self.hook.spec):
             self.hook.go_to_step(LAST_STEP)
+            self._leaves_after = 1
             self.enter("leaving")
         else:
             self._leave()
 
     def _leave(self) -> None:
-        """Ends the exchange after its last step. A step that was not finite sent nothing, and is
-        repeated."""
-        if self.phase == "leaving" and not self._history.records[-1]["finite"]:
+        """Ends the exchange, unless something waits on a rank: a part whose gradient was all zeros
+        was not sent, for example that of a parameter which no rank has used, and nothing is in a
+        step that was not finite. Then more steps follow, and the ranks look at twice the
+        distance."""
+        if self.phase == "leaving" and (name := self._waiting()) is not None:
+            if self._leaves_after == 1:
+                self._log(
+                    logging.INFO,
+                    f"steps of float32 follow until one has a gradient of '{name}', of which "
+                    "something waits",
+                )
+            self._leaves_after = min(2 * self._leaves_after, WATCHED)
             self.enter("leaving")
             return
         if self.hook is not None:
             self.hook.close()
             self.hook = None
         self.enter("native" if self.decision is not None else "measuring")
+
+    def _waiting(self) -> str | None:
+        """The name of a tensor of which something waits on some rank."""
+        rows = self.hook.explain().rows
+        own = {"name": next((row.name for row in rows if row.residual_norm != 0), None)}
+
+        def answer(said: list[dict]) -> dict:
+            return {"name": next((each["name"] for each in said if each["name"]), None)}
+
+        group, near = self._connector.group, self._connector.device
+        return leader_decides(own, answer, group, near)["name"]
 
     def _log(self, level: int, text: str) -> None:
         if self._history.rank == 0:

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.base_session import STATE_VERSION
-from deltawire.errors import check_state_given
+from deltawire.errors import DeltawireError, check_state_given
 from deltawire.history import History
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.chooser import Chooser
@@ -22,6 +22,8 @@ from deltawire.torch.auto.measuring import Measuring
 from deltawire.torch.auto.native import NATIVE, NativeExchange
 from deltawire.torch.core.checkpoint import kept_by
 from deltawire.torch.core.device_parts import refuse_capture
+from deltawire.torch.core.staging import Staging
+from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.hook import Hook, check_failed
 from deltawire.torch.metrics.explanation import Explanation, TensorRow
 from deltawire.torch.participant import DetachedSession, Participant
@@ -104,8 +106,10 @@ class AutoHook(Participant):
     """An exchange that chooses its own codec: it uses the native all-reduce while it measures, then
     the codec of rank 0's plan or the native all-reduce; made by `register`.
 
-    All ranks switch at the same step, in its forward pass, by collectives on the model's process
-    group. Before an exchange is replaced, one step of float32 sends its residuals exactly.
+    All ranks switch at the same step, before its first bucket, by collectives on the model's
+    process group: all ranks exchange each step, also in join(), while forward passes are each
+    rank's own. Before an exchange is replaced, steps of float32 send its residuals exactly: one, or
+    as many as it takes until each tensor has had a gradient.
 
     Attributes:
         rank, world_size: in the process group.
@@ -135,6 +139,8 @@ class AutoHook(Participant):
             group = connector.group
             native = NativeExchange(self._measuring, group)
         super().__init__(native, place, history, group=group)
+        self._failure: DeltawireError | None = None  # of the talk before the step under way
+        self._backward_end = BackwardEnd()
         self._check_forward = torch.compiler.disable(_after_forward)
         self._begin = torch.compiler.disable(_before_forward)
 
@@ -165,16 +171,22 @@ class AutoHook(Participant):
         self._begin(self, ddp_model)
 
     def after_forward(self, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
-        """A forward hook of the DDP model, between two steps: here the ranks decide. Raises
-        DeltawireError on every rank if that fails."""
+        """A forward hook of the DDP model, as `Hook.after_forward`."""
         self._check_forward(self, ddp_model, inputs, outputs)
 
     def deltawire_hook(
         self, state: object, bucket: dist.GradBucket
     ) -> torch.futures.Future[torch.Tensor]:
         """DDP's communication hook: a Future of the bucket's mean over all ranks, in place. Never
-        raises and never returns None."""
+        raises and never returns None.
+
+        Before the first bucket of some steps the ranks decide. If that fails, backward raises
+        DeltawireError on every rank."""
         chooser = self._chooser
+        if bucket.index() == 0:
+            self._failure = self._talk()
+        if self._failure is not None:
+            return self._failed(bucket, self._failure)
         timed = chooser.is_timed
         hook = chooser.hook_for(bucket)
         if hook is not None:
@@ -182,6 +194,28 @@ class AutoHook(Participant):
         else:
             exchanged = self._native.all_reduce(bucket)
         return exchanged.then(chooser.over) if timed else exchanged
+
+    def _talk(self) -> DeltawireError | None:
+        """The ranks decide, if they are due; what has failed."""
+        if self.closed or not self._chooser.is_due:
+            return None
+        try:
+            if self.last_error is not None:  # there is nobody to talk to
+                raise self.last_error
+            self._chooser.turn()
+        except Exception as cause:
+            self._give_up(cause)
+            return self.last_error
+        return None
+
+    def _failed(
+        self, bucket: dist.GradBucket, error: DeltawireError
+    ) -> torch.futures.Future[torch.Tensor]:
+        """A bucket that is not exchanged: backward raises the error at its end."""
+        pending = PendingBucket(Staging(0.0), bucket)
+        self._backward_end.add(pending)
+        pending.end(error)
+        return pending.exchanged.then(pending.mean)
 
     def _give_up(self, cause: BaseException) -> None:
         super()._give_up(cause)
@@ -199,7 +233,7 @@ class AutoHook(Participant):
         """As `Hook.metrics`, of the compressed steps, plus
 
         - choice: `spec`; phase: measuring, trying (compressed and native steps alternate),
-          compressing, native, leaving (a last step that sends the residuals);
+          compressing, native, leaving (last steps, which send the residuals);
         - native_ms, predicted_ms: a step from its forward pass until its means are in place, as
           measured with the native all-reduce and as predicted with the choice; None before the
           first plan;
@@ -300,10 +334,6 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
         return
     try:
         refuse_capture(hook._connector.device)
-        if hook._chooser.is_due:
-            if hook.last_error is not None:  # there is nobody to talk to
-                raise hook.last_error
-            hook._chooser.turn()
         if hook._hook is None:
             hook._connector.parameters.check(ddp_model)
     except Exception as cause:

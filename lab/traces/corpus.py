@@ -254,7 +254,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def run(given: argparse.Namespace) -> None:
     """Writes the corpus."""
     if given.force and (given.out / PAGE).exists():
-        shutil.rmtree(given.out)
+        for trace in json.loads((given.out / PAGE).read_text())["traces"]:
+            shutil.rmtree(given.out / Path(trace["folder"]).name)
+        (given.out / PAGE).unlink()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     size = write(given.out, RECIPES, Phases())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deltawire import trace_files
+from deltawire import new_file, trace_files
 from deltawire.errors import DeltawireError, make_error
 from deltawire.traces import (
     COUNT_LIMIT,
@@ -75,8 +75,10 @@ class TraceWriter:
         partial = self.folder / f".{name}.partial"
         tensors, entries, written = list(self._tensors), [], 0
         undecided = self._undecided()
+        made = False
         try:
             partial.mkdir()
+            made = True
             for i, gradient in enumerate(gradients):
                 entry = None
                 if gradient is not None:
@@ -99,8 +101,9 @@ class TraceWriter:
         except OSError as cause:
             raise self._unwritable(number, cause) from cause
         finally:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(partial, ignore_errors=True)
+            if made:  # otherwise it is somebody else's
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(partial, ignore_errors=True)
 
     def _undecided(self) -> set[int]:
         """Tensors without a gradient so far."""
@@ -136,9 +139,7 @@ class TraceWriter:
             + [",\n".join(_step_text(step) for step in self._steps)]
             + ["  ]", "}", ""]
         )
-        partial = self.folder / f".{PAGE}.partial"
-        partial.write_text(page, encoding="utf-8")
-        os.replace(partial, self.folder / PAGE)
+        new_file.replace(self.folder / PAGE, [page.encode()])
 
     def _unwritable(self, number: int, cause: OSError) -> DeltawireError:
         count = len([each for each in self.step_numbers if each != number])

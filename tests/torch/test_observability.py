@@ -22,7 +22,14 @@ def see(rank, world_size, report, spec, folder):
     early = attempted(lambda: deltawire.torch.timeline(hook, f"{folder}/early.json"))
     for number in range(STEPS):
         train_step(model, rank, number)
+    if rank == 0:
+        victim = Path(folder, "victim")
+        victim.write_text("precious")
+        Path(folder, ".step.json.partial").symlink_to(victim)
     written = deltawire.torch.timeline(hook, f"{folder}/step.json")
+    if rank == 0:
+        assert victim.read_text() == "precious"
+        victim.unlink()
     lost = attempted(lambda: deltawire.torch.timeline(hook, f"{folder}/no/such.json"))
     seen = {
         "metrics": hook.metrics(),

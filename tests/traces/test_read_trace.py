@@ -178,3 +178,19 @@ def test_folders_specs_and_tensors_that_are_refused(tmp_path):
 def test_steps_that_were_not_recorded_are_no_steps(folder):
     with pytest.raises(KeyError):
         deltawire.read_trace(folder).load(4)
+
+
+def test_others_files_in_a_traces_folder(tmp_path):
+    """A link is replaced and not followed, and a folder that is in the way stays as it is."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    writer = TraceWriter(tmp_path / "trace", TENSORS, {})
+    (writer.folder / ".trace.json.partial").symlink_to(victim)
+    writer.add(1, gradients(1))
+    assert victim.read_bytes() == b"precious"
+    (writer.folder / ".000002.partial").mkdir()
+    theirs = writer.folder / ".000002.partial" / "0.npy"
+    theirs.write_bytes(b"precious")
+    with pytest.raises(deltawire.DeltawireError, match="step 2 can't be written"):
+        writer.add(2, gradients(2))
+    assert theirs.read_bytes() == b"precious"

@@ -143,6 +143,7 @@ def test_a_model_with_other_tensors_is_refused(place: str) -> None:
 def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch) -> None:
     """Wherever it fills up; and the same writer goes on when there is space."""
     store = weight_store.Store(tmp_path, merged=(2,), snapshot_every=2)
+    (tmp_path / "files").mkdir()
     model = small_model()
     bits = {}
     calls = moment = 0
@@ -154,12 +155,17 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(folder.os, "fsync", fsync)
+    for number in (1, 3):  # of the manifest without a version, and of the first file
+        calls, moment = 0, number
+        with pytest.raises(DeltawireError, match="No space left on device.*version 0 is not there"):
+            store.publish(model, 0)
+        assert store.latest() is None and not stored_names(str(tmp_path))
     failures = []
     for number in range(5):
         failures.append(0)
         while number not in bits:
             calls, moment = 0, failures[number] + 1
-            before = stored_names(str(tmp_path)) if (tmp_path / "files").exists() else set()
+            before = stored_names(str(tmp_path))
             latest = store.latest()
             try:
                 store.publish(model, number)

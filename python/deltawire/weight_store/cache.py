@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from deltawire.weight_store import manifest as manifests
 from deltawire.weight_store.manifest import StoredFile
 
 PARTIAL = ".partial"  # ends the name of a file that has not arrived whole
@@ -23,9 +24,10 @@ class Cache:
             (self.folder / file.name).unlink(missing_ok=True)
 
     def forget_all_but(self, names: set[str]) -> None:
-        """Drops files that the manifest doesn't name any more."""
+        """Drops files of stores that the manifest doesn't name any more."""
         if self.folder is None or not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
-            if path.name.removesuffix(PARTIAL) not in names:
+            name = path.name.removesuffix(PARTIAL)
+            if manifests.is_own_name(name) and name not in names:
                 path.unlink(missing_ok=True)

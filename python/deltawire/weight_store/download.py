@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -51,7 +52,8 @@ class Download:
         cache.mkdir(parents=True, exist_ok=True)
         whole = cache / self._file.name
         if not self._is_there(whole):
-            with (cache / f"{self._file.name}{PARTIAL}").open("ab") as partial:
+            beside = cache / f"{self._file.name}{PARTIAL}"
+            with _opened_to_append(beside) as partial:
                 try:
                     fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:  # somebody else downloads it: don't wait for them
@@ -60,7 +62,7 @@ class Download:
                     self._check_room(cache, partial.seek(0, os.SEEK_END))
                     self._continue(partial)
                     partial.flush()
-                    os.replace(partial.name, whole)
+                    os.replace(beside, whole)
         return np.memmap(whole, np.uint8, mode="r")
 
     def _check_room(self, cache: Path, there: int) -> None:
@@ -113,3 +115,9 @@ class Download:
             failures = 0
             at += len(part)
             yield bytes(part)
+
+
+def _opened_to_append(path: Path) -> BinaryIO:
+    """Not through a link that somebody has put there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666), "ab")

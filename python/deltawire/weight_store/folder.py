@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deltawire import new_file
 from deltawire.errors import make_error
 from deltawire.weight_store.folder_lock import FolderLock
 from deltawire.weight_store.manifest import StoredFile
@@ -39,21 +40,17 @@ class Folder:
     def replace(self, name: str, data: bytes) -> None:
         """Puts a small file in its place, whole or not at all."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._folder / f"{name}.partial"
-        try:
-            _write(partial, [data])
-            os.replace(partial, self._folder / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
+        new_file.replace(self._folder / name, [data], sync=True)
         _sync_folder(self._folder)
 
     def write(self, name: str, parts: Iterable) -> None:
         """Writes a new file of the store, which is on the disk when this returns."""
         folder = self._folder / _FILES
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / name, parts)
+        with new_file.create(folder / name) as opened:
+            opened.writelines(parts)
+            opened.flush()
+            os.fsync(opened.fileno())
         _sync_folder(folder)
 
     def open(self, file: StoredFile) -> np.ndarray:
@@ -97,14 +94,6 @@ class Folder:
                 "Io",
                 f"{self.place} can't be written: {error.strerror}; name a folder that can",
             ) from error
-
-
-def _write(path: Path, parts: Iterable) -> None:
-    with path.open("wb") as opened:
-        for part in parts:
-            opened.write(part)
-        opened.flush()
-        os.fsync(opened.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -4,6 +4,7 @@ The system releases it when the process ends, however it ends.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import weakref
@@ -18,8 +19,17 @@ _held: "weakref.WeakSet[FolderLock]" = weakref.WeakSet()
 class FolderLock:
     """Held from construction until `release`."""
 
+    _file = -1
+
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise make_error(
+                "Io", f"{path} is a symbolic link, which a writer does not follow: remove it"
+            ) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -6,6 +6,7 @@ A version exists when the manifest names it, and the manifest is replaced as a w
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -17,6 +18,8 @@ MAX_BYTES = 256 << 20
 _FORMAT = "deltawire-weight-store"
 _FORMAT_VERSION = 1
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
+# The names that writers give.
+_OWN_NAME = re.compile(r"\d{12,}-(full|from-\d{12,})-[0-9a-f]{8}\.safetensors")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 
@@ -109,6 +112,17 @@ class Manifest:
         """The next manifest, without retired files that `grace` manifests have not named."""
         held = {name: last for name, last in self.retired.items() if self.generation - last < grace}
         return replace(self, generation=self.generation + 1, retired=held)
+
+
+def new_name(version: int, base: int | None) -> str:
+    """A name for a file of a version, that no other file has."""
+    kind = "full" if base is None else f"from-{base:012}"
+    return f"{version:012}-{kind}-{secrets.token_hex(4)}.safetensors"
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a file's name is one that `new_name` could give: others are not the store's."""
+    return _OWN_NAME.fullmatch(name) is not None
 
 
 def _has_snapshot(version: Version) -> bool:

@@ -6,9 +6,6 @@ back. A writer looks at it again before each manifest, so one that was taken for
 finds out; only the time of one request is left in which it may not.
 """
 
-import os
-import socket
-
 from deltawire.errors import make_error
 from deltawire.weight_store import writer_name
 from deltawire.weight_store.writer_name import WriterName
@@ -23,7 +20,7 @@ class ObjectLock:
         self._place = place
         self._own = writer_name.own_name()
         owner = self._owner()
-        if owner is not None and not take_over and not _is_dead(owner):
+        if owner is not None and not take_over and not self._own.knows_to_be_dead(owner):
             raise make_error(
                 "State",
                 f"{place} already has a writer, {owner}: a store has one at a time; close that "
@@ -62,16 +59,3 @@ class ObjectLock:
         owner = self._owner()
         if owner is not None and owner.token == self._own.token:
             self._system.rm_file(self._path)
-
-
-def _is_dead(owner: WriterName) -> bool:
-    """Whether it was a process of this machine that has ended."""
-    if owner.host != socket.gethostname() or owner.pid <= 0:
-        return False
-    try:
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False

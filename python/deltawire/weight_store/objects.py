@@ -69,8 +69,11 @@ class Objects:
         if self._one_put:
             self._system.pipe_file(self._path(name), data)
         else:
-            self._system.pipe_file(self._path(f"{name}.partial"), data)
-            self._system.mv(self._path(f"{name}.partial"), self._path(name))
+            partial = self._path(f"{name}.partial")
+            with contextlib.suppress(FileNotFoundError):
+                self._system.rm_file(partial)  # it may be a link
+            self._system.pipe_file(partial, data)
+            self._system.mv(partial, self._path(name))
 
     def write(self, name: str, parts: Iterable) -> None:
         """Writes a new file of the store."""

@@ -7,6 +7,7 @@ from typing import Any
 from deltawire import arguments
 from deltawire.errors import make_error
 from deltawire.leaving import ClosesAtEnd
+from deltawire.weight_store import manifest as manifests
 from deltawire.weight_store.folder import Folder
 from deltawire.weight_store.manifest import Version
 from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
@@ -148,6 +149,11 @@ class Store(ClosesAtEnd):
         Their files are deleted `grace` versions later.
         """
         arguments.check_positive("keep", keep)
+        if self._reader.manifest().generation == 0:
+            raise make_error(
+                "InvalidArgument",
+                f"{self._storage.place} is no store: there is no {manifests.NAME}",
+            )
         self._write().collect(keep)
 
     def close(self) -> None:

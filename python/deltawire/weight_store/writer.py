@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -94,9 +93,13 @@ class Writer:
     def collect(self, keep: int) -> None:
         """Drops all but the last `keep` versions and what they are made from."""
         manifest = self._current()
-        self._or_nothing(lambda: self._replace(manifest.without_old(keep)), None)
+        if manifest.versions:
+            self._or_nothing(lambda: self._replace(manifest.without_old(keep)), None)
 
     def _publish(self, manifest: Manifest, model: Model, number: int) -> Version:
+        if not manifest.generation:  # or nobody could tell what a first version leaves behind
+            self._replace(manifest)
+            manifest = self._current()
         new = {
             name: Entry(tensor.dtype, tensor.shape, tensor.read())
             for name, tensor in model.tensors.items()
@@ -119,9 +122,7 @@ class Writer:
         if self._snapshot_is_due(manifest.with_version(version), weights):
             header = safetensors_format.header_of(_described(weights), _metadata(model.tied))
             parts = [header, *(weights[name].data for name in _described(weights))]
-            version = replace(
-                version, files=(*files, self._store(f"{number:012}-full", None, parts))
-            )
+            version = replace(version, files=(*files, self._store(number, None, parts)))
         after = manifest.with_version(version)
         if self._policy.keep is not None:
             after = after.without_old(self._policy.keep)
@@ -160,8 +161,7 @@ class Writer:
             made, (base.digest, to.digest), (base.version, to.version), header
         )
         if sum(map(len, parts)) < sum(tensor_bytes(*each) for each in after.values()):
-            name = f"{to.version:012}-from-{base.version:012}"
-            yield self._store(name, base.version, parts)
+            yield self._store(to.version, base.version, parts)
 
     def _weights_of(self, span: int, number: int) -> dict[str, Entry]:
         """Weights that the writer holds, or reads from the store after a restart."""
@@ -180,9 +180,9 @@ class Writer:
         whole = sum(len(entry.data) for entry in weights.values())
         return route is None or route.bytes - route.files[0].bytes >= whole
 
-    def _store(self, name: str, base: int | None, parts: Iterable) -> StoredFile:
+    def _store(self, version: int, base: int | None, parts: Iterable) -> StoredFile:
         """Writes a file that no manifest names yet."""
-        whole = f"{name}-{secrets.token_hex(4)}.safetensors"
+        name = manifests.new_name(version, base)
         checksum = hashlib.sha256()
         written = 0
 
@@ -196,9 +196,9 @@ class Writer:
                     written += len(piece)
                     yield piece
 
-        self._written.append(whole)
-        self._storage.write(whole, pieces())
-        return StoredFile(whole, written, checksum.hexdigest(), base)
+        self._written.append(name)
+        self._storage.write(name, pieces())
+        return StoredFile(name, written, checksum.hexdigest(), base)
 
     def _replace(self, after: Manifest) -> None:
         """Puts the next manifest in its place, then deletes what it allows."""
@@ -212,7 +212,7 @@ class Writer:
             # It is there: only the answer was lost.
         self._generation = after.generation
         with contextlib.suppress(OSError):  # the next writer's sweep finds them
-            for name in before.files() - after.files():
+            for name in filter(manifests.is_own_name, before.files() - after.files()):
                 self._storage.remove(name)
 
     def _or_nothing(self, change: Callable, number: int | None):
@@ -250,10 +250,15 @@ class Writer:
     def _sweep(self) -> int:
         """Deletes files of publications that never ended; returns the manifest's generation."""
         manifest = self._reader.manifest()
-        named = manifest.files()
-        for name in list(self._storage.names()):
-            if name not in named:
-                self._storage.remove(name)
+        unnamed = set(filter(manifests.is_own_name, self._storage.names())) - manifest.files()
+        if unnamed and not manifest.generation:
+            raise make_error(
+                "State",
+                f"{self._storage.place} has files of a store and no {manifests.NAME}, which says "
+                "what they are: put it back, or name an empty folder",
+            )
+        for name in unnamed:
+            self._storage.remove(name)
         return manifest.generation
 
 

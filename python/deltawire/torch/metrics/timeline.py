@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from deltawire import new_file
 from deltawire.base_session import BaseSession
 from deltawire.errors import make_error
 from deltawire.history import BucketRecord
@@ -61,10 +62,9 @@ def _write(path: Path, gathered: list[list[dict]]) -> str | None:
     for event in events:
         if event["ph"] != "M":
             event["ts"] -= start
-    partial = path.with_name(f".{path.name}.partial")
+    text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
     try:
-        partial.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
-        partial.replace(path)
+        new_file.replace(path, [text.encode()])
     except OSError as cause:
         return cause.strerror or type(cause).__name__
     return None

@@ -58,8 +58,7 @@ struct PatchFileInfo {
 
 // All calls below give errors that begin with the file's path and name the tensor: kIo if a file can't be
 // read or written, kTruncated, kCorrupt, kLimit or kUnsupportedVersion for a file that is damaged or
-// something else, kUnsupportedDType for a tensor of a dtype that patches don't know, kInvalidArgument if the
-// file to be written is one of those to be read, kAborted, kNoMemory.
+// something else, kInvalidArgument if the file to be written is one of those to be read, kAborted, kNoMemory.
 
 // Writes the patch that turns the model in `old_path` into the one in `new_path`.
 DELTAWIRE_API Status make_patch_file(const std::string& old_path, const std::string& new_path,

@@ -162,7 +162,6 @@ def make_file(
     Raises:
         DeltawireError: code "Io" if a file can't be read or written, "Truncated", "Corrupt" or
             "Limit" if one is no whole safetensors file; the message names file and tensor.
-        DTypeError: a tensor of a dtype that patches don't know.
         InvalidArgumentError: `patch` is one of the models.
     """
     _core.make_patch_file(

@@ -1,7 +1,11 @@
 #include "model/model_file.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
@@ -59,6 +63,27 @@ tl::unexpected<Error> incomplete(std::uint64_t bytes, std::uint64_t wanted) {
                                          std::to_string(wanted) + " bytes: get it again");
 }
 
+// What a file is that has these bytes where safetensors has the length of a header, which is beyond all
+// limits.
+std::string no_safetensors(std::span<const std::byte, kLengthBytes> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.starts_with("PK\x03\x04")) {
+    return "is no safetensors file, but a zip archive, as torch.save writes: load it and save its tensors "
+           "with "
+           "safetensors.torch.save_file";
+  }
+  if (std::ranges::all_of(text,
+                          [](unsigned char c) { return std::isprint(c) != 0 || std::isspace(c) != 0; })) {
+    return std::string("is no safetensors file, but ") +
+           (text.starts_with('{')
+                ? "JSON: if it is a model's index, give the files that it names, one at a time"
+                : "text");
+  }
+  return "is no safetensors file, or has a header of " +
+         std::to_string(load_le<std::uint64_t>(bytes.data())) + " bytes; at most " +
+         std::to_string(kMostHeaderBytes) + " are possible";
+}
+
 }  // namespace
 
 tl::unexpected<Error> error_in(const std::string& path, Error error) {
@@ -85,13 +110,12 @@ Status ModelFile::read_front(std::uint64_t file_bytes) {
   std::array<std::byte, kLengthBytes> length{};
   const auto got = read_at(file_.get(), length, 0);
   if (!got) return forward_error(got);
-  if (*got < length.size()) return incomplete(*got, kLengthBytes);
-  const auto json_bytes = load_le<std::uint64_t>(length.data());
-  if (json_bytes > kMostHeaderBytes) {
-    return fail(ErrorCode::kLimit, "is no safetensors file, or has a header of " +
-                                       std::to_string(json_bytes) + " bytes; at most " +
-                                       std::to_string(kMostHeaderBytes) + " are possible");
+  if (*got < length.size()) {
+    return fail(ErrorCode::kTruncated, "is no safetensors file: it has " + std::to_string(*got) + " of " +
+                                           std::to_string(kLengthBytes) + " bytes before the header");
   }
+  const auto json_bytes = load_le<std::uint64_t>(length.data());
+  if (json_bytes > kMostHeaderBytes) return fail(ErrorCode::kLimit, no_safetensors(length));
   if (json_bytes > file_bytes - kLengthBytes) return incomplete(file_bytes, kLengthBytes + json_bytes);
   json_.resize(json_bytes);
   const auto read = read_at(file_.get(), std::as_writable_bytes(std::span(json_)), kLengthBytes);

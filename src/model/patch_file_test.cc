@@ -174,6 +174,10 @@ TEST_F(PatchFiles, WhatIsNoPatchFileIsRefusedWithItsReason) {
       {forged({{"header", "U8", "2", "{}"}, full}), ErrorCode::kCorrupt, "does not name"},
       {forged({full}), ErrorCode::kMismatch, "has nothing for tensor"},
       {std::string("short"), ErrorCode::kTruncated, "5 of 8"},
+      {std::string("short"), ErrorCode::kTruncated, "is no safetensors file"},
+      {std::string("a longer text"), ErrorCode::kLimit, "is no safetensors file, but text"},
+      {std::string("{\n  \"metadata\": {}}"), ErrorCode::kLimit, "index, give the files that it names"},
+      {std::string("PK\x03\x04\0\0\x08\x08", 8), ErrorCode::kLimit, "safetensors.torch.save_file"},
       {std::string(8, '\xff') + "{}", ErrorCode::kLimit, "18446744073709551615"},
       {std::string("\x09\0\0\0\0\0\0\0{}", 10), ErrorCode::kTruncated, "10 of 17"},
   };

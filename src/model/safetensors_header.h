@@ -47,7 +47,7 @@ struct ModelHeader {
 std::string shown(std::string_view tensor_name);
 
 // Reads a header without the 8 bytes of its length. Tensors must cover the data without gaps or overlaps.
-// Errors, without the file's name: kCorrupt, kLimit, kUnsupportedDType. Throws std::bad_alloc.
+// Errors, without the file's name: kCorrupt, kLimit. Throws std::bad_alloc.
 Result<ModelHeader> read_header(std::string_view json);
 
 // The JSON of a header; names and texts that are not UTF-8 are repaired. Throws std::bad_alloc.

@@ -11,12 +11,15 @@ from spec_hashes import DecodeError, require, xxh64
 
 # By dtype: the type of a patch and the bytes of an element.
 DTYPES = {
-    **{"F32": (1, 4), "BF16": (2, 2), "F16": (3, 2), "F8_E4M3": (4, 1), "F8_E5M2": (5, 1)},
+    **{"F32": (1, 4), "BF16": (2, 2), "F16": (3, 2)},
+    **dict.fromkeys(("F8_E4M3", "F8_E4M3FNUZ"), (4, 1)),
+    **dict.fromkeys(("F8_E5M2", "F8_E5M2FNUZ"), (5, 1)),
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E8M0"), (6, 1)),
     **dict.fromkeys(("I16", "U16"), (7, 2)),
     **dict.fromkeys(("I32", "U32"), (8, 4)),
     **dict.fromkeys(("I64", "U64", "F64", "C64"), (8, 8)),
 }
+OTHER = 6  # the type of a patch; how many bytes an element has is not known
 MOST_HEADER_BYTES = 100_000_000
 MOST_TENSORS = 2**20
 MOST_DIMS = 64
@@ -65,13 +68,14 @@ def check_entry(entry: object) -> None:
     whole = all(type(number) is int and 0 <= number < 2**64 for number in numbers)
     require(whole and len(entry["data_offsets"]) == 2, "Corrupt", "numbers out of range")
     require(len(entry["shape"]) <= MOST_DIMS, "Limit", "too many dimensions")
-    require(entry["dtype"] in DTYPES, "UnsupportedDType", "a dtype that patches don't know")
+    require(isinstance(entry["dtype"], str), "Corrupt", "a dtype that is no text")
 
 
 def read_tensors(header: bytes, data: bytes | None) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Metadata and tensors. Without data, these have none."""
     entries = parsed(header)
-    metadata = entries.pop("__metadata__", {})
+    metadata = entries.pop("__metadata__", None)
+    metadata = {} if metadata is None else metadata
     texts = isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values())
     require(texts, "Corrupt", "metadata that are no strings")
     require(len(entries) <= MOST_TENSORS, "Limit", "too many tensors")
@@ -80,8 +84,9 @@ def read_tensors(header: bytes, data: bytes | None) -> tuple[dict[str, str], dic
     at, tensors = 0, {}
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         begin, end = entry["data_offsets"]
-        wanted = math.prod(entry["shape"]) * DTYPES[entry["dtype"]][1]
-        require(begin == at and end - begin == wanted, "Corrupt", "a gap, an overlap or a length")
+        count = math.prod(entry["shape"])
+        fits = entry["dtype"] not in DTYPES or end - begin == count * DTYPES[entry["dtype"]][1]
+        require(begin == at <= end and fits, "Corrupt", "a gap, an overlap or a length")
         found = b"" if data is None else data[begin:end]
         tensors[name] = Tensor(entry["dtype"], entry["shape"], found)
         at = end
@@ -101,9 +106,14 @@ def read(file: bytes) -> File:
     return File(header, *read_tensors(header, file[8 + length :]))
 
 
+def type_of(dtype: str) -> int:
+    """The type of a tensor's patch."""
+    return DTYPES.get(dtype, (OTHER,))[0]
+
+
 def weights_digest(tensor: Tensor) -> int:
     """The digest of a tensor's weights."""
-    kind = DTYPES[tensor.dtype][0]
+    kind = type_of(tensor.dtype)
     weights = np.frombuffer(tensor.data, f"<u{spec_patch.TYPES[kind][0]}")
     return spec_patch.digest(weights, CHUNK_ELEMENTS)
 
@@ -135,7 +145,7 @@ def new_tensor(name: str, wanted: Tensor, patch: File, old: File) -> Tensor:
     require(fits, "Mismatch", "a tensor of another kind, or none")
     if full is not None:
         return full
-    data = spec_patch.apply(code.data, before.data, DTYPES[before.dtype][0])
+    data = spec_patch.apply(code.data, before.data, type_of(before.dtype))
     return Tensor(wanted.dtype, wanted.shape, data)
 
 

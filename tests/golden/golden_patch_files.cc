@@ -64,6 +64,18 @@ Models file_digest() {
           model_bytes(after, R"(,"__metadata__":{"step":"200","scale":"0.125"}  )")};
 }
 
+// Dtypes whose elements are no whole bytes, or that no version knows; and no metadata, as some files say it.
+Models other_dtypes() {
+  std::vector<TestTensor> tensors = {{"e4m3", "F8_E4M3FNUZ", "70", random_bytes(70, 1)},
+                                     {"e5m2", "F8_E5M2FNUZ", "70", random_bytes(70, 2)},
+                                     {"f4", "F4", "5,16", random_bytes(40, 3)},
+                                     {"f6", "F6_E2M3", "8", random_bytes(6, 4)},
+                                     {"later", "F1_E0M0", "80", random_bytes(10, 5)}};
+  const std::string before = model_bytes(tensors, R"(,"__metadata__":null)");
+  for (TestTensor& tensor : tensors) tensor.bytes = changed_bytes(tensor.bytes, 9);
+  return {before, model_bytes(tensors, R"(,"__metadata__":null)")};
+}
+
 bool write_case(const std::string& stem, const Models& models) {
   if (std::filesystem::exists(stem + ".patch")) return true;
   testing::write_file(stem + ".old", models.first);
@@ -87,6 +99,7 @@ int main(int count, char** arguments) {
   const std::string folder = std::string(arguments[1]) + "/";
   const bool done = deltawire::write_case(folder + "same_header", deltawire::same_header()) &&
                     deltawire::write_case(folder + "other_header", deltawire::other_header()) &&
-                    deltawire::write_case(folder + "file_digest", deltawire::file_digest());
+                    deltawire::write_case(folder + "file_digest", deltawire::file_digest()) &&
+                    deltawire::write_case(folder + "other_dtypes", deltawire::other_dtypes());
   return done ? 0 : 1;
 }

@@ -46,6 +46,9 @@ _TYPES = {
     **dict.fromkeys(("float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz"), "float8_e4m3"),
     **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz"), "float8_e5m2"),
     **dict.fromkeys(("bool", "int8", "uint8"), "int8"),
+    # Of these the bytes alone are known.
+    **dict.fromkeys(("float8_e8m0fnu", "float4_e2m1fn_x2", "float4_e2m1fn"), "int8"),
+    **dict.fromkeys(("float6_e2m3fn", "float6_e3m2fn"), "int8"),
     **dict.fromkeys(("int16", "uint16"), "int16"),
     **dict.fromkeys(("int32", "uint32", "int64", "uint64", "float64", "complex64"), "int32"),
 }

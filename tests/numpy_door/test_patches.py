@@ -43,6 +43,19 @@ def test_tensors(dtype: torch.dtype) -> None:
     assert torch.equal(weights.detach().view(torch.uint8), new.view(torch.uint8))
 
 
+@pytest.mark.parametrize("name", ["float8_e8m0fnu", "float4_e2m1fn_x2"])
+def test_tensors_of_which_the_bytes_are_known(name: str) -> None:
+    """One such tensor does not keep a model from being patched."""
+    if not hasattr(torch, name):
+        pytest.skip(f"PyTorch {torch.__version__} lacks {name}")
+    old = torch.arange(99, dtype=torch.uint8).view(getattr(torch, name))
+    new = (torch.arange(99, dtype=torch.uint8) + 1).view(old.dtype)
+    patch = patches.make(old, new)
+    assert patches.inspect(patch).type == "int8"
+    patches.apply(patch, old)
+    assert torch.equal(old.view(torch.uint8), new.view(torch.uint8))
+
+
 def test_a_patch_knows_its_weights() -> None:
     """It says which they are, and refuses others without touching them."""
     old, new = pair("float16")

@@ -153,7 +153,7 @@ def test_every_dtype(place: str) -> None:
     names = [
         *("float32", "float64", "float16", "bfloat16", "complex64", "bool"),
         *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-        *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+        *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
     ]
     names = [name for name in names if hasattr(torch, name)]  # PyTorch 2.6 lacks the last
     model = {

@@ -39,6 +39,8 @@ DTYPES = {
     "F16": DType("float16", 2),
     "F8_E4M3": DType("float8_e4m3", 1),
     "F8_E5M2": DType("float8_e5m2", 1),
+    "F8_E4M3FNUZ": DType("float8_e4m3", 1),
+    "F8_E5M2FNUZ": DType("float8_e5m2", 1),
     "F8_E8M0": DType("int8", 1),
     "I8": DType("int8", 1),
     "U8": DType("int8", 1),

@@ -1,5 +1,6 @@
-// Doors: how processes of a job talk outside a mesh, for example to agree on who belongs to the next one. A
-// door listens for as long as its process takes part in the job; a line is one connection to it.
+// Doors: how processes of a job talk outside a mesh, for example to agree on who belongs to the next one, or
+// to read new weights. A door listens for as long as its process takes part in the job; a line is one
+// connection to it.
 //
 // Both ends prove that they know the job's token, and lines that leave the machine are encrypted, as between
 // the ranks of a mesh (docs/reference/security.md). Doors have a key of their own, derived from the token, so
@@ -7,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -23,10 +25,13 @@ struct DoorOptions {
   Encryption encryption = Encryption::kAuto;  // equal at both ends
 };
 
-// Messages in both directions. Thread rule: one thread at a time.
+// Messages in both directions. Thread rule: one thread at a time, except hang_up().
 class DELTAWIRE_API Line {
  public:
   virtual ~Line() = default;
+
+  // The other end's address. For a caller from this machine it may be the host of the door, with port 0.
+  virtual Endpoint peer() const = 0;
 
   // Sends one message; after an error the line is of no use. kTimeout, kPeerLost; kLimit beyond
   // kMessageBytesMax.
@@ -35,6 +40,11 @@ class DELTAWIRE_API Line {
   // The next message. After kTimeout a later call continues. kPeerLost: the other end has hung up or is
   // dead. kLimit: the message is longer than `bytes_max`. Memory is taken for what has arrived.
   virtual Result<std::vector<std::byte>> receive(std::size_t bytes_max, Deadline deadline) = 0;
+  // Of messages that have arrived, and of the one that is arriving: a slow peer and a silent one differ.
+  virtual std::uint64_t bytes_received() const noexcept = 0;
+
+  // Ends the line; a thread that sends or receives on it fails at once. Thread rule: any thread.
+  virtual void hang_up() noexcept = 0;
 };
 
 // Thread rule: one thread at a time.

@@ -228,7 +228,7 @@ class _End:
 
     def send(self, message: bytes) -> None:
         if self.closed or self._ended:
-            raise make_error("PeerLost", "a line: the other end has hung up")
+            raise make_error("PeerLost", "the other end has hung up")
         far = self.far
         self.network.carry(self.process, far.process, lambda: far.deliver(message))
 
@@ -237,13 +237,13 @@ class _End:
         until = machine.now + 1e-3 * timeout_ms
         while not self._inbox:
             if self.closed or self._ended:
-                raise make_error("PeerLost", "a line: the other end has hung up")
+                raise make_error("PeerLost", "the other end has hung up")
             if machine.now >= until:
                 return None
             self._news.wait(until)
         message = self._inbox.popleft()
         if len(message) > bytes_max:
-            raise make_error("Limit", "a line: the message is too long")
+            raise make_error("Limit", "the message is too long")
         return message
 
 

@@ -84,11 +84,11 @@ def secret(token: str | bytes | None) -> bytes | None:
     return token
 
 
-def encryption(setting: str | None, has_secret: bool) -> str:
-    """`setting`, by default DELTAWIRE_ENCRYPTION or else "auto". Raises InvalidArgumentError for
+def encryption(setting: str | None, has_secret: bool, default: str = "auto") -> str:
+    """`setting`, or else DELTAWIRE_ENCRYPTION, or else `default`. Raises InvalidArgumentError for
     what is none, and for "required" without a secret of the ranks' own."""
     if setting is None:
-        setting = os.environ.get("DELTAWIRE_ENCRYPTION", "auto")
+        setting = os.environ.get("DELTAWIRE_ENCRYPTION", default)
     _core.check_encryption(str(setting))
     if setting == "required" and not has_secret:
         raise make_error(

@@ -53,7 +53,15 @@ std::optional<nb::bytes> receive(Line& line, std::size_t bytes_max, std::int64_t
 }  // namespace
 
 void bind_doors(nb::module_& module) {
-  nb::class_<Line>(module, "Line", "A connection to a door: messages both ways. One thread at a time.")
+  nb::class_<Line>(module, "Line",
+                   "A connection to a door: messages both ways. One thread at a time, except hang_up.")
+      .def_prop_ro("peer",
+                   [](const Line& self) {
+                     const Endpoint at = self.peer();
+                     return Address{at.host, at.port};
+                   })
+      .def_prop_ro("bytes_received", &Line::bytes_received, "Of messages, the one that is arriving included.")
+      .def("hang_up", &Line::hang_up, "Ends it at once, in whatever thread it is used.")
       .def(
           "send",
           [](Line& self, const nb::bytes& message, std::int64_t ms) {

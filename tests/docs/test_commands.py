@@ -65,7 +65,7 @@ def test_the_program_has_the_commands_and_options_that_pages_give():
             helps[command] = done.stdout if done.returncode == 0 else ""
         return helps[command]
 
-    words = r"(?!live 1)([a-z][a-z-]*)(?: ([a-z]+)\b)?(.*)"  # but a handshake's label
+    words = r"(?!door 1)([a-z][a-z-]*)(?: ([a-z]+)\b)?(.*)"  # but a handshake's label
     program = re.compile(BEFORE + r"(?:build/release/)?deltawire " + words)
     found = [(place, match) for place, line in COMMANDS if (match := program.match(line))]
     assert len(found) > 80

@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from deltawire import live
+from deltawire import _core, live
+from deltawire.live import messages
+from deltawire.live.connection import Connection, Secrets
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 ANYWHERE = "127.0.0.1:0"
@@ -38,6 +40,19 @@ def publisher_of(model: object, **settings) -> live.Publisher:
 
 def subscriber_of(model: object, publisher: live.Publisher, **settings) -> live.Subscriber:
     return live.Subscriber(model, publisher.address, token=TOKEN, **settings)
+
+
+def secrets(encryption: str | None = None) -> Secrets:
+    """Those of the tests' publishers."""
+    return Secrets(TOKEN, encryption)
+
+
+def reader_by_hand(address: str, hello: bytes = messages.hello()) -> Connection:
+    """A line to a server, on which the first message was sent."""
+    where = _core.parse_endpoint(address, "address")
+    line = Connection(_core.call_at_door(where, *secrets().pair, 20_000), "the publisher")
+    line.send(hello)
+    return line
 
 
 def publish(publisher: live.Publisher) -> int:

@@ -1,21 +1,28 @@
-"""Requests, replies and handshakes from hostile ends: an error and a closed connection, no more."""
+"""Requests, replies and first messages from hostile ends: an error and the end of a connection."""
 
 import contextlib
 import random
 import socket
 import threading
-import time
 
 import pytest
-from deltawire import DeltawireError
-from deltawire.live import connection, handshake, messages, peer
+from deltawire import DeltawireError, _core
+from deltawire.live import messages, peer
 from deltawire.live.board import Board
 from deltawire.live.connection import Connection
 from deltawire.live.messages import Place, Placed, Read, Wait
 from deltawire.weight_store.manifest import Manifest, StoredFile, Version
 from deltawire.weight_store.memory import Memory
 
-from tests.live.live_pairs import TOKEN, publish, publisher_of, same, subscriber_of, weights
+from tests.live.live_pairs import (
+    publish,
+    publisher_of,
+    reader_by_hand,
+    same,
+    secrets,
+    subscriber_of,
+    weights,
+)
 
 RUN = bytes(range(16))
 REQUESTS = [
@@ -33,7 +40,6 @@ REPLIES = [
     messages.frame(messages.MISSING),
     messages.refused("no more readers"),
 ]
-REFUSAL = messages.header(messages.REFUSED, 0)[:4]
 CODES = {"Corrupt", "Limit", "PeerLost", "Timeout"}
 
 
@@ -59,22 +65,22 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 def test_requests_come_back() -> None:
     for request in REQUESTS:
         sent = messages.request(request)
-        kind, length = messages.parse_header(sent[: messages.HEADER_BYTES])
-        assert length == len(sent) - messages.HEADER_BYTES <= messages.MAX_REQUEST
-        assert messages.parse_request(kind, sent[messages.HEADER_BYTES :]) == request
-    body = REPLIES[0][messages.HEADER_BYTES :]
-    assert messages.parse_placed(body) == Placed(RUN, 7, "10.0.0.1:29700")
+        kind, body = messages.parse(sent)
+        assert len(body) <= messages.MAX_REQUEST
+        assert messages.parse_request(kind, body) == request
+    assert messages.parse_placed(REPLIES[0][1:]) == Placed(RUN, 7, "10.0.0.1:29700")
+    messages.check_hello(messages.hello())
 
 
 def test_any_bytes_are_a_message_or_an_error() -> None:
     draw = random.Random(1)
     parsed = 0
     for number in range(20_000):
-        body = mutated(messages.request(REQUESTS[number % len(REQUESTS)])[8:], draw)
+        body = mutated(messages.request(REQUESTS[number % len(REQUESTS)])[1:], draw)
         for parse in (
             lambda body=body: messages.parse_request(draw.randrange(5), body),
             lambda body=body: messages.parse_placed(body),
-            lambda body=body: messages.parse_header((body + bytes(8))[:8]),
+            lambda body=body: messages.parse(body),
         ):
             try:
                 parse()
@@ -99,7 +105,7 @@ def test_any_bytes_are_a_message_or_an_error() -> None:
 )
 def test_requests_that_are_none(request_: bytes, code: str) -> None:
     with pytest.raises(DeltawireError) as error:
-        messages.parse_request(messages.parse_header(request_[:8])[0], request_[8:])
+        messages.parse_request(*messages.parse(request_))
     assert error.value.code == code
 
 
@@ -110,29 +116,23 @@ def test_a_server_survives_hostile_readers(monkeypatch) -> None:
     model, served = weights(), weights(2)
     with publisher_of(model, max_readers=1000) as publisher:
         publish(publisher)
-        host, port = publisher.address.rsplit(":", 1)
         refusals = 0
         for number in range(400):
-            opened = socket.create_connection((host, int(port)))
-            hostile = Connection(opened, "the publisher")
-            handshake.call(hostile, TOKEN)
-            for _ in range(5):
-                request = mutated(messages.request(REQUESTS[1 + number % 4]), draw)
-                with contextlib.suppress(DeltawireError):
-                    hostile.send(request)
-            with contextlib.suppress(OSError):
-                opened.shutdown(socket.SHUT_WR)
-                opened.settimeout(20)
-                while piece := opened.recv(1 << 16):
-                    refusals += REFUSAL in piece
+            hostile = reader_by_hand(publisher.address)
+            with contextlib.suppress(DeltawireError):
+                for _ in range(5):
+                    hostile.send(mutated(messages.request(REQUESTS[1 + number % 4]), draw))
+                hostile.send(messages.frame(9))  # the last that it hears
+                while messages.parse(hostile.receive(1 << 20))[0] != messages.REFUSED:
+                    pass
+                refusals += 1
             hostile.close()
-        hostile = Connection(socket.create_connection((host, int(port))), "the publisher")
-        handshake.call(hostile, TOKEN)
-        hostile.send(messages.header(messages.READ, 2**32 - 1))
-        kind, length = messages.parse_header(hostile.receive(8, time.monotonic() + 20))
-        assert kind == messages.REFUSED
-        assert b"a request of 4,294,967,295 bytes" in hostile.receive(length, time.monotonic() + 20)
-        hostile.close()
+        hostile = reader_by_hand(publisher.address)
+        with pytest.raises(DeltawireError) as error:
+            hostile.send(messages.frame(messages.READ, bytes(1 << 20)))
+            while True:
+                hostile.receive(1000, 20)
+        assert error.value.code == "PeerLost"
         with subscriber_of(served, publisher) as subscriber:
             subscriber.wait(timeout=20)
             assert subscriber.update() == 0 and same(served, model)
@@ -143,41 +143,39 @@ class HostileServer:
     """Knows the token, and answers every request with the same bytes."""
 
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets().pair)
+        self.address = "{}:{}".format(*self._door.endpoint)
         self.reply = b""
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
 
     def _serve(self) -> None:
-        while True:
-            try:
-                opened, _ = self._listener.accept()
-            except OSError:
-                return
-            with opened:
-                reader = Connection(opened, "the reader")
-                try:
-                    handshake.answer(reader, TOKEN)
-                    reader.receive(messages.HEADER_BYTES, time.monotonic() + 20)
-                    reader.send(self.reply)
-                except DeltawireError:
-                    continue
+        while not self._closed:
+            line = self._door.answer(100)
+            if line is None:
+                continue
+            reader = Connection(line, "the reader")
+            with contextlib.suppress(DeltawireError):
+                messages.check_hello(reader.receive(100, 20))
+                reader.receive(1000, 20)
+                reader.send(self.reply)
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._closed = True
+        self._thread.join()
 
 
 def test_a_reply_longer_than_any() -> None:
-    """Is refused at its header."""
+    """Is refused before it is received."""
     hostile = HostileServer()
     try:
         for kind in (messages.DATA, messages.MANIFEST, messages.NOTHING, 99):
-            hostile.reply = messages.header(kind, 2**32 - 1)
-            reader = peer.Peer(hostile.address, TOKEN, None)
-            with pytest.raises(DeltawireError) as error:
+            hostile.reply = messages.frame(kind, bytes(2000))
+            reader = peer.Peer(hostile.address, secrets())
+            with pytest.raises(DeltawireError, match="2001 bytes is too long") as error:
                 reader.read("a", 0, 1000)
-            assert error.value.code == "Corrupt" and reader.closed
+            assert error.value.code == "Limit" and reader.closed and not reader.received
     finally:
         hostile.close()
 
@@ -190,7 +188,7 @@ def test_a_reader_survives_hostile_servers() -> None:
     try:
         for number in range(600):
             hostile.reply = mutated(REPLIES[number % len(REPLIES)], draw)
-            reader = peer.Peer(hostile.address, TOKEN, None)
+            reader = peer.Peer(hostile.address, secrets())
             call, *given = (
                 (reader.place, Place(0, 0, "", False)),
                 (reader.wait, RUN, 0, 0),
@@ -210,117 +208,68 @@ def test_a_reader_survives_hostile_servers() -> None:
     assert refused > 300
 
 
-def both_ends(reader_secret: bytes, change=lambda piece, to_server: piece):
-    """A handshake through something that may change what is sent.
-
-    Returns:
-        whether the reader believed the server, whether the server believed the reader, and all
-        bytes that were sent.
-    """
-    ends = [socket.socketpair() for _ in range(2)]
-    reader = Connection(ends[0][0], "the server")
-    server = Connection(ends[1][0], "the reader")
-    seen: list[bytes] = []
-
-    def pass_on(source: socket.socket, target: socket.socket, to_server: bool) -> None:
-        while piece := source.recv(4096):
-            seen.append(piece)
-            target.sendall(change(piece, to_server))
-        target.shutdown(socket.SHUT_WR)
-
-    believed = []
-
-    def answer() -> None:
-        try:
-            believed.append(handshake.answer(server, TOKEN))
-        except DeltawireError:
-            believed.append(False)
-        server.wake()
-
-    threads = [
-        threading.Thread(target=pass_on, args=(ends[0][1], ends[1][1], True)),
-        threading.Thread(target=pass_on, args=(ends[1][1], ends[0][1], False)),
-        threading.Thread(target=answer),
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        handshake.call(reader, reader_secret)
-        believes = True
-    except DeltawireError:
-        believes = False
-    reader.wake()
-    for thread in threads:
-        thread.join(20)
-    for end in (*ends[0], *ends[1]):
-        end.close()
-    return believes, believed[0], b"".join(seen)
+def test_other_versions_are_refused_by_name() -> None:
+    with publisher_of(weights()) as publisher:
+        other = messages.frame(messages.HELLO, messages._HELLO.pack(b"DWlive", 3))
+        for hello, reason in (
+            (other + b"whatever is new", b"speaks version 2 of live weights, the reader version 3"),
+            (b'{"say": "probe"}', b"and you no reader of them"),
+        ):
+            kind, body = messages.parse(reader_by_hand(publisher.address, hello).receive(1000, 20))
+            assert kind == messages.REFUSED and reason in body
 
 
-def test_handshakes() -> None:
-    """The token never travels; another one is believed by nobody."""
-    believes, believed, seen = both_ends(TOKEN)
-    assert believes and believed
-    assert TOKEN not in seen and len(seen) == 2 * (8 + 32) + 2 * 32
-    believes, believed, seen = both_ends(b"x" * 32)
-    assert not believes and not believed
-    assert len(seen) == 2 * (8 + 32) + 32, "a server proves itself to those alone who have"
+class OldServer:
+    """Speaks version 1: what it hears first must begin with its magic number."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                opened, _ = self._listener.accept()
+                with opened:
+                    assert not opened.recv(40).startswith(b"DWlive1\n")
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
 
-def test_every_flipped_byte_of_a_handshake_is_refused() -> None:
-    for to_server, bytes_ in ((True, 72), (False, 72)):
-        for at in range(0, bytes_, 5):
-            passed = 0
-
-            def flip(piece: bytes, towards: bool, at=at, to_server=to_server) -> bytes:
-                nonlocal passed
-                if towards != to_server:
-                    return piece
-                changed = bytearray(piece)
-                if passed <= at < passed + len(piece):
-                    changed[at - passed] ^= 4
-                passed += len(piece)
-                return bytes(changed)
-
-            believes, believed, _ = both_ends(TOKEN, flip)
-            assert not believes, f"byte {at}, {'to' if to_server else 'from'} the server"
-            # The server's last message is its proof: it can't know what became of it.
-            assert not believed or (not to_server and at >= 40)
-
-
-def test_an_impostor_learns_no_proof_of_the_server() -> None:
-    """Sending a reader's own messages back (reflection) is refused."""
-    one, other = socket.socketpair()
-    reader = Connection(one, "the mirror")
-
-    def mirror() -> None:
-        while piece := other.recv(4096):
-            other.sendall(piece)
-
-    thread = threading.Thread(target=mirror)
-    thread.start()
-    with pytest.raises(DeltawireError, match="does not know the token") as error:
-        handshake.call(reader, TOKEN)
-    assert error.value.code == "Unauthorized"
-    reader.wake()
-    thread.join(20)
-    one.close()
-    other.close()
+def test_version_1_at_either_end(monkeypatch) -> None:
+    """A server of it is named; a reader of it is hung up on at once."""
+    monkeypatch.setattr(peer, "CALL_SECONDS", 2.0)
+    with contextlib.closing(OldServer()) as old:
+        with pytest.raises(DeltawireError, match="another version of deltawire") as error:
+            peer.Peer(old.address, secrets())
+        assert error.value.code in ("Unauthorized", "Timeout")
+    with publisher_of(weights()) as publisher:
+        host, port = publisher.address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 20) as reader:
+            reader.sendall(b"DWlive1\n" + bytes(32))
+            assert reader.recv(100) == b""
 
 
 def test_what_has_no_deadline_left() -> None:
-    """Neither end waits any longer."""
-    one, other = socket.socketpair()
-    waiting = Connection(one, "the other end")
-    with pytest.raises(DeltawireError) as error:
-        waiting.receive(1, time.monotonic() + 0.01)
+    """Neither end waits any longer; whoever hangs up is noticed at once."""
+    door = _core.open_door(_core.Listener("127.0.0.1", 0), *secrets().pair)
+    call = threading.Thread(
+        target=lambda: lines.append(_core.call_at_door(door.endpoint, *secrets().pair, 20_000))
+    )
+    lines: list[_core.Line] = []
+    call.start()
+    waiting = Connection(door.answer(20_000), "the other end")
+    call.join()
+    with pytest.raises(DeltawireError, match="the other end is too slow") as error:
+        waiting.receive(1, 0.01)
     assert error.value.code == "Timeout"
-    other.close()
+    lines[0].hang_up()
     with pytest.raises(DeltawireError) as error:
-        waiting.receive(1, time.monotonic() + 20)
+        waiting.receive(1, 20)
     assert error.value.code == "PeerLost"
-    waiting.close()
-    assert connection.deadline_for(1 << 20) - time.monotonic() > 20
 
 
 def test_a_board_tells_runs_apart() -> None:

@@ -3,10 +3,9 @@
 import contextlib
 import random
 import shutil
-import ssl
 
 import pytest
-from deltawire import InvalidArgumentError, live
+from deltawire import live
 from deltawire.live import following
 from deltawire.live.board import Board
 from deltawire.live.tree import Tree
@@ -238,6 +237,3 @@ def test_subscribers_of_a_subscriber() -> None:
         with live.Subscriber(served, f"127.0.0.1:{port}", token=TOKEN) as last:
             assert last.wait(0, 20) == last.update() == 0
             assert same(served, model)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with pytest.raises(InvalidArgumentError, match="serve_tls"):
-        live.Subscriber(served, "127.0.0.1:1", token=TOKEN, serve=ANYWHERE, serve_tls=tls)

@@ -1,122 +1,94 @@
-"""A TCP connection whose every call has a deadline."""
+"""A line to a door, with the patience that readers and servers of weights have."""
 
-import contextlib
-import socket
-import ssl
 import time
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire import _core, arguments
+from deltawire.errors import make_error
 
 # A message has this long, and longer in proportion to its bytes: a peer that is slower than this
 # is taken for lost, as it would hold a thread for hours.
 PATIENCE = 10.0  # seconds
 SLOWEST = 64 << 10  # bytes a second
-_AT_ONCE = 1 << 20  # bytes of one system call; no more memory is taken ahead of what has come
+
+
+class Secrets:
+    """What both ends must have in common.
+
+    Args:
+        token: 16 bytes or more; None: DELTAWIRE_TOKEN.
+        encryption: "required", "auto" or "off"; None: DELTAWIRE_ENCRYPTION, else "required".
+
+    Attributes:
+        pair: the job's token and the encryption, as doors take them.
+
+    Raises:
+        InvalidArgumentError: there is no token, or one of them is invalid.
+    """
+
+    def __init__(self, token: str | bytes | None, encryption: str | None) -> None:
+        secret = arguments.secret(token)
+        if secret is None:
+            raise make_error(
+                "InvalidArgument",
+                "no token: set DELTAWIRE_TOKEN to the same value for publisher and subscribers, or "
+                "pass token=; make one with `openssl rand -hex 32`",
+            )
+        setting = arguments.encryption(encryption, has_secret=True, default="required")
+        self.pair = _core.token_of(secret), setting
 
 
 class Connection:
-    """One connection, for one thread; only `wake` may be called from others.
+    """One line, for one thread; only `wake` may be called from others.
 
     Attributes:
         place: the other end, for messages.
-        sent, received: bytes so far, without those of TCP and TLS.
+        sent, received: bytes of messages so far, without those of lines, TLS and TCP.
     """
 
-    def __init__(self, opened: socket.socket, place: str) -> None:
-        self._socket = opened
+    def __init__(self, line: _core.Line, place: str) -> None:
+        self._line = line
         self.place = place
         self.sent = self.received = 0
-        with contextlib.suppress(OSError):
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property
     def peer_host(self) -> str:
         """The other end's address, as text."""
-        try:
-            return str(self._socket.getpeername()[0])
-        except OSError:
-            return ""
+        return self._line.peer[0]
 
-    def do_tls_handshake(self, seconds: float) -> None:
-        """The first step where the socket is one of TLS."""
-        if isinstance(self._socket, ssl.SSLSocket):
-            self._wait_until(time.monotonic() + seconds)
-            try:
-                self._socket.do_handshake()
-            except OSError as error:
-                raise make_error(
-                    "Unauthorized", f"{self.place}: TLS failed: {_text_of(error)}"
-                ) from error
-
-    def receive(self, count: int, deadline: float) -> bytes:
-        """Exactly `count` bytes, by a time of `time.monotonic`.
+    def receive(self, bytes_max: int, seconds: float = PATIENCE) -> bytes:
+        """The next message: its first bytes within `seconds`, the others not slower than SLOWEST.
 
         Raises:
-            DeltawireError: code "Timeout" or "PeerLost".
+            DeltawireError: code "Timeout", "PeerLost", or "Limit" beyond `bytes_max`.
         """
-        parts = []
-        missing = count
-        while missing:
-            self._wait_until(deadline)
-            try:
-                part = self._socket.recv(min(missing, _AT_ONCE))
-            except OSError as error:
-                raise self._failure(error, "sent nothing more") from error
-            if not part:
-                raise make_error("PeerLost", f"{self.place} ended the connection")
-            parts.append(part)
-            missing -= len(part)
-            self.received += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        end, before = time.monotonic() + seconds, self.received
+        while (left := end + (self.received - before) / SLOWEST - time.monotonic()) > 0:
+            message = self._call(self._line.receive, bytes_max, left)
+            self.received = self._line.bytes_received
+            if message is not None:
+                return message
+        raise make_error("Timeout", f"{self.place} is too slow")
 
-    def send(self, *parts) -> None:
-        """Sends buffers, in the time that their bytes are given.
+    def send(self, message: bytes) -> None:
+        """Sends one, in the time that its bytes are given.
 
         Raises:
             DeltawireError: code "Timeout" if the other end takes them too slowly; "PeerLost".
         """
-        deadline = deadline_for(sum(map(len, parts)))
-        for part in parts:
-            view = memoryview(part)
-            while view:
-                self._wait_until(deadline)
-                try:
-                    count = self._socket.send(view[:_AT_ONCE])
-                except OSError as error:
-                    raise self._failure(error, "takes nothing more") from error
-                self.sent += count
-                view = view[count:]
+        self._call(self._line.send, message, PATIENCE + len(message) / SLOWEST)
+        self.sent += len(message)
 
     def wake(self) -> None:
         """Makes the thread that uses this connection fail at once."""
-        with contextlib.suppress(OSError):
-            # Not SSLSocket's method, which changes what the other thread is using.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        self._line.hang_up()
 
     def close(self) -> None:
-        """Frees the socket."""
-        with contextlib.suppress(OSError):
-            self._socket.close()
+        """Ends the connection; its descriptor goes with the object."""
+        self._line.hang_up()
 
-    def _wait_until(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise make_error("Timeout", f"{self.place} is too slow")
+    def _call(self, method, given, seconds: float):
         try:
-            self._socket.settimeout(left)
-        except OSError as error:
-            raise self._failure(error, "is gone") from error
-
-    def _failure(self, error: OSError, what: str) -> DeltawireError:
-        if isinstance(error, TimeoutError):
-            return make_error("Timeout", f"{self.place} {what} for too long")
-        return make_error("PeerLost", f"{self.place}: the connection broke: {_text_of(error)}")
-
-
-def deadline_for(count: int, seconds: float = PATIENCE) -> float:
-    """When a message of so many bytes must have passed."""
-    return time.monotonic() + seconds + count / SLOWEST
-
-
-def _text_of(error: OSError) -> str:
-    return error.strerror or str(error)
+            return method(given, max(1, int(1e3 * seconds)))
+        except RuntimeError as error:
+            code = getattr(error, "code", "System")
+            raise make_error(code, f"{self.place}: {error}") from error

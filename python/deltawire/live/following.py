@@ -2,7 +2,6 @@
 parent that the publisher names, and offers it to other subscribers."""
 
 import random
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from deltawire.errors import DeltawireError, make_error
 from deltawire.live.board import Board
+from deltawire.live.connection import Secrets
 from deltawire.live.fetched import Fetched
 from deltawire.live.messages import NO_VERSION, Place, Placed
 from deltawire.live.peer import Peer
@@ -28,8 +28,7 @@ class Following:
 
     Args:
         address: the publisher's.
-        secret: the token.
-        tls: for connections to publisher and parents.
+        secrets: those of publisher and parents.
         cache: for files.
         digest: gives that of the weights now.
         board: where others find what was fetched.
@@ -44,14 +43,13 @@ class Following:
     def __init__(
         self,
         address: str,
-        secret: bytes,
-        tls: ssl.SSLContext | None,
+        secrets: Secrets,
         cache: Path | None,
         digest: Callable[[], str],
         board: Board,
         serves: tuple[str, int],
     ) -> None:
-        self._address, self._secret, self._tls = address, secret, tls
+        self._address, self._secrets = address, secrets
         self._cache, self._digest, self._board, self._serves = Cache(cache), digest, board, serves
         self.changed = threading.Condition()
         self.fetched: Fetched | None = None
@@ -208,7 +206,7 @@ class Following:
             self.changed.notify_all()
 
     def _connect(self, address: str) -> Peer:
-        peer = Peer(address, self._secret, self._tls)
+        peer = Peer(address, self._secrets)
         with self.changed:
             self._peers.append(peer)
         if self._closed.is_set():

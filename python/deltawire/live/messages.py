@@ -11,18 +11,19 @@ from typing import NamedTuple
 from deltawire.errors import make_error
 
 RUN_BYTES = 16
-MAX_REQUEST = 512  # bytes behind the header
+MAX_REQUEST = 512  # bytes behind the kind
 MAX_MANIFEST = 64 << 20
 MAX_RANGE = 4 << 20  # bytes of a file in one reply
 MAX_WAIT_MS = 30_000
 NO_VERSION = -1
 
-_HEADER = struct.Struct("<BxxxI")
-HEADER_BYTES = _HEADER.size
+VERSION = 2
+_NAME = b"DWlive"
 
-WAIT, READ, PLACE = 1, 2, 3
+HELLO, WAIT, READ, PLACE = 0, 1, 2, 3
 NOTHING, MANIFEST, DATA, MISSING, PLACED, REFUSED = 16, 17, 18, 19, 20, 21
 
+_HELLO = struct.Struct(f"<{len(_NAME)}sH")
 _WAIT = struct.Struct(f"<{RUN_BYTES}sqI")
 _READ = struct.Struct("<QI")
 _PLACE = struct.Struct("<qHB")
@@ -86,20 +87,33 @@ class Placed(NamedTuple):
 
 def frame(kind: int, body: bytes = b"") -> bytes:
     """A message as it is sent."""
-    return header(kind, len(body)) + body
+    return bytes((kind,)) + body
 
 
-def header(kind: int, length: int) -> bytes:
-    """What comes before `length` bytes of body."""
-    return _HEADER.pack(kind, length)
+def parse(message: bytes) -> tuple[int, bytes]:
+    """Kind and body. Raises DeltawireError, code "Corrupt", for a message of no bytes."""
+    if not message:
+        raise make_error("Corrupt", "a message of no bytes, which is none")
+    return message[0], message[1:]
 
 
-def parse_header(data: bytes) -> tuple[int, int]:
-    """Kind and length of the body."""
-    kind, length = _HEADER.unpack(data)
-    if data[1:4] != b"\0\0\0":
-        raise make_error("Corrupt", "a message begins with bytes that are no header")
-    return kind, length
+def hello() -> bytes:
+    """A reader's first message as it is sent; it is not answered."""
+    return frame(HELLO, _HELLO.pack(_NAME, VERSION))
+
+
+def check_hello(message: bytes) -> None:
+    """Raises DeltawireError, code "Mismatch", for anything but a reader of this version."""
+    kind, body = parse(message)
+    if kind != HELLO or not body.startswith(_NAME) or len(body) < _HELLO.size:
+        raise make_error("Mismatch", "this is a server of live weights, and you no reader of them")
+    version = _HELLO.unpack_from(body)[1]
+    if version != VERSION:
+        raise make_error(
+            "Mismatch",
+            f"the server speaks version {VERSION} of live weights, the reader version {version}; "
+            "install the same version of deltawire at both ends",
+        )
 
 
 def request(message: Wait | Read | Place) -> bytes:
@@ -164,18 +178,6 @@ def refused(reason: str) -> bytes:
 def reason_of(body: bytes) -> str:
     """The text of a refusal, as one printable line."""
     return re.sub(r"[^\x20-\x7e]", "?", body[:_MAX_TEXT].decode("latin-1"))
-
-
-def max_reply(kind: int) -> int:
-    """Most bytes of a reply's body; -1 for a kind that is none."""
-    return {
-        NOTHING: 0,
-        MISSING: 0,
-        MANIFEST: MAX_MANIFEST,
-        DATA: MAX_RANGE,
-        PLACED: MAX_REQUEST,
-        REFUSED: _MAX_TEXT,
-    }.get(kind, -1)
 
 
 def _check_version(version: int) -> None:

@@ -1,14 +1,12 @@
 """A reader's connection to a server: the requests that it makes."""
 
-import socket
-import ssl
-import time
-
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.live import handshake, messages
-from deltawire.live.connection import PATIENCE, Connection, deadline_for
+from deltawire.live import messages
+from deltawire.live.connection import PATIENCE, Connection, Secrets
 from deltawire.live.messages import Place, Placed, Read, Wait
+
+CALL_SECONDS = 5.0  # for reaching a server, and both proofs
 
 
 class Peer:
@@ -16,33 +14,22 @@ class Peer:
 
     Args:
         address: "host:port".
-        secret: the token.
-        tls: for the connection; None for one without TLS.
+        secrets: those of all ends.
 
     Attributes:
         closed: whether the connection has ended.
 
     Raises:
-        DeltawireError: code "PeerLost" if nobody answers there, "Timeout", or "Unauthorized".
+        DeltawireError: code "PeerLost" if nobody answers there, "Timeout", "Unauthorized", or
+            "Mismatch" (another encryption).
     """
 
-    def __init__(self, address: str, secret: bytes, tls: ssl.SSLContext | None) -> None:
-        host, port = _core.parse_endpoint(address, "address")
-        try:
-            opened = socket.create_connection((host, port), handshake.SECONDS)
-        except OSError as error:
-            raise make_error(
-                "PeerLost", f"{address} can't be reached: {error.strerror or error}"
-            ) from error
-        if tls is not None:
-            opened = tls.wrap_socket(opened, server_hostname=host, do_handshake_on_connect=False)
-        self._connection = Connection(opened, address)
+    def __init__(self, address: str, secrets: Secrets) -> None:
+        where = _core.parse_endpoint(address, "address")
+        line = _core.call_at_door(where, *secrets.pair, int(1e3 * CALL_SECONDS))
+        self._connection = Connection(line, address)
         self.address, self.closed = address, False
-        try:
-            handshake.call(self._connection, secret)
-        except BaseException:
-            self._connection.close()
-            raise
+        self._connection.send(messages.hello())
 
     @property
     def received(self) -> int:
@@ -51,7 +38,7 @@ class Peer:
 
     def place(self, place: Place) -> Placed:
         """Says where the reader is; returns whom to read from."""
-        kind, body = self._ask(place)
+        kind, body = self._ask(place, messages.MAX_REQUEST)
         if kind != messages.PLACED:
             raise self._nonsense(kind)
         try:
@@ -63,7 +50,8 @@ class Peer:
     def wait(self, run: bytes, version: int, seconds: float) -> bytes | None:
         """The manifest when it has a version above this one; None if it does not in time."""
         milliseconds = min(messages.MAX_WAIT_MS, round(1000 * seconds))
-        kind, body = self._ask(Wait(run, version, milliseconds), milliseconds / 1000)
+        request = Wait(run, version, milliseconds)
+        kind, body = self._ask(request, messages.MAX_MANIFEST, milliseconds / 1000)
         if kind not in (messages.MANIFEST, messages.NOTHING):
             raise self._nonsense(kind)
         return body if kind == messages.MANIFEST else None
@@ -75,7 +63,7 @@ class Peer:
             FileNotFoundError: there is none of this name.
         """
         count = min(count, messages.MAX_RANGE)
-        kind, body = self._ask(Read(name, offset, count))
+        kind, body = self._ask(Read(name, offset, count), max(count, messages.MAX_REQUEST))
         if kind == messages.MISSING:
             raise FileNotFoundError(name)
         if kind != messages.DATA or len(body) > count:
@@ -91,24 +79,21 @@ class Peer:
         self.closed = True
         self._connection.close()
 
-    def _ask(self, request: Wait | Read | Place, wait: float = 0.0) -> tuple[int, bytes]:
+    def _ask(
+        self, request: Wait | Read | Place, body_max: int, wait: float = 0.0
+    ) -> tuple[int, bytes]:
         """Kind and body of the reply. After an error the connection is of no use."""
         try:
-            return self._exchange(request, wait)
+            self._connection.send(messages.request(request))
+            reply = self._connection.receive(1 + body_max, PATIENCE + wait)
+            kind, body = messages.parse(reply)
+            if kind == messages.REFUSED:
+                reason = messages.reason_of(body)
+                raise make_error("Limit", f"{self.address} refused: {reason}")
+            return kind, body
         except BaseException:
             self.close()
             raise
-
-    def _exchange(self, request: Wait | Read | Place, wait: float) -> tuple[int, bytes]:
-        self._connection.send(messages.request(request))
-        begun = time.monotonic() + PATIENCE + wait
-        kind, length = messages.parse_header(self._connection.receive(messages.HEADER_BYTES, begun))
-        if length > messages.max_reply(kind):
-            raise self._nonsense(kind)
-        body = self._connection.receive(length, deadline_for(length)) if length else b""
-        if kind == messages.REFUSED:
-            raise make_error("Limit", f"{self.address} refused: {messages.reason_of(body)}")
-        return kind, body
 
     def _nonsense(self, kind: int) -> DeltawireError:
         self.close()

@@ -1,15 +1,14 @@
 """The trainer's end: versions of a model's weights, served to subscribers over TCP."""
 
 import os
-import ssl
 import threading
 import time
 
 from deltawire import arguments, leaving
 from deltawire.errors import DeltawireError, make_error
 from deltawire.live.board import Board
+from deltawire.live.connection import Secrets
 from deltawire.live.messages import NO_VERSION, RUN_BYTES
-from deltawire.live.secret import check_tls, secret_of
 from deltawire.live.server import Server
 from deltawire.live.staging import StagedModel
 from deltawire.live.tree import ReaderState, Tree
@@ -45,12 +44,15 @@ class Publisher(leaving.ClosesAtEnd):
         fanout: how many readers read from here, and from each subscriber that serves others. More
             read from here where no subscriber serves.
         max_readers: more connections are refused.
-        tls: a context of the server's side, for encrypted connections.
+        encryption: of all connections, by TLS 1.3 with a key from the token: "required", "auto"
+            (those that leave the machine) or "off" (then whoever is on the way can read and replace
+            weights); as the subscribers'. None: the environment's DELTAWIRE_ENCRYPTION, else
+            "required".
 
     Raises:
         DeltawireError: code "AddressInUse" or "System" if it can't listen there; "State" if the
             folder has another writer.
-        InvalidArgumentError: no token, or an invalid setting.
+        InvalidArgumentError: no token, an address that isn't this machine's, or an invalid setting.
     """
 
     def __init__(
@@ -65,12 +67,11 @@ class Publisher(leaving.ClosesAtEnd):
         keep: int = 16,
         fanout: int = 4,
         max_readers: int = 256,
-        tls: ssl.SSLContext | None = None,
+        encryption: str | None = None,
     ) -> None:
         arguments.check_positive("fanout", fanout)
         arguments.check_positive("max_readers", max_readers)
-        secret = secret_of(token)
-        check_tls("tls", tls)
+        secrets = Secrets(token, encryption)
         Model(model)  # what can't be published is refused now
         self._model, self._process = model, os.getpid()
         self._storage = Memory("the publisher") if folder is None else Folder(folder)
@@ -81,7 +82,7 @@ class Publisher(leaving.ClosesAtEnd):
         try:
             self._announce()
             self._server = Server(
-                self._board, address, secret, tree=self._tree, max_readers=max_readers, tls=tls
+                self._board, address, secrets, tree=self._tree, max_readers=max_readers
             )
         except BaseException:
             self._writer.close()

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import ssl
 import threading
 import time
 from contextlib import AbstractContextManager
@@ -11,9 +10,9 @@ from pathlib import Path
 from deltawire import _core, arguments, leaving
 from deltawire.errors import DeltawireError, make_error
 from deltawire.live.board import Board
+from deltawire.live.connection import Secrets
 from deltawire.live.following import Following
 from deltawire.live.reading_lock import ReadingLock
-from deltawire.live.secret import check_tls, secret_of
 from deltawire.live.server import Server
 from deltawire.weight_store.model_tensors import Model
 
@@ -42,8 +41,7 @@ class Subscriber(leaving.ClosesAtEnd):
             that is 0.0.0.0, where the publisher sees this one's connection come from.
         max_readers: others at the same time, at most.
         cache: a folder in which downloads stay and are continued, also after a restart.
-        tls: a context of the client's side, if the publisher has TLS.
-        serve_tls: a context of the server's side, for `serve`.
+        encryption: as the publisher's.
 
     Attributes:
         model: the weights; None before the first `update` if none were given.
@@ -62,19 +60,11 @@ class Subscriber(leaving.ClosesAtEnd):
         serve: str | None = None,
         max_readers: int = 64,
         cache: str | os.PathLike | None = None,
-        tls: ssl.SSLContext | None = None,
-        serve_tls: ssl.SSLContext | None = None,
+        encryption: str | None = None,
     ) -> None:
         arguments.check_positive("max_readers", max_readers)
-        secret = secret_of(token)
-        check_tls("tls", tls)
-        check_tls("serve_tls", serve_tls)
+        secrets = Secrets(token, encryption)
         _core.parse_endpoint(str(address), "address")
-        if serve is not None and (tls is None) != (serve_tls is None):
-            raise make_error(
-                "InvalidArgument",
-                "give both tls= and serve_tls=, or neither: all connections of a tree are alike",
-            )
         if model is not None:
             Model(model)  # what can't be updated is refused now
         self.model = model
@@ -85,15 +75,12 @@ class Subscriber(leaving.ClosesAtEnd):
         self._server: Server | None = None
         place = ("", 0)
         if serve is not None:
-            self._server = Server(
-                self._board, serve, secret, tree=None, max_readers=max_readers, tls=serve_tls
-            )
+            self._server = Server(self._board, serve, secrets, tree=None, max_readers=max_readers)
             host = self._server.address.rpartition(":")[0].strip("[]")
             place = ("" if host in _ANY_HOST else host, self._server.port)
         self._following = Following(
             str(address),
-            secret,
-            tls,
+            secrets,
             None if cache is None else _folder_for(cache, str(address)),
             self._digest,
             self._board,

@@ -264,15 +264,9 @@ Error Bootstrap::refused_by(const Dialer& dialer) const {
   const std::string process = "the process that listens as rank " + std::to_string(dialer.rank()) + " at " +
                               to_string(dialer.endpoint());
   const std::string self = "rank " + std::to_string(options_.rank);
-  std::string message = process + " refuses " + self + ": same job? same token?";
-  if (dialer.tls_end() == TlsLink::End::kNotTls) {
-    message = process + " does not answer in TLS, which " + encryption_text(options_.encryption) + " of " +
-              self +
-              " demands: another version of deltawire, or somebody on the way who strips the encryption?";
-  } else if (dialer.tls_end() == TlsLink::End::kAltered) {
-    message = process + " and " + self +
-              " got bytes in TLS that were changed on the way; check the network between them";
-  }
+  const std::string problem = dialer.tls_problem(self, options_.encryption);
+  const std::string message =
+      process + (problem.empty() ? " refuses " + self + ": same job? same token?" : problem);
   return {ErrorCode::kUnauthorized, message + " Not connected: " + describe_missing(), dialer.rank()};
 }
 
@@ -282,13 +276,7 @@ std::string Bootstrap::describe_silence() const {
   for (const Dialer& dialer : dialers_) {
     const std::string name = "rank " + std::to_string(dialer.rank());
     if (text.find(name + " ") != std::string::npos) continue;
-    if (dialer.tls_end() == TlsLink::End::kCut) {
-      text += " " + name +
-              " ends the connection in TLS's handshake: another version of deltawire, or somebody "
-              "on the way who cuts what is encrypted?";
-    } else if (dialer.is_talking()) {
-      text += " " + name + " takes the connection and says nothing.";
-    }
+    if (const std::string silence = dialer.silence(); !silence.empty()) text += " " + name + silence;
   }
   return text;
 }

@@ -114,6 +114,26 @@ bool Dialer::was_left() const noexcept {
   return was_there_ && connected_ != Connected::kYes && !was_turned_away();
 }
 
+std::string Dialer::tls_problem(const std::string& self, Encryption setting) const {
+  if (tls_end_ == TlsLink::End::kNotTls) {
+    return " does not answer in TLS, which " + encryption_text(setting) + " of " + self +
+           " demands: another version of deltawire, or somebody on the way who strips the encryption?";
+  }
+  if (tls_end_ == TlsLink::End::kAltered) {
+    return " and " + self +
+           " got bytes in TLS that were changed on the way; check the network between them";
+  }
+  return {};
+}
+
+std::string Dialer::silence() const {
+  if (tls_end_ == TlsLink::End::kCut) {
+    return " ends the connection in TLS's handshake: another version of deltawire, or somebody on the way "
+           "who cuts what is encrypted?";
+  }
+  return phase_ == Phase::kTalking ? " takes the connection and says nothing." : "";
+}
+
 void Dialer::pause(Deadline now) noexcept {
   socket_.reset();
   greeting_.reset();

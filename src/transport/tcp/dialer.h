@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <poll.h>
 
@@ -39,10 +40,11 @@ class Dialer {
   // Why the last call for a socket failed; 0 if it didn't.
   int socket_error() const noexcept { return socket_error_; }
 
-  // Whether it is connected and waits for the other end.
-  bool is_talking() const noexcept { return phase_ == Phase::kTalking; }
-  // How TLS failed at the last attempt that got so far; kNone if it did not.
-  TlsLink::End tls_end() const noexcept { return tls_end_; }
+  // Why an answer in TLS was none, as the end of a sentence about the process that listens there; empty if
+  // that was not the reason. `self` has `setting`.
+  std::string tls_problem(const std::string& self, Encryption setting) const;
+  // What the other end does instead of answering, likewise; empty if that is unknown.
+  std::string silence() const;
 
   // The answer, and the connection that it came on. REQUIRES: advance() returned true.
   const Claims& claims() const noexcept { return greeting_->peer(); }
@@ -70,7 +72,7 @@ class Dialer {
   Connected connected_ = Connected::kNotYet;  // of the last attempt
   bool was_there_ = false;                    // some attempt has succeeded
   bool met_stranger_ = false;
-  TlsLink::End tls_end_ = TlsLink::End::kNone;
+  TlsLink::End tls_end_ = TlsLink::End::kNone;  // of the last attempt that got so far
   int hang_ups_ = 0;  // after this rank's proof
   int socket_error_ = 0;
 };

@@ -11,6 +11,7 @@
 
 #include "base/little_endian.h"
 #include "base/os_error.h"
+#include "transport/tcp/address.h"
 #include "transport/tcp/descriptors.h"
 #include "transport/tcp/dialer.h"
 #include "transport/tcp/greeting.h"
@@ -49,6 +50,7 @@ Claims claims_of(Claims::Role role, const EncryptionPolicy& policy) {
   Claims claims;
   claims.role = role;
   claims.stream = Claims::Stream::kControl;
+  claims.rank = Claims::kNobody;
   claims.encryption = policy.setting;
   return claims;
 }
@@ -60,10 +62,16 @@ int poll_ms(Deadline until) {
 
 class TcpLine final : public Line {
  public:
-  explicit TcpLine(Connection connection) : link_(connection.take_link()) {}
+  // `door`: the one of this connection.
+  TcpLine(Connection connection, const Endpoint& door) : link_(connection.take_link()), peer_{door.host, 0} {
+    const auto peer = SocketAddress::of_peer(link_->fd());
+    if (peer && peer->is_internet()) peer_ = peer->endpoint();
+  }
+
+  Endpoint peer() const override { return peer_; }
 
   Status send(Bytes message, Deadline deadline) override {
-    if (message.size() > kMessageBytesMax) return fail(ErrorCode::kLimit, "a line: the message is too long");
+    if (message.size() > kMessageBytesMax) return fail(ErrorCode::kLimit, "the message is too long");
     std::array<std::byte, kLineHeadBytes> length{};
     store_le<std::uint32_t>(length.data(), static_cast<std::uint32_t>(message.size()));
     if (Status sent = send_all(length, deadline); !sent) return sent;
@@ -74,11 +82,16 @@ class TcpLine final : public Line {
     if (Status got = fill(head_, kLineHeadBytes, deadline); !got) return forward_error(got);
     const std::size_t length = load_le<std::uint32_t>(head_.data());
     if (length > std::min<std::size_t>(bytes_max, kMessageBytesMax)) {
-      return fail(ErrorCode::kLimit, "a line: a message of " + std::to_string(length) + " bytes is too long");
+      return fail(ErrorCode::kLimit, "a message of " + std::to_string(length) + " bytes is too long");
     }
     if (Status got = fill(body_, length, deadline); !got) return forward_error(got);
     head_.clear();
     return std::exchange(body_, {});
+  }
+
+  std::uint64_t bytes_received() const noexcept override { return received_; }
+  void hang_up() noexcept override {
+    if (generation_ == fork_generation()) (void)::shutdown(link_->fd(), SHUT_RDWR);
   }
 
  private:
@@ -102,6 +115,7 @@ class TcpLine final : public Line {
       into.resize(std::min(wanted, had + kLineGrowth));
       const IoResult result = link_->recv(MutBytes(into).subspan(had));
       into.resize(had + (result.kind == IoResult::Kind::kOk ? result.bytes : 0));
+      if (&into == &body_) received_ += into.size() - had;
       if (result.kind == IoResult::Kind::kOk) continue;
       if (Status goes_on = await(result, POLLIN, deadline); !goes_on) return goes_on;
     }
@@ -110,20 +124,25 @@ class TcpLine final : public Line {
 
   Status await(const IoResult& result, short event, Deadline deadline) {
     if (result.kind == IoResult::Kind::kClosed) {
-      return fail(ErrorCode::kPeerLost, "a line: the other end has hung up");
+      return fail(ErrorCode::kPeerLost, "the other end has hung up");
     }
     if (result.kind == IoResult::Kind::kError) {
-      return fail(ErrorCode::kPeerLost, "a line: the connection broke: " + os_error_text(result.error));
+      return fail(ErrorCode::kPeerLost, result.error == EBADMSG
+                                            ? "encrypted bytes were changed on the way; check the network"
+                                            : "the connection broke: " + os_error_text(result.error));
     }
-    if (Clock::now() >= deadline) return fail(ErrorCode::kTimeout, "a line: the other end is silent");
+    if (Clock::now() >= deadline) return fail(ErrorCode::kTimeout, "the other end is silent");
     pollfd entry{link_->fd(), event, 0};
     (void)::poll(&entry, 1, poll_ms(deadline));
     return {};
   }
 
   std::unique_ptr<Link> link_;
+  Endpoint peer_;
   std::vector<std::byte> head_;
   std::vector<std::byte> body_;
+  std::uint64_t received_ = 0;
+  const std::uint64_t generation_ = fork_generation();
 };
 
 class TcpDoor final : public Door {
@@ -181,7 +200,7 @@ class TcpDoor final : public Door {
       }
       const bool is_welcome = state == Exchange::kDone && !greeting.lacks_encryption() &&
                               greeting.peer().version == Claims::kVersion;
-      auto line = is_welcome ? std::make_unique<TcpLine>(greeting.take_connection()) : nullptr;
+      auto line = is_welcome ? std::make_unique<TcpLine>(greeting.take_connection(), endpoint()) : nullptr;
       caller = callers_.erase(caller);
       if (line) return line;
     }
@@ -208,12 +227,15 @@ class TcpDoor final : public Door {
   Deadline accept_at_{};
 };
 
-Status refusal_of(const Dialer& dialer, const std::string& at) {
+Status refusal_of(const Dialer& dialer, const std::string& at, Encryption setting) {
   if (dialer.was_refused()) return fail(ErrorCode::kPeerLost, "nobody listens at " + at);
   if (dialer.was_turned_away()) {
-    return fail(ErrorCode::kUnauthorized, "the process at " + at +
-                                              " refuses this one: another token or encryption, or no member "
-                                              "of an elastic job");
+    const std::string problem = dialer.tls_problem("this one", setting);
+    return fail(ErrorCode::kUnauthorized,
+                "the process at " + at +
+                    (problem.empty() ? " refuses this one: another token or encryption, another version of "
+                                       "deltawire, or no door of it"
+                                     : problem));
   }
   return {};
 }
@@ -239,9 +261,12 @@ Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorO
   const Claims own = claims_of(Claims::Role::kDialer, secrets->policy);
   Dialer dialer(0, Claims::Stream::kControl, *address);
   while (!dialer.advance(Clock::now(), secrets->token, own, secrets->policy)) {
-    if (Status goes_on = refusal_of(dialer, to_string(endpoint)); !goes_on) return forward_error(goes_on);
+    const std::string at = to_string(endpoint);
+    if (Status goes_on = refusal_of(dialer, at, options.encryption); !goes_on) return forward_error(goes_on);
     if (Clock::now() >= deadline) {
-      return fail(ErrorCode::kTimeout, "no answer from " + to_string(endpoint));
+      const std::string silence = dialer.silence();
+      return fail(ErrorCode::kTimeout,
+                  "no answer from " + at + (silence.empty() ? "" : ": the process there" + silence));
     }
     pollfd entry = dialer.interest();
     (void)::poll(&entry, 1, poll_ms(std::min(deadline, dialer.retry_at())));
@@ -254,7 +279,7 @@ Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorO
                                        : std::string("has another encryption=, or another "
                                                      "version of deltawire")));
   }
-  return std::make_unique<TcpLine>(dialer.take_connection());
+  return std::make_unique<TcpLine>(dialer.take_connection(), endpoint);
 }
 
 }  // namespace deltawire

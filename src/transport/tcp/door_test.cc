@@ -94,6 +94,29 @@ TEST(Door, TheEndOfALineIsNoticed) {
   EXPECT_EQ(got.error().code, ErrorCode::kPeerLost);
 }
 
+TEST(Door, ALineCountsWhatArrivesAndNamesTheOtherEnd) {
+  const auto door = door_of();
+  const Ends ends = connected(*door, door->endpoint());
+  EXPECT_EQ((*ends.host)->peer().host, "127.0.0.1");
+  EXPECT_EQ((*ends.caller)->peer().host, "127.0.0.1");
+  ASSERT_TRUE((*ends.caller)->send(pattern(100), soon()));
+  ASSERT_TRUE((*ends.caller)->send(pattern(20), soon()));
+  ASSERT_TRUE((*ends.host)->receive(100, soon()));
+  EXPECT_EQ((*ends.host)->bytes_received(), 100u);
+  ASSERT_TRUE((*ends.host)->receive(100, soon()));
+  EXPECT_EQ((*ends.host)->bytes_received(), 120u);
+}
+
+TEST(Door, AnotherThreadCanHangUp) {
+  const auto door = door_of();
+  const Ends ends = connected(*door, door->endpoint());
+  auto waits = std::async(std::launch::async, [&] { return (*ends.host)->receive(100, Clock::now() + 60s); });
+  (*ends.host)->hang_up();
+  ASSERT_EQ(waits.wait_for(30s), std::future_status::ready);
+  EXPECT_EQ(waits.get().error().code, ErrorCode::kPeerLost);
+  EXPECT_EQ((*ends.caller)->receive(100, soon()).error().code, ErrorCode::kPeerLost);
+}
+
 TEST(Door, WhoCallsWhereNobodyListensLearnsItAtOnce) {
   const Endpoint at = door_of()->endpoint();  // and closed
   const Deadline begun = Clock::now();

@@ -24,7 +24,8 @@ void Greeting::begin_in_clear() {
   if (!is_dialer() && policy_->demands_tls(socket_.get())) {
     lacks_encryption_ = true;
     own_.problem = static_cast<std::uint8_t>(ErrorCode::kMismatch);
-    own_.text = refusal_of_clear_text(static_cast<int>(own_.rank), policy_->setting, socket_.get());
+    const std::string self = own_.rank == Claims::kNobody ? "it" : "rank " + std::to_string(own_.rank);
+    own_.text = refusal_of_clear_text(self, policy_->setting, socket_.get());
   }
   connection_ = Connection(std::move(socket_));
   handshake_.emplace(token_, own_, nonce_);

@@ -72,6 +72,8 @@ MutBytes Handshake::room() noexcept {
 
 Handshake::State Handshake::received(std::size_t bytes) {
   held_bytes_ += bytes;
+  const bool has_magic = stage_ == Stage::kClaims && held_bytes_ >= sizeof kHandshakeMagic;
+  if (has_magic && load_le<std::uint32_t>(held_.data()) != kHandshakeMagic) return State::kStranger;
   return held_bytes_ < wanted_ || stage_ == Stage::kEnd ? state() : end_of_stage();
 }
 
@@ -97,7 +99,6 @@ Handshake::State Handshake::end_of_stage() {
 }
 
 Handshake::State Handshake::after_claims() {
-  if (load_le<std::uint32_t>(held_.data()) != kHandshakeMagic) return State::kStranger;
   std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
   std::memcpy(peer_nonce_.data(), held_.data() + kClaimsBytes, kNonceBytes);
   send(own_nonce_);

@@ -12,7 +12,7 @@
 //    4  u16  version
 //    6  u8   stream: 1 data, 2 control
 //    7  u8   role of the sender: 1 dialer, 2 listener
-//    8  u32  rank of the sender
+//    8  u32  rank of the sender; at doors 0xFFFF
 //   12  u32  the rank that it expects at the other end
 //   16  u32  its membership epoch
 //   20  u16  bytes of its text, <= 1024

@@ -32,12 +32,11 @@ bool EncryptionPolicy::demands_tls(int fd) const noexcept {
   return setting == Encryption::kRequired || (setting == Encryption::kAuto && !stays_on_this_machine(fd));
 }
 
-std::string refusal_of_clear_text(int rank, Encryption setting, int fd) {
+std::string refusal_of_clear_text(const std::string& self, Encryption setting, int fd) {
   const Result<SocketAddress> peer = SocketAddress::of_peer(fd);
   const bool is_local = peer && !peer->is_internet();
   const std::string from = is_local ? "this machine" : peer ? peer->endpoint().host : "an unknown address";
-  return "rank " + std::to_string(rank) + " has " + encryption_text(setting) +
-         " and refuses a connection from " + from +
+  return self + " has " + encryption_text(setting) + " and refuses a connection from " + from +
          " in the clear; if a relay or an address translation is between the ranks, set "
          "encryption=\"required\" on all of them";
 }

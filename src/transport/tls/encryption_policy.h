@@ -22,7 +22,7 @@ struct EncryptionPolicy {
 // `encryption="required"`, for messages.
 std::string encryption_text(Encryption setting);
 
-// What a rank tells another one that came in the clear although it must not.
-std::string refusal_of_clear_text(int rank, Encryption setting, int fd);
+// What `self` tells another process that came in the clear although it must not.
+std::string refusal_of_clear_text(const std::string& self, Encryption setting, int fd);
 
 }  // namespace deltawire

@@ -107,10 +107,10 @@ def test_training_does_not_wait(monkeypatch) -> None:
     may_go, busy = threading.Event(), threading.Event()
     real = Writer.publish
 
-    def slow(writer, staged, number):
+    def slow(writer, staged, number, after):
         busy.set()
         assert may_go.wait(30)
-        return real(writer, staged, number)
+        return real(writer, staged, number, after)
 
     monkeypatch.setattr(Writer, "publish", slow)
     with publisher_of(model) as publisher:

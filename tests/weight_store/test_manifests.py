@@ -86,7 +86,7 @@ def test_manifests_that_break_a_rule(tmp_path, change: dict) -> None:
         write_manifest(tmp_path, fields)
         with pytest.raises(DeltawireError, match="is no manifest"):
             store.latest()
-    fields["format_version"] = 2
+    fields["format_version"] = 3
     write_manifest(tmp_path, fields)
     with pytest.raises(DeltawireError, match="update deltawire"):
         store.latest()

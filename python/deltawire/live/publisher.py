@@ -88,7 +88,8 @@ class Publisher(leaving.ClosesAtEnd):
             self._writer.close()
             raise
         self._changed = threading.Condition()
-        self._staged: tuple[int, StagedModel] | None = None  # waits for the thread
+        # What waits for the thread: a version, its weights, and the one to go back to.
+        self._staged: tuple[int, StagedModel, int | None] | None = None
         self._spare: list[StagedModel] = []  # with memory that is used again
         self._busy = False
         self._error: DeltawireError | None = None
@@ -119,7 +120,7 @@ class Publisher(leaving.ClosesAtEnd):
         """The subscribers that are connected."""
         return self._tree.readers()
 
-    def publish(self, version: int | None = None) -> int:
+    def publish(self, version: int | None = None, *, after: int | None = None) -> int:
         """Makes the model's weights a version, e.g. after each step.
 
         It returns when they are copied; patches are made in the background, and readers get them
@@ -128,6 +129,8 @@ class Publisher(leaving.ClosesAtEnd):
 
         Args:
             version: above all published ones; None for the next number.
+            after: for a trainer that resumes from an older checkpoint: versions above this one are
+                dropped, and their numbers may be used again. Readers are led to the new one.
 
         Returns:
             the version's number.
@@ -139,18 +142,25 @@ class Publisher(leaving.ClosesAtEnd):
             DTypeError: a tensor that patches don't know.
         """
         self._check()
+        last = self._last
+        if after is not None:
+            arguments.check_count("after", after)
+            last = after
         if version is None:
-            version = 0 if self._last is None else self._last + 1
+            version = 0 if last is None else last + 1
         arguments.check_count("version", version)
-        if self._last is not None and version <= self._last:
+        if last is not None and version <= last:
             raise make_error(
                 "InvalidArgument",
-                f"version {version} does not follow version {self._last}: give a higher number",
+                f"version {version} does not follow version {last}: give a higher number",
             )
         model = Model(self._model)
         with self._changed:
             if self._staged is not None:
                 target = self._staged[1]
+                waiting = self._staged[2]  # may not have gone back yet
+                if waiting is not None:
+                    after = waiting if after is None else min(after, waiting)
             else:
                 target = self._spare.pop() if self._spare else StagedModel()
             self._staged = None  # nobody takes it while it is written
@@ -161,7 +171,7 @@ class Publisher(leaving.ClosesAtEnd):
                 self._spare.append(target)
             raise
         with self._changed:
-            self._staged = version, target
+            self._staged = version, target, after
             self._last = version
             self._changed.notify_all()
         return version
@@ -225,11 +235,13 @@ class Publisher(leaving.ClosesAtEnd):
                     self._changed.wait()
                 if self._closed:
                     return
-                version, staged = self._staged
+                version, staged, after = self._staged
                 self._staged, self._busy = None, True
             error = None
             try:
-                self._writer.publish(staged, version)
+                self._writer.publish(staged, version, after)
+                if after is not None and self._board.newest()[1] > after:
+                    self._run = os.urandom(RUN_BYTES)  # the numbers mean other weights now
                 self._announce()
             except DeltawireError as raised:
                 error = raised

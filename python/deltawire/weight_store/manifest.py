@@ -16,7 +16,8 @@ from deltawire.errors import make_error
 NAME = "manifest.json"
 MAX_BYTES = 256 << 20
 _FORMAT = "deltawire-weight-store"
-_FORMAT_VERSION = 1
+# 2 is for those with abandoned versions, which readers of 1 would overlook.
+_FORMAT_VERSION, _WITH_ABANDONED = 1, 2
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
 # The names that writers give.
 _OWN_NAME = re.compile(r"\d{12,}-(full|from-\d{12,})-[0-9a-f]{8}\.safetensors")
@@ -59,6 +60,19 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Abandoned:
+    """A version that its writer went back from: another one may have its number now.
+
+    Attributes:
+        version: its number.
+        digest: of its weights.
+    """
+
+    version: int
+    digest: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a store has.
 
@@ -68,12 +82,14 @@ class Manifest:
         versions: in ascending order.
         retired: names of files that no version has any more, and the last generation that named
             them; they are deleted when readers of that manifest had time to finish.
+        abandoned: versions that readers may still have, with numbers from the first version's on.
     """
 
     generation: int = 0
     published: int = 0
     versions: tuple[Version, ...] = ()
     retired: Mapping[str, int] = field(default_factory=dict)
+    abandoned: tuple[Abandoned, ...] = ()
 
     @property
     def latest(self) -> int | None:
@@ -93,11 +109,27 @@ class Manifest:
         """The manifest that also has a new version."""
         return replace(self, published=self.published + 1, versions=(*self.versions, version))
 
+    def back_at(self, version: int) -> "Manifest":
+        """The manifest without the versions above that number, which are abandoned."""
+        dropped = [each for each in self.versions if each.version > version]
+        if not dropped:
+            return self
+        left = [Abandoned(each.version, each.digest) for each in dropped]
+        every = tuple(dict.fromkeys((*self.abandoned, *left)))
+        kept = self.versions[: len(self.versions) - len(dropped)]
+        return replace(self._only(kept), abandoned=every)
+
     def without_old(self, keep: int) -> "Manifest":
         """The manifest of the last `keep` versions, and of those that they are made from."""
         oldest = max(0, len(self.versions) - keep)
         snapshots = [i for i in range(oldest + 1) if _has_snapshot(self.versions[i])]
         kept = self.versions[snapshots[-1] :] if snapshots else self.versions
+        # Of a version before the first, whatever its weights are, a reader begins with a snapshot.
+        left = tuple(each for each in self.abandoned if each.version >= kept[0].version)
+        return replace(self._only(kept), abandoned=left)
+
+    def _only(self, kept: tuple[Version, ...]) -> "Manifest":
+        """With these versions alone; the others' files are retired."""
         bases = {each.version for each in kept}
         trimmed = tuple(
             replace(each, files=tuple(f for f in each.files if f.base is None or f.base in bases))
@@ -131,7 +163,10 @@ def _has_snapshot(version: Version) -> bool:
 
 def to_bytes(manifest: Manifest) -> bytes:
     """The manifest as JSON, with a checksum of itself."""
-    fields = {"format": _FORMAT, "format_version": _FORMAT_VERSION, **asdict(manifest)}
+    fields = {"format": _FORMAT, "format_version": _WITH_ABANDONED, **asdict(manifest)}
+    if not manifest.abandoned:
+        fields["format_version"] = _FORMAT_VERSION
+        del fields["abandoned"]
     text = _canonical(fields)
     return _canonical({"sha256": hashlib.sha256(text).hexdigest(), "store": fields})
 
@@ -153,7 +188,7 @@ def parse(where: str, data: bytes) -> Manifest:
             raise ValueError("its checksum is wrong")
         if fields["format"] != _FORMAT:
             raise ValueError("it is of another format")
-        newer = fields["format_version"] != _FORMAT_VERSION
+        newer = fields["format_version"] not in (_FORMAT_VERSION, _WITH_ABANDONED)
         manifest = None if newer else _from_fields(fields)
     except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"{where} is no manifest: {error}") from None
@@ -182,7 +217,14 @@ def _from_fields(fields: dict) -> Manifest:
     counts = (fields["generation"], fields["published"], *retired.values())
     _require(all(type(count) is int and count >= 0 for count in counts), "a count")
     _require(fields["published"] >= len(versions), "how many versions were published")
-    return Manifest(fields["generation"], fields["published"], tuple(versions), dict(retired))
+    abandoned = ()
+    if fields["format_version"] == _WITH_ABANDONED:
+        abandoned = tuple(Abandoned(**each) for each in fields["abandoned"])
+    for each in abandoned:
+        _require(type(each.version) is int and _DIGEST.fullmatch(each.digest), "what was abandoned")
+    return Manifest(
+        fields["generation"], fields["published"], tuple(versions), dict(retired), abandoned
+    )
 
 
 def _is_text(value: object) -> bool:

@@ -18,7 +18,7 @@ from deltawire.weight_store.lines import (
     WrongBaseError,
     lines_of,
 )
-from deltawire.weight_store.manifest import Manifest, StoredFile, Version
+from deltawire.weight_store.manifest import Abandoned, Manifest, StoredFile, Version
 from deltawire.weight_store.model_digest import digest_of
 from deltawire.weight_store.model_tensors import Model, ModelTensor
 from deltawire.weight_store.safetensors_format import Entry, tensor_bytes
@@ -48,7 +48,10 @@ class Reader:
             data = self._storage.read(manifests.NAME, manifests.MAX_BYTES)
         except OSError as error:
             raise make_error("Io", f"{where} can't be read: {error}") from error
-        return Manifest() if data is None else manifests.parse(where, data)
+        if data is None:
+            return Manifest()
+        self.bytes_read += len(data)
+        return manifests.parse(where, data)
 
     def load(self, goal: int | None) -> tuple[Version, dict[str, Entry]]:
         """A version and its tensors, in memory of their own."""
@@ -74,9 +77,7 @@ class Reader:
     ) -> Version:
         """Turns a model's weights into those of a version, all tensors or none."""
         manifest = self.manifest()
-        if start is None:
-            digest = model.digest()
-            start = next((v.version for v in manifest.versions if v.digest == digest), None)
+        start = _known_start(manifest, model, start)
 
         def make(version: Version, opened: list[OpenedFile]) -> None:
             targets = _targets(model, version)
@@ -97,6 +98,8 @@ class Reader:
         try:
             return self._by_best_route(manifest, start, goal, make)[0]
         except WrongBaseError as error:
+            if self.manifest().generation != manifest.generation:  # the writer may have gone back
+                return self.update(model, start, goal, lock)
             raise _wrong_base(manifest, start, model, str(error)) from None
 
     def fetch(
@@ -190,6 +193,20 @@ class Reader:
             raise DamagedFileError(file, f"{file.name} is damaged: its checksum is wrong")
         self.bytes_read += file.bytes
         return data
+
+
+def _known_start(manifest: Manifest, model: Model, start: int | None) -> int | None:
+    """The version that the model's weights are; None if they are none of the store."""
+    doubtful = start is None or any(each.version == start for each in manifest.abandoned)
+    if not doubtful:
+        return start
+    digest = model.digest()
+    if start is None:
+        return next((v.version for v in manifest.versions if v.digest == digest), None)
+    found = manifest.find(start)
+    if found is not None and found.digest == digest:
+        return start
+    return None if Abandoned(start, digest) in manifest.abandoned else start
 
 
 def _as_they_are(_version: Version, opened: list[OpenedFile]) -> list[OpenedFile]:

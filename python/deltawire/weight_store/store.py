@@ -12,7 +12,7 @@ from deltawire.weight_store.folder import Folder
 from deltawire.weight_store.manifest import Version
 from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
 from deltawire.weight_store.reader import Reader
-from deltawire.weight_store.writer import Policy, Writer
+from deltawire.weight_store.writer import KEEP, Policy, Writer
 
 
 class Store(ClosesAtEnd):
@@ -30,14 +30,15 @@ class Store(ClosesAtEnd):
         snapshot_every: a snapshot of all weights is written after this many versions at the latest,
             and earlier if the patches since the last one take as many bytes.
         keep: how many of the last versions stay; None for all. The files that these are made from
-            stay, too, back to a snapshot.
+            stay, too, back to a snapshot. Every update reads the manifest, which has 250 to 300
+            bytes for each version.
         grace: files that are no longer needed are deleted this many versions later.
         cache: a folder in which downloads from an object store stay and are continued.
         take_over: become the writer of an object store whose writer did not close it.
         storage_options: for fsspec.
 
     Attributes:
-        bytes_read: of the files that this reader took from the store.
+        bytes_read: of the files that this reader took from the store, manifests included.
     """
 
     __reduce__ = object.__reduce__  # unlike what else closes at the end, it can be copied
@@ -48,7 +49,7 @@ class Store(ClosesAtEnd):
         *,
         merged: tuple[int, ...] = (8, 64),
         snapshot_every: int = 64,
-        keep: int | None = None,
+        keep: int | None = KEEP,
         grace: int = 16,
         cache: str | os.PathLike | None = None,
         take_over: bool = False,
@@ -60,13 +61,16 @@ class Store(ClosesAtEnd):
         self._reader = Reader(self._storage)
         self._writer: Writer | None = None
 
-    def publish(self, model: object, version: int) -> Version:
+    def publish(self, model: object, version: int, *, after: int | None = None) -> Version:
         """Adds a version, which readers see, complete, when this returns.
 
         Args:
             model: a dict of NumPy arrays or PyTorch tensors, or a module. A tensor with several
                 names (tied weights) is stored once. It must not change before this returns.
             version: above all published ones, e.g. the number of the training step.
+            after: for a trainer that resumes from an older checkpoint: versions above this one are
+                dropped in the same moment, and their numbers may be used again. Readers that have
+                one of them take a snapshot.
 
         Returns:
             the version with its files and their sizes.
@@ -78,7 +82,7 @@ class Store(ClosesAtEnd):
             InvalidArgumentError: a version that is not above the last one.
             DTypeError: a tensor that patches don't know.
         """
-        return self._write().publish(Model(model), version)
+        return self._write().publish(Model(model), version, after)
 
     def latest(self) -> int | None:
         """The newest version; None if there is none yet."""
@@ -164,7 +168,7 @@ class Store(ClosesAtEnd):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the files that this reader took from the store."""
+        """Bytes of the files that this reader took from the store, manifests included."""
         return self._reader.bytes_read
 
     def _write(self) -> Writer:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_byte
 
 _WRITTEN_AT_ONCE = 64 << 20  # bytes; a filesystem may copy what it is given
 _PREVIOUS = 1  # the span of the patch from the version before
+KEEP = 128  # versions: every update reads the manifest, which must not grow for ever
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,14 @@ class Policy:
         merged: spans, in versions, of patches that make a reader's way shorter: every 8th version
             also has one from 8 versions before.
         snapshot_every: how many versions after a snapshot the next is written, at the latest.
-        keep: how many versions stay; None for all.
+        keep: how many versions stay; None for all. The manifest has 250 to 300 bytes for each.
         grace: how many more versions are published before a file that is no longer needed is
             deleted.
     """
 
     merged: tuple[int, ...] = (8, 64)
     snapshot_every: int = 64
-    keep: int | None = None
+    keep: int | None = KEEP
     grace: int = 16
 
     def __post_init__(self) -> None:
@@ -67,7 +69,9 @@ class Writer:
         self._written: list[str] = []  # files that no manifest names yet
         self._lock = storage.lock(take_over)
         try:
-            self._generation = self._sweep()
+            manifest = self._sweep()
+            self._generation = manifest.generation
+            self._warn_of_many(len(manifest.versions))
         except BaseException:
             self._lock.release()
             raise
@@ -77,16 +81,23 @@ class Writer:
         self._held.clear()
         self._lock.release()
 
-    def publish(self, model: Model, number: int) -> Version:
-        """Adds a version: patches, a snapshot when it is due, and the manifest."""
+    def publish(self, model: Model, number: int, after: int | None = None) -> Version:
+        """Adds a version: patches, a snapshot when it is due, and the manifest. Versions above
+        `after` are abandoned."""
         manifest = self._current()
-        latest = manifest.latest
         arguments.check_count("version", number)
-        if latest is not None and number <= latest:
+        if after is not None:
+            arguments.check_count("after", after)
+            manifest = manifest.back_at(after)
+            self._held = {span: held for span, held in self._held.items() if held[0] <= after}
+        latest = manifest.latest
+        follows = max((each for each in (latest, after) if each is not None), default=-1)
+        if number <= follows:
             raise make_error(
                 "InvalidArgument",
-                f"version {number} does not follow version {latest}, which "
-                f"{self._storage.place} has already: give a higher number",
+                f"version {number} does not follow version {follows}"
+                + ("" if follows == after else f", which {self._storage.place} has already")
+                + ": give a higher number, or the version to go on from as after=",
             )
         return self._or_nothing(lambda: self._publish(manifest, model, number), number)
 
@@ -247,8 +258,19 @@ class Writer:
             )
         return manifest
 
-    def _sweep(self) -> int:
-        """Deletes files of publications that never ended; returns the manifest's generation."""
+    def _warn_of_many(self, count: int) -> None:
+        """If the store was written with a larger `keep`."""
+        keep = self._policy.keep
+        if keep is not None and count > keep + self._policy.snapshot_every:
+            warnings.warn(
+                f"{self._storage.place} has {count:,} versions: the next publication drops all but "
+                f"the last {keep}, and those that they are made from; keep=None keeps all",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+
+    def _sweep(self) -> Manifest:
+        """Deletes files of publications that never ended; returns the manifest."""
         manifest = self._reader.manifest()
         unnamed = set(filter(manifests.is_own_name, self._storage.names())) - manifest.files()
         if unnamed and not manifest.generation:
@@ -259,7 +281,7 @@ class Writer:
             )
         for name in unnamed:
             self._storage.remove(name)
-        return manifest.generation
+        return manifest
 
 
 def _described(tensors: Mapping[str, tuple]) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -58,13 +58,13 @@ class ReplicaAgreement:
 
 
 _NEWS_MS = 1000  # a rank's end is on its way on several connections
-_NUMBERS = re.compile(r"(?<!global )\b(ranks? )(\d+(?:(?:, | and )\d+)*)")
 _REPORTED = re.compile(r"(?:global rank \d+ reports: )*global rank (\d+)\b")
 
 
 def among(ranks: list[int], error: DeltawireError) -> DeltawireError:
-    """Translates an error of a session between these ranks to global ranks. If one of them reports
-    another's end, that one is the suspect."""
+    """An error of a session between these ranks, for all: its suspect and who reports it are global
+    ranks, and the text ends with what the numbers in it stand for. If one of them reports another's
+    end, that one is the suspect."""
     text = _globally(str(error), ranks)
     suspect = None if error.suspect is None else ranks[error.suspect]
     if found := _REPORTED.match(text):
@@ -73,13 +73,25 @@ def among(ranks: list[int], error: DeltawireError) -> DeltawireError:
 
 
 def _globally(text: str, ranks: list[int]) -> str:
-    own, said, quoted = text.partition(" gave up: ")  # what an exception says is its own
+    """Says who reports in global numbers. What follows is left as it is, because names of tensors
+    and texts of exceptions may look like ranks."""
+    who, more = "", True
+    while more:
+        names = {f"rank {local} ": f"global rank {rank} " for local, rank in enumerate(ranks)}
+        own = next((name for name in names if text.startswith(name)), "")
+        text, who = text.removeprefix(own), who + names.get(own, "")
+        more = bool(own) and text.startswith("reports: ")
+        if more:
+            text, who = text.removeprefix("reports: "), f"{who}reports: "
+    if text.startswith(("gave up: ", "global rank ")):  # no numbers of this session
+        return who + text
+    return f"{who}{text} ({_key(ranks)})"
 
-    def number(found: re.Match) -> str:
-        local = int(found[0])
-        return str(ranks[local]) if local < len(ranks) else found[0]
 
-    def numbers(found: re.Match) -> str:
-        return f"global {found[1]}{re.sub(r'[0-9]+', number, found[2])}"
-
-    return _NUMBERS.sub(numbers, own) + said + quoted
+def _key(ranks: list[int]) -> str:
+    """What the numbers of a session's ranks stand for."""
+    first, apart = ranks[0], ranks[-1] - ranks[-2] if len(ranks) > 1 else 1
+    if ranks == [first + apart * local for local in range(len(ranks))]:
+        return f"where rank r is global rank {first} + {apart} r"
+    numbers = (f"{local} is global rank {rank}" for local, rank in enumerate(ranks))
+    return f"where rank {', '.join(numbers)}"

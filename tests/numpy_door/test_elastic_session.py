@@ -15,6 +15,7 @@ from deltawire.elastic.calls import Caller
 from elastic_steps import ELEMENTS
 from members import LIMIT, SECRET, settings
 from ports import kept_port
+from rank_threads import in_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,6 +79,22 @@ def test_a_world_that_is_not_complete_names_who_is_missing() -> None:
             **settings(connect_timeout=1.0),
         )
     assert caught.value.code == "Timeout" and time.monotonic() - begun < 10
+
+
+def test_another_codec_on_one_rank_is_an_error_of_a_public_class() -> None:
+    caught: dict[int, Exception] = {}
+
+    def meet(rank: int, address: str) -> None:
+        spec = ("3lc", "int8")[rank]
+        try:
+            place = {"rank": rank, "world_size": 2, "address": address}
+            deltawire.Session(spec, **place, **settings(connect_timeout=8.0)).close()
+        except Exception as error:
+            caught[rank] = error
+
+    in_threads(meet, 2, LIMIT)
+    assert type(caught[1]).__module__ == "deltawire.errors"
+    assert caught[1].code == "Mismatch" and "3lc" in str(caught[1])
 
 
 def test_errors_that_end_the_session_name_the_epoch() -> None:

@@ -107,8 +107,8 @@ def come(
                 line = means.caller.call(address, min(patience, max(0.1, end - time.monotonic())))
                 say(line, {**question, "address": list(means.reception.address)})
                 agreement = visit.wait_at(line)
-            except _Refused:
-                raise
+            except _Refused as refused:
+                raise refused.error from None
             except DeltawireError as error:
                 if error.code not in ("PeerLost", "Timeout"):
                     raise
@@ -165,8 +165,7 @@ class _Visit:
             if message["say"] == "refused":
                 code = message.get("code", "Mismatch")
                 code = code if code in ("Aborted", "Mismatch", "Timeout") else "Mismatch"
-                error = make_error(code, str(message.get("why", ""))[:1000])
-                raise _Refused(str(error), error.code)
+                raise _Refused(make_error(code, str(message.get("why", ""))[:1000]))
 
     def _check_heard(self, at: float) -> None:
         if time.monotonic() > at + self._patience:
@@ -201,8 +200,12 @@ def _doors_of(told: object) -> list[tuple[str, int]]:
         raise make_error("Corrupt", f"another member told no doors: {error!r}") from None
 
 
-class _Refused(DeltawireError):
-    """Passed on as it is, a "Timeout" too."""
+class _Refused(Exception):
+    """The host's answer, which is passed on as it is, a "Timeout" too."""
+
+    def __init__(self, error: DeltawireError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def _move_to_front(address: object, known: list[tuple[str, int]]) -> None:

@@ -52,12 +52,13 @@ def run(request: Request, command: str) -> int:
     add_ratios(rows)
     warnings = load_warnings(load_before, len(os.sched_getaffinity(0)))
     warnings += busy_warnings(rows, settings)
+    busy = bool(warnings)
     if interrupted:
         done = sum(map(len, trainings.values()))
         due = len(trainings) * settings.repeats
         warnings.append(f"interrupted: {done} of {due} trainings were done, and stand here")
     try:
-        report = write_results(rows, request, command, warnings, load_before)
+        report = write_results(rows, request, command, warnings, load_before, busy)
     except OSError as cause:
         print(f"demo: --out {request.out}: can't write there ({cause.strerror})", file=sys.stderr)
         return 1

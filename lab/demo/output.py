@@ -21,14 +21,20 @@ from lab.ranks.links import BURST_BYTES
 
 
 def write_results(
-    rows: list[dict], request: Request, command: str, warnings: list[str], load_before: float
+    rows: list[dict],
+    request: Request,
+    command: str,
+    warnings: list[str],
+    load_before: float,
+    busy: bool,
 ) -> Path:
-    """Writes all files into request.out and returns the report's path."""
+    """Writes all files into request.out and returns the report's path. `busy`: with other work, so
+    that times don't compare."""
     results = {
         "command": command,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings": in_words(request),
-        "machine": {**machine(), "load_before": round(load_before, 1)},
+        "machine": {**machine(), "load_before": round(load_before, 1), "busy": busy},
         "versions": versions(),
         "warnings": warnings,
         "definitions": DEFINITIONS,

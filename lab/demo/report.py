@@ -45,9 +45,10 @@ def render_report(results: dict, plots: dict[str, str]) -> str:
         f"{link_in_words(settings['link'])}; all else equal, but where a row says otherwise; "
         f"{seeds_in_words(settings['seeds'])}."
     )
+    title = headline(results["rows"], with_times=not results["machine"]["busy"])
     body = [
         "<header><p class='brand'>deltawire <span>train over thin wires</span></p>",
-        f"<h1>{escape(headline(results['rows']))}</h1><p class='lead'>{escape(lead)}</p></header>",
+        f"<h1>{escape(title)}</h1><p class='lead'>{escape(lead)}</p></header>",
         *(f"<p class='failed'>{escape(warning)}</p>" for warning in results["warnings"]),
         _table(results["rows"]),
         "<div class='plots'>",
@@ -68,9 +69,10 @@ def render_report(results: dict, plots: dict[str, str]) -> str:
     )
 
 
-def headline(rows: list[dict]) -> str:
+def headline(rows: list[dict], with_times: bool = True) -> str:
     """One sentence about the row that sends least among those that are as accurate as fp32, as far
-    as the seeds can tell: medians of n trainings may be _SEEDS_APART / sqrt(n) apart."""
+    as the seeds can tell: medians of n trainings may be _SEEDS_APART / sqrt(n) apart. All of it
+    is against fp32, and without times if these don't compare."""
     base = next((row for row in rows if row["method"] == "fp32" and row["failed"] is None), None)
     others = [
         row
@@ -84,11 +86,12 @@ def headline(rows: list[dict]) -> str:
         return "What each way to exchange gradients costs and gains"
     best = max(others, key=lambda row: row["times_smaller"])
     speed = best["times_faster"]
-    pace = f"{speed:.1f} times faster" if speed >= 1 else f"{1 / speed:.1f} times slower"
+    pace = f" {speed:.1f} times faster," if speed >= 1 else f" {1 / speed:.1f} times slower,"
     smaller = f"{best['times_smaller']:,.{0 if best['times_smaller'] >= 10 else 1}f}"
     accuracies = f"{100 * best['accuracy']:.1f} % against {100 * base['accuracy']:.1f} %"
     return (
-        f"{best['detail']['label']}: {smaller} times fewer bytes, {pace}, and as accurate as fp32 "
+        f"{best['detail']['label']}: {smaller} times fewer bytes than fp32,"
+        f"{pace if with_times else ''} and as accurate as fp32 "
         f"up to what another seed changes ({accuracies})"
     )
 

@@ -227,9 +227,12 @@ def _run(
     """A rank's process."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with log.open("wb") as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
+    try:
+        with log.open("wb") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+    except FileNotFoundError:  # interrupted while it started this rank, the launcher has gone
+        return
     if place.namespace is not None:
         enter_namespace(place.namespace)
     import torch

@@ -234,6 +234,9 @@ def test_the_headline_does_not_depend_on_the_seed():
             f"as accurate as fp32 up to what another seed changes "
             f"({85.6 + 100 * change:.1f} % against 85.6 %)"
         )
+    assert "times slower" in told or "times faster" in told
+    unsaid = headline([fp32, small], with_times=False)
+    assert "100 times fewer bytes than fp32, and as accurate as fp32" in unsaid
     small["accuracy"] = 0.856 - 0.023  # as SBC at every step is
     assert headline([fp32, small]) == headline([])
 

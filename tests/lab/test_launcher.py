@@ -44,6 +44,19 @@ def sum_of_ranks(place: Place, line: Line) -> None:
     line.send((total.item(), torch.get_num_threads(), traffic))
 
 
+def test_a_rank_that_starts_after_its_launcher_has_gone_ends_quietly(tmp_path):
+    """Ctrl-C may come while the fork server starts a rank."""
+    ours, theirs = launcher.context.Pipe()
+    place, log = Place(0, 1, "unused"), tmp_path / "gone" / "rank-0.log"
+    rank = launcher.context.Process(target=launcher._run, args=(echo, place, theirs, log, ("?",)))
+    rank.start()
+    theirs.close()
+    rank.join(60)
+    assert rank.exitcode == 0
+    with pytest.raises(EOFError):
+        ours.recv()
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

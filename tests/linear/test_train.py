@@ -183,6 +183,8 @@ def test_the_reason_for_the_end_is_printed_with_the_distance(data: Path) -> None
     assert early.startswith("ended by --epochs 1: ") and "--stop 1 asks for less" in early
     hinge = said("--loss", "hinge")[-1]
     assert " in the second half of the data epochs" in hinge and "at most" not in hinge
+    few = said("--loss", "hinge", "--epochs", 2)[-1]
+    assert "not known: there is no bound for this loss" in few and "4 data epochs" in few
 
 
 def test_loss_and_accuracy_of_a_constant_are_printed_too(tmp_path: Path) -> None:
@@ -304,6 +306,9 @@ def test_predict_says_what_the_model_has_not_seen(data: Path, tmp_path: Path) ->
     done = run("predict", "--model", model, "--data", "-", stdin=b"1 1:1\n1 1000:1\n")
     assert done.returncode == 0
     assert done.stdout.decode().split()[1] == "0.5"
+    assert "where there is none, write 0" in must_run("predict", "--help").decode()
+    without = run("predict", "--model", model, "--data", "-", stdin=b"0 1:1\n0 1000:1\n")
+    assert without.stdout == done.stdout
     assert done.stderr == (
         b"warning: 1 of 2 values have an index beyond the model's 51 weights and were "
         b"ignored; check that the model belongs to this data set\n"

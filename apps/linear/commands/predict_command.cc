@@ -93,8 +93,8 @@ void add_predict_command(CLI::App& app, cli::Command& chosen) {
   command->add_flag("--margins", options->margins, "Print weighted sums for logistic models too");
   command->footer(
       "Prints a number for each row, in the order of the data: for logistic models the probability of the\n"
-      "positive label, else the weighted sum w.x, whose sign is an SVM's answer. Labels in the rows are\n"
-      "ignored.\n"
+      "positive label, else the weighted sum w.x, whose sign is an SVM's answer. Rows begin with a\n"
+      "label, as for 'train linear', which is ignored: where there is none, write 0.\n"
       "\n"
       "Examples:\n"
       "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n"

@@ -63,6 +63,10 @@ class History:
         self._open = dict.fromkeys(_SUMMED, 0)
         self._totals = dict.fromkeys(_SUMMED, 0)
 
+    def advise(self, first: str) -> None:
+        """What to do about steps that are not finite before all else; "": nothing more."""
+        self._nonfinite_advice = "; ".join(filter(None, (first, self._nonfinite_advice)))
+
     def ready(self, names: tuple[str, ...]) -> None:
         """The next bucket's gradients are ready."""
         with self._lock:

@@ -39,14 +39,20 @@ void make_listener(OpenListener* self, const std::string& host, std::uint16_t po
   new (self) OpenListener(opened(without_gil([&] { return listen_tcp(host, ports); })));
 }
 
-void make_shape(LinkShape* self, double bytes_per_second, std::uint64_t burst_bytes) {
-  if (!(bytes_per_second > 0)) {
-    raise({ErrorCode::kInvalidArgument, "bytes_per_second must be above 0; 12.5e6 is 100 Mbit/s"});
+// Takes any objects, so that another type is an error of ours.
+void make_shape(LinkShape* self, const nb::object& bytes_per_second, const nb::object& burst_bytes) {
+  double rate = 0;
+  if (!nb::try_cast(bytes_per_second, rate) || !(rate > 0)) {
+    raise({ErrorCode::kInvalidArgument,
+           std::string("bytes_per_second=") + nb::repr(bytes_per_second).c_str() +
+               " must be a number above 0; 12.5e6 is 100 Mbit/s"});
   }
-  if (burst_bytes < 1 || burst_bytes > 16384) {
-    raise({ErrorCode::kInvalidArgument, "burst_bytes must be 1 ... 16384"});
+  std::uint64_t burst = 0;
+  if (!nb::try_cast(burst_bytes, burst) || burst < 1 || burst > 16384) {
+    raise({ErrorCode::kInvalidArgument,
+           std::string("burst_bytes=") + nb::repr(burst_bytes).c_str() + " must be a whole number, 1 ... 16384"});
   }
-  new (self) LinkShape{bytes_per_second, burst_bytes};
+  new (self) LinkShape{rate, burst};
 }
 
 Bytes bytes_of(const nb::bytes& bytes) {
@@ -182,7 +188,8 @@ void bind_shapes(nb::module_& module) {
   nb::class_<LinkShape>(module, "LinkShape",
                         "A token bucket on everything that this rank sends, and one on what it receives, "
                         "shared by its peers like a network card.")
-      .def("__init__", &make_shape, "bytes_per_second"_a = 12.5e6, "burst_bytes"_a = 16384,
+      .def("__init__", &make_shape, "bytes_per_second"_a.none() = 12.5e6, "burst_bytes"_a.none() = 16384,
+           nb::sig("def __init__(self, bytes_per_second: float = 12500000.0, burst_bytes: int = 16384) -> None"),
            "bytes_per_second > 0; burst_bytes 1 ... 16384.")
       .def_ro("bytes_per_second", &LinkShape::bytes_per_second)
       .def_ro("burst_bytes", &LinkShape::burst_bytes);

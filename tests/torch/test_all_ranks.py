@@ -7,6 +7,11 @@ from models import Net, fingerprint, train_step, wrapped
 from ranks import results
 
 
+def test_what_is_no_hook_is_named():
+    with pytest.raises(deltawire.InvalidArgumentError, match="that register returned, not Net"):
+        deltawire.torch.AllRanks(Net())
+
+
 def interrupted(rank, world_size, report, folder):
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "3lc")

@@ -123,6 +123,10 @@ def test_errors_survive_pickling():
 
 def test_link_shapes_are_checked():
     assert deltawire.LinkShape().bytes_per_second == 12.5e6
-    for wrong in ({"bytes_per_second": 0}, {"burst_bytes": 0}, {"burst_bytes": 16385}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
+    assert deltawire.LinkShape(10**7, np.int64(1)).burst_bytes == 1
+    rates = [{"bytes_per_second": value} for value in (0, -1.0, float("nan"), "fast", None)]
+    bursts = [{"burst_bytes": value} for value in (0, 16385, -1, 1.5, "1")]
+    for wrong in (*rates, *bursts):
+        ((name, value),) = wrong.items()
+        with pytest.raises(deltawire.InvalidArgumentError, match=f"{name}={value!r} must be"):
             deltawire.LinkShape(**wrong)

@@ -130,6 +130,7 @@ def test_of_a_hook(pattern):
 
 
 def check_text(table):
+    assert repr(table) == str(table), "an interactive session shows the table"
     lines = str(table).splitlines()
     assert lines[0] == f"{table.pattern}, 3 ranks: the codecs of step 3, and what the last one took"
     body = lines[1 : lines.index("")]

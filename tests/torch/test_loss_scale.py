@@ -179,8 +179,8 @@ def test_a_scaler_that_register_was_not_told_of_is_worth_a_warning():
     assert results(unknown_scaler, 2) == [[1, 0, 0, 0]] * 2
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan"), None, "1024 or so"])
 def test_a_scale_that_is_none(scale):
     loss_scale = deltawire.torch.core.loss_scale.LossScale(lambda: scale)
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match=f"scale is {scale}; it must be finite and above 0"):
         loss_scale.now()

@@ -55,6 +55,23 @@ def test_without_momentum_nothing_is_said_and_nothing_is_left():
     assert results(trained, 2, "topk:k=1%", 0.0) == [([], 0)] * 2
 
 
+def test_what_the_rules_optimizer_gets_later_is_provided_for():
+    """Gradual unfreezing: layers join the optimizer after register."""
+    early, later, others = (torch.nn.Linear(3, 3) for _ in range(3))
+    parameters = [each for layer in (early, later, others) for each in layer.parameters()]
+    provided = set(map(id, early.parameters()))
+    momentum_advice.watch(canonical("topk:k=1%"), parameters, 0, provided)
+    optimizer = SGD(early.parameters(), lr=0.1, momentum=0.9)
+    optimizer.add_param_group({"params": list(later.parameters())})
+    others(early(torch.ones(3)) + later(torch.ones(3))).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MomentumWarning)
+        optimizer.step()
+    momentum_advice.watch(canonical("topk:k=1%"), others.parameters(), 0, provided)
+    with pytest.warns(MomentumWarning, match="topk"):  # of an optimizer without the rule
+        SGD(others.parameters(), lr=0.1, momentum=0.9).step()
+
+
 def several(rank, world_size, report):
     """Two models that are watched, and a hook of the user's behind ours."""
     models = [wrapped(Net()) for _ in range(3)]

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from deltawire.torch.core import bootstrap
 from models import Net, train_step, wrapped
 from ranks import results, started
+from sharded import mesh_of
+from torch.distributed.fsdp import fully_shard
 
 NO_STATES = (None, 7, "hook.pt", b"")
 
@@ -116,6 +118,44 @@ def not_finite(rank, world_size, report):
 def test_advice_about_nan_does_not_contradict_itself():
     for _, text in results(not_finite, 2):
         assert "LocalSteps lets none pass" in text and "let such steps pass" not in text
+
+
+def diverged(rank, world_size, report):
+    """What a NaN says with a codec that sends late, without and with optimizer=."""
+    found = []
+    for given in (False, True):
+        ddp = wrapped(Net())
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+        also = {"optimizer": optimizer} if given else {}
+        with contextlib.closing(deltawire.torch.register(ddp, "topk:k=1%", **also)) as hook:
+            told(lambda ddp=ddp: (ddp(torch.ones(2, 64)).sum() * torch.nan).backward())
+            found.append(str(hook.last_error))
+    return found
+
+
+def test_advice_about_nan_begins_with_momentum():
+    for without, given in results(diverged, 2):
+        assert without.index("give register optimizer=") < without.index('nonfinite="pass"')
+        assert "momentum" in without and "momentum" not in given
+
+
+def on_meta(rank, world_size, report):
+    with torch.device("meta"):
+        model, sharded = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+    fully_shard(sharded, mesh=mesh_of(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return [
+        told(lambda: deltawire.torch.register(sharded, "3lc")),
+        told(lambda: deltawire.torch.LocalSteps(model, optimizer, "3lc", steps=2)),
+        told(lambda: deltawire.torch.ParameterServer(model, optimizer, "3lc", servers=1)),
+    ]
+
+
+def test_a_model_without_values_is_said_to_be_so():
+    for found in results(on_meta, 2):
+        for kind, text in found:
+            assert kind == "DTypeError" and 'is on the device "meta" and has no values yet' in text
+            assert "to_empty" in text and "mp_policy" not in text
 
 
 def late(rank, world_size, report):

@@ -142,6 +142,10 @@ class Participant(ClosesAtEnd, BaseSession):
         """Tells the other ranks why this one leaves."""
         self._session.abort(gave_up(self._who, cause))
 
+    def advise(self, first: str) -> None:
+        """What an error about values that are not finite is to advise first."""
+        self._history.advise(first)
+
     def explain(self) -> Explanation:
         """The codec of each tensor in the next step, and the bytes it took in the last."""
         raise NotImplementedError

@@ -175,4 +175,5 @@ def register(
 def _advised(hook: _Registered, model: torch.nn.Module, rank: int) -> _Registered:
     """Warns where the optimizer's momentum does not go with the codec."""
     momentum_advice.watch(hook.spec, model.parameters(), rank, hook.stepped_by_rule)
+    hook.advise(momentum_advice.of_diverging(hook.spec, hook.stepped_by_rule))
     return hook

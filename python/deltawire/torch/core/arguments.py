@@ -104,6 +104,11 @@ def named(policy: Policy, where: str) -> Policy:
     return policy
 
 
+def is_first() -> bool:
+    """Whether this process says what all would say."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
 def warn_of_rules_without_tensor(canonical_spec: str, names: Iterable[str], rank: int) -> None:
     """Logs a warning, on rank 0, for each rule whose name pattern matches no tensor: a typo would
     otherwise go unnoticed. It is no error, because one policy may serve several models."""
@@ -150,10 +155,21 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
             "the model with .float() first",
             "UnsupportedDType",
         )
+    check_has_values(what, tensor)
     if tensor.device.type not in DEVICES:
         raise DTypeError(
             f"{what} is on {tensor.device}; deltawire exchanges tensors of the CPU and of CUDA "
             "devices: move the model with .cpu() first",
+            "UnsupportedDType",
+        )
+
+
+def check_has_values(what: str, tensor: torch.Tensor) -> None:
+    """Raises DTypeError for a tensor on the device "meta"."""
+    if tensor.device.type == "meta":
+        raise DTypeError(
+            f'{what} is on the device "meta" and has no values yet: call '
+            'model.to_empty(device="cpu" or "cuda") and initialize or load the weights first',
             "UnsupportedDType",
         )
 

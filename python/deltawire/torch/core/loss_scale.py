@@ -64,12 +64,14 @@ class LossScale:
                 _warn_of_scalers()
             return 1.0
         ahead, self._ahead = self._ahead, None
-        scale = float(self._read()) if ahead is None else ahead
-        if not (scale > 0 and math.isfinite(scale)):
-            raise make_error(
-                "InvalidArgument", f"the scaler's scale is {scale}; it must be finite and above 0"
-            )
-        return scale
+        scale = self._read() if ahead is None else ahead
+        with contextlib.suppress(TypeError, ValueError):
+            number = float(scale)
+            if number > 0 and math.isfinite(number):
+                return number
+        raise make_error(
+            "InvalidArgument", f"the scaler's scale is {scale}; it must be finite and above 0"
+        )
 
 
 def _warn_of_scalers() -> None:

@@ -26,7 +26,7 @@ def watch(
 
     Args:
         stepped_by_rule: id(parameter) of those whose late gradients are provided for
-            (`LateRule`).
+            (`LateRule`). So are those that their optimizer gets later.
     """
     if rank != 0:
         return
@@ -35,9 +35,8 @@ def watch(
     parameters = list(parameters)
     others = [each for each in parameters if id(each) not in stepped_by_rule]
     provided = [each for each in parameters if id(each) in stepped_by_rule]
-    for watched, is_provided in ((others, False), (provided, True)):
-        if watched:
-            _watches.append(_Watch(canonical_spec, watched, is_provided))
+    for watched in filter(None, (others, provided)):
+        _watches.append(_Watch(canonical_spec, watched, stepped_by_rule))
     if len(_handles) == 0:
         _handles.append(register_optimizer_step_post_hook(_look))
 
@@ -54,10 +53,12 @@ class _Watch:
     """Watches the steps of all optimizers until one steps a parameter of the model."""
 
     def __init__(
-        self, spec: str, parameters: Iterable[torch.nn.Parameter], is_provided: bool
+        self,
+        spec: str,
+        parameters: Iterable[torch.nn.Parameter],
+        provided: Collection[int],
     ) -> None:
-        self._spec = spec
-        self._late = [] if is_provided else late_rules(spec)
+        self._spec, self._provided = spec, provided
         self._parameters = {id(each): weakref.ref(each) for each in parameters}
 
     def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -67,9 +68,14 @@ class _Watch:
             return True
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
         if groups:
-            name = type(optimizer).__name__
-            _warn(self._spec, self._late, name, groups, stacklevel=5)
+            kind = type(optimizer).__name__
+            late = [] if self._is_provided_for(optimizer) else late_rules(self._spec)
+            _warn(self._spec, late, kind, groups, stacklevel=5)
         return bool(groups)
+
+    def _is_provided_for(self, optimizer: torch.optim.Optimizer) -> bool:
+        held = (id(each) for group in optimizer.param_groups for each in group["params"])
+        return any(each in self._provided for each in held)
 
     def _steps_ours(self, group: dict) -> bool:
         return any(
@@ -80,6 +86,18 @@ class _Watch:
 
 _watches: list[_Watch] = []
 _handles: list = []  # the hook's handle, once there is one
+
+
+def of_diverging(canonical_spec: str, stepped_by_rule: Collection[int]) -> str:
+    """What to do first, where the optimizer has momentum, about values that are not finite; "" if
+    momentum goes with the spec."""
+    late = [] if stepped_by_rule else late_rules(canonical_spec)
+    if not late:
+        return ""
+    return (
+        f"if the optimizer has momentum, which multiplies what '{late[0]}' sends later, such runs "
+        'diverge: give register optimizer= (docs/guides/pytorch.md, "Momentum")'
+    )
 
 
 def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:

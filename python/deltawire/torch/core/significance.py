@@ -203,8 +203,8 @@ def source_for(
     names: dict[int, str],
     has_other_use: bool = False,
 ) -> SignificanceSource | None:
-    """The source for register's optimizer=. None without one, with a warning if the codec would
-    have used it.
+    """The source for register's optimizer=. None without one, with a warning, on rank 0, if the
+    codec would have used it.
 
     Args:
         names: id -> name of the parameters that are exchanged.
@@ -214,7 +214,7 @@ def source_for(
     doesn't use significance.
     """
     if optimizer is None:
-        if _core.uses_significance(spec):
+        if _core.uses_significance(spec) and arguments.is_first():
             logger.warning(
                 "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
                 "given: nothing is cut",

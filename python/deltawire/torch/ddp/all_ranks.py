@@ -4,6 +4,7 @@ import torch.distributed as dist
 
 from deltawire.errors import make_error
 from deltawire.torch.ddp.hook import Hook
+from deltawire.torch.participant import Participant
 
 
 class AllRanks:
@@ -21,7 +22,13 @@ class AllRanks:
     """
 
     def __init__(self, hook: Hook) -> None:
-        """Raises InvalidArgumentError for a hook with encryption="required"."""
+        """Raises InvalidArgumentError for what is no hook, and for one with
+        encryption="required"."""
+        if not isinstance(hook, Participant):
+            raise make_error(
+                "InvalidArgument",
+                f"AllRanks takes the hook that register returned, not {type(hook).__name__}",
+            )
         if hook.encryption == "required":
             raise make_error(
                 "InvalidArgument",

@@ -347,6 +347,7 @@ def _check_parameter(name: str, parameter: torch.Tensor, mesh, inside) -> torch.
             "parallelism out",
             "UnsupportedDType",
         )
+    arguments.check_has_values(f"parameter '{name}'", parameter)
     precision = inside.mp_policy
     dtype = precision.reduce_dtype or precision.param_dtype or parameter.dtype
     kinds = {inside.device.type, parameter.device.type}

@@ -71,9 +71,9 @@ class TensorRow:
         return self.raw_bytes / self.bytes_sent if self.bytes_sent else None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
-    """A model's tensors under a policy. str() of it is a table.
+    """A model's tensors under a policy. str() and repr() of it are a table.
 
     Attributes:
         spec: canonical.
@@ -133,6 +133,9 @@ class Explanation:
             "coded_on": self.coded_on,
             "note": self.note,
         }
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         sent = self.total.bytes_sent is not None

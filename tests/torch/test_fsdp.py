@@ -66,6 +66,7 @@ def of_two():
             compare_with_plain,
             compute_meanwhile,
             go_on_after_a_pass_that_was_cut_short,
+            one_replica,
             *ON_TWINS,
         ],
     )
@@ -234,6 +235,24 @@ def test_torch_does_not_all_reduce_any_more_and_cuts_as_before(of_four):
     for before, after, is_cut_again in of_four(take_over):
         assert before == 3 and after == 0
         assert is_cut_again, "after a forward pass parameters lie as after fully_shard(int)"
+
+
+def one_replica(rank, world_size, report):
+    plain, model = cut(Uneven(), mesh_of(1, 2)), cut(Uneven(), mesh_of(1, 2))
+    hook = deltawire.torch.register(model, "fp32")
+    for step in range(STEPS):
+        train_step(plain, rank, step)
+        train_step(model, rank, step)
+    hook.load_state_dict(hook.state_dict())
+    assert "wide.weight" in str(hook.explain())
+    metrics = hook.metrics()
+    hook.close()
+    return fingerprint(model) == fingerprint(plain), metrics["steps"], metrics["total_bytes_sent"]
+
+
+def test_a_single_replica_trains_as_plain_fsdp_and_sends_nothing(of_two):
+    for equal, steps, sent in of_two(one_replica):
+        assert equal and steps == STEPS and sent == 0
 
 
 def train_lossy(rank, world_size, report):

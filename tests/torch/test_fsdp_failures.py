@@ -233,8 +233,6 @@ ADAGRAD = torch.optim.Adagrad([torch.nn.Parameter(torch.zeros(3))])
 REFUSED = {
     "one dimension": (lambda mesh: fully_shard(Uneven(), mesh=mesh["shard"]), {}, "ValueError",
                       'mesh_dim_names=("replicate", "shard")'),
-    "one replica": (lambda mesh: fully_shard(Uneven(), mesh=mesh_of(1, 4)), {}, "ValueError",
-                    "has one replica"),
     "two meshes": (two_meshes, {}, "ValueError", "are on different meshes"),
     "uncut root": (root_as_it_was, {}, "ValueError", "has not cut parameters 'factor', 'odd.weight'"
                    ", 'odd.bias', whose gradients would stay each rank's own; call fully_shard("),

@@ -9,7 +9,7 @@ import deltawire.torch
 import pytest
 import torch.distributed as dist
 from deltawire.torch.core import arguments, bootstrap
-from models import Net, train_step, wrapped
+from models import Net, fingerprint, train_step, wrapped
 from ranks import attempted, refusals, started
 from torch.nn.parallel import DistributedDataParallel
 
@@ -125,14 +125,39 @@ def test_models_that_cant_have_the_hook():
 
 
 def alone(rank, world_size, report):
-    deltawire.torch.register(wrapped(Net()), "fp32")
+    """Trains plainly and with each spec: the weights, and what the hook says."""
+    found = {}
+    for spec in (None, "fp32", "3lc", "ring(gcomp)", "topk:k=5%", "powersgd", "auto"):
+        model = wrapped(Net())
+        hook = deltawire.torch.register(model, spec) if spec else None
+        for step in range(4):
+            train_step(model, rank, step)
+        found[spec] = (fingerprint(model),)
+        if hook is None:
+            continue
+        hook.load_state_dict(hook.state_dict())
+        hook.buckets()
+        found[spec] += hook.metrics(), hook.scalars(), str(hook.explain())
+        if spec != "auto":
+            everything = deltawire.torch.AllRanks(hook)
+            everything.load_state_dict(everything.state_dict())
+        for step in range(60 if spec == "auto" else 1):  # whose ranks would talk meanwhile
+            train_step(model, rank, step)
+        hook.close()
+    return found
 
 
-def test_world_size_one():
+def test_a_single_rank_takes_part_and_sends_nothing():
     with started(alone, 1) as ranks:
         outcome = ranks.outcomes()[0]
-    assert outcome.raised == "InvalidArgumentError" and "world size is 1" in outcome.text
-    assert "\n" not in outcome.text
+    assert outcome.raised is None, outcome
+    (plain,) = outcome.value.pop(None)
+    for spec, (weights, metrics, scalars, text) in outcome.value.items():
+        assert (weights == plain) == (spec in ("fp32", "ring(gcomp)", "auto")), spec
+        assert metrics["steps"] == (4 if spec != "auto" else 0), spec
+        assert metrics["total_bytes_sent"] == metrics["traffic_bytes_sent"] == 0, spec
+        assert metrics["total_ratio"] is None and "deltawire/ratio" not in scalars, spec
+        assert ("native" if spec == "auto" else "1 ranks") in text, spec
 
 
 def interrupted_while_it_meets(rank, world_size, report):

@@ -242,7 +242,7 @@ class OwnSGD(torch.optim.SGD):
     [
         (lambda p: torch.optim.LBFGS([p]), "DTypeError", "LBFGS is not supported"),
         (lambda p: OwnSGD([p], lr=0.1), "DTypeError", "OwnSGD is not supported.*subclasses"),
-        (lambda p: "adam", "DTypeError", "str is not supported.*torch.optim.SGD, Adagrad"),
+        (lambda p: "adam", "DTypeError", "takes a torch.optim.Optimizer, not str"),
         (lambda p: torch.optim.RMSprop([p], centered=True), "InvalidArg", "centered"),
         (lambda p: torch.optim.RMSprop([p], momentum=0.5), "InvalidArg", "momentum"),
     ],

@@ -13,7 +13,7 @@ from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, momentum_advice, wrappers
 from deltawire.torch.core.device_choice import Twins, check_not_for_auto
 from deltawire.torch.core.loss_scale import Scaler
-from deltawire.torch.core.momentum_choice import AS_RATE
+from deltawire.torch.core.momentum_choice import AS_RATE, stays_in_optimizer
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.registration import attach, check_model, register_ddp
@@ -50,6 +50,8 @@ def register(
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
 
+    A single rank takes part like any other: its gradients are coded and decoded, nothing is sent.
+
     For a model that `fully_shard` has sharded on a two-dimensional mesh (replicas by shards) it
     takes over the all-reduce between replicas; for one of the FSDP-based `replicate`, all of it.
 
@@ -65,10 +67,10 @@ def register(
             `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
             all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
             for dense gradients on one device, without optimizer=, link= and twins=.
-        optimizer: the model's optimizer, the same kind on all ranks: for a codec that sends most of
-            a gradient later ("topk", "sbc", "signsgd" and the like; see `momentum`), and for one
-            that cuts what the optimizer's step can't see ("gcomp", which cuts nothing without it;
-            see `SignificanceSource`).
+        optimizer: the model's optimizer, the same kind on all ranks, as it is or as Accelerate or
+            Lightning wrap it: for a codec that sends most of a gradient later ("topk", "sbc",
+            "signsgd" and the like; see `momentum`), and for one that cuts what the optimizer's step
+            can't see ("gcomp", which cuts nothing without it; see `SignificanceSource`).
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
             and name the culprit; also how long a rank may be silent.
@@ -112,7 +114,7 @@ def register(
             "rate" (the default): with optimizer=SGD they are stepped without momentum and at a
             higher learning rate (see `MomentumAsRate`), with Adam and AdamW without their first
             moment (see `AdamWithoutMomentum`), as one line of the log says; others keep their
-            momentum. "optimizer": it is left alone, and such a run may diverge.
+            momentum. "optimizer": it is left alone, without a warning, and such a run may diverge.
         elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
             without a rank (docs/guides/elastic.md).
         delay: refused: it was taken out (docs/design/decisions.md). `LocalSteps(delay=1)` hides an
@@ -124,7 +126,7 @@ def register(
 
     Raises:
         TypeError, DTypeError: a model, parameters, optimizer or scaler that can't be used.
-        InvalidArgumentError (a ValueError): world size 1, a bad spec or setting, a model that has a
+        InvalidArgumentError (a ValueError): a bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that doesn't use it. For
             a sharded model: a one-dimensional mesh, different meshes, parameters that fully_shard
@@ -163,17 +165,20 @@ def register(
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
         sharded = register_sharded(ddp_model, spec, settings)
-        return _advised(sharded, ddp_model, dist.get_rank())
+        return _advised(sharded, ddp_model, dist.get_rank(), momentum)
     group = check_model(ddp_model)
     if arguments.is_auto(spec):
         check_not_for_auto(twins)
         return attach(register_auto(ddp_model, spec, settings), ddp_model)
     hook = attach(register_ddp(ddp_model, group, spec, settings), ddp_model)
-    return _advised(hook, ddp_model, hook.rank)
+    return _advised(hook, ddp_model, hook.rank, momentum)
 
 
-def _advised(hook: _Registered, model: torch.nn.Module, rank: int) -> _Registered:
-    """Warns where the optimizer's momentum does not go with the codec."""
-    momentum_advice.watch(hook.spec, model.parameters(), rank, hook.stepped_by_rule)
+def _advised(hook: _Registered, model: torch.nn.Module, rank: int, momentum: str) -> _Registered:
+    """Warns where the optimizer's momentum does not go with the codec, unless it is to be kept."""
+    provided = hook.stepped_by_rule
+    if stays_in_optimizer(momentum, hook.spec):
+        provided = set(map(id, model.parameters()))
+    momentum_advice.watch(hook.spec, model.parameters(), rank, provided)
     hook.advise(momentum_advice.of_diverging(hook.spec, hook.stepped_by_rule))
     return hook

@@ -2,6 +2,7 @@
 
 import logging
 import statistics
+import sys
 from collections.abc import Callable
 
 import torch
@@ -54,7 +55,7 @@ class Chooser:
         self._watched = WATCHED
         self._leaves_after = 1  # steps of float32
         self._measured_ms: float | None = None  # of the steps before the last check
-        self.enter("measuring")
+        self.enter("measuring" if connector.place[1] > 1 else "native")
 
     # During a step.
 
@@ -105,6 +106,8 @@ class Chooser:
             "leaving": self._leaves_after,
         }.get(phase, self._watched)
         self._clock.restart(WARM_UP if phase in ("measuring", "trying") else 1)
+        if self._connector.place[1] == 1:
+            self._due = sys.maxsize  # nobody to exchange with
 
     def turn(self) -> None:
         """The ranks communicate, and switch together. Raises DeltawireError, on every rank."""

@@ -210,12 +210,38 @@ def _check_whole(name: str, parameter: torch.Tensor) -> None:
 
 
 def check_is_optimizer(optimizer: object, owner: str = "LocalSteps") -> None:
-    """Raises DTypeError for anything but a torch.optim.Optimizer."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    """Raises DTypeError for anything but a torch.optim.Optimizer that has the state of all its
+    parameters."""
+    kind, advice = type(optimizer).__name__, ""
+    if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__):
         raise DTypeError(
-            f"{owner} takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
+            f"{owner}: {kind} is not supported: on each rank it steps a share of the parameters, "
+            "and no rank has the state of all; give an optimizer_class of all parameters itself, "
+            "or leave optimizer= out of register",
             "InvalidArgument",
         )
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return
+    if isinstance(optimizer, type):
+        kind, advice = f"the class {optimizer.__name__}", ": make one of model.parameters()"
+    elif isinstance(optimizer, list | tuple):
+        kind = f"{kind} of {len(optimizer)}"
+        advice = ": one may have several param_groups, each with settings of its own"
+    elif isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        advice = ", which steps nothing itself: pass its .optimizer"
+    raise DTypeError(
+        f"{owner} takes a torch.optim.Optimizer, not {kind}{advice}", "InvalidArgument"
+    )
+
+
+def bare_optimizer(optimizer: object, owner: str) -> torch.optim.Optimizer:
+    """The optimizer that steps, out of wrappers that are optimizers themselves (Accelerate's,
+    Lightning's). Raises like `check_is_optimizer`."""
+    check_is_optimizer(optimizer, owner)
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+        check_is_optimizer(optimizer, owner)
+    return optimizer
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:

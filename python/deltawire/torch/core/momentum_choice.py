@@ -38,6 +38,12 @@ def check_momentum(momentum: str) -> None:
         )
 
 
+def stays_in_optimizer(momentum: str, spec: str) -> bool:
+    """Whether there are late gradients, and momentum= says that the optimizer keeps its momentum
+    for them. `spec`: canonical."""
+    return momentum == IN_OPTIMIZER and bool(late_rules(spec))
+
+
 def rule_for(
     optimizer: torch.optim.Optimizer | None, momentum: str, late: LateTensors
 ) -> LateRule | None:

@@ -60,9 +60,12 @@ class Settings:
 
     def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
         """Parses and checks what an exchange between the group's ranks is made from. Raises
-        InvalidArgumentError; TypeError for what is no scaler or no link."""
+        InvalidArgumentError; TypeError for what is no optimizer, no scaler or no link."""
         arguments.check_summary_every(self.summary_every)
         check_momentum(self.momentum)
+        optimizer = self.optimizer
+        if optimizer is not None:
+            optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
         text = spec_of(policy)
         spec = _core.canonical_spec(text)
         scale = LossScale(self.scaler, self.nonfinite, _core.keeps_residual(spec))
@@ -70,6 +73,7 @@ class Settings:
             given=self,
             text=text,
             spec=spec,
+            optimizer=optimizer,
             loss_scale=scale,
             options=arguments.reducer_options(
                 self.min_elements, self.revert, self.threads, scale.nonfinite
@@ -90,12 +94,14 @@ class ExchangeSettings:
         given: the arguments of `register`.
         text: the policy as it was given, for messages.
         spec: the same, canonical: parsed once, and handed on to whoever needs it.
+        optimizer: the one given, out of its wrapper.
         choice: who codes what is exchanged; see `coded_for`.
     """
 
     given: Settings
     text: str
     spec: str
+    optimizer: torch.optim.Optimizer | None
     loss_scale: LossScale
     options: _core.ReducerOptions
     timeout_ms: int

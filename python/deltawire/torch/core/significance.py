@@ -55,6 +55,7 @@ class SignificanceSource:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
         if type(optimizer) not in KINDS:
             raise DTypeError(
                 f"optimizer={type(optimizer).__name__} is not supported: its significance is known "

@@ -10,7 +10,7 @@ from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.late_tensors import LateTensors
-from deltawire.torch.core.momentum_choice import rule_for
+from deltawire.torch.core.momentum_choice import rule_for, stays_in_optimizer
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
@@ -35,8 +35,9 @@ def register_ddp(
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
         late = LateTensors(made.spec, given.min_elements, names, parameters.tensors)
-        rule = rule_for(given.optimizer, given.momentum, late)
-        source = source_for(given.optimizer, made.text, names, has_other_use=rule is not None)
+        rule = rule_for(made.optimizer, given.momentum, late)
+        has_other_use = rule is not None or stays_in_optimizer(given.momentum, made.spec)
+        source = source_for(made.optimizer, made.text, names, has_other_use)
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
         made = made.coded_for(
             parameters.devices,
@@ -82,12 +83,6 @@ def attach(hook: Participant, ddp_model: DistributedDataParallel) -> Participant
 def check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
     """Checks what fails alike on every rank, without communication; returns the model's group."""
     wrappers.check_ddp(ddp_model)
-    if dist.get_world_size(ddp_model.process_group) < 2:
-        raise InvalidArgumentError(
-            "world size is 1: there is nobody to exchange gradients with; start at least 2 ranks, "
-            "or leave register out",
-            "InvalidArgument",
-        )
     if ddp_model.mixed_precision is not None:
         raise InvalidArgumentError(
             "DDP's mixed_precision= has a communication hook of its own, and DDP takes only one; "

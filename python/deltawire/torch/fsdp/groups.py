@@ -330,12 +330,6 @@ def _check_mesh(mesh, name: str) -> None:
             "two, init_device_mesh(device, (nodes, ranks_per_node), "
             'mesh_dim_names=("replicate", "shard"))',
         )
-    if mesh.mesh.size(mesh.replicate_mesh_dim) < 2:
-        raise make_error(
-            "InvalidArgument",
-            f"the mesh of {name} has one replica: there is nobody to exchange gradients with; "
-            "start at least 2 nodes, or leave register out",
-        )
 
 
 def _check_parameter(name: str, parameter: torch.Tensor, mesh, inside) -> torch.dtype:

@@ -8,7 +8,7 @@ from deltawire.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.late_tensors import LateTensors
-from deltawire.torch.core.momentum_choice import rule_for
+from deltawire.torch.core.momentum_choice import rule_for, stays_in_optimizer
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for
 from deltawire.torch.fsdp.covered import Covered
@@ -61,9 +61,9 @@ class _Registration:
             arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
             rows = [(s.name, s.shape, s.dtype_name) for group in self._groups for s in group.shards]
             late = LateTensors(made.spec, given.min_elements, trained, rows)
-            self._rule = rule_for(given.optimizer, given.momentum, late)
-            has_other_use = self._rule is not None
-            self._source = source_for(given.optimizer, made.text, trained, has_other_use)
+            self._rule = rule_for(made.optimizer, given.momentum, late)
+            has_other_use = self._rule is not None or stays_in_optimizer(given.momentum, made.spec)
+            self._source = source_for(made.optimizer, made.text, trained, has_other_use)
             self._made = made.coded_for(
                 {group.device for group in self._groups},
                 # Frozen ones may be trained later; what can't be exchanged never is.

@@ -167,7 +167,7 @@ class ParameterServer(ServedRank):
             check_overlap(overlap, backup, staleness)
             codecs = [codecs_of(push or spec), codecs_of(pull or spec)]
             self._model = ServedModel(model)
-            arguments.check_is_optimizer(optimizer, "ParameterServer")
+            optimizer = arguments.bare_optimizer(optimizer, "ParameterServer")
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
             self._optimizer = optimizer
             arguments.check_link(link)

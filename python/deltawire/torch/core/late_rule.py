@@ -28,6 +28,8 @@ class LateRule(abc.ABC):
         self._optimizer = optimizer
         self._late = late
         self._handle = None
+        # One for all steps: torch.compile compiles a step for each optimizer that it sees.
+        self._stand_in: torch.optim.Optimizer | None = None
 
     @property
     @abc.abstractmethod
@@ -57,7 +59,9 @@ class LateRule(abc.ABC):
 
     def attach(self) -> None:
         """Begins."""
-        self._handle = self._optimizer.register_step_pre_hook(self._before_step)
+        # Not for torch.compile, which would trace what the hook asks of the core.
+        before_step = torch.compiler.disable(self._before_step)
+        self._handle = self._optimizer.register_step_pre_hook(before_step)
 
     def remove(self) -> None:
         """Leaves the optimizer's step as it was; idempotent."""
@@ -80,9 +84,10 @@ class LateRule(abc.ABC):
         own = args[0]  # the optimizer, or a stand-in for it, if it steps two models
         late = self._late.at(self.step)
         groups = [part for group in own.param_groups for part in self._parts(group, late)]
-        stand_in = object.__new__(type(own))
-        stand_in.__dict__ = {**own.__dict__, "param_groups": groups}
-        return (stand_in, *args[1:]), kwargs
+        if type(self._stand_in) is not type(own):
+            self._stand_in = object.__new__(type(own))
+        vars(self._stand_in).update(vars(own), param_groups=groups)
+        return (self._stand_in, *args[1:]), kwargs
 
     def _parts(self, group: dict, late: dict[int, str]) -> Iterator[dict]:
         parameters = [each for each in group["params"] if id(each) in late]

@@ -65,7 +65,7 @@ def of_two():
         [
             compare_with_plain,
             compute_meanwhile,
-            go_on_after_a_pass_that_was_cut_short,
+            go_on_after_passes_that_were_cut_short,
             one_replica,
             *ON_TWINS,
         ],
@@ -176,33 +176,65 @@ def test_the_backward_pass_goes_on_while_gradients_are_on_their_way(of_two):
     assert of_two(compute_meanwhile) == [2, 2]
 
 
-def go_on_after_a_pass_that_was_cut_short(rank, world_size, report):
-    mesh = mesh_of(2, 1)
-    plain, ours = cut(Uneven(), mesh), cut(Uneven(), mesh)
-    hook = deltawire.torch.register(ours, "fp32")
+def fail(gradient):
+    raise ZeroDivisionError("a bug of the training loop, on every rank")
 
-    def fail(gradient):
-        raise ZeroDivisionError("a bug of the training loop, on every rank")
 
-    for model in (plain, ours):
-        handle = model.wide.register_forward_hook(
-            lambda module, x, y: y.register_hook(fail) and None
-        )
-        with pytest.raises(ZeroDivisionError):
+def fail_amid(model, rank, name):
+    """A backward pass that ends before the gradients of a layer; nothing is zeroed before."""
+    layer = getattr(model, name)
+    handle = layer.register_forward_hook(lambda module, x, y: y.register_hook(fail) and None)
+    with pytest.raises(ZeroDivisionError):
+        loss_of(model, rank, 7).backward()
+    handle.remove()
+
+
+def accumulate(model, rank, setter):
+    """A backward pass whose gradients wait for the next one's."""
+    getattr(model, setter)(False)
+    loss_of(model, rank, 8).backward()
+    getattr(model, setter)(True)
+
+
+ACCUMULATIONS = ("set_requires_all_reduce", "set_requires_gradient_sync")
+
+
+def go_on_after_passes_that_were_cut_short(rank, world_size, report):
+    found = []
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for options in ({}, {"mp_policy": half}):
+        prints = []
+        for fails in (False, True):
+            model = cut(Uneven(), mesh_of(2, 1), **options)
+            hook = deltawire.torch.register(model, "fp32")
             train_step(model, rank, 0)
-        handle.remove()
-        model.reset_iter_state()
-        for step in range(2):
-            train_step(model, rank, step)
-    metrics = hook.metrics()
-    hook.close()
-    return fingerprint(plain) == fingerprint(ours), metrics["steps"], metrics["total_buckets"]
+            for name in ("one", "odd", "wide") if fails else ():
+                fail_amid(model, rank, name)
+                model.reset_iter_state()
+            for setter in ACCUMULATIONS if fails else ():
+                accumulate(model, rank, setter)
+                fail_amid(model, rank, "odd")
+                model.reset_iter_state()
+            for step in range(1, 3):
+                train_step(model, rank, step)
+            for setter in ACCUMULATIONS:
+                model.zero_grad()
+                accumulate(model, rank, setter)
+                loss_of(model, rank, 3).backward()
+                descend(model)
+            prints.append(fingerprint(model))
+            metrics = hook.metrics()
+            hook.close()
+        found.append((prints, metrics["steps"], metrics["total_buckets"]))
+    return found
 
 
 def test_a_pass_that_was_cut_short_leaves_nothing_behind(of_two):
-    for equal, steps, buckets in of_two(go_on_after_a_pass_that_was_cut_short):
-        assert equal and steps == 2
-        assert buckets == 1 + 2 * (3 + 1)  # the gradient that had left belongs to the next step
+    for found in of_two(go_on_after_passes_that_were_cut_short):
+        for (never_failed, went_on), steps, buckets in found:
+            assert went_on == never_failed and steps == 5
+            # What had left belongs to the next step: of the pass that failed in `wide`.
+            assert buckets == 1 + 5 * (3 + 1)
 
 
 def native_all_reduces(action) -> int:

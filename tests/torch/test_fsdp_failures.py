@@ -134,12 +134,34 @@ def cut_short(rank, world_size, report):
     with pytest.raises(deltawire.DeltawireError, match="middle of step 1.*register a new model"):
         train_step(model, rank, 1)
     assert hook.state_dict()["steps"] == 1
+    kept = torch.equal(before, own_residuals(hook))
+    state = hook.state_dict()
     hook.close()
-    return torch.equal(before, own_residuals(hook))
+    return kept, go_on_with(state, model, rank)
+
+
+def go_on_with(state, model, rank):
+    """The model is registered again, and cut short again: to go on would lose what was sent."""
+    model.reset_iter_state()
+    hook = deltawire.torch.register(model, "3lc", min_elements=8, timeout=LONG)
+    hook.load_state_dict(state)
+    train_step(model, rank, 1)
+    handle = model.wide.register_forward_hook(
+        lambda module, x, y: y.register_hook(lambda gradient: 1 / 0) and None
+    )
+    with pytest.raises(ZeroDivisionError):
+        train_step(model, rank, 2)
+    handle.remove()
+    model.reset_iter_state()
+    with pytest.raises(deltawire.DeltawireError, match="middle of step 2") as caught:
+        loss_of(model, rank, 2)
+    steps = hook.state_dict()["steps"]
+    hook.close()
+    return steps, caught.value.code
 
 
 def test_a_backward_pass_that_is_cut_short_leaves_the_steps_before_it(of_four):
-    assert of_four(cut_short) == [True] * 4
+    assert of_four(cut_short) == [(True, (2, "State"))] * 4
 
 
 def kill(model, rank):

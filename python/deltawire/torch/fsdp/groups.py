@@ -226,6 +226,18 @@ class Group:
         if inside.post_forward_mesh_info is inside.mesh_info:
             inside.post_forward_mesh_info = within  # the two are compared
         inside.mesh_info = within
+        inside._reset_iter_state = self._reset
+
+    def _reset(self) -> None:
+        """The group's part of `model.reset_iter_state()`, after a pass that an exception has cut
+        short. torch drops what it reduces, and would add to the next pass's gradients those that
+        it has not begun to reduce."""
+        self._kept = None
+        for each in self._inside.fsdp_params:
+            each.unsharded_accumulated_grad = None
+            if hasattr(each, "_unsharded_param"):
+                each._unsharded_param.grad = None
+        type(self._inside)._reset_iter_state(self._inside)
 
 
 class AllReduce:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the project's rules that a compiler does not: which layer may include which, how long
-files and functions may be, how large classes may be, what kernels may include, and names that say
-nothing.
+files and functions may be, how large classes may be, what kernels may include, tensors that depend
+on torch's defaults, and names that say nothing.
 
 The rules of the layers are in docs/design/architecture.md, in the table between the `layers`
 markers. A file of more than 400 lines is printed as a question; one of more than 800 is a
@@ -57,6 +57,7 @@ SHARED_BY_CODECS = {"kernels", "planes", "sparse"}
 TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
 PUBLIC = "deltawire/"
 APPLICATIONS = "apps"
+PACKAGE = "python/deltawire/"
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,13 @@ class Checker:
         elif path.suffix == ".py":
             self.classes.add_python(name, text)
             self._check_functions(path, python_functions(text))
+            if name.startswith(PACKAGE) and "torch." in text:
+                for line, function, missing in python_source.left_to_defaults(text):
+                    self._report(
+                        path,
+                        line,
+                        f"{function} without {missing}: a program may set another default",
+                    )
 
     def _check_functions(self, path: Path, functions: list[cpp_source.Function]) -> None:
         for function in functions:

@@ -155,7 +155,7 @@ class CoreSession:
 
     def submit(self, tensors: list, step: object, timeout_ms: int, end: Callable) -> None:
         """A step of one tensor; `end` gets an error or a report."""
-        [(_, address, shape)] = tensors
+        [(_, address, _, shape)] = tensors
         counts = dict.fromkeys(("element_count", "bytes_sent", "raw_bytes"), 1)
         seconds = dict.fromkeys(("encode_seconds", "exchange_seconds", "decode_seconds"), 0.0)
         report = SimpleNamespace(**counts, **seconds, digest=0, finite=True, flow={}, spans=[])

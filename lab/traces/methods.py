@@ -133,7 +133,7 @@ class Messages:
 
 def _places(halves: list[tuple[Layout, np.ndarray]]) -> list[tuple[str, int, list[int], str]]:
     return [
-        (layout.name, array.ctypes.data, list(array.shape), layout.dtype)
+        (layout.name, array.ctypes.data, array.nbytes, list(array.shape), layout.dtype)
         for layout, array in halves
     ]
 

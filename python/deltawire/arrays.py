@@ -1,7 +1,6 @@
 """Callers' arrays as NumPy arrays: NumPy's own, and everything that supports DLPack."""
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -81,9 +80,9 @@ def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray
 
 
 def check_apart(places: Iterable[tuple]) -> None:
-    """Raises InvalidArgumentError if two of these C-contiguous float32 arrays share memory: (name,
-    address, shape) of each."""
-    ranges = sorted((start, start + 4 * math.prod(shape), name) for name, start, shape in places)
+    """Raises InvalidArgumentError if two of these C-contiguous arrays share memory: (name, address,
+    bytes, shape) of each."""
+    ranges = sorted((start, start + size, name) for name, start, size, _ in places)
     filled = [each for each in ranges if each[0] < each[1]]
     for (_, end, name), (following, _, other) in itertools.pairwise(filled):
         if end > following:

@@ -240,8 +240,8 @@ class Channel:
             self._core.load(flat)
 
 
-def _places(held: dict[str, np.ndarray]) -> list[tuple[str, int, list[int], str]]:
+def _places(held: dict[str, np.ndarray]) -> list[tuple[str, int, int, list[int], str]]:
     return [
-        (name, array.ctypes.data, list(array.shape), array.dtype.name)
+        (name, array.ctypes.data, array.nbytes, list(array.shape), array.dtype.name)
         for name, array in held.items()
     ]

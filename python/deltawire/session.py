@@ -215,7 +215,7 @@ class Session(ClosesAtEnd, BaseSession):
     def _take_step(
         self, tensors: list[tuple], scale: float, weights: WeightsFirst | None = None
     ) -> _core.Report:
-        """One step of (name, address, shape) of each array."""
+        """One step of (name, address, bytes, shape) of each array."""
         with self._lock:
             waiting = self._run(tensors, weights, scale=scale)
             error = self._history.end(waiting.error, waiting.report, True)
@@ -377,7 +377,9 @@ class Session(ClosesAtEnd, BaseSession):
 
 
 def _places_of(held: Mapping[str, Any]) -> list[tuple]:
-    return [(name, array.ctypes.data, list(array.shape)) for name, array in held.items()]
+    return [
+        (name, array.ctypes.data, array.nbytes, list(array.shape)) for name, array in held.items()
+    ]
 
 
 class _Waiting:

@@ -46,7 +46,7 @@ class TrainersSession:
         """A step of memory that is no NumPy array. Raises DeltawireError as `all_reduce`.
 
         Args:
-            tensors: (name, address, shape) of each; after an error their values are lost.
+            tensors: (name, address, bytes, shape) of each; after an error their values are lost.
             weight: as of `all_reduce`, but if all weights are 0, nothing counts: the result is 0,
                 or what residuals still owe.
             agreed: as of `_core.Step`.

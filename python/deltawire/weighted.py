@@ -43,7 +43,7 @@ class WeightsFirst:
     def begin(self) -> list[tuple]:
         """The tensor to exchange first, in each attempt of the step."""
         self._mean[0] = self._weight
-        return [(_NAME, self._mean.ctypes.data, [1])]
+        return [(_NAME, self._mean.ctypes.data, self._mean.nbytes, [1])]
 
     def weigh(self) -> None:
         """Fills `means`, once the weights are exchanged."""
@@ -64,7 +64,7 @@ class Weighted:
     residual counts by the weight of its step.
 
     Args:
-        tensors: (name, address, shape) of each, float32; multiplied by the weight at once.
+        tensors: (name, address, bytes, shape) of each, float32; multiplied by the weight at once.
         weight: of this rank.
         device: a `DeviceParts` in whose memory they are; None: they are in the process's.
 
@@ -73,14 +73,14 @@ class Weighted:
     """
 
     def __init__(self, tensors: list[tuple], weight: float, device: Any = None) -> None:
-        self._places = [(address, math.prod(shape)) for _, address, shape in tensors]
+        self._places = [(address, math.prod(shape)) for _, address, _, shape in tensors]
         self._device = device
         self._weight = np.full(1, weight, np.float32)
         self._at = self._weight.ctypes.data
         if device is not None:
             self._at = device.allocate(1)
             device.upload(self._weight, self._at)
-        self.tensors = [*tensors, (_NAME, self._at, [1])]
+        self.tensors = [*tensors, (_NAME, self._at, self._weight.nbytes, [1])]
         self._multiply(self._weight[0])
 
     def end(self) -> None:

@@ -26,15 +26,24 @@ void* at_address(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+void check_bytes(const std::string& name, std::uint64_t bytes, std::uint64_t count, DType dtype) {
+  if (bytes % dtype_bytes(dtype) == 0 && bytes / dtype_bytes(dtype) == count) return;
+  raise({ErrorCode::kInvalidArgument,
+         "tensor '" + name + "' has " + std::to_string(bytes) + " bytes, but " + std::to_string(count) +
+             " elements of " + std::string(dtype_name(dtype)) + " take " +
+             std::to_string(dtype_bytes(dtype) * count) + "; give it that dtype"});
+}
+
 template <class Tensor>
 Named dense(const Tensor& tensor) {
-  const Shape& shape = std::get<2>(tensor);
+  const Shape& shape = std::get<3>(tensor);
   TensorSlot slot{at_address(std::get<1>(tensor)), elements_of(shape), DType::kF32};
   slot.dims = shape;
-  if constexpr (!std::is_same_v<Tensor, TensorAt>) slot.dtype = dtype_of(std::get<3>(tensor));
+  if constexpr (!std::is_same_v<Tensor, TensorAt>) slot.dtype = dtype_of(std::get<4>(tensor));
   if constexpr (std::is_same_v<Tensor, SignificantTensorAt>) {
-    slot.significance = static_cast<const float*>(at_address(std::get<4>(tensor)));
+    slot.significance = static_cast<const float*>(at_address(std::get<5>(tensor)));
   }
+  check_bytes(std::get<0>(tensor), std::get<2>(tensor), slot.count, slot.dtype);
   return {std::get<0>(tensor), slot, 0};
 }
 
@@ -46,7 +55,8 @@ Named pairs_of(const PairsAt& pairs) {
 }
 
 void make_pairs(PairsAt* self, std::string name, Shape shape, std::uintptr_t keys, std::uintptr_t values,
-                std::uint64_t count, std::string_view dtype) {
+                std::uint64_t bytes, std::uint64_t count, std::string_view dtype) {
+  check_bytes(name, bytes, count, dtype_of(dtype));
   if (elements_of(shape) == 0) {
     raise({ErrorCode::kInvalidArgument, "tensor '" + name + "' has no elements, and so no key-value form"});
   }
@@ -105,10 +115,11 @@ void SubmittedBucket::hand_over_means() noexcept {
 void bind_buckets(nb::module_& module) {
   nb::class_<PairsAt>(module, "PairsAt",
                       "A bucket's tensor of which only the elements at some keys are given, by addresses.")
-      .def("__init__", &make_pairs, "name"_a, "shape"_a, "keys"_a, "values"_a, "count"_a, "dtype"_a,
+      .def("__init__", &make_pairs, "name"_a, "shape"_a, "keys"_a, "values"_a, "bytes"_a, "count"_a,
+           "dtype"_a,
            "shape: of the dense tensor, row-major, with elements; keys: uint32, growing, of its flat "
            "elements; "
-           "values: as many of dtype (float32, bfloat16, float16).")
+           "values: as many of dtype (float32, bfloat16, float16), in so many bytes.")
       .def_prop_ro(
           "mean",
           [](nb::handle self) {

@@ -20,11 +20,13 @@ std::uint64_t elements_of(const Shape& shape);
 // By dtype_name(); raises for another name.
 DType dtype_of(std::string_view name);
 
-// Dense: name, address and shape of a float32 tensor; with the name of its dtype; and with the address of its
-// significance.
-using TensorAt = std::tuple<std::string, std::uintptr_t, Shape>;
-using TypedTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::string>;
-using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::string, std::uintptr_t>;
+// Dense: name, address, bytes of memory and shape of a float32 tensor; with the name of its dtype; and with
+// the address of its significance. The bytes are counted by whoever has the memory, not from shape and dtype:
+// where these take others, it is another tensor than was meant, and nothing of it is touched.
+using TensorAt = std::tuple<std::string, std::uintptr_t, std::uint64_t, Shape>;
+using TypedTensorAt = std::tuple<std::string, std::uintptr_t, std::uint64_t, Shape, std::string>;
+using SignificantTensorAt =
+    std::tuple<std::string, std::uintptr_t, std::uint64_t, Shape, std::string, std::uintptr_t>;
 
 // In key-value form.
 struct PairsAt {
@@ -40,7 +42,7 @@ struct PairsAt {
 // Python keeps what a pointer points to until the bucket is done.
 using Submitted = std::vector<std::variant<TensorAt, TypedTensorAt, SignificantTensorAt, PairsAt*>>;
 
-// With the name and the shape of `tensor`, which must outlive it.
+// With the name and the shape of `tensor`, which must outlive it. Raises where its bytes don't fit.
 Named named(const TensorAt& tensor);
 Named named(const TypedTensorAt& tensor);
 

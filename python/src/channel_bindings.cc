@@ -112,7 +112,8 @@ void bind_channels(nb::module_& module) {
            "codecs: a codec spec or rules; revert: 'exact' or 'fold'.")
       .def_prop_ro("spec", [](const ChannelHandle& self) { return self.channel->spec(); })
       .def("encode", &encode, "arrays"_a, "step"_a, "rank"_a, "world"_a, "scale"_a,
-           "One message of the step that is open then: (name, address, shape, dtype's name) of each array. "
+           "One message of the step that is open then: (name, address, bytes, shape, dtype's name) of each "
+           "array. "
            "Releases "
            "the GIL.")
       .def("decode", &decode, "message"_a, "arrays"_a, "sender"_a, "accumulate"_a, "scale"_a,

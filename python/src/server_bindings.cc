@@ -185,7 +185,7 @@ void bind_options(nb::module_& module) {
 void bind_server(nb::module_& module) {
   nb::class_<Server>(module, "ParameterServer", "A server rank; one thread at a time.")
       .def("__init__", &make_served, "link"_a, "tensors"_a, "optimizer"_a, "options"_a,
-           "tensors: (name, address, shape) of each float32 tensor, which is copied.")
+           "tensors: (name, address, bytes, shape) of each float32 tensor, which is copied.")
       .def(
           "step",
           [](Server& self, std::int64_t timeout_ms) {
@@ -238,7 +238,8 @@ auto waiting(Status (ParameterWorker::*call)(Deadline)) {
 void bind_worker(nb::module_& module) {
   nb::class_<Worker>(module, "ParameterWorker", "A worker rank; one thread at a time.")
       .def("__init__", &make_serving, "link"_a, "tensors"_a, "options"_a,
-           "tensors: (name, address, shape) of each float32 tensor, whose memory is written and must stay.")
+           "tensors: (name, address, bytes, shape) of each float32 tensor, whose memory is written and must "
+           "stay.")
       .def("open", waiting(&ParameterWorker::open), "timeout_ms"_a, "Fetches the model.")
       .def(
           "push",

@@ -329,11 +329,11 @@ void bind_sessions(nb::module_& module) {
           [](SessionHandle& self, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
              nb::callable callback) { self.submit(tensors, step, timeout_ms, std::move(callback)); },
           "tensors"_a, "step"_a, "timeout_ms"_a, "callback"_a,
-          "Queues one bucket: (name, address, shape) of each tensor, row-major, which becomes the mean over "
-          "ranks, and optionally its dtype's name (float32 without) and the address of its significance: as "
-          "many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory must stay until "
-          "callback(error or None, report or None) has run, in the order of buckets, on a thread of the "
-          "session's that does nothing else.")
+          "Queues one bucket: (name, address, bytes, shape) of each tensor, row-major, which becomes the "
+          "mean over ranks, and optionally its dtype's name (float32 without) and the address of its "
+          "significance: as many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory "
+          "must stay until callback(error or None, report or None) has run, in the order of buckets, on a "
+          "thread of the session's that does nothing else.")
       .def(
           "traffic", [](const SessionHandle& self) { return traffic(*self); },
           "Bytes (sent, received) by the links, headers and control messages included.")
@@ -346,7 +346,7 @@ void bind_sessions(nb::module_& module) {
           [](SessionHandle& self, const std::vector<TensorAt>& momenta) { mask_sent(*self, momenta); },
           "momenta"_a,
           "Sets elements of momenta to 0 where this rank sent the tensor of the same name's element in the "
-          "step committed last: (name, address, shape) of each float32 tensor. Between steps. Does "
+          "step committed last: (name, address, bytes, shape) of each float32 tensor. Between steps. Does "
           "nothing for codecs that are not sparse.")
       .def(
           "explain",

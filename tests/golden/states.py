@@ -47,8 +47,10 @@ def arrays_of(rank: int, step: int) -> dict[str, np.ndarray]:
     }
 
 
-def _tensors(arrays: dict[str, np.ndarray]) -> list[tuple[str, int, list[int]]]:
-    return [(name, array.ctypes.data, list(array.shape)) for name, array in arrays.items()]
+def _tensors(arrays: dict[str, np.ndarray]) -> list[tuple[str, int, int, list[int]]]:
+    return [
+        (name, each.ctypes.data, each.nbytes, list(each.shape)) for name, each in arrays.items()
+    ]
 
 
 def _at_once(*works: Callable[[], object]) -> list:

@@ -48,7 +48,7 @@ def significance_submitted(hook) -> dict:
             return getattr(session, name)
 
         def submit(self, tensors, *rest):
-            for name, _, shape, *more in tensors:
+            for name, _, _, shape, *more in tensors:
                 if len(more) == 2 and more[1]:
                     memory = (ctypes.c_float * math.prod(shape)).from_address(more[1])
                     seen[name] = np.array(memory, dtype=np.float32)

@@ -30,7 +30,7 @@ def keeps_the_lock(rank, world_size, report, fifo):
 
     for bucket, row in enumerate(values):
         step = _core.Step(0, bucket, bucket == BUCKETS - 1)
-        session.submit([(f"row {bucket}", row.data_ptr(), (100,))], step, 10_000, ended)
+        session.submit([(f"row {bucket}", row.data_ptr(), row.nbytes, (100,))], step, 10_000, ended)
     if rank == 0:
         ctypes.PyDLL(None).read(line, ctypes.create_string_buffer(1), 1)  # with the lock
     assert all_ended.wait(2 * AT_ONCE)

@@ -35,7 +35,10 @@ def fail_with_a_long_name(rank, world_size, report, name):
         over.set()
 
     session.submit(
-        [(name, values.ctypes.data, values.shape)], _core.Step(0, 0, True), 20_000, completed
+        [(name, values.ctypes.data, values.nbytes, values.shape)],
+        _core.Step(0, 0, True),
+        20_000,
+        completed,
     )
     assert over.wait(60), "the callback never came"
     session.close()

@@ -48,7 +48,7 @@ def host_of(memory, index):
 def test_what_the_core_writes_goes_to_the_parameters_and_to_no_others(device):
     names, (first, second) = parameters()
     memory = ServedMemory(names, [first, second], 4)
-    assert memory.address(0) != first.data_ptr()
+    assert memory.place(0)[0] != first.data_ptr()
     assert torch.equal(host_of(memory, 0), torch.arange(6.0))
     with memory.written(1, [0]):
         host_of(memory, 0).fill_(7)
@@ -89,6 +89,6 @@ def test_a_parameter_of_the_cpu_is_its_own_memory(monkeypatch):
     monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "0")
     names, given = parameters()
     memory = ServedMemory(names, given, 0)
-    assert [memory.address(at) for at in (0, 1)] == [each.data_ptr() for each in given]
+    assert [memory.place(at) for at in (0, 1)] == [(each.data_ptr(), each.nbytes) for each in given]
     given[0].grad = torch.ones(2, 3)
     assert memory.gradient(0, 1).ctypes.data == given[0].grad.data_ptr()

@@ -289,7 +289,7 @@ class Recorder:
         return getattr(self.session, name)
 
     def submit(self, tensors, step, timeout_ms, callback):
-        for name, _, shape, dtype, address in tensors:
+        for name, _, _, shape, dtype, address in tensors:
             assert dtype == "float32"
             self.shapes[name] = shape
             self.addresses.append(address)

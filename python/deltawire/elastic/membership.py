@@ -152,8 +152,8 @@ class Membership:
         return self._means.reception.has_joiners()
 
     def note_tensors(self, tensors: Iterable[tuple]) -> None:
-        """What is exchanged: (name, address, shape)."""
-        for name, _, shape in tensors:
+        """What is exchanged: (name, address, bytes, shape)."""
+        for name, *_, shape in tensors:
             self._means.tensors[name] = shape
 
     def committed(self) -> None:

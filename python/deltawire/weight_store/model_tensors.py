@@ -259,7 +259,7 @@ def array_of(dtype: str, shape: tuple[int, ...], data: np.ndarray, framework: st
 
         kind = getattr(torch, called)
         if not len(data):  # which has no stride that `view` would take
-            return torch.empty(shape, dtype=kind)
+            return torch.empty(shape, dtype=kind, device="cpu")
         return torch.from_numpy(data).view(kind).reshape(shape)
     try:
         known = np.dtype(called)

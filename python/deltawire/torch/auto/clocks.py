@@ -78,7 +78,8 @@ def copy_seconds(device: torch.device, clock: Clock) -> tuple[float, float]:
     """Seconds a byte that copies take (from the device to pinned memory of the CPU, back): the
     fastest of several, on the device's clock, after what is in its current stream."""
     there = torch.zeros(_COPIED, dtype=torch.uint8, device=device)
-    here = torch.empty(_COPIED, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    pinned = device.type == "cuda"
+    here = torch.empty(_COPIED, dtype=torch.uint8, device="cpu", pin_memory=pinned)
     taken = []
     for to, source in [(here, there), (there, here)]:
         times = []

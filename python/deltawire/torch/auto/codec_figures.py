@@ -178,9 +178,9 @@ class _Channel:
         self._core.decode(flat, _places(out), (self._step, 0, 1), adds, 1.0, 1.0)
 
 
-def _places(parts: Mapping[str, torch.Tensor]) -> list[tuple[str, int, list[int], str]]:
+def _places(parts: Mapping[str, torch.Tensor]) -> list[tuple[str, int, int, list[int], str]]:
     return [
-        (name, part.data_ptr(), list(part.shape), arguments.dtype_name(part.dtype))
+        (name, part.data_ptr(), part.nbytes, list(part.shape), arguments.dtype_name(part.dtype))
         for name, part in parts.items()
     ]
 

@@ -273,7 +273,7 @@ class AutoHook(Participant):
         if self._hook is not None:
             state = self._hook.state_dict()
         else:
-            nothing = kept_by(self.rank, torch.empty(0, dtype=torch.uint8))
+            nothing = kept_by(self.rank, torch.empty(0, dtype=torch.uint8, device="cpu"))
             place = {"spec": NATIVE, "world_size": self.world_size, "steps": 0}
             state = {"version": STATE_VERSION, **place, "residuals": nothing}
         phase, decision = self._chooser.phase, self._chooser.decision

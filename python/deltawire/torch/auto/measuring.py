@@ -207,12 +207,12 @@ class LinkProbe:
         return rate, max(0.0, (self._small - working) / 2)
 
     def _exchange(self, elements: int) -> float:
-        values = torch.zeros(elements)
+        values = torch.zeros(elements, dtype=torch.float32, device="cpu")
         values[0] = self._slowest
         done = concurrent.futures.Future()
         began = time.perf_counter()
         self._session.submit(
-            [("probe", values.data_ptr(), (elements,))],
+            [("probe", values.data_ptr(), values.nbytes, (elements,))],
             _core.Step(self._steps, 0, True),
             self._timeout_ms,
             lambda error, report: done.set_result((values, error)),

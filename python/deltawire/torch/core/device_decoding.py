@@ -94,7 +94,7 @@ class PartDecoder:
         wrong = np.flatnonzero(errors).tolist()
         found = None
         if wrong:
-            bits = torch.tensor(int(errors[wrong[0]]))
+            bits = torch.tensor(int(errors[wrong[0]]), dtype=torch.int64, device="cpu")
             found = wrong[0], _error_of(Decoding(bits, self._twins[wrong[0]].name))
         self.forget()
         return found

@@ -121,7 +121,7 @@ class DeviceParts:
     def allocate(self, count: int) -> int:
         """The address of float32 zeros."""
         with self._own_stream():
-            return self._add(torch.zeros(max(count, 1), device=self.device))
+            return self._add(torch.zeros(max(count, 1), dtype=torch.float32, device=self.device))
 
     def release(self, address: int) -> None:
         """Gives memory back, or forgets it."""
@@ -261,7 +261,7 @@ class DeviceParts:
         DeltawireError ("Timeout"), which says that `what` is late."""
         if self.stream is None:
             return tensor
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
         host.copy_(tensor, non_blocking=True)
         event = torch.cuda.Event()
         event.record(self.stream)

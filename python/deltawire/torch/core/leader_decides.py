@@ -52,7 +52,7 @@ def told_by(
     `leader_decides`; `near` is as for `arguments.device_of`."""
     device, source = arguments.device_of(group, near), dist.get_global_rank(group, rank)
     text = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
-    count = torch.tensor([text.numel()], device=device)
+    count = torch.tensor([text.numel()], dtype=torch.int64, device=device)
     dist.broadcast(count, source, group=group)
     if int(count) > _MOST_BYTES:
         raise make_error(
@@ -67,7 +67,7 @@ def told_by(
 def _gathered(own: dict, group: dist.ProcessGroup, near: torch.device | None) -> list[dict]:
     device = arguments.device_of(group, near)
     text = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
-    count = torch.tensor([text.numel()], device=device)
+    count = torch.tensor([text.numel()], dtype=torch.int64, device=device)
     counts = [torch.empty_like(count) for _ in range(dist.get_world_size(group))]
     dist.all_gather(counts, count, group=group)
     longest = max(int(each) for each in counts)

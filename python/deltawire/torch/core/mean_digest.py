@@ -15,7 +15,7 @@ class MeanDigest:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._odd = torch.empty(0, dtype=torch.int32)  # 1, 3, 5, ...
+        self._odd = torch.empty(0, dtype=torch.int32, device="cpu")  # 1, 3, 5, ...
 
     def of(self, values: torch.Tensor) -> list[torch.Tensor]:
         """Both sums, on the device."""

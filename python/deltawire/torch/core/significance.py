@@ -290,14 +290,14 @@ def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
     without_gaps = torch.empty_like(parameter, device="meta").stride()
     if parameter.stride() == without_gaps:
         return without_gaps
-    return torch.empty(parameter.shape, device="meta").stride()
+    return torch.empty(parameter.shape, dtype=parameter.dtype, device="meta").stride()
 
 
 def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """The tensor's values, flat, in the order of these strides, without a copy if it has them, as
     it usually does."""
     if tensor.stride() != strides:
-        tensor = torch.empty_strided(tensor.shape, strides, device=tensor.device).copy_(tensor)
+        tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
     return tensor.as_strided((tensor.numel(),), (1,))
 
 

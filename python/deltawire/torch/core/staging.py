@@ -199,7 +199,7 @@ class Staging:
         if self._block is None or end > self._block.numel():  # sparse gradients weren't counted
             size = max(end, self._host_bytes + _GAP * (index + _BUCKETS))
             pinned = buffer.device.type == "cuda"
-            self._block = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+            self._block = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=pinned)
         self._next = -(-end // _GAP) * _GAP
         host = self._block[first:end].view(buffer.dtype)
         place = buffer.device, host.data_ptr(), host.shape, host.dtype

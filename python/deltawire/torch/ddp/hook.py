@@ -209,15 +209,21 @@ class Hook(Participant):
     def _dense(
         self, bucket: dist.GradBucket, pending: PendingBucket, names: tuple[str, ...]
     ) -> list[tuple]:
-        """(name, offset in the buffer, shape, dtype) of each gradient of the bucket. DDP lays a
-        gradient out like its parameter, whatever the strides of the bucket's view say. The contents
-        of a bucket change when DDP rebuilds its buckets; offsets in it never do."""
+        """(name, offset in the buffer, bytes, shape, dtype) of each gradient of the bucket. DDP
+        lays a gradient out like its parameter, whatever the strides of the bucket's view say. What
+        a bucket contains changes when DDP rebuilds its buckets; offsets in it never do."""
         found = self._layouts.get(pending.index)
         if found is None or found[0] != names:
             first, dtype = bucket.buffer().data_ptr(), arguments.dtype_name(pending.buffer.dtype)
             whole = zip(names, pending.parameters, bucket.gradients(), strict=True)
             laid_out = [
-                (name, gradient.data_ptr() - first, row_major_shape(parameter), dtype)
+                (
+                    name,
+                    gradient.data_ptr() - first,
+                    gradient.nbytes,
+                    row_major_shape(parameter),
+                    dtype,
+                )
                 for name, parameter, gradient in whole
             ]
             self._layouts[pending.index] = found = (names, laid_out)

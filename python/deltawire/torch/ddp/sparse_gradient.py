@@ -56,6 +56,7 @@ class SparseGradient:
             self._shape,
             self._keys.ctypes.data,
             self._values.data_ptr(),
+            self._values.nbytes,
             len(self._keys),
             arguments.dtype_name(self._values.dtype),
         )
@@ -72,6 +73,8 @@ class SparseGradient:
             torch.from_numpy(indices.astype(np.int64)),
             torch.from_numpy(filled).to(self._dtype).view(-1, *self._shape[self._sparse_dims :]),
             self._shape,
+            dtype=self._dtype,
+            device="cpu",
             is_coalesced=True,
             check_invariants=False,
         )

@@ -172,9 +172,11 @@ class Group:
             or any(s.dtype == torch.float16 or s.later_steps_look_at() for s in self.shards)
         )
 
-    def tensors_in(self, gradient: torch.Tensor) -> list[tuple[str, int, tuple[int, ...], str]]:
-        """(name, address, shape, name of the dtype) of each parameter's part of a flat gradient, in
-        the order of `trained`.
+    def tensors_in(
+        self, gradient: torch.Tensor
+    ) -> list[tuple[str, int, int, tuple[int, ...], str]]:
+        """(name, address, bytes, shape, name of the dtype) of each parameter's part of a flat
+        gradient, in the order of `trained`.
 
         Raises DeltawireError ("State") unless it has all trained parameters: torch leaves out those
         that a backward pass doesn't reach, without saying which.
@@ -188,10 +190,11 @@ class Group:
                 f"({gradient.numel()} elements of {room} on this rank), and torch doesn't say "
                 f"which; {_COUNT_UNUSED}, or freeze them",
             )
-        found, at = [], gradient.data_ptr()
+        found, at, width = [], gradient.data_ptr(), gradient.element_size()
+        dtype = arguments.dtype_name(gradient.dtype)
         for shard in trained:
-            found.append((shard.name, at, shard.shape, arguments.dtype_name(gradient.dtype)))
-            at += gradient.element_size() * shard.room
+            found.append((shard.name, at, width * math.prod(shard.shape), shard.shape, dtype))
+            at += width * shard.room
         return found
 
     @property

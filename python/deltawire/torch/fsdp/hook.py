@@ -287,8 +287,9 @@ class ShardedHook(Participant):
         if self._rules.loss_scale.nonfinite == "pass":
             # Finite rows are reverted, too, if others in the step are not finite.
             where = self._rules.choice.coded_on
-            flag = torch.tensor([0.0 if finite else float("nan")], device=where)
-            tensors = [(_END_OF_STEP, flag.data_ptr(), (1,))]
+            value = 0.0 if finite else float("nan")
+            flag = torch.tensor([value], dtype=torch.float32, device=where)
+            tensors = [(_END_OF_STEP, flag.data_ptr(), flag.nbytes, (1,))]
         self._submit(tensors, flag, last=True).result()
 
     def _leave(self) -> None:

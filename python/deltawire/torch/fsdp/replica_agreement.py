@@ -29,9 +29,10 @@ class ReplicaAgreement:
     def all_finite(self, step: int, finite: bool) -> bool:
         """Waits for all ranks of the replica; returns whether the step is finite on all of them.
         Raises DeltawireError on all of them if one has given up."""
-        flag = torch.tensor([0.0 if finite else float("nan")])
+        value = 0.0 if finite else float("nan")
+        flag = torch.tensor([value], dtype=torch.float32, device="cpu")
         done = concurrent.futures.Future()
-        where = [("finite", flag.data_ptr(), (1,))]
+        where = [("finite", flag.data_ptr(), flag.nbytes, (1,))]
         self._session.submit(
             where,
             _core.Step(step, 0, True),

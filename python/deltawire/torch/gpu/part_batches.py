@@ -258,7 +258,7 @@ class PartBatches:
 
     def host(self, size: int) -> torch.Tensor:
         """Memory of the host that copies need not wait for."""
-        return torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned)
+        return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=self._pinned)
 
     def encode(
         self, twins: Sequence, rows: np.ndarray, factors: np.ndarray

@@ -58,13 +58,13 @@ class Changes:
 
     def at(
         self, fragment: int, bucket: int, memory: torch.Tensor
-    ) -> list[tuple[str, int, tuple[int, ...]]]:
-        """(name, address, shape) of each of a bucket's tensors in `memory`, which is its block or a
-        copy of it."""
+    ) -> list[tuple[str, int, int, tuple[int, ...]]]:
+        """(name, address, bytes, shape) of each of a bucket's tensors in `memory`, which is its
+        block or a copy of it."""
         part, block = self.bucket(fragment, bucket)
         moved = memory.data_ptr() - block.data_ptr()
         return [
-            (name, change.data_ptr() + moved, row_major_shape(change))
+            (name, change.data_ptr() + moved, change.nbytes, row_major_shape(change))
             for name, change in zip(self._names[part], self.tensors[part], strict=True)
         ]
 

@@ -125,7 +125,7 @@ def _take_steps(jobs: queue.SimpleQueue, session: TrainersSession) -> None:
         buckets, weight, agreed = job
         error, report = None, None
         try:
-            tensors = [(name, at, list(shape)) for each, _ in buckets for name, at, shape in each]
+            tensors = [(*place, list(shape)) for bucket, _ in buckets for *place, shape in bucket]
             report = session.take_step(tensors, weight, agreed)
         except DeltawireError as cause:
             error = cause

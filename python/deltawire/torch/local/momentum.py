@@ -35,7 +35,7 @@ class Momentum:
         self._optimizer = optimizer
         self._weights = weights
         self._names = tuple(names)
-        self._scratch = torch.empty(0, dtype=torch.float32)
+        self._scratch = torch.empty(0, dtype=torch.float32, device="cpu")
         self._forced = staging.is_forced()
 
     def wanted(
@@ -94,7 +94,7 @@ class Momentum:
         for name, tensor in momenta:
             here = tensor.device.type == "cpu" and not self._forced
             flat = tensor.float().contiguous() if here else self._ones(tensor)
-            session.mask_sent([(name, flat.data_ptr(), tuple(flat.shape))])
+            session.mask_sent([(name, flat.data_ptr(), flat.nbytes, tuple(flat.shape))])
             if not here:
                 tensor.masked_fill_((flat == 0).to(tensor.device), 0)
             elif flat is not tensor:
@@ -103,7 +103,7 @@ class Momentum:
     def _ones(self, like: torch.Tensor) -> torch.Tensor:
         """Ones of this shape on the CPU, in memory that is kept for the next tensor and round."""
         if self._scratch.numel() < like.numel():
-            self._scratch = torch.empty(like.numel(), dtype=torch.float32)
+            self._scratch = torch.empty(like.numel(), dtype=torch.float32, device="cpu")
         return self._scratch[: like.numel()].view(like.shape).fill_(1)
 
 

@@ -133,7 +133,9 @@ class Tuner:
     def observe(self, loss: float | torch.Tensor) -> None:
         """A loss of this rank's local steps: a number, or a tensor of one element."""
         try:
-            value = torch.as_tensor(loss).detach().double()
+            if not isinstance(loss, torch.Tensor):
+                loss = torch.tensor(loss, dtype=torch.float64, device="cpu")
+            value = loss.detach().double()
         except (RuntimeError, TypeError, ValueError) as cause:
             raise make_error(
                 "InvalidArgument", f"a loss is a number or a tensor, not {loss!r:.40}: {cause}"
@@ -196,7 +198,7 @@ class Tuner:
 
     def _report(self, history: History) -> dict:
         given = [each.cpu() for each in self._losses]  # their device has ended the round
-        losses = torch.stack(given) if given else torch.zeros(1, dtype=torch.float64)
+        losses = torch.stack(given) if given else torch.zeros(1, dtype=torch.float64, device="cpu")
         waiting = history.metrics()["waiting_steps"]
         window = adaptive.Window(
             step=statistics.median(self._steps),

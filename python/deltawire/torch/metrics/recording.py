@@ -380,8 +380,9 @@ def _pairs(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     gradient = gradient.coalesce()
     sparse = gradient.sparse_dim()
     row_count = math.prod(gradient.shape[sparse:])
-    rows = torch.zeros(gradient.indices().shape[1], dtype=torch.int64)
+    rows = torch.zeros(gradient.indices().shape[1], dtype=torch.int64, device="cpu")
     for indices, extent in zip(gradient.indices().cpu(), gradient.shape[:sparse], strict=True):
         rows = rows * extent + indices
-    keys = rows[:, None] * row_count + torch.arange(row_count)
+    within = torch.arange(row_count, dtype=torch.int64, device="cpu")
+    keys = rows[:, None] * row_count + within
     return keys.reshape(-1), gradient.values().reshape(-1)

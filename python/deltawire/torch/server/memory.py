@@ -36,13 +36,14 @@ class ServedMemory:
         self._sent: dict[int, torch.cuda.Event] = {}  # of copies to the device, which read a host
         largest = max((each.numel() for each in self._hosts.values()), default=0)
         pinned = any(host.is_pinned() for host in self._hosts.values())
-        self._gradient = torch.empty(largest, pin_memory=pinned)
+        self._gradient = torch.empty(largest, dtype=torch.float32, device="cpu", pin_memory=pinned)
         for at, host in self._hosts.items():
             host.copy_(self._flat[at])
 
-    def address(self, index: int) -> int:
-        """Where the core finds a parameter's values."""
-        return self._hosts.get(index, self._flat[index]).data_ptr()
+    def place(self, index: int) -> tuple[int, int]:
+        """Address and bytes of a parameter's values, where the core finds them."""
+        values = self._hosts.get(index, self._flat[index])
+        return values.data_ptr(), values.nbytes
 
     def gradient(self, index: int, timeout: float) -> np.ndarray:
         """A parameter's gradient in the order of the parameter's memory, flat, on the CPU; zeros if
@@ -54,7 +55,7 @@ class ServedMemory:
         name, parameter = self._names[index], self._parameters[index]
         gradient = parameter.grad
         if gradient is None:
-            return torch.zeros(parameter.numel()).numpy()
+            return np.zeros(parameter.numel(), np.float32)
         if gradient.layout != torch.strided:
             raise make_error(
                 "UnsupportedDType",
@@ -100,7 +101,8 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _pinned(like: torch.Tensor) -> torch.Tensor:
-    return torch.empty(like.numel(), pin_memory=like.device.type == "cuda")
+    pinned = like.device.type == "cuda"
+    return torch.empty(like.numel(), dtype=torch.float32, device="cpu", pin_memory=pinned)
 
 
 def _event_on(device: torch.device) -> torch.cuda.Event | None:

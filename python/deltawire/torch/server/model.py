@@ -48,10 +48,10 @@ class ServedModel:
         """The number of elements of all parameters."""
         return sum(parameter.numel() for parameter in self.parameters)
 
-    def tensors(self, memory: ServedMemory) -> list[tuple[str, int, tuple[int, ...]]]:
-        """(name, address, shape) of each, as the core takes them."""
+    def tensors(self, memory: ServedMemory) -> list[tuple[str, int, int, tuple[int, ...]]]:
+        """(name, address, bytes, shape) of each, as the core takes them."""
         return [
-            (name, memory.address(index), row_major_shape(parameter))
+            (name, *memory.place(index), row_major_shape(parameter))
             for index, (name, parameter) in enumerate(zip(self.names, self.parameters, strict=True))
         ]
 

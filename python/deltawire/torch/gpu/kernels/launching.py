@@ -25,4 +25,4 @@ def launch(kernel, programs: int | tuple[int, ...], *arguments, warps: int = WAR
 @functools.cache
 def constant(numbers: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A table on the device, made once."""
-    return torch.tensor(numbers, dtype=dtype).to(device)
+    return torch.tensor(numbers, dtype=dtype, device="cpu").to(device)

@@ -199,7 +199,7 @@ class Participant(ClosesAtEnd, BaseSession):
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""
-        error = abort.typed(cause, self._number)
+        error = abort.typed(cause, self._number, self._who)
         self._history.fail(error)
         self._session.abort(str(error))
 

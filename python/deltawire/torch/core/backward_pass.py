@@ -18,12 +18,13 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def cut_short(rank: int, step: int) -> DeltawireError:
-    """Of a backward pass of this rank that has ended in the middle of a step."""
+def cut_short(rank: int, step: int, who: str | None = None) -> DeltawireError:
+    """Of a backward pass of this rank that has ended in the middle of a step. `who`: the rank's
+    name, by default "rank 3"."""
     return make_error(
         "State",
-        f"the backward pass of rank {rank} ended in the middle of step {step}: an exception cut it "
-        "short, or parameters got no gradient (DDP allows that with find_unused_parameters=True); "
+        f"the backward pass of {who or f'rank {rank}'} ended in the middle of step {step}: an "
+        "exception cut it short, or parameters got no gradient (DDP allows that with find_unused_parameters=True); "
         "save hook.state_dict(), which has the steps before, and register a new model",
         rank,
     )

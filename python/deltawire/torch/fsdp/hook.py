@@ -129,7 +129,7 @@ class ShardedHook(Participant):
         last backward pass in the middle of a step, so that the steps before it can be saved."""
         if not self._is_open or self.closed or in_backward() or self.last_error is not None:
             return
-        self._give_up(cut_short(self._number, self._step))
+        self._give_up(cut_short(self._number, self._step, self._who))
         if self._agreement is not None:
             self._agreement.abort(str(self.last_error))
 
@@ -257,7 +257,7 @@ class ShardedHook(Participant):
             try:
                 staging.store(bucket, memory)
             except Exception as cause:
-                return abort.typed(cause, history.rank)
+                return abort.typed(cause, history.rank, f"global rank {history.rank}")
             return None
 
         return complete

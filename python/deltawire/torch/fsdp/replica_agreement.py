@@ -59,40 +59,47 @@ class ReplicaAgreement:
 
 
 _NEWS_MS = 1000  # a rank's end is on its way on several connections
-_REPORTED = re.compile(r"(?:global rank \d+ reports: )*global rank (\d+)\b")
+_SPEAKS = ("reports: ", "gave up: ")
+_REPORTED = re.compile(r"(?:global rank \d+ reports: )*global rank (\d+)\b")  # as `among` begins
 
 
 def among(ranks: list[int], error: DeltawireError) -> DeltawireError:
-    """An error of a session between these ranks, for all: its suspect and who reports it are global
-    ranks, and the text ends with what the numbers in it stand for. If one of them reports another's
-    end, that one is the suspect."""
-    text = _globally(str(error), ranks)
+    """An error of a session between these ranks, for all: it begins with a global rank, its suspect
+    is one, and it ends with what the numbers in it stand for. The rest stays as it is, because
+    names of tensors and texts of exceptions may look like ranks. If one of these ranks reports
+    another's end, that one is the suspect."""
+    who, text = _who_speaks(ranks, str(error))
     suspect = None if error.suspect is None else ranks[error.suspect]
-    if found := _REPORTED.match(text):
+    if found := _REPORTED.match(text):  # from a session between other ranks
         suspect = int(found[1])
-    return type(error)(text, error.code, suspect, error.last_committed_step)
+        if who.endswith(f"global rank {suspect} reports: "):  # of itself
+            text = text.removeprefix(f"global rank {suspect}: ")
+    elif not who.endswith("gave up: "):
+        who = who or f"global rank {ranks[0] if suspect is None else suspect}: "
+        text = f"{text} ({_key(ranks)})"
+    return type(error)(who + text, error.code, suspect, error.last_committed_step)
 
 
-def _globally(text: str, ranks: list[int]) -> str:
-    """Says who reports in global numbers. What follows is left as it is, because names of tensors
-    and texts of exceptions may look like ranks."""
-    who, more = "", True
-    while more:
-        names = {f"rank {local} ": f"global rank {rank} " for local, rank in enumerate(ranks)}
-        own = next((name for name in names if text.startswith(name)), "")
-        text, who = text.removeprefix(own), who + names.get(own, "")
-        more = bool(own) and text.startswith("reports: ")
-        if more:
-            text, who = text.removeprefix("reports: "), f"{who}reports: "
-    if text.startswith(("gave up: ", "global rank ")):  # no numbers of this session
-        return who + text
-    return f"{who}{text} ({_key(ranks)})"
+def _who_speaks(ranks: list[int], text: str) -> tuple[str, str]:
+    """Who reports or gave up, in global numbers, and what they say."""
+    who = ""
+    while not who.endswith("gave up: "):
+        local, said = next(
+            ((at, word) for at in range(len(ranks)) for word in _SPEAKS
+             if text.startswith(f"rank {at} {word}")),
+            (None, ""),
+        )  # fmt: skip
+        if local is None:
+            break
+        who += f"global rank {ranks[local]} {said}"
+        text = text.removeprefix(f"rank {local} {said}")
+    return who, text
 
 
 def _key(ranks: list[int]) -> str:
     """What the numbers of a session's ranks stand for."""
     first, apart = ranks[0], ranks[-1] - ranks[-2] if len(ranks) > 1 else 1
     if ranks == [first + apart * local for local in range(len(ranks))]:
-        return f"where rank r is global rank {first} + {apart} r"
-    numbers = (f"{local} is global rank {rank}" for local, rank in enumerate(ranks))
-    return f"where rank {', '.join(numbers)}"
+        return f"rank r here is global rank {first} + {apart} r"
+    numbers = (f"{local} here is global rank {rank}" for local, rank in enumerate(ranks))
+    return f"rank {', '.join(numbers)}"

@@ -24,7 +24,8 @@ def cut_short(rank: int, step: int, who: str | None = None) -> DeltawireError:
     return make_error(
         "State",
         f"the backward pass of {who or f'rank {rank}'} ended in the middle of step {step}: an "
-        "exception cut it short, or parameters got no gradient (DDP allows that with find_unused_parameters=True); "
-        "save hook.state_dict(), which has the steps before, and register a new model",
+        "exception cut it short, or parameters got no gradient (DDP allows that with "
+        "find_unused_parameters=True); save hook.state_dict(), which has the steps before, and "
+        "register a new model",
         rank,
     )

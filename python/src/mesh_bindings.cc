@@ -50,7 +50,8 @@ void make_shape(LinkShape* self, const nb::object& bytes_per_second, const nb::o
   std::uint64_t burst = 0;
   if (!nb::try_cast(burst_bytes, burst) || burst < 1 || burst > 16384) {
     raise({ErrorCode::kInvalidArgument,
-           std::string("burst_bytes=") + nb::repr(burst_bytes).c_str() + " must be a whole number, 1 ... 16384"});
+           std::string("burst_bytes=") + nb::repr(burst_bytes).c_str() +
+               " must be a whole number, 1 ... 16384"});
   }
   new (self) LinkShape{rate, burst};
 }
@@ -189,7 +190,8 @@ void bind_shapes(nb::module_& module) {
                         "A token bucket on everything that this rank sends, and one on what it receives, "
                         "shared by its peers like a network card.")
       .def("__init__", &make_shape, "bytes_per_second"_a.none() = 12.5e6, "burst_bytes"_a.none() = 16384,
-           nb::sig("def __init__(self, bytes_per_second: float = 12500000.0, burst_bytes: int = 16384) -> None"),
+           nb::sig("def __init__(self, bytes_per_second: float = 12500000.0, "
+                   "burst_bytes: int = 16384) -> None"),
            "bytes_per_second > 0; burst_bytes 1 ... 16384.")
       .def_ro("bytes_per_second", &LinkShape::bytes_per_second)
       .def_ro("burst_bytes", &LinkShape::burst_bytes);

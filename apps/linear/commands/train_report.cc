@@ -87,8 +87,8 @@ std::string ending_line(const TrainSettings& settings, const TrainedModel& model
   } else {
     line += settings.gap_is_bound()
                 ? "; how far it is above its minimum was not measured"
-                : "; how far it is above its minimum is not known: there is no bound for this loss and --l2, and an "
-                  "estimate takes 4 data epochs";
+                : "; how far it is above its minimum is not known: there is no bound for this loss and --l2, "
+                  "and an estimate takes 4 data epochs";
   }
   if (model.converged) return "ended by " + stop_text(settings) + ": " + line;
   line = "ended by --epochs " + std::to_string(settings.epochs) + ": " + line;

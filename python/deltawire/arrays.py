@@ -1,6 +1,7 @@
 """Callers' arrays as NumPy arrays: NumPy's own, and everything that supports DLPack."""
 
 import itertools
+import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -10,6 +11,15 @@ from deltawire.errors import make_error
 
 # The dtypes that the core supports, by its names and NumPy's.
 DTYPES = "float32", "bfloat16", "float16"
+
+
+class BFloat16Bits(np.ndarray):
+    """The bits of bfloat16 values, for which NumPy has no dtype without ml_dtypes."""
+
+
+def dtype_of(array: np.ndarray) -> str:
+    """The core's name of the dtype, or NumPy's if the core has none."""
+    return "bfloat16" if isinstance(array, BFloat16Bits) else array.dtype.name
 
 
 def as_numpy(name: str, array) -> np.ndarray:
@@ -46,25 +56,35 @@ def check_dense(name: str, tensor) -> None:
         )
 
 
+def _with_bfloat16(name: str, array) -> np.ndarray:
+    """`as_numpy`, but also of PyTorch tensors of bfloat16."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(array, torch.Tensor) or array.dtype != torch.bfloat16:
+        return as_numpy(name, array)
+    # The view would no longer say that the tensor requires a gradient.
+    bits = array if array.requires_grad else array.view(torch.int16)
+    return as_numpy(name, bits).view(BFloat16Bits)
+
+
 def to_read(name: str, array) -> np.ndarray:
     """A C-contiguous array of a dtype that codecs take; copied only if it is in another order."""
     # NumPy's scalars are not arrays, but are read like arrays.
-    found = np.asarray(array) if isinstance(array, np.generic) else as_numpy(name, array)
-    if found.dtype.name not in DTYPES or not found.dtype.isnative:
+    found = np.asarray(array) if isinstance(array, np.generic) else _with_bfloat16(name, array)
+    if dtype_of(found) not in DTYPES or not found.dtype.isnative:
         raise make_error(
             "UnsupportedDType",
-            f"'{name}' is {found.dtype!r}; codecs take float32, float16 and ml_dtypes.bfloat16 in "
-            "the machine's byte order: convert with .astype(np.float32)",
+            f"'{name}' is {found.dtype!r}; codecs take float32, float16 and bfloat16 (of ml_dtypes "
+            "or PyTorch) in the machine's byte order: convert with .astype(np.float32)",
         )
-    # ascontiguousarray would turn a scalar array into one of a single dimension.
-    return found if found.flags.c_contiguous else np.ascontiguousarray(found)
+    # A scalar array stays one, and bits of bfloat16 stay bits.
+    return found if found.flags.c_contiguous else found.copy(order="C")
 
 
 def to_write(name: str, array, dtypes: Sequence[str] = DTYPES[:1]) -> np.ndarray:
     """The same memory, which must be of one of these dtypes, by default float32, C-contiguous and
     writable, so that its owner sees what is written."""
-    found = as_numpy(name, array)
-    if found.dtype.name not in dtypes or not found.dtype.isnative:
+    found = (_with_bfloat16 if "bfloat16" in dtypes else as_numpy)(name, array)
+    if dtype_of(found) not in dtypes or not found.dtype.isnative:
         raise make_error(
             "UnsupportedDType",
             f"'{name}' is {found.dtype!r}; it is written in place and must be "

@@ -102,8 +102,8 @@ class Channel:
 
         Args:
             arrays_by_name: float32, float16 or ml_dtypes.bfloat16 NumPy arrays of any order, or
-                anything that supports DLPack on the CPU; only read. They may differ from step to
-                step.
+                anything that supports DLPack on the CPU, PyTorch tensors of bfloat16 included; only
+                read. They may differ from step to step.
             scale: the factor by which the values are scaled (a loss scale); residuals are rescaled.
             commit: True: the message counts as delivered, and the step ends. False: it stays open,
                 for further messages of the step, until `commit` or `revert`.
@@ -174,8 +174,8 @@ class Channel:
 
         Args:
             message: what `encode` made, any bytes-like object; hostile bytes are safe.
-            into: float32, float16 or ml_dtypes.bfloat16, C-contiguous, writable arrays (or what
-                supports DLPack) with the names, shapes, dtypes and order that were encoded, no two
+            into: float32, float16 or bfloat16, C-contiguous, writable arrays (or what `encode`
+                takes) with the names, shapes, dtypes and order that were encoded, no two
                 of which share memory. On error their content is unspecified.
             accumulate: False: the arrays are replaced. True needs float32 arrays, as sums in 16
                 bits would be rounded: decode into other arrays, and add these up in float32.
@@ -205,8 +205,8 @@ class Channel:
             if accumulate and array.dtype != np.float32:
                 raise make_error(
                     "UnsupportedDType",
-                    f"'{name}' is {array.dtype.name}, to which nothing can be added: decode with "
-                    "accumulate=False, and add up in float32",
+                    f"'{name}' is {arrays.dtype_of(array)}, to which nothing can be added: decode "
+                    "with accumulate=False, and add up in float32",
                 )
         places = _places(written)
         flat = np.frombuffer(message, dtype=np.uint8)
@@ -242,6 +242,6 @@ class Channel:
 
 def _places(held: dict[str, np.ndarray]) -> list[tuple[str, int, int, list[int], str]]:
     return [
-        (name, array.ctypes.data, array.nbytes, list(array.shape), array.dtype.name)
+        (name, array.ctypes.data, array.nbytes, list(array.shape), arrays.dtype_of(array))
         for name, array in held.items()
     ]

@@ -73,6 +73,26 @@ def test_arrays_of_16_bits_come_back(spec: str) -> None:
     assert code(error) == "Range"
 
 
+def test_tensors_of_bfloat16_go_and_come() -> None:
+    """Without ml_dtypes, as the same bytes as NumPy's arrays with it."""
+    torch = pytest.importorskip("torch")
+    values = torch.from_numpy(gradient(1)).bfloat16()
+    channel, out = deltawire.Channel("gcomp:lossless=on"), torch.zeros(40, 50).bfloat16()
+    scalar = torch.tensor(2.5).bfloat16()
+    for given in (values, values.t().contiguous().t()):
+        message = channel.encode({"w": given, "scalar": scalar})
+        back = torch.zeros(()).bfloat16()
+        channel.decode(message, {"w": out, "scalar": back}, accumulate=False)
+        assert torch.equal(out, values) and back == 2.5
+    with pytest.raises(deltawire.DTypeError, match="'w' is bfloat16, to which nothing can be"):
+        channel.decode(message, {"w": out, "scalar": scalar})
+    with pytest.raises(deltawire.DTypeError, match="gradient"):
+        channel.encode({"w": values.requires_grad_()})
+    total = torch.zeros(40, 50).bfloat16()
+    with pytest.raises(deltawire.InvalidArgumentError, match="not C-contiguous"):
+        channel.decode(message, {"w": total.t(), "scalar": scalar}, accumulate=False)
+
+
 def test_bfloat16_arrays_come_back() -> None:
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     channel, values = deltawire.Channel("gcomp:lossless=on"), gradient(1).astype(bfloat16)

@@ -76,6 +76,14 @@ Result<std::size_t> read_at(int descriptor, MutBytes out, std::uint64_t offset) 
   });
 }
 
+Status flush_folder(const std::string& folder) {
+  const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0 ? errno == EACCES : fsync(opened.get()) == 0 || errno == EINVAL || errno == ENOTSUP) {
+    return {};
+  }
+  return io_error(folder + ": cannot be flushed to the disk");
+}
+
 Result<Descriptor> make_unnamed_file() {
   const char* folder = std::getenv("TMPDIR");
   std::string name =
@@ -126,11 +134,13 @@ Status NewFile::put_in_place() {
   }
   beside_.clear();
   if (!flushed_) return {};
-  const Descriptor folder(open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() < 0 || fsync(folder.get()) != 0) {
-    return io_error(path_ + ": its folder cannot be flushed to the disk");
-  }
-  return {};
+  const Status kept = flush_folder(folder_of(path_));
+  if (kept) return {};
+  return fail(kept.error().code,
+              path_ +
+                  ": is written and in place, but after a power failure it may be gone, or "
+                  "be the old one: the folder " +
+                  kept.error().message);
 }
 
 }  // namespace deltawire

@@ -33,6 +33,10 @@ Status write_all(int descriptor, Bytes bytes);
 Status write_at(int descriptor, Bytes bytes, std::uint64_t offset);
 Result<std::size_t> read_at(int descriptor, MutBytes out, std::uint64_t offset);
 
+// Makes the names in a folder survive a power failure. Where the file system flushes no folders (some over a
+// network), or this one may be written and not be read, that can't be had, and is no error. Errors: kIo.
+Status flush_folder(const std::string& folder);
+
 // A file in $TMPDIR, or else in /tmp, that has no name and disappears when its descriptor is closed.
 Result<Descriptor> make_unnamed_file();
 

@@ -83,6 +83,18 @@ TEST_F(DiskFiles, RefusalsNameThePath) {
   EXPECT_EQ(moved.error().message, path("b") + ": cannot be put in place: Is a directory");
 }
 
+// The kernel's own file systems flush no folders, as some over a network.
+TEST_F(DiskFiles, AFolderThatCannotBeFlushedIsNoError) {
+  const Descriptor proc(open("/proc", O_RDONLY | O_DIRECTORY));
+  ASSERT_NE(fsync(proc.get()), 0);
+  EXPECT_TRUE(flush_folder("/proc"));
+  EXPECT_TRUE(flush_folder(folder_.path()));
+  const Status nowhere = flush_folder(path("no"));
+  ASSERT_FALSE(nowhere);
+  EXPECT_EQ(nowhere.error().message,
+            path("no") + ": cannot be flushed to the disk: No such file or directory");
+}
+
 TEST_F(DiskFiles, AnUnnamedFileIsInTmpdirAndHasNoName) {
   ASSERT_EQ(setenv("TMPDIR", folder_.path().c_str(), 1), 0);
   const auto file = make_unnamed_file();

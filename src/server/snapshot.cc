@@ -85,14 +85,6 @@ Result<std::vector<Found>> files_of(const SnapshotPlace& place) {
   return all;
 }
 
-Status flush_folder(const std::string& folder) {
-  const Descriptor descriptor(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.get() < 0 || fsync(descriptor.get()) != 0) {
-    return io_error(folder + ": cannot be flushed to the disk");
-  }
-  return {};
-}
-
 Status remove_all(const SnapshotPlace& place, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     if (unlink(path.c_str()) != 0 && errno != ENOENT) {

@@ -9,6 +9,7 @@ import numpy as np
 
 from deltawire import new_file
 from deltawire.errors import make_error
+from deltawire.folder_sync import sync_folder
 from deltawire.weight_store.folder_lock import FolderLock
 from deltawire.weight_store.manifest import StoredFile
 
@@ -98,8 +99,4 @@ class Folder:
 
 def _sync_folder(folder: Path) -> None:
     """Makes new names in a folder survive a crash of the machine."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    sync_folder(folder)

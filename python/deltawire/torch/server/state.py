@@ -13,6 +13,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.folder_sync import sync_folder
 from deltawire.torch.core import bootstrap
 from deltawire.torch.core.arguments import check_positive
 
@@ -170,11 +171,7 @@ def _make_folder(path: str) -> None:
     """Creates the folder and syncs its directory entry, like the snapshots'."""
     if not os.path.isdir(path):
         os.makedirs(path, exist_ok=True)
-        above = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-        try:
-            os.fsync(above)
-        finally:
-            os.close(above)
+        sync_folder(os.path.dirname(os.path.abspath(path)))
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

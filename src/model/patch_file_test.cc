@@ -2,6 +2,7 @@
 
 #include <array>
 #include <csignal>
+#include <span>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -278,6 +279,34 @@ TEST_F(PatchFiles, NoneIsWrittenWithALongerHeaderThanReadersTake) {
   write_file(new_, model_bytes({{name, "U8", "1", "a"}}));
   expect_refused(ErrorCode::kLimit, {"patch.safetensors: ", "a header of 100000", "shorter names"},
                  [&] { return make_patch_file(old_, new_, patch_); });
+}
+
+// The type of a patch decides what its steps mean: weights alone, which are the same bytes, don't.
+TEST_F(PatchFiles, APatchForAnotherTypeOfWeightsIsRefused) {
+  const std::string before = random_bytes(300, 1);
+  const std::string after = changed_bytes(before, 30);
+  write_file(old_, model_bytes({{"w", "F8_E4M3", "300", before}}));
+  write_file(new_, model_bytes({{"w", "F8_E4M3", "300", after}}));
+  ASSERT_TRUE(make_patch_file(old_, new_, patch_));
+  const auto info = inspect_patch_file(patch_);
+  ASSERT_TRUE(info);
+  const auto bytes = [](const std::string& text) { return std::as_bytes(std::span(text)); };
+  const auto with_patch = [&](WeightType type) {
+    const auto made = make_patch(bytes(before), bytes(after), type);
+    const std::string entry(reinterpret_cast<const char*>(made->data()), made->size());
+    write_file(patch_,
+               model_bytes({{"patch:w", "U8", std::to_string(entry.size()), entry}},
+                           R"(,"__metadata__":{"format":"deltawire-patch","format_version":"1","old":")" +
+                               model::digest_text(info->old_digest) + R"(","new":")" +
+                               model::digest_text(info->new_digest) + R"("})"));
+    return verify_patch_file(old_, patch_);
+  };
+  EXPECT_TRUE(with_patch(WeightType::kFloat8E4M3));
+  expect_refused(ErrorCode::kCorrupt, {"tensor 'patch:w'", "another type"},
+                 [&] { return with_patch(WeightType::kInt8); });
+  // As many bytes, but half as many weights.
+  expect_refused(ErrorCode::kCorrupt, {"tensor 'patch:w'", "another type"},
+                 [&] { return with_patch(WeightType::kInt16); });
 }
 
 class MergedPatchFiles : public PatchFiles {

@@ -171,7 +171,9 @@ TEST(PatchHostile, TablesThatLie) {
 // Chunk 1 of the 500 weights has this code, chunk 0 has none.
 std::string text_of_code(const std::vector<unsigned>& code) {
   const Sample made = sample(0.1);
-  return text_of(made, {1, static_cast<unsigned>(code.size() - 1) << 1}, code);
+  const unsigned entry = static_cast<unsigned>(code.size() - 1) << 1;
+  if (entry < 128) return text_of(made, {1, entry}, code);
+  return text_of(made, {1, entry % 128 + 128, entry / 128}, code);
 }
 
 // Bits from left to right, the first one the lowest of the first byte.
@@ -197,6 +199,75 @@ TEST(PatchHostile, ChunksThatLie) {
   has(text_of_code(code_of("10 00000001")), "ends before");  // classes, and no counts
   has(text_of_code(code_of("00 11111110")), "no changes");   // width 0
   has(text_of_code(code_of("00 111111111111 000000")), "longer code");
+  has(text_of_code(code_of("00 111111110 1111111")), "more than there are weights");  // 255 of 244
+  // Class 0, of the largest exponent, has no member, and one change.
+  has(text_of_code(code_of("10 11111111 111110 10 0000000000")), "more than there are weights");
+  has(text_of_code(code_of("00 111111111111 111111")), "out of range");  // width 63
+  has(text_of_code(code_of("00 1111111110")), "out of range");           // width 4 - 5
+  // Width 15, and then 3 more.
+  const std::string width_18 = "10 00000001 111111111111 111100 00000000000000 1111110";
+  has(text_of_code(code_of(width_18 + std::string(30, '0'))), "out of range");
+}
+
+// One change among 244 weights: the parameter of its position is 7.
+constexpr std::string_view kOneChange = "00 111110 ";
+
+std::string text_of_change(const std::string& bits) {
+  return text_of_code(code_of(std::string(kOneChange) + bits));
+}
+
+TEST(PatchHostile, PositionsThatLie) {
+  EXPECT_NE(text_of_change("10 1111111").find("behind its last one"), std::string::npos);  // 255
+  const std::string raw(24, '1');
+  EXPECT_NE(text_of_change(raw + "0010011000000000 0 0").find("longer code"), std::string::npos);  // 100
+  EXPECT_NE(text_of_change("0 0000000 0 11111110 1").find("bits behind its end"), std::string::npos);
+}
+
+TEST(PatchHostile, LongStepsThatLie) {
+  const std::string at_0_up = "0 0000000 0 ";
+  const std::string at_0_down = "0 0000000 1 ";
+  const auto has = [](const std::string& text, const char* what) {
+    EXPECT_NE(text.find(what), std::string::npos) << text;
+  };
+  has(text_of_change(at_0_up + "1110 0"), "more than there are weights");  // 2 of 1 are long
+  const std::string one = "111110 ";
+  has(text_of_change(at_0_up + one + "10"), "out of range");                   // parameter 0 - 1
+  has(text_of_change(at_0_up + one + "111111111111 000001"), "out of range");  // 32
+  const std::string of_15 = one + "111111111111 111100 ";
+  has(text_of_change(at_0_up + of_15 + "10 111111111111111"), "longer than weights can take");  // 65537
+  has(text_of_change(at_0_down + of_15 + "10 111111111111111"), "longer than weights can take");
+  // 2^15: a step down may be as long, a step up not.
+  has(text_of_change(at_0_up + of_15 + "0 011111111111111"), "longer than weights can take");
+  has(text_of_change(at_0_down + of_15 + "0 011111111111111"), "does not make the weights");
+}
+
+TEST(PatchHostile, FullChunksThatLie) {
+  std::vector<unsigned> code(1 + 2 * 244, 0);
+  code[0] = 3;
+  EXPECT_NE(text_of_code(code).find("does not make the weights"), std::string::npos);
+  code[0] = 7;
+  EXPECT_NE(text_of_code(code).find("bits behind its end"), std::string::npos);
+  code[0] = 3;
+  code.push_back(0);
+  EXPECT_NE(text_of_code(code).find("bits behind its end"), std::string::npos);
+  code.resize(code.size() - 2);
+  EXPECT_NE(text_of_code(code).find("ends before"), std::string::npos);
+}
+
+// Integers have no exponent, and float8_e4m3 has none above 15.
+TEST(PatchHostile, ClassesThatTheWeightsDoNotHave) {
+  for (const auto& [type, bits] : {std::pair(WeightType::kInt8, "10 00000000 111110 10 0000000000"),
+                                   std::pair(WeightType::kFloat8E4M3, "10 00001000 111110 10 0000000000")}) {
+    const WeightPair pair =
+        testing::make_pair({type, 500, 0.1, OldWeights::kBell, Change::kFewUnits, false}, 1);
+    const Sample made{pair, *patch::make({pair.from, type}, pair.to, 8, {})};
+    const std::vector<unsigned> code = code_of(bits);
+    const ByteVector patch = with_body(made, {1, static_cast<unsigned>(code.size() - 1) << 1}, code);
+    const Status status = verify_patch(patch, pair.from, type);
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().message.find("a form that doesn't exist"), std::string::npos)
+        << status.error().message;
+  }
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ std::string bits_text(const CodecInfo& info) {
     values = static_cast<double>(drawn.size());
   }
   const double bits = 8 * static_cast<double>(*same) / values;
-  return rounded(bits) + " (" + rounded(32 / bits) + " times smaller)";
+  return rounded(bits) + " (" + times_smaller_text(32 / bits) + ")";
 }
 
 // "yes", or "with `spec`" of the first example that has the property, if the codec by default does not.

@@ -17,6 +17,7 @@
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
+#include "deltawire/channel.h"
 #include "deltawire/codec.h"
 #include "deltawire/file.h"
 
@@ -195,6 +196,11 @@ void report_loss(const std::string& spec, const std::string& output_path, const 
 
 Outcome<void> encode(const EncodeOptions& options) {
   const auto codec = make_codec(options.spec);
+  if (!codec && make_channel(options.spec)) {
+    return misused("SPEC \"" + options.spec +
+                   "\": a file is encoded by one codec, and these are rules: give one of "
+                   "their codecs");
+  }
   if (!codec) {
     return misused("SPEC \"" + options.spec + "\": " + codec.error().message +
                    "; 'deltawire codecs' lists them all");

@@ -24,6 +24,10 @@ std::string rounded(double number) {
   return text;
 }
 
+std::string times_smaller_text(double times) {
+  return times < 1 ? rounded(1 / times) + " times larger" : rounded(times) + " times smaller";
+}
+
 std::string shape_text(std::span<const std::uint64_t> shape) {
   std::string text = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -43,8 +47,7 @@ double FileSize::bits_per_value() const noexcept {
 
 std::string ratio_text(const FileSize& size) {
   if (size.count == 0) return "no values";
-  return rounded(size.times_smaller()) + " times smaller, " + rounded(size.bits_per_value()) +
-         " bits per value";
+  return times_smaller_text(size.times_smaller()) + ", " + rounded(size.bits_per_value()) + " bits per value";
 }
 
 }  // namespace deltawire::cli

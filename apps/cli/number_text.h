@@ -13,6 +13,9 @@ std::string grouped(std::uint64_t number);
 // "19.97", "7477", "0.00359": three or four significant digits.
 std::string rounded(double number);
 
+// "2.5 times smaller", or "1.4 times larger" for 1/1.4.
+std::string times_smaller_text(double times);
+
 // "(3, 4, 5)", "(7,)", "()": as NumPy writes a shape.
 std::string shape_text(std::span<const std::uint64_t> shape);
 

@@ -85,13 +85,17 @@ std::uint64_t bytes_of_file(const std::string& path) {
   return unknown ? 0 : bytes;
 }
 
-void report_patch(const std::string& patch, std::uint64_t new_bytes) {
+std::string size_text(std::uint64_t whole, std::uint64_t bytes) {
+  return times_smaller_text(static_cast<double>(whole) / static_cast<double>(bytes));
+}
+
+// `model` is the one that the patch is compared with.
+void report_patch(const std::string& patch, const std::string& model_path, const char* model) {
   const std::uint64_t bytes = bytes_of_file(patch);
+  const std::uint64_t whole = bytes_of_file(model_path);
   std::cout << printable_line(patch) << ": " << grouped(bytes) << " bytes";
-  if (bytes > 0 && new_bytes > 0) {
-    std::cout << ", " << rounded(static_cast<double>(new_bytes) / static_cast<double>(bytes))
-              << " times smaller than the new model";
-  }
+  if (bytes > 0 && whole > 0)
+    std::cout << ", " << size_text(whole, bytes) << " than the " << model << " model";
   std::cout << "\n";
 }
 
@@ -102,7 +106,7 @@ Outcome<void> make(const PatchPaths& paths) {
   auto done = run_long(paths, "comparing", [&](const PatchFileOptions& options) {
     return make_patch_file(paths.from, paths.to, patch, options);
   });
-  if (done) report_patch(patch, bytes_of_file(paths.to));
+  if (done) report_patch(patch, paths.to, "new");
   return done;
 }
 
@@ -147,7 +151,7 @@ Outcome<void> merge(const PatchPaths& paths) {
   auto done = run_long(paths, "merging", [&](const PatchFileOptions& options) {
     return merge_patch_files(paths.from, paths.merged, paths.patch, options);
   });
-  if (done) report_patch(paths.patch, bytes_of_file(paths.from));
+  if (done) report_patch(paths.patch, paths.from, "old");
   return done;
 }
 
@@ -214,7 +218,7 @@ std::string changes_text(const PatchInfo& patch) {
 
 void print_patch_table(const std::string& path, const PatchFileInfo& info) {
   std::cout << printable_line(path) << ": " << grouped(info.file_bytes) << " bytes, "
-            << times_text(new_bytes_of(info), info.file_bytes) << " times smaller than the new weights\n"
+            << size_text(new_bytes_of(info), info.file_bytes) << " than the new weights\n"
             << "  from  " << hexadecimal(info.old_digest) << "  " << printable_line(info.from) << "\n"
             << "  to    " << hexadecimal(info.new_digest) << "  " << printable_line(info.to) << "\n"
             << "  file  " << (info.file_digest ? hexadecimal(*info.file_digest) : "no digest") << "\n\n";

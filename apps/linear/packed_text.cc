@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kPackedBlockBytes = std::size_t{1} << 18;
 constexpr int kGzipWrapper = 16 + MAX_WBITS;
+constexpr std::string_view kGzipMagic = "\x1F\x8B";
 
 Status broken(const std::string& reason) {
   return fail(ErrorCode::kIo, "cannot be unpacked: " + reason + "; copy the file again");
@@ -187,6 +188,11 @@ class ArchiveText final : public TextSource {
   Status stopped() const {
     if (!input_failed_) return input_failed_;
     const char* reason = archive_error_string(archive_.get());
+    if (reason != nullptr && std::string_view(reason).find("too much memory") != std::string_view::npos) {
+      return fail(ErrorCode::kIo,
+                  "cannot be unpacked: zstd packed it with a window of more than 128 MiB; pack it "
+                  "again without --long, or unpack it before: zstd -d --long=31");
+    }
     return broken(reason != nullptr ? reason : "unknown error");
   }
 
@@ -197,6 +203,15 @@ class ArchiveText final : public TextSource {
 };
 
 }  // namespace
+
+bool is_packed(std::string_view front) noexcept {
+  using namespace std::string_view_literals;
+  for (const std::string_view magic : {kGzipMagic, "\xFD\x37zXZ\0"sv, "BZh"sv, "\x28\xB5\x2F\xFD"sv}) {
+    if (front.starts_with(magic)) return true;
+  }
+  // A frame of zstd that holds no text, which pzstd puts before each that does.
+  return front.size() >= 4 && (front[0] & 0xF0) == 0x50 && front.substr(1).starts_with("\x2A\x4D\x18");
+}
 
 Result<std::unique_ptr<TextSource>> open_packed(Descriptor file) {
   PackedInput input(std::move(file));

@@ -46,14 +46,20 @@ std::string packed_by_archive(const std::string& text, int (*filter)(archive*), 
   return out.substr(0, used);
 }
 
-// As the program zstd packs: with a checksum, which ZSTD_compress leaves out.
-std::string packed_by_zstd(const std::string& text) {
+// As the program zstd packs: with a checksum, which ZSTD_compress leaves out. With the content's size, the
+// frame says nothing of a window.
+std::string zstd_frame(const std::string& text, bool with_size) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   ZSTD_CCtx* const context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, with_size ? 1 : 0);
   out.resize(ZSTD_compress2(context, out.data(), out.size(), text.data(), text.size()));
   ZSTD_freeCCtx(context);
   return out;
+}
+
+std::string packed_by_zstd(const std::string& text) {
+  return zstd_frame(text, true);
 }
 
 struct Kind {
@@ -74,7 +80,7 @@ std::string bzip2(const std::string& text) {
   return packed_by_archive(text, archive_write_add_filter_bzip2, "1");
 }
 
-class PackedFiles : public ::testing::TestWithParam<Kind> {
+class PackedRows : public ::testing::Test {
  protected:
   // All numbers of the rows that a file of these bytes has, in order.
   Result<std::vector<float>> rows_of(const std::string& bytes) const {
@@ -97,6 +103,35 @@ class PackedFiles : public ::testing::TestWithParam<Kind> {
 
   testing::TemporaryFolder folder_;
 };
+
+// pzstd puts such frames, with the size of the next, before each that holds text.
+TEST_F(PackedRows, FramesOfZstdWithoutTextAreSkipped) {
+  const std::string frame = packed_by_zstd(some_text());
+  const auto expected = rows_of(frame);
+  ASSERT_TRUE(expected) << expected.error().message;
+  for (const char first : {'\x50', '\x5F'}) {
+    const std::string skipped = first + std::string("\x2A\x4D\x18\x04\0\0\0size", 11);
+    for (const std::string& file : {skipped + frame, skipped + skipped + frame + skipped}) {
+      const auto rows = rows_of(file);
+      ASSERT_TRUE(rows) << rows.error().message;
+      EXPECT_EQ(*rows, *expected);
+    }
+    EXPECT_EQ(rows_of(skipped + frame + skipped + frame)->size(), 2 * expected->size());
+  }
+}
+
+TEST_F(PackedRows, AWindowBeyondMemoryIsNamed) {
+  std::string frame = zstd_frame(some_text(), false);
+  ASSERT_TRUE(rows_of(frame));
+  frame[5] = static_cast<char>((28 - 10) << 3);  // 2^28 bytes
+  const auto rows = rows_of(frame);
+  ASSERT_FALSE(rows);
+  EXPECT_NE(rows.error().message.find("a window of more than 128 MiB"), std::string::npos)
+      << rows.error().message;
+  EXPECT_EQ(rows.error().message.find("copy the file again"), std::string::npos) << rows.error().message;
+}
+
+class PackedFiles : public PackedRows, public ::testing::WithParamInterface<Kind> {};
 
 TEST_P(PackedFiles, EachChangedByteIsRefusedOrChangesNoRow) {
   const std::string packed = GetParam().pack(some_text());

@@ -57,7 +57,7 @@ Result<DataFile> inspect(const std::string& path) {
   const auto got = read_at(file->get(), std::as_writable_bytes(std::span(front)), 0);
   if (!got) return fail(got.error().code, path + ": " + got.error().message);
   const std::string_view magic(front.data(), *got);
-  found.plain = std::ranges::none_of(kPackedMagics, [&](std::string_view m) { return magic.starts_with(m); });
+  found.plain = !is_packed(magic);
   return found;
 }
 

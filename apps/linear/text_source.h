@@ -1,7 +1,6 @@
 // The text of a data file: plain, or packed by gzip, xz, bzip2 or zstd.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,13 +39,8 @@ class TextSource {
 // Opens the text from byte `offset` on, which must be 0 for files that are not plain.
 Result<std::unique_ptr<TextSource>> open_text(const DataFile& file, std::uint64_t offset);
 
-// The first bytes of gzip, xz, bzip2 and zstd.
-inline constexpr std::string_view kGzipMagic = "\x1F\x8B";
-inline constexpr std::array<std::string_view, 4> kPackedMagics{kGzipMagic,
-                                                               std::string_view("\xFD"
-                                                                                "7zXZ\0",
-                                                                                6),
-                                                               "BZh", "\x28\xB5\x2F\xFD"};
+// Whether gzip, xz, bzip2 or zstd has packed what begins with these bytes; six are enough.
+bool is_packed(std::string_view front) noexcept;
 
 // Opens text packed by gzip, xz, bzip2 or zstd, or plain text, told by the first bytes. Verifies the
 // checksums and lengths of the format, reads concatenated members (streams, frames) one after another, and

@@ -58,6 +58,21 @@ def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
     assert_refused(FAILURE, refused, "encode", "bf16", tmp_path / "void.npy", tmp_path / "x.dw")
 
 
+@pytest.mark.parametrize(
+    "descr", ["f4", "=f4", "float32", "f8", "=f8", "float64", "f2", "=f2", "float16"]
+)
+def test_every_spelling_that_numpy_reads(tmp_path: Path, descr: str) -> None:
+    """Other programs than NumPy write such headers."""
+    values = gradient((300,)).astype(np.float16).astype(descr)
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (300,), }}\n"
+    length = len(header).to_bytes(2, "little")
+    path = tmp_path / "in.npy"
+    path.write_bytes(b"\x93NUMPY\x01\0" + length + header.encode() + values.tobytes())
+    assert np.array_equal(np.load(path), values)
+    must_run("encode", "zstd", path, tmp_path / "in.dw")
+    assert np.array_equal(decode(tmp_path, tmp_path / "in.dw"), values)
+
+
 @pytest.mark.parametrize("value", [0.1, 1e300, -1e-50])
 def test_a_float64_that_is_not_exactly_a_float32_is_named(tmp_path: Path, value: float) -> None:
     values = np.zeros((300, 300))
@@ -170,7 +185,10 @@ def test_archives_that_are_refused(tmp_path: Path) -> None:
     refused("readme.txt", "neither a .npy")
     with zipfile.ZipFile(source, "w") as archive:
         pass
-    refused("zip archive")
+    refused("without an array")
+    with zipfile.ZipFile(source, "w") as archive:
+        archive.writestr("model/data.pkl", "hello")
+    refused("PyTorch checkpoint", "numpy.savez")
     with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(source, "w") as archive:
         archive.writestr("a.npy", b"")
         archive.writestr("a.npy", b"")

@@ -50,6 +50,7 @@ def assert_decode_refused(folder: Path, data: bytes, words: list[str]) -> None:
         ("3lc:s=1,s=1", ["s"]),
         ("fp32:s=1", ["s", "fp32"]),
         ("3lc\nrm", ["3lc rm"]),
+        ("conv*: 3lc, rest fp32", ["one codec", "rules"]),
     ],
 )
 def test_bad_spec(source: Path, spec: str, words: list[str]) -> None:
@@ -112,7 +113,9 @@ def test_scale_beyond_float32(source: Path) -> None:
         ("<i4", ["int32", ".astype('float32')"]),
         ("|b1", ["bool", ".astype('float32')"]),
         ("<c8", ["complex64", ".astype('float32')"]),
-        ([("a", "<f4")], ["structured", ".astype('float32')"]),
+        ([("a", "<f4")], ["structured", "array['FIELD'].astype('float32')"]),
+        ("<U5", ["texts", "takes numbers"]),
+        ("|S5", ["texts", "takes numbers"]),
     ],
     ids=str,
 )

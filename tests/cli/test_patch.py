@@ -67,6 +67,19 @@ def test_the_new_file_comes_back(folder: Path, patch: Path) -> None:
     assert patch.stat().st_size < 2000
 
 
+def test_a_patch_that_is_larger_is_said_to_be(folder: Path) -> None:
+    for name in ("a", "b"):
+        write_model(folder / name, {"w": ("U8", np.array([ord(name)], np.uint8))})
+    said = must_run("patch", "make", folder / "a", folder / "b", folder / "p").decode()
+    words = re.fullmatch(r".*: ([\d,]+) bytes, ([\d.]+) times larger than the new model\n", said)
+    whole = (folder / "b").stat().st_size
+    assert float(words[2]) == pytest.approx(int(words[1]) / whole, rel=0.001)
+    said = must_run("patch", "inspect", folder / "p").decode()
+    assert " times larger than the new weights\n" in said
+    merge = ["merge", folder / "a", folder / "p", "-o", folder / "merged"]
+    assert b" times larger than the old model\n" in must_run("patch", *merge)
+
+
 def test_without_a_digest_of_the_file_no_more_is_promised(folder: Path) -> None:
     """Patches of deltawire 0.1 are read; what is said of them is true."""
     golden = ROOT / "tests" / "golden" / "patch_files" / "other_header"

@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::string_view kNpyEnd = ".npy";
 constexpr std::string_view kDwEnd = ".dw";
+constexpr std::string_view kEmptyZipMagic =
+    "PK\x05\x06";  // the end of a zip's directory, and nothing before it
+constexpr const char* kNoArray = ": is a zip archive without an array; save some in it";
 
 bool begins_with(Bytes bytes, std::string_view magic) {
   return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
@@ -45,6 +48,7 @@ Outcome<ArrayFile> ArrayFile::open(const std::string& path) {
   ArrayFile file(*std::move(input));
   const auto start = file.input_.peek(kDwMagic.size());
   if (!start) return tl::unexpected<Failure>(start.error());
+  if (begins_with(*start, kEmptyZipMagic)) return failed(file.name() + kNoArray);
   if (begins_with(*start, kZipMagic)) {
     if (auto listed = file.list_members(); !listed) return tl::unexpected<Failure>(listed.error());
     return file;
@@ -65,6 +69,9 @@ Outcome<void> ArrayFile::list_members() {
     if (!next) return tl::unexpected<Failure>(next.error());
     if (!*next) break;
     const auto member = member_named(**next, name());
+    if (!member && (**next).ends_with("data.pkl")) {
+      return failed(name() + ": is a PyTorch checkpoint; load it and save its tensors with numpy.savez");
+    }
     if (!member) {
       return failed(name() + ": holds \"" + **next +
                     "\", which is neither a .npy nor a .dw file; leave it out");
@@ -74,7 +81,7 @@ Outcome<void> ArrayFile::list_members() {
     }
     members_.push_back(*member);
   }
-  if (members_.empty()) return failed(name() + ": is a zip archive without an array; save some in it");
+  if (members_.empty()) return failed(name() + kNoArray);
   return {};
 }
 

@@ -92,7 +92,6 @@ class HeaderSource {
 
 // "float64" for "<f8"; the quoted descr if it has no such name.
 std::string numpy_name(const std::string& descr) {
-  if (descr.empty()) return "a structured dtype";
   std::string quoted = "'" + descr + "'";
   if (descr == "|b1") return "bool (" + quoted + ")";
   if (descr.size() < 3 || descr.find_first_not_of("0123456789", 2) != std::string::npos || descr.size() > 4) {
@@ -117,6 +116,24 @@ tl::unexpected<Failure> too_many_elements(std::span<const std::uint64_t> shape) 
   return failed("the shape " + shape_text(shape) + " has 2^32 elements or more; split the array");
 }
 
+// Arrays of which no conversion makes numbers.
+bool has_no_numbers(const NpyHeader& header) {
+  constexpr std::string_view kKinds = "USaO";
+  return header.descr.empty() ||
+         (header.descr.size() > 1 && kKinds.find(header.descr[1]) != std::string_view::npos);
+}
+
+// REQUIRES: has_no_numbers. The failure's message lacks the file's name.
+tl::unexpected<Failure> no_numbers(const NpyHeader& header) {
+  if (header.descr.empty()) {
+    return failed(
+        "is a structured array; save the field that is meant as a file of its own: "
+        "array['FIELD'].astype('float32')");
+  }
+  return failed("holds " + std::string(header.descr[1] == 'O' ? "objects" : "texts") + " (dtype '" +
+                header.descr + "'), and deltawire takes numbers");
+}
+
 // The failure's message lacks the file's name.
 Outcome<void> check_layout(const NpyHeader& header, const TraceType& type) {
   if (header.descr == type.big_endian) {
@@ -124,6 +141,7 @@ Outcome<void> check_layout(const NpyHeader& header, const TraceType& type) {
                   "' is big-endian, deltawire reads little-endian; convert it in Python with array.astype('" +
                   type.descr + "')");
   }
+  if (has_no_numbers(header)) return no_numbers(header);
   if (header.descr != type.descr) {
     return failed("dtype " + numpy_name(header.descr) + ", but deltawire " + type.use + " " + type.name +
                   "; convert it in Python with array.astype('" + type.name + "')");
@@ -158,6 +176,7 @@ std::optional<NpyInfo> info_of_type(const std::string& descr) {
 }
 
 tl::unexpected<Failure> unknown_type(const NpyHeader& header) {
+  if (has_no_numbers(header)) return no_numbers(header);
   if (header.descr == "|V2") {
     return failed(
         "dtype '|V2' is two bytes without a meaning; if they are bfloat16, save "

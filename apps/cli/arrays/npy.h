@@ -44,7 +44,7 @@ struct NpyInfo {
 Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name);
 
 struct NpyHeader {
-  std::string descr;  // "<f4"; empty for a structured dtype
+  std::string descr;  // "<f4", also for "=f4", "f4" and "float32"; empty for a structured dtype
   bool fortran_order = false;
   std::vector<std::uint64_t> shape;
 };

@@ -1,4 +1,5 @@
 #include <limits>
+#include <utility>
 
 #include "cli/arrays/npy.h"
 
@@ -86,6 +87,21 @@ bool take_truth(Reader& reader, bool& truth) {
   return truth || reader.take_word("False");
 }
 
+// As numpy.save would write it. Others write "=f4", "f4" or "float32" too, all of which NumPy reads.
+std::string with_byte_order(std::string descr) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"float16", "<f2"}, {"float32", "<f4"}, {"float64", "<f8"}, {"int64", "<i8"}};
+  for (const auto& [name, saved] : kNames) {
+    if (descr == name) return std::string(saved);
+  }
+  const bool has_order = descr.starts_with('=');
+  const std::string_view number = std::string_view(descr).substr(has_order ? 1 : 0);
+  const bool of_machine = number.size() > 1 &&
+                          std::string_view("fiuc").find(number[0]) != std::string_view::npos &&
+                          number.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  return of_machine ? "<" + std::string(number) : descr;
+}
+
 tl::unexpected<Failure> unreadable(std::string_view what) {
   return failed("the .npy header has " + std::string(what) + "; save the array again with numpy.save");
 }
@@ -106,6 +122,7 @@ Outcome<NpyHeader> parse_npy_header(std::string_view text) {
       // A list is a structured dtype: no use to read on.
       if (reader.next_is('[')) return NpyHeader{};
       if (!reader.take_string(header.descr)) return unreadable("no readable 'descr'");
+      header.descr = with_byte_order(std::move(header.descr));
       has_descr = true;
     } else if (key == "fortran_order" && !has_order) {
       if (!take_truth(reader, header.fortran_order)) return unreadable("no readable 'fortran_order'");

@@ -70,7 +70,7 @@ std::string epoch_line(const EpochReport& report, const TrainSettings& settings)
   line += "  " + cli::grouped(static_cast<std::uint64_t>(report.rows_per_second)) + " rows/s";
   if (std::isfinite(report.plain_ratio)) {
     line += "  " + cli::grouped(static_cast<std::uint64_t>(report.bytes_per_step)) + " bytes a step, " +
-            cli::rounded(report.plain_ratio) + " times smaller than plain pairs";
+            cli::times_smaller_text(report.plain_ratio) + " than plain pairs";
   }
   const double left = report.seconds / report.epoch * (settings.epochs - report.epoch);
   return line + "  " + cli::rounded(report.seconds) + " s, at most " + cli::rounded(left) + " s left";

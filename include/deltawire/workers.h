@@ -19,16 +19,19 @@ namespace deltawire {
 class DELTAWIRE_API Workers {
  public:
   // The process's workers, threads_of_process() threads, created at the first call and kept until the process
-  // ends; null if that is 1. A forked child has its own. Throws std::system_error if no thread can be
-  // started, std::bad_alloc.
+  // ends; null if that is 1. A forked child has its own. Throws std::bad_alloc.
   static std::shared_ptr<Workers> of_process();
 
+  // The processors that this process may use, by its affinity and its control groups' quotas (rounded up).
+  static int processors();
+
   // OMP_NUM_THREADS, as PyTorch reads it: torchrun sets it to 1 if several ranks share a machine. If it isn't
-  // set: the processors that this process may use, divided by the ranks on this machine (LOCAL_WORLD_SIZE).
+  // set: processors(), divided by the ranks on this machine (LOCAL_WORLD_SIZE).
   // At most 8: beyond that, memory bandwidth is the limit.
   static int threads_of_process();
 
-  // The calling thread counts: `threads` - 1 are started. REQUIRES: threads >= 1.
+  // The calling thread counts: `threads` - 1 are started, or as many as the system allows. REQUIRES: threads
+  // >= 1. Throws std::bad_alloc.
   explicit Workers(int threads);
   ~Workers();
   Workers(const Workers&) = delete;

@@ -3,6 +3,8 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -97,7 +99,11 @@ void Completions::State::run() {
 }
 
 Completions::Completions() : state_(std::make_shared<State>()) {
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  try {
+    state_->thread = std::thread([state = state_] { state->run(); });
+  } catch (const std::system_error& error) {
+    raise({ErrorCode::kSystem, std::string("no thread for the session: ") + error.what()});
+  }
 }
 
 Completions::~Completions() {
@@ -106,9 +112,8 @@ Completions::~Completions() {
     return;
   }
   stop();
-  if (state_->thread.joinable()) {  // dropped by a callable, on the thread, which can't join itself
-    std::thread([state = state_] { state->thread.join(); }).detach();
-  }
+  // Dropped by a callable, on the thread, which can't join itself.
+  if (state_->thread.joinable()) state_->thread.detach();
 }
 
 void Completions::add(One& completion) noexcept {

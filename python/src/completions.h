@@ -32,6 +32,7 @@ class Completions {
   // A list of one, so that `add` needs no memory.
   using One = std::list<Completion>;
 
+  // Raises if no thread can be started. REQUIRES: the GIL.
   Completions();
   // stop(), if that was not called. In a forked child, where the thread is missing, it leaks.
   ~Completions();

@@ -17,6 +17,7 @@
 
 #include "bindings.h"
 #include "deltawire/planner.h"
+#include "deltawire/workers.h"
 #include "python_error.h"
 
 namespace nb = nanobind;
@@ -197,6 +198,8 @@ void bind_planner(nb::module_& module) {
       "tier_of", [](bool lossless, double relative_l2) { return tier_name(tier_of(lossless, relative_l2)); },
       "lossless"_a, "relative_l2"_a,
       "The tier of a codec: of one message without error feedback, the relative L2 error.");
+  module.def("processors", &Workers::processors,
+             "The processors that this process may use, by its affinity and its control groups' quotas.");
   module.def("check_tier", [](std::string_view name) { tier_called(name); }, "name"_a, "Raises for no tier.");
 }
 

@@ -19,4 +19,10 @@ inline tl::unexpected<Error> io_error(const std::string& what) {
   return fail(ErrorCode::kIo, what + ": " + os_error_text(errno));
 }
 
+// A thread that could not be started: kSystem.
+inline tl::unexpected<Error> no_thread(const std::string& whose, const std::system_error& error) {
+  return fail(ErrorCode::kSystem, "no thread for " + whose + ": " + os_error_text(error.code().value()) +
+                                      "; allow more (ulimit -u, a container's pids limit)");
+}
+
 }  // namespace deltawire

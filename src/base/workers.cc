@@ -6,11 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <system_error>
 
 #include <sched.h>
 #include <unistd.h>
 
+#include "base/cpu_quota.h"
 #include "base/float_environment.h"
 
 namespace deltawire {
@@ -27,7 +29,7 @@ int number_in(const char* variable) noexcept {
   return std::max(number, 0);
 }
 
-int processors() noexcept {
+int processors_allowed() noexcept {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
@@ -43,6 +45,10 @@ struct ProcessPool {
 std::atomic<ProcessPool*> process_pool = nullptr;
 
 }  // namespace
+
+int Workers::processors() {
+  return std::max(1, std::min(processors_allowed(), cpu_quota()));
+}
 
 int Workers::threads_of_process() {
   int threads = number_in("OMP_NUM_THREADS");
@@ -62,7 +68,13 @@ std::shared_ptr<Workers> Workers::of_process() {
 
 Workers::Workers(int threads) {
   threads_.reserve(static_cast<std::size_t>(threads - 1));
-  for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { thread_main(); });
+  // NOLINTBEGIN(bugprone-empty-catch): the threads that there are do the work.
+  try {
+    for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { thread_main(); });
+  } catch (const std::system_error&) {
+  } catch (const std::bad_alloc&) {
+  }
+  // NOLINTEND(bugprone-empty-catch)
 }
 
 Workers::~Workers() {

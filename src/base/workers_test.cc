@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/float_environment.h"
+#include "base/no_threads_testing.h"
 
 namespace deltawire {
 namespace {
@@ -167,6 +168,15 @@ TEST(WorkersOfTheProcess, AreSharedAndAForkedChildHasItsOwn) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(Workers, AreFewerWhereNoMoreThreadsCanBeStarted) {
+  const testing::NoThreads limit;
+  Workers workers(4);
+  EXPECT_EQ(Workers::threads(&workers), 1);
+  int tasks = 0;
+  Workers::share(&workers, 3, [&](std::size_t) { ++tasks; });
+  EXPECT_EQ(tasks, 3);
 }
 
 TEST(Workers, WithoutThemAllIsDoneHereInOrder) {

@@ -2,12 +2,15 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/no_memory.h"
+#include "base/os_error.h"
 #include "reduce/reduce_queue.h"
 #include "reduce/wakeable_reducer.h"
 #include "transport/mesh/settings.h"
@@ -85,8 +88,12 @@ Result<std::unique_ptr<Session>> Session::open(std::string_view spec, const Redu
                                                std::unique_ptr<Transport> transport) {
   auto reducer = make_wakeable_reducer(spec, options);
   if (!reducer) return forward_error(reducer);
-  auto parts = std::make_unique<Parts>(std::move(*reducer), std::move(transport));
-  return std::unique_ptr<Session>(new Session(std::move(parts)));
+  try {
+    auto parts = std::make_unique<Parts>(std::move(*reducer), std::move(transport));
+    return std::unique_ptr<Session>(new Session(std::move(parts)));
+  } catch (const std::system_error& error) {
+    return no_thread("the session", error);
+  }
 }
 
 Result<std::unique_ptr<Session>> Session::connect(std::string_view spec, const ReducerOptions& options,
@@ -104,7 +111,12 @@ Session::~Session() {
     [[maybe_unused]] const Parts* leaked = parts_.release();
   } else if (parts_->queue.on_own_thread()) {
     // Dropped by a bucket's `done`, whose thread can't join itself: another one does it.
-    std::thread([parts = std::move(parts_)] { parts->close({}); }).detach();
+    Parts* const parts = parts_.release();
+    try {
+      std::thread([parts] { std::unique_ptr<Parts>(parts)->close({}); }).detach();
+    } catch (const std::exception&) {
+      parts->close({});  // refuses more, and tells the others; the memory is the process's to free
+    }
   } else {
     parts_->close({});
   }

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/no_threads_testing.h"
 #include "deltawire/connect.h"
 
 namespace deltawire::session_test {
@@ -259,6 +260,28 @@ TEST(Session, DoneMayDestroyIt) {
 }
 
 // Rank 1 comes late, and rank 0's close waits for it; or rank 1 never comes, and close gives up.
+// Neither ends the program where no thread can be started: not for the session, nor to join its own.
+TEST(Session, NeedsAThreadToOpenAndNoneToEnd) {
+  auto mesh = connect_inproc(1);
+  ASSERT_TRUE(mesh) << mesh.error().message;
+  {
+    const testing::NoThreads limit;
+    const auto refused = Session::open("fp32", {}, std::move(mesh->front()));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kSystem);
+    EXPECT_NE(refused.error().message.find("no thread"), std::string::npos) << refused.error().message;
+  }
+  Sessions sessions = open_sessions("fp32", 1);
+  Owned tensor(1.0F);
+  std::promise<void> over;
+  submit(*sessions[0], tensor, {0, 0, true}, [&](const Result<Report>&) {
+    const testing::NoThreads limit;
+    sessions[0].reset();
+    over.set_value();
+  });
+  EXPECT_EQ(over.get_future().wait_for(seconds(20)), std::future_status::ready);
+}
+
 TEST(Session, CloseWaitsAsLongAsItIsTold) {
   for (const bool comes : {true, false}) {
     const Sessions sessions = open_sessions("fp32", 2);

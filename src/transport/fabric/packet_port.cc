@@ -88,7 +88,7 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open(int rank, int world_size,
     port->fabric_->start(*port);
   } catch (const std::system_error& error) {
     (void)port->fabric_->stop(Clock::now(), false);
-    return fail(ErrorCode::kSystem, std::string("no thread for the transport: ") + error.what());
+    return no_thread("the transport", error);
   }
   port->started_ = true;
   return port;

@@ -7,6 +7,7 @@
 
 #include <sys/eventfd.h>
 
+#include "base/os_error.h"
 #include "transport/links/faulty_link.h"
 #include "transport/links/shaped_link.h"
 #include "transport/mesh/engine.h"
@@ -78,7 +79,7 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   try {
     return std::make_unique<Engine>(self, std::move(links), std::move(host), std::move(wake));
   } catch (const std::system_error& error) {
-    return fail(ErrorCode::kSystem, std::string("no thread for the transport: ") + error.what());
+    return no_thread("the transport", error);
   }
 }
 

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import platform
 import statistics
-import sys
 import threading
 import time
 
@@ -143,11 +142,7 @@ class Measuring:
             self._session.abort(reason)
 
 
-def _processors() -> int:
-    """The number of processors that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+_processors = _core.processors
 
 
 class LinkProbe:

@@ -1,0 +1,71 @@
+#include "base/cpu_quota.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder_testing.h"
+
+namespace deltawire::cpu_quota_test {
+namespace {
+
+// A machine's groups, in a folder.
+struct Groups {
+  testing::TemporaryFolder folder;
+
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = folder.path(name);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  int quota() const { return cpu_quota(folder.path("groups"), folder.path("mount")); }
+};
+
+TEST(CpuQuota, OfVersion2IsRoundedUp) {
+  const Groups groups;
+  groups.write("groups", "0::/\n");
+  EXPECT_EQ(groups.quota(), kNoCpuQuota);
+  groups.write("mount/cpu.max", "max 100000\n");
+  EXPECT_EQ(groups.quota(), kNoCpuQuota);
+  groups.write("mount/cpu.max", "200000 100000\n");
+  EXPECT_EQ(groups.quota(), 2);
+  groups.write("mount/cpu.max", "250000 100000\n");
+  EXPECT_EQ(groups.quota(), 3);
+  groups.write("mount/cpu.max", "10000 100000\n");
+  EXPECT_EQ(groups.quota(), 1);
+}
+
+TEST(CpuQuota, IsTheLeastOfAllGroupsAbove) {
+  const Groups groups;
+  groups.write("groups", "0::/jobs/mine\n");
+  groups.write("mount/jobs/cpu.max", "400000 100000\n");
+  groups.write("mount/jobs/mine/cpu.max", "max 100000\n");
+  EXPECT_EQ(groups.quota(), 4);
+  groups.write("mount/jobs/mine/cpu.max", "150000 50000\n");
+  EXPECT_EQ(groups.quota(), 3);
+}
+
+TEST(CpuQuota, OfVersion1) {
+  const Groups groups;
+  groups.write("groups", "5:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n3:cpuset:/docker/1\n");
+  groups.write("mount/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  groups.write("mount/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(groups.quota(), kNoCpuQuota);
+  groups.write("mount/cpu,cpuacct/cpu.cfs_quota_us", "200000\n");  // the path above is the host's
+  EXPECT_EQ(groups.quota(), 2);
+}
+
+TEST(CpuQuota, NoneWhereNothingCanBeRead) {
+  const Groups groups;
+  EXPECT_EQ(groups.quota(), kNoCpuQuota);
+  groups.write("groups", "what is this\n0:\n");
+  EXPECT_EQ(groups.quota(), kNoCpuQuota);
+  groups.write("groups", "0::/\n");
+  groups.write("mount/cpu.max", "many\n");
+  EXPECT_EQ(groups.quota(), kNoCpuQuota);
+}
+
+}  // namespace
+}  // namespace deltawire::cpu_quota_test

@@ -46,6 +46,7 @@ struct ChannelOptions {
                        // were already applied, so the rules' "with" has no effect here
   std::uint64_t seed = 0;     // for codecs that draw random numbers; receivers don't need it
   bool measure_flow = false;  // for flow(): a measured step allocates and frees 4 bytes for each element
+  bool bare_parts = true;     // false: received messages have values of all parts (files)
 };
 
 // The parts of a message, with the hash of what stays the same from step to step: names, ranges, dtypes,

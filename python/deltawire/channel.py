@@ -66,7 +66,8 @@ class Channel:
             revert: what `revert` does to all arrays of a step: "exact" (it never happened: give its
                 input again; costs a second buffer of the residuals' size) or "fold" (its input is
                 kept and sent later: never give it again; messages are kept until their step ends).
-            error_feedback: False: no residuals, so nothing to fold; each message is independent.
+            error_feedback: False: no residuals, so nothing to fold; each message is independent. A
+                receiver needs none, whatever the sender keeps.
             seed: for codecs that draw random numbers.
 
         Raises:

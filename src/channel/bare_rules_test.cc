@@ -1,8 +1,10 @@
 // docs/reference/format.md, section 3: segments without chunks. Where they may stand, which codecs may send
 // them, what they stand for; each rule is broken behind good checksums. The frame's own rules for them are in
 // wire/frame_rules_test.cc.
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -114,6 +116,30 @@ TEST(BareRules, WhatTheyStandFor) {
     EXPECT_EQ(all(SegmentState::kNotFinite, Into::kOverwrite, before), kNan);
     EXPECT_EQ(all(SegmentState::kNotFinite, Into::kAccumulate, before), kNan);
   }
+}
+
+// Who keeps no residuals may receive from who does.
+TEST(BareRules, WhateverTheReceiverKeeps) {
+  int codecs = 0;
+  for (const std::string& spec : every_spec()) {
+    if (!(*make_codec(spec))->info().error_feedback) continue;
+    SCOPED_TRACE(spec);
+    ++codecs;
+    const auto sender = make_channel(spec, {.policy = kPolicy});
+    std::vector<float> zeros(70000, 0.0F);
+    const std::vector<Named> part{{"w", {zeros.data(), zeros.size(), DType::kF32}, 0}};
+    const auto pieces = (*sender)->encode(part, kId);
+    ASSERT_TRUE(pieces) << pieces.error().message;
+    ASSERT_TRUE(pieces->back().empty()) << "nothing is sent";
+    for (const bool error_feedback : {true, false}) {
+      const auto receiver = make_channel(spec, {.policy = kPolicy, .error_feedback = error_feedback});
+      zeros.assign(zeros.size(), 1.0F);
+      const Status decoded = (*receiver)->decode(pieces->front(), part, kId, Into::kOverwrite, 1.0F);
+      ASSERT_TRUE(decoded) << decoded.error().message;
+      EXPECT_EQ(std::ranges::count(zeros, 0.0F), std::ssize(zeros));
+    }
+  }
+  EXPECT_GT(codecs, 5);
 }
 
 // And what an encoder makes of NaN, and of zeros.

@@ -122,6 +122,7 @@ class ChannelImpl final : public Channel {
             halves_,
             options_.policy,
             options_.error_feedback,
+            options_.bare_parts,
             options_.revert == Revert::kFold,
             resources_.backend ? nullptr : resources_.workers.get(),
             resources_.backend.get()};

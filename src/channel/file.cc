@@ -81,7 +81,8 @@ struct FilePlace {
 namespace {
 
 Result<std::unique_ptr<Channel>> file_channel(const FileHeader& header) {
-  return make_channel(header.codec_spec, ChannelOptions{header.policy, Revert::kExact, false});
+  return make_channel(header.codec_spec,
+                      {.policy = header.policy, .error_feedback = false, .bare_parts = false});
 }
 
 constexpr std::uint64_t kReadBytes = std::uint64_t{1} << 20;

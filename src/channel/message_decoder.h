@@ -29,6 +29,7 @@ struct PartCodecs {
   const HalfCodecs& halves;
   Policy policy;
   bool error_feedback = true;  // as ChannelOptions
+  bool bare_parts = true;      // as ChannelOptions
   bool folds = false;          // Revert::kFold
   Workers* workers = nullptr;
   PartBackend* backend = nullptr;  // null: the CPU codes
@@ -47,12 +48,13 @@ struct PartCodecs {
     return codec.key_value && !(error_feedback && keeps_residual);
   }
 
-  // Only what has a residual can be kept for later, and only what refuses NaN needs a word for it.
+  // Only what can have a residual can be kept for later, and only what refuses NaN needs a word for it.
+  // Whether there are residuals is the sender's choice: its receivers need none.
   bool may_be(SegmentState state, const Codec& part_codec) const noexcept {
     if (state == SegmentState::kNotFinite) {
       return policy.nonfinite == NonFinite::kPass && part_codec.info().finite_only;
     }
-    return state == SegmentState::kNothing && error_feedback && part_codec.info().error_feedback;
+    return state == SegmentState::kNothing && bare_parts && part_codec.info().error_feedback;
   }
 };
 

@@ -1,4 +1,5 @@
 // The program `deltawire`: parses the command line and turns every failure into one line and an exit status.
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -46,7 +47,13 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int
     command = below.front();
     path += (path.empty() ? "" : " ") + command->get_name();
   }
-  if (command != &app) return path + ": " + error.what() + "; see 'deltawire " + path + " --help'";
+  const std::string help = "; see 'deltawire " + path + " --help'";
+  const bool has_commands = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
+  const int next = static_cast<int>(std::ranges::count(path, ' ')) + 2;  // the argument behind the command
+  if (command != &app && has_commands && next < argc && argv[next][0] != '-') {
+    return path + ": unknown command \"" + argv[next] + "\"" + help;
+  }
+  if (command != &app) return path + ": " + error.what() + help;
   if (argc < 2) return "no command given; see 'deltawire --help'";
   const std::string kind = argv[1][0] == '-' ? "option" : "command";
   return "unknown " + kind + " \"" + argv[1] + "\"; see 'deltawire --help'";

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 
 #include <CLI/CLI.hpp>
 
@@ -28,6 +29,9 @@ void add_patch_command(CLI::App& app, Command& chosen);
 CLI::Validator number_range(double low, double high);  // both included
 CLI::Validator number_from_0();
 CLI::Validator positive_number();
+// Makes digits of a count (count_text.h) for the option to read; both ends included.
+CLI::Validator count_range(std::uint64_t least,
+                           std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
 // The option --min-elements of the commands that measure codecs: Policy::min_elements.
 void add_min_elements_option(CLI::App& command, std::uint64_t& min_elements);

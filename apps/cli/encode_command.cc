@@ -243,13 +243,13 @@ void add_encode_command(CLI::App& app, Command& chosen) {
   command
       ->add_option("--min-elements", options->policy.min_elements,
                    "Store arrays (and last parts) with fewer values as they are; 0 encodes all")
-      ->check(CLI::NonNegativeNumber)  // CLI11 2.1 would take -1 for 2^64 - 1
+      ->transform(count_range(0))
       ->capture_default_str()
       ->type_name("N");
   command
       ->add_option("--part-elements", options->part_elements,
                    "Cut longer arrays into parts of N values, each encoded alone")
-      ->check(CLI::Range(std::uint64_t{1}, (std::uint64_t{1} << 32) - 1))
+      ->transform(count_range(1, (std::uint64_t{1} << 32) - 1))
       ->capture_default_str()
       ->type_name("N");
   command->add_flag("--force", options->force, "Replace OUT if it exists");

@@ -1,7 +1,10 @@
 #include <cstdio>
 #include <limits>
+#include <string>
 
 #include "cli/commands.h"
+#include "cli/count_text.h"
+#include "cli/number_text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -30,6 +33,20 @@ CLI::Validator number_range(double low, double high) {
     return "Value " + text + " must be " + range_text(low, high);
   };
   return {check, ""};
+}
+
+CLI::Validator count_range(std::uint64_t least, std::uint64_t most) {
+  const auto change = [least, most](std::string& text) -> std::string {
+    const auto count = count_of(text);
+    if (!count) return "'" + text + "' is no count: " + std::string(kCountAdvice);
+    const bool is_open = most == std::numeric_limits<std::uint64_t>::max();
+    if (*count < least || *count > most) {
+      return "Value " + text + " must be " + grouped(least) + (is_open ? " or more" : " to " + grouped(most));
+    }
+    text = std::to_string(*count);
+    return {};
+  };
+  return {change, ""};
 }
 
 CLI::Validator number_from_0() {

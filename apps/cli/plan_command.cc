@@ -4,7 +4,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "cli/plan/report.h"
 #include "cli/plan/sites.h"
 #include "cli/progress.h"
+#include "deltawire/workers.h"
 
 namespace deltawire::cli {
 namespace {
@@ -51,23 +51,6 @@ struct PlanCommandOptions {
     return named;
   }
 };
-
-// Writes 23.6m as 23600000, for CLI::AsSizeValue; leaves what has no point as it is. Returns an error's text.
-std::string without_decimals(std::string& text) {
-  const std::size_t point = text.find('.');
-  if (point == std::string::npos) return {};
-  constexpr std::string_view kSuffixes = "kmgt";
-  const std::size_t end = std::min(text.find_first_not_of("0123456789", point + 1), text.size() - 1);
-  const std::size_t power = kSuffixes.find(static_cast<char>(text[end] | 0x20));
-  const std::size_t zeros = power == std::string_view::npos ? 0 : 3 * (power + 1);
-  const std::string decimals = text.substr(point + 1, end - point - 1);
-  if (end + 1 != text.size() || point == 0 || decimals.empty() || decimals.size() > zeros) {
-    return "'" + text + "' is no whole number: write 23.6m, or 23600000";
-  }
-  text = text.substr(0, point) + decimals + std::string(zeros - decimals.size(), '0');
-  text.erase(0, std::min(text.find_first_not_of('0'), text.size() - 1));  // it would be octal
-  return {};
-}
 
 // A model with only its size known: tensors of at most 2^20 values, like layers.
 std::vector<PlanTensor> model_of_size(std::uint64_t parameters) {
@@ -213,8 +196,7 @@ Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<Co
   for (const int count : *ranks) {
     for (const Link& link : *links) {
       Site site{count, link, {}};
-      site.machine.cores =
-          options.cores > 0 ? options.cores : std::max(1U, std::thread::hardware_concurrency());
+      site.machine.cores = options.cores > 0 ? options.cores : Workers::processors();
       site.machine.coding_threads = options.threads;
       auto plan = plan_at(report, codecs, site);
       if (!plan) return tl::unexpected<Failure>(plan.error());
@@ -271,7 +253,7 @@ std::string plan_footer() {
          "on\n"
          "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names. Without it,\n"
          "--parameters uses normally distributed values, so that nothing has to be recorded; 23.6m is\n"
-         "23,600,000. Real gradients may take fewer bits: 3lc and gcomp do.\n"
+         "23,600,000, 7b is 7,000,000,000. Real gradients may take fewer bits: 3lc and gcomp do.\n"
          "CODECS are specs, rules (quoted, as one word), either of them in a pattern, or all. The default\n"
          "is a choice that trained as well as float32 in docs/results/training.md. No plan can know how much "
          "error\n"
@@ -289,7 +271,8 @@ std::string plan_footer() {
          "x plain      the step of plain divided by this one; plain is the native ring all-reduce of\n"
          "             float32\n"
          "pays below   the bandwidth above which the codec saves less than --least-gain; never: it saves\n"
-         "             less on slow links too; always: on no link\n"
+         "             less on slow links too; only fast links: it saves latency, not bytes; always: on\n"
+         "             no link\n"
          "*            the choice: the shortest step that --tier allows; among steps within 5 % the least\n"
          "             lossy, then the one with the fewest bytes. Plain if it saves less than --least-gain\n"
          "\n"
@@ -324,11 +307,11 @@ void add_place(CLI::App* command, PlanCommandOptions& options) {
       ->check(number_range(0.001, 1e6))
       ->type_name("MB")
       ->capture_default_str();
-  command->add_option("--cores", options.cores, "Cores of a rank; default: all of this machine")
+  command->add_option("--cores", options.cores, "Cores of a rank; default: those that this process may use")
       ->check(number_range(0.01, 4096))
       ->type_name("N");
   command->add_option("--threads", options.threads, "Threads that encode and decode")
-      ->check(CLI::Range(1, 64).description(""))
+      ->transform(count_range(1, 64))
       ->type_name("N")
       ->capture_default_str();
 }
@@ -350,9 +333,7 @@ void add_plan_command(CLI::App& app, Command& chosen) {
   command
       ->add_option("--parameters", options->parameters,
                    "Size of the model; --input then only has similar values")
-      ->transform(CLI::AsSizeValue(true).description(""))
-      ->transform(CLI::Validator(without_decimals, ""))  // runs first
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40).description(""))
+      ->transform(count_range(1, std::uint64_t{1} << 40))
       ->type_name("N");
   command->add_option("--figures", options->figures, "Reuse the figures of an earlier plan's --json")
       ->type_name("FILE");
@@ -361,7 +342,7 @@ void add_plan_command(CLI::App& app, Command& chosen) {
       ->capture_default_str();
   command->add_option("--tier", options->tier, "How much may be lost")
       ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}))
-      ->type_name("")
+      ->type_name("TIER")
       ->capture_default_str();
   command->add_option("--least-gain", options->least_gain, "Percent of a step that a codec must save")
       ->check(number_range(0, 99))

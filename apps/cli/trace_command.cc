@@ -207,7 +207,7 @@ void add_replay_command(CLI::App& trace, Command& chosen) {
       ->type_name("SPEC");
   command
       ->add_option("--ranks", options->ranks, "Ranks that all send these gradients; the output is their mean")
-      ->check(CLI::Range(1, 1024))
+      ->transform(count_range(1, 1024))
       ->type_name("N")
       ->capture_default_str();
   add_min_elements_option(*command, options->min_elements);

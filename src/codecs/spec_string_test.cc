@@ -49,6 +49,8 @@ TEST(SpecString, UnknownCodecListsTheKnownOnes) {
 TEST(SpecString, UnknownCodecsAreTakenForWhatTheyResemble) {
   const std::pair<const char*, const char*> advice[] = {
       {"3LC", "did you mean 3lc?"},
+      {"3cl", "did you mean 3lc?"},
+      {"itn8", "did you mean int8?"},
       {"3lc :s=1", "did you mean 3lc?"},
       {"fp3", "did you mean fp32?"},
       {"fp16_compress", "did you mean fp16?"},

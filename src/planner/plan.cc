@@ -100,8 +100,11 @@ std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, 
   const std::string step = ms_text(row.prediction.step_seconds);
   const std::string spec = printable_line(row.figures.spec);
   if (plan.chosen) {
+    const bool only_on_fast_links = row.break_even.kind == BreakEven::Kind::kNever;
     return spec + ": " + step + " a step instead of " + plain + ", " + times_text(row.times_faster) +
-           " times as fast; " + break_even_text(row.break_even);
+           " times as fast; " +
+           (only_on_fast_links ? "it saves latency: on slow links, where bytes count, it does not pay"
+                               : break_even_text(row.break_even));
   }
   const double gain = 1 - row.prediction.step_seconds / plan.plain.step_seconds;
   if (gain > 0) {

@@ -74,6 +74,18 @@ TEST(Plans, WhereNothingPaysItSaysSo) {
   EXPECT_EQ(wide.rows[0].break_even.kind, BreakEven::Kind::kNever);
 }
 
+// Messages that go directly have fewer hops than a ring, and these more bytes.
+TEST(Plans, WhatPaysOnFastLinksAloneSaysSo) {
+  Site site = bare_site(1024);
+  site.link = {1e9, 1e9, 1e-3};
+  const auto plan = make_plan(step_of({bucket_of(1024 * 320)}), site, {free_codec(Pattern::kDirect, 40)}, {});
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_EQ(plan->chosen, 0);
+  EXPECT_EQ(plan->rows[0].break_even.kind, BreakEven::Kind::kNever);
+  EXPECT_TRUE(plan->reason.ends_with("it saves latency: on slow links, where bytes count, it does not pay"))
+      << plan->reason;
+}
+
 TEST(Plans, TooLittleGainIsNotWorthIt) {
   const std::vector<CodecFigures> codecs = {named("hardly", Tier::kLossless, 31, 0)};
   const Plan left = plan_of(site_of(1e5), codecs, {.least_gain = 0.05});

@@ -67,7 +67,15 @@ def test_bad_spec(source: Path, spec: str, words: list[str]) -> None:
         (["encode", "3lc", "a.npy"], ["OUT", "required"]),
         (["decode", "a.dw", "b.npy", "c"], ["c", "not expected"]),
         (["inspect", "a.dw", "--jsn"], ["--jsn"]),
-        (["encode", "3lc", "a", "b", "--min-elements", "-1"], ["-1", "--min-elements"]),
+        (
+            ["encode", "3lc", "a", "b", "--min-elements", "-1"],
+            ["--min-elements: '-1' is no count: write 23600000, 23.6m, 7b or 2e6; see"],
+        ),
+        (["compare", "--input", "a", "--min-elements", "10x"], ["--min-elements: '10x' is no"]),
+        (["encode", "3lc", "a", "b", "--part-elements", "7b"], ["must be 1 to 4,294,967,295"]),
+        (["plan", "--link", "1gbit", "--parameters", "2t"], ["must be 1 to 1,099,511,627,776"]),
+        (["train", "nope"], ["train: unknown command \"nope\"; see 'deltawire train --help'"]),
+        (["train"], ["train: A subcommand is required"]),
         (["encode", "3lc", "a", "b", "--min-elements", "many"], ["many", "--min-elements"]),
         (["encode", "3lc", "a", "b", "--min-elements", "1.5"], ["1.5", "--min-elements"]),
         (

@@ -112,7 +112,9 @@ def test_a_models_size_is_enough(tmp_path: Path) -> None:
     assert_refused(USAGE, ["--parameters"], "plan", "--parameters", "0", "--link", "1gbit")
 
 
-@pytest.mark.parametrize(("given", "elements"), [("1.5k", 1500), ("0.0012M", 1200), ("1.0k", 1000)])
+@pytest.mark.parametrize(
+    ("given", "elements"), [("1.5k", 1500), ("0.0012M", 1200), ("0.000001b", 1000), ("2e3", 2000)]
+)
 def test_a_models_size_may_have_decimals(given: str, elements: int) -> None:
     options = ("--link", "50mbit", "--quick", "--codecs", "bf16", "--json", "-")
     written = json.loads(must_run("plan", "--parameters", given, *options))
@@ -120,7 +122,8 @@ def test_a_models_size_may_have_decimals(given: str, elements: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["1.5", "1.2345k", ".5m", "1.m", "1.5x", "1.5.5m", "-1.5m", "1.0", "."]
+    "given",
+    ["1.5", "1.2345k", ".5m", "1.m", "1.5x", "1.5.5m", "-1.5m", "1.0", ".", "10x", "7gb", "2e-6"],
 )
 def test_a_models_size_is_whole(given: str) -> None:
     assert_refused(USAGE, ["--parameters"], "plan", f"--parameters={given}", "--link", "1gbit")

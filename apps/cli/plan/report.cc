@@ -28,9 +28,10 @@ std::string plain_number(double number) {
   return text;
 }
 
-std::string break_even_name(const BreakEven& point) {
+std::string break_even_name(const PlanRow& row) {
+  const BreakEven& point = row.break_even;
   switch (point.kind) {
-    case BreakEven::Kind::kNever: return "never";
+    case BreakEven::Kind::kNever: return row.times_faster > 1 ? "only fast links" : "never";
     case BreakEven::Kind::kAlways: return "always";
     case BreakEven::Kind::kAt: break;
   }
@@ -83,7 +84,7 @@ Cells row_of(const PlanRow& row, const Site& site) {
           ms_of(row.prediction.wire_seconds),
           ms_of(row.prediction.coding_seconds / std::min(1.0, site.machine.cores)),
           rounded(row.times_faster),
-          break_even_name(row.break_even)};
+          break_even_name(row)};
 }
 
 // A codec that the tier forbids and that would be faster by more than the error of predictions.
@@ -132,7 +133,7 @@ Cells choice_of(const SitePlan& at) {
   }
   const PlanRow& row = plan.rows[*plan.chosen];
   cells.insert(cells.end(), {printable_line(row.figures.spec), ms_of(row.prediction.step_seconds),
-                             rounded(row.times_faster), break_even_name(row.break_even)});
+                             rounded(row.times_faster), break_even_name(row)});
   return cells;
 }
 

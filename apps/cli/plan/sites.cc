@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/count_text.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {
@@ -59,12 +60,10 @@ tl::unexpected<Failure> bad_link(const std::string& text) {
                  "100mbit/20mbit; a range: 10mbit..10gbit,1ms (8kbit to 8000gbit)");
 }
 
-std::optional<int> parse_count(std::string_view text) {
-  int count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (count < 2 || count > kMostRanks) return std::nullopt;
-  return count;
+std::optional<int> ranks_of(std::string_view text) {
+  const auto count = count_of(text);
+  if (!count || *count < 2 || *count > kMostRanks) return std::nullopt;
+  return static_cast<int>(*count);
 }
 
 // "100/20 Mbit/s" needs one unit for both.
@@ -93,8 +92,8 @@ Outcome<std::vector<int>> parse_ranks(const std::string& text) {
   while (true) {
     const std::size_t comma = rest.find(',');
     const auto [from, to] = ends_of(rest.substr(0, comma));
-    const auto first = parse_count(from);
-    const auto last = parse_count(to);
+    const auto first = ranks_of(from);
+    const auto last = ranks_of(to);
     if (!first || !last || *first > *last) return refused();
     for (int count = *first; count < *last; count *= 2) ranks.push_back(count);
     ranks.push_back(*last);

@@ -158,10 +158,10 @@ void add_generate_command(CLI::App& app, cli::Command& chosen) {
       ->type_name("S")
       ->capture_default_str();
   command->add_option("--rows", options->rows, "Number of rows, instead of by scale")
-      ->check(cli::positive_number())
+      ->transform(cli::count_range(1))
       ->type_name("N");
   command->add_option("--features", options->settings.features, "Number of features, instead of by scale")
-      ->check(cli::positive_number())
+      ->transform(cli::count_range(1))
       ->type_name("N");
   command->add_option("--noise", options->settings.noise, "Proportion of random labels")
       ->check(cli::number_range(0, 1))

@@ -57,7 +57,7 @@ std::string described(const Launched& launched) {
 
 void add_rank_options(CLI::App* command, RankOptions& options) {
   command->add_option("--workers", options.workers, "Processes on this machine")
-      ->check(CLI::Range(1, kWorkersMax).description(""))
+      ->transform(cli::count_range(1, kWorkersMax))
       ->type_name("N")
       ->capture_default_str();
   command

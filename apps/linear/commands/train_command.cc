@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "cli/count_text.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
@@ -284,7 +285,7 @@ void add_data(CLI::App* command, TrainCommandOptions& options) {
 void add_training(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--loss", options.loss, "What to minimize")
       ->check(CLI::IsMember({"logistic", "squared", "hinge", "squared-hinge"}))
-      ->type_name("")
+      ->type_name("LOSS")
       ->capture_default_str();
   command->add_option("--optimizer", options.optimizer, "sgd, adagrad or adam; adam:beta2=0.99")
       ->type_name("SPEC")
@@ -314,11 +315,12 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
   command
       ->add_option("--batch", options.train.batch,
                    "Rows per step, of all workers; up to 1: a proportion of all rows")
+      ->transform(CLI::Validator(cli::digits_of_count, ""))
       ->check(cli::positive_number())
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--epochs", options.train.epochs, "Maximum number of passes over the data")
-      ->check(CLI::Range(1, 1000000).description(""))
+      ->transform(cli::count_range(1, 1000000))
       ->type_name("N")
       ->capture_default_str();
   command

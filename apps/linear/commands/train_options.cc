@@ -96,7 +96,7 @@ void add_exchange_option(CLI::App* command, ExchangeOption& option) {
                    "gather: pairs to all; direct: to owners, who send means back; owners: to owners, who "
                    "step and send weights; auto: gather or direct, by the first batch")
       ->check(CLI::IsMember({kAuto, "gather", "direct", kOwners}))
-      ->type_name("")
+      ->type_name("PATTERN")
       ->capture_default_str();
   command
       ->add_option("--weights-codec", option.weights,
@@ -232,7 +232,7 @@ void add_checkpoint_options(CLI::App* command, CheckpointOptions& options) {
       command->add_option("--checkpoint", options.folder, "Write checkpoints to this folder")
           ->type_name("DIR");
   command->add_option("--every", options.every, "Steps between checkpoints; default: one data epoch")
-      ->check(cli::positive_number())
+      ->transform(cli::count_range(1))
       ->needs(folder)
       ->type_name("N");
   command->add_flag("--resume", options.resume, "Resume from the newest checkpoint that all workers have")

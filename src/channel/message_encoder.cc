@@ -91,6 +91,17 @@ class Framer {
     return end;
   }
 
+  // Of chunks without halves there is none that older frames don't have: they are zeros or stored.
+  static std::uint8_t version_of(const SentPart& part, std::size_t begin, std::size_t end) noexcept {
+    if (part.frame_version < kHalfFormVersion) return part.frame_version;
+    constexpr std::byte kHalves{0x80};  // of a chunk's first byte (gcomp's spec.md, section 1)
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::byte first = part.encoded.payload[start_of(part.encoded.chunk_ends, i)];
+      if ((first & kHalves) != std::byte{}) return part.frame_version;
+    }
+    return kFrameVersion;
+  }
+
   void add_range(const SentPart& part, std::size_t begin, std::size_t end) {
     const auto ends = part.encoded.chunk_ends;
     const std::uint32_t start = start_of(ends, begin);
@@ -103,7 +114,7 @@ class Framer {
                           .codec = part.codec->info().id,
                           .scalar = part.encoded.scalar,
                           .scalar2 = part.encoded.scalar2};
-    builder_.need_version(part.frame_version);
+    builder_.need_version(version_of(part, begin, end));
     builder_.add_segment(segment, part.encoded.payload.subspan(start, ends[end - 1] - start),
                          ends.subspan(begin, end - begin), start,
                          part.sums.empty() ? part.sums : part.sums.subspan(begin, end - begin));

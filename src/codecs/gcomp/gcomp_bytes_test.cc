@@ -150,6 +150,11 @@ TEST(GcompBytes, LowZerosByHand) {
   EXPECT_EQ(head()[0] & 3, 2);
   values.assign(1023, 1.0F);
   EXPECT_EQ(head()[0] & 3, 2);
+  // The highest exponent that has levels, and the one above.
+  values.assign(1024, 0x1p106F);
+  EXPECT_EQ(head(), (Ints{3, 1, 1 << 7, 1, 233, 1}));
+  values.assign(1024, 0x1p107F);
+  EXPECT_EQ(head()[0] & 3, 2);
 }
 
 TEST(GcompBytes, LevelsOfACutChunkByHand) {

@@ -89,6 +89,16 @@ TEST(TopkBins, EveryBinHasItsMean) {
   }
 }
 
+// m = 0 and d = 4: -9, -3 and 3 lie on borders.
+TEST(TopkBins, BordersBelongToOneBin) {
+  const Floats values = {-9, -4, -3, 3, 6, 4, 2, -3, 2, 2, -1, 1, -3, 4, -4, 3};
+  const Floats back = round_trip("topk:k=0.99,values=2bit", values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float x = values[i];
+    EXPECT_EQ(back[i], x < -4 ? -9 : x < -3 ? -4 : x <= 3 ? 0.3F : 14.0F / 3) << x;
+  }
+}
+
 TEST(TopkBins, AreThoseOfTheAuthors) {
   for (const std::uint64_t count : {5U, 6U, 64U, 1000U, 40001U}) {
     for (std::uint64_t seed = 0; seed < 8; ++seed) {

@@ -36,6 +36,7 @@ inline constexpr std::uint32_t kSignMantissaBytes = kSignMantissaBits / 8;
 inline constexpr std::uint32_t kExponentMask = 0x7F800000;
 inline constexpr std::uint32_t kMantissaMask = 0x007FFFFF;
 inline constexpr unsigned kMantissaBits = 23;
+inline constexpr std::uint32_t kHighestCut = 253;  // exponents above are kept whole: no carry makes an Inf
 
 // The symbols that are counted: 256 * level + exponent. Exponent 0 has two: +0, and the other values, which
 // are kept whole or not at all.
@@ -88,10 +89,6 @@ struct Precision {
     return slot == kTinySlot ? most : most - slot / kRows;
   }
   [[gnu::always_inline]] constexpr bool is_half() const noexcept { return unused != 0; }
-  // Exponents above are kept whole: a carry would make an Inf, or a number that the type doesn't have.
-  [[gnu::always_inline]] constexpr std::uint32_t highest_cut() const noexcept {
-    return in_chunk == 2 ? 141 : 253;
-  }
 };
 inline constexpr Precision kFloat32 = {};
 inline constexpr Precision kBFloat16 = {16, 1, 1};

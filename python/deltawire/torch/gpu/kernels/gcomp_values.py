@@ -84,7 +84,7 @@ def load_sent(row, at, ok, form: tl.constexpr):
         level = tl.zeros_like(bits)
         sent = tl.where(exponent == 0, 0, bits)
     else:
-        is_cut = (exponent > 0) & (exponent < (142 if form[2] == 13 else 254))
+        is_cut = (exponent > 0) & (exponent < 254)
         level = tl.where(is_cut, levels_of(row, at, ok, bits, form), 0)
         drop = form[2] + (1 if form[2] != 0 else 3) * level
         low = (1 << drop) - 1

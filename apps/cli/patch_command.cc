@@ -195,6 +195,7 @@ void print_patch_json(const std::string& path, const PatchFileInfo& info) {
       {"new_digest", hexadecimal(info.new_digest)},
       {"file_digest", info.file_digest ? PatchOutput(hexadecimal(*info.file_digest)) : PatchOutput(nullptr)},
       {"has_header", info.has_header},
+      {"leaves_out_unchanged", info.leaves_out_unchanged},
       {"tensors", std::move(tensors)}};
   std::cout << json.dump(2, ' ', false, PatchOutput::error_handler_t::replace) << "\n";
 }
@@ -218,7 +219,10 @@ std::string changes_text(const PatchInfo& patch) {
 
 void print_patch_table(const std::string& path, const PatchFileInfo& info) {
   std::cout << printable_line(path) << ": " << grouped(info.file_bytes) << " bytes, "
-            << size_text(new_bytes_of(info), info.file_bytes) << " than the new weights\n"
+            << (info.leaves_out_unchanged
+                    ? std::string("without the tensors that don't change")
+                    : size_text(new_bytes_of(info), info.file_bytes) + " than the new weights")
+            << "\n"
             << "  from  " << hexadecimal(info.old_digest) << "  " << printable_line(info.from) << "\n"
             << "  to    " << hexadecimal(info.new_digest) << "  " << printable_line(info.to) << "\n"
             << "  file  " << (info.file_digest ? hexadecimal(*info.file_digest) : "no digest") << "\n\n";

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from deltawire.weight_store import Store
+from deltawire.weight_store import Store, Version
 
 LEAVES, LEAVES_AT, RETURNS_AT = 3, 2, 6  # which replica, and at which versions
 
@@ -54,12 +54,9 @@ class Replica(threading.Thread):
 
 
 def train(
-    store: Store, versions: int, interval: float, damaged: Path | None
-) -> Iterator[torch.nn.Module]:
-    """Publishes version 0, gives the model, then the others; steps of AdamW at a small rate."""
-    model = make_model()
-    store.publish(model, 0)
-    yield model
+    model: torch.nn.Module, store: Store, versions: int, interval: float
+) -> Iterator[Version]:
+    """Publishes versions, the first of which is there; steps of AdamW at a small rate."""
     masters = [each.detach().float().requires_grad_() for each in model.parameters()]
     optimizer = torch.optim.AdamW(masters, lr=1e-6)
     for version in range(1, versions + 1):
@@ -73,13 +70,18 @@ def train(
         published = store.publish(model, version)
         sizes = ", ".join(f"{file.bytes:,} from {file.base}" for file in published.files)
         print(f"version {version}: {sizes}", flush=True)
-        if damaged is not None and version == LEAVES_AT + 1:
-            # Only the replica that is away still wants it: a later version has a merged patch.
-            time.sleep(interval / 2)
-            empty = damaged / "empty"
-            empty.touch()  # not the file itself: whoever reads it now has it mapped into memory
-            empty.replace(damaged / "files" / published.files[0].name)
+        yield published
         time.sleep(max(0.0, interval - (time.monotonic() - began)))
+
+
+def damage(folder: Path, published: Version, others: list[Replica]) -> None:
+    """Empties a patch that only the replica that is away still wants: a later version has a merged
+    one."""
+    while any(each.at < published.version and each.is_alive() for each in others):
+        time.sleep(0.01)
+    empty = folder / "empty"
+    empty.touch()  # not the file itself, which may be mapped into memory
+    empty.replace(folder / "files" / published.files[0].name)
 
 
 def main() -> None:
@@ -93,15 +95,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = options.store or folder
         with Store(url, merged=(4,)) as store:
-            trainer = train(
-                store, options.versions, options.interval, None if options.store else Path(folder)
-            )
-            model = next(trainer)
+            model = make_model()
+            store.publish(model, 0)
             replicas = [Replica(number, url, options.versions) for number in range(8)]
             for replica in replicas:
                 replica.start()
-            for _ in trainer:
-                pass
+            for published in train(model, store, options.versions, options.interval):
+                if published.version == LEAVES_AT + 1 and not options.store:
+                    damage(Path(folder), published, [r for r in replicas if r.number != LEAVES])
             for replica in replicas:
                 replica.join(60)
     print("replica  version  updates  slowest  bytes read  same weights")

@@ -52,6 +52,7 @@ struct PatchFileInfo {
   std::string from;
   std::string to;
   bool has_header = false;  // the new file's header, because it is not the old one's
+  bool leaves_out_unchanged = false;  // a tensor without an entry in `tensors` is the same in both models
   std::uint64_t file_bytes = 0;
   std::vector<PatchFileTensor> tensors;  // of the new model, in the order of the file
 };

@@ -102,6 +102,8 @@ void bind_patch_files(nb::module_& module) {
               "Digest of the whole new file; None in patches of deltawire 0.1 and of stores.")
       .def_ro("from_version", &PatchFileInfo::from, "The old version's name, or an empty text.")
       .def_ro("to_version", &PatchFileInfo::to, "The new version's name, or an empty text.")
+      .def_ro("leaves_out_unchanged", &PatchFileInfo::leaves_out_unchanged,
+              "Whether a tensor without an entry is the same in both models.")
       .def_ro("has_header", &PatchFileInfo::has_header,
               "Whether it brings the new file's header, because that is not the old one's.")
       .def_ro("file_bytes", &PatchFileInfo::file_bytes, "Bytes of the patch file.")

@@ -43,10 +43,10 @@ Status PatchEntries::read_metadata() {
         "is no patch file: its header does not say \"format\": \"deltawire-patch\"; give the file that "
         "'deltawire patch make' wrote");
   }
-  if (text("format_version") != kPatchFormatVersion) {
+  if (text("format_version") != kPatchFormatVersion && !leaves_out_unchanged()) {
     return fail(ErrorCode::kUnsupportedVersion, "is a patch file of format '" +
                                                     printable_line(text("format_version"), 20) +
-                                                    "'; this version of deltawire reads format 1");
+                                                    "'; this version of deltawire reads formats 1 and 2");
   }
   for (const auto& [key, digest] : {std::pair("old", &old_digest_), std::pair("new", &new_digest_)}) {
     const auto read = digest_called(key);

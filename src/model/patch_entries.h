@@ -14,6 +14,11 @@ namespace deltawire::model {
 
 inline constexpr std::string_view kPatchFormat = "deltawire-patch";
 inline constexpr std::string_view kPatchFormatVersion = "1";
+// Of files in which tensors that don't change have no entry.
+inline constexpr std::string_view kFormatThatLeavesOut = "2";
+// A file between models with more tensors in common leaves those out that don't change. Others are of the
+// first format, for older readers.
+inline constexpr std::size_t kMostUnchangedEntries = 1000;
 inline constexpr std::string_view kPatchPrefix = "patch:";
 inline constexpr std::string_view kFullPrefix = "full:";
 inline constexpr std::string_view kHeaderName = "header";
@@ -43,6 +48,9 @@ class PatchEntries {
   // The entries of the tensor, or null.
   const TensorEntry* patch_of(const std::string& tensor_name) const noexcept;
   const TensorEntry* full_of(const std::string& tensor_name) const noexcept;
+
+  // Whether a tensor without an entry is in both models, and the same.
+  bool leaves_out_unchanged() const { return text("format_version") == kFormatThatLeavesOut; }
 
   // Tensors that the file has entries for.
   std::uint64_t tensors() const noexcept;

@@ -68,6 +68,14 @@ struct PatchPlace {
   std::string to;
 };
 
+// Whether a patch leaves out tensors that don't change.
+bool may_leave_out(const Model& from, const Model& to) {
+  const auto common = std::ranges::count_if(to.header().tensors, [&](const TensorEntry& tensor) {
+    return base_of(tensor, from.header()) != nullptr;
+  });
+  return static_cast<std::size_t>(common) > kMostUnchangedEntries;
+}
+
 std::map<std::string, std::string> metadata_of(const TensorDigests& digests, const Model& to,
                                                const PatchPlace& place) {
   std::map<std::string, std::string> metadata = {{"format", std::string(kPatchFormat)},
@@ -85,6 +93,7 @@ std::map<std::string, std::string> metadata_of(const TensorDigests& digests, con
 // Adds an entry for each tensor of `to`; returns the digests of both models.
 Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& writer, const Work& work) {
   const ModelHeader& old_header = from.header();
+  const bool leaves_out = may_leave_out(from, to);
   std::vector<std::optional<std::uint64_t>> old_digests(old_header.tensors.size());
   std::vector<std::uint64_t> new_digests;
   for (const TensorEntry& tensor : to.header().tensors) {
@@ -97,6 +106,7 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
     }
     const auto added = writer.add_patch(from, *base, to, tensor, work);
     if (!added) return forward_error(added);
+    if (leaves_out && added->from == added->to) writer.leave_out_last();
     old_digests[static_cast<std::size_t>(base - old_header.tensors.data())] = added->from;
     new_digests.push_back(added->to);
   }
@@ -124,7 +134,9 @@ Status write_patch(Model& from, Model& to, NewFile file, const PatchPlace& place
   if (from.header_json() != to.header_json()) {
     if (const Status added = writer.add_text(to.header_json()); !added) return added;
   }
-  return writer.finish(metadata_of(*digests, to, place), place.replace);
+  auto metadata = metadata_of(*digests, to, place);
+  if (writer.leaves_out()) metadata["format_version"] = kFormatThatLeavesOut;
+  return writer.finish(metadata, place.replace);
 }
 
 Status make(const std::string& old_path, const std::string& new_path, const std::string& patch_path,
@@ -166,6 +178,7 @@ Status read_patched(PatchedModel& model, const Work& work, const std::function<S
   for (const TensorEntry& tensor : model.header().tensors) {
     const auto read = read_tensor(model, tensor, work, take);
     if (!read) return forward_error(read);
+    model.learn(tensor, *read);
     digests.push_back(*read);
   }
   if (const Status sound = model.check_from(); !sound) return sound;
@@ -264,6 +277,7 @@ Result<PatchFileInfo> inspect(const std::string& patch_path) {
   info.file_digest = entries->new_file_digest();
   info.from = entries->text("from");
   info.to = entries->text("to");
+  info.leaves_out_unchanged = entries->leaves_out_unchanged();
   info.file_bytes = entries->file().file_bytes();
   for (const TensorEntry& entry : entries->file().header().tensors) {
     if (entry.name == kHeaderName) {

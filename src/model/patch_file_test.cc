@@ -162,7 +162,7 @@ TEST_F(PatchFiles, WhatIsNoPatchFileIsRefusedWithItsReason) {
   const TestTensor full{"full:norm", "F32", "64", random_bytes(256, 2)};
   const std::vector<std::tuple<std::string, ErrorCode, std::string>> all = {
       {forged({}, "pt"), ErrorCode::kCorrupt, "is no patch file"},
-      {forged({}, "deltawire-patch", "2"), ErrorCode::kUnsupportedVersion, "format '2'"},
+      {forged({}, "deltawire-patch", "3"), ErrorCode::kUnsupportedVersion, "format '3'"},
       {forged({}, "deltawire-patch", "1", "0123456789ABCDEF"), ErrorCode::kCorrupt, "\"old\""},
       {forged({}, "deltawire-patch", "1", "12"), ErrorCode::kCorrupt, "\"old\""},
       {forged({{"norm", "F32", "64", random_bytes(256, 2)}}), ErrorCode::kCorrupt, "neither"},

@@ -15,6 +15,7 @@ namespace deltawire::model {
 namespace {
 
 constexpr std::uint64_t kAlignment = 8;  // of a file's data, as the safetensors library writes it
+constexpr std::size_t kMovedAtOnce = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -100,7 +101,37 @@ Status PatchFileWriter::add_text(std::string_view text) {
   return {};
 }
 
+void PatchFileWriter::leave_out_last() {
+  TensorEntry& entry = entries_[added_ - 1];
+  data_bytes_ -= entry.bytes;
+  entry.name.clear();
+  leaves_out_ = true;
+}
+
+// Moves the data forward to where they begin behind a shorter header.
+Status PatchFileWriter::move_data(std::uint64_t header_room) {
+  std::vector<std::byte> piece(kMovedAtOnce);
+  for (std::uint64_t at = 0; at < data_bytes_; at += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(kMovedAtOnce, data_bytes_ - at));
+    const auto read = read_at(file_.descriptor(), piece, kLengthBytes + header_room_ + at);
+    if (!read) return error_in(path_, read.error());
+    if (const Status written = write_at(file_.descriptor(), piece, kLengthBytes + header_room + at);
+        !written) {
+      return error_in(path_, written.error());
+    }
+  }
+  header_room_ = header_room;
+  return {};
+}
+
 Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadata, bool replace) {
+  if (leaves_out_) {
+    std::erase_if(entries_, [](const TensorEntry& entry) { return entry.name.empty(); });
+    const std::uint64_t length = write_header(entries_, metadata).size();
+    if (const Status moved = move_data((length + kAlignment - 1) / kAlignment * kAlignment); !moved) {
+      return moved;
+    }
+  }
   std::string front(kLengthBytes, '\0');
   store_le(std::as_writable_bytes(std::span(front)).data(), header_room_);
   front += write_header(entries_, metadata);

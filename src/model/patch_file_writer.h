@@ -39,18 +39,24 @@ class PatchFileWriter {
 
   Status add_text(std::string_view text);
 
+  // Takes the last entry back.
+  void leave_out_last();
+  bool leaves_out() const noexcept { return leaves_out_; }
+
   // Ends the file, as end_file() does. REQUIRES: all planned entries were added.
   Status finish(const std::map<std::string, std::string>& metadata, bool replace);
 
  private:
   std::uint64_t place() const noexcept { return kLengthBytes + header_room_ + data_bytes_; }
   void close_entry(std::uint64_t bytes);
+  Status move_data(std::uint64_t header_room);
   tl::unexpected<Error> failed(const Error& error) const;
 
   NewFile file_;
   std::string path_;
   std::vector<TensorEntry> entries_;
   std::size_t added_ = 0;
+  bool leaves_out_ = false;
   std::uint64_t header_room_ = 0;
   std::uint64_t data_bytes_ = 0;
 };

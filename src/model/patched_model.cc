@@ -1,5 +1,6 @@
 #include "model/patched_model.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace deltawire::model {
@@ -19,8 +20,7 @@ class PatchedModel::PatchedTensor final : public TensorReader {
   Status finish() override {
     if (const Status sound = below_->finish(); !sound) return sound;
     if (const Status sound = stored_.finish(); !sound) return named(sound.error());
-    const auto index = static_cast<std::size_t>(&from_ - model_.from_->header().tensors.data());
-    model_.from_digests_[index] = stored_.head().old_root;
+    model_.from_digest(from_) = stored_.head().old_root;
     return {};
   }
 
@@ -63,12 +63,18 @@ Status PatchedModel::read_headers() {
   return {};
 }
 
-// Every tensor of the new model has one entry, and no other entry is there.
+bool PatchedModel::has_entry(const TensorEntry& tensor) const noexcept {
+  return entries_.full_of(tensor.name) != nullptr || entries_.patch_of(tensor.name) != nullptr;
+}
+
+// Every tensor of the new model has one entry, unless it is left out, and no other entry is there.
 Status PatchedModel::check_entries() const {
   for (const TensorEntry& tensor : header_.tensors) {
     if (const Status sound = check_entry(tensor); !sound) return sound;
   }
-  if (entries_.tensors() == header_.tensors.size()) return {};
+  const auto found = std::ranges::count_if(
+      header_.tensors, [this](const TensorEntry& tensor) { return has_entry(tensor); });
+  if (entries_.tensors() == static_cast<std::uint64_t>(found)) return {};
   if (entries_.file().header().find(kHeaderName) == nullptr) {
     return fail(ErrorCode::kMismatch, "the patch has " + std::to_string(entries_.tensors()) +
                                           " tensors, the model " + from_->name() + " " +
@@ -83,14 +89,14 @@ Status PatchedModel::check_entry(const TensorEntry& tensor) const {
     if (full->same_kind(tensor)) return {};
     return fail(ErrorCode::kMismatch, shown(tensor.name) + " has another dtype or shape than in the model");
   }
-  if (entries_.patch_of(tensor.name) == nullptr) {
+  if (entries_.patch_of(tensor.name) == nullptr && !entries_.leaves_out_unchanged()) {
     return fail(ErrorCode::kMismatch,
                 "has nothing for " + shown(tensor.name) + ": give the model that the patch was made from");
   }
   const TensorEntry* const from = from_->header().find(tensor.name);
   if (from != nullptr && from->same_kind(tensor)) return {};
   return fail(ErrorCode::kMismatch,
-              "changes " + shown(tensor.name) + ", and " + from_->name() +
+              (has_entry(tensor) ? "changes " : "takes over ") + shown(tensor.name) + ", and " + from_->name() +
                   (from == nullptr ? " has none" : " has one of another dtype or shape") +
                   ": give the model that the patch was made from");
 }
@@ -108,8 +114,9 @@ Result<std::unique_ptr<TensorReader>> PatchedModel::open(const TensorEntry& tens
   if (const TensorEntry* const full = entries_.full_of(tensor.name); full != nullptr) {
     return entries_.file().open(*full);
   }
-  const TensorEntry& entry = *entries_.patch_of(tensor.name);
   const TensorEntry& from = *from_->header().find(tensor.name);
+  if (!has_entry(tensor)) return from_->open(from);
+  const TensorEntry& entry = *entries_.patch_of(tensor.name);
   auto stored = entries_.open_patch(entry);
   if (!stored) return forward_error(stored);
   const patch::Head& head = stored->head();
@@ -120,6 +127,10 @@ Result<std::unique_ptr<TensorReader>> PatchedModel::open(const TensorEntry& tens
   auto below = from_->open(from);
   if (!below) return forward_error(below);
   return std::make_unique<PatchedTensor>(*this, from, entry, *std::move(stored), *std::move(below));
+}
+
+void PatchedModel::learn(const TensorEntry& tensor, std::uint64_t digest) {
+  if (!has_entry(tensor)) from_digest(*from_->header().find(tensor.name)) = digest;
 }
 
 Status PatchedModel::check_from() {

@@ -23,6 +23,9 @@ class PatchedModel final : public Model {
   const std::string& header_json() const noexcept override { return json_; }
   Result<std::unique_ptr<TensorReader>> open(const TensorEntry& tensor) override;
 
+  // The digest of a tensor of header(), which was read to its end.
+  void learn(const TensorEntry& tensor, std::uint64_t digest);
+
   // After every tensor was read to its end: whether the model below is the one that the patch was made from.
   // Reads those of its tensors that were not needed. Errors: kMismatch and those of reading.
   Status check_from();
@@ -38,6 +41,10 @@ class PatchedModel final : public Model {
   Status check_entries() const;
   Status check_header() const;
   Status check_entry(const TensorEntry& tensor) const;
+  bool has_entry(const TensorEntry& tensor) const noexcept;
+  std::optional<std::uint64_t>& from_digest(const TensorEntry& from) noexcept {
+    return from_digests_[static_cast<std::size_t>(&from - from_->header().tensors.data())];
+  }
 
   std::unique_ptr<Model> from_;
   PatchEntries entries_;

@@ -138,13 +138,17 @@ def file_digest(header: bytes, model: str) -> str:
 def new_tensor(name: str, wanted: Tensor, patch: File, old: File) -> Tensor:
     """A tensor of the new model."""
     full, code = (patch.tensors.get(f"{kind}:{name}") for kind in ("full", "patch"))
-    require(full is not None or code is not None, "Mismatch", "a tensor without an entry")
+    left_out = full is None and code is None
+    may_be = patch.metadata["format_version"] == "2"
+    require(may_be or not left_out, "Mismatch", "a tensor without an entry")
     require(full is None or code is None, "Corrupt", "a tensor with two entries")
     before = old.tensors.get(name) if full is None else full
     fits = before is not None and before[:2] == wanted[:2]
     require(fits, "Mismatch", "a tensor of another kind, or none")
     if full is not None:
         return full
+    if left_out:
+        return before
     data = spec_patch.apply(code.data, before.data, type_of(before.dtype))
     return Tensor(wanted.dtype, wanted.shape, data)
 
@@ -152,7 +156,8 @@ def new_tensor(name: str, wanted: Tensor, patch: File, old: File) -> Tensor:
 def check_patch(patch: File) -> None:
     """What a patch file says about itself."""
     require(patch.metadata.get("format") == "deltawire-patch", "Corrupt", "another format")
-    require(patch.metadata.get("format_version") == "1", "UnsupportedVersion", "another version")
+    known = patch.metadata.get("format_version") in ("1", "2")
+    require(known, "UnsupportedVersion", "another version")
     for key in {"old", "new"} | patch.metadata.keys() & {"file"}:
         digits = patch.metadata.get(key, "")
         right = len(digits) == 16 and set(digits) <= set("0123456789abcdef")
@@ -175,7 +180,8 @@ def apply(patch_file: bytes, old_file: bytes) -> bytes:
         require(right, kind, "another new file")
     _, wanted = read_tensors(header, None)
     new = {name: new_tensor(name, tensor, patch, old) for name, tensor in wanted.items()}
-    require(len(patch.tensors.keys() - {"header"}) == len(new), "Corrupt", "entries left over")
+    entries = {f"{kind}:{name}" for name in new for kind in ("patch", "full")}
+    require(patch.tensors.keys() - {"header"} <= entries, "Corrupt", "entries left over")
     require(model_digest(old.tensors) == patch.metadata["old"], "Mismatch", "another old model")
     require(model_digest(new) == patch.metadata["new"], "Corrupt", "another new model")
     return struct.pack("<Q", len(header)) + header + b"".join(each.data for each in new.values())

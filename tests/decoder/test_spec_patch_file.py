@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import spec_patch_file
+from deltawire import patches as deltawire_patches
 from spec_hashes import DecodeError
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "patch_files"
@@ -61,6 +62,37 @@ def test_damage_is_seen(name: str) -> None:
         assert spec_patch_file.model_digest(made) == spec_patch_file.model_digest(wanted)
 
 
+def model_of(count: int, changed: set[int], more: dict[str, str]) -> bytes:
+    """A model of tensors of a byte."""
+    names = [f"expert.{number}" for number in range(count)]
+    entries = {
+        name: {"dtype": "U8", "shape": [1], "data_offsets": [at, at + 1]}
+        for at, name in enumerate(names)
+    }
+    header = json.dumps({**entries, "__metadata__": more}).encode()
+    data = bytes(at % 251 + (at in changed) for at in range(count))
+    return struct.pack("<Q", len(header)) + header + data
+
+
+@pytest.mark.parametrize("more", [{}, {"format": "pt"}])
+def test_what_does_not_change_is_left_out(tmp_path, more: dict[str, str]) -> None:
+    """Where models have more than 1,000 tensors in common; with a header of their own, or not."""
+    for count in (1000, 1001):
+        old, new = (model_of(count, *each) for each in ((set(), {}), ({3, 999}, more)))
+        paths = [tmp_path / f"{count}{name}" for name in ("old", "new", "patch")]
+        paths[0].write_bytes(old)
+        paths[1].write_bytes(new)
+        deltawire_patches.make_file(*paths)
+        patch = paths[2].read_bytes()
+        read = spec_patch_file.read(patch)
+        assert read.metadata["format_version"] == ("1" if count == 1000 else "2")
+        entries = len(read.tensors.keys() - {"header"})
+        assert entries == (1000 if count == 1000 else 2)
+        assert spec_patch_file.apply(patch, old) == new
+        with pytest.raises(DecodeError, match="Mismatch"):
+            spec_patch_file.apply(patch, model_of(count, {500}, {}))
+
+
 def rewritten(file: bytes, change: dict) -> bytes:
     """The file, with other entries in its header."""
     read = spec_patch_file.read(file)
@@ -80,7 +112,7 @@ def rewritten(file: bytes, change: dict) -> bytes:
         ({"full:n": {"dtype": "U8", "shape": [0]}}, "Corrupt"),
         ({"__metadata__": {"format": "pt"}}, "Corrupt"),
         (
-            {"__metadata__": {"format": "deltawire-patch", "format_version": "2"}},
+            {"__metadata__": {"format": "deltawire-patch", "format_version": "3"}},
             "UnsupportedVersion",
         ),
     ],

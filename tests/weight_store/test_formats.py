@@ -140,7 +140,7 @@ def test_too_many_tensors_break_a_rule(monkeypatch) -> None:
     ("metadata", "names", "code"),
     [
         ({}, [], "Corrupt"),
-        ({"format": "deltawire-patch", "format_version": "2"}, [], "UnsupportedVersion"),
+        ({"format": "deltawire-patch", "format_version": "3"}, [], "UnsupportedVersion"),
         ({"format": "deltawire-patch", "format_version": "1"}, ["patch:a", "full:a"], "Corrupt"),
         ({"format": "deltawire-patch", "format_version": "1"}, ["a"], "Corrupt"),
     ],

@@ -102,7 +102,9 @@ def test_collecting_where_there_is_no_store(tmp_path) -> None:
     weight_store.Store(tmp_path).collect(5)
 
 
-@pytest.mark.parametrize("name", ["writer.lock", ".manifest.json.partial", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["writer.lock", "manifest.json.partial", ".manifest.json.partial", "manifest.json"]
+)
 def test_links_are_not_followed(tmp_path: Path, name: str) -> None:
     """Whatever they point at stays what it is."""
     victim, place = tmp_path / "victim", tmp_path / "store"

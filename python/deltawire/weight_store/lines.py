@@ -150,11 +150,14 @@ def _next(lines: Mapping[str, Line], source: OpenedFile) -> dict[str, Line]:
         return {name: Line(*entry, source, ()) for name, entry in entries.items()}
     read = patch_file.read(where, source.data)
     after = {name: Line(*entry, source, ()) for name, entry in read.full.items()}
-    for name, patch in read.patches.items():
+    own = not any(line.steps or line.source for line in lines.values())
+    for name in (*read.patches, *read.left_out(lines)):
         before = lines.get(name)
-        if before is None and not any(line.steps or line.source for line in lines.values()):
+        if before is None and own:
             raise WrongBaseError(f"'{name}' is missing")  # in the reader's own weights
         if before is None:
-            raise make_error("Corrupt", f"{where} has a patch of '{name}', which its base lacks")
-        after[name] = before._replace(steps=(*before.steps, Step(patch, source)))
+            raise make_error("Corrupt", f"{where} needs '{name}', which its base lacks")
+        patch = read.patches.get(name)
+        steps = () if patch is None else (Step(patch, source),)
+        after[name] = before._replace(steps=(*before.steps, *steps))
     return after

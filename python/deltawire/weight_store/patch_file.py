@@ -1,10 +1,11 @@
 """Patch files: what makes one model of another, itself a safetensors file.
 
 Of each tensor of the new model it has a patch (`patch:NAME`), or the tensor itself (`full:NAME`) if
-the old model has none of that name, dtype and shape.
+the old model has none of that name, dtype and shape. Where models have very many tensors, those
+that don't change have no entry.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ from deltawire.weight_store.model_digest import TensorDigest
 from deltawire.weight_store.safetensors_format import DTYPES, Entry
 
 FORMAT = "deltawire-patch"
-_FORMAT_VERSION = "1"
+_FORMAT_VERSION, _LEAVES_OUT = "1", "2"
+_MOST_UNCHANGED = 1000  # entries; between models with more tensors in common these are left out
 _PATCH = "patch:"
 _FULL = "full:"
 _HEADER = "header"
@@ -30,12 +32,23 @@ class PatchFile(NamedTuple):
         new: digest of the model that it makes.
         patches: by the tensor's name, the bytes of each patch.
         full: tensors that it holds as they are.
+        leaves_out: whether other tensors of the new model are those of the old one.
+        names: of the new model's tensors, if they may be others than the old one's.
     """
 
     old: str
     new: str
     patches: dict[str, np.ndarray]
     full: dict[str, Entry]
+    leaves_out: bool
+    names: frozenset[str] | None
+
+    def left_out(self, of_old: Iterable[str]) -> list[str]:
+        """The tensors that it takes over; `of_old` are the old model's."""
+        if not self.leaves_out:
+            return []
+        names = of_old if self.names is None else self.names
+        return [name for name in names if name not in self.patches and name not in self.full]
 
 
 class NewPatches(NamedTuple):
@@ -80,9 +93,12 @@ def parts_of(
         versions: their numbers.
         header: of the new model's file, if that differs from the old one's.
     """
+    unchanged: set[str] = set()
+    if len(made.patches) > _MOST_UNCHANGED:
+        unchanged = {name for name, patch in made.patches.items() if _changes_nothing(patch)}
     metadata = {
         "format": FORMAT,
-        "format_version": _FORMAT_VERSION,
+        "format_version": _LEAVES_OUT if unchanged else _FORMAT_VERSION,
         "old": digests[0],
         "new": digests[1],
         "from": str(versions[0]),
@@ -93,13 +109,18 @@ def parts_of(
     for name in safetensors_format.in_file_order(shapes):
         if name in made.full:
             entries[_FULL + name] = made.full[name]
-        else:
+        elif name not in unchanged:
             entries[_PATCH + name] = _bytes_entry(made.patches[name])
     if header is not None:
         entries[_HEADER] = _bytes_entry(np.frombuffer(header, np.uint8))
     described = {name: entry[:2] for name, entry in entries.items()}
     first = safetensors_format.header_of(described, metadata)
     return [first, *(entry.data for entry in entries.values())]
+
+
+def _changes_nothing(patch: np.ndarray) -> bool:
+    said = _core.inspect_patch(patch)
+    return said.old_digest == said.new_digest
 
 
 def _bytes_entry(data: np.ndarray) -> Entry:
@@ -115,9 +136,14 @@ def read(where: str, data: np.ndarray) -> PatchFile:
     metadata, entries = safetensors_format.parse(where, data)
     if metadata.get("format") != FORMAT:
         raise make_error("Corrupt", f"{where} is not a patch file")
-    if metadata.get("format_version") != _FORMAT_VERSION:
+    version = metadata.get("format_version")
+    if version not in (_FORMAT_VERSION, _LEAVES_OUT):
         raise make_error("UnsupportedVersion", f"{where} has a newer format: update deltawire")
-    found = PatchFile(metadata.get("old", ""), metadata.get("new", ""), {}, {})
+    names = None
+    if version == _LEAVES_OUT and _HEADER in entries:
+        names = safetensors_format.names_in(where, entries[_HEADER].data)
+    digests = metadata.get("old", ""), metadata.get("new", "")
+    found = PatchFile(*digests, {}, {}, version == _LEAVES_OUT, names)
     for name, entry in entries.items():
         if name.startswith(_FULL):
             found.full[name.removeprefix(_FULL)] = entry

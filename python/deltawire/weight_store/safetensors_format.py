@@ -115,18 +115,32 @@ def parse(where: str, data: np.ndarray) -> SafetensorsFile:
         raise make_error("Limit", f"{where} claims a header of {length:,} bytes")
     if length > len(data) - 8:
         raise make_error("Truncated", f"{where} ends within its header")
-    try:
-        fields = foreign_json.parse(data[8 : 8 + length].tobytes())
-    except ValueError as error:
-        raise make_error("Corrupt", f"{where} has no valid header: {error}") from None
-    if not isinstance(fields, dict):
-        raise make_error("Corrupt", f"{where}: the header is no JSON object")
+    fields = _fields(where, data[8 : 8 + length])
     if len(fields) > _MAX_TENSORS:
         raise make_error("Limit", f"{where} has {len(fields):,} tensors")
     metadata = fields.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise make_error("Corrupt", f"{where}: the metadata are not texts")
     return SafetensorsFile(metadata, _entries(where, fields, data[8 + length :]))
+
+
+def names_in(where: str, header: np.ndarray) -> frozenset[str]:
+    """Names of the tensors in a header, without the 8 bytes of its length.
+
+    Raises:
+        DeltawireError: code "Corrupt".
+    """
+    return frozenset(_fields(where, header)) - {"__metadata__"}
+
+
+def _fields(where: str, header: np.ndarray) -> dict:
+    try:
+        fields = foreign_json.parse(header.tobytes())
+    except ValueError as error:
+        raise make_error("Corrupt", f"{where} has no valid header: {error}") from None
+    if not isinstance(fields, dict):
+        raise make_error("Corrupt", f"{where}: the header is no JSON object")
+    return fields
 
 
 def _entries(where: str, fields: dict[str, object], data: np.ndarray) -> dict[str, Entry]:

@@ -165,13 +165,13 @@ class Writer:
     ) -> Iterator[StoredFile]:
         """Writes a patch, unless a snapshot is no larger."""
         after = _described(made.digests)
-        header = None
-        if before != after or base.tied != to.tied:
-            header = safetensors_format.header_of(after, _metadata(to.tied))[8:]
+        front = safetensors_format.header_of(after, _metadata(to.tied))
+        header = None if before == after and base.tied == to.tied else front[8:]
         parts = patch_file.parts_of(
             made, (base.digest, to.digest), (base.version, to.version), header
         )
-        if sum(map(len, parts)) < sum(tensor_bytes(*each) for each in after.values()):
+        snapshot = len(front) + sum(tensor_bytes(*each) for each in after.values())
+        if sum(map(len, parts)) < snapshot:
             yield self._store(to.version, base.version, parts)
 
     def _weights_of(self, span: int, number: int) -> dict[str, Entry]:

@@ -14,6 +14,7 @@ from deltawire.torch.core import arguments, momentum_advice, wrappers
 from deltawire.torch.core.device_choice import Twins, check_not_for_auto
 from deltawire.torch.core.loss_scale import Scaler
 from deltawire.torch.core.momentum_choice import AS_RATE, stays_in_optimizer
+from deltawire.torch.core.replica_check import EVERY
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.registration import attach, check_model, register_ddp
@@ -45,6 +46,7 @@ def register(
     summary_every: int | None = None,
     twins: Twins = False,
     momentum: str = AS_RATE,
+    compare_every: int | None = EVERY,
     elastic: bool = False,
     delay: int = 0,
 ) -> Hook | ShardedHook | AutoHook:
@@ -115,6 +117,9 @@ def register(
             higher learning rate (see `MomentumAsRate`), with Adam and AdamW without their first
             moment (see `AdamWithoutMomentum`), as one line of the log says; others keep their
             momentum. "optimizer": it is left alone, without a warning, and such a run may diverge.
+        compare_every: steps after which the ranks compare a digest of the parameters, too, in the
+            vote that ends a step (see `ReplicaCheck`); None: never. Equal on all ranks. "auto"
+            compares them while it compresses.
         elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
             without a rank (docs/guides/elastic.md).
         delay: refused: it was taken out (docs/design/decisions.md). `LocalSteps(delay=1)` hides an
@@ -162,6 +167,7 @@ def register(
         tier=tier,
         twins=twins,
         momentum=momentum,
+        compare_every=compare_every,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
         sharded = register_sharded(ddp_model, spec, settings)

@@ -11,6 +11,7 @@ from deltawire.policy import pattern_and_codec
 from deltawire.terms import Terms
 from deltawire.torch.auto.clocks import clock_of
 from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.staging import is_forced
 from deltawire.torch.ddp.hook import Hook
@@ -67,6 +68,7 @@ class Connector:
             made.timeout_ms,
             loss_scale=made.loss_scale,
             history=history,
+            check=check_for(self.settings.compare_every, self.group),
             group=self.group,
             summary_every=self.settings.summary_every,
         )

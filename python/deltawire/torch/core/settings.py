@@ -14,6 +14,7 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.loss_scale import LossScale, Scaler
 from deltawire.torch.core.momentum_choice import AS_RATE, check_momentum
+from deltawire.torch.core.replica_check import EVERY, check_compare_every
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Settings:
     tier: str | None
     twins: Twins = False
     momentum: str = AS_RATE
+    compare_every: int | None = EVERY
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError for revert="fold", if `what` is in the exchange, which can't
@@ -63,6 +65,7 @@ class Settings:
         InvalidArgumentError; TypeError for what is no optimizer, no scaler or no link."""
         arguments.check_summary_every(self.summary_every)
         check_momentum(self.momentum)
+        check_compare_every(self.compare_every)
         optimizer = self.optimizer
         if optimizer is not None:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
@@ -138,7 +141,11 @@ class ExchangeSettings:
         """What must be equal on all ranks, by name."""
         given, scale = self.given, self.loss_scale
         settings = exchange_settings(self.spec, given.min_elements, given.revert, scale.nonfinite)
-        return settings | {"scaler": scale.setting, "coder": self.choice.coder}
+        return settings | {
+            "scaler": scale.setting,
+            "coder": self.choice.coder,
+            "compare_every": given.compare_every,
+        }
 
     def listen(self, meeting: bootstrap.Meeting) -> None:
         """Opens this rank's listener, for `connect`."""

@@ -3,7 +3,7 @@ signature and refuses annotations that are strings.)"""
 
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,11 +25,13 @@ from deltawire.torch.core.device_choice import BY_CPU, Choice
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
+from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
+from deltawire.torch.ddp.unexchanged import Unexchanged
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
 from deltawire.torch.participant import DetachedSession, Participant
@@ -80,6 +82,8 @@ class Hook(Participant):
         history: History | None = None,
         choice: Choice = BY_CPU,
         rule: LateRule | None = None,
+        check: ReplicaCheck | None = None,
+        notices_unexchanged: bool = False,
         **of_participant: Any,
     ) -> None:
         """`of_participant`: group, summary_every and encryption, as for every participant."""
@@ -90,6 +94,11 @@ class Hook(Participant):
         if rule is not None:
             rule.attach()
             weakref.finalize(self, rule.remove)
+        self._check = check  # None: parameters are not compared
+        self._agreed = 0  # of the step under way
+        self._unexchanged: Unexchanged | None = None
+        if notices_unexchanged:
+            self._unexchanged = Unexchanged(parameters, self.rank, weak_give_up(self))
         self._loss_scale = loss_scale or LossScale(None)
         self._scale = 1.0  # of the step under way
         self._step = 0
@@ -116,12 +125,12 @@ class Hook(Participant):
         if self._staging.stages(ddp_model) and _exchanges(ddp_model):
             self._loss_scale.look_ahead()
 
-    def after_forward(self, ddp_model: DistributedDataParallel, _, __) -> None:
+    def after_forward(self, ddp_model: DistributedDataParallel, _, outputs: object) -> None:
         """A forward hook of the DDP model. Raises DeltawireError ("State"), and tells the other
         ranks, if gradients would be exchanged in part or not at all. It runs after the forward pass
         because that has collectives of DDP: a rank that skipped it would keep the others waiting.
         """
-        self._check_forward(self, ddp_model)
+        self._check_forward(self, ddp_model, outputs)
 
     def deltawire_hook(
         self, state: object, bucket: dist.GradBucket
@@ -130,6 +139,8 @@ class Hook(Participant):
 
         Never raises and never returns None: DDP survives neither.
         """
+        if self._unexchanged is not None:
+            self._unexchanged.buckets += 1
         pending = PendingBucket(self._staging, bucket)
         self._end.add(pending)
         with profiled_until(pending.exchanged, f"deltawire::exchange bucket {pending.index}"):
@@ -159,10 +170,19 @@ class Hook(Participant):
             if self._rule is not None:
                 self._rule.step = self._step
             self._log_summary()
-        step = _core.Step(self._step, index, last, self._scale, timed=True)
+            self._agreed = self._compared()
+        step = _core.Step(self._step, index, last, self._scale, self._agreed, timed=True)
         self._next_bucket = 0 if last else index + 1
         self._step += last
         self._exchange(bucket, pending, step)
+
+    def _compared(self) -> int:
+        """What the ranks compare of the parameters in this step; 0: nothing."""
+        if self._check is None:
+            return 0
+        if self._check.is_due(self._step):
+            self._parameters.check_accumulators()
+        return self._check.agreed(self._step, self._parameters.named())
 
     def _give_up_cut_step(self) -> None:
         """Between passes: ends the exchange if an exception, a user's for example, has ended the
@@ -183,13 +203,15 @@ class Hook(Participant):
             whole = list(zip(names, pending.parameters, strict=True))
             addresses, over = source.of_bucket(self._staging, buffer, index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
-        history = self._history
+        history, check = self._history, self._check
         history.ready(names)
 
         def complete(error, report):
             try:
                 if source is not None:
                     over()
+                if error is not None and check is not None:
+                    error = check.explained(error)
                 error = history.end(error, report, last)
                 if error is None:
                     pending.store()
@@ -341,7 +363,7 @@ def _check_pass(hook: Hook, ddp_model: DistributedDataParallel) -> None:
     check_failed(hook, ddp_model)
 
 
-def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
+def _check_forward(hook: Hook, ddp_model: DistributedDataParallel, outputs: object) -> None:
     if not _exchanges(ddp_model):
         return
     hook._end.looks_first = ddp_model.find_unused_parameters or ddp_model.static_graph
@@ -354,6 +376,14 @@ def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
     except DeltawireError as cause:
         hook._give_up(cause)
         raise
+    if hook._unexchanged is not None:
+        hook._unexchanged.watch(outputs)
+
+
+def weak_give_up(hook: Hook) -> Callable[[Exception], None]:
+    """Ends the hook's exchange, while there is the hook."""
+    give_up = weakref.WeakMethod(hook._give_up)
+    return lambda cause: None if (call := give_up()) is None else call(cause)
 
 
 def _copied_hook(spec: str, rank: int, world_size: int) -> Hook:

@@ -11,6 +11,7 @@ from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import rule_for, stays_in_optimizer
+from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
@@ -62,6 +63,8 @@ def register_ddp(
         made.loss_scale,
         choice=made.choice,
         rule=rule,
+        check=check_for(given.compare_every, group),
+        notices_unexchanged=True,
         group=group,
         summary_every=given.summary_every,
         encryption=meeting.encryption,

@@ -3,7 +3,7 @@
 import concurrent.futures
 import dataclasses
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.device_choice import Choice
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
+from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.fsdp.covered import Covered
@@ -40,6 +41,7 @@ class StepRules:
         source: computes what the optimizer can see; None: nothing is cut by it.
         late: how the optimizer steps parameters whose gradients arrive late; None: like all others.
         choice: who codes gradients.
+        check: compares the replicas' rows; None: nothing does.
     """
 
     timeout_ms: int
@@ -47,6 +49,7 @@ class StepRules:
     source: SignificanceSource | None
     late: LateRule | None
     choice: Choice
+    check: ReplicaCheck | None
 
 
 class ShardedHook(Participant):
@@ -108,7 +111,7 @@ class ShardedHook(Participant):
         gradient_bytes = sum(shard.room * shard.dtype.itemsize for shard in shards)
         seconds, parts = rules.timeout_ms / 1e3, rules.choice.parts
         self._staging = Staging(seconds, gradient_bytes, self._number, parts)
-        self._scale = 1.0  # of the step under way
+        self._scale, self._agreed = 1.0, 0  # of the step under way
         self._step = 0
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
         self._is_open = False
@@ -174,6 +177,12 @@ class ShardedHook(Participant):
             self._scale = self._rules.loss_scale.now()
             if self._rules.late is not None:
                 self._rules.late.step = self._step
+            if self._rules.check is not None:
+                self._agreed = self._rules.check.agreed(self._step, self._rows_by_name())
+
+    def _rows_by_name(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for group in self._groups:
+            yield from ((shard.name, shard.parameter.to_local()) for shard in group.shards)
 
     def _raise_at_end(self) -> None:
         # Each time: the pass that opened the step may have been cut short, and this may be another.
@@ -204,7 +213,7 @@ class ShardedHook(Participant):
         if not self._pending:
             self._log_summary()
         bucket = len(self._pending)
-        step = _core.Step(self._step, bucket, last, self._scale, timed=True)
+        step = _core.Step(self._step, bucket, last, self._scale, self._agreed, timed=True)
         done = concurrent.futures.Future()
         self._history.ready(tuple(tensor[0] for tensor in tensors))
         complete = self._completion(done, last, over, memory, bucket)
@@ -239,13 +248,14 @@ class ShardedHook(Participant):
     ) -> Callable:
         """What the communication thread calls at the end of a bucket."""
         history, replicas, staging = self._history, self.replicas, self._staging
+        check = self._rules.check
 
         def complete(error, report):
             finite = None
             try:
                 over()
                 if error is not None:
-                    error = among(replicas, error)
+                    error = among(replicas, error if check is None else check.explained(error))
                 elif memory is not None:
                     error = stored()
                 if history.end(error, report, last) is None:

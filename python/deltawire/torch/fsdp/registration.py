@@ -9,6 +9,7 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import rule_for, stays_in_optimizer
+from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for
 from deltawire.torch.fsdp.covered import Covered
@@ -91,7 +92,8 @@ class _Registration:
             session.close()
             raise
         timeout_ms, scale, choice = made.timeout_ms, made.loss_scale, made.choice
-        steps = StepRules(timeout_ms, scale, self._source, self._rule, choice)
+        check = check_for(self._settings.compare_every, self._groups[0].replicas)
+        steps = StepRules(timeout_ms, scale, self._source, self._rule, choice, check)
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
         hook.attach(self._model, self._covered)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from deltawire.errors import DTypeError, make_error
+from deltawire.torch.core.weight_sums import digest_of_sums, sums_of
 
 # Makes the optimizer that steps the common weights.
 OuterFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -136,10 +137,8 @@ def host_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def digest_of(weights: Sequence[torch.Tensor]) -> int:
-    """A 64-bit digest of float32 weights, made of the sums of each tensor's bits as integers: exact
-    in any order, and as fast as memory."""
-    sums = [int(weight.detach().view(torch.int32).sum(dtype=torch.int64)) for weight in weights]
-    return int.from_bytes(hashlib.sha256(repr(sums).encode()).digest()[:8], "little")
+    """A 64-bit digest of float32 weights, made of `sums_of`."""
+    return digest_of_sums(sums_of(weights))
 
 
 def state_digest(state: object) -> str:

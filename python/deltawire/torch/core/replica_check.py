@@ -1,0 +1,91 @@
+"""Compares the replicas' parameters every so many steps."""
+
+import datetime
+import json
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+
+from deltawire import foreign_json
+from deltawire.errors import DeltawireError, make_error, with_advice
+from deltawire.torch.core.weight_sums import digest_of_sums, sums_of
+
+EVERY = 100  # steps
+_OTHERS = datetime.timedelta(seconds=5)  # for the sums of the other ranks, once all have failed
+
+
+def check_compare_every(steps: object) -> None:
+    """Raises InvalidArgumentError unless `steps` is None or a positive int."""
+    if steps is not None and (type(steps) is not int or steps < 1):
+        raise make_error(
+            "InvalidArgument", f"compare_every={steps!r} is not a number of steps, from 1, or None"
+        )
+
+
+def check_for(every: int | None, group: dist.ProcessGroup) -> "ReplicaCheck | None":
+    """The check for register's compare_every=; None: parameters are not compared."""
+    return None if every is None else ReplicaCheck(every, group)
+
+
+class ReplicaCheck:
+    """A digest of this rank's parameters, every so many steps, for the vote that ends the step: it
+    takes no message and no wait of its own. If parameters differ, the step counts on no rank, and
+    the error names the first of them.
+
+    Thread rule: `agreed` belongs to the thread of backward, `explained` to the one that ends steps.
+
+    Args:
+        every: steps; equal on all ranks.
+        group: the ranks that have the same parameters.
+    """
+
+    _made: dict[str, int] = {}  # by group: all of its ranks make the same calls
+
+    def __init__(self, every: int, group: dist.ProcessGroup) -> None:
+        self._every = every
+        ranks = dist.get_process_group_ranks(group)
+        self._rank, self._ranks = dist.get_rank(group), range(len(ranks))
+        number = self._made[str(ranks)] = self._made.get(str(ranks), 0) + 1
+        self._key = f"deltawire/replicas/{ranks}/{number}"
+        self._names: list[str] = []
+        self._sums: list[int] = []  # of the step under way, if it compares
+
+    def is_due(self, step: int) -> bool:
+        """Whether this step compares."""
+        return step % self._every == 0
+
+    def agreed(self, step: int, named: Iterable[tuple[str, torch.Tensor]]) -> int:
+        """For `_core.Step`. `named`: in the same order on all ranks."""
+        self._names, self._sums = [], []
+        if not self.is_due(step):
+            return 0
+        named = list(named)
+        self._names = [name for name, _ in named]
+        self._sums = sums_of(tensor for _, tensor in named)
+        return digest_of_sums(self._sums)
+
+    def explained(self, error: DeltawireError) -> DeltawireError:
+        """The error of a failed step; if that is a difference in parameters, with the name of the
+        first. The ranks tell each other their sums in the process group's store, because the
+        exchange has ended; without a store nothing is named."""
+        if error.code != "Mismatch" or not self._sums or (name := self._first_apart()) is None:
+            return error
+        return with_advice(
+            error,
+            f"parameter '{name}' is the first that differs: something else than the exchanged "
+            "gradients has changed it (docs/guides/troubleshooting.md); compare_every=None leaves "
+            "this comparison out",
+        )
+
+    def _first_apart(self) -> str | None:
+        try:
+            store = dist.distributed_c10d._get_default_store().clone()
+            store.set(f"{self._key}/{self._rank}", json.dumps(self._sums))
+            keys = [f"{self._key}/{rank}" for rank in self._ranks]
+            store.wait(keys, _OTHERS)
+            told = [foreign_json.parse(store.get(key)) for key in keys]
+        except Exception:  # a rank, or the store, is gone
+            return None
+        rows = zip(self._names, *told, strict=True)
+        return next((name for name, *sums in rows if len(set(sums)) > 1), None)

@@ -71,7 +71,8 @@ void say_which_step_stands(Error& error, const Transport& transport) {
                        ? "; no step of this session counts"
                        : "; step " + std::to_string(commit.step) + " counts on every rank that lives";
   if (!commit.unheard.empty()) {
-    error.message += ", but perhaps not on " + list(commit.unheard) + ", which could not be asked";
+    error.message += commit.step == kNoStep ? ", except perhaps on " : ", but perhaps not on ";
+    error.message += list(commit.unheard) + ", which could not be asked";
   }
 }
 

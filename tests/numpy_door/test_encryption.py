@@ -182,6 +182,8 @@ def test_a_byte_that_changes_on_the_way_ends_both_ranks() -> None:
         said = said_by_ranks((f"127.0.0.1:{port}", relay), ("required", "required"))
     for text in said:
         assert text.startswith("Corrupt: ") and "on the way" in text, said
+        # No rank has seen a step that counts; whether another one has is all that is unknown.
+        assert "no step of this session counts" in text and "but perhaps not on" not in text, said
     assert "rank 0" in said[1]
 
 

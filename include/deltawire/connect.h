@@ -49,8 +49,12 @@ struct LinkOptions {
 
 using Token = std::array<std::byte, 32>;
 
-// The token of a secret, which is text or bytes of any length; the same in every language. A secret of 32
-// bytes is the token itself, others are hashed. kInvalidArgument: fewer than 16 bytes.
+// A secret without the line break that `openssl rand -hex 32 > file` puts behind it. One of 32 bytes is
+// taken as it is.
+DELTAWIRE_API Bytes trim_secret(Bytes secret) noexcept;
+
+// The token of a secret, which is text or bytes of any length; the same in every language. It is trimmed;
+// then one of 32 bytes is the token itself, others are hashed. kInvalidArgument: fewer than 16 bytes.
 DELTAWIRE_API Result<Token> token_of(Bytes secret);
 
 // Whether the connections between ranks are encrypted: TLS 1.3 with a key from the token and forward secrecy.
@@ -64,7 +68,7 @@ enum class Encryption : std::uint8_t {
 DELTAWIRE_API Result<Encryption> parse_encryption(std::string_view text);
 
 struct Endpoint {
-  std::string host;  // numeric address, IPv4 or IPv6; a rendezvous may have a name
+  std::string host;  // numeric address, IPv4 or IPv6, or a name, which is looked up before each attempt
   std::uint16_t port = 0;
 };
 
@@ -109,16 +113,19 @@ DELTAWIRE_API Result<std::string> local_address_towards(const std::string& host)
 // The listener of a rank whose mesh has a rendezvous. Rank 0 listens on the rendezvous; another rank on the
 // local address towards it and the first free port of `ports`. `interface`, an address, name or network
 // interface of this machine, replaces that address and, on rank 0, the rendezvous' host, but not its port.
-// Errors: those of local_address_towards and listen_tcp.
-DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank,
-                                                           PortRange ports = {},
-                                                           const std::string& interface = {});
+// The rendezvous' name is looked up again for `patience`, because some schedulers make it after the ranks.
+// `interrupted`: as MeshOptions::interrupted.
+// Errors: those of local_address_towards and listen_tcp; kAborted (interrupted).
+DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_for(
+    const Endpoint& rendezvous, int rank, PortRange ports = {}, const std::string& interface = {},
+    std::chrono::milliseconds patience = std::chrono::seconds(60),
+    const std::function<bool()>& interrupted = {});
 
 struct MeshOptions {
   int rank = 0;
   int world_size = 1;
   std::vector<Endpoint> endpoints;  // of every rank, this one included; TCP only
-  // Instead of `endpoints`: where rank 0 listens; the host may be a name. The others tell rank 0 where they
+  // Instead of `endpoints`: where rank 0 listens. The others tell rank 0 where they
   // listen, and it tells all. listen_for makes their listeners. Until all ranks have connected, a rank that
   // dies may be started again, as another process.
   std::optional<Endpoint> rendezvous;

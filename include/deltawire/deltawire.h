@@ -271,7 +271,7 @@ DELTAWIRE_API int32_t deltawire_session_options_set_encryption(deltawire_session
                                                                deltawire_error* error);
 
 /* Writes the token (32 bytes) of a secret of 16 bytes or more, as Python's ranks derive it from
- * DELTAWIRE_TOKEN. A secret of 32 bytes is the token itself. */
+ * DELTAWIRE_TOKEN. A secret of 32 bytes is the token itself; a line break behind another is no part of it. */
 DELTAWIRE_API int32_t deltawire_token_of(const void* secret, uint64_t secret_bytes, uint8_t* token,
                                          deltawire_error* error);
 

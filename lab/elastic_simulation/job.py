@@ -90,7 +90,8 @@ class _SessionNetwork:
     def _process(self) -> int:
         return self._network.machine.running.process
 
-    def listen(self, meeting_place: Address, rank: int) -> object:
+    def listen(self, meeting_place: Address, rank: int, seconds: float) -> object:
+        del seconds
         return self._network.listen(self._process(), meeting_place if rank == 0 else None)
 
     def listen_on(self, host: str) -> object:

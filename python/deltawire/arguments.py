@@ -67,14 +67,16 @@ def ports(port: int | str | None) -> tuple[int, int]:
 
 
 def secret(token: str | bytes | None) -> bytes | None:
-    """The bytes of `token`, by default of DELTAWIRE_TOKEN; None if neither is set. Raises
-    InvalidArgumentError."""
+    """The bytes of `token`, by default of DELTAWIRE_TOKEN, without a line break at the end; None if
+    neither is set. Raises InvalidArgumentError."""
     if token is None:
         token = os.environ.get("DELTAWIRE_TOKEN")
     if token is None:
         return None
     if isinstance(token, str):
         token = os.fsencode(token)
+    if isinstance(token, bytes):
+        token = _core.trim_secret(token)
     if not isinstance(token, bytes) or len(token) < _SECRET_BYTES:
         raise make_error(
             "InvalidArgument",

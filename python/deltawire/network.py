@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import time
 from pathlib import Path
 
 from deltawire import _core, arguments
@@ -36,9 +37,19 @@ class Network:
         self._interface, self._ports = interface or "", ports
         self._link, self._arrival_ms = link, arrival_ms
 
-    def listen(self, meeting_place: Address, rank: int) -> _core.Listener:
-        """A listener for a rank that meets the others at this place."""
-        return _core.listen_for(meeting_place, rank, self._interface, *self._ports)
+    def listen(self, meeting_place: Address, rank: int, seconds: float) -> _core.Listener:
+        """A listener for a rank that meets the others at this place, whose name is looked up again
+        for so long."""
+        timeout_ms = arguments.timeout_in_ms(seconds, "connect_timeout")
+        return _core.listen_for(meeting_place, rank, self._interface, *self._ports, timeout_ms)
+
+    def listen_and_mesh(
+        self, meeting_place: Address, place: tuple[int, int], seconds: float
+    ) -> tuple[_core.Listener, _core.Mesh]:
+        """The listener and the mesh of a rank, both within that time."""
+        end = time.monotonic() + seconds
+        listener = self.listen(meeting_place, place[0], seconds)
+        return listener, self.mesh(meeting_place, place, max(0.001, end - time.monotonic()))
 
     def listen_on(self, host: str) -> _core.Listener:
         """A listener on an address of this machine."""

@@ -148,8 +148,7 @@ class Session(ClosesAtEnd, BaseSession):
             self._crew = Membership(make_session, means, doors, connect_timeout)
             place, core, close = self._crew.place, self._crew.session, self._crew.close
         else:
-            listener = network.listen(doors.only(), place[0])
-            core = make_session(listener, network.mesh(doors.only(), place, connect_timeout))
+            core = make_session(*network.listen_and_mesh(doors.only(), place, connect_timeout))
             close = core.close
         super().__init__(core, place, History(place[0], _NONFINITE_ADVICE))
         self._steps = self._crew.steps if self._crew else 0

@@ -132,15 +132,21 @@ void bind_listeners(nb::module_& module) {
   module.def(
       "listen_for",
       [](const Address& rendezvous, int rank, const std::string& interface, std::uint16_t port,
-         std::uint16_t last_port) {
+         std::uint16_t last_port, std::int64_t timeout_ms) {
         const Endpoint at{rendezvous.first, rendezvous.second};
-        return opened(
-            without_gil([&] { return listen_for(at, rank, PortRange{port, last_port}, interface); }));
+        MeshOptions mesh;
+        Interruptions interruptions(mesh);
+        auto listener = without_gil([&] {
+          return listen_for(at, rank, PortRange{port, last_port}, interface,
+                            std::chrono::milliseconds(timeout_ms), mesh.interrupted);
+        });
+        interruptions.raise_any();
+        return opened(std::move(listener));
       },
-      "rendezvous"_a, "rank"_a, "interface"_a = "", "port"_a = 0, "last_port"_a = 0,
+      "rendezvous"_a, "rank"_a, "interface"_a = "", "port"_a = 0, "last_port"_a = 0, "timeout_ms"_a = 60000,
       "The listener of a rank of a mesh that meets at a rendezvous. Rank 0's is there, on `interface` where "
       "one is given, at the rendezvous' port; another's as Listener's, without interface on the address "
-      "towards the rendezvous.");
+      "towards the rendezvous, whose name is looked up until the time is over.");
   module.def(
       "local_address_towards",
       [](const std::string& host) {
@@ -170,6 +176,13 @@ void bind_texts(nb::module_& module) {
       },
       "text"_a, "name"_a,
       "(host, port) of the argument `name`, \"10.0.0.1:29600\", \"node1:29600\" or \"[fd00::1]:29600\".");
+  module.def(
+      "trim_secret",
+      [](const nb::bytes& secret) {
+        const Bytes trimmed = trim_secret(bytes_of(secret));
+        return nb::bytes(trimmed.data(), trimmed.size());
+      },
+      "secret"_a, "A secret without the line break behind it; one of 32 bytes as it is.");
   module.def(
       "token_of",
       [](const nb::bytes& secret) {

@@ -1,4 +1,6 @@
 // Sessions over TCP through the C interface.
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -38,7 +40,9 @@ Status check_session(const deltawire_session* session) {
 
 Result<std::unique_ptr<deltawire::Listener>> take_listener(deltawire_listener* given,
                                                            const deltawire::MeshOptions& mesh) {
-  if (given == nullptr && mesh.rendezvous) return deltawire::listen_for(*mesh.rendezvous, mesh.rank);
+  if (given == nullptr && mesh.rendezvous) {
+    return deltawire::listen_for(*mesh.rendezvous, mesh.rank, {}, {}, mesh.connect_timeout);
+  }
   if (given == nullptr) {
     const deltawire::Endpoint& own = mesh.endpoints[static_cast<std::size_t>(mesh.rank)];
     return deltawire::listen_tcp(own.host, own.port);
@@ -58,8 +62,12 @@ Result<std::unique_ptr<Session>> open(const std::string& spec, const deltawire_s
   if (Status found = find(options->mesh); !found) return forward_error(found);
   const auto settings = deltawire::agreed_settings(spec, options->reducer);
   if (!settings) return forward_error(settings);  // before a port is taken
+  const deltawire::Deadline begun = deltawire::Clock::now();
   auto taken = take_listener(listener, options->mesh);
   if (!taken) return forward_error(taken);
+  const auto took = std::chrono::floor<std::chrono::milliseconds>(deltawire::Clock::now() - begun);
+  auto& time = options->mesh.connect_timeout;
+  time = std::max(time - took, std::min(time, std::chrono::milliseconds(1)));
   return Session::connect(spec, options->reducer, std::move(*taken), options->mesh);
 }
 

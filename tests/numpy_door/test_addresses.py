@@ -1,6 +1,9 @@
 """Where ranks meet and joiners call: lists, files, the environment, names, IPv6."""
 
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -100,3 +103,70 @@ def test_over_ipv6_a_joiner_finds_a_member_that_its_file_names_later(tmp_path: P
             thread.join(60)
     assert len(said) == 3 and said[0] == said[1] == said[2]
     assert all(each.startswith("[::1]:") for each in said[0])
+
+
+RANK = """
+import sys, deltawire, numpy as np
+print("begins", flush=True)
+with deltawire.Session(
+    "fp32", rank=int(sys.argv[1]), world_size=2, address=sys.argv[2], token="t" * 40 + sys.argv[3],
+    connect_timeout=60,
+) as session:
+    values = np.full(1000, float(sys.argv[1]), np.float32)
+    session.all_reduce({"x": values})
+    print(values[0])
+"""
+
+
+def rank_of(*command: str) -> subprocess.Popen:
+    """A rank that is about to connect."""
+    pipe = subprocess.PIPE
+    rank = subprocess.Popen([*command], stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    assert rank.stdout.readline() == "begins\n"
+    return rank
+
+
+def both_say(ranks: list[subprocess.Popen]) -> list[str]:
+    try:
+        return [rank.communicate(timeout=90)[0].strip() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def has_own_mounts() -> bool:
+    command = ["unshare", "-m", "mount", "--bind", "/etc/hosts", "/etc/hosts"]
+    return (
+        shutil.which("unshare") is not None
+        and not subprocess.run(command, capture_output=True, check=False).returncode
+    )
+
+
+@pytest.mark.skipif(not has_own_mounts(), reason="needs a process with mounts of its own")
+def test_a_name_whose_address_comes_later_and_changes(tmp_path: Path) -> None:
+    """Rank 1 begins before there is one; then it is that of another machine."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    with kept_port() as port:
+        shell = f'mount --bind {hosts} /etc/hosts && exec "$@"'
+        unshared = ("unshare", "-m", "sh", "-c", shell, "sh")
+        command = (sys.executable, "-c", RANK)
+        ranks = [rank_of(*unshared, *command, "1", f"rank0.deltawire.invalid:{port}", "")]
+        time.sleep(2)
+        with hosts.open("a") as file:
+            file.write("127.0.0.9 rank0.deltawire.invalid\n")
+        time.sleep(2)
+        assert ranks[0].poll() is None, ranks[0].communicate()[0]
+        hosts.write_text("127.0.0.1 localhost rank0.deltawire.invalid\n")
+        ranks.append(rank_of(*command, "0", f"127.0.0.1:{port}", ""))
+        assert both_say(ranks) == ["0.5", "0.5"]
+
+
+def test_a_line_break_behind_the_token() -> None:
+    with kept_port() as port:
+        ranks = [
+            rank_of(sys.executable, "-c", RANK, str(rank), f"127.0.0.1:{port}", end)
+            for rank, end in enumerate(("", "\n"))
+        ]
+        assert both_say(ranks) == ["0.5", "0.5"]

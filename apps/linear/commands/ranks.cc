@@ -1,5 +1,6 @@
 #include "linear/commands/ranks.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <utility>
@@ -167,12 +168,15 @@ cli::Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings
   MeshOptions mesh = mesh_;
   mesh.settings = settings;
   mesh.connect_timeout = options_.timeout();
-  auto listener = listen_for(*mesh.rendezvous, mesh.rank, ports_, options_.listen);
+  const Deadline begun = Clock::now();
+  auto listener = listen_for(*mesh.rendezvous, mesh.rank, ports_, options_.listen, mesh.connect_timeout);
   if (!listener) {
     const bool taken = listener.error().code == ErrorCode::kAddressInUse && mesh.rank == 0;
     return cli::failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().message +
                        (taken ? "; is there another rank 0?" : ""));
   }
+  const auto took = std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - begun);
+  mesh.connect_timeout = std::max(mesh.connect_timeout - took, std::chrono::milliseconds(1));
   auto connected = connect_tcp(*std::move(listener), mesh);
   if (!connected) return cli::failed(connected.error().message);
   return *std::move(connected);

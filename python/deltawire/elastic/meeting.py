@@ -69,7 +69,8 @@ class Means:
         self.at_least = at_least
         self.seconds, self.chunk_seconds = seconds
         self.caller = Caller(network.token, network.encryption)
-        door = self.caller.open_door(network.listen(towards, place[0] if place else 1))
+        listener = network.listen(towards, place[0] if place else 1, self.seconds)
+        door = self.caller.open_door(listener)
         self.reception = Reception(door, settings, self.chunk_seconds)
         self.ends = threading.Event()
         self.state: bytes | None = None

@@ -67,9 +67,15 @@ SocketAddress SocketAddress::of_interface(const std::string& name, std::uint16_t
   return address;
 }
 
-Result<SocketAddress> SocketAddress::from_local_name(const std::string& host, std::uint16_t port) {
-  if (Result<SocketAddress> numeric = from_numeric(host, port)) return numeric;
+Result<SocketAddress> SocketAddress::from_this_machine(const std::string& host, std::uint16_t port) {
+  Result<SocketAddress> numeric = from_numeric(host, port);
+  if (numeric) return numeric;
   if (SocketAddress of = of_interface(host, port); of.length() > 0) return of;
+  return numeric;
+}
+
+Result<SocketAddress> SocketAddress::from_local_name(const std::string& host, std::uint16_t port) {
+  if (Result<SocketAddress> here = from_this_machine(host, port)) return here;
   Result<SocketAddress> named = from_host(host, port);
   if (named) return named;
   return fail(ErrorCode::kInvalidArgument,

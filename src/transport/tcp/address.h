@@ -17,6 +17,8 @@ class SocketAddress {
 
   // A numeric address, with a scope ("fe80::1%eth0") where IPv6 needs one. kInvalidArgument otherwise.
   static Result<SocketAddress> from_numeric(const std::string& host, std::uint16_t port);
+  // A numeric address, or the name of a network interface of this machine; in this order.
+  static Result<SocketAddress> from_this_machine(const std::string& host, std::uint16_t port);
   // A numeric address, the name of a network interface of this machine, or a host name; tried in this order.
   static Result<SocketAddress> from_local_name(const std::string& host, std::uint16_t port);
   // A numeric address or a host name.

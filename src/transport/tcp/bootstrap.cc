@@ -17,6 +17,13 @@ constexpr std::chrono::milliseconds kAskPause{100};
 // How long a rank that gives up tries to tell those that it is not connected to.
 constexpr std::chrono::milliseconds kTellTime{2000};
 
+// Whether it is worth looking up.
+bool may_be_host(const std::string& host) noexcept {
+  return !host.empty() && std::ranges::none_of(host, [](char letter) {
+    return static_cast<unsigned char>(letter) <= 0x20 || letter == 0x7f;
+  });
+}
+
 }  // namespace
 
 Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options,
@@ -52,15 +59,13 @@ Result<std::vector<PeerSockets>> Bootstrap::meet() {
   }
 }
 
-// With a rendezvous: resolves rank 0's address, and opens the book for the others'.
+// With a rendezvous: opens the book for the addresses of all but rank 0.
 Status Bootstrap::prepare_endpoints() {
   if (!options_.rendezvous) return {};
   endpoints_.assign(static_cast<std::size_t>(options_.world_size), Endpoint{});
   AddressSlot own{};
   if (options_.rank > 0) {
-    const auto host = SocketAddress::from_host(options_.rendezvous->host, options_.rendezvous->port);
-    if (!host) return forward_error(host);
-    endpoints_.front() = host->endpoint();
+    endpoints_.front() = *options_.rendezvous;
     const auto encoded = encode_address(own_);
     if (!encoded) return forward_error(encoded);
     own = *encoded;
@@ -74,14 +79,14 @@ Status Bootstrap::prepare_dialers(int first) {
   for (int rank = first; rank < options_.rank; ++rank) {
     const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
     if (options_.rendezvous && endpoint.port == 0) continue;
-    const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
-    if (!address) {
-      return fail(address.error().code,
-                  "connect_tcp: endpoint of rank " + std::to_string(rank) + ": " + address.error().message,
+    if (!may_be_host(endpoint.host)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "connect_tcp: endpoint of rank " + std::to_string(rank) + ": no such address: \"" +
+                      printable_line(endpoint.host) + "\"",
                   rank);
     }
-    dialers_.emplace_back(rank, Claims::Stream::kData, *address);
-    dialers_.emplace_back(rank, Claims::Stream::kControl, *address);
+    dialers_.emplace_back(rank, Claims::Stream::kData, endpoint);
+    dialers_.emplace_back(rank, Claims::Stream::kControl, endpoint);
   }
   return {};
 }
@@ -116,7 +121,8 @@ Status Bootstrap::advance_dialers(Deadline now) {
   int shortage = 0;
   for (auto dialer = dialers_.begin(); dialer != dialers_.end();) {
     if (!dialer->advance(now, options_.token, own, policy_)) {
-      if (is_descriptor_shortage(dialer->socket_error())) shortage = dialer->socket_error();
+      const int error = dialer->findings().socket_error;
+      if (is_descriptor_shortage(error)) shortage = error;
       ++dialer;
       continue;
     }
@@ -190,9 +196,7 @@ void Bootstrap::miss(int rank, Claims::Stream stream, Deadline now) {
     gone_.push_back({rank, book_ && !book_->is_out() ? end_ : now + kGoneGrace});
   }
   if (rank > options_.rank) return;
-  const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
-  const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
-  if (address) dialers_.emplace_back(rank, stream, *address, now + kRedialPause);
+  dialers_.emplace_back(rank, stream, endpoints_[static_cast<std::size_t>(rank)], now + kRedialPause);
 }
 
 void Bootstrap::wait_for_news(Deadline now, Deadline until) {
@@ -200,8 +204,8 @@ void Bootstrap::wait_for_news(Deadline now, Deadline until) {
   pending_connections_.add_interests(now, polls_);
   Deadline wake_at = std::min(until, pending_connections_.wake_at());
   for (const Dialer& dialer : dialers_) {
-    polls_.push_back(dialer.interest());
-    wake_at = std::min(wake_at, dialer.retry_at());
+    dialer.add_interests(polls_);
+    wake_at = std::min(wake_at, dialer.wake_at());
   }
   if (book_) book_->add_interests(peer_table_.sockets(), polls_);
   if (has_met_all()) roll_call_.add_interests(peer_table_.sockets(), polls_);
@@ -240,7 +244,7 @@ void Bootstrap::tell_others(const Error& error) {
     const Deadline now = MachineClock::now();
     // A rank that was told needs no connection any more; if none listens, none waits.
     std::erase_if(dialers_, [this](const Dialer& dialer) {
-      return dialer.was_refused() || !is_missing(dialer.rank());
+      return dialer.findings().was_refused() || !is_missing(dialer.rank());
     });
     const bool all_higher_know =
         peer_table_.is_complete() || peer_table_.missing().back() < options_.rank || is_hidden();
@@ -264,7 +268,7 @@ Error Bootstrap::refused_by(const Dialer& dialer) const {
   const std::string process = "the process that listens as rank " + std::to_string(dialer.rank()) + " at " +
                               to_string(dialer.endpoint());
   const std::string self = "rank " + std::to_string(options_.rank);
-  const std::string problem = dialer.tls_problem(self, options_.encryption);
+  const std::string problem = dialer.findings().tls_problem(self, options_.encryption);
   const std::string message =
       process + (problem.empty() ? " refuses " + self + ": same job? same token?" : problem);
   return {ErrorCode::kUnauthorized, message + " Not connected: " + describe_missing(), dialer.rank()};
@@ -276,7 +280,8 @@ std::string Bootstrap::describe_silence() const {
   for (const Dialer& dialer : dialers_) {
     const std::string name = "rank " + std::to_string(dialer.rank());
     if (text.find(name + " ") != std::string::npos) continue;
-    if (const std::string silence = dialer.silence(); !silence.empty()) text += " " + name + silence;
+    const std::string silence = dialer.findings().silence();
+    if (!silence.empty()) text += " " + name + silence;
   }
   return text;
 }
@@ -297,7 +302,7 @@ Error Bootstrap::too_late() const {
   const std::string self = "rank " + std::to_string(options_.rank);
   const std::string time = std::to_string(options_.connect_timeout.count());
   for (const Dialer& dialer : dialers_) {
-    if (dialer.was_turned_away() && !has_gone(dialer.rank())) return refused_by(dialer);
+    if (dialer.findings().was_turned_away() && !has_gone(dialer.rank())) return refused_by(dialer);
   }
   if (!gone_.empty()) {
     const int rank = gone_.front().rank;
@@ -307,7 +312,8 @@ Error Bootstrap::too_late() const {
                 "'s own log. Not connected: " + describe_missing(),
             rank};
   }
-  const auto left = std::ranges::find_if(dialers_, &Dialer::was_left);
+  const auto left =
+      std::ranges::find_if(dialers_, [](const Dialer& dialer) { return dialer.findings().was_left(); });
   if (left != dialers_.end()) {
     const std::string name = "rank " + std::to_string(left->rank());
     return {ErrorCode::kPeerLost,

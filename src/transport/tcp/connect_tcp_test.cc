@@ -43,6 +43,29 @@ TEST(ConnectTcp, ARankWithAnotherTokenGetsAnErrorThatSaysSo) {
   EXPECT_EQ(outcomes[1].error().suspect, 0);
 }
 
+TEST(ConnectTcp, ANameWithoutAnAddressIsTriedUntilTheTimeIsOver) {
+  for (const bool has_list : {true, false}) {
+    Listeners all = listen_all(2);
+    MeshOptions options = mesh_options(1, {{"rank0.invalid", 29600}, all.endpoints[1]});
+    options.connect_timeout = 2s;
+    if (!has_list) {
+      options.rendezvous = options.endpoints[0];
+      options.endpoints.clear();
+    }
+    const Deadline begun = Clock::now();
+    const auto outcome = connect_tcp(std::move(all.listeners[1]), options);
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_GE(Clock::now() - begun, 2s);
+    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout) << outcome.error().message;
+    EXPECT_EQ(outcome.error().suspect, 0);
+    EXPECT_TRUE(has(outcome.error(), "rank0.invalid:29600")) << outcome.error().message;
+  }
+  Listeners all = listen_all(2);
+  all.endpoints[0].host = "localhost";
+  const auto outcomes = connect_all(std::move(all), [](int, MeshOptions&) {});
+  EXPECT_TRUE(outcomes[0] && outcomes[1]) << "a list may have names, too";
+}
+
 TEST(ConnectTcp, OtherSettingsAreTheSameMismatchOnBothSidesAtOnce) {
   const Deadline start = Clock::now();
   const auto outcomes = connect_all(listen_all(2), [](int rank, MeshOptions& options) {

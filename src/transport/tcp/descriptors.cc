@@ -19,6 +19,9 @@ namespace {
 constexpr std::uint64_t kBesides = 8;
 constexpr std::uint64_t kForTheTransport = 2;
 
+constexpr std::uint64_t kStrangers = 1024;
+constexpr std::uint64_t kFewStrangers = 64;
+
 constexpr std::chrono::milliseconds kShortageMax{2000};
 // Longer than the pause between two attempts of any caller that lacks a descriptor.
 constexpr std::chrono::milliseconds kShortageGap{1000};
@@ -87,11 +90,15 @@ bool is_descriptor_shortage(int error_number) noexcept {
   return error_number == EMFILE || error_number == ENFILE;
 }
 
-std::size_t descriptors_for_strangers(int world_size, std::size_t wanted) noexcept {
+std::size_t places_for_strangers(int world_size) noexcept {
   const auto most = limit();
   const std::uint64_t taken = open_now().value_or(0) + needed_for(world_size) - kBesides + kForTheTransport;
-  if (!most) return wanted;
-  return std::clamp<std::size_t>(*most > taken ? *most - taken : 0, 1, wanted);
+  // All other ranks may connect at once, on both streams.
+  const std::uint64_t ranks = 2 * static_cast<std::uint64_t>(world_size);
+  if (!most) return kStrangers + ranks;
+  const std::uint64_t left = *most > taken ? *most - taken : 0;
+  const std::uint64_t few = std::min(left, kFewStrangers + ranks);
+  return std::max<std::size_t>({1, few, std::min(left / 2, kStrangers + ranks)});
 }
 
 Status DescriptorShortage::note(Deadline now, int self, int world_size, int error_number) {

@@ -10,9 +10,9 @@ namespace deltawire {
 // Whether the errno of a call that opens a descriptor means that this process or this machine has none left.
 bool is_descriptor_shortage(int error_number) noexcept;
 
-// How many connections of strangers may be open at once without using up the descriptors of the mesh's ranks;
-// at most `wanted`. Must be called before any connection is open.
-std::size_t descriptors_for_strangers(int world_size, std::size_t wanted) noexcept;
+// How many connections of strangers may be open at once without using up the descriptors of the mesh's ranks:
+// a thousand and all of these ranks, or half of what is left. Must be called before any connection is open.
+std::size_t places_for_strangers(int world_size) noexcept;
 
 // A brief shortage may end by itself, e.g. when strangers' connections are closed; a long one is an error.
 class DescriptorShortage {

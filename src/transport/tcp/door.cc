@@ -17,14 +17,12 @@
 #include "transport/tcp/greeting.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/peer_table.h"
+#include "transport/tcp/strangers.h"
 
 namespace deltawire {
 namespace {
 
-constexpr std::size_t kCallersMax = 64;
-constexpr std::chrono::seconds kCallerSilence{
-    5};  // of a stranger, from one message of the handshake to the next
-constexpr std::chrono::milliseconds kAnswerPause{50};
+constexpr std::chrono::seconds kCallerSilence{5};  // of a caller that has proved itself, for the rest
 constexpr std::size_t kLineHeadBytes = 4;
 constexpr std::size_t kLineGrowth = std::size_t{1} << 20;  // memory is taken in steps of this
 
@@ -148,53 +146,37 @@ class TcpLine final : public Line {
 class TcpDoor final : public Door {
  public:
   TcpDoor(std::unique_ptr<TcpListener> listener, DoorSecrets secrets)
-      : listener_(std::move(listener)), secrets_(std::move(secrets)) {}
+      : secrets_(std::move(secrets)),
+        own_(claims_of(Claims::Role::kListener, secrets_.policy)),
+        strangers_(std::move(listener), places_for_strangers(1), secrets_.policy) {}
 
-  Endpoint endpoint() const override { return listener_->endpoint(); }
+  Endpoint endpoint() const override { return strangers_.endpoint(); }
 
   Result<std::unique_ptr<Line>> answer(Deadline deadline) override {
     while (true) {
       const Deadline now = Clock::now();
-      if (Status status = accept_all(now); !status) return forward_error(status);
+      (void)strangers_.accept_all(now, secrets_.token, own_);  // what it lacks may come back
+      for (Greeting& greeting : strangers_.hear(now)) {
+        configure_connection(greeting.fd(), Claims::Stream::kControl);
+        callers_.push_back({std::move(greeting), now});
+      }
       if (auto line = hear(now)) return line;
       if (now >= deadline) return fail(ErrorCode::kTimeout, "a door: nobody has called");
-      wait(deadline);
+      wait(now, deadline);
     }
   }
 
  private:
   struct Caller {
     Greeting greeting;
-    Deadline heard_at;
+    Deadline proved_at;
   };
-
-  Status accept_all(Deadline now) {
-    if (now < accept_at_) return {};
-    while (true) {
-      if (callers_.size() == kCallersMax) callers_.pop_front();  // the one that has been here longest
-      GuardedFd socket = listener_->accept();
-      const auto nonce = socket ? random_nonce() : std::nullopt;
-      if (!nonce) {
-        const int error = errno;
-        if (error == EINTR || error == ECONNABORTED) continue;
-        if (error != EAGAIN && error != EWOULDBLOCK) accept_at_ = now + kAnswerPause;
-        return {};
-      }
-      configure_connection(socket.get(), Claims::Stream::kControl);
-      callers_.push_back({Greeting(std::move(socket), secrets_.policy, secrets_.token,
-                                   claims_of(Claims::Role::kListener, secrets_.policy), *nonce),
-                          now});
-      if (callers_.size() == kCallersMax) return {};
-    }
-  }
 
   std::unique_ptr<Line> hear(Deadline now) {
     for (auto caller = callers_.begin(); caller != callers_.end();) {
       Greeting& greeting = caller->greeting;
-      const bool had_heard = greeting.has_heard();
       const Exchange state = greeting.advance();
-      if (greeting.has_heard() != had_heard) caller->heard_at = now;
-      if (state == Exchange::kMore && now < caller->heard_at + kCallerSilence) {
+      if (state == Exchange::kMore && now < caller->proved_at + kCallerSilence) {
         ++caller;
         continue;
       }
@@ -207,30 +189,31 @@ class TcpDoor final : public Door {
     return nullptr;
   }
 
-  void wait(Deadline until) {
+  void wait(Deadline now, Deadline until) {
     polls_.clear();
-    if (Clock::now() >= accept_at_)
-      listener_->add_interests(polls_);
-    else
-      until = std::min(until, accept_at_);
+    strangers_.add_interests(now, polls_);
+    until = std::min(until, strangers_.wake_at());
     for (const Caller& caller : callers_) {
       polls_.push_back({caller.greeting.fd(), caller.greeting.awaits(), 0});
-      until = std::min(until, caller.heard_at + kCallerSilence);
+      until = std::min(until, caller.proved_at + kCallerSilence);
     }
     (void)::poll(polls_.data(), polls_.size(), poll_ms(until));
   }
 
-  std::unique_ptr<TcpListener> listener_;
   DoorSecrets secrets_;
-  std::deque<Caller> callers_;  // the oldest first
+  Claims own_;
+  Strangers strangers_;
+  std::deque<Caller> callers_;  // they have proved themselves
   std::vector<pollfd> polls_;
-  Deadline accept_at_{};
 };
 
-Status refusal_of(const Dialer& dialer, const std::string& at, Encryption setting) {
-  if (dialer.was_refused()) return fail(ErrorCode::kPeerLost, "nobody listens at " + at);
-  if (dialer.was_turned_away()) {
-    const std::string problem = dialer.tls_problem("this one", setting);
+Status refusal_of(const Findings& findings, const std::string& at, Encryption setting) {
+  if (findings.was_refused()) return fail(ErrorCode::kPeerLost, "nobody listens at " + at);
+  if (!findings.lookup_problem.empty()) {
+    return fail(ErrorCode::kPeerLost, "nobody can be called at " + at + ": " + findings.lookup_problem);
+  }
+  if (findings.was_turned_away()) {
+    const std::string problem = findings.tls_problem("this one", setting);
     return fail(ErrorCode::kUnauthorized,
                 "the process at " + at +
                     (problem.empty() ? " refuses this one: another token or encryption, another version of "
@@ -254,22 +237,24 @@ Result<std::unique_ptr<Door>> open_door(std::unique_ptr<Listener> listener, cons
 
 Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorOptions& options,
                                            Deadline deadline) {
-  const auto address = SocketAddress::from_host(endpoint.host, endpoint.port);
-  if (!address) return forward_error(address);
+  if (endpoint.host.empty()) return fail(ErrorCode::kInvalidArgument, "a door's host is empty");
   const auto secrets = secrets_of(options);
   if (!secrets) return forward_error(secrets);
   const Claims own = claims_of(Claims::Role::kDialer, secrets->policy);
-  Dialer dialer(0, Claims::Stream::kControl, *address);
+  Dialer dialer(0, Claims::Stream::kControl, endpoint);
+  std::vector<pollfd> polls;
   while (!dialer.advance(Clock::now(), secrets->token, own, secrets->policy)) {
     const std::string at = to_string(endpoint);
-    if (Status goes_on = refusal_of(dialer, at, options.encryption); !goes_on) return forward_error(goes_on);
+    const Status goes_on = refusal_of(dialer.findings(), at, options.encryption);
+    if (!goes_on) return forward_error(goes_on);
     if (Clock::now() >= deadline) {
-      const std::string silence = dialer.silence();
+      const std::string silence = dialer.findings().silence();
       return fail(ErrorCode::kTimeout,
                   "no answer from " + at + (silence.empty() ? "" : ": the process there" + silence));
     }
-    pollfd entry = dialer.interest();
-    (void)::poll(&entry, 1, poll_ms(std::min(deadline, dialer.retry_at())));
+    polls.clear();
+    dialer.add_interests(polls);
+    (void)::poll(polls.data(), polls.size(), poll_ms(std::min(deadline, dialer.wake_at())));
   }
   const Claims& peer = dialer.claims();
   if (peer.version != Claims::kVersion || peer.problem != 0 || peer.encryption != options.encryption) {

@@ -1,6 +1,7 @@
 // Doors and lines: messages in any pieces, those who don't know the token, and ends of lines.
 #include "deltawire/door.h"
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -9,7 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <poll.h>
+
 #include "transport/mesh_testing.h"
+#include "transport/tcp/listener.h"
 #include "transport/tcp/relay_testing.h"
 
 namespace deltawire::test::door_test {
@@ -173,6 +177,51 @@ TEST(Door, StrangersKeepNobodyWaiting) {
   EXPECT_TRUE(ends.caller) << ends.caller.error().message;
   EXPECT_TRUE(ends.host);
   for (const int fd : silent) ::close(fd);
+}
+
+// A door that says that it has no place left has not refused the token: the caller calls again until its time
+// is over.
+TEST(Door, WhoIsPushedOutCallsAgain) {
+  auto listener = listen_tcp("127.0.0.1");
+  ASSERT_TRUE(listener);
+  std::atomic<bool> stops = false;
+  std::atomic<int> calls = 0;
+  std::thread busy([&] {
+    const auto& tcp = static_cast<const TcpListener&>(**listener);
+    while (!stops) {
+      const GuardedFd caller = tcp.accept();
+      std::array<std::byte, 200> bytes{};
+      std::vector<pollfd> polls{{caller.get(), POLLIN, 0}};
+      if (!caller || ::poll(polls.data(), 1, 1000) != 1) {
+        std::this_thread::sleep_for(5ms);
+        continue;
+      }
+      (void)!::recv(caller.get(), bytes.data(), bytes.size(), 0);
+      (void)!::send(caller.get(), bytes.data(), 32, MSG_NOSIGNAL);
+      (void)!::poll(polls.data(), 1, 1000);
+      (void)!::recv(caller.get(), bytes.data(), bytes.size(), 0);
+      bytes.fill(std::byte{0});
+      constexpr std::string_view kBusy = "DWBS";
+      std::ranges::copy(std::as_bytes(std::span(kBusy)), bytes.begin());
+      (void)!::send(caller.get(), bytes.data(), 92, MSG_NOSIGNAL);
+      ++calls;
+    }
+  });
+  const auto line = call_at_door((*listener)->endpoint(), options_of(Encryption::kOff), Clock::now() + 3s);
+  stops = true;
+  busy.join();
+  ASSERT_FALSE(line);
+  EXPECT_EQ(line.error().code, ErrorCode::kTimeout) << line.error().message;
+  EXPECT_NE(line.error().message.find("too many strangers"), std::string::npos) << line.error().message;
+  EXPECT_GT(calls, 3);
+}
+
+// The name may be made later.
+TEST(Door, ANameWithoutAnAddressIsLikeAPlaceWhereNobodyListens) {
+  const auto line = call_at_door({"door.invalid", 29600}, options_of(), Clock::now() + 60s);
+  ASSERT_FALSE(line);
+  EXPECT_EQ(line.error().code, ErrorCode::kPeerLost) << line.error().message;
+  EXPECT_NE(line.error().message.find("\"door.invalid\""), std::string::npos) << line.error().message;
 }
 
 // Whoever is on the way can neither read nor change what an encrypted line carries.

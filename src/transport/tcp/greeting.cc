@@ -15,6 +15,7 @@ Greeting::Greeting(GuardedFd socket, const EncryptionPolicy& policy, const Token
 }
 
 void Greeting::begin_tls() {
+  has_begun_tls_ = true;
   tls_ =
       std::make_unique<TlsLink>(policy_->tls, is_dialer() ? TlsLink::Role::kClient : TlsLink::Role::kServer,
                                 std::make_unique<SocketLink>(std::move(socket_)));
@@ -50,6 +51,12 @@ Exchange Greeting::advance() {
     handshake_.emplace(token_, own_, nonce_);
   }
   return advance_handshake(*handshake_, connection_);
+}
+
+void Greeting::turn_away() {
+  if (!handshake_ || !connection_) return;
+  handshake_->turn_away();
+  if (const Bytes last = handshake_->unsent(); !last.empty()) (void)connection_.send(last);
 }
 
 short Greeting::awaits() const noexcept {

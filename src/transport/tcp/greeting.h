@@ -27,6 +27,15 @@ class Greeting {
   // What to poll that for.
   short awaits() const noexcept;
 
+  // Tells, as a listener, who has sent its claims that there is no place left, if the socket has room.
+  void turn_away();
+
+  // Whether the connection began with TLS.
+  bool has_begun_tls() const noexcept { return has_begun_tls_; }
+  // Whether the listener, which this end has dialed, has answered.
+  bool is_answered() const noexcept {
+    return has_begun_tls_ ? handshake_.has_value() : handshake_ && handshake_->has_proved();
+  }
   // Whether a complete first message has arrived: more than silence or garbage.
   bool has_heard() const noexcept {
     return (tls_ && tls_->has_answered()) || (handshake_ && handshake_->has_heard());
@@ -59,6 +68,7 @@ class Greeting {
   std::unique_ptr<TlsLink> tls_;
   Connection connection_;
   std::optional<Handshake> handshake_;
+  bool has_begun_tls_ = false;
   bool lacks_encryption_ = false;
 };
 

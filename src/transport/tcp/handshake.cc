@@ -9,6 +9,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::uint32_t kHandshakeMagic = 0x48445744;  // "DWDH" on the wire
+constexpr std::uint32_t kBusyMagic = 0x53425744;       // "DWBS"
 constexpr std::size_t kLifeAt = 28;
 constexpr std::size_t kDigestAt = 36;
 constexpr std::size_t kDigestBytes = kClaimsBytes - kDigestAt;
@@ -134,7 +135,15 @@ Handshake::State Handshake::after_proof() {
   return begin_text();
 }
 
+void Handshake::turn_away() {
+  if (is_dialer() || stage_ != Stage::kProof) return;
+  std::array<std::byte, kClaimsBytes + kProofBytes> busy{};
+  store_le(busy.data(), kBusyMagic);
+  send(busy);
+}
+
 Handshake::State Handshake::after_answer() {
+  if (load_le<std::uint32_t>(held_.data()) == kBusyMagic) return State::kBusy;
   std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
   Proof shown;
   std::memcpy(shown.data(), held_.data() + kClaimsBytes, kProofBytes);
@@ -214,6 +223,7 @@ Exchange advance_handshake(Handshake& handshake, const Connection& connection) {
   switch (state) {
     case Handshake::State::kDone: return Exchange::kDone;
     case Handshake::State::kStranger: return Exchange::kStranger;
+    case Handshake::State::kBusy: return Exchange::kBusy;
     default: return Exchange::kBroken;
   }
 }

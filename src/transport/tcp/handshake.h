@@ -30,6 +30,9 @@
 // connects again from a second process with the same rank. A later version may change everything after the
 // first 16 bytes of the claims, except what a proof covers and the lengths above.
 //
+// A listener that has no place left for somebody who has sent its claims sends in the place of its answer
+// "DWBS" and zeros, 92 bytes, so that who has the right token does not take that for a refusal.
+//
 // Until the proof is verified, only the magic is read, and at most 124 bytes are kept.
 #pragma once
 
@@ -81,6 +84,7 @@ class Handshake {
     kDone,      // peer() is valid, and everything is sent
     kStranger,  // not deltawire, or another token
     kBroken,    // the right token, but malformed bytes after it
+    kBusy,      // the listener had no place left
   };
 
   // `own.role` says which end this is. The listener takes stream and peer from what the dialer claims.
@@ -90,6 +94,8 @@ class Handshake {
   MutBytes room() noexcept;
   // That many bytes were written there.
   State received(std::size_t bytes);
+  // Says, as a listener, that there is no place left; the connection then ends.
+  void turn_away();
   // The bytes to send now.
   Bytes unsent() const noexcept { return Bytes(outgoing_).subspan(sent_); }
   State sent(std::size_t bytes) noexcept;
@@ -147,7 +153,7 @@ class Handshake {
 };
 
 // Sends and receives as much as the connection allows now. kClosed: it ended first.
-enum class Exchange : std::uint8_t { kMore, kDone, kStranger, kBroken, kClosed };
+enum class Exchange : std::uint8_t { kMore, kDone, kStranger, kBroken, kBusy, kClosed };
 Exchange advance_handshake(Handshake& handshake, const Connection& connection);
 
 }  // namespace deltawire

@@ -287,6 +287,21 @@ TEST(Handshake, AReflectionIsRefused) {
   EXPECT_EQ(give(listener, Bytes(said[3]).subspan(kClaimsBytes, kProofBytes)), State::kStranger);
 }
 
+// What a listener says that has no place left is no refusal, and ends the connection.
+TEST(Handshake, ABusyListenerIsNoStranger) {
+  Handshake dialer(token_of(7), dialer_claims(), nonce_of(1));
+  Handshake listener(token_of(7), listener_claims(), nonce_of(2));
+  listener.turn_away();
+  EXPECT_TRUE(listener.unsent().empty()) << "whoever has sent nothing hears nothing";
+  give(listener, dialer.unsent());
+  dialer.sent(dialer.unsent().size());
+  listener.turn_away();
+  EXPECT_EQ(listener.unsent().size(), sizeof(Nonce) + kClaimsBytes + kProofBytes);
+  give(dialer, listener.unsent().first(sizeof(Nonce)));
+  EXPECT_TRUE(dialer.has_proved());
+  EXPECT_EQ(give(dialer, listener.unsent().subspan(sizeof(Nonce))), Handshake::State::kBusy);
+}
+
 TEST(Handshake, StrangersAreHeldToALittle) {
   Handshake listener(token_of(7), listener_claims(), nonce_of(2));
   EXPECT_TRUE(listener.unsent().empty()) << "silence is answered by silence";

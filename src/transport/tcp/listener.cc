@@ -1,15 +1,18 @@
 #include "transport/tcp/listener.h"
 
 #include <cerrno>
+#include <thread>
 
 #include "base/os_error.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/local_socket.h"
+#include "transport/tcp/name_lookup.h"
 
 namespace deltawire {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr std::chrono::milliseconds kLookAgain{300};
 
 tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
   const std::string at = to_string(address.endpoint());
@@ -95,12 +98,35 @@ Result<std::string> local_address_towards(const std::string& host) {
 }
 
 Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports,
-                                             const std::string& interface) {
-  if (rank == 0) return listen_tcp(interface.empty() ? rendezvous.host : interface, rendezvous.port);
-  if (!interface.empty()) return listen_tcp(interface, ports);
-  const Result<std::string> own = local_address_towards(rendezvous.host);
-  if (!own) return forward_error(own);
-  return listen_tcp(*own, ports);
+                                             const std::string& interface,
+                                             std::chrono::milliseconds patience,
+                                             const std::function<bool()>& interrupted) {
+  if (!interface.empty()) {
+    return rank == 0 ? listen_tcp(interface, rendezvous.port) : listen_tcp(interface, ports);
+  }
+  if (rank == 0 && SocketAddress::from_this_machine(rendezvous.host, rendezvous.port)) {
+    return listen_tcp(rendezvous.host, rendezvous.port);
+  }
+  const Deadline deadline = Clock::now() + patience;
+  while (true) {
+    const auto address = look_up_until(rendezvous, deadline, interrupted);
+    if (!address) {
+      return fail(address.error().code, address.error().message + "; rank " + std::to_string(rank) +
+                                            " has looked it up for " + std::to_string(patience.count()) +
+                                            " ms, as the address of rank 0");
+    }
+    const std::string host = address->endpoint().host;
+    if (rank > 0) {
+      const Result<std::string> own = local_address_towards(host);
+      if (!own) return forward_error(own);
+      return listen_tcp(*own, ports);
+    }
+    auto listener = listen_tcp(host, rendezvous.port);
+    // A name may still have the address of the machine on which rank 0 was before.
+    const bool is_elsewhere = !listener && listener.error().code == ErrorCode::kInvalidArgument;
+    if (!is_elsewhere || Clock::now() >= deadline) return listener;
+    std::this_thread::sleep_for(kLookAgain);
+  }
 }
 
 }  // namespace deltawire

@@ -93,6 +93,22 @@ TEST(ListenFor, AnInterfaceTakesThePlaceOfTheAddressAndOfNoPort) {
   EXPECT_EQ((*listen_for((*first)->endpoint(), 1))->endpoint().host, "127.0.0.1");
 }
 
+TEST(ListenFor, ANameWithoutAnAddressIsLookedUpUntilTheTimeIsOver) {
+  for (const int rank : {0, 1}) {
+    const Deadline begun = Clock::now();
+    const auto listener = listen_for({"rank0.invalid", 29600}, rank, {}, {}, 2s);
+    ASSERT_FALSE(listener.has_value());
+    EXPECT_GE(Clock::now() - begun, 2s);
+    EXPECT_EQ(listener.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(has(listener.error(), "\"rank0.invalid\"")) << listener.error().message;
+    EXPECT_TRUE(has(listener.error(), "for 2000 ms, as the address of rank 0")) << listener.error().message;
+  }
+  int asked = 0;
+  const auto left = listen_for({"rank0.invalid", 29600}, 1, {}, {}, 60s, [&] { return ++asked > 2; });
+  ASSERT_FALSE(left.has_value());
+  EXPECT_EQ(left.error().code, ErrorCode::kAborted);
+}
+
 TEST(Endpoint, IsReadAsItIsWritten) {
   for (const std::string_view text : {"10.0.0.1:29600", "node1:1", "[fd00::1]:65535", "[fe80::1%eth0]:7"}) {
     const auto endpoint = parse_endpoint(text);
@@ -123,6 +139,22 @@ TEST(Token, IsTheSecretItselfOrAHashOfIt) {
   EXPECT_EQ(std::to_integer<int>(hashed[0]), 0xc7);
   EXPECT_EQ(std::to_integer<int>(hashed[31]), 0xbc);
   EXPECT_EQ(of("fifteen bytes!!").error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Token, ALineBreakBehindItIsNoPartOfASecret) {
+  const auto of = [](const std::string& secret) {
+    return deltawire::token_of(std::as_bytes(std::span(secret)));
+  };
+  for (const std::string& secret : {std::string(64, 'a'), std::string(32, 't'), std::string(16, 'b')}) {
+    EXPECT_EQ(of(secret).value(), of(secret + "\n").value());
+    EXPECT_EQ(of(secret).value(), of(secret + "\r\n").value());
+    EXPECT_NE(of(secret).value(), of(secret + "\n\n").value());
+    EXPECT_NE(of(secret).value(), of(secret + " ").value());
+  }
+  // Random bytes may end with one.
+  const std::string bytes = std::string(31, 'r') + "\n";
+  EXPECT_TRUE(std::ranges::equal(of(bytes).value(), std::as_bytes(std::span(bytes))));
+  EXPECT_EQ(of("fifteen bytes!!\n").error().code, ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

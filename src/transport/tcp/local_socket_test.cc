@@ -1,12 +1,17 @@
 // Connections within a machine: who is dialed on a local socket, and who is not.
 #include "transport/tcp/local_socket.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "transport/mesh_testing.h"
@@ -113,6 +118,84 @@ TEST(LocalSocket, RanksOnOneMachineExchangeOverIt) {
       ASSERT_TRUE((*mesh)->vote({}, soon()).has_value());
     });
   }
+}
+
+// Takes the name of an address, and says nothing, or hangs up at once.
+class Squatter {
+ public:
+  Squatter(const Endpoint& endpoint, bool hangs_up)
+      : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0)), hangs_up_(hangs_up) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const std::string text = std::string(1, '\0') + "deltawire/" + to_string(endpoint);
+    std::ranges::copy(text, name.sun_path);
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&name), bytes), 0);
+    EXPECT_EQ(::listen(fd_, 50), 0);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Squatter() {
+    stops_ = true;
+    thread_.join();
+    for (const int caller : callers_) ::close(caller);
+    ::close(fd_);
+  }
+  Squatter(const Squatter&) = delete;
+  Squatter& operator=(const Squatter&) = delete;
+
+ private:
+  void run() {
+    while (!stops_) {
+      pollfd entry{fd_, POLLIN, 0};
+      ::poll(&entry, 1, 20);
+      const int caller = ::accept(fd_, nullptr, nullptr);
+      if (caller < 0) continue;
+      if (hangs_up_) {
+        ::close(caller);
+      } else {
+        callers_.push_back(caller);
+      }
+    }
+  }
+
+  int fd_;
+  bool hangs_up_;
+  std::vector<int> callers_;
+  std::atomic<bool> stops_ = false;
+  std::thread thread_;
+};
+
+TEST(LocalSocket, WhoeverElseHoldsTheNameKeepsNoRankWaiting) {
+  for (const bool hangs_up : {true, false}) {
+    Listeners all = [] {
+      const Switched off("off");
+      return listen_all(2);
+    }();
+    const Squatter squatter(all.endpoints[0], hangs_up);
+    run_ranks(2, [&](int rank) {
+      MeshOptions options = mesh_options(rank, all.endpoints);
+      options.connect_timeout = 20s;
+      auto mesh = connect_tcp(std::move(all.listeners[static_cast<std::size_t>(rank)]), options);
+      ASSERT_TRUE(mesh.has_value()) << mesh.error().message;
+      ASSERT_TRUE((*mesh)->vote({}, soon()).has_value());
+    });
+  }
+}
+
+// A rank that is slow to come is waited for on both ways, and meets the others on its own name.
+TEST(LocalSocket, ARankThatComesLateIsReachedOnIt) {
+  Listeners all = listen_all(2);
+  const std::uint16_t port = all.endpoints[0].port;
+  run_ranks(2, [&](int rank) {
+    if (rank == 0) std::this_thread::sleep_for(2s);
+    auto mesh = connect_tcp(std::move(all.listeners[static_cast<std::size_t>(rank)]),
+                            mesh_options(rank, all.endpoints));
+    ASSERT_TRUE(mesh.has_value()) << mesh.error().message;
+    if (rank == 0) {
+      EXPECT_EQ(tcp_connections_at(port), 0);
+    }
+    ASSERT_TRUE((*mesh)->vote({}, soon()).has_value());
+  });
 }
 
 }  // namespace

@@ -49,8 +49,18 @@ bool equal_in_constant_time(const Proof& a, const Proof& b) noexcept {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
+Bytes trim_secret(Bytes secret) noexcept {
+  if (secret.size() == std::tuple_size_v<Token> || secret.empty() || secret.back() != std::byte{'\n'}) {
+    return secret;
+  }
+  secret = secret.first(secret.size() - 1);
+  const bool has_return = !secret.empty() && secret.back() == std::byte{'\r'};
+  return secret.first(secret.size() - (has_return ? 1 : 0));
+}
+
 Result<Token> token_of(Bytes secret) {
   constexpr std::string_view kLabel = "deltawire token ";
+  secret = trim_secret(secret);
   if (secret.size() < kSecretMin) {
     return fail(ErrorCode::kInvalidArgument,
                 "a secret of " + std::to_string(secret.size()) +

@@ -1,5 +1,6 @@
 // TCP meshes keep out strangers, impostors, and relayed proofs.
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <optional>
 
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "transport/mesh_testing.h"
+#include "transport/tcp/strangers.h"
 #include "transport/tcp/handshake_testing.h"
 
 namespace deltawire::test::strangers_test {
@@ -20,7 +22,8 @@ bool has(const Error& error, const std::string& part) {
 // A plain connection to a rank's port, like a stranger's.
 class Stranger {
  public:
-  explicit Stranger(const Endpoint& endpoint) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit Stranger(const Endpoint& endpoint) : Stranger(::socket(AF_INET, SOCK_STREAM, 0), endpoint) {}
+  Stranger(int fd, const Endpoint& endpoint) : fd_(fd) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(endpoint.port);
@@ -113,6 +116,89 @@ TEST(Strangers, GiveWayToRanksWhenThereAreMany) {
       EXPECT_TRUE(result.has_value()) << result.error().message;
     });
   }
+}
+
+// Connects to where `strangers` listen, from that address.
+Stranger stranger_from(const char* host, const Endpoint& to) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  ::inet_pton(AF_INET, host, &own.sin_addr);
+  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own), 0);
+  return Stranger(fd, to);
+}
+
+// However many come from elsewhere, who is alone at its address keeps its place. Who must give way is told.
+TEST(Strangers, TheAddressWithTheMostGivesWay) {
+  auto listener = listen_tcp("127.0.0.1");
+  ASSERT_TRUE(listener.has_value());
+  const EncryptionPolicy policy;
+  std::unique_ptr<TcpListener> tcp(static_cast<TcpListener*>(listener->release()));
+  Strangers strangers(std::move(tcp), 8, policy);
+  const Claims own = [] {
+    Claims claims;
+    claims.role = Claims::Role::kListener;
+    return claims;
+  }();
+  const auto go_on = [&] {
+    EXPECT_EQ(strangers.accept_all(Clock::now(), token_of(7), own), 0);
+    return strangers.hear(Clock::now());
+  };
+  const Claims claims = claims_of(1, 0, 2);
+  Handshake handshake(token_of(7), claims, *random_nonce());
+  const Stranger alone = stranger_from("127.0.0.2", strangers.endpoint());
+  alone.say(handshake.unsent());
+  handshake.sent(handshake.unsent().size());
+  std::vector<Stranger> many;
+  for (int i = 0; i < 40; ++i) {
+    many.push_back(stranger_from("127.0.0.1", strangers.endpoint()));
+    many.back().say(first_message(claims));
+    EXPECT_TRUE(go_on().empty());
+    EXPECT_LE(strangers.size(), 8u);
+  }
+  for (int i = 0; i < 40; ++i) EXPECT_TRUE(go_on().empty());
+  give(handshake, alone.hear(sizeof(Nonce)));
+  alone.say(handshake.unsent());
+  std::vector<Greeting> trusted;
+  for (const Deadline end = soon(); trusted.empty() && Clock::now() < end;) trusted = go_on();
+  ASSERT_EQ(trusted.size(), 1u);
+  int told = 0;
+  for (const Stranger& each : many) {
+    std::array<std::byte, 200> heard;
+    const ssize_t got = ::recv(each.fd(), heard.data(), heard.size(), MSG_DONTWAIT);
+    told += got == static_cast<ssize_t>(sizeof(Nonce) + kClaimsBytes + kProofBytes) ? 1 : 0;
+  }
+  EXPECT_EQ(told, 40 - 7);
+}
+
+// A rank that is slow to answer loses its place to no crowd, from its own address either.
+TEST(Strangers, HundredsThatSendClaimsPushOutNobody) {
+  Listeners all = listen_all(2);
+  const Endpoint at = all.endpoints[0];
+  std::thread rank0([&] {
+    MeshOptions options = mesh_options(0, all.endpoints);
+    options.connect_timeout = 2s;
+    EXPECT_FALSE(connect_tcp(std::move(all.listeners[0]), options).has_value()) << "rank 1 says no more";
+  });
+  const Claims claims = claims_of(1, 0, 2);
+  Handshake handshake(token_of(7), claims, *random_nonce());
+  const Stranger rank1(at);
+  rank1.say(handshake.unsent());
+  handshake.sent(handshake.unsent().size());
+  give(handshake, rank1.hear(handshake.room().size()));
+  std::vector<Stranger> strangers;
+  for (int i = 0; i < 250; ++i) {
+    strangers.emplace_back(at).say(first_message(claims));
+    EXPECT_EQ(strangers.back().hear(sizeof(Nonce)).size(), sizeof(Nonce));
+  }
+  rank1.say(handshake.unsent());
+  handshake.sent(handshake.unsent().size());
+  Exchange state = Exchange::kMore;
+  for (const Deadline end = soon(); state == Exchange::kMore && Clock::now() < end;) {
+    state = advance_handshake(handshake, rank1.fd());
+  }
+  EXPECT_EQ(state, Exchange::kDone);
+  rank0.join();
 }
 
 TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {

@@ -1,0 +1,141 @@
+#include "transport/tcp/strangers.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/little_endian.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/descriptors.h"
+
+namespace deltawire {
+namespace {
+
+// How long a stranger may take from one complete message to the next.
+constexpr std::chrono::seconds kSilenceMax{5};
+constexpr std::chrono::milliseconds kAcceptPause{50};
+// A stranger in TLS's handshake can make OpenSSL keep up to 192 KiB.
+constexpr std::size_t kTlsPlaces = 512;
+
+// Where a connection comes from: its IPv4 address, the network of its IPv6 address, or this machine's user.
+std::uint64_t source_of(int fd) noexcept {
+  constexpr std::uint64_t kUser = std::uint64_t{1} << 40;
+  const auto peer = SocketAddress::of_peer(fd);
+  if (!peer) return 0;
+  if (peer->family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(peer->get())->sin_addr.s_addr;
+  }
+  if (peer->family() == AF_INET6) {
+    const in6_addr& host = reinterpret_cast<const sockaddr_in6*>(peer->get())->sin6_addr;
+    const auto* bytes = reinterpret_cast<const std::byte*>(&host);
+    return IN6_IS_ADDR_V4MAPPED(&host) != 0 ? load_le<std::uint32_t>(bytes + 12)
+                                            : load_le<std::uint64_t>(bytes);
+  }
+  ucred user{};
+  socklen_t length = sizeof user;
+  const bool is_known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &length) == 0;
+  return kUser + (is_known ? user.uid : 0);
+}
+
+}  // namespace
+
+Strangers::Strangers(std::unique_ptr<TcpListener> listener, std::size_t places,
+                     const EncryptionPolicy& policy)
+    : listener_(std::move(listener)), places_(places), policy_(policy) {
+  const Nonce seed = random_nonce().value_or(Nonce{});
+  dice_.seed(load_le<std::uint32_t>(seed.data()));
+}
+
+int Strangers::accept_all(Deadline now, const Token& token, const Claims& own) {
+  if (now < accept_at_) return 0;
+  accept_at_ = Deadline{};
+  while (true) {
+    GuardedFd socket = listener_->accept();
+    const auto nonce = socket ? random_nonce() : std::nullopt;
+    if (!socket || !nonce) {
+      const int error = errno;
+      if (error == EINTR || error == ECONNABORTED) continue;
+      if (error == EAGAIN || error == EWOULDBLOCK) return 0;
+      // Out of descriptors or memory: others may free some; polling at once would spin.
+      accept_at_ = now + kAcceptPause;
+      if (is_descriptor_shortage(error)) make_room(false);
+      return error;
+    }
+    const std::uint64_t from = source_of(socket.get());
+    if (strangers_.size() == places_) make_room(false);
+    strangers_.push_back({Greeting(std::move(socket), policy_, token, own, *nonce), now, from});
+    // Read at once, or a burst of strangers could push out somebody who came with them.
+    if (strangers_.size() == places_) return 0;
+  }
+}
+
+std::vector<Greeting> Strangers::hear(Deadline now) {
+  polls_.clear();
+  for (const Stranger& each : strangers_) polls_.push_back({each.greeting.fd(), each.greeting.awaits(), 0});
+  (void)::poll(polls_.data(), polls_.size(), 0);
+  std::vector<Greeting> trusted;
+  std::size_t number = 0;
+  for (Place each = strangers_.begin(); each != strangers_.end();) {
+    Greeting& greeting = each->greeting;
+    const bool had_heard = greeting.has_heard();
+    const Exchange state = polls_[number++].revents != 0 ? greeting.advance() : Exchange::kMore;
+    if (greeting.has_heard() != had_heard) each->heard_at = now;
+    if (greeting.has_begun_tls() && !each->is_counted_as_tls) {
+      each->is_counted_as_tls = true;
+      ++with_tls_;
+    }
+    const bool goes_on = state == Exchange::kMore || state == Exchange::kDone;
+    if (goes_on && greeting.is_trusted()) {
+      trusted.push_back(std::move(greeting));
+    } else if (state == Exchange::kMore && now < each->heard_at + kSilenceMax) {
+      ++each;
+      continue;
+    }
+    if (state == Exchange::kStranger) ++refused_;
+    if (each->is_counted_as_tls) --with_tls_;
+    each = strangers_.erase(each);
+  }
+  while (with_tls_ > kTlsPlaces) make_room(true);
+  return trusted;
+}
+
+void Strangers::make_room(bool among_tls) {
+  const auto counts = [among_tls](const Stranger& each) { return each.is_counted_as_tls || !among_tls; };
+  std::map<std::uint64_t, std::size_t> by_source;
+  std::uint64_t most = 0;
+  for (const Stranger& each : strangers_) {
+    if (!counts(each)) continue;
+    const std::size_t count = ++by_source[each.from];
+    if (count > by_source[most]) most = each.from;
+  }
+  std::vector<Place> heard;
+  for (Place each = strangers_.begin(); each != strangers_.end(); ++each) {
+    if (!counts(*each) || each->from != most) continue;
+    // Who knows the token speaks at once, so it is never the oldest silent one.
+    if (!each->greeting.has_heard()) return remove(each);
+    heard.push_back(each);
+  }
+  if (!heard.empty()) remove(heard[dice_() % heard.size()]);
+}
+
+void Strangers::remove(Place place) {
+  place->greeting.turn_away();
+  if (place->is_counted_as_tls) --with_tls_;
+  strangers_.erase(place);
+}
+
+void Strangers::add_interests(Deadline now, std::vector<pollfd>& polls) const {
+  if (now >= accept_at_) listener_->add_interests(polls);
+  for (const Stranger& each : strangers_) polls.push_back({each.greeting.fd(), each.greeting.awaits(), 0});
+}
+
+Deadline Strangers::wake_at() const noexcept {
+  Deadline at = accept_at_ == Deadline{} ? kNever : accept_at_;
+  for (const Stranger& each : strangers_) at = std::min(at, each.heard_at + kSilenceMax);
+  return at;
+}
+
+}  // namespace deltawire

@@ -11,7 +11,7 @@ from deltawire.errors import DeltawireError, make_error
 
 from lab.elastic_simulation.machine import Signal
 from lab.elastic_simulation.mesh import Books, Mesh, Residuals, unpack
-from lab.elastic_simulation.network import Address, Door, Line, Listener, Network
+from lab.elastic_simulation.network import Address, Doorkeeper, Line, Listener, Network
 
 _LOOK = 0.05  # seconds between two looks at who has come
 _GRACE = 2.0  # seconds until a rank that hung up counts as gone
@@ -74,6 +74,7 @@ class Core:
     Args:
         core: the module.
         meshes: gets each mesh that is connected.
+        gives: called when a process gives others what they need of its residuals.
         note: called with a text when a promise is broken.
     """
 
@@ -81,7 +82,14 @@ class Core:
         self._core, self.network, self.note = core, network, note
         self.books = Books(note)
         self.meshes: list[Mesh] = []
+        self.gives: Callable[[int], None] | None = None
         self.gatherings: dict[Address, _Gathering] = {}
+        self._places: dict[int, Address] = {}  # of meshes, by epoch
+
+    def begin(self, epoch: int, place: Address) -> None:
+        """A rank of that epoch connects there."""
+        if self._places.setdefault(epoch, place) != place:
+            self.note(f"two views share epoch {epoch}")
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._core, name)
@@ -91,10 +99,19 @@ class Core:
         del token, encryption
         return self.network.call(self.network.machine.running.process, tuple(address), 1e-3 * ms)
 
-    def open_door(self, listener: Listener, token: bytes, encryption: str) -> Door:
+    def keep_door(
+        self,
+        listener: Listener,
+        token: bytes,
+        encryption: str,
+        question: str,
+        waiting: list[str],
+        wait: str,
+        bytes_max: int,
+    ) -> Doorkeeper:
         """As the core's."""
         del token, encryption
-        return Door(listener)
+        return Doorkeeper(listener, question, tuple(waiting), wait, bytes_max)
 
     def Step(self, number: int, *_: object, **options: object) -> SimpleNamespace:  # noqa: N802
         """As the core's; the number is what counts here."""
@@ -103,6 +120,8 @@ class Core:
 
     def shared_state(self, state: object) -> bytes:
         """As the core's."""
+        if self.gives is not None:
+            self.gives(self.network.machine.running.process)
         return unpack(bytes(state)).pack(shared=True)
 
     def Session(  # noqa: N802
@@ -126,6 +145,7 @@ class CoreSession:
         network = self._core.network
         machine = network.machine
         process = machine.running.process
+        self._core.begin(mesh.epoch, mesh.place)
         gathering = self._core.gatherings.setdefault(
             mesh.place, _Gathering(self._core, mesh.world_size, mesh.epoch)
         )

@@ -28,6 +28,7 @@ _MODULES = (
 )
 _FIRST_DOOR = ("10.0.0.0", 29600)
 _LONGEST = 900.0  # seconds of a run
+_KNOWN = 10.0  # after so long a view's members can tell those that they left out
 
 
 @dataclasses.dataclass
@@ -38,6 +39,7 @@ class Commit:
         before, after: what identifies all steps up to it, on all processes alike.
         members: ids.
         weights: after it.
+        at: when.
     """
 
     process: int
@@ -47,6 +49,7 @@ class Commit:
     before: int
     after: int
     weights: float
+    at: float
 
 
 @dataclasses.dataclass
@@ -56,9 +59,15 @@ class Life:
     Attributes:
         error: with which its session ended.
         waited: the longest call of all_reduce, without freezes.
+        elements: of the array that it gives.
+        stall: how long its program's next call keeps the GIL.
+        missed: whether its session ended without a word of those that went on without it.
     """
 
     process: int
+    elements: int = 1
+    stall: float = 0.0
+    missed: bool = False
     weights: float = 0.0
     history: int = 0
     dead: bool = False
@@ -81,6 +90,10 @@ def _without_collector() -> Iterator[None]:
         gc.enable()
 
 
+def _ids(session: deltawire.session.Session) -> set[int]:
+    return {member["id"] for member in session.members()}
+
+
 class _SessionNetwork:
     """Stands in for `deltawire.network.Network`."""
 
@@ -96,6 +109,8 @@ class _SessionNetwork:
 
     def listen_on(self, host: str) -> object:
         del host
+        if self._network.decides is not None:
+            self._network.decides(self._process())
         return self._network.listen(self._process(), None)
 
     def mesh(
@@ -158,6 +173,7 @@ class Job:
             "Network": lambda token, *_: _SessionNetwork(self.network, token),
             "leave_at_exit": lambda session: None,
             "forget": lambda session: None,
+            "TEXT_BYTES_MAX": self.plan.text_bytes,
         }
         kept = [
             (module, name, getattr(module, name))
@@ -179,8 +195,8 @@ class Job:
     def _goes_on(self) -> bool:
         return any(not (each.over or each.dead) for each in self.lives.values())
 
-    def _start(self, process: int) -> None:
-        self.lives[process] = Life(process)
+    def _start(self, process: int, elements: int = 1) -> None:
+        self.lives[process] = Life(process, elements)
         self.machine.start(process, lambda: self._live(self.lives[process]))
 
     # A process' program: it trains until all steps are done, or its session ends.
@@ -190,9 +206,28 @@ class Job:
             self.note(f"process {life.process} has done all")
         except DeltawireError as error:
             life.error = error
+            life.missed = self._has_missed(life)
             self.note(f"process {life.process} ends: {error.code}: {error}")
         finally:
             life.over = True
+
+    # Whether others that it knows have gone on without it for a while, and can tell.
+    def _has_missed(self, life: Life) -> bool:
+        if life.session is None or life.error.code == "Excluded":
+            return False
+        known, own = _ids(life.session), life.session._crew._id
+        since = {}
+        for each in self.commits:
+            since.setdefault(each.epoch, each.at)
+        return any(
+            self.network.hears(life.process, other.process)
+            and other.process not in self.machine.frozen
+            and since.get(other.session.epoch, self.machine.now) < self.machine.now - _KNOWN
+            and other.session._crew._id in known
+            and own not in _ids(other.session)
+            for other in self.lives.values()
+            if other.session is not None and not (other.dead or other.over)
+        )
 
     def _session(self, life: Life) -> deltawire.session.Session:
         plan = self.plan
@@ -237,13 +272,15 @@ class Job:
             if "leave" in life.wishes:
                 break
             if "raise" in life.wishes:
-                session._leave(RuntimeError("a fault of the program"))
+                session._leave(RuntimeError("a fault of the program" + 400 * "."))
                 return
+            if life.stall:
+                self._stall(life)
             self._step(life, session)
         session.close()
 
     def _step(self, life: Life, session: deltawire.session.Session) -> None:
-        array = np.full(1, (7 * life.process + 3 * session.steps) % 50, np.float32)
+        array = np.full(life.elements, (7 * life.process + 3 * session.steps) % 50, np.float32)
         began, frozen = self.machine.now, life.frozen
         session.all_reduce({"w": array})
         life.waited = max(life.waited, self.machine.now - began - (life.frozen - frozen))
@@ -252,18 +289,33 @@ class Job:
         life.weights += float(array[0])
         life.history = hash((before, step, session.epoch, members, float(array[0]))) >> 1
         self.commits.append(
-            Commit(life.process, session.epoch, step, members, before, life.history, life.weights)
+            Commit(
+                life.process,
+                session.epoch,
+                step,
+                members,
+                before,
+                life.history,
+                life.weights,
+                self.machine.now,
+            )
         )
         where = f"in epoch {session.epoch} of {members}"
         self.note(f"process {life.process} has committed step {step} {where}")
 
     def _happen(self, fault: Fault) -> None:
-        if fault.kind == "join":
-            self.note("a process wants to join")
-            self._start(len(self.lives))
+        if fault.kind in ("join", "misfit"):
+            self.note("a process wants to join" + " with another shape" * (fault.kind == "misfit"))
+            self._start(len(self.lives), 1 if fault.kind == "join" else 2)
             return
-        life = self.lives[fault.process]
-        if life.dead or life.over:
+        if fault.kind == "freeze host":
+            self.network.decides = lambda process: self._freeze_at_once(process, fault.lasts)
+            return
+        if fault.kind == "freeze giver":
+            self.core.gives = lambda process: self._freeze_at_once(process, fault.lasts)
+            return
+        life = self.lives.get(fault.process)
+        if life is None or life.dead or life.over:
             return
         self.note(
             f"process {fault.process}: {fault.kind}, for {fault.lasts:.3f} s, {sorted(fault.group)}"
@@ -275,9 +327,12 @@ class Job:
         elif fault.kind == "power off":
             life.dead = True
             self.machine.frozen.add(life.process)
+            self.network.off.add(life.process)
             self._cut(frozenset((life.process,)), None)
         elif fault.kind == "freeze":
             self._freeze(life, fault.lasts)
+        elif fault.kind == "stall":
+            life.stall = fault.lasts
         else:
             self._cut(fault.group, fault.lasts)
 
@@ -297,9 +352,30 @@ class Job:
             life.frozen += seconds
             if not life.dead:
                 self.note(f"process {life.process} wakes up")
+                self.machine.frozen.discard(life.process)
                 self.machine.thaw(life.process)
 
         self.machine.after(seconds, thaw)
+
+    # A call of its program keeps the GIL; the core's threads go on.
+    def _stall(self, life: Life) -> None:
+        seconds, life.stall = life.stall, 0.0
+        self.note(f"process {life.process} keeps its GIL")
+        self.machine.stalled.add(life.process)
+
+        def end() -> None:
+            self.machine.stalled.discard(life.process)
+            self.machine.thaw(life.process)
+
+        self.machine.after(seconds, end)
+        self.machine.block(self.machine.now)
+
+    # A host that has agreed with all others, and has told nobody yet; or a member that gives.
+    def _freeze_at_once(self, process: int, seconds: float) -> None:
+        self.network.decides = self.core.gives = None
+        self.note(f"process {process} freezes in a meeting for {seconds:.3f} s")
+        self._freeze(self.lives[process], seconds)
+        self.machine.block(self.machine.now)
 
     def _cut(self, group: frozenset[int], seconds: float | None) -> None:
         # Processes that join later are on the side of the others.

@@ -75,6 +75,7 @@ class Machine:
         draw: the seed's decisions.
         running: the thread that runs.
         frozen: processes whose threads don't run.
+        stalled: processes whose Python threads don't run, for another one keeps the GIL.
         problems: exceptions that ended a thread.
         events: how many there were.
     """
@@ -85,6 +86,7 @@ class Machine:
         self.running: Task | None = None
         self.control = threading.Semaphore(0)
         self.frozen: set[int] = set()
+        self.stalled: set[int] = set()
         self.problems: list[str] = []
         self.events = 0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -133,7 +135,7 @@ class Machine:
     def _resume(self, task: Task, token: int) -> None:
         if task.ended or task.token != token:
             return
-        if task.process in self.frozen:
+        if task.process in self.frozen | self.stalled:
             self._held.append((task, token))
             return
         self._switch_to(task)
@@ -146,7 +148,6 @@ class Machine:
 
     def thaw(self, process: int) -> None:
         """The process' threads run again."""
-        self.frozen.discard(process)
         held, self._held = self._held, []
         for task, token in held:
             if task.process == process:

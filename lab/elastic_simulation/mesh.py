@@ -110,6 +110,9 @@ class Mesh:
         if len(steps) > 1:
             self.fail(make_error("Mismatch", f"ranks are at different steps: {steps}"), 0.0)
             return
+        if len({each.tensor[1] for each in self.ranks}) > 1:
+            self.fail(make_error("Mismatch", "ranks have other shapes"), 0.0)
+            return
         processes = [each.process for each in self.ranks]
         cut = any(not self.network.hears(a, b) for a in processes for b in processes if a != b)
         if cut or self.network.machine.frozen & set(processes):

@@ -3,13 +3,17 @@ path is down."""
 
 import collections
 import dataclasses
+import weakref
 from collections.abc import Callable
 
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
 
 from lab.elastic_simulation.machine import Machine, Signal
 
 Address = tuple[str, int]
+
+_LOOK = 0.05  # seconds between two looks of a thread of the core
+_TELL_PAUSE = 0.5  # between two texts on a line that is kept
 
 
 @dataclasses.dataclass
@@ -29,6 +33,8 @@ class Network:
 
     Attributes:
         dead: processes whose machine has hung up.
+        off: processes whose machine has no power.
+        decides: called when a process listens for the mesh of a view, by the host first.
     """
 
     def __init__(self, machine: Machine, delay: float) -> None:
@@ -39,6 +45,8 @@ class Network:
         self._lines: list[_End] = []
         self._ports = 40_000
         self.dead: set[int] = set()
+        self.off: set[int] = set()
+        self.decides: Callable[[int], None] | None = None
 
     def hears(self, one: int, other: int) -> bool:
         """Whether messages arrive in both directions."""
@@ -54,6 +62,14 @@ class Network:
     def _arrive(self, path: _Path, action: Callable[[], None]) -> None:
         if path.down or path.waiting:
             path.waiting.append(action)
+        else:
+            action()
+
+    def once_thawed(self, process: int, action: Callable[[], None]) -> None:
+        """Calls `action`, which a thread of the core does, unless the process is frozen or dead."""
+        if process in self.machine.frozen:
+            if process not in self.dead | self.off:
+                self.machine.after(_LOOK, lambda: self.once_thawed(process, action))
         else:
             action()
 
@@ -81,9 +97,6 @@ class Network:
         """Nobody listens there any more."""
         if self._listeners.get(listener.endpoint) is listener:
             del self._listeners[listener.endpoint]
-        for call in listener.calls:
-            call.refuse()
-        listener.calls.clear()
 
     def owner_of(self, address: Address) -> int | None:
         """The process that listens there."""
@@ -142,9 +155,11 @@ class _Call:
         listener = self.network.listener_at(self.address)
         if listener is None:
             self.refuse()
-        else:
-            listener.calls.append(self)
-            listener.news.notify()
+        elif listener.process in self.network.machine.frozen:
+            if listener.process not in self.network.off and not self.given_up:
+                self.network.machine.after(_LOOK, self._arrive)
+        elif listener.keeper is not None and (keeper := listener.keeper()) is not None:
+            keeper.take(self)
 
     def refuse(self) -> None:
         self.network.carry(self._owner, self.process, self._hear_refusal)
@@ -172,30 +187,67 @@ class Listener:
 
     def __init__(self, network: Network, process: int, endpoint: Address) -> None:
         self.network, self.process, self.endpoint = network, process, endpoint
-        self.calls: list[_Call] = []
-        self.news = Signal(network.machine)
+        self.keeper: weakref.ref[Doorkeeper] | None = None  # of a door
 
 
-class Door:
-    """Stands in for `_core.Door`."""
+class Doorkeeper:
+    """Stands in for `_core.Doorkeeper`: it answers whatever the threads of Python do."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+    def __init__(
+        self, listener: Listener, question: str, waiting: tuple[str, ...], wait: str, most: int
+    ) -> None:
         self.endpoint = listener.endpoint
+        self._listener, self._question, self._waiting = listener, question, waiting
+        self._wait, self._most = wait, most
+        self._answer = ""
+        self._fresh: list[Line] = []
+        self._visits: collections.deque[tuple[Line, bytes]] = collections.deque()
+        self._news = Signal(listener.network.machine)
+        listener.keeper = weakref.ref(self)
 
     def __del__(self) -> None:
         self._listener.network.forget(self._listener)
+        for line in self._fresh:
+            line.end.on_news = None
 
-    def answer(self, timeout_ms: int) -> "Line | None":
-        """The next caller's line, or None."""
-        listener = self._listener
-        until = listener.network.machine.now + 1e-3 * timeout_ms
-        while not listener.calls:
-            if listener.network.machine.now >= until:
+    def describe(self, answer: str) -> None:
+        """As the core's."""
+        self._answer = answer
+
+    def next(self, timeout_ms: int) -> "tuple[Line, bytes] | None":
+        """As the core's."""
+        until = self._listener.network.machine.now + 1e-3 * timeout_ms
+        while not self._visits:
+            if self._listener.network.machine.now >= until:
                 return None
-            listener.news.wait(until)
-        call = listener.calls.pop(0)
-        return None if call.given_up else call.answer(listener.process)
+            self._news.wait(until)
+        return self._visits.popleft()
+
+    def take(self, call: _Call) -> None:
+        """Somebody calls."""
+        if not call.given_up:
+            line = call.answer(self._listener.process)
+            self._fresh.append(line)
+            own = weakref.ref(self)
+            line.end.on_news = lambda: own()._hear(line)
+
+    def _hear(self, line: "Line") -> None:
+        try:
+            message = line.receive(self._most, 0)
+            if message is not None and message.decode() == self._question:
+                line.send(self._answer.encode(), 0)
+                return
+        except DeltawireError:
+            message = b""  # it has hung up
+        if message is None:
+            return
+        line.end.on_news = None
+        self._fresh.remove(line)
+        if message.decode().startswith(self._waiting):
+            line.keep(self._wait)
+        if message:
+            self._visits.append((line, message))
+            self._news.notify()
 
 
 class _End:
@@ -208,6 +260,7 @@ class _End:
         self._ended = False  # the other end's hanging up has arrived
         self._inbox: collections.deque[bytes] = collections.deque()
         self._news = Signal(network.machine)
+        self.on_news: Callable[[], None] | None = None  # of a keeper
 
     def close(self) -> None:
         """Hangs up. Idempotent."""
@@ -219,12 +272,21 @@ class _End:
     def end(self) -> None:
         """The other end has hung up."""
         self._ended = True
-        self._news.notify()
+        self._tell()
 
     def deliver(self, message: bytes) -> None:
         """A message has arrived."""
         self._inbox.append(message)
+        self._tell()
+
+    def _tell(self) -> None:
         self._news.notify()
+        if self.on_news is not None:
+            self.network.once_thawed(self.process, self._hear)
+
+    def _hear(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
 
     def send(self, message: bytes) -> None:
         if self.closed or self._ended:
@@ -248,19 +310,44 @@ class _End:
 
 
 class Line:
-    """Stands in for `_core.Line`: hangs up when nobody has it any more."""
+    """Stands in for `_core.KeptLine`: hangs up when nobody has it any more."""
 
     def __init__(self, end: _End) -> None:
-        self._end = end
+        self.end = end
+        self._text: str | None = None
+        self._tells = 0  # of several loops the last one counts
 
     def __del__(self) -> None:
-        self._end.close()
+        self.end.close()
 
     def send(self, message: bytes, timeout_ms: int) -> None:
         """Raises DeltawireError (PeerLost)."""
         del timeout_ms  # there is always room
-        self._end.send(message)
+        self.end.send(message)
 
     def receive(self, bytes_max: int, timeout_ms: int) -> bytes | None:
         """The next message, or None. Raises DeltawireError (PeerLost, Limit)."""
-        return self._end.receive(bytes_max, timeout_ms)
+        return self.end.receive(bytes_max, timeout_ms)
+
+    def keep(self, text: str | None) -> None:
+        """As the core's."""
+        self._text, self._tells = text, self._tells + 1
+        if text is not None:
+            machine = self.end.network.machine
+            self._tell_after(_LOOK * machine.draw.random())
+
+    def _tell_after(self, seconds: float) -> None:
+        own, number = weakref.ref(self), self._tells
+
+        def tell() -> None:
+            line = own()
+            if line is None or line._tells != number:
+                return
+            if line.end.process not in line.end.network.machine.frozen:
+                try:
+                    line.end.send(line._text.encode())
+                except DeltawireError:
+                    return
+            line._tell_after(_TELL_PAUSE)
+
+        self.end.network.machine.after(seconds, tell)

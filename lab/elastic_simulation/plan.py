@@ -4,12 +4,17 @@ import dataclasses
 import random
 
 _KINDS = (*3 * ("kill",), "power off", *2 * ("freeze",), "split", "leave", "raise", *2 * ("join",))
+SCENES = ("a host freezes", "a giver freezes", "a member stalls", "a misfit", "a crowd")
+_CROWD = 10  # processes that join and leave again
 
 
 @dataclasses.dataclass
 class Fault:
     """What happens to a process, `at` seconds after the job began: "kill", "power off", "freeze",
-    "split" (the processes in `group` don't hear the others), "leave", "raise" or "join"."""
+    "split" (the processes in `group` don't hear the others), "leave", "raise" or "join"; "stall": a
+    call of its program keeps the GIL; "freeze host": whoever hosts the next meeting freezes when it
+    has decided; "freeze giver": whoever gives its residuals next, when it is asked for them;
+    "misfit": a process with other shapes wants to join."""
 
     kind: str
     at: float
@@ -20,7 +25,13 @@ class Fault:
 
 @dataclasses.dataclass
 class Plan:
-    """What a seed decides."""
+    """What a seed decides.
+
+    Attributes:
+        scene: what happens besides the first faults, if anything: one of SCENES.
+        is_pure: there are no other faults, so that more is promised.
+        text_bytes: the longest message; a short one, so that few that leave do what many would.
+    """
 
     seed: int
     world: int
@@ -30,6 +41,9 @@ class Plan:
     meeting: float
     delay: float
     faults: list[Fault]
+    scene: str = ""
+    is_pure: bool = False
+    text_bytes: int = 1 << 20
 
 
 def draw_plan(seed: int) -> Plan:
@@ -59,4 +73,35 @@ def draw_plan(seed: int) -> Plan:
             group,
         )
         plan.faults.append(fault)
+    _draw_scene(plan, random.Random(f"{seed}: a scene"))
     return plan
+
+
+# A third of the seeds have one besides, as the first ones were without.
+def _draw_scene(plan: Plan, draw: random.Random) -> None:
+    if draw.random() > 1 / 3:
+        return
+    plan.scene, plan.is_pure = draw.choice(SCENES), not plan.faults
+    if plan.is_pure:
+        plan.world, plan.steps, plan.pause = 5, 80, 1.0
+    at = 1.0 + 2.0 * draw.random()
+    victim, other = draw.sample(range(plan.world), 2)
+    kill = Fault("kill", at, victim, 0.0)
+    if plan.scene in ("a host freezes", "a giver freezes"):
+        lasts = draw.choice((5.0, 10.0, 1.5 * plan.meeting)) * draw.random()
+        kind = "freeze host" if plan.scene == "a host freezes" else "freeze giver"
+        plan.faults += [kill, Fault(kind, at, 0, lasts)]
+    elif plan.scene == "a member stalls":
+        # As long as a host waits for a member that answers, even where the time to meet is short.
+        plan.faults += [Fault("stall", at, other, draw.uniform(3.1, 4.2)), kill]
+        kill.at += 0.5 * draw.random()
+    elif plan.scene == "a misfit":
+        plan.faults.append(Fault("misfit", at, 0, 0.0))
+    elif plan.is_pure:
+        # A step is committed between two of them.
+        plan.text_bytes, plan.delay, plan.pause, plan.steps = 2000, 1e-4, 0.2, 150
+        for number in range(_CROWD):
+            plan.faults += [
+                Fault("join", at + 1.2 * number, 0, 0.0),
+                Fault("raise", at + 1.2 * number + 0.6, plan.world + number, 0.0),
+            ]

@@ -18,6 +18,7 @@ def broken_promises(job: Job) -> list[str]:
         *_several_groups(job),
         *_lost_processes(job),
         *_long_waits(job),
+        *_unheard_ends(job),
     ]
 
 
@@ -55,22 +56,35 @@ def _several_groups(job: Job) -> list[str]:
 
 
 # A session ends with an error that says why; and one process that dies, or is frozen for a while,
-# ends nobody else's.
+# ends nobody else's, nor does a scene with which a majority goes on. Who can't take part is told.
 def _lost_processes(job: Job) -> list[str]:
     broken = []
     faults = [each for each in job.plan.faults if each.kind != "join"]
     harmless = {"kill", "power off", "freeze", "leave", "raise"}
     mild = len(faults) <= 1 and all(each.kind in harmless for each in faults) and job.plan.world > 2
-    victims = {each.process for each in faults}
+    mild = mild or job.plan.is_pure
+    victims = {each.process for each in faults if each.kind in harmless}
+    victims |= {each.process for each in job.lives.values() if each.frozen}
     for life in job.lives.values():
         error = life.error
         if error is None:
+            continue
+        if life.elements > 1 and (error.code == "Mismatch" or not mild):
             continue
         if life.met and error.code not in _ENDS:
             broken.append(f"process {life.process} ends with {error.code}: {error}")
         if life.met and mild and life.process not in victims:
             broken.append(f"process {life.process} ends because of one fault: {error}")
     return broken
+
+
+# Who was frozen or cut off, and comes back, hears of those that went on.
+def _unheard_ends(job: Job) -> list[str]:
+    return [
+        f"process {life.process} ends with {life.error.code} instead of Excluded: {life.error}"
+        for life in job.lives.values()
+        if life.missed and life.met and life.elements == 1
+    ]
 
 
 def _long_waits(job: Job) -> list[str]:

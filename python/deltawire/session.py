@@ -259,7 +259,10 @@ class Session(ClosesAtEnd, BaseSession):
         self, tensors: list[tuple], weights: WeightsFirst | None, more: dict[str, Any]
     ) -> "_Waiting":
         crew = self._crew
-        crew.note_tensors(tensors if weights is None else [*weights.begin(), *tensors])
+        try:
+            crew.open_step(tensors if weights is None else [*weights.begin(), *tensors])
+        except DeltawireError as problem:
+            return _Waiting(problem)
         while True:
             if crew.failed is not None:
                 return _Waiting(crew.failed)

@@ -40,12 +40,12 @@ tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& 
     if (suspect == kNoSuspect) suspect = static_cast<int>(rank);
     odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
   }
-  const std::string_view what = step.agreed == 0 ? "hold other means than the rest"
-                                                 : "hold other means, or began the step with other weights";
+  const std::string_view what =
+      step.agreed == 0 ? "hold other means than the rest; restart from a checkpoint and check their memory"
+                       : "hold other means, or began the step with other weights; were all ranks given the "
+                         "same seed or checkpoint?";
   return fail(ErrorCode::kMismatch,
-              "the replicas differ after this step: rank(s) " + odd + " " + std::string(what) +
-                  "; restart from a checkpoint and check their memory",
-              suspect);
+              "the replicas differ after this step: rank(s) " + odd + " " + std::string(what), suspect);
 }
 
 std::string list(const std::vector<int>& ranks) {

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 
 import deltawire
@@ -13,6 +14,7 @@ from deltawire.elastic.calls import Caller
 from deltawire.elastic.membership import Membership
 from elastic_steps import ELEMENTS, KILLED, STEPS, steps_of
 from members import LIMIT, SECRET, Process, members, settings
+from rank_threads import in_threads
 
 
 def freeze(say, rank, world_size, address) -> None:
@@ -211,11 +213,53 @@ def try_to_join(say, address, changed) -> None:
         say((error.code, str(error)))
 
 
+def test_a_process_with_other_shapes_leaves_alone() -> None:
+    over = threading.Event()
+
+    def live(rank: int, address: str) -> None:
+        with deltawire.Session(
+            "fp32", rank=rank, world_size=2, address=address, **settings()
+        ) as session:
+            while not over.is_set():
+                session.all_reduce({"x": np.ones(300, np.float32), "y": np.ones(300, np.float32)})
+
+    def join(**shapes: int) -> None:
+        with deltawire.Session("fp32", address=addresses[0], **settings()) as session:
+            session.all_reduce({name: np.ones(size, np.float32) for name, size in shapes.items()})
+
+    addresses: list[str] = []
+
+    def come(rank: int, address: str) -> None:
+        if rank < 2:
+            live(rank, address)
+            return
+        addresses.append(address)
+        try:
+            join(x=300, y=300)
+            others = {"x": 300, "y": 400}, {"x": 300}, {"x": 300, "y": 300, "z": 1}, {"y": 300}
+            for shapes in others:
+                with pytest.raises(deltawire.DeltawireError) as refused:
+                    join(**shapes)
+                texts.append(refused.value.code + " " + str(refused.value))
+            join(x=300, y=300)
+        finally:
+            over.set()
+
+    texts: list[str] = []
+    in_threads(come, 3, LIMIT)
+    assert all(each.startswith("Mismatch ") for each in texts), texts
+    assert "'y' of shape [300] as tensor 1, and this process 'y' of shape [400]" in texts[0]
+    assert "'y' of shape [300] as tensor 1, and this process none" in texts[1]
+    assert "none as tensor 2, and this process 'z' of shape [1]" in texts[2]
+    assert "'x' of shape [300] as tensor 0, and this process 'y'" in texts[3]
+
+
 def test_who_does_not_fit_does_not_join() -> None:
     with members(grow, 2, "3lc", 10) as (processes, address):
         processes[0].until("step")
         code, text = Process(try_to_join, address, {"spec": "int8"}).next()
-        assert code == "Mismatch" and "int8" not in text.split(", not")[0], text
+        assert code == "Mismatch" and "session has direct(3lc" in text, text
+        assert "this process direct(int8)" in text and "min_elements" not in text, text
         other = {"token": "another secret of the tests", "connect_timeout": 3.0}
         assert Process(try_to_join, address, other).next()[0] == "Unauthorized"
         late = {"connect_timeout": 1.0}

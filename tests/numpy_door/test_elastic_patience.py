@@ -1,20 +1,27 @@
-"""A process that joins an elastic session has patience with members of a busy machine."""
+"""Members of an elastic session, and processes that join one, have patience with busy ones."""
 
+import ctypes
 import threading
 import time
 
 import deltawire
+import numpy as np
 import pytest
 from deltawire import _core
 from deltawire.elastic import founding
 from deltawire.elastic.calls import Caller, hear_within, say
-from members import LIMIT, SECRET
+from deltawire.elastic.probes import Probes
+from deltawire.elastic.views import Member
+from deltawire.errors import make_error
+from elastic_steps import ELEMENTS, KILLED, STEPS, steps_of
+from members import LIMIT, SECRET, members, settings
+
+TOKEN = _core.token_of(SECRET.encode())
 
 
 def test_who_joins_waits_for_a_member_that_is_slow(monkeypatch):
     monkeypatch.setattr(founding, "SILENCE", 0.1)
-    caller = Caller(_core.token_of(SECRET.encode()), "auto")
-    door = caller.open_door(_core.Listener("127.0.0.1", 0))
+    door = _core.open_door(_core.Listener("127.0.0.1", 0), TOKEN, "auto")
     host, port = door.endpoint
     asked = []
 
@@ -34,10 +41,40 @@ def test_who_joins_waits_for_a_member_that_is_slow(monkeypatch):
     assert asked == ["join"]
 
 
+def stall(say, rank, world_size, address) -> None:
+    """In the fourth step rank 0, which is to host the meeting, makes a call that keeps the GIL."""
+
+    def before(session) -> None:
+        if session.steps == KILLED:
+            say(("stalls",))
+            if rank == 0:
+                ctypes.PyDLL(None).sleep(4)
+
+    with deltawire.Session(
+        "3lc", rank=rank, world_size=world_size, address=address, **settings()
+    ) as session:
+        steps_of(say, session, STEPS, np.zeros(ELEMENTS, np.float32), before)
+
+
+def test_a_member_that_keeps_its_gil_is_waited_for() -> None:
+    with members(stall, 3) as (processes, _):
+        processes[0].until("stalls")
+        processes[2].kill()
+        said = [[each[1:] for each in member.rest()] for member in processes[:2]]
+    assert said[0] == said[1][-len(said[0]) :]
+    assert [row[2] for row in said[0]] == [[0, 1]] * (STEPS - KILLED)
+
+
+def test_a_member_that_was_not_asked_for_may_be_found_silent() -> None:
+    probes, member = Probes(Caller(TOKEN, "auto"), "job"), Member(3, "127.0.0.1", 1)
+    probes.note(member, make_error("Timeout", "it says nothing"))
+    assert "nothing" in probes.found(member)["gone"]
+
+
 def test_what_asks_whether_to_go_on_connecting_may_end_it():
     def ends(asked) -> deltawire.DeltawireError | ZeroDivisionError:
         listener = _core.Listener("127.0.0.1", 0)
-        mesh = _core.Mesh.at(listener.endpoint, 0, 2, _core.token_of(SECRET.encode()))
+        mesh = _core.Mesh.at(listener.endpoint, 0, 2, TOKEN)
         mesh.connect_timeout_ms = round(1e3 * LIMIT)
         mesh.set_interrupted(asked)
         with pytest.raises((deltawire.DeltawireError, ZeroDivisionError)) as caught:

@@ -81,20 +81,25 @@ def test_a_world_that_is_not_complete_names_who_is_missing() -> None:
     assert caught.value.code == "Timeout" and time.monotonic() - begun < 10
 
 
-def test_another_codec_on_one_rank_is_an_error_of_a_public_class() -> None:
-    caught: dict[int, Exception] = {}
+def test_ranks_that_were_started_with_other_settings_all_hear_which() -> None:
+    told: list[tuple[str, str]] = []
 
-    def meet(rank: int, address: str) -> None:
-        spec = ("3lc", "int8")[rank]
-        try:
-            place = {"rank": rank, "world_size": 2, "address": address}
-            deltawire.Session(spec, **place, **settings(connect_timeout=8.0)).close()
-        except Exception as error:
-            caught[rank] = error
+    def begin(rank: int, address: str) -> None:
+        with pytest.raises(deltawire.DeltawireError) as caught:
+            deltawire.Session(
+                "3lc" if rank != 1 else "int8",
+                rank=rank,
+                world_size=3,
+                address=address,
+                **settings(),
+            )
+        told.append((type(caught.value).__name__, str(caught.value)))
 
-    in_threads(meet, 2, LIMIT)
-    assert type(caught[1]).__module__ == "deltawire.errors"
-    assert caught[1].code == "Mismatch" and "3lc" in str(caught[1])
+    in_threads(begin, 3, LIMIT)
+    words = (
+        "rank 0 has direct(3lc:s=1,mode=auto,runs=on), and rank 1 direct(int8); give all the same"
+    )
+    assert told == [("DeltawireError", words)] * 3
 
 
 def test_errors_that_end_the_session_name_the_epoch() -> None:

@@ -12,6 +12,7 @@ from deltawire.elastic.views import Member, View
 from deltawire.errors import DeltawireError, make_error
 
 LIMIT = 60.0  # seconds
+EPOCH = 5
 SHARES = {0: b"of the host", 1: bytes(100_000), 2: b""}
 
 
@@ -36,6 +37,9 @@ class End:
         assert len(message) <= bytes_max
         return message
 
+    def keep(self, text: str | None) -> None:
+        assert text is None, "nobody waits here"
+
 
 def line() -> tuple[End, End]:
     ends = End(), End()
@@ -48,6 +52,7 @@ def attend(end: End, own_id: int, got: dict[int, object]) -> None:
     hear_within(end, LIMIT)  # "share"
     send_bytes(end, SHARES[own_id], LIMIT)
     got[own_id] = receive_shares(end, hear_within(end, LIMIT))
+    assert got[own_id][0] == EPOCH
 
 
 def test_everybody_gets_what_the_others_owe() -> None:
@@ -62,10 +67,11 @@ def test_everybody_gets_what_the_others_owe() -> None:
     visitors = {each: Visitor(near, {}) for each, (near, _) in lines.items()}
     shares, lost = collect(visitors)
     assert shares == {1: SHARES[1], 2: SHARES[2]} and not lost
-    assert not spread({0: SHARES[0], **shares}, visitors, LIMIT)
+    assert not spread(EPOCH, {0: SHARES[0], **shares}, visitors, LIMIT)
     for each in members:
         each.join(LIMIT)
-    assert got == {each: {k: share for k, share in SHARES.items() if k != each} for each in (1, 2)}
+    for each in (1, 2):
+        assert got[each] == (EPOCH, {k: share for k, share in SHARES.items() if k != each})
 
 
 def test_whoever_hangs_up_has_no_share_and_holds_up_nobody() -> None:
@@ -78,20 +84,20 @@ def test_whoever_hangs_up_has_no_share_and_holds_up_nobody() -> None:
     shares, lost = collect(visitors)
     assert shares == {1: SHARES[1]} and lost.keys() == {2}
     dead.inbox.put(None)
-    assert spread({0: b"", **shares}, visitors, LIMIT).keys() == {2}
+    assert spread(EPOCH, {0: b"", **shares}, visitors, LIMIT).keys() == {2}
     member.join(LIMIT)
-    assert got == {1: {0: b""}}
+    assert got == {1: (EPOCH, {0: b""})}
 
 
 def test_whoever_says_something_else_is_lost() -> None:
     near, far = line()
     say(far, {"say": "ready"})
-    assert spread({}, {1: Visitor(near, {})}, LIMIT)[1].code == "Corrupt"
+    assert spread(EPOCH, {}, {1: Visitor(near, {})}, LIMIT)[1].code == "Corrupt"
 
 
 def agreement(shares: dict[int, bytes] | None) -> dict:
     view = View(1, (Member(0, "host", 1), Member(1, "host", 2)), 2)
-    return Agreement("job", view, view, ("host", 3), 7, {}, [], shares).plain()
+    return Agreement("job", view, view, ("host", 3), 7, {}, [], [], shares).plain()
 
 
 def test_an_agreement_goes_with_the_shares_that_came_before_it() -> None:
@@ -112,5 +118,5 @@ def test_an_agreement_goes_with_the_shares_that_came_before_it() -> None:
 def test_shares_without_ids_are_refused() -> None:
     near, _ = line()
     with pytest.raises(DeltawireError) as caught:
-        receive_shares(near, {"say": "shares", "ids": ["x"]})
+        receive_shares(near, {"say": "shares", "epoch": EPOCH, "ids": ["x"]})
     assert caught.value.code == "Corrupt"

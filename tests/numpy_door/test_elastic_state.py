@@ -186,8 +186,9 @@ def test_a_state_that_fails_refuses_who_joins_and_ends_nobody():
 def test_a_giver_that_is_frozen_keeps_nobody_waiting(monkeypatch):
     monkeypatch.setattr(elastic_state, "CHUNK_BYTES", CHUNK)
     monkeypatch.setattr(elastic_state, "SILENCE", 0.2)
-    caller = Caller(_core.token_of(SECRET.encode()), "auto")
-    doors = [caller.open_door(_core.Listener("127.0.0.1", 0)) for _ in range(2)]
+    token = _core.token_of(SECRET.encode())
+    caller = Caller(token, "auto")
+    doors = [_core.open_door(_core.Listener("127.0.0.1", 0), token, "auto") for _ in range(2)]
     given = {"weights": random_bytes(3 * CHUNK)}
     offer, asked = Offer(given), threading.Event()
 

@@ -205,6 +205,7 @@ def test_ranks_that_begin_with_other_weights_are_named():
             assert pipe.poll(LIMIT), "a rank says nothing"
             code, text = pipe.recv()
             assert code == "Mismatch" and "(epoch 0)" in text, text
+            assert "were all ranks given the same seed or checkpoint?" in text, text
 
 
 def test_what_is_its_own_is_refused():
@@ -214,3 +215,7 @@ def test_what_is_its_own_is_refused():
         deltawire.torch.ElasticLocalSteps(network, optimizer, "3lc", steps=1, elastic=True)
     with pytest.raises(deltawire.InvalidArgumentError, match="steps"):
         deltawire.torch.ElasticLocalSteps(network, optimizer, "3lc", steps=0)
+    with pytest.raises(deltawire.InvalidArgumentError, match="needs no process group"):
+        deltawire.torch.ElasticLocalSteps(network, optimizer, "3lc", steps=1, group=None)
+    with pytest.raises(deltawire.DTypeError, match="ElasticLocalSteps takes"):
+        deltawire.torch.ElasticLocalSteps(Network, optimizer, "3lc", steps=1)

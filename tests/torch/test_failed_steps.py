@@ -71,6 +71,9 @@ def obey_the_rule(rank, world_size, report, options, staged):
     if options.get("revert") != "fold":
         assert torch.equal(residuals_of(before, rank), residuals_of(state, rank))
         step(model, gradients)
+    for wrong in ("9", -1, 1.5):
+        with pytest.raises(deltawire.InvalidArgumentError, match="step="):
+            hook.go_to_step(wrong)
     hook.go_to_step(9)
     step(model, {name: torch.zeros(shape) for name, shape in SHAPES.items()})
     hook.close()

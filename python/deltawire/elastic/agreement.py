@@ -23,6 +23,7 @@ class Standing:
             that has joined since.
         tried: the views that it has tried to form since, in order.
         steps: how many steps are committed.
+        promised: the highest epoch that a host has proposed to it.
         blamed: ids of members that it could not connect to, time and again.
         residual: the square of the L2 norm of its residuals.
     """
@@ -34,6 +35,7 @@ class Standing:
     steps: int
     blamed: set[int] = dataclasses.field(default_factory=set)
     residual: float = 0.0
+    promised: int = 0
 
     @property
     def views(self) -> list[View]:
@@ -54,6 +56,7 @@ class Standing:
             "base": self.base.plain() if self.base else None,
             "tried": [view.plain() for view in self.tried],
             "latest": self.latest.epoch,
+            "promised": self.promised,
             "steps": self.steps,
             "blamed": sorted(self.blamed),
             "residual": self.residual,
@@ -71,10 +74,11 @@ def standing_of(message: dict) -> tuple[Standing, dict[int, str]]:
         place = str(message["job"]), int(message["id"])
         residual = float(message["residual"])
         standing = Standing(*place, base, tried, int(message["steps"]), blamed, residual)
+        standing.promised = int(message["promised"])
     except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"another rank came with no standing: {error!r}") from None
-    if not standing.views:
-        raise make_error("Corrupt", "another rank came without any view")
+    if not any(standing.own_id in view.ids for view in standing.views):
+        raise make_error("Corrupt", "another rank came without a view that it is in")
     return standing, left
 
 
@@ -89,6 +93,7 @@ class Agreement:
         steps: how many are committed.
         gone: why members of the base don't go on, by id.
         tensors: all that the job has exchanged.
+        opens: those of the step that is repeated, in order.
         shares: what the members of the base need of each other's residuals, by id; None if nobody
             left or joined, or there is none.
         residuals: the L2 norm of those that were kept, and an estimate of the lost ones' (hosting).
@@ -105,6 +110,7 @@ class Agreement:
     steps: int
     gone: dict[int, str]
     tensors: Tensors
+    opens: Tensors
     shares: dict[int, bytes] | None = None
     residuals: tuple[float, float] = (0.0, 0.0)
     listener: _core.Listener | None = None
@@ -122,6 +128,7 @@ class Agreement:
             "steps": self.steps,
             "gone": sorted(self.gone.items()),
             "tensors": self.tensors,
+            "opens": self.opens,
             "shares": None if self.shares is None else sorted(self.shares),
             "residuals": list(self.residuals),
         }
@@ -133,7 +140,7 @@ def send_agreement(visitor: Visitor, agreement: Agreement, new_id: int | None = 
     head = agreement.plain()
     if new_id is not None:
         head["id"] = new_id
-    with visitor.busy:
+    with visitor.busy():
         say(visitor.line, head)
 
 
@@ -147,12 +154,22 @@ def agreement_of(head: dict, shares: dict[int, bytes], own_id: int | None) -> Ag
     try:
         base = None if head["base"] is None else view_of(head["base"])
         host, port = head["meeting_place"]
-        tensors = [(str(name), [int(dim) for dim in shape]) for name, shape in head["tensors"]]
+        tensors, opens = (
+            [(str(name), [int(dim) for dim in shape]) for name, shape in head[which]]
+            for which in ("tensors", "opens")
+        )
         gone = {int(member): str(why) for member, why in head["gone"]}
         sharing = None if head["shares"] is None else {int(each) for each in head["shares"]}
         place = str(host), int(port)
         agreement = Agreement(
-            str(head["job"]), view_of(head["view"]), base, place, int(head["steps"]), gone, tensors
+            str(head["job"]),
+            view_of(head["view"]),
+            base,
+            place,
+            int(head["steps"]),
+            gone,
+            tensors,
+            opens,
         )
         kept, lost = head["residuals"]
         agreement.residuals = float(kept), float(lost)

@@ -12,6 +12,8 @@ TEXT_BYTES_MAX = 1 << 20
 PIECE_BYTES = 16 << 10  # takes less than SILENCE at 44 kbit/s
 BYTES_MAX = 1 << 40  # of what is sent in pieces
 SILENCE = 3.0  # seconds after which a process that answers nothing counts as gone
+PROBE: dict = {"say": "probe"}
+WAIT = {"say": "wait", "hosted": False}
 _SLICE = 0.1  # seconds; between two looks at signals
 
 
@@ -36,14 +38,26 @@ class Caller:
         say(line, question)
         return hear_within(line, seconds)
 
-    def open_door(self, listener: _core.Listener) -> _core.Door:
-        """The door of this process; uses the listener up."""
-        return _core.open_door(listener, *self._secrets)
+    def keep_door(self, listener: _core.Listener) -> _core.Doorkeeper:
+        """The door of this process; uses the listener up. A thread of the core answers probes, and
+        keeps those waiting who want to meet or join, while a Python thread keeps the GIL."""
+        waiting = [_text({"say": kind})[:-1] for kind in ("meet", "found", "join")]
+        words = _text(PROBE), waiting, _text(WAIT), TEXT_BYTES_MAX
+        return _core.keep_door(listener, *self._secrets, *words)
+
+
+def _text(message: dict) -> str:
+    return json.dumps(message)
+
+
+def keep_saying(line: _core.KeptLine, message: dict | None) -> None:
+    """The core says it twice a second from now on; None: nothing."""
+    line.keep(None if message is None else _text(message))
 
 
 def say(line: _core.Line, message: dict, seconds: float = SILENCE) -> None:
     """Raises DeltawireError: "PeerLost", "Timeout"; the line is of no use then."""
-    line.send(json.dumps(message).encode(), int(1e3 * seconds))
+    line.send(_text(message).encode(), int(1e3 * seconds))
 
 
 def said(line: _core.Line, message: dict) -> bool:
@@ -58,8 +72,11 @@ def hear(line: _core.Line, seconds: float) -> dict | None:
     """The next message, or None if none comes within that time. Raises DeltawireError: "PeerLost",
     "Corrupt"."""
     got = line.receive(TEXT_BYTES_MAX, int(1e3 * seconds))
-    if got is None:
-        return None
+    return None if got is None else message_in(got)
+
+
+def message_in(got: bytes) -> dict:
+    """The message in these bytes. Raises DeltawireError (Corrupt)."""
     with contextlib.suppress(ValueError):
         message = foreign_json.parse(got)
         if isinstance(message, dict) and isinstance(message.get("say"), str):

@@ -8,7 +8,7 @@ from deltawire import _core, foreign_json
 from deltawire.elastic.agreement import Agreement, agreement_of, send_agreement
 from deltawire.elastic.calls import SILENCE, hear, receive_bytes, said, say
 from deltawire.elastic.meeting import Means
-from deltawire.elastic.reception import Visitor
+from deltawire.elastic.reception import Visitor, differing
 from deltawire.elastic.shares import receive_shares
 from deltawire.elastic.state import Plan, Taking
 from deltawire.elastic.views import Member, View
@@ -17,6 +17,7 @@ from deltawire.network import Doors
 
 _SLICE = 0.1  # seconds
 _PAUSE = 0.2  # before a door is tried again at which nobody answered
+_TELL_SECONDS = 10.0  # at most, for ranks that come after the founding has failed
 _TELL_PAUSE = 0.2  # between two reports of how far a process is
 # Of a process's time to get in: how long a member may be silent, if that is more than SILENCE.
 # Nobody waits for such a process, and machines that start many at once are slow.
@@ -31,9 +32,13 @@ def found(means: Means, world_size: int, seconds: float) -> Agreement:
     visitors: dict[int, Visitor] = {}
     end = time.monotonic() + seconds
     while len(visitors) < world_size - 1:
-        for visitor in means.reception.take_callers():
-            _greet(visitor, visitors, world_size, means.settings)
-        visitors = {rank: each for rank, each in visitors.items() if each.keep_waiting()}
+        callers = means.reception.take_callers()
+        for visitor in callers:
+            why = _greet(visitor, visitors, world_size, means.settings)
+            if why is not None:
+                until = min(end, time.monotonic() + _TELL_SECONDS)
+                _end_founding(means, [*visitors.values(), *callers], world_size, until, why)
+        visitors = {rank: each for rank, each in visitors.items() if each.is_there()}
         if means.ends.is_set():
             raise make_error("Aborted", "the session was closed before all ranks had come")
         missing = [str(rank) for rank in range(1, world_size) if rank not in visitors]
@@ -48,7 +53,7 @@ def found(means: Means, world_size: int, seconds: float) -> Agreement:
         members.append(Member(rank, *visitor.said["address"]))
     view = View(0, tuple(members), world_size)
     listener = means.listen()
-    agreement = Agreement(os.urandom(8).hex(), view, None, listener.endpoint, 0, {}, [])
+    agreement = Agreement(os.urandom(8).hex(), view, None, listener.endpoint, 0, {}, [], [])
     agreement.listener = listener
     for _, visitor in sorted(visitors.items()):
         with contextlib.suppress(DeltawireError):  # it will be missing in the mesh
@@ -57,25 +62,41 @@ def found(means: Means, world_size: int, seconds: float) -> Agreement:
     return agreement
 
 
-def _greet(visitor: Visitor, visitors: dict[int, Visitor], world_size: int, settings: str) -> None:
+# A rank that was started in another way: all are told, also those who come until then.
+def _end_founding(
+    means: Means, visitors: list[Visitor], world_size: int, until: float, why: str
+) -> None:
+    told = set()
+    while len(told) < world_size - 1 and time.monotonic() < until:
+        for visitor in visitors:
+            said(visitor.line, {"say": "refused", "code": "Mismatch", "why": why})
+            told.add(visitor.said.get("rank"))
+        time.sleep(0.01)
+        visitors = means.reception.take_callers()
+    raise make_error("Mismatch", why)
+
+
+# Returns why the session can't begin; another process of the same rank is turned away alone.
+def _greet(
+    visitor: Visitor, visitors: dict[int, Visitor], world_size: int, settings: str
+) -> str | None:
     rank, theirs = visitor.said.get("rank"), visitor.said.get("world_size")
     address = visitor.said.get("address")
     fits = isinstance(rank, int) and isinstance(address, list) and len(address) == 2
     if visitor.said["say"] != "found" or not fits:
-        return
-    why = None
+        return None
     if theirs != world_size:
-        why = f"rank {rank} was started for {theirs} ranks, rank 0 for {world_size}"
-    elif not 0 < rank < world_size:
-        why = f"rank {rank} is not in a world of {world_size}"
-    elif visitor.said.get("settings") != settings:
-        why = f"rank 0 has {settings}, and rank {rank} something else"
-    elif rank in visitors and visitors[rank].keep_waiting():
+        return f"rank {rank} was started for {theirs} ranks, rank 0 for {world_size}"
+    if not 0 < rank < world_size:
+        return f"rank {rank} is not in a world of {world_size}"
+    if (found := visitor.said.get("settings")) != settings:
+        return f"{differing('rank 0', settings, f'rank {rank}', found)}; give all the same"
+    if rank in visitors and visitors[rank].is_there():
         why = f"two processes call themselves rank {rank}; give each its own rank"
-    if why is not None:
         said(visitor.line, {"say": "refused", "code": "Mismatch", "why": why})
-        return
+        return None
     visitors[rank] = visitor
+    return None
 
 
 def come(
@@ -155,7 +176,7 @@ class _Visit:
             if message["say"] == "offer" and self._taking is not None:
                 self._take(line, message, self._taking)
             if message["say"] == "shares":
-                shares = receive_shares(line, message)
+                _, shares = receive_shares(line, message)
             heard_at = time.monotonic()
             if message["say"] == "elsewhere":
                 _move_to_front(message.get("address"), self.known)
@@ -200,8 +221,8 @@ def _doors_of(told: object) -> list[tuple[str, int]]:
         raise make_error("Corrupt", f"another member told no doors: {error!r}") from None
 
 
-class _Refused(Exception):
-    """The host's answer, which is passed on as it is, a "Timeout" too."""
+class _Refused(Exception):  # noqa: N818
+    """What a member answers ends the attempts to come in, a "Timeout" too."""
 
     def __init__(self, error: DeltawireError) -> None:
         super().__init__(str(error))

@@ -23,8 +23,7 @@ class _Progress:
     def listen(self, now: float, seconds: float) -> bool:
         """False once it is ready, has hung up, or has taken nothing for so many seconds."""
         try:
-            with self.visitor.busy:
-                message = hear(self.visitor.line, 0)
+            message = hear(self.visitor.line, 0)
         except DeltawireError:
             return False
         if message is not None and message["say"] == "ready":
@@ -45,7 +44,7 @@ def give_state(means: Means, joiners: list[Visitor], visitors: list[Visitor], do
         except DeltawireError as error:
             why = f"{error}; who joins needs the state, so mend it there"
             for each in joiners:
-                with each.busy:
+                with each.busy():
                     said(each.line, {"say": "refused", "code": error.code, "why": why})
             return
         if offered is None:
@@ -53,12 +52,12 @@ def give_state(means: Means, joiners: list[Visitor], visitors: list[Visitor], do
                 each.ready = True
             return
         for each in visitors:
-            with each.busy:
+            with each.busy():
                 said(each.line, {"say": "offer"})
         plan, pending, now = offered.plan(), [], time.monotonic()
         for each in joiners:
             try:
-                with each.busy:
+                with each.busy():
                     say(each.line, {"say": "offer", "doors": doors})
                     send_bytes(each.line, plan, means.chunk_seconds)
                 pending.append(_Progress(each, now))

@@ -7,12 +7,12 @@ import time
 from collections.abc import Set
 
 from deltawire.elastic.agreement import Agreement, Standing, send_agreement, standing_of
-from deltawire.elastic.calls import said
+from deltawire.elastic.calls import SILENCE, WAIT, said
 from deltawire.elastic.giving import give_state
 from deltawire.elastic.meeting import Meeting, excluded
 from deltawire.elastic.reception import Visitor, kept_waiting
 from deltawire.elastic.shares import collect, spread
-from deltawire.elastic.views import Member, View, may_go_on, view_of, without_quarrels
+from deltawire.elastic.views import Member, View, may_go_on, without_quarrels
 from deltawire.errors import DeltawireError
 
 _SLICE = 0.02  # seconds
@@ -20,6 +20,8 @@ _SLICE = 0.02  # seconds
 # still settle the failed step with a rank that is silent, and hear reports (docs/design/commit.md):
 # so 6 s where that is longer, but no more than 0.6.
 _BUSY, _BUSY_MOST, _SETTLING = 0.4, 0.6, 6.0
+# And after an attempt that failed, SILENCE or that part of the time: some may wait elsewhere.
+_AGAIN = 0.15
 
 
 class Hosting:
@@ -28,6 +30,7 @@ class Hosting:
     def __init__(self, meeting: Meeting) -> None:
         self._meeting = meeting
         self._means = meeting.means
+        self._begun_at = time.monotonic()
         self._left: dict[int, str] = {}  # who left, as callers say
         self._callers: dict[int, tuple[Visitor, Standing]] = {}
         self._joiners: list[Visitor] = []
@@ -48,6 +51,7 @@ class Hosting:
                 if all(settled) and (agreement := self._decide()) is not None:
                     return agreement
                 if self._meeting.passed() > 1:
+                    self._meeting.check_included()
                     raise self._alone()
                 time.sleep(_SLICE)
         except DeltawireError as error:
@@ -57,15 +61,15 @@ class Hosting:
 
     def _receive(self) -> None:
         for visitor in self._means.reception.take_callers():
-            visitor.hosted, visitor.told_at = True, 0.0
+            visitor.keep({**WAIT, "hosted": True})
             with contextlib.suppress(DeltawireError):
                 standing, left = standing_of(visitor.said)
                 if standing.job == self._meeting.standing.job:
                     self._callers[standing.own_id] = visitor, standing
                     self._left.update(left)
         self._joiners += self._means.reception.take_joiners()
-        self._callers = {k: each for k, each in self._callers.items() if each[0].keep_waiting()}
-        self._joiners = [each for each in self._joiners if each.keep_waiting()]
+        self._callers = {k: each for k, each in self._callers.items() if each[0].is_there()}
+        self._joiners = [each for each in self._joiners if each.is_there()]
 
     def _standings(self) -> dict[int, Standing]:
         own = self._meeting.standing
@@ -97,7 +101,8 @@ class Hosting:
             return True
         self._gone[member.id] = "it answered, but did not come to the meeting in time"
         settling = min(_BUSY_MOST, _SETTLING / self._means.seconds)
-        return self._meeting.passed() > max(_BUSY, settling)
+        again = self._begun_at + min(SILENCE, _AGAIN * self._means.seconds)
+        return self._meeting.passed() > max(_BUSY, settling) and time.monotonic() > again
 
     def _shall_yield(self, absent: list[Member]) -> bool:
         own = self._meeting.standing
@@ -105,8 +110,7 @@ class Hosting:
             found = self._probes.found(member)
             if found is None or "gone" in found or member.id in self._meeting.given_up:
                 continue
-            view = view_of(found["view"])
-            if view.epoch > own.latest.epoch and own.own_id not in view.ids:
+            if self._meeting.is_left_out(found):
                 self._tell_all({**found, "say": "excluded"})
                 raise excluded(found)
             if member.id < own.own_id:
@@ -179,24 +183,22 @@ class Hosting:
         self, chosen: dict[int, Standing], views: list[View], joiners: list[Visitor]
     ) -> Agreement | None:
         own = self._meeting.standing
-        latest = max(views, key=lambda view: view.epoch)
         next_id = max(view.next_id for view in views)
         known = self._known()
         members = [known[each] for each in chosen]
         for number, visitor in enumerate(joiners):
             host, port = visitor.said["address"]
             members.append(Member(next_id + number, str(host), int(port)))
-        view = View(latest.epoch + 1, tuple(members), next_id + len(joiners))
+        heard = [max(each.latest.epoch, each.promised) for each in self._standings().values()]
+        view = View(1 + max(heard), tuple(members), next_id + len(joiners))
         base = next((standing.base for standing in chosen.values() if standing.base), None)
         gone = {
             each: self._gone_by_will().get(each) or self._gone.get(each, "")
             for each in (base.ids if base else set()) - chosen.keys()
         }
-        shares = None
-        if base is not None and base.ids != view.ids:
-            shares = self._share(chosen.keys(), base.ids, joiners)
-            if shares is None:
-                return None
+        shares = self._share(view, chosen.keys(), base, joiners)
+        if shares is None:
+            return None
         listener = self._means.listen()
         agreement = Agreement(
             own.job,
@@ -206,7 +208,8 @@ class Hosting:
             own.steps,
             gone,
             self._means.all_tensors(),
-            shares,
+            self._means.opens,
+            shares if base is not None and base.ids != view.ids else None,
         )
         agreement.listener = listener
         agreement.residuals = _residuals(chosen, len(gone))
@@ -214,22 +217,26 @@ class Hosting:
         self._send(agreement, joiners, next_id)
         return agreement
 
-    # Brings the residuals together on all. None: some are gone meanwhile, so that it is to be
-    # decided anew.
+    # Brings the residuals together on all, if others than the base's members go on; and all promise
+    # that they agree to no other view of this epoch, which a host may have decided and not sent
+    # when it freezes. None: some are gone meanwhile, so that it is to be decided anew.
     def _share(
-        self, chosen: Set[int], base: Set[int], joiners: list[Visitor]
+        self, view: View, chosen: Set[int], base: View | None, joiners: list[Visitor]
     ) -> dict[int, bytes] | None:
         own = self._meeting.standing.own_id
+        self._meeting.standing.promised = view.epoch
+        owes = base.ids if base is not None and base.ids != view.ids else frozenset()
         visitors = {each: self._callers[each][0] for each in chosen if each != own}
         new = {-1 - number: visitor for number, visitor in enumerate(joiners)}
         begun = time.monotonic()
         with kept_waiting([*visitors.values(), *joiners]):
-            owing = {each: visitor for each, visitor in visitors.items() if each in base}
+            owing = {each: visitor for each, visitor in visitors.items() if each in owes}
             shares, lost = collect(owing)
             if not lost:
-                if own in base:
+                if own in owes:
                     shares[own] = self._means.share()
-                lost = spread(shares, {**visitors, **new}, self._means.chunk_seconds)
+                everybody = {**visitors, **new}
+                lost = spread(view.epoch, shares, everybody, self._means.chunk_seconds)
         self._meeting.begun_at += time.monotonic() - begun
         known = self._known()
         for each, error in lost.items():

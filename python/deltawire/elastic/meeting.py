@@ -17,7 +17,7 @@ from deltawire.elastic.probes import Probes
 from deltawire.elastic.reception import Reception
 from deltawire.elastic.shares import receive_shares
 from deltawire.elastic.state import Offer
-from deltawire.elastic.views import Member
+from deltawire.elastic.views import Member, view_of
 from deltawire.errors import DeltawireError, make_error
 from deltawire.network import Network
 from deltawire.registration_record import problem_of
@@ -50,6 +50,7 @@ class Means:
         state: the residuals at the last step, after a failure; None: there are none yet.
         residual: the square of their L2 norm.
         tensors: that were exchanged, with their shapes.
+        opens: those of the open step, in order.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class Means:
         self.seconds, self.chunk_seconds = seconds
         self.caller = Caller(network.token, network.encryption)
         listener = network.listen(towards, place[0] if place else 1, self.seconds)
-        door = self.caller.open_door(listener)
+        door = self.caller.keep_door(listener)
         self.reception = Reception(door, settings, self.chunk_seconds)
         self.ends = threading.Event()
         self.state: bytes | None = None
         self.residual = 0.0
         self.tensors: dict[str, list[int]] = {}
+        self.opens: Tensors = []
 
     def listen(self) -> _core.Listener:
         """A listener for the next mesh."""
@@ -137,6 +139,7 @@ class Meeting:
             if (agreement := host(self)) is not None:
                 return agreement
             if self.passed() > 1:
+                self.check_included()
                 raise self.out_of_time()
             time.sleep(_PAUSE)
 
@@ -160,6 +163,28 @@ class Meeting:
         if self.means.ends.is_set():
             raise make_error("Aborted", "the session was closed while its members met")
 
+    def check_included(self) -> None:
+        """Asks all members, before this one gives up: its time may be over because it was frozen.
+        Raises Excluded if they went on without it."""
+        probes = Probes(self.means.caller, self.standing.job)
+        others = [each for each in self.members().values() if each.id != self.standing.own_id]
+        for each in others:
+            probes.ask(each)
+        end = time.monotonic() + 2 * SILENCE
+        while others and time.monotonic() < end:
+            for each in [each for each in others if probes.found(each) is not None]:
+                if self.is_left_out(probes.found(each)):
+                    raise excluded(probes.found(each))
+                others.remove(each)
+            time.sleep(_PAUSE)
+
+    def is_left_out(self, found: dict) -> bool:
+        """Whether a member that was found so runs in a later view without this one."""
+        if "gone" in found:
+            return False
+        view, own = view_of(found["view"]), self.standing
+        return view.epoch > own.latest.epoch and own.own_id not in view.ids
+
     def out_of_time(self) -> DeltawireError:
         """The error of a meeting that took too long."""
         text = f"the members did not agree on who goes on within {self.means.seconds:g} s"
@@ -182,7 +207,9 @@ class Meeting:
                 elif message["say"] == "share":
                     send_bytes(line, means.share(), SILENCE)
                 elif message["say"] == "shares":
-                    shares = receive_shares(line, message)
+                    # So that no other view of that epoch has this member.
+                    epoch, shares = receive_shares(line, message)
+                    standing.promised = max(standing.promised, epoch)
                 elif message["say"] == "offer":
                     with contextlib.suppress(DeltawireError):  # the others give without this one
                         means.offer()

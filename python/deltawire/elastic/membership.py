@@ -4,17 +4,18 @@ one to the next."""
 import collections
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from deltawire import _core, arguments
-from deltawire.elastic.agreement import Agreement, Standing
+from deltawire.elastic.agreement import Agreement, Standing, Tensors
 from deltawire.elastic.calls import hear
 from deltawire.elastic.founding import come, found
 from deltawire.elastic.hosting import host
@@ -91,6 +92,7 @@ class Membership:
         self.joined_arrays: dict[str, np.ndarray] | None = None
         self.events: list[dict[str, Any]] = []
         self.failed: DeltawireError | None = None
+        self._due: Tensors | None = None  # in the first step of a process that joins
         try:
             if means.place is None:
                 self._join(doors, seconds)
@@ -136,7 +138,7 @@ class Membership:
             self._tried = [agreement.view]
             try:
                 self._start(agreement, _CONNECT_SECONDS)
-                self.joined_arrays = taking.arrays()
+                self.joined_arrays, self._due = taking.arrays(), agreement.opens
                 return
             except DeltawireError as error:
                 if error.code not in RECOVERABLE or time.monotonic() > end - 1:
@@ -152,15 +154,35 @@ class Membership:
         return self._means.reception.has_joiners()
 
     def note_tensors(self, tensors: Iterable[tuple]) -> None:
-        """What is exchanged: (name, address, bytes, shape)."""
+        """What is or will be exchanged: (name, address, bytes, shape)."""
         for name, *_, shape in tensors:
-            self._means.tensors[name] = shape
+            self._means.tensors[name] = list(shape)
+
+    def open_step(self, tensors: Sequence[tuple]) -> None:
+        """The next step begins, of (name, address, bytes, shape).
+
+        Raises DeltawireError (Mismatch) where this process has joined and the members' step has
+        others: then it leaves, and they go on.
+        """
+        opens = [(name, list(shape)) for name, *_, shape in tensors]
+        if self._due is not None and opens != self._due:
+            text = (
+                f"step {self.steps} of the session has {_difference(self._due, opens)}; this "
+                "process has left, and the others go on: join with the same names and shapes"
+            )
+            self.close(text)
+            self.failed = in_epoch(make_error("Mismatch", text), self.view.epoch)
+            raise self.failed
+        self._due = None
+        self._means.opens = opens
+        self.note_tensors(tensors)
 
     def committed(self) -> None:
         """The next step is committed."""
         self.steps += 1
         if self._base is not self.view:
             self._base, self._tried = self.view, []
+            self._means.reception.forget_left(self.view.ids)
         self._means.state = None
 
     def recover(self, error: DeltawireError) -> None:
@@ -200,7 +222,10 @@ class Membership:
             except DeltawireError as error:
                 logger.warning("epoch %d did not begin: %s", agreement.view.epoch, error)
                 # A member may have called where the next attempt's mesh meets already.
-                if error.code not in (*RECOVERABLE, "Mismatch") or meeting.passed() > 1:
+                if error.code not in (*RECOVERABLE, "Mismatch"):
+                    raise
+                if meeting.passed() > 1:
+                    meeting.check_included()
                     raise
                 # A host that gave up has found that a process which joins is dead.
                 blames = error.suspect is not None and error.code != "Aborted"
@@ -308,6 +333,16 @@ class Membership:
         if self.session is not None:
             self.session.close()
         self._means.reception.close()
+
+
+def _difference(due: Tensors, given: Tensors) -> str:
+    pairs = enumerate(itertools.zip_longest(due, given))
+    number, (theirs, own) = next(each for each in pairs if each[1][0] != each[1][1])
+    return f"{_tensor_text(theirs)} as tensor {number}, and this process {_tensor_text(own)}"
+
+
+def _tensor_text(tensor: tuple[str, list[int]] | None) -> str:
+    return "none" if tensor is None else f"'{tensor[0]}' of shape {tensor[1]}"
 
 
 def _has_hung_up(lines: list[_core.Line]) -> bool:

@@ -4,7 +4,7 @@ import threading
 import time
 
 from deltawire import _core
-from deltawire.elastic.calls import SILENCE, Caller, hear_within, say
+from deltawire.elastic.calls import PROBE, SILENCE, Caller, hear_within, say
 from deltawire.elastic.views import Member, view_of
 from deltawire.errors import DeltawireError
 
@@ -66,7 +66,7 @@ class Probes:
     def _run(self, member: Member) -> None:
         try:
             line = self._caller.call(member.address)
-            say(line, {"say": "probe"})
+            say(line, PROBE)
             answer = hear_within(line, SILENCE)
             if answer.get("job") != self._job or answer.get("id") != member.id:
                 answer = {"gone": _ENDED}
@@ -80,4 +80,4 @@ class Probes:
     def _keep(self, member: Member, answer: dict) -> None:
         self._found[member.id] = answer
         self._asked_at[member.id] = time.monotonic()
-        self._known[member.id].set()
+        self._known.setdefault(member.id, threading.Event()).set()

@@ -5,85 +5,94 @@ want to meet until this one comes to the meeting, and those of processes that wa
 """
 
 import contextlib
-import dataclasses
+import json
+import re
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from deltawire import _core, foreign_json
-from deltawire.elastic.calls import SILENCE, hear, said
+from deltawire.elastic.calls import WAIT, hear, keep_saying, message_in, said
 from deltawire.elastic.state import Offer, give
 from deltawire.elastic.views import View
 from deltawire.errors import DeltawireError
 
 _ANSWER_MS = 50
-_WAIT_PAUSE = 0.5  # seconds between two "wait"s, less than SILENCE
-_FRESH_MAX = 64
-_FRESH_SECONDS = 3 * SILENCE  # for a caller's first message; nobody waits for it meanwhile
+MOVES = {"say": "moves"}
+_BETWEEN = r"; |, | (?=[a-z_]+=)"  # settings; a spec's parameters stay together
+_SETTINGS_MOST = 1000  # characters of another process's that are looked at
+_WHY_MOST = 200  # characters, as a standing has those of all that left since the last step
 _GIVING_MAX = 32  # processes that take a state here at once
 
 
-@dataclasses.dataclass
 class Visitor:
-    """A line on which somebody waits for this member, and what it said first."""
+    """A line on which somebody waits for this member, and what it said first.
 
-    line: _core.Line
-    said: dict
-    told_at: float = 0.0
-    hosted: bool = False  # by a member that hosts a meeting
-    ready: bool = False  # a process that joins: it has the state
-    busy: threading.Lock = dataclasses.field(default_factory=threading.Lock)  # the line is in use
+    Attributes:
+        ready: of a process that joins: it has the state.
+    """
 
-    def keep_waiting(self) -> bool:
-        """Says that this member is alive; False if the other end is gone."""
-        now = time.monotonic()
-        if now < self.told_at + _WAIT_PAUSE:
-            return True
-        self.told_at = now
+    def __init__(self, line: _core.KeptLine, said: dict) -> None:
+        self.line, self.said, self.ready = line, said, False
+        self._kept: dict | None = WAIT if said.get("say") in ("meet", "found", "join") else None
+
+    def keep(self, message: dict) -> dict | None:
+        """The core says this from now on, so that the other end knows that this process lives;
+        returns what it said before."""
+        before, self._kept = self._kept, message
+        keep_saying(self.line, message)
+        return before
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Meanwhile nothing is said on the line but by the caller."""
+        keep_saying(self.line, None)
         try:
-            wait = {"say": "wait", "hosted": self.hosted}
-            return said(self.line, wait) and hear(self.line, 0) is None
+            yield
+        finally:
+            keep_saying(self.line, self._kept)
+
+    def is_there(self) -> bool:
+        """False if the other end is gone."""
+        try:
+            return hear(self.line, 0) is None
         except DeltawireError:
             return False
 
 
+def differing(one: str, its: str, other: str, others: object) -> str:
+    """Who has which settings, but those that both have."""
+    words, theirs = re.split(_BETWEEN, its), re.split(_BETWEEN, str(others)[:_SETTINGS_MOST])
+    here = [each for each in words if each not in theirs]
+    there = [each for each in theirs if each not in words]
+    return f"{one} has {', '.join(here) or 'less'}, and {other} {', '.join(there) or 'less'}"
+
+
 @contextlib.contextmanager
 def kept_waiting(visitors: list[Visitor]) -> Iterator[None]:
-    """Meanwhile a thread tells them that this member is alive and moves states, so that their
-    meeting's clock stands still; not where a line is `busy`."""
-    over = threading.Event()
-
-    def tell() -> None:
-        while not over.wait(_WAIT_PAUSE):
-            for each in visitors:
-                if each.busy.acquire(blocking=False):
-                    said(each.line, {"say": "moves"})
-                    each.busy.release()
-
-    thread = threading.Thread(target=tell, name="deltawire waits", daemon=True)
-    thread.start()
+    """Meanwhile they are told that this member moves states, so that their meeting's clock stands
+    still."""
+    before = [each.keep(MOVES) for each in visitors]
     try:
         yield
     finally:
-        over.set()
-        thread.join()
+        for each, message in zip(visitors, before, strict=True):
+            each.keep(message)
 
 
 class Reception:
     """Thread rule: any thread may call any member.
 
     Args:
-        door: where this process listens.
+        door: where this process listens, with its keeper.
         settings: what must be equal on all members; who wants to join with others is refused.
         seconds: for a chunk of the state that this member gives.
     """
 
-    def __init__(self, door: _core.Door, settings: str, seconds: float) -> None:
+    def __init__(self, door: _core.Doorkeeper, settings: str, seconds: float) -> None:
         self._settings, self._seconds = settings, seconds
         self.address: tuple[str, int] = door.endpoint
-        self._door = door
+        self._door: _core.Doorkeeper | None = door
         self._lock = threading.Lock()
-        self._fresh: list[tuple[_core.Line, float]] = []
         self._callers: list[Visitor] = []
         self._joiners: list[Visitor] = []
         self._left: dict[int, str] = {}
@@ -92,6 +101,7 @@ class Reception:
         self._offer: Offer | None = None
         self._giving: list[threading.Thread] = []
         self._ends = threading.Event()
+        self._describe()
         self._thread = threading.Thread(target=self._run, name="deltawire door", daemon=True)
         self._thread.start()
 
@@ -99,6 +109,7 @@ class Reception:
         """This process runs in that view from now on. Who waits here and doesn't belong is told."""
         with self._lock:
             self._place, self._meets = (job, own_id, view), False
+            self._describe()
             self._offer = None
             callers, self._callers = self._callers, []
             joiners, self._joiners = self._joiners, []
@@ -109,6 +120,7 @@ class Reception:
         """It looks for the next view from now on."""
         with self._lock:
             self._meets = True
+            self._describe()
 
     def offer(self, state: Offer) -> None:
         """Processes that join can take this state here until the next view begins."""
@@ -136,6 +148,11 @@ class Reception:
         with self._lock:
             return dict(self._left)
 
+    def forget_left(self, but: Set[int]) -> None:
+        """Of those that left, only these matter to the next view."""
+        with self._lock:
+            self._left = {each: why for each, why in self._left.items() if each in but}
+
     def close(self) -> None:
         """Hangs up on everybody. Idempotent."""
         self._ends.set()
@@ -143,45 +160,30 @@ class Reception:
             self._thread.join()
 
     def _run(self) -> None:
+        door = self._door
         while not self._ends.is_set():
-            with contextlib.suppress(DeltawireError):
-                line = self._door.answer(_ANSWER_MS)
-                if line is not None:
-                    self._fresh.append((line, time.monotonic() + _FRESH_SECONDS))
-                    del self._fresh[:-_FRESH_MAX]
-            self._hear_fresh()
+            come = door.next(_ANSWER_MS)
             with self._lock:
-                self._callers = [each for each in self._callers if each.keep_waiting()]
-                self._joiners = [each for each in self._joiners if each.keep_waiting()]
-        del self._door  # nobody listens any more
+                if come is not None:
+                    self._hear(*come)
+                self._callers = [each for each in self._callers if each.is_there()]
+                self._joiners = [each for each in self._joiners if each.is_there()]
         with self._lock:
-            self._fresh, self._callers, self._joiners = [], [], []
+            self._door = None
+            self._callers, self._joiners = [], []
             self._offer = None
+        del door  # nobody listens any more
 
-    def _hear_fresh(self) -> None:
-        now, silent = time.monotonic(), []
-        for line, until in self._fresh:
-            try:
-                message = hear(line, 0)
-                if message is not None:
-                    with self._lock:
-                        self._answer(Visitor(line, message))
-                    if message["say"] == "probe":  # it may come to the meeting on this line
-                        silent.append((line, now + _FRESH_SECONDS))
-                elif now < until:
-                    silent.append((line, until))
-            except (DeltawireError, *foreign_json.UNFIT):
-                pass  # it has hung up, or sent nonsense
-        self._fresh = silent
+    def _hear(self, line: _core.KeptLine, message: bytes) -> None:
+        with contextlib.suppress(DeltawireError, *foreign_json.UNFIT):  # it has sent nonsense
+            self._answer(Visitor(line, message_in(message)))
 
     def _answer(self, visitor: Visitor) -> None:
         kind, line = visitor.said["say"], visitor.line
         if kind in ("found", "join"):
             host, port = visitor.said.get("address")  # or an error
             visitor.said["address"] = [str(host), int(port)]
-        if kind == "probe":
-            said(line, self._describe())
-        elif kind == "found":
+        if kind == "found":
             if self._place is None:
                 self._callers.append(visitor)
             else:
@@ -191,13 +193,14 @@ class Reception:
             if self._awaits(visitor.said):
                 self._callers.append(visitor)
             else:
-                said(line, {**self._describe(), "say": "excluded"})
+                said(line, {**self._described(), "say": "excluded"})
         elif kind == "join":
             self._answer_joiner(visitor)
         elif kind == "take":
             self._give(visitor)
         elif kind == "left" and self._place and visitor.said.get("job") == self._place[0]:
-            self._left[int(visitor.said.get("id", -1))] = str(visitor.said.get("why", ""))
+            why = str(visitor.said.get("why", ""))[:_WHY_MOST]
+            self._left[int(visitor.said.get("id", -1))] = why
             said(line, {"say": "heard"})
 
     def _give(self, visitor: Visitor) -> None:
@@ -212,7 +215,12 @@ class Reception:
         self._giving.append(threading.Thread(target=run, name="deltawire gives", daemon=True))
         self._giving[-1].start()
 
-    def _describe(self) -> dict:
+    # To whoever asks.
+    def _describe(self) -> None:
+        if self._door is not None:
+            self._door.describe(json.dumps(self._described()))
+
+    def _described(self) -> dict:
         if self._place is None:
             return {"say": "here", "job": None}
         job, own_id, view = self._place
@@ -233,7 +241,8 @@ class Reception:
     def _answer_joiner(self, visitor: Visitor) -> None:
         first = self._place[2].members[0] if self._place else None
         if visitor.said.get("settings") != self._settings:
-            why = f"the session has {self._settings}, and this process something else"
+            found = visitor.said.get("settings")
+            why = differing("the session", self._settings, "this process", found)
             said(visitor.line, {"say": "refused", "why": why})
         elif first is None or self._meets or first.id == self._place[1]:
             self._joiners.append(visitor)

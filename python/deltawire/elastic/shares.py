@@ -25,14 +25,14 @@ def collect(visitors: Mapping[int, Visitor]) -> tuple[dict[int, bytes], Failures
 
 
 def spread(
-    shares: Mapping[int, bytes], visitors: Mapping[int, Visitor], seconds: float
+    epoch: int, shares: Mapping[int, bytes], visitors: Mapping[int, Visitor], seconds: float
 ) -> Failures:
-    """Gives each the shares of the others. seconds: for the last bytes that are under way, which
-    nobody sees arrive."""
+    """Gives each the shares of the others, for a view of that epoch. seconds: for the last bytes
+    that are under way, which nobody sees arrive."""
 
     def give(own_id: int, visitor: Visitor) -> None:
         others = {each: share for each, share in sorted(shares.items()) if each != own_id}
-        say(visitor.line, {"say": "shares", "ids": list(others)})
+        say(visitor.line, {"say": "shares", "epoch": epoch, "ids": list(others)})
         for share in others.values():
             send_bytes(visitor.line, share, SILENCE)
         if hear_within(visitor.line, seconds)["say"] != "has shares":
@@ -41,15 +41,16 @@ def spread(
     return _at_once(visitors, give)
 
 
-def receive_shares(line: _core.Line, message: dict) -> dict[int, bytes]:
-    """What `spread` gives; `message` is its first. Raises DeltawireError."""
+def receive_shares(line: _core.Line, message: dict) -> tuple[int, dict[int, bytes]]:
+    """What `spread` gives, the epoch first; `message` is its first. Raises DeltawireError."""
     try:
+        epoch = int(message["epoch"])
         ids = [int(each) for each in message["ids"]]
     except foreign_json.UNFIT as error:
         raise make_error("Corrupt", f"another rank gave no residuals: {error!r}") from None
     shares = {each: receive_bytes(line, SILENCE) for each in ids}
     say(line, {"say": "has shares"})
-    return shares
+    return epoch, shares
 
 
 # Their lines differ, so that one thin line holds up nobody else.
@@ -58,7 +59,7 @@ def _at_once(visitors: Mapping[int, Visitor], action: Callable[[int, Visitor], N
 
     def run(own_id: int, visitor: Visitor) -> None:
         try:
-            with visitor.busy:
+            with visitor.busy():
                 action(own_id, visitor)
         except DeltawireError as error:
             failures[own_id] = error

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
+from deltawire.arguments import check_count
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.torch.core import arguments
@@ -268,7 +269,9 @@ class Hook(Participant):
 
     def go_to_step(self, step: int) -> None:
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
-        it on. Call between steps."""
+        it on. Call between steps. InvalidArgumentError for anything but a whole number, 0 or
+        more."""
+        check_count("step", step)
         self._step = step
         self._go_on_after(step)
 

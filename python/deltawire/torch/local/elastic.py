@@ -107,8 +107,14 @@ class ElasticLocalSteps(LocalTrainer):
     ) -> None:
         if session.keys() & set(_OWN):
             raise make_error("InvalidArgument", "elastic= and state= are ElasticLocalSteps' own")
+        if "group" in session:
+            raise make_error(
+                "InvalidArgument",
+                "ElasticLocalSteps needs no process group: leave group= out, and give rank=, "
+                "world_size= and address=",
+            )
         self._weight = weight if callable(weight) else check_weight(weight)
-        wrappers.check_bare(model)
+        wrappers.check_bare(model, "ElasticLocalSteps")
         arguments.check_optimizer(optimizer, model)
         given = spec_of(arguments.named(reducer, "ElasticLocalSteps"))
         weights = Weights(model, _ONE_BUCKET, fragments, factory_of(outer))

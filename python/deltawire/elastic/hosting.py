@@ -54,9 +54,10 @@ class Hosting:
                     self._meeting.check_included()
                     raise self._alone()
                 time.sleep(_SLICE)
-        except DeltawireError as error:
-            if error.code == "NoQuorum":
-                self._tell_all({"say": "alone", "why": str(error)})
+        except BaseException as error:
+            # Or they would be kept waiting for as long as this process lives.
+            alone = isinstance(error, DeltawireError) and error.code == "NoQuorum"
+            self._tell_all({"say": "alone", "why": str(error)} if alone else {"say": "again"})
             raise
 
     def _receive(self) -> None:

@@ -205,6 +205,7 @@ class Membership:
                 raise make_error("Aborted", "the session was closed while its members met")
         except DeltawireError as problem:
             self.failed = in_epoch(problem, before.epoch)
+            self._means.reception.close()  # or the others would wait for this member
             raise self.failed from error
         self._note(agreement, before, error, time.monotonic() - begun_at)
 

@@ -48,7 +48,8 @@ class Standing:
         return max(self.views, key=lambda view: view.epoch)
 
     def plain(self, left: dict[int, str]) -> dict[str, Any]:
-        """For a message."""
+        """For a message. Who left is of no interest where it was in none of these views."""
+        known = frozenset().union(*(view.ids for view in self.views))
         return {
             "say": "meet",
             "job": self.job,
@@ -60,7 +61,7 @@ class Standing:
             "steps": self.steps,
             "blamed": sorted(self.blamed),
             "residual": self.residual,
-            "left": sorted(left.items()),
+            "left": sorted((each, why) for each, why in left.items() if each in known),
         }
 
 

@@ -47,9 +47,12 @@ class Network:
         self, meeting_place: Address, place: tuple[int, int], seconds: float
     ) -> tuple[_core.Listener, _core.Mesh]:
         """The listener and the mesh of a rank, both within that time."""
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
         listener = self.listen(meeting_place, place[0], seconds)
-        return listener, self.mesh(meeting_place, place, max(0.001, end - time.monotonic()))
+        # Whole seconds, of a name that was looked up: errors otherwise have the caller's number.
+        took = int(time.monotonic() - begun)
+        left = max(0.001, seconds - took) if took else seconds
+        return listener, self.mesh(meeting_place, place, left)
 
     def listen_on(self, host: str) -> _core.Listener:
         """A listener on an address of this machine."""

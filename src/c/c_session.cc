@@ -65,9 +65,10 @@ Result<std::unique_ptr<Session>> open(const std::string& spec, const deltawire_s
   const deltawire::Deadline begun = deltawire::Clock::now();
   auto taken = take_listener(listener, options->mesh);
   if (!taken) return forward_error(taken);
-  const auto took = std::chrono::floor<std::chrono::milliseconds>(deltawire::Clock::now() - begun);
-  auto& time = options->mesh.connect_timeout;
-  time = std::max(time - took, std::min(time, std::chrono::milliseconds(1)));
+  // Whole seconds, of a name that was looked up: errors shall have the caller's number otherwise.
+  const auto took = std::chrono::floor<std::chrono::seconds>(deltawire::Clock::now() - begun);
+  std::chrono::milliseconds& time = options->mesh.connect_timeout;
+  if (took.count() > 0) time = std::max<std::chrono::milliseconds>(time - took, std::chrono::milliseconds(1));
   return Session::connect(spec, options->reducer, std::move(*taken), options->mesh);
 }
 

@@ -175,8 +175,10 @@ cli::Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings
     return cli::failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().message +
                        (taken ? "; is there another rank 0?" : ""));
   }
-  const auto took = std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - begun);
-  mesh.connect_timeout = std::max(mesh.connect_timeout - took, std::chrono::milliseconds(1));
+  // Whole seconds, of a name that was looked up: errors shall have the user's number otherwise.
+  const auto took = std::chrono::floor<std::chrono::seconds>(Clock::now() - begun);
+  mesh.connect_timeout = std::max<std::chrono::milliseconds>(mesh.connect_timeout - took,
+                                                             std::chrono::milliseconds(1));
   auto connected = connect_tcp(*std::move(listener), mesh);
   if (!connected) return cli::failed(connected.error().message);
   return *std::move(connected);

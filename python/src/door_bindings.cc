@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -86,7 +87,11 @@ void bind_keepers(nb::module_& module) {
         raise_if_used(listener);
         auto door = value_or_raise(open_door(std::move(listener.listener), door_options(token, encryption)));
         KeeperWords words{std::move(question), std::move(waiting), std::move(wait), bytes_max};
-        return std::make_unique<Doorkeeper>(std::move(door), std::move(words));
+        try {
+          return std::make_unique<Doorkeeper>(std::move(door), std::move(words));
+        } catch (const std::system_error& error) {
+          raise({ErrorCode::kSystem, std::string("no thread for the door: ") + error.what()});
+        }
       },
       "listener"_a, "token"_a, "encryption"_a, "question"_a, "waiting"_a, "wait"_a, "bytes_max"_a,
       "Uses the listener up. Callers whose message begins with one of `waiting` are told `wait`.");

@@ -22,8 +22,11 @@ class KeptLine final : public Line {
  public:
   explicit KeptLine(std::unique_ptr<Line> line) : line_(std::move(line)) {}
 
+  Endpoint peer() const override { return line_->peer(); }
   Status send(Bytes message, Deadline deadline) override;
   Result<std::vector<std::byte>> receive(std::size_t bytes_max, Deadline deadline) override;
+  std::uint64_t bytes_received() const noexcept override { return line_->bytes_received(); }
+  void hang_up() noexcept override { line_->hang_up(); }
 
   // Nothing: from now on no text.
   void keep(std::optional<std::string> text);

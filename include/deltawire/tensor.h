@@ -47,7 +47,12 @@ struct BasicTensor {
   // cut out of a tensor has one dim, a part that is a whole tensor has the tensor's dims.
   std::span<const std::uint64_t> dims = {};
 
+  // The 16-bit dtype of a tensor of which these float32 values are a sum or mean: its range is theirs, too,
+  // once they are back in it. A Channel fills it in from Named::summed_dtype.
+  DType summed_dtype = DType::kF32;
+
   bool has_keys() const noexcept { return dimension != 0; }
+  DType own_dtype() const noexcept { return summed_dtype != DType::kF32 ? summed_dtype : dtype; }
 
   // Elements of the tensor, in either form, zeros included.
   std::uint64_t elements() const noexcept { return has_keys() ? dimension : count; }

@@ -2,6 +2,7 @@
 #include "channel/half_codecs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -271,6 +272,60 @@ TEST_P(HalfTensors, KeepFloat32sFormOfGcompWhereTheyMust) {
   encoded(*folding, half);
   folding->revert();
   EXPECT_EQ(FrameReader::open(encoded(*folding, half))->version(), kFrameVersion);
+}
+
+// Every finite float16, as a tensor and as a sum of such: what a receiver writes back is finite, too, and
+// those from 32,768 on are as they were.
+TEST(HalfTensorsOfAllCodecs, StayInFloat16sRangeThroughGcomp) {
+  Halves all;
+  for (std::uint32_t half = 0; half < 0x10000; ++half) {
+    if ((half & 0x7C00) != 0x7C00) all.push_back(static_cast<std::uint16_t>(half));
+  }
+  const Values values = widened(all, DType::kF16);
+  const Values seen(all.size(), std::numeric_limits<float>::infinity());
+  const auto check = [&](const std::string& spec, const float* significance, bool of_sum) {
+    SCOPED_TRACE(spec + (of_sum ? " of a sum" : "") + (significance != nullptr ? " with significances" : ""));
+    Values sums = values;
+    Halves halves = all;
+    Named part{"w", {halves.data(), all.size(), DType::kF16}, 0};
+    const Named into = part;
+    if (of_sum)
+      part = {.name = "w", .tensor = {sums.data(), all.size(), DType::kF32}, .summed_dtype = DType::kF16};
+    part.tensor.significance = significance;
+    const auto sender = channel(spec, Revert::kExact);
+    const auto message = encoded(*sender, part);
+    halves.assign(all.size(), 0x7C00);
+    const MessageLayout layout(std::span(&into, 1), MessageLayout::hash_of(std::span(&part, 1)));
+    const Status decoded = sender->decode(message, layout, kId, Into::kOverwrite, 1.0F);
+    ASSERT_TRUE(decoded) << decoded.error().message;
+    const Values back = widened(halves, DType::kF16);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(back[i])) << values[i];
+      const float most = std::fabs(values[i]) >= 32768 ? 0.0F : std::fabs(values[i]) / 8;
+      ASSERT_LE(std::fabs(back[i] - values[i]), most) << values[i];
+    }
+  };
+  for (const bool of_sum : {false, true}) {
+    for (const char* spec : {"gcomp", "gcomp:cut=6", "gcomp:cut=12", "gcomp:cut=18"})
+      check(spec, nullptr, of_sum);
+    for (const char* spec : {"gcomp", "gcomp:levels=4"}) check(spec, seen.data(), of_sum);
+  }
+}
+
+// Of a sum that 16 bits don't hold the mean may be one: float32's form keeps it whole.
+TEST(HalfTensorsOfAllCodecs, KeepMeansInFloat16sRangeThroughGcomp) {
+  const Values sums{131008.0F, -131008.0F, 126976.0F, 65520.0F};
+  const Values seen(sums.size(), std::numeric_limits<float>::infinity());
+  for (const std::string spec : {"gcomp", "gcomp:cut=18"}) {
+    Values values = sums;
+    Named part{
+        .name = "w", .tensor = {values.data(), values.size(), DType::kF32}, .summed_dtype = DType::kF16};
+    part.tensor.significance = spec == "gcomp" ? seen.data() : nullptr;
+    const auto sender = channel(spec, Revert::kExact);
+    const auto message = encoded(*sender, part);
+    ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 0.5F)) << spec;
+    EXPECT_EQ(values, (Values{65504.0F, -65504.0F, 63488.0F, 32760.0F})) << spec;
+  }
 }
 
 // Chunks of zeros and stored ones have no halves, and need no newer frames.

@@ -67,7 +67,9 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
   if (part.tensor.has_keys() && codecs_.is_raw(part)) {
     return TensorView{nullptr, part.tensor.dimension, part.tensor.dtype};
   }
-  return as_view(part.tensor);
+  TensorView view = as_view(part.tensor);
+  view.summed_dtype = part.summed_dtype;
+  return view;
 }
 
 Sizes PartEncoder::sizes(const Named& part, std::uint64_t step) const noexcept {
@@ -238,6 +240,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     if (Status moved = advance(part, id, sent); !moved) return moved;
     view.values = sent.residual->velocity.after().data();
     view.dtype = DType::kF32;
+    view.summed_dtype = part.own_dtype();
   }
   exec.stream = stream_of(options_.seed, id, part);
   if (const Codec* form = half_form(part, id.step, view, sent); form != nullptr) {
@@ -281,6 +284,7 @@ Result<EncodeJob> PartEncoder::device_job(const Named& part, const MessageId& id
                 .in = as_view(part.tensor),
                 .stream = stream_of(options_.seed, id, part),
                 .out = buffer};
+  job.in.summed_dtype = part.summed_dtype;
   if (const ResidualStore::Entry* entry = sent.residual; entry != nullptr) {
     if (entry->in_step) {
       return fail(ErrorCode::kState,

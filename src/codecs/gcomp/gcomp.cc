@@ -50,6 +50,9 @@ constexpr CodecInfo info_with(bool lossless, bool significance, bool halves) noe
 
 constexpr std::string_view kCuts[] = {"auto", "0", "6", "12", "18"};
 constexpr std::uint32_t kCutBits[] = {0, 0, 6, 12, 18};
+// Sums go round a ring in shares of 1/N: of up to 16 ranks none from 2^15 / 16 on is rounded, so that their
+// total, the mean, stays in float16's range.
+constexpr std::uint32_t kSummandBits = 4;
 constexpr std::string_view kLevelCounts[] = {"8", "4"};
 constexpr std::string_view kSwitch[] = {"on", "off"};
 constexpr std::string_view kValues[] = {"fp32", "bf16", "fp16"};
@@ -134,7 +137,7 @@ class Gcomp final : public Codec {
                          .residual = residual != nullptr ? residual + at : nullptr,
                          .significance = significance != nullptr ? significance + at : nullptr,
                          .count = elements_of_chunk(part.count, i, kChunkElements),
-                         .rule = rule(significance != nullptr),
+                         .rule = rule(part.view),
                          .streamed = part.count * sizeof(float) >= kStreamedBytes};
       const ChunkPlace place{out.payload.data() + written, sums ? &out.chunk_sums[i] : nullptr};
       written += halves != nullptr ? encode_halved(kernels_, chunk, place, exec, halves)
@@ -185,10 +188,12 @@ class Gcomp final : public Codec {
     return parameters_.values != 0 && mode == (parameters_.lossless ? ChunkMode::kWhole : ChunkMode::kCut);
   }
 
-  Rule rule(bool has_significance) const noexcept {
-    const Precision precision = parameters_.precision();
+  Rule rule(const TensorView& view) const noexcept {
+    Precision precision = parameters_.precision();
     if (parameters_.lossless) return {.keep = Keep::kEverything, .precision = precision};
-    if (parameters_.cut == 0 && has_significance) {
+    if (view.dtype == DType::kF16) precision.highest_cut = kHighestCutOfFloat16;
+    if (view.summed_dtype == DType::kF16) precision.highest_cut = kHighestCutOfFloat16 - kSummandBits;
+    if (parameters_.cut == 0 && view.significance != nullptr) {
       const std::uint32_t step = parameters_.levels == 0 ? 1 : 2;
       return {.keep = Keep::kSignificance, .step = step, .precision = precision};
     }

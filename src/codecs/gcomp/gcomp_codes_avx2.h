@@ -34,6 +34,7 @@ class Classifier8 {
  public:
   [[gnu::always_inline]] explicit Classifier8(const Rule& rule) noexcept
       : level_(all_words(rule.level << kLevelShift | rule.precision.cut_at(rule.level))),
+        highest_cut_(rule.precision.highest_cut),
         unused_(rule.precision.unused),
         bits_(rule.precision.step),
         step_(rule.step),
@@ -54,7 +55,7 @@ class Classifier8 {
       const __m256i normal = _mm256_xor_si256(flushed, all_words(~0U));
       if constexpr (kWhole) return {_mm256_and_si256(normal, bits), zero, normal};
       const __m256i cuttable =
-          _mm256_andnot_si256(_mm256_cmpgt_epi32(exponent, all_words(kHighestCut)), normal);
+          _mm256_andnot_si256(_mm256_cmpgt_epi32(exponent, all_words(highest_cut_)), normal);
       const __m256i lowest = all_words(unused_);
       const __m256i level = _mm256_blendv_epi8(lowest, levels(exponent, significance), cuttable);
       return {_mm256_and_si256(normal, rounded(bits, level)), level, normal};
@@ -91,7 +92,8 @@ class Classifier8 {
     return _mm256_andnot_si256(low, _mm256_add_epi32(_mm256_add_epi32(bits, half), odd));
   }
 
-  __m256i level_;         // where all have the same
+  __m256i level_;  // where all have the same
+  std::uint32_t highest_cut_;
   std::uint32_t unused_;  // of the Precision
   std::uint32_t bits_;    // from one of its levels to the next
   std::uint32_t step_;    // of the rule: its levels are multiples

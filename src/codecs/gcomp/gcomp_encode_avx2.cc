@@ -56,13 +56,15 @@ struct Coder {
         of_slot(codes),
         of_row(codes, rule.level),
         levels(rule),
-        level(all_words(rule.level)) {}
+        level(all_words(rule.level)),
+        highest_cut(rule.precision.highest_cut) {}
 
   Classifier8<kKeep, kWhole> classify;
   const SlotCodes& of_slot;
   RowCodes of_row;
   Levels levels;
   __m256i level;  // where all have the same
+  std::uint32_t highest_cut;
 };
 
 [[gnu::always_inline]] inline void look_up(const SlotCodes& codes, Stretch& stretch) noexcept {
@@ -142,7 +144,7 @@ template <Keep kKeep, bool kWhole>
       any = _mm256_or_si256(any, kept);
       store_words(stretch.kept + i, kept);
     }
-    const __m256i above = _mm256_cmpgt_epi32(highest, all_words(kHighestCut << kMantissaBits));
+    const __m256i above = _mm256_cmpgt_epi32(highest, all_words(coder.highest_cut << kMantissaBits));
     const __m256i other = _mm256_or_si256(above, tiny);
     if (_mm256_testz_si256(other, other) == 0) [[unlikely]]
       return false;
@@ -180,7 +182,7 @@ template <Keep kKeep, bool kWhole>
     const __m256i exponents = packed_exponents<false>(block.in + begin + i);
     const __m256i seen = packed_exponents<false>(block.significance + begin + i);
     store_words(levels + i, coder.levels(exponents, seen));
-    const __m256i above = _mm256_subs_epu8(exponents, all_bytes(kHighestCut));
+    const __m256i above = _mm256_subs_epu8(exponents, all_bytes(coder.highest_cut));
     exceptions = _mm256_or_si256(exceptions, _mm256_or_si256(above, _mm256_cmpeq_epi8(seen, all_bytes(255))));
   }
   if (_mm256_testz_si256(exceptions, exceptions) == 0) [[unlikely]]

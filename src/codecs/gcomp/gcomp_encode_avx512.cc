@@ -75,6 +75,7 @@ class Classifier32 {
     }
     levels_ = _mm512_load_si512(levels);
     lowest_ = all_words(level_word(0, rule.precision));
+    highest_cut_ = all_words(rule.precision.highest_cut << kExponentShift);
     alignas(64) std::uint32_t lows[kCutIndexMask + 1] = {};
     alignas(64) std::uint32_t units[kCutIndexMask + 1] = {};
     for (std::uint32_t level = 0; level < kLevels; ++level) {
@@ -94,8 +95,7 @@ class Classifier32 {
     if constexpr (kOneLevel<kKeep, kWhole>) return _mm512_setzero_si512();
     const __m512i exponents = exponents_of(pair.bits);
     const __m512i one = all_words(1U << kExponentShift);
-    const __mmask32 cuttable =
-        _mm512_cmplt_epu16_mask(_mm512_sub_epi16(exponents, one), all_words(kHighestCut << kExponentShift));
+    const __mmask32 cuttable = _mm512_cmplt_epu16_mask(_mm512_sub_epi16(exponents, one), highest_cut_);
     if constexpr (kKeep != Keep::kSignificance) return _mm512_mask_mov_epi16(lowest_, cuttable, levels_);
     const __m512i seen_bits[2] = {_mm512_maskz_loadu_epi32(pair.present[0], significance[0]),
                                   _mm512_maskz_loadu_epi32(pair.present[1], significance[1])};
@@ -162,10 +162,11 @@ class Classifier32 {
     return _mm512_maskz_andnot_epi32(normal, low, up);
   }
 
-  __m512i levels_;  // words, by distance
-  __m512i lowest_;  // words: level 0
-  __m512i lows_;    // the bits that a cut clears
-  __m512i units_;   // the lowest bit that it leaves; 0 if there is none
+  __m512i levels_;       // words, by distance
+  __m512i lowest_;       // words: level 0
+  __m512i highest_cut_;  // words, kExponentShift up
+  __m512i lows_;         // the bits that a cut clears
+  __m512i units_;        // the lowest bit that it leaves; 0 if there is none
 };
 
 // Sixteen of in + residual.

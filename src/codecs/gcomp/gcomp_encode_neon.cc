@@ -41,6 +41,7 @@ class Classifier16 {
     level_ = vdupq_n_u8(static_cast<std::uint8_t>(rule.level));
     unused_ = vdupq_n_u8(static_cast<std::uint8_t>(rule.precision.unused));
     step_ = vdupq_n_u8(static_cast<std::uint8_t>(rule.precision.step));
+    highest_cut_ = vdupq_n_u8(static_cast<std::uint8_t>(rule.precision.highest_cut));
     alignas(16) std::uint8_t of_distance[kFarDistance + 1];
     for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
       of_distance[distance] = static_cast<std::uint8_t>(significance_level(distance, rule));
@@ -71,7 +72,7 @@ class Classifier16 {
       values.some = vmvnq_u8(flushed);
       values.levels = vdupq_n_u8(0);
     } else {
-      const uint8x16_t cuttable = vcleq_u8(values.exponents, vdupq_n_u8(kHighestCut));
+      const uint8x16_t cuttable = vcleq_u8(values.exponents, highest_cut_);
       const uint8x16_t level = levels(values.exponents, significance);
       values.levels = vbicq_u8(vandq_u8(level, cuttable), flushed);
       values.some = vmvnq_u8(flushed);
@@ -117,7 +118,8 @@ class Classifier16 {
     }
   }
 
-  uint8x16_t level_;   // where all have the same
+  uint8x16_t level_;  // where all have the same
+  uint8x16_t highest_cut_;
   uint8x16_t unused_;  // of the Precision
   uint8x16_t step_;
   uint8x16x2_t of_distance_;

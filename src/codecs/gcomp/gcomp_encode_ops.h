@@ -32,7 +32,10 @@ template <Keep kKeep>
 class Classifier {
  public:
   [[gnu::always_inline]] explicit Classifier(const Values& values) noexcept
-      : significance_(values.significance), level_(values.rule.level), precision_(values.rule.precision) {
+      : significance_(values.significance),
+        level_(values.rule.level),
+        precision_(values.rule.precision),
+        highest_cut_(values.rule.precision.highest_cut) {
     for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
       levels_[distance] = static_cast<std::uint8_t>(significance_level(distance, values.rule));
     }
@@ -44,7 +47,7 @@ class Classifier {
     if constexpr (kKeep == Keep::kEverything) {
       return {exponent == 0 && bits != 0 ? 1U : 0U, bits};
     } else {
-      if (exponent > kHighestCut) [[unlikely]]
+      if (exponent > highest_cut_) [[unlikely]]
         return {0, bits};
       std::uint32_t level = level_;
       if constexpr (kKeep == Keep::kSignificance) level = level_of(exponent, significance_[i]);
@@ -68,6 +71,7 @@ class Classifier {
   const float* significance_;
   std::uint32_t level_;
   Precision precision_;
+  std::uint32_t highest_cut_;
   std::uint8_t levels_[kFarDistance + 1];  // by distance
 };
 

@@ -36,7 +36,10 @@ inline constexpr std::uint32_t kSignMantissaBytes = kSignMantissaBits / 8;
 inline constexpr std::uint32_t kExponentMask = 0x7F800000;
 inline constexpr std::uint32_t kMantissaMask = 0x007FFFFF;
 inline constexpr unsigned kMantissaBits = 23;
-inline constexpr std::uint32_t kHighestCut = 253;  // exponents above are kept whole: no carry makes an Inf
+
+// Exponents above are kept whole: a carry would make an Inf; or 65,536, which no float16 is.
+inline constexpr std::uint32_t kHighestCut = 253;
+inline constexpr std::uint32_t kHighestCutOfFloat16 = 141;
 
 // The symbols that are counted: 256 * level + exponent. Exponent 0 has two: +0, and the other values, which
 // are kept whole or not at all.
@@ -77,6 +80,7 @@ struct Precision {
   std::uint32_t unused = 0;    // low bits of the mantissa that are 0 in every value
   std::uint32_t step = 3;      // bits from one level to the next
   std::uint32_t in_chunk = 0;  // its number in a chunk's first byte
+  std::uint32_t highest_cut = kHighestCut;
 
   // Low bits of the mantissa that are 0 at a level.
   [[gnu::always_inline]] constexpr std::uint32_t cut_at(std::uint32_t level) const noexcept {

@@ -37,9 +37,10 @@ Input input_of(std::size_t count, std::uint64_t rare) {
   CounterRng random(count + rare);
   const std::vector<float> normal = testing::normal_values(count, count);
   Input input{normal, normal, std::vector<float>(count, 0.0F)};
-  const std::uint32_t odd[] = {0,          0x80000000, 1,          0x80000001, 0x007FFFFF, 0x00800000,
-                               0x00FFFFFF, 0x7F7FFFFF, 0x7F000000, 0x7EFFFFFF, 0x7F800000, 0xFF800000,
-                               0x7F800001, 0xFFC00000, 0x3FFFFFFF, 0xBF820000};
+  const std::uint32_t odd[] = {0,          0x80000000, 1,          0x80000001, 0x007FFFFF,
+                               0x00800000, 0x00FFFFFF, 0x7F7FFFFF, 0x7F000000, 0x7EFFFFFF,
+                               0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000, 0x3FFFFFFF,
+                               0xBF820000, 0x477FE000, 0xC7780000, 0x46FFE000};
   for (std::size_t i = 0; i < count; ++i) {
     if (random.next() % rare == 0) input.values[i] = from_bits(random.next());
     if (random.next() % (2 * rare) == 0) input.values[i] = from_bits(odd[random.next() % std::size(odd)]);
@@ -62,8 +63,10 @@ class GcompTargets : public ::testing::TestWithParam<Case> {
     other_ = *make_codec(spec, target);
   }
 
-  static Encoded encode(const Codec& codec, const Input& input, std::span<float> residual) {
+  static Encoded encode(const Codec& codec, const Input& input, std::span<float> residual,
+                        DType summed = DType::kF32) {
     TensorView part{input.values.data(), input.values.size(), DType::kF32};
+    part.summed_dtype = summed;
     part.significance = input.significance.data();
     return testing::encode_view(codec, part, residual).value();
   }
@@ -71,6 +74,8 @@ class GcompTargets : public ::testing::TestWithParam<Case> {
   Encoded encode_both(const Input& input) const {
     const Encoded alone = encode(*reference_, input, {});
     EXPECT_EQ(encode(*other_, input, {}).payload, alone.payload);
+    const Encoded of_sums = encode(*reference_, input, {}, DType::kF16);
+    EXPECT_EQ(encode(*other_, input, {}, DType::kF16).payload, of_sums.payload);
     std::vector<float> residual = input.residual;
     std::vector<float> other_residual = input.residual;
     const Encoded part = encode(*reference_, input, residual);
@@ -263,13 +268,14 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return testing::test_name(spec) + "_" + std::string(testing::target_info(target).name);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, GcompTargets,
-                         ::testing::Combine(::testing::Values("gcomp", "gcomp:levels=4", "gcomp:cut=0",
-                                                              "gcomp:cut=6", "gcomp:lossless=on",
-                                                              "gcomp:lossless=on,values=bf16",
-                                                              "gcomp:lossless=on,values=fp16"),
-                                            ::testing::ValuesIn(testing::beyond_reference())),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Targets, GcompTargets,
+    ::testing::Combine(::testing::Values("gcomp", "gcomp:levels=4", "gcomp:cut=0", "gcomp:cut=6",
+                                         "gcomp:lossless=on", "gcomp:lossless=on,values=bf16",
+                                         "gcomp:lossless=on,values=fp16", "gcomp:values=fp16",
+                                         "gcomp:cut=18,values=fp16"),
+                       ::testing::ValuesIn(testing::beyond_reference())),
+    case_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GcompTargets);  // a build may have the reference alone
 
 }  // namespace

@@ -471,6 +471,86 @@ TEST(GcompRounding, NothingFiniteBecomesInfinite) {
   }
 }
 
+// As the rule has it, with exponents from `whole` on kept whole.
+float cut_of_float16(float value, int low_bits, int whole) {
+  if (value == 0) return 0;
+  const int exponent = std::ilogb(value);
+  if (exponent >= whole) return value;
+  const double steps = std::ldexp(static_cast<double>(value), 23 - low_bits - exponent);
+  return static_cast<float>(std::ldexp(std::nearbyint(steps), exponent + low_bits - 23));
+}
+
+// A spec, the low bits that it cuts of float16 values with these significances, and the factor between them.
+struct CutOfFloat16 {
+  const char* spec;
+  int low_bits = 0;
+  int seen = -1;  // a significance is a value times 2^seen; below 0: none
+};
+constexpr CutOfFloat16 kCutsOfFloat16[] = {
+    {"gcomp:cut=6", 0},
+    {"gcomp:cut=12", 0},
+    {"gcomp:cut=18", 18},
+    {"gcomp", 0},
+    {"gcomp", 15, 14},
+    {"gcomp", 21, 40},
+    {"gcomp:levels=4", 12, 15},
+    {"gcomp:levels=4", 18, 17},
+    {"gcomp:values=fp16", 0},
+    {"gcomp:cut=12,values=fp16", 0},
+    {"gcomp:cut=18,values=fp16", 18},
+    {"gcomp:values=fp16", 14, 13},
+    {"gcomp:values=fp16", 20, 40},
+    {"gcomp:levels=4,values=fp16", 19, 40},
+};
+
+// Every finite number: a carry from the highest exponent would give 65,536, which no float16 is. One below
+// may go there.
+TEST(GcompRounding, NoFloat16LeavesItsRange) {
+  std::vector<std::uint16_t> halves;
+  for (std::uint32_t half = 0; half < 0x10000; ++half) {
+    if ((half & 0x7C00) != 0x7C00) halves.push_back(static_cast<std::uint16_t>(half));
+  }
+  std::vector<float> values(halves.size());
+  {
+    const FloatEnvironment environment;
+    widen(halves.data(), DType::kF16, halves.size(), values.data());
+  }
+  for (const CutOfFloat16& each : kCutsOfFloat16) {
+    std::vector<float> significance = values;
+    for (float& value : significance) value = std::ldexp(value, each.seen);
+    const auto check = [&](const std::string& spec, TensorView part, int whole) {
+      SCOPED_TRACE(spec + " " + std::to_string(each.seen));
+      part.significance = each.seen < 0 ? nullptr : significance.data();
+      const auto codec = codec_of(spec);
+      const auto back = *testing::decode(*codec, testing::encode_view(*codec, part)->view(), values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_LE(std::fabs(back[i]), 65504.0F) << "of " << values[i];
+        ASSERT_EQ(bits_of(back[i]), bits_of(cut_of_float16(values[i], each.low_bits, whole)))
+            << "of " << values[i];
+      }
+    };
+    check(each.spec, {halves.data(), halves.size(), DType::kF16}, 15);
+    TensorView sum{values.data(), values.size(), DType::kF32};
+    sum.summed_dtype = DType::kF16;
+    check(each.spec, sum, 11);
+  }
+}
+
+// Sums of float16 values may lie beyond; their means would, too, if they were rounded. Other tensors of
+// float32 have no such range, whatever they are rounded to first.
+TEST(GcompRounding, SumsOfFloat16KeepTheirMeansInRange) {
+  const testing::Floats sums{131008.0F, -1048064.0F, 32752.0F};
+  for (const char* spec : {"gcomp:cut=18", "gcomp:cut=18,values=fp16"}) {
+    const auto codec = codec_of(spec);
+    TensorView sum{sums.data(), sums.size(), DType::kF32};
+    sum.summed_dtype = DType::kF16;
+    const bool rounds = codec->spec().ends_with("fp16");
+    const testing::Floats kept{rounds ? 65504.0F : sums[0], rounds ? -65504.0F : sums[1], 32752.0F};
+    EXPECT_EQ(*testing::decode(*codec, testing::encode_view(*codec, sum)->view(), sums.size()), kept) << spec;
+    EXPECT_EQ(round_trip(spec, {65504.0F})[0], 65536.0F) << spec;
+  }
+}
+
 TEST(GcompRounding, UniformCutRoundsToNearestAndIgnoresSignificance) {
   std::vector<float> values = testing::normal_values(20000, 4);
   for (std::size_t i = 0; i < values.size(); i += 3)

@@ -137,6 +137,8 @@ def encoded_by_both(device, spec, values, residual=None, seen=None):
         ("gcomp", torch.float32, True, True),
         ("gcomp:values=bf16", torch.float32, False, True),
         ("gcomp:levels=4,values=fp16", torch.float16, False, True),
+        ("gcomp:cut=18,values=fp16", torch.float16, False, False),  # which stays in float16's range
+        ("gcomp:cut=18", torch.float16, True, False),  # nor is cut beyond it
         ("gcomp:levels=4", torch.float32, False, True),
         ("gcomp:cut=6", torch.float32, False, True),  # which it ignores
     ],
@@ -146,6 +148,24 @@ def test_what_is_sent_and_what_is_left(device, spec, dtype, fed, has_seen):
     encoded_by_both(
         device, spec, wild(60, dtype), residual, significances(60) if has_seen else None
     )
+
+
+@needs_library
+@pytest.mark.parametrize(("spec", "has_seen"), [("cut=18", False), ("levels=4", True)])
+def test_sums_of_float16_stay_in_its_range(device, spec, has_seen):
+    from deltawire.torch import gpu
+    from deltawire.torch.gpu.part_batches import FLOAT16, PartBatches
+
+    values = torch.linspace(-65504, 65504, 60).half()
+    values[values.abs() < 32768] = 0  # smaller ones of sums are kept whole, too
+    seen = torch.full((60,), torch.inf) if has_seen else None
+    wanted = HostTwin(f"gcomp:{spec},values=fp16").encode(values, significance=seen).collect()
+    sums = values.float().to(device)
+    seen = seen.to(device) if has_seen else None
+    row = (sums.data_ptr(), 60, 1, 0, 0, FLOAT16, 0, seen.data_ptr() if has_seen else 0)
+    given = ([gpu.twin(f"gcomp:{spec},values=fp16")], np.array([row]), np.ones(1))
+    _, sizes, _, payload = PartBatches(device).encode_on_device(*given)
+    assert payload[: int(sizes[0])].tolist() == wanted.payload.tolist()
 
 
 @needs_library

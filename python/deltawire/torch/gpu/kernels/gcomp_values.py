@@ -1,7 +1,8 @@
 """What gcomp sends of values (src/codecs/gcomp/spec.md, section 6, 1 and 2).
 
 How, is in `form`: dtype of the values; whether residuals have a factor; low bits that are 0 in all
-values that are sent, 16 of bfloat16, 13 of float16, 0 of float32; a rule; its level. The rules::
+values that are sent, 16 of bfloat16, 13 of float16, 0 of float32; a rule; its level; the highest
+exponent that is cut. The rules::
 
     whole   nothing is cut of float32
     all     nor are subnormals and the signs of zeros
@@ -84,7 +85,7 @@ def load_sent(row, at, ok, form: tl.constexpr):
         level = tl.zeros_like(bits)
         sent = tl.where(exponent == 0, 0, bits)
     else:
-        is_cut = (exponent > 0) & (exponent < 254)
+        is_cut = (exponent > 0) & (exponent <= form[5])
         level = tl.where(is_cut, levels_of(row, at, ok, bits, form), 0)
         drop = form[2] + (1 if form[2] != 0 else 3) * level
         low = (1 << drop) - 1

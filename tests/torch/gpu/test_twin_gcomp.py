@@ -154,7 +154,7 @@ def test_what_is_sent_and_what_is_left(device, spec, dtype, fed, has_seen):
 @pytest.mark.parametrize(("spec", "has_seen"), [("cut=18", False), ("levels=4", True)])
 def test_sums_of_float16_stay_in_its_range(device, spec, has_seen):
     from deltawire.torch import gpu
-    from deltawire.torch.gpu.part_batches import FLOAT16, PartBatches
+    from deltawire.torch.gpu.part_batches import PartBatches
 
     values = torch.linspace(-65504, 65504, 60).half()
     values[values.abs() < 32768] = 0  # smaller ones of sums are kept whole, too
@@ -162,7 +162,7 @@ def test_sums_of_float16_stay_in_its_range(device, spec, has_seen):
     wanted = HostTwin(f"gcomp:{spec},values=fp16").encode(values, significance=seen).collect()
     sums = values.float().to(device)
     seen = seen.to(device) if has_seen else None
-    row = (sums.data_ptr(), 60, 1, 0, 0, FLOAT16, 0, seen.data_ptr() if has_seen else 0)
+    row = (sums.data_ptr(), 60, 1, 0, 0, 3, 0, seen.data_ptr() if has_seen else 0)  # their carrier
     given = ([gpu.twin(f"gcomp:{spec},values=fp16")], np.array([row]), np.ones(1))
     _, sizes, _, payload = PartBatches(device).encode_on_device(*given)
     assert payload[: int(sizes[0])].tolist() == wanted.payload.tolist()

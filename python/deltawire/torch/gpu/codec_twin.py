@@ -55,8 +55,6 @@ class Twin(ABC):
         self.spec = spec
         self._batches: dict[torch.device, PartBatches] = {}  # of parts that are coded alone
         self.with_significance: Twin = self  # codes parts that have a significance
-        self.of_float16: Twin = self  # codes float16 tensors
-        self.of_float16_sums: Twin = self  # codes sums and means of them
         self._read(parameters)
 
     def takes(self, dtype: torch.dtype) -> bool:

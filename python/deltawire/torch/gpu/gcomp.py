@@ -38,20 +38,10 @@ class GComp(Twin):
             self._rule = ("all", 0)
         else:
             self._rule = ("level" if level or self._unused else "whole", level)
-        self._highest = 253  # exponent that is cut
-        self._stay_in_float16()
         if parameters["cut"] == "auto":
             seeing = copy.copy(self)
             seeing._rule = ("seen", 8 // int(parameters["levels"]))
-            seeing._stay_in_float16()
             self.with_significance = seeing
-
-    def _stay_in_float16(self) -> None:
-        if self._is_lossless:
-            return
-        self.of_float16, self.of_float16_sums = copy.copy(self), copy.copy(self)
-        self.of_float16._highest = 141
-        self.of_float16_sums._highest = 137
 
     def chunk_bytes(self, counts: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         """Bytes of these chunks at most."""
@@ -67,13 +57,7 @@ class GComp(Twin):
             return torch.empty(chunks * numbers, dtype=dtype, device=device)
 
         which = (batch.table, segment.chunks)
-        sent = {
-            "UNUSED": self._unused,
-            "RULE": rule,
-            "LEVEL": level,
-            "HIGHEST": self._highest,
-            "TABLES": each,
-        }
+        sent = {"UNUSED": self._unused, "RULE": rule, "LEVEL": level, "TABLES": each}
         form = {"KIND": segment.kind, "SCALED": batch.scaled, **sent}
         counts, codes = room(each * tables.COUNTS), room(each * tables.SYMBOLS)
         info, heads = room(each * tables.INFO), room(each * tables.HEAD_BYTES, torch.uint8)

@@ -26,7 +26,6 @@ from deltawire.torch.gpu.kernels.part_tables import (
 
 TILES = 1 if INTERPRETED else 8  # blocks of a program that looks at values
 KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtypes
-FLOAT16 = 3
 ALIGNED = 16  # bytes
 _KEPT = 256  # layouts of batches
 
@@ -278,10 +277,6 @@ class PartBatches:
         kinds = [KINDS[each] for each in rows[:, 2].tolist()]
         has_seen = rows[:, 7] != 0
         twins = [t.with_significance if h else t for t, h in zip(twins, has_seen, strict=True)]
-        for i in np.flatnonzero(rows[:, 2] == FLOAT16):
-            twins[i] = twins[i].of_float16
-        for i in np.flatnonzero((rows[:, 2] == 1) & (rows[:, 5] == FLOAT16)):  # sums' carrier
-            twins[i] = twins[i].of_float16_sums
         layout = self._layout(_EncodeLayout, twins, kinds, rows[:, 1])
         scaled = bool((factors != 1).any())
         head = 8 * COLUMNS * len(rows)

@@ -199,7 +199,6 @@ def encode_blocks(
     UNUSED: tl.constexpr,
     RULE: tl.constexpr,
     LEVEL: tl.constexpr,
-    HIGHEST: tl.constexpr,
     TABLES: tl.constexpr,
 ):
     """Codes each block. blocks: bytes of the stream, and whether a value isn't 0."""
@@ -214,13 +213,13 @@ def encode_blocks(
         codes = codes_ptr + table * 256
         below = tl.load(info_ptr + table * 4 + BELOW)
         out = scratch_of(scratch_ptr, begins_ptr, room_begin, b)
-        form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL, HIGHEST)
+        form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL)
         used = tl.full((), 0, tl.int32)
         some = tl.full((), 0, tl.int32)
         if second == 0:
             used, some = encode_block(row, first, count, codes, below, out, form)
         elif TABLES == 2:
-            zeros: tl.constexpr = (KIND, SCALED, UNUSED, "zeros", LEVEL, HIGHEST)
+            zeros: tl.constexpr = (KIND, SCALED, UNUSED, "zeros", LEVEL)
             used, some = encode_block(row, first, count, codes, below, out, zeros)
         tl.store(blocks_ptr + (g * 8 + b) * 2, used)
         tl.store(blocks_ptr + (g * 8 + b) * 2 + 1, some)
@@ -301,7 +300,6 @@ def put_blocks(
     UNUSED: tl.constexpr,
     RULE: tl.constexpr,
     LEVEL: tl.constexpr,
-    HIGHEST: tl.constexpr,
     TABLES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -311,7 +309,7 @@ def put_blocks(
     b = tl.program_id(1)
     row = table_ptr + part * 8
     n = elements_of(tl.load(row + COUNT), c)
-    form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL, HIGHEST)
+    form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL)
     table, second = table_of(info_ptr, TABLES)
     info = info_ptr + table * 4
     in_bytes = (second == 0) & ((RULE == "whole" or RULE == "all") and UNUSED == 0)

@@ -71,7 +71,6 @@ def count_values(
     UNUSED: tl.constexpr,
     RULE: tl.constexpr,
     LEVEL: tl.constexpr,
-    HIGHEST: tl.constexpr,
     TABLES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -82,11 +81,11 @@ def count_values(
     n = elements_of(tl.load(row + COUNT), c)
     first = c * 262144
     counts = counts_ptr + g * (TABLES * 2048)
-    form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL, HIGHEST)
+    form: tl.constexpr = (KIND, SCALED, UNUSED, RULE, LEVEL)
     put_counts(counts, row, first, n, BLOCK, form)
     second = tl.full((), 0, tl.int32)
     if TABLES == 2:
-        zeros: tl.constexpr = (KIND, SCALED, UNUSED, "zeros", LEVEL, HIGHEST)
+        zeros: tl.constexpr = (KIND, SCALED, UNUSED, "zeros", LEVEL)
         if (n >= 1024) & (tl.load(row + BEFORE) == 0):
             second = may_have_low_zeros(row, first, n, form)
             if second != 0:
@@ -277,7 +276,6 @@ def make_tables(
     UNUSED: tl.constexpr,
     RULE: tl.constexpr,
     LEVEL: tl.constexpr,
-    HIGHEST: tl.constexpr,
     TABLES: tl.constexpr,
 ):
     """Of each of a chunk's tables codes, head and numbers; and which one it takes: the second if
@@ -290,10 +288,10 @@ def make_tables(
     codes = codes_ptr + g * 256
     head = heads_ptr + g * 256
     info = info_ptr + g * 4
-    form: tl.constexpr = ("", False, UNUSED, RULE, LEVEL, HIGHEST)
+    form: tl.constexpr = ("", False, UNUSED, RULE, LEVEL)
     bits = put_table(counts, n, shapes_ptr, codes, head, info, scratch, form)
     if TABLES == 2:
-        zeros: tl.constexpr = ("", False, UNUSED, "zeros", LEVEL, HIGHEST)
+        zeros: tl.constexpr = ("", False, UNUSED, "zeros", LEVEL)
         if tl.load(info + SECOND) != 0:
             tl.debug_barrier()
             leveled = put_table(

@@ -1,8 +1,7 @@
 """What gcomp sends of values (src/codecs/gcomp/spec.md, section 6, 1 and 2).
 
 How, is in `form`: dtype of the values; whether residuals have a factor; low bits that are 0 in all
-values that are sent, 16 of bfloat16, 13 of float16, 0 of float32; a rule; its level; the highest
-exponent that is cut. The rules::
+values that are sent, 16 of bfloat16, 13 of float16, 0 of float32; a rule; its level. The rules::
 
     whole   nothing is cut of float32
     all     nor are subnormals and the signs of zeros
@@ -15,7 +14,7 @@ import triton
 import triton.language as tl
 
 from deltawire.torch.gpu.kernels.narrow_floats import bf16_of, fp16_of, fp16_value
-from deltawire.torch.gpu.kernels.part_tables import BEFORE, SEEN, floats_at, load_part_sum
+from deltawire.torch.gpu.kernels.part_tables import BEFORE, CARRIER, SEEN, floats_at, load_part_sum
 
 
 @triton.jit
@@ -72,6 +71,18 @@ def levels_of(row, at, ok, bits, form: tl.constexpr):
 
 
 @triton.jit
+def highest_cut(row, form: tl.constexpr):
+    """Exponents above are kept whole. The carrier of sums has their tensor's dtype."""
+    highest = tl.full((), 253, tl.int32)
+    if form[3] != "zeros":
+        if form[0] == "float16":
+            highest = tl.full((), 141, tl.int32)
+        else:
+            highest = tl.where(tl.load(row + CARRIER) == 3, 137, 253)
+    return highest
+
+
+@triton.jit
 def load_sent(row, at, ok, form: tl.constexpr):
     """Of some values of a part: the bits that are sent, their exponents, their symbols' levels
     (1 of tiny values), and what is left."""
@@ -85,7 +96,7 @@ def load_sent(row, at, ok, form: tl.constexpr):
         level = tl.zeros_like(bits)
         sent = tl.where(exponent == 0, 0, bits)
     else:
-        is_cut = (exponent > 0) & (exponent <= form[5])
+        is_cut = (exponent > 0) & (exponent <= highest_cut(row, form))
         level = tl.where(is_cut, levels_of(row, at, ok, bits, form), 0)
         drop = form[2] + (1 if form[2] != 0 else 3) * level
         low = (1 << drop) - 1

@@ -63,7 +63,7 @@ def test_the_refusals_are_said_so():
         "; due is round ",
         "ArrayRecords; deltawire carries one",
         "is not a whole number, 1 ... ",
-        "its records or metrics have other names or lengths than the others'",
+        "its records or metrics have other names or kinds than the others'",
         "times the median of the round's",
         " is beyond what ",
         "; return finite metrics",

@@ -155,13 +155,14 @@ def go_on_with(state, model, rank):
     model.reset_iter_state()
     with pytest.raises(deltawire.DeltawireError, match="middle of step 2") as caught:
         loss_of(model, rank, 2)
+    assert caught.value.code in ("State", "Aborted")  # whoever finds it first tells the others
     steps = hook.state_dict()["steps"]
     hook.close()
-    return steps, caught.value.code
+    return steps
 
 
 def test_a_backward_pass_that_is_cut_short_leaves_the_steps_before_it(of_four):
-    assert of_four(cut_short) == [(True, (2, "State"))] * 4
+    assert of_four(cut_short) == [(True, 2)] * 4
 
 
 def kill(model, rank):

@@ -64,6 +64,8 @@ def of_tensors(ddp):
         "_modules": ddp,
         "_orig_mod": compiled,
         "_post_accumulate_grad_hooks": next(ddp.parameters()),
+        "_pytree": torch.utils,
+        "_version": next(ddp.parameters()),
         "device_mesh": spread,
         "found_inf": torch.nn.Module if "optimizer.found_inf" in scaler else None,
         "get_scale": torch.amp.GradScaler,
@@ -83,8 +85,10 @@ FSDP2 = {
     "_module_info",
     "fsdp_params",
 }
-OPTIONAL = {"clone"}  # of a store: asked for, and done without
-OURS = {"__self__", "_session", "sched_getaffinity"}  # Python's, and of our own classes
+# Of a store, and of FSDP2: asked for, and done without.
+OPTIONAL = {"clone", "_reset_iter_state", "_unsharded_param"}
+# Python's, of our own classes, and of others' wrappers of an optimizer.
+OURS = {"__self__", "_session", "optimizer", "sched_getaffinity"}
 
 
 def what_torch_has(rank, world_size, report):

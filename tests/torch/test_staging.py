@@ -220,7 +220,7 @@ def test_a_group_of_gpus_gathers_from_the_models_own():
 
 
 def test_only_tensors_of_known_devices_are_taken():
-    with pytest.raises(TypeError, match=r"'w' is on meta.*\.cpu\(\)"):
+    with pytest.raises(TypeError, match="'w' is on the device \"meta\".*to_empty"):
         arguments.check_parameter("w", torch.nn.Parameter(torch.zeros(3, device="meta")))
 
 

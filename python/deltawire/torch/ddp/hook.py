@@ -181,6 +181,8 @@ class Hook(Participant):
         """What the ranks compare of the parameters in this step; 0: nothing."""
         if self._check is None:
             return 0
+        if self._parameters.in_join:  # those whose data have ended get the weights at the end
+            return self._check.agreed(self._step, ())
         if self._check.is_due(self._step):
             self._parameters.check_accumulators()
         return self._check.agreed(self._step, self._parameters.named())

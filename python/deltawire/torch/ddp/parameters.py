@@ -1,5 +1,6 @@
 """The parameters that a DDP model exchanges: fixed when DDP was made, even if frozen since."""
 
+import weakref
 from collections.abc import Iterator
 
 import torch
@@ -28,6 +29,7 @@ class DDPParameters:
     """
 
     def __init__(self, ddp_model: DistributedDataParallel) -> None:
+        self._ddp = weakref.ref(ddp_model)
         self._module = ddp_model.module
         ignored = ddp_model.parameters_to_ignore
         self._in_module = ModuleParameters(self._module, "DistributedDataParallel", ignored)
@@ -120,6 +122,11 @@ class DDPParameters:
         self._in_module.check(self._dtypes, f"{_AGAIN}, or freeze it")
         if not ddp_model.find_unused_parameters:
             self._check_frozen(ddp_model.static_graph)
+
+    @property
+    def in_join(self) -> bool:
+        """Whether some ranks may have no data any more, by DDP's join()."""
+        return (ddp := self._ddp()) is not None and ddp._join_config.enable
 
     def check_accumulators(self) -> None:
         """Raises DeltawireError ("State"), naming it, for a parameter whose gradients DDP no longer

@@ -14,6 +14,7 @@ from deltawire.live.tree import Tree
 
 IDLE_SECONDS = 60.0  # a reader that asks nothing for so long is gone
 _CLOSE_SECONDS = 5.0
+_LAST_SECONDS = 1.0  # for a request that is on its way when a reader is refused
 _ANSWER_MS = 100
 _PAUSE = 0.1  # seconds, after an error of the door
 
@@ -106,6 +107,8 @@ class Server:
             if error.code in ("Corrupt", "Limit", "Mismatch"):
                 with contextlib.suppress(DeltawireError):
                     connection.send(messages.refused(str(error)))
+                    # A request that nobody has read would take the reason along, as TCP resets.
+                    connection.receive(1 + messages.MAX_REQUEST, _LAST_SECONDS)
         finally:
             self._end(connection, threading.current_thread())
 

@@ -67,6 +67,7 @@ struct DELTAWIRE_API MessageLayout {
 struct PartPlan {
   std::string codec;                   // canonical, "with" included: "sbc:p=0.01 with momentum=0.9"
   bool is_raw = false;                 // below Policy::min_elements: fp32, whatever the rules say
+  bool is_late = false;                // most of a gradient waits in the residual (SpecRule::is_late)
   std::uint64_t payload_bytes = 0;     // upper bound
   std::uint64_t changes_at = kNoStep;  // the first later step that uses another codec; kNoStep: none does
 };

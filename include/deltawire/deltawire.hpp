@@ -22,6 +22,7 @@
 #include "deltawire/server.h"
 #include "deltawire/session.h"
 #include "deltawire/snapshot.h"
+#include "deltawire/spec.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
 #include "deltawire/workers.h"

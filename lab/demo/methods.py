@@ -78,19 +78,16 @@ def find(name: str) -> Method:
             f"method '{name}': write the number of local steps per exchange after the @, "
             f"1 ... {_MOST_LOCAL_STEPS:,}"
         )
-    import deltawire  # here: the table alone is of use without the compiled extension
+    import deltawire.policy  # here: the table alone is of use without the compiled extension
 
     try:
-        canonical = deltawire.canonical_spec(file + spec)
+        parsed = deltawire.policy.spec_of(file + spec)
     except deltawire.InvalidArgumentError as cause:
         raise UnknownMethod(
             f"method '{name}': {cause}. Known methods: {', '.join(names())}, or any spec of a "
             "codec or reducer, or @ and a file with a policy"
         ) from cause
-    from deltawire.late_codecs import late_rules
-
-    pattern = canonical.partition("(")[0]
     local_steps = int(steps or 0)
-    late = local_steps <= 1 and bool(late_rules(canonical))
+    late = local_steps <= 1 and any(rule.is_late for rule in parsed.rules)
     # A file is read once: it may be another one when the ranks start.
-    return Method(name, canonical if file else spec, name, pattern, local_steps, late)
+    return Method(name, parsed.text if file else spec, name, parsed.pattern, local_steps, late)

@@ -1,7 +1,7 @@
 """What `register(model, spec, optimizer=optimizer)` attaches to the optimizer."""
 
-import deltawire
 import torch
+from deltawire.policy import spec_of
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import AS_RATE, rule_for
@@ -15,5 +15,5 @@ def make_rule(
     """The rule for what arrives late; None if nothing does. Set its `step` before each step."""
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     tensors = [(name, tuple(p.shape), "float32") for name, p in network.named_parameters()]
-    late = LateTensors(deltawire.canonical_spec(spec), MIN_ELEMENTS, names, tensors)
+    late = LateTensors(spec_of(spec), MIN_ELEMENTS, names, tensors)
     return rule_for(optimizer, AS_RATE, late)

@@ -78,14 +78,14 @@ def canonical_spec(spec: Policy) -> str:
     "bf16" gives "direct(bf16)". Two reducers with equal canonical specs give equal bytes.
 
     Args:
-        spec: a codec's spec, rules, or a policy as `deltawire.policy.spec_of` describes it: a dict,
-            a list, JSON text, or a file, Path("policy.toml") or "@policy.toml".
+        spec: a codec's spec, rules, or a policy as `deltawire.policy.spec_text` describes it: a
+            dict, a list, JSON text, or a file, Path("policy.toml") or "@policy.toml".
 
     Raises:
         InvalidArgumentError (a ValueError): unknown pattern, codec, parameter or key, value out of
             range, a file that can't be read.
     """
-    return _core.canonical_spec(spec_of(spec))
+    return spec_of(spec).text
 
 
 def uses_significance(spec: Policy) -> bool:
@@ -96,7 +96,7 @@ def uses_significance(spec: Policy) -> bool:
     Raises:
         InvalidArgumentError (a ValueError): a bad spec.
     """
-    return _core.uses_significance(spec_of(spec))
+    return spec_of(spec).uses_significance
 
 
 def encode(
@@ -140,7 +140,7 @@ def encode(
                 f"significance has shape {significance.shape}, the array {array.shape}; give one "
                 "for each element",
             )
-        require_use(spec, "significance")
+        require_use(_core.Spec(spec), "significance")
         significance = np.ascontiguousarray(significance)
     # ascontiguousarray would turn a scalar array into one of a single dimension.
     contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)

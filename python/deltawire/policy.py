@@ -1,8 +1,9 @@
 """A policy: which codec each tensor gets.
 
 It can be text (a spec or rules), a dict or list, JSON text, or a TOML or JSON file. The core only
-reads text. All other forms are converted here, and nowhere else, so that ranks that write the same
-policy in different forms have the same canonical spec, which is what they compare.
+reads text, and nobody else does. All other forms are written as text here, and nowhere else, so
+that ranks that write the same policy in different forms have the same canonical spec, which is what
+they compare.
 """
 
 import os
@@ -21,9 +22,21 @@ _PATTERN = re.compile(r"[\w-]+(:\w+=\w+(,\w+=\w+)*)?", re.ASCII)
 _NEVER_IN_NAMES = re.compile(r"[\s,()<>=]")  # they have a meaning in rules
 
 
-def spec_of(policy: Policy) -> str:
-    """The text that a policy stands for: a reducer's spec. In the pattern "hierarchical:group=host"
-    the number of ranks on this host takes the place of "host": torchrun's LOCAL_WORLD_SIZE.
+def spec_of(policy: Policy) -> _core.Spec:
+    """The reducer's spec that a policy stands for. In the pattern "hierarchical:group=host" the
+    number of ranks on this host takes the place of "host": torchrun's LOCAL_WORLD_SIZE.
+
+    Args:
+        policy: as for `spec_text`.
+
+    Raises:
+        InvalidArgumentError (a ValueError), TypeError: as `spec_text`, and for a bad spec.
+    """
+    return _core.Spec(spec_text(policy), ranks_of_host=_ranks_of_host())
+
+
+def spec_text(policy: Policy) -> str:
+    """The text that a policy stands for, which the core has not read yet.
 
     Args:
         policy: text as it is; text that begins with { or [ is JSON; "@" and a path, or an
@@ -45,10 +58,6 @@ def spec_of(policy: Policy) -> str:
             what to do.
         TypeError: not a policy.
     """
-    return _with_ranks_of_host(_text_of(policy))
-
-
-def _text_of(policy: Policy) -> str:
     if isinstance(policy, str):
         if policy.startswith("@"):
             return _of_file(Path(policy[1:]))
@@ -65,24 +74,10 @@ def _text_of(policy: Policy) -> str:
     )
 
 
-def _with_ranks_of_host(spec: str) -> str:
-    pattern, bracket, codecs = spec.partition("(")
-    if not pattern.startswith("hierarchical:") or "group=host" not in re.split("[:,]", pattern):
-        return spec
+def _ranks_of_host() -> int:
+    """0: unknown."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if not ranks.isdecimal():
-        raise make_error(
-            "InvalidArgument",
-            f"{spec!r} needs LOCAL_WORLD_SIZE, which torchrun sets; without it, give the number of "
-            "ranks on each host, group=8",
-        )
-    return pattern.replace("group=host", f"group={ranks}") + bracket + codecs
-
-
-def pattern_and_codec(spec: str) -> tuple[str, str]:
-    """Splits a canonical spec into its pattern and the codec or rules between the brackets."""
-    pattern, _, codec = spec.removesuffix(")").partition("(")
-    return pattern, codec
+    return int(ranks) if re.fullmatch("[0-9]{1,9}", ranks) else 0
 
 
 def _of_file(path: Path) -> str:
@@ -256,7 +251,7 @@ class _Reader:
         """The rule, if the core takes it; else its words with the place."""
         rest = ", rest fp32" if conditions else ""
         try:
-            _core.canonical_spec(f"gather({conditions}{codec}{rest})")
+            _core.Spec(f"gather({conditions}{codec}{rest})")
         except InvalidArgumentError as cause:
             raise self.error(f"has {where} of which the core says: {cause}") from cause
         return conditions + codec

@@ -123,7 +123,7 @@ class Session(ClosesAtEnd, BaseSession):
         """
         joins = elastic and rank is None and world_size is None
         place = None if joins else _place(rank, world_size)
-        text = spec_of(spec)
+        text = spec_of(spec).text
         options = arguments.reducer_options(min_elements, revert, threads, nonfinite, self._device)
         arguments.check_reducer(text, options)
         arguments.check_link(link)

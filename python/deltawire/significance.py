@@ -4,12 +4,12 @@ from deltawire import _core
 from deltawire.errors import make_error
 
 
-def require_use(spec: str, argument: str) -> None:
-    """Raises InvalidArgumentError if `argument` would have no effect, or the spec is bad."""
-    if _core.uses_significance(spec):
+def require_use(spec: _core.Spec, argument: str) -> None:
+    """Raises InvalidArgumentError if `argument` would have no effect."""
+    if spec.uses_significance:
         return
     users = [info.name for info in _core.registered_codecs() if info.significance]
     advice = f", or use a codec that cuts by it: {', '.join(users)}" if users else ""
     raise make_error(
-        "InvalidArgument", f"{argument} has no effect with '{spec}'; leave it out{advice}"
+        "InvalidArgument", f"{argument} has no effect with '{spec.given}'; leave it out{advice}"
     )

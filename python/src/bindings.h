@@ -6,6 +6,7 @@
 namespace deltawire::python {
 
 void bind_codecs(nanobind::module_& module);  // registry, .dw files
+void bind_specs(nanobind::module_& module);
 void bind_channels(nanobind::module_& module);
 void bind_optimizers(nanobind::module_& module);  // optimizers, significance
 void bind_explain(nanobind::module_& module);

@@ -10,10 +10,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
-#include "deltawire/channel.h"
 #include "deltawire/codec.h"
 #include "deltawire/file.h"
-#include "deltawire/reducer.h"
 #include "python_error.h"
 
 namespace nb = nanobind;
@@ -28,32 +26,6 @@ using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::d
 
 Bytes as_bytes(const BytesIn& data) {
   return {reinterpret_cast<const std::byte*>(data.data()), data.size()};
-}
-
-std::string canonical_spec(std::string_view spec) {
-  return value_or_raise(make_reducer(spec))->spec();
-}
-
-// Whether any codec of a reducer's spec is so.
-bool any_codec(std::string_view spec, bool CodecInfo::* property) {
-  const std::string canonical = canonical_spec(spec);
-  const std::size_t open = canonical.find('(');
-  const std::string codecs = canonical.substr(open + 1, canonical.size() - open - 2);
-  return value_or_raise(make_channel(codecs))->any(property);
-}
-
-// Of a rule's codec, with what stands before it.
-bool is_late(std::string_view codec) {
-  return value_or_raise(make_channel(codec))->any(&CodecInfo::late);
-}
-
-bool uses_significance(std::string_view spec) {
-  return any_codec(spec, &CodecInfo::significance);
-}
-
-// `powersgd` does whatever its codecs are: of the matrices, not of what it makes of them.
-bool keeps_residual(std::string_view spec) {
-  return any_codec(spec, &CodecInfo::error_feedback) || canonical_spec(spec).starts_with("powersgd:");
 }
 
 // Of one codec, as a .dw file names it.
@@ -150,14 +122,6 @@ void bind_registry(nb::module_& module) {
 
 void bind_codecs(nb::module_& module) {
   bind_registry(module);
-  module.def("canonical_spec", &canonical_spec, "spec"_a,
-             "The reducer spec with pattern and every parameter spelled out. Raises on a bad spec.");
-  module.def("is_late", &is_late, "codec"_a,
-             "Whether a codec, with what stands before it, keeps most of a gradient for later steps.");
-  module.def("uses_significance", &uses_significance, "spec"_a,
-             "Whether the spec's codec, with its parameters, reads significance. Raises on a bad spec.");
-  module.def("keeps_residual", &keeps_residual, "spec"_a,
-             "Whether the spec's codec, with its parameters, has error feedback. Raises on a bad spec.");
   module.def("is_lossless", &is_lossless, "codec_spec"_a,
              "Whether the codec, with its parameters, gives every bit back. Raises on a bad spec.");
   nb::class_<FileHeader>(module, "FileHeader", "The head of a .dw file.")

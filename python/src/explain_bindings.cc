@@ -48,6 +48,9 @@ void bind_explain(nb::module_& module) {
       .def_prop_ro(
           "raw", [](const TensorUse& self) { return self.plan.is_raw; }, "Below min_elements.")
       .def_prop_ro(
+          "late", [](const TensorUse& self) { return self.plan.is_late; },
+          "Most of a gradient is sent in later steps.")
+      .def_prop_ro(
           "most_bytes", [](const TensorUse& self) { return self.plan.payload_bytes; },
           "What one encoding of it takes at most, without heads.")
       .def_prop_ro(

@@ -8,6 +8,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The C++ core of deltawire. Use the package `deltawire`; this module may change.";
   module.attr("__version__") = DELTAWIRE_VERSION;
   deltawire::python::bind_codecs(module);
+  deltawire::python::bind_specs(module);
   deltawire::python::bind_channels(module);
   deltawire::python::bind_optimizers(module);
   deltawire::python::bind_explain(module);

@@ -45,8 +45,21 @@ std::vector<std::string_view> split_rules(std::string_view text) {
   return rules;
 }
 
-// `*` stands for any characters, `?` for one.
-bool matches(std::string_view pattern, std::string_view name) noexcept {
+tl::unexpected<Error> bad_rule(const std::string& message) {
+  return fail(ErrorCode::kInvalidArgument, "codec rules: " + message);
+}
+
+// "3lc: s=1" reads as the tensors named 3lc and the codec s=1.
+tl::unexpected<Error> parameters_apart(std::string_view codec, std::string_view parameters) {
+  return bad_rule("'" + std::string(codec) + ": " + std::string(parameters) +
+                  "' is a rule for tensors named '" + std::string(codec) +
+                  "'; a codec's parameters follow without spaces: '" + std::string(codec) + ":" +
+                  std::string(parameters) + "'");
+}
+
+}  // namespace
+
+bool name_matches(std::string_view pattern, std::string_view name) noexcept {
   std::size_t p = 0;
   std::size_t n = 0;
   std::size_t star = std::string_view::npos;  // the last one, and
@@ -67,20 +80,6 @@ bool matches(std::string_view pattern, std::string_view name) noexcept {
   }
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
-
-tl::unexpected<Error> bad_rule(const std::string& message) {
-  return fail(ErrorCode::kInvalidArgument, "codec rules: " + message);
-}
-
-// "3lc: s=1" reads as the tensors named 3lc and the codec s=1.
-tl::unexpected<Error> parameters_apart(std::string_view codec, std::string_view parameters) {
-  return bad_rule("'" + std::string(codec) + ": " + std::string(parameters) +
-                  "' is a rule for tensors named '" + std::string(codec) +
-                  "'; a codec's parameters follow without spaces: '" + std::string(codec) + ":" +
-                  std::string(parameters) + "'");
-}
-
-}  // namespace
 
 Result<CodecRules::Condition> CodecRules::parse_condition(std::string_view text) {
   constexpr std::pair<std::string_view, Property> kProperties[] = {
@@ -109,10 +108,11 @@ Result<CodecRules::Condition> CodecRules::parse_condition(std::string_view text)
 Status CodecRules::add(std::string_view conditions, std::string_view codec_spec) {
   const auto stages = stages_of_recipe(codec_spec);
   if (!stages) return forward_error(stages);
-  if (stages->empty()) return add_rule(conditions, codec_spec);
+  if (stages->empty()) return add_rule(conditions, codec_spec, {});
+  const RecipeNeeds needs = needs_of_recipe(codec_spec);
   for (const RecipeStage& stage : *stages) {
     const std::string both = std::string(conditions) + " " + stage.condition;
-    if (Status added = add_rule(trim(both), stage.codec); !added) return added;
+    if (Status added = add_rule(trim(both), stage.codec, needs); !added) return added;
   }
   return {};
 }
@@ -121,8 +121,10 @@ bool CodecRules::change_inputs() const noexcept {
   return std::ranges::any_of(rules_, [](const Rule& rule) { return rule.feedback.changes_input(); });
 }
 
-Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_spec) {
+Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_spec,
+                            const RecipeNeeds& recipe) {
   Rule rule;
+  rule.recipe = recipe;
   if (const std::size_t with = codec_spec.find(kFeedbackFollows); with != std::string_view::npos) {
     const auto feedback = parse_feedback(trim(codec_spec.substr(with + kFeedbackFollows.size())));
     if (!feedback) return forward_error(feedback);
@@ -139,7 +141,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
     if (!half) return forward_error(half);
     rule.half_forms[i] = std::move(*half);
   }
-  std::string text;
+  std::string& text = rule.conditions_text;
   while (!conditions.empty()) {
     const std::string_view condition = take_until(conditions, ' ');
     if (condition.empty()) continue;
@@ -159,7 +161,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
 }
 
 bool CodecRules::Rule::fits(const Named& part, std::uint64_t step) const noexcept {
-  if (!name_pattern.empty() && !matches(name_pattern, part.name)) return false;
+  if (!name_pattern.empty() && !name_matches(name_pattern, part.name)) return false;
   return std::ranges::all_of(conditions, [&](const Condition& condition) {
     std::uint64_t number = step;
     if (condition.property == Property::kElements) number = part.whole_elements();
@@ -168,7 +170,7 @@ bool CodecRules::Rule::fits(const Named& part, std::uint64_t step) const noexcep
   });
 }
 
-Result<CodecRules> CodecRules::parse(std::string_view text) {
+Result<CodecRules> CodecRules::parse(std::string_view text, bool shows_weights) {
   CodecRules rules;
   for (const std::string_view each : split_rules(text)) {
     const std::string_view rule = trim(each);
@@ -185,6 +187,9 @@ Result<CodecRules> CodecRules::parse(std::string_view text) {
     }
     if (Status added = rules.add(conditions, codec_spec); !added) return forward_error(added);
   }
+  const bool weights_needed =
+      std::ranges::any_of(rules.rules_, [](const Rule& rule) { return rule.recipe.weights; });
+  if (weights_needed && (!shows_weights || rules.rules_.size() > 1)) return needs_weights();
   if (rules.rules_.back().fits_all()) return rules;
   return bad_rule("there is none for the rest; end them with 'rest CODEC', e.g. 'rest fp32'");
 }
@@ -199,10 +204,6 @@ const Codec* CodecRules::half_form(const Named& part, std::uint64_t step) const 
     case DType::kF16: return rule_of(part, step).half_forms[1].get();
     default: return nullptr;
   }
-}
-
-std::string CodecRules::text_of(const Named& part, std::uint64_t step) const {
-  return rule_of(part, step).text();
 }
 
 // Another rule can fit only from a step on with which a condition begins to hold, or has ended.

@@ -100,6 +100,7 @@ PartPlan PartEncoder::plan(const Named& part, std::uint64_t step) const {
   PartPlan plan;
   plan.codec = codec_at(step);
   plan.is_raw = codecs_.is_raw(part);
+  plan.is_late = !plan.is_raw && codecs_.rules.is_late(part, step);
   plan.payload_bytes = codecs_.of(part, step).sizes(as_encoded(part)).payload_bytes;
   plan.changes_at = codecs_.rules.next_change(part, step);
   // Another rule's codec is nothing to a raw part.

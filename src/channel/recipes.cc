@@ -127,35 +127,54 @@ Result<std::vector<RecipeStage>> stages_of_muloco(const ParsedSpec& spec) {
   return std::vector<RecipeStage>{{"", codec}};
 }
 
-// PULSELoCo holds back what the weights don't show, and a codec doesn't see weights.
-Result<std::vector<RecipeStage>> stages_of_pulseloco(const ParsedSpec&) {
-  return fail(ErrorCode::kInvalidArgument,
-              "pulseloco needs the weights, which only deltawire.torch.LocalSteps has; give it to that, "
-              "for all tensors and without parameters: \"pulseloco\" or \"direct(pulseloco)\"");
+// PULSELoCo (Miahi and Belilovsky, arXiv 2602.03839): every value that isn't 0, as float32, of what the
+// weights show. A visible change below 1e-12 waits in the codec's residual.
+Result<std::vector<RecipeStage>> stages_of_pulseloco(const ParsedSpec& spec) {
+  if (!spec.parameters.empty()) return needs_weights();
+  return std::vector<RecipeStage>{{"", "threshold:t=1e-12,positions=auto"}};
 }
 
 struct Recipe {
-  std::string_view name;
+  RecipeNeeds needs;
   Result<std::vector<RecipeStage>> (*stages)(const ParsedSpec&);
 };
 
-constexpr Recipe kRecipes[] = {{"dgc", stages_of_dgc},
-                               {"muloco", stages_of_muloco},
-                               {"pulseloco", stages_of_pulseloco},
-                               {"sparseloco", stages_of_sparseloco}};
+constexpr Recipe kRecipes[] = {
+    {{.name = "dgc"}, stages_of_dgc},
+    {{.name = "muloco", .keeps_inner_momentum = true}, stages_of_muloco},
+    {{.name = "pulseloco", .keeps_inner_momentum = true, .weights = true}, stages_of_pulseloco},
+    {{.name = "sparseloco", .keeps_inner_momentum = true}, stages_of_sparseloco}};
+
+const Recipe* recipe_of(std::string_view spec) {
+  const std::string_view name = spec.substr(0, spec.find(':'));
+  const auto found =
+      std::ranges::find(kRecipes, name, [](const Recipe& recipe) { return recipe.needs.name; });
+  return found == std::end(kRecipes) ? nullptr : &*found;
+}
 
 }  // namespace
 
 Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec) {
-  const std::string_view name = spec.substr(0, spec.find(':'));
-  const auto recipe = std::ranges::find(kRecipes, name, &Recipe::name);
-  if (recipe == std::end(kRecipes)) {
+  const Recipe* recipe = recipe_of(spec);
+  if (recipe == nullptr) {
+    const std::string_view name = spec.substr(0, spec.find(':'));
     const auto sparse = std::ranges::find(kSparse, name, &Sparse::codec);
     return sparse == std::end(kSparse) ? std::vector<RecipeStage>{} : stages_of_warmup(*sparse, spec);
   }
   const auto parsed = parse_spec(spec);
   if (!parsed) return forward_error(parsed);
   return recipe->stages(*parsed);
+}
+
+tl::unexpected<Error> needs_weights() {
+  return fail(ErrorCode::kInvalidArgument,
+              "pulseloco needs the weights, which only deltawire.torch.LocalSteps has; give it to that, "
+              "for all tensors and without parameters: \"pulseloco\" or \"direct(pulseloco)\"");
+}
+
+RecipeNeeds needs_of_recipe(std::string_view spec) {
+  const Recipe* recipe = recipe_of(spec);
+  return recipe == nullptr ? RecipeNeeds{} : recipe->needs;
 }
 
 }  // namespace deltawire

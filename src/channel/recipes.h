@@ -22,8 +22,21 @@ struct RecipeStage {
   std::string codec;      // with its feedback
 };
 
+// What a recipe asks of those who train by it, besides its codec.
+struct RecipeNeeds {
+  std::string_view name;              // of the recipe; empty: none
+  bool keeps_inner_momentum = false;  // of its local steps' optimizer: nothing of it is masked
+  bool weights = false;               // it holds back what the weights don't show, which a codec doesn't see
+};
+
 // The stages of a recipe's spec; none where it is no recipe, but a codec's. kInvalidArgument for a parameter
 // that it doesn't have, or that is out of range.
 Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec);
+
+// Of the recipe that the spec names.
+RecipeNeeds needs_of_recipe(std::string_view spec);
+
+// The error of a recipe that needs the weights where they aren't shown, or that isn't alone.
+tl::unexpected<Error> needs_weights();
 
 }  // namespace deltawire

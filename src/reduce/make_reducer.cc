@@ -7,6 +7,7 @@
 #include "channel/codec_rules.h"
 #include "deltawire/reducer.h"
 #include "reduce/patterns/patterns.h"
+#include "reduce/reducer_spec.h"
 
 namespace deltawire {
 namespace {
@@ -17,7 +18,7 @@ struct Pattern {
   std::string_view name;
   Result<std::unique_ptr<WakeableReducer>> (*make)(const ParsedSpec& pattern, std::string_view codecs,
                                                    const ReducerOptions& options);
-  bool takes_backend = false;
+  PatternTraits traits = {};
   std::array<std::string_view, 2> parameters = {};  // those that it has
   std::string_view default_codecs = {};             // where the pattern stands alone, as it may then
 
@@ -29,14 +30,15 @@ struct Pattern {
 constexpr std::array<Pattern, 5> kPatterns{{
     {"direct",
      [](const auto&, auto codecs, const auto& options) { return make_direct_reducer(codecs, options); },
-     true},
-    {"ring", [](const auto&, auto codecs, const auto& options) { return make_ring_reducer(codecs, options); },
-     true},
+     {.takes_backend = true}},
+    {"ring",
+     [](const auto&, auto codecs, const auto& options) { return make_ring_reducer(codecs, options); },
+     {.takes_backend = true, .sends_sums = true}},
     {"gather",
      [](const auto&, auto codecs, const auto& options) { return make_gather_reducer(codecs, options); },
-     true},
-    {"powersgd", make_powersgd_reducer, false, {"rank"}, "fp32"},
-    {"hierarchical", make_hierarchical_reducer, false, {"group", "within"}},
+     {.takes_backend = true}},
+    {"powersgd", make_powersgd_reducer, {.keeps_residual = true}, {"rank"}, "fp32"},
+    {"hierarchical", make_hierarchical_reducer, {.sends_sums = true}, {"group", "within"}},
 }};
 
 std::string known_patterns() {
@@ -55,11 +57,6 @@ std::string known_parameters(const Pattern& pattern) {
   return names;
 }
 
-struct Split {
-  std::string_view pattern;
-  std::string_view codecs;
-};
-
 // Of a spec without brackets: "powersgd:rank=4" is a pattern, "powersgd: 3lc, rest fp32" are rules.
 const Pattern* pattern_alone(std::string_view spec) {
   const std::string_view name = spec.substr(0, spec.find(':'));
@@ -70,18 +67,26 @@ const Pattern* pattern_alone(std::string_view spec) {
   return nullptr;
 }
 
-Result<Split> split(std::string_view spec) {
+}  // namespace
+
+PatternTraits pattern_traits(std::string_view name) noexcept {
+  const auto pattern = std::ranges::find(kPatterns, name, &Pattern::name);
+  return pattern == kPatterns.end() ? PatternTraits{} : pattern->traits;
+}
+
+Result<SplitSpec> split_reducer_spec(std::string_view spec, std::string_view default_pattern) {
   const auto open = spec.find('(');
   if (open == std::string_view::npos) {
     if (const Pattern* alone = pattern_alone(spec); alone != nullptr) {
-      if (!alone->default_codecs.empty()) return Split{spec, alone->default_codecs};
+      if (!alone->default_codecs.empty()) return SplitSpec{spec, alone->default_codecs, true};
       const std::string text(spec);
       return fail(ErrorCode::kInvalidArgument,
                   "the exchange pattern " + text + " lacks its codec; write e.g. " + text + "(bf16)");
     }
-    const auto rules = CodecRules::parse(spec);
+    if (!default_pattern.empty()) return SplitSpec{default_pattern, spec};
+    const auto rules = CodecRules::parse(spec, true);  // who codes by them looks for what they need
     if (!rules) return forward_error(rules);
-    if (!rules->default_pattern().empty()) return Split{rules->default_pattern(), spec};
+    if (!rules->default_pattern().empty()) return SplitSpec{rules->default_pattern(), spec};
     return fail(ErrorCode::kInvalidArgument, "the codecs in '" + std::string(spec) +
                                                  "' go by different exchange patterns; write the one to use, "
                                                  "e.g. direct(" +
@@ -91,10 +96,8 @@ Result<Split> split(std::string_view spec) {
     return fail(ErrorCode::kInvalidArgument,
                 "reducer spec '" + std::string(spec) + "' lacks its closing bracket; write pattern(codec)");
   }
-  return Split{spec.substr(0, open), spec.substr(open + 1, spec.size() - open - 2)};
+  return SplitSpec{spec.substr(0, open), spec.substr(open + 1, spec.size() - open - 2), true};
 }
-
-}  // namespace
 
 Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view spec,
                                                                const ReducerOptions& options) {
@@ -102,7 +105,7 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
     return fail(ErrorCode::kInvalidArgument, "threads=" + std::to_string(options.threads) + " must be 1 to " +
                                                  std::to_string(kMaxThreads) + ", or 0 for the process's");
   }
-  const Result<Split> parts = split(spec);
+  const Result<SplitSpec> parts = split_reducer_spec(spec);
   if (!parts) return forward_error(parts);
   const Result<ParsedSpec> named = parse_spec(parts->pattern, "exchange pattern");
   if (!named) return forward_error(named);
@@ -114,7 +117,7 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
                                                    " has no parameter '" + std::string(given.key) + "'" +
                                                    known_parameters(pattern));
     }
-    if (options.backend && !pattern.takes_backend) {
+    if (options.backend && !pattern.traits.takes_backend) {
       return fail(ErrorCode::kInvalidArgument, "the exchange pattern " + std::string(pattern.name) +
                                                    " codes on the CPU alone; take direct, ring or gather, "
                                                    "or no backend");

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "deltawire/spec.h"
 #include "reduce/reducer_state.h"
 
 namespace deltawire::simulation {
@@ -45,11 +46,10 @@ void add(Sums& sums, const Gradient& tensors) {
   }
 }
 
-Sums waiting_in(const std::string& spec, Bytes state, int world) {
-  const std::string pattern = spec.substr(0, spec.find('('));
-  const std::string codec = spec.substr(pattern.size() + 1, spec.size() - pattern.size() - 2);
-  if (pattern == "ring") return {};
-  const std::size_t channels = pattern == "direct" ? 2 : 1;
+Sums waiting_in(const std::string& text, Bytes state, int world) {
+  const Spec spec = *Spec::parse(text);
+  if (spec.pattern == "ring") return {};
+  const std::size_t channels = spec.pattern == "direct" ? 2 : 1;
   const std::string magic(reinterpret_cast<const char*>(state.data()), 8);
   const auto parts = unpack_reducer_state(state, magic, channels);
   if (!parts) return {};
@@ -57,7 +57,7 @@ Sums waiting_in(const std::string& spec, Bytes state, int world) {
   for (const std::size_t count : kCounts) waiting.emplace_back(count);
   for (std::size_t c = 0; c < channels; ++c) {
     const ChannelOptions options{.policy = {}, .means = c == 1};
-    const auto channel = *make_channel(codec, options);
+    const auto channel = *make_channel(spec.codecs, options);
     if (!channel->load(parts->channels[c])) return {};
     for (std::size_t i = 0; i < kCounts.size(); ++i) {
       const auto residual = channel->residual(kNames[i], 0);

@@ -172,40 +172,60 @@ def test_a_process_that_joins_has_the_weights_and_the_outer_momentum(spec, more)
     assert third[-1][0] == "buffers" and third[-1][1] > 6  # the host's, and its own since
 
 
-def differ(pipe, rank: int, address: str) -> None:
+def differ(pipe, rank: int, address: str, seed: int, spec: str, more: dict) -> None:
     torch.set_num_threads(1)
-    torch.manual_seed(rank)
+    torch.manual_seed(seed)
     network = Network()
     try:
         with deltawire.torch.ElasticLocalSteps(
             network,
             torch.optim.SGD(network.parameters(), lr=0.01),
-            "3lc",
+            spec,
             steps=1,
             rank=rank,
             world_size=2,
             address=address,
             **SETTINGS,
+            **more,
         ) as trainer:
             trainer.exchange(always=True)
     except deltawire.DeltawireError as error:
         pipe.send((error.code, str(error)))
 
 
-def test_ranks_that_begin_with_other_weights_are_named():
+def errors_of(*ranks: tuple[int, str, dict]) -> list[tuple[str, str]]:
+    """(code, message) of each rank, which has a seed, a spec and more arguments of its own."""
     with kept_port() as port:
         pipes = []
-        for rank in range(2):
+        for rank, own in enumerate(ranks):
             ours, theirs = CONTEXT.Pipe(duplex=False)
-            arguments = (theirs, rank, f"127.0.0.1:{port}")
+            arguments = (theirs, rank, f"127.0.0.1:{port}", *own)
             CONTEXT.Process(target=differ, args=arguments, daemon=True).start()
             theirs.close()
             pipes.append(ours)
         for pipe in pipes:
             assert pipe.poll(LIMIT), "a rank says nothing"
-            code, text = pipe.recv()
-            assert code == "Mismatch" and "(epoch 0)" in text, text
-            assert "were all ranks given the same seed or checkpoint?" in text, text
+        return [pipe.recv() for pipe in pipes]
+
+
+def test_ranks_that_begin_with_other_weights_are_named():
+    for code, text in errors_of((0, "3lc", {}), (1, "3lc", {})):
+        assert code == "Mismatch" and "(epoch 0)" in text, text
+        assert "were all ranks given the same seed or checkpoint?" in text, text
+
+
+def test_momentum_is_masked_on_all_ranks_or_on_none():
+    for code, text in errors_of(
+        (0, "sbc", {"mask_momentum": True}), (0, "sbc", {"mask_momentum": False})
+    ):
+        assert code == "Mismatch" and "mask_momentum=False" in text, text
+
+
+def test_what_local_steps_alone_can_hold_back_is_refused():
+    network = Network()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    with pytest.raises(deltawire.InvalidArgumentError, match="pulseloco.*LocalSteps"):
+        deltawire.torch.ElasticLocalSteps(network, optimizer, "pulseloco", steps=1)
 
 
 def test_what_is_its_own_is_refused():

@@ -73,6 +73,16 @@ def test_another_ranks_settings_or_model_are_named_by_all(other, says):
     assert kind == "DeltawireError" and suspect == VICTIM and all(part in text for part in says)
 
 
+def test_a_recipe_and_its_codec_are_not_the_same_training():
+    """Their bytes are, but the recipe keeps the optimizer's momentum."""
+    codec = "topk:k=1.5625%,values=2bit,positions=auto,chunk=4096 with decay=0.95"
+    recipe = {"reducer": "sparseloco"}
+    caught = errors_of(recipe, {"reducer": codec}, recipe)
+    assert len(set(caught)) == 1
+    _, text, suspect = caught[0]
+    assert suspect == VICTIM and "mask_momentum=True" in text and "mask_momentum=False" in text
+
+
 @pytest.mark.parametrize(
     ("bad", "kind", "says"),
     [

@@ -8,6 +8,7 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
+from deltawire import _core
 from deltawire.torch import MomentumWarning
 from deltawire.torch.core import momentum_advice
 from models import Net, train_step, wrapped
@@ -18,7 +19,7 @@ SGD = torch.optim.SGD
 
 
 def canonical(spec):
-    return deltawire.canonical_spec(spec)
+    return _core.Spec(spec)
 
 
 def trained(rank, world_size, report, spec, momentum):

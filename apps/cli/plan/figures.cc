@@ -10,7 +10,7 @@
 #include "cli/measure/method.h"
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
-#include "deltawire/reducer.h"
+#include "deltawire/spec.h"
 
 namespace deltawire::cli {
 namespace {
@@ -20,19 +20,22 @@ using Json = nlohmann::json;
 constexpr std::size_t kMostPart = 81920;     // of `direct`: docs/reference/format.md, "Parts"
 constexpr std::size_t kSmallMessage = 1024;  // values; its time is mostly the overhead of a message
 
+// Whether the optimizer says what all codecs drop.
+bool cuts_by_optimizer(const Spec& spec) {
+  return std::ranges::all_of(spec.rules, [](const SpecRule& rule) {
+    return rule.info->significance && rule.codec_parameters.value("cut") == "auto";
+  });
+}
+
 Outcome<Candidate> candidate_of(const std::string& text) {
-  const auto reducer = make_reducer(text);
-  if (!reducer) return misused("--codecs \"" + text + "\": " + reducer.error().message);
-  const std::string canonical = (*reducer)->spec();
-  const std::size_t open = canonical.find('(');
-  const auto pattern = find_pattern(canonical.substr(0, open));
+  const auto spec = Spec::parse(text);
+  if (!spec) return misused("--codecs \"" + text + "\": " + spec.error().message);
+  const auto pattern = find_pattern(spec->pattern);
   if (!pattern) {
     return misused("--codecs \"" + text + "\": the planner has no model of the pattern \"" +
-                   canonical.substr(0, canonical.find_first_of(":(")) +
-                   "\"; it knows direct, ring and gather");
+                   spec->pattern_name + "\"; it knows direct, ring and gather");
   }
-  const std::string codecs = canonical.substr(open + 1, canonical.size() - open - 2);
-  return Candidate{text, *pattern, {codecs, codecs}};
+  return Candidate{text, *pattern, {spec->codecs, spec->codecs}, cuts_by_optimizer(*spec)};
 }
 
 InputStep small_step(const InputStep& step) {
@@ -94,9 +97,8 @@ Status add_tier(const Candidate& candidate, const InputStep& step, const Row& ro
     shares_parts = shares_parts && info.name == "gcomp";
   }
   // The optimizer cannot see what it drops: near-lossless, whatever the error of the values.
-  const bool unseen =
-      (*channel)->any(&CodecInfo::significance) && candidate.codecs.canonical.starts_with("gcomp:cut=auto");
-  figures.tier = tier_of(lossless, unseen ? std::min(row.relative_l2, kNearLosslessError) : row.relative_l2);
+  figures.tier = tier_of(lossless, candidate.cuts_by_optimizer ? std::min(row.relative_l2, kNearLosslessError)
+                                                               : row.relative_l2);
   figures.shares_parts = shares_parts;
   return {};
 }
@@ -133,16 +135,9 @@ class Fields {
 
 // Specs that the library knows and refuses are errors; unknown names may belong to other codecs.
 Outcome<void> check_pair(const CodecFigures& figures, const std::string& place) {
-  const std::size_t open = figures.spec.find('(');
-  const bool has_pattern = open != std::string::npos && figures.spec.ends_with(')');
-  const std::string codecs =
-      has_pattern ? figures.spec.substr(open + 1, figures.spec.size() - open - 2) : figures.spec;
-  if (!make_channel(codecs)) return {};
-  const std::string pattern =
-      has_pattern ? figures.spec.substr(0, open) : std::string(pattern_name(figures.pattern));
-  const auto reducer = make_reducer(pattern + "(" + codecs + ")");
-  if (!reducer) return failed(place + ".codec: " + reducer.error().message);
-  return {};
+  const auto spec = Spec::parse(figures.spec, {.pattern = pattern_name(figures.pattern)});
+  if (spec || spec.error().code == ErrorCode::kUnknownCodec) return {};
+  return failed(place + ".codec: " + spec.error().message);
 }
 
 Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {

@@ -18,7 +18,8 @@ namespace deltawire::cli {
 struct Candidate {
   std::string text;  // as given: "3lc", "ring(int8)"
   Pattern pattern = Pattern::kDirect;
-  Method codecs;  // inside the pattern
+  Method codecs;                   // inside the pattern
+  bool cuts_by_optimizer = false;  // near-lossless, whatever the error of the values
 };
 
 // Parses codec specs, rules, reducer specs ("gather(3lc)"), or "all"; each counts once. Failures (exit status

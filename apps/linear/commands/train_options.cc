@@ -14,6 +14,7 @@
 #include "cli/number_text.h"
 #include "cli/outcome.h"
 #include "cli/progress.h"
+#include "deltawire/spec.h"
 #include "linear/plain_pairs.h"
 
 namespace deltawire::linear {
@@ -23,7 +24,9 @@ constexpr const char* kAuto = "auto";
 constexpr const char* kOwners = "owners";
 
 bool names_pattern(const std::string& codec) {
-  return codec.find('(') != std::string::npos || codec.starts_with("powersgd") || codec == kPlainPairs;
+  if (codec == kPlainPairs) return true;
+  const auto spec = Spec::parse(codec);
+  return spec && spec->names_pattern;
 }
 
 // By itself: a pattern, and a codec that it can have.

@@ -4,6 +4,7 @@ import dataclasses
 
 import torch
 from deltawire import planner
+from deltawire.policy import spec_of
 
 from lab.probes.frontier.results import Row
 from lab.probes.local_rounds.methods import SIZES
@@ -83,6 +84,6 @@ class Times:
 
 
 def _figures(row: Row) -> planner.CodecFigures:
-    pattern = row.method.spec.partition("(")[0]
+    pattern = spec_of(row.method.spec).pattern
     free = (0.0, 0.0)
     return planner.CodecFigures(row.method.spec, pattern, "lossy", row.bits, free, free)

@@ -10,7 +10,7 @@ from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, make_error
 from deltawire.flower import records
 from deltawire.flower.reply_checks import check_metrics, only_record
-from deltawire.policy import Policy, spec_of
+from deltawire.policy import Policy, spec_text
 from deltawire.rounds.client import Client
 from deltawire.rounds.messages import PATCHES
 
@@ -45,7 +45,7 @@ def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -
     count. Then the client's state does not change.
     Thread rule: any.
     """
-    text = spec_of(spec)
+    text = spec_text(spec)
     Channel(text, min_elements=min_elements)
     looked = False
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, make_error
-from deltawire.policy import Policy, spec_of
+from deltawire.policy import Policy, spec_text
 from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, too_large
 from deltawire.rounds.messages import Layout, Reply, zeros
 
@@ -60,7 +60,7 @@ class Intake:
         self._channels: OrderedDict[str, Channel] = OrderedDict()  # the last used one is last
         self._due: str | None = None
         if spec is not None:
-            self._due = self._channel(spec_of(spec)).spec
+            self._due = self._channel(spec_text(spec)).spec
         self._accepted: dict[Hashable, int] = {}
         self._refused: dict[Hashable, int] = {}
 

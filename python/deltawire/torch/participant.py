@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import Sequence
 
@@ -112,6 +113,11 @@ class Participant(ClosesAtEnd, BaseSession):
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
             abort.watch(self)
+
+    @functools.cached_property
+    def parsed_spec(self) -> _core.Spec:
+        """`spec` as a value."""
+        return _core.Spec(self.spec)
 
     @property
     def _who(self) -> str:

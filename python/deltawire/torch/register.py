@@ -183,8 +183,8 @@ def register(
 def _advised(hook: _Registered, model: torch.nn.Module, rank: int, momentum: str) -> _Registered:
     """Warns where the optimizer's momentum does not go with the codec, unless it is to be kept."""
     provided = hook.stepped_by_rule
-    if stays_in_optimizer(momentum, hook.spec):
+    if stays_in_optimizer(momentum, hook.parsed_spec):
         provided = set(map(id, model.parameters()))
-    momentum_advice.watch(hook.spec, model.parameters(), rank, provided)
-    hook.advise(momentum_advice.of_diverging(hook.spec, hook.stepped_by_rule))
+    momentum_advice.watch(hook.parsed_spec, model.parameters(), rank, provided)
+    hook.advise(momentum_advice.of_diverging(hook.parsed_spec, hook.stepped_by_rule))
     return hook

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from deltawire import _core
 from deltawire.history import History
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.connector import LAST_STEP, Connector
@@ -198,7 +197,7 @@ class Chooser:
 
     def _begin_leaving(self) -> None:
         """Leaves the exchange, after steps that send its residuals, if it has any."""
-        if self.hook is not None and _core.keeps_residual(self.hook.spec):
+        if self.hook is not None and self.hook.parsed_spec.keeps_residual:
             self.hook.go_to_step(LAST_STEP)
             self._leaves_after = 1
             self.enter("leaving")

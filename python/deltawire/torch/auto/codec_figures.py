@@ -11,7 +11,6 @@ import torch
 from deltawire import _core
 from deltawire.errors import DeltawireError
 from deltawire.planner import tier_of
-from deltawire.policy import pattern_and_codec
 from deltawire.torch.core import arguments
 
 # By tier: the codecs that trained as well as float32 in docs/results/training.md.
@@ -108,10 +107,8 @@ class _Trial:
 
     def __init__(self, spec: str, parts: dict[str, torch.Tensor], min_elements: int) -> None:
         self.refused: str | None = None
-        self.rounds = _ROUNDS if _core.keeps_residual(spec) else _ALIKE
-        self._spec = spec
-        self._canonical = _core.canonical_spec(spec)
-        self._pattern, self._codec = pattern_and_codec(self._canonical)
+        self._spec = _core.Spec(spec)
+        self.rounds = _ROUNDS if self._spec.keeps_residual else _ALIKE
         self._parts = parts
         self._min_elements = min_elements
         self._channel: _Channel | None = None
@@ -124,13 +121,13 @@ class _Trial:
         try:
             self._advance()
         except DeltawireError as cause:
-            self.refused = f"{self._spec}: {cause}"
+            self.refused = f"{self._spec.given}: {cause}"
 
     def _advance(self) -> None:
         first = self._channel is None
         if first:
-            self._channel = _Channel(self._codec, self._min_elements)
-            self._small = _small_seconds(self._codec, self._parts)
+            self._channel = _Channel(self._spec.codecs, self._min_elements)
+            self._small = _small_seconds(self._spec.codecs, self._parts)
         encoding, message = _timed(lambda: self._channel.encode(self._parts))
         out = {name: torch.zeros_like(part) for name, part in self._parts.items()}
         decoding, _ = _timed(lambda: self._channel.decode(message, out))
@@ -148,13 +145,13 @@ class _Trial:
             for small, call, whole in zip(self._small, overhead, long, strict=True)
         ]
         return {
-            "spec": self._canonical,
-            "pattern": self._pattern,
-            "tier": tier_of(_core.is_lossless(self._codec), self._error),
+            "spec": self._spec.text,
+            "pattern": self._spec.pattern,
+            "tier": tier_of(all(rule.info.lossless for rule in self._spec.rules), self._error),
             "bits_per_value": 8 * statistics.mean(self._sizes[self.rounds // 2 :]) / values,
             "encode": coding[0],
             "decode": coding[1],
-            "shares_parts": self._codec.startswith("gcomp"),
+            "shares_parts": all(rule.info.name == "gcomp" for rule in self._spec.rules),
         }
 
 

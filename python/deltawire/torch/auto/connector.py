@@ -7,7 +7,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.history import History
-from deltawire.policy import pattern_and_codec
 from deltawire.terms import Terms
 from deltawire.torch.auto.clocks import clock_of
 from deltawire.torch.core import arguments, bootstrap
@@ -79,7 +78,7 @@ class Connector:
         with bootstrap.Meeting(self.group, self.device) as meeting:
             check()
             made = self.settings.exchange(spec, self.group)
-            chosen = {"spec": arguments.AUTO, "tier": self.tier, "exchange": made.spec}
+            chosen = {"spec": arguments.AUTO, "tier": self.tier, "exchange": made.spec.text}
             chosen |= {"staged": self.is_staged}  # then copies are measured, too
             meeting.agree_on(Terms("register", self.parameters.lines(), **made.terms() | chosen))
             made.listen(meeting)
@@ -87,9 +86,9 @@ class Connector:
 
 
 def _spec_to_leave(spec: str) -> str:
-    if not _core.keeps_residual(spec):
+    parsed = _core.Spec(spec)
+    if not parsed.keeps_residual:
         return spec
-    pattern, codec = pattern_and_codec(spec)
-    if ", rest " in codec:  # rules, of which the first that fits decides
-        return f"{pattern}(step>={LAST_STEP}: fp32, {codec})"
-    return f"{pattern}(step<{LAST_STEP}: {codec}, rest fp32)"
+    if len(parsed.rules) > 1:  # of which the first that fits decides
+        return f"{parsed.pattern}(step>={LAST_STEP}: fp32, {parsed.codecs})"
+    return f"{parsed.pattern}(step<{LAST_STEP}: {parsed.codecs}, rest fp32)"

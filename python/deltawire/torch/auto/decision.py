@@ -14,7 +14,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 
-from deltawire import foreign_json
+from deltawire import _core, foreign_json
 from deltawire.errors import make_error
 from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
 from deltawire.torch.auto import mix as auto_mix
@@ -64,7 +64,7 @@ class Decision:
     def label(self) -> str:
         """The choice in words: a spec, or which codec is used in which buckets."""
         if self.spec is not None and self.by_bucket:
-            return auto_mix.label(self.spec.partition("(")[0], self.by_bucket)
+            return auto_mix.label(_core.Spec(self.spec).pattern, self.by_bucket)
         return self.spec or "native"
 
     def as_dict(self) -> dict:

@@ -87,7 +87,7 @@ class AutoExplanation:
         """The chosen specs: one for all buckets, or one for each."""
         if not self.decision.by_bucket:
             return [self.decision.spec]
-        pattern = self.decision.spec.partition("(")[0]
+        pattern = _core.Spec(self.decision.spec).pattern
         return [f"{pattern}({codec})" for codec in self.decision.by_bucket]
 
     def _legend(self) -> list[str]:

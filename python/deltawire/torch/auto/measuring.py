@@ -115,7 +115,7 @@ class Measuring:
         cores = processors / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         threads = self._connector.settings.threads
         found, refused = self._trials.results()
-        uncoded = _core.canonical_spec(_UNCODED)
+        uncoded = _core.Spec(_UNCODED).text
         return self._steps | {
             "buckets": sample.buckets if sample is not None else [],
             "value_bytes": sample.value_bytes if sample is not None else [],

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.planner import CodecFigures, Link, Machine, Workload, make_mix
-from deltawire.policy import pattern_and_codec
 
 MOST_NAMES = 500  # rules: each tensor is compared with all of them
 _PATTERNS = ("direct", "ring", "gather")
@@ -54,7 +53,7 @@ def choose(
     if mix is None:
         return None, None
     chosen = [offered[index] for index in mix.of_bucket]
-    codecs = tuple(pattern_and_codec(each.spec)[1] for each in chosen)
+    codecs = tuple(_core.Spec(each.spec).codecs for each in chosen)
     try:
         spec = rules(chosen[0].pattern, buckets, codecs)
     except InvalidArgumentError as cause:
@@ -63,7 +62,7 @@ def choose(
 
 
 def _figures_in(pattern: str, said: dict) -> CodecFigures:
-    spec = f"{pattern}({pattern_and_codec(said['spec'])[1]})"
+    spec = f"{pattern}({_core.Spec(said['spec']).codecs})"
     return CodecFigures(**(said | {"spec": spec, "pattern": pattern}))
 
 
@@ -90,7 +89,7 @@ def rules(
             "InvalidArgument", f"{len(named)} tensors need a rule, and {MOST_NAMES} may have one"
         )
     text = ", ".join(f"{name}: {codec}" for name, codec in named)
-    return _core.canonical_spec(f"{pattern}({text}, rest {rest})")
+    return _core.Spec(f"{pattern}({text}, rest {rest})").text
 
 
 def label(pattern: str, of_bucket: Sequence[str]) -> str:

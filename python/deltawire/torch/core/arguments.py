@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
+from deltawire import _core
 from deltawire.arguments import (
     check_count,
     check_link,
@@ -20,7 +21,6 @@ from deltawire.arguments import (
 )
 from deltawire.errors import DTypeError, make_error
 from deltawire.policy import Policy
-from deltawire.rule_texts import rules_without_tensor
 
 __all__ = [
     "AUTO",
@@ -109,11 +109,13 @@ def is_first() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
-def warn_of_rules_without_tensor(canonical_spec: str, names: Iterable[str], rank: int) -> None:
+def warn_of_rules_without_tensor(spec: _core.Spec, names: Iterable[str], rank: int) -> None:
     """Logs a warning, on rank 0, for each rule whose name pattern matches no tensor: a typo would
     otherwise go unnoticed. It is no error, because one policy may serve several models."""
     known = list(names)
-    for rule in rules_without_tensor(canonical_spec, known) if rank == 0 else ():
+    for rule in spec.rules if rank == 0 else ():
+        if any(map(rule.matches, known)):
+            continue
         logger.warning(
             "the rule '%s' fits none of the %d tensors, which are named like %s; the model's "
             "named_parameters() lists them",

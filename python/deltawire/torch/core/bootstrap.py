@@ -120,7 +120,7 @@ class Meeting:
 
     def connect(
         self,
-        spec: str,
+        spec: _core.Spec,
         options: _core.ReducerOptions,
         link: _core.LinkShape | None,
         arrival_timeout_ms: int,
@@ -128,7 +128,7 @@ class Meeting:
         """Opens the session with all ranks. Call it after the `with` block."""
         mesh = self._mesh(link)
         mesh.arrival_timeout_ms = arrival_timeout_ms
-        return _core.Session(self._listener, mesh, spec, options)
+        return _core.Session(self._listener, mesh, spec.text, options)
 
     def join(self, link: _core.LinkShape | None) -> _core.Connection:
         """Like `connect`, for a parameter server."""

@@ -3,14 +3,12 @@
 import dataclasses
 import importlib.util
 import logging
-import re
 from collections.abc import Callable, Iterable
 
 import torch
 
+from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.policy import pattern_and_codec
-from deltawire.rule_texts import rules_of
 from deltawire.torch.core.device_parts import DeviceParts
 
 logger = logging.getLogger("deltawire")
@@ -18,8 +16,6 @@ logger = logging.getLogger("deltawire")
 # What `twins=` takes: whether, or what makes a twin of a codec's canonical spec.
 Twins = bool | Callable[[str], object]
 
-_PATTERNS = ("direct", "ring", "gather")
-_DECAY_ALONE = re.compile(r"decay=[^,]+")  # a factor of the residual, as a changed loss scale is
 _OF_SMALL_TENSORS = ("fp32", "bf16", "fp16")  # whose tensors every policy may leave to them
 
 
@@ -48,11 +44,11 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """What the choice depends on, besides the caller's wish: canonical spec, devices and dtypes of
+    """What the choice depends on, besides the caller's wish: spec, devices and dtypes of
     the tensors (gradients, or changes of weights), seconds for a call of the device, rank,
     `revert`, and whether any tensor is sparse."""
 
-    spec: str
+    spec: _core.Spec
     devices: Iterable[torch.device]
     dtypes: Iterable[torch.dtype]
     timeout: float
@@ -104,20 +100,19 @@ def _maker(twins: Twins, device: torch.device) -> tuple[Callable[[str], object] 
 
 def _why_not(exchange: Exchange, number_of_devices: int, make_twin: Callable[[str], object]) -> str:
     """Why the device can't code; empty if it can."""
-    pattern, _ = pattern_and_codec(exchange.spec)
-    if pattern not in _PATTERNS:
-        return f"the pattern {pattern} has no way for twins; {', '.join(_PATTERNS)} have one"
+    if not exchange.spec.takes_backend:
+        pattern = exchange.spec.pattern
+        return f"the pattern {pattern} has no way for twins; direct, ring, gather have one"
     if exchange.revert != "exact":
         return f"revert={exchange.revert!r} is for the CPU"
     if exchange.has_sparse:
         return "sparse gradients have no twin"
     if number_of_devices > 1:
         return "the tensors are on several devices"
-    codecs = [rule.codec for rule in rules_of(exchange.spec)]
-    for spec in (*codecs, *_OF_SMALL_TENSORS):
-        codec, _, pieces = spec.partition(" with ")
-        if pieces and not _DECAY_ALONE.fullmatch(pieces):
-            return f"of what follows 'with', a device has decay= alone: {spec}"
+    for rule in exchange.spec.rules:
+        if rule.changes_input:
+            return f"of what follows 'with', a device has decay= alone: {rule.codec}"
+    for codec in (*(rule.codec_alone for rule in exchange.spec.rules), *_OF_SMALL_TENSORS):
         try:
             made = make_twin(codec)
         except DeltawireError as cause:

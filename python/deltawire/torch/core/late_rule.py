@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from deltawire.late_codecs import late_rules
-from deltawire.torch.core.late_tensors import LateTensors
+from deltawire.torch.core.late_tensors import LateTensors, late_rules
 
 
 class LateRule(abc.ABC):

@@ -3,22 +3,31 @@
 import sys
 
 from deltawire import _core
-from deltawire.late_codecs import is_late
 from deltawire.torch.core import arguments
+
+
+def late_rules(spec: _core.Spec) -> list[str]:
+    """The codecs, with what stands before them, that send most of a gradient later.
+
+    What a residual keeps arrives steps later and in large pieces, and a momentum of m multiplies
+    each piece by 1 / (1 - m); docs/results/training/late-codecs.md has measurements with SGD and
+    AdamW. With local steps of more than one step there is no conflict: a rank's optimizer has
+    applied its momentum before anything is encoded.
+    """
+    return [rule.codec for rule in spec.rules if rule.is_late]
 
 
 class LateTensors:
     """Which tensors of a model arrive late, step by step.
 
     Args:
-        spec: canonical.
         min_elements: as for `register`.
         names: id(parameter) -> name.
         tensors: (name, shape, name of the dtype) of each.
     """
 
     def __init__(
-        self, spec: str, min_elements: int, names: dict[int, str], tensors: list[tuple]
+        self, spec: _core.Spec, min_elements: int, names: dict[int, str], tensors: list[tuple]
     ) -> None:
         self.spec = spec
         self._options = arguments.reducer_options(min_elements, "exact", 1)
@@ -30,12 +39,8 @@ class LateTensors:
     def at(self, step: int) -> dict[int, str]:
         """Those of this step: id(parameter) -> name."""
         if step not in self._range:
-            uses = _core.explain(self.spec, self._options, self.tensors, step)
-            late = {
-                name
-                for (name, *_), use in zip(self.tensors, uses, strict=True)
-                if not use.raw and is_late(use.codec)
-            }
+            uses = _core.explain(self.spec.text, self._options, self.tensors, step)
+            late = {name for (name, *_), use in zip(self.tensors, uses, strict=True) if use.late}
             self._late = {key: name for key, name in self.names.items() if name in late}
             changes = (use.changes_at for use in uses if use.changes_at is not None)
             self._range = range(step, min(changes, default=sys.maxsize))

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from deltawire.late_codecs import constant_rate_times, late_rules, rules_with_momentum
+from deltawire import _core
+from deltawire.torch.core.late_tensors import late_rules
+from deltawire.torch.core.momentum_as_rate import constant_rate_times
 
 
 class MomentumWarning(UserWarning):
@@ -15,8 +17,12 @@ class MomentumWarning(UserWarning):
     `warnings.filterwarnings("ignore", category=deltawire.torch.MomentumWarning)`."""
 
 
+def _rules_with_momentum(spec: _core.Spec) -> list[str]:
+    return [rule.codec for rule in spec.rules if rule.momentum]
+
+
 def watch(
-    canonical_spec: str,
+    spec: _core.Spec,
     parameters: Iterable[torch.nn.Parameter],
     rank: int,
     stepped_by_rule: Collection[int] = (),
@@ -30,13 +36,13 @@ def watch(
     """
     if rank != 0:
         return
-    if not late_rules(canonical_spec) and not rules_with_momentum(canonical_spec):
+    if not late_rules(spec) and not _rules_with_momentum(spec):
         return
     parameters = list(parameters)
     others = [each for each in parameters if id(each) not in stepped_by_rule]
     provided = [each for each in parameters if id(each) in stepped_by_rule]
     for watched in filter(None, (others, provided)):
-        _watches.append(_Watch(canonical_spec, watched, stepped_by_rule))
+        _watches.append(_Watch(spec, watched, stepped_by_rule))
     if len(_handles) == 0:
         _handles.append(register_optimizer_step_post_hook(_look))
 
@@ -54,7 +60,7 @@ class _Watch:
 
     def __init__(
         self,
-        spec: str,
+        spec: _core.Spec,
         parameters: Iterable[torch.nn.Parameter],
         provided: Collection[int],
     ) -> None:
@@ -88,10 +94,10 @@ _watches: list[_Watch] = []
 _handles: list = []  # the hook's handle, once there is one
 
 
-def of_diverging(canonical_spec: str, stepped_by_rule: Collection[int]) -> str:
+def of_diverging(spec: _core.Spec, stepped_by_rule: Collection[int]) -> str:
     """What to do first, where the optimizer has momentum, about values that are not finite; "" if
     momentum goes with the spec."""
-    late = [] if stepped_by_rule else late_rules(canonical_spec)
+    late = [] if stepped_by_rule else late_rules(spec)
     if not late:
         return ""
     return (
@@ -100,19 +106,17 @@ def of_diverging(canonical_spec: str, stepped_by_rule: Collection[int]) -> str:
     )
 
 
-def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
+def warn(spec: _core.Spec, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
     """Warns if one of the optimizer's groups has momentum and the spec doesn't go with it.
     `stacklevel` as warnings.warn has it, from here."""
-    late = late_rules(canonical_spec)
-    _warn(canonical_spec, late, optimizer, groups, stacklevel=stacklevel + 1)
+    late = late_rules(spec)
+    _warn(spec, late, optimizer, groups, stacklevel=stacklevel + 1)
 
 
-def warn_of_outer(
-    canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int
-) -> None:
+def warn_of_outer(spec: _core.Spec, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
     """Warns if an outer optimizer has momentum and the spec sends most of a change in later rounds.
     `stacklevel` as warnings.warn has it, from here."""
-    late, momentum = late_rules(canonical_spec), _momentum_of(groups)
+    late, momentum = late_rules(spec), _momentum_of(groups)
     if late and momentum > 0:
         warnings.warn(
             f"'{late[0]}' sends most of a change in later rounds, and the momentum={momentum:g} of "
@@ -124,10 +128,10 @@ def warn_of_outer(
         )
 
 
-def _warn(canonical_spec, late, optimizer, groups, *, stacklevel) -> None:
+def _warn(spec, late, optimizer, groups, *, stacklevel) -> None:
     momentum = _momentum_of(groups)
     beta1 = max(map(_beta1_of, groups), default=0.0)
-    again = rules_with_momentum(canonical_spec)
+    again = _rules_with_momentum(spec)
     if late and momentum > 0:
         text = (
             f"'{late[0]}' sends most of a gradient in later steps, and the momentum={momentum:g} "

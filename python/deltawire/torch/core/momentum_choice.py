@@ -6,11 +6,9 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.late_codecs import is_late, late_rules
-from deltawire.rule_texts import rules_of
 from deltawire.torch.core.adam_without_momentum import AdamWithoutMomentum
 from deltawire.torch.core.late_rule import LateRule
-from deltawire.torch.core.late_tensors import LateTensors
+from deltawire.torch.core.late_tensors import LateTensors, late_rules
 from deltawire.torch.core.momentum_as_rate import MomentumAsRate
 
 logger = logging.getLogger("deltawire")
@@ -38,9 +36,9 @@ def check_momentum(momentum: str) -> None:
         )
 
 
-def stays_in_optimizer(momentum: str, spec: str) -> bool:
+def stays_in_optimizer(momentum: str, spec: _core.Spec) -> bool:
     """Whether there are late gradients, and momentum= says that the optimizer keeps its momentum
-    for them. `spec`: canonical."""
+    for them."""
     return momentum == IN_OPTIMIZER and bool(late_rules(spec))
 
 
@@ -71,24 +69,24 @@ def rule_for(
     return rule
 
 
-def _warn_of_loss(spec: str) -> None:
-    for each in rules_of(spec):
-        if each.codec_name in _LOST_UNDER_ADAM and is_late(each.codec):
+def _warn_of_loss(spec: _core.Spec) -> None:
+    for each in spec.rules:
+        if each.info.name in _LOST_UNDER_ADAM and each.is_late:
             logger.warning(
                 "'%s' lost %d points under AdamW on LeNet-5, where topk:k=1%% and sbc:p=1%% lost "
                 "none (docs/results/training/late-codecs.md): take one of these",
                 each.codec,
-                _LOST_UNDER_ADAM[each.codec_name],
+                _LOST_UNDER_ADAM[each.info.name],
             )
 
 
-def _refuse(spec: str, kind: str) -> None:
+def _refuse(spec: _core.Spec, kind: str) -> None:
     """Raises InvalidArgumentError, or warns if the spec has another use for the optimizer."""
     text = (
         f"'{late_rules(spec)[0]}' sends most of a gradient later, which an optimizer's momentum "
         "multiplies or delays; what can take its place is known for torch.optim.SGD, Adam and "
         f"AdamW, not for {kind}"
     )
-    if not _core.uses_significance(spec):
+    if not spec.uses_significance:
         raise make_error("InvalidArgument", f"{text}; leave optimizer= out, or: {_OTHERWISE}")
     logger.warning("%s: %s", text, _OTHERWISE)

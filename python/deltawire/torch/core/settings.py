@@ -69,12 +69,10 @@ class Settings:
         optimizer = self.optimizer
         if optimizer is not None:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
-        text = spec_of(policy)
-        spec = _core.canonical_spec(text)
-        scale = LossScale(self.scaler, self.nonfinite, _core.keeps_residual(spec))
+        spec = spec_of(policy)
+        scale = LossScale(self.scaler, self.nonfinite, spec.keeps_residual)
         made = ExchangeSettings(
             given=self,
-            text=text,
             spec=spec,
             optimizer=optimizer,
             loss_scale=scale,
@@ -84,7 +82,7 @@ class Settings:
             timeout_ms=arguments.timeout_in_ms(self.timeout),
             arrival_timeout_ms=arguments.arrival_timeout_in_ms(self.arrival_timeout, group),
         )
-        arguments.check_reducer(spec, made.options)
+        arguments.check_reducer(spec.text, made.options)
         arguments.check_link(self.link)
         return made
 
@@ -95,15 +93,13 @@ class ExchangeSettings:
 
     Attributes:
         given: the arguments of `register`.
-        text: the policy as it was given, for messages.
-        spec: the same, canonical: parsed once, and handed on to whoever needs it.
+        spec: parsed once, and handed on to whoever needs it.
         optimizer: the one given, out of its wrapper.
         choice: who codes what is exchanged; see `coded_for`.
     """
 
     given: Settings
-    text: str
-    spec: str
+    spec: _core.Spec
     optimizer: torch.optim.Optimizer | None
     loss_scale: LossScale
     options: _core.ReducerOptions
@@ -140,7 +136,9 @@ class ExchangeSettings:
     def terms(self) -> dict[str, object]:
         """What must be equal on all ranks, by name."""
         given, scale = self.given, self.loss_scale
-        settings = exchange_settings(self.spec, given.min_elements, given.revert, scale.nonfinite)
+        settings = exchange_settings(
+            self.spec.text, given.min_elements, given.revert, scale.nonfinite
+        )
         return settings | {
             "scaler": scale.setting,
             "coder": self.choice.coder,

@@ -200,7 +200,7 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
 
 def source_for(
     optimizer: torch.optim.Optimizer | None,
-    spec: str,
+    spec: _core.Spec,
     names: dict[int, str],
     has_other_use: bool = False,
 ) -> SignificanceSource | None:
@@ -215,14 +215,14 @@ def source_for(
     doesn't use significance.
     """
     if optimizer is None:
-        if _core.uses_significance(spec) and arguments.is_first():
+        if spec.uses_significance and arguments.is_first():
             logger.warning(
                 "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
                 "given: nothing is cut",
-                spec,
+                spec.given,
             )
         return None
-    if has_other_use and not _core.uses_significance(spec):
+    if has_other_use and not spec.uses_significance:
         return None
     source = SignificanceSource(optimizer)
     source.require_any_of(names)
@@ -357,7 +357,7 @@ def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
             "the backward pass would wait for it; make it without, or leave optimizer= out",
         )
     settings = settings_of(kind, group)
-    return settings, _MOMENTS[settings.spec.partition(":")[0]]
+    return settings, _MOMENTS[_core.NamedParameters(settings.spec, "optimizer").name]
 
 
 # By the core's name of the optimizer.

@@ -38,7 +38,7 @@ def register_ddp(
         late = LateTensors(made.spec, given.min_elements, names, parameters.tensors)
         rule = rule_for(made.optimizer, given.momentum, late)
         has_other_use = rule is not None or stays_in_optimizer(given.momentum, made.spec)
-        source = source_for(made.optimizer, made.text, names, has_other_use)
+        source = source_for(made.optimizer, made.spec, names, has_other_use)
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
         made = made.coded_for(
             parameters.devices,

@@ -82,7 +82,7 @@ class SparseGradient:
 
 
 def check_sparse(
-    spec: str, options: _core.ReducerOptions, tensors: list[tuple[str, tuple[int, ...], str]]
+    spec: _core.Spec, options: _core.ReducerOptions, tensors: list[tuple[str, tuple[int, ...], str]]
 ) -> None:
     """Raises InvalidArgumentError if the spec gives one of these tensors (name, shape, dtype), in
     any step, a codec that takes no pairs, or if one is too large for 32-bit keys."""
@@ -95,19 +95,18 @@ def check_sparse(
             )
     step: int | None = 0
     while tensors and step is not None:
-        uses = _core.explain(spec, options, tensors, step)
+        uses = _core.explain(spec.text, options, tensors, step)
         for (name, *_), use in zip(tensors, uses, strict=True):
             if not use.takes_pairs:
                 raise _takes_none(spec, name, use.codec, step)
         step = min((use.changes_at for use in uses if use.changes_at is not None), default=None)
 
 
-def _takes_none(spec: str, name: str, codec: str, step: int) -> Exception:
+def _takes_none(spec: _core.Spec, name: str, codec: str, step: int) -> Exception:
     known = ", ".join(info.name for info in _core.registered_codecs() if info.takes_pairs)
-    pattern = spec.partition("(")[0]
     return make_error(
         "InvalidArgument",
-        f"parameter '{name}' has sparse gradients, which {pattern}({codec}), its codec in step "
-        f"{step}, doesn't take; in the patterns direct and gather {known} do (a rule may give it "
-        f"one: '{name}: fastsgd'), or make its module with sparse=False",
+        f"parameter '{name}' has sparse gradients, which {spec.pattern}({codec}), its codec in "
+        f"step {step}, doesn't take; in the patterns direct and gather {known} do (a rule may give "
+        f"it one: '{name}: fastsgd'), or make its module with sparse=False",
     )

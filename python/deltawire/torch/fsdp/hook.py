@@ -140,7 +140,7 @@ class ShardedHook(Participant):
         if not torch.is_grad_enabled():
             return
         try:
-            if self._is_open and _core.keeps_residual(self.spec) and not in_backward():
+            if self._is_open and self.parsed_spec.keeps_residual and not in_backward():
                 # What left in a pass that was cut short has taken residuals along, to no parameter.
                 raise cut_short(self._number, self._step)
             self._covered.check()

@@ -64,7 +64,7 @@ class _Registration:
             late = LateTensors(made.spec, given.min_elements, trained, rows)
             self._rule = rule_for(made.optimizer, given.momentum, late)
             has_other_use = self._rule is not None or stays_in_optimizer(given.momentum, made.spec)
-            self._source = source_for(made.optimizer, made.text, trained, has_other_use)
+            self._source = source_for(made.optimizer, made.spec, trained, has_other_use)
             self._made = made.coded_for(
                 {group.device for group in self._groups},
                 # Frozen ones may be trained later; what can't be exchanged never is.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import re
 from typing import TYPE_CHECKING
 
+from deltawire import _core
 from deltawire.errors import make_error
 
 if TYPE_CHECKING:
@@ -42,19 +42,18 @@ def twin(spec: str) -> Twin:
     Raises InvalidArgumentError for an invalid spec and for a codec without a twin, ImportError
     without Triton.
     """
-    from deltawire import canonical_spec
-
-    canonical = canonical_spec(spec)
-    codec = re.fullmatch(r"\w+\(([^() ]*)\)", canonical)
-    if codec is None:
-        text = f"{spec} is no codec's spec, but {canonical}: a twin is made for each codec"
+    parsed = _core.Spec(spec)
+    rule = parsed.rules[0]
+    if parsed.codecs != rule.codec_alone:
+        text = f"{spec} is no codec's spec, but {parsed.text}: a twin is made for each codec"
         raise make_error("InvalidArgument", text)
-    return twin_of_canonical(codec[1])
+    return twin_of_canonical(rule.codec_alone)
 
 
 def twin_of_canonical(spec: str) -> Twin:
     """As `twin`, for a spec that is known to be canonical."""
-    name, _, parameters = spec.partition(":")
+    codec = _core.NamedParameters(spec)
+    name = codec.name
     if name not in _TWINS:
         raise make_error(
             "InvalidArgument",
@@ -69,7 +68,6 @@ def twin_of_canonical(spec: str) -> Twin:
             name="triton",
         ) from cause
     module, made = _TWINS[name]
-    pairs = (pair.split("=") for pair in parameters.split(",") if pair)
     return getattr(importlib.import_module(f"deltawire.torch.gpu.{module}"), made)(
-        spec, dict(pairs)
+        spec, codec.parameters
     )

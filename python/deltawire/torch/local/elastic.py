@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from deltawire import _core
 from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
@@ -116,13 +115,18 @@ class ElasticLocalSteps(LocalTrainer):
         self._weight = weight if callable(weight) else check_weight(weight)
         wrappers.check_bare(model, "ElasticLocalSteps")
         arguments.check_optimizer(optimizer, model)
-        given = spec_of(arguments.named(reducer, "ElasticLocalSteps"))
+        spec = spec_of(arguments.named(reducer, "ElasticLocalSteps"))
+        if spec.holds_back:
+            raise make_error(
+                "InvalidArgument",
+                f"ElasticLocalSteps can't hold back what the weights don't show: {spec.given!r} is "
+                "for LocalSteps",
+            )
         weights = Weights(model, _ONE_BUCKET, fragments, factory_of(outer))
         weights.start_from_here(compared=True)
         overlaps = Overlap(delay, overlap, mixing)
         masked = Momentum(optimizer, weights, momentum)
-        spec = _core.canonical_spec(given)
-        masked = masked.wanted(given, spec, mask_momentum, bool(overlaps))
+        masked = masked.wanted(spec, mask_momentum, bool(overlaps))
         timeout_ms = timeout_in_ms(session.get("timeout", TIMEOUT))
         choice = who_codes(weights, twins, spec, timeout_ms, session.get("rank"))
         exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
@@ -131,7 +135,7 @@ class ElasticLocalSteps(LocalTrainer):
         self._opened: dict | None = None  # where the open exchange stands
         self._foreign = [0] * fragments  # of each fragment's local steps, those before it joined
         parts, terms = choice.parts, self._terms()
-        inner = TrainersSession.made(given, terms, parts, state=self._given, **session)
+        inner = TrainersSession.made(spec.text, terms, parts, state=self._given, **session)
         inner.know(weights.tensors())
         self.session = inner.session
         self._connect(ElasticCore(inner), (self.session.rank, self.session.world_size))

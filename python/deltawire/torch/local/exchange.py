@@ -102,13 +102,13 @@ class Waits:
 
 
 def who_codes(
-    weights: Weights, twins: Twins, spec: str, timeout_ms: int, rank: int | None
+    weights: Weights, twins: Twins, spec: _core.Spec, timeout_ms: int, rank: int | None
 ) -> Choice:
     """Twins on the weights' device if `twins` wants them, else the CPU. Raises InvalidArgumentError
     where twins can't code the changes.
 
     Args:
-        spec: canonical.
+        spec: of the exchange.
         timeout_ms: for a call of the device.
         rank: this one; None: not known yet.
     """
@@ -161,6 +161,7 @@ class LocalExchange:
         weights = self._weights
         counts = {**self._overlap.settings(), "fragments": weights.fragment_count}
         also = {"holds_back": weights.holds_back, "device_borders": weights.device_borders}
+        also["mask_momentum"] = self._momentum is not None
         return {"outer": weights.outer, **counts, **also}
 
     def connect(self, session: _core.Session, history: History) -> None:

@@ -16,7 +16,6 @@ from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.module_parameters import layout, share_model
-from deltawire.torch.local import visible
 from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
@@ -176,25 +175,24 @@ class LocalSteps(LocalTrainer):
     ) -> None:
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
-            given = spec_of(reducer)
-            self._tuner = tuner_of(given, steps, self.group)
-            spec, holds_back = (AUTO_SPEC, False) if self._tuner else visible.codec_of(given)
+            self._tuner = tuner_of(reducer, steps, self.group)
+            spec = _core.Spec(AUTO_SPEC) if self._tuner else spec_of(reducer)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
-            weights = Weights(model, bucket_bytes, fragments, factory_of(outer), holds_back)
+            weights = Weights(model, bucket_bytes, fragments, factory_of(outer), spec.holds_back)
             arguments.warn_of_rules_without_tensor(spec, weights.names, meeting.place[0])
             overlaps = Overlap(delay, overlap, mixing)
             masked = Momentum(optimizer, weights, momentum)
-            masked = masked.wanted(given, spec, mask_momentum, bool(overlaps))
+            masked = masked.wanted(spec, mask_momentum, bool(overlaps))
             timeout_ms = arguments.timeout_in_ms(timeout)
             choice = who_codes(weights, twins, spec, timeout_ms, meeting.place[0])
             # "fold" would count a failed round's changes twice: the weights still have them.
             options = arguments.reducer_options(min_elements, "exact", threads, device=choice.parts)
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
             super().__init__(optimizer, steps, weights, exchange)
-            settings = exchange_settings(spec, min_elements, "exact")
+            settings = exchange_settings(spec.text, min_elements, "exact")
             settings |= {"bucket_bytes": bucket_bytes, **self._settings(overlaps)}
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
@@ -205,7 +203,7 @@ class LocalSteps(LocalTrainer):
         self._weights.start_from_here()
         choice.log(self.rank)
         if self.rank == 0:
-            self._announce(optimizer, spec, masked is not None)
+            self._announce(optimizer, spec.text, masked is not None)
 
     def _settings(self, overlaps: Overlap) -> dict[str, object]:
         """What must be equal on all ranks besides codecs and buckets."""
@@ -315,7 +313,7 @@ class LocalSteps(LocalTrainer):
             "becomes 0" if masked else "is kept",
         )
         if steps == 1:
-            momentum_advice.warn(self.spec, kind, optimizer.param_groups, stacklevel=4)
+            momentum_advice.warn(self.parsed_spec, kind, optimizer.param_groups, stacklevel=4)
         if weights.outer:
             groups = weights.outer.optimizer.param_groups
-            momentum_advice.warn_of_outer(self.spec, outer, groups, stacklevel=4)
+            momentum_advice.warn_of_outer(self.parsed_spec, outer, groups, stacklevel=4)

@@ -1,22 +1,16 @@
 """Momentum masking: sets the momentum of the elements that a rank has just sent to 0."""
 
-import re
 from collections.abc import Sequence
 
 import torch
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
-from deltawire.policy import pattern_and_codec
-from deltawire.rule_texts import rules_of
 from deltawire.torch.core import arguments, staging
 from deltawire.torch.local.weights import Weights
 
 # SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.
 DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
-
-# Recipes whose inner optimizer keeps all of its momentum.
-_UNMASKED = re.compile(r"(\w+\()?(sparseloco|muloco|pulseloco)\b")
 
 
 class Momentum:
@@ -38,15 +32,12 @@ class Momentum:
         self._scratch = torch.empty(0, dtype=torch.float32, device="cpu")
         self._forced = staging.is_forced()
 
-    def wanted(
-        self, spec: str, canonical: str, asked: bool | None, overlaps: bool
-    ) -> "Momentum | None":
+    def wanted(self, spec: _core.Spec, asked: bool | None, overlaps: bool) -> "Momentum | None":
         """Returns self if mask_momentum= of LocalSteps means that it is masked, else None. Raises
         InvalidArgumentError.
 
         Args:
-            spec: as it was given, because the canonical one doesn't name a recipe.
-            canonical: the canonical one.
+            spec: as it was given, because a canonical text doesn't name a recipe.
             asked: mask_momentum=.
             overlaps: whether local steps are taken while an exchange is running.
         """
@@ -57,20 +48,18 @@ class Momentum:
                 "on for some steps when it is known what was sent",
             )
         if asked is None:
-            asked = _UNMASKED.match(spec) is None
-        masked = asked and not overlaps and self.can_be_masked(canonical)
+            asked = not spec.keeps_inner_momentum
+        masked = asked and not overlaps and self.can_be_masked(spec)
         return self if masked else None
 
-    def can_be_masked(self, canonical_spec: str) -> bool:
+    def can_be_masked(self, spec: _core.Spec) -> bool:
         """Whether the codec, or each rule's, selects elements at all. Raises if the pattern hides
         which."""
-        pattern, _ = pattern_and_codec(canonical_spec)
-        selecting = {info.name for info in _core.registered_codecs() if info.sparse}
-        sparse = all(rule.codec_name in selecting for rule in rules_of(canonical_spec))
-        if sparse and pattern.partition(":")[0] in ("ring", "hierarchical"):
+        sparse = all(rule.info.sparse for rule in spec.rules)
+        if sparse and spec.sends_sums:
             raise make_error(
                 "InvalidArgument",
-                f"{canonical_spec} sends partial sums, not what a rank has, so that momentum can't "
+                f"{spec.text} sends partial sums, not what a rank has, so that momentum can't "
                 "be masked; take gather or direct, or pass mask_momentum=False",
             )
         return sparse

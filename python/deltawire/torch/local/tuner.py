@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import logging
-import re
 import statistics
 import time
 from collections.abc import Sequence
@@ -12,8 +11,10 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core, arguments, foreign_json
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
+from deltawire.policy import Policy
+from deltawire.torch.core.arguments import is_auto
 from deltawire.torch.core.device_choice import check_not_for_auto
 from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.local import adaptive
@@ -23,8 +24,6 @@ from deltawire.torch.local.overlap import Overlap
 from deltawire.torch.metrics.explanation import Explanation
 
 logger = logging.getLogger("deltawire")
-
-_SPEC = re.compile(r"auto(?::(?:wait=(?P<number>[0-9.]+)(?P<percent>%?)|(?P<other>.*)))?")
 
 # Rules know a step's number, which only grows: each of these blocks of numbers has its share of
 # elements, and a change goes to the next block that has the wanted one.
@@ -39,23 +38,22 @@ def _auto_spec() -> str:
         f"step<{(block + 1) * _BLOCK}: sbc:p={SHARES[level]:g}"
         for block, level in enumerate(_BLOCKS[:-1])
     ]
-    return _core.canonical_spec(", ".join([*rules, f"rest sbc:p={SHARES[_BLOCKS[-1]]:g}"]))
+    return _core.Spec(", ".join([*rules, f"rest sbc:p={SHARES[_BLOCKS[-1]]:g}"])).text
 
 
 AUTO_SPEC = _auto_spec()  # the canonical spec of all that "auto" may choose
 
 
-def tuner_of(spec: str, steps: object, group: dist.ProcessGroup) -> "Tuner | None":
-    """What chooses for "auto" and "auto:wait=5%"; None for every other spec. Raises
+def tuner_of(reducer: Policy, steps: object, group: dist.ProcessGroup) -> "Tuner | None":
+    """What chooses for "auto" and "auto:wait=5%"; None for every other policy. Raises
     InvalidArgumentError.
 
     Args:
-        spec: as it was given.
+        reducer: as it was given.
         steps: local steps of the shortest round.
         group: the process group of the ranks.
     """
-    found = _SPEC.fullmatch(spec.strip())
-    if found is None:
+    if not is_auto(reducer):
         return None
     if callable(steps):
         raise make_error(
@@ -63,17 +61,19 @@ def tuner_of(spec: str, steps: object, group: dist.ProcessGroup) -> "Tuner | Non
             '"auto" chooses the length of rounds; give the shortest as steps=, a number',
         )
     arguments.check_positive("steps", steps)
-    return Tuner(steps, _waited_of(spec, found), group)
+    return Tuner(steps, _waited_of(reducer.strip()), group)
 
 
-def _waited_of(spec: str, found: re.Match) -> float:
-    if found["number"] is found["other"] is None:
-        return adaptive.WAITED
+def _waited_of(spec: str) -> float:
     try:
-        share = float(found["number"] or "") / (100 if found["percent"] else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
+        parameters = _core.NamedParameters(spec).parameters
+        if not parameters:
+            return adaptive.WAITED
+        wait = parameters.pop("wait", "")
+        share = float(wait.removesuffix("%")) / (100 if wait.endswith("%") else 1)
+    except (DeltawireError, ValueError):
+        parameters, share = {}, 0.0
+    if parameters or not 0 < share < 1:
         raise make_error(
             "InvalidArgument",
             f"'{spec}': \"auto\" has the parameter wait alone, the share of the time that training "

@@ -5,25 +5,9 @@ Communication-Efficient Distributed RL" (arXiv 2602.03839, 2026), from its abstr
 (docs/reference/errata.md).
 """
 
-import re
 from collections.abc import Sequence
 
 import torch
-
-from deltawire import _core
-
-# Every value that isn't 0, as float32. A visible change below 1e-12 waits in the codec's residual.
-_CODEC = "threshold:t=1e-12,positions=auto"
-_RECIPE = re.compile(r"(\w+\()?pulseloco(\))?")
-
-
-def codec_of(spec: str) -> tuple[str, bool]:
-    """(the canonical spec of the codec, whether changes are held back until they are visible). Only
-    "pulseloco" and a pattern with it hold back. Raises InvalidArgumentError for a bad spec."""
-    found = _RECIPE.fullmatch(spec.strip())
-    if found is None or (found[1] is None) != (found[2] is None):
-        return _core.canonical_spec(spec), False
-    return _core.canonical_spec(f"{found[1] or ''}{_CODEC}{found[2] or ''}"), True
 
 
 def seen_as(parameter: torch.Tensor) -> torch.dtype:

@@ -97,7 +97,7 @@ class Explanation:
     @property
     def pattern(self) -> str:
         """The exchange pattern."""
-        return self.spec.partition("(")[0]
+        return _core.Spec(self.spec).pattern
 
     def with_fields(self, fields: dict[str, dict[str, float]]) -> "Explanation":
         """The same, with some fields of rows by their names."""
@@ -206,7 +206,7 @@ def explain(
             arguments.check_parameter(names[id(parameter)], parameter)
             name, dtype = names[id(parameter)], arguments.dtype_name(parameter.dtype)
             tensors.append((name, row_major_shape(parameter), dtype))
-    spec = _core.canonical_spec(spec_of(arguments.named(spec, "explain")))
+    spec = spec_of(arguments.named(spec, "explain")).text
     return explanation(spec, tensors, _core.explain(spec, options, tensors, step), step)
 
 

@@ -365,7 +365,7 @@ class ParameterServer(ServedRank):
             "rank": self.rank,
             "world_size": self.world_size,
             "servers": self.servers,
-            "optimizer": self.optimizer_spec.partition(":")[0],
+            "optimizer": _core.NamedParameters(self.optimizer_spec, "optimizer").name,
         }
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.policy import Policy, spec_of
+from deltawire.policy import Policy, spec_text
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import layout_digest
 
@@ -78,7 +78,7 @@ def lasting_settings(
         "pull": codecs[1],
         "servers": servers,
         "min_elements": min_elements,
-        "optimizer": optimizer_spec.partition(":")[0],
+        "optimizer": _core.NamedParameters(optimizer_spec, "optimizer").name,
     }
 
 
@@ -90,5 +90,5 @@ def snapshot_text(lasting: dict[str, object], model: torch.nn.Module) -> str:
 
 def codecs_of(policy: Policy) -> str:
     """The codecs of one direction, canonical. Raises InvalidArgumentError."""
-    text = spec_of(arguments.named(policy, "ParameterServer"))
+    text = spec_text(arguments.named(policy, "ParameterServer"))
     return _core.Channel(text, 0, "exact", True, 0).spec

@@ -1,0 +1,90 @@
+// Specs as values.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "deltawire/spec.h"
+#include "python_error.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+namespace {
+
+void bind_named_parameters(nb::module_& module) {
+  nb::class_<NamedParameters>(module, "NamedParameters", "\"name:key=value,key=value\" in pieces.")
+      .def(
+          "__init__",
+          [](NamedParameters* self, std::string_view text, std::string_view kind) {
+            new (self) NamedParameters(value_or_raise(parse_named_parameters(text, kind)));
+          },
+          "text"_a, "kind"_a = "codec", "`kind`: what the name stands for, in errors.")
+      .def_ro("name", &NamedParameters::name)
+      .def_prop_ro(
+          "parameters",
+          [](const NamedParameters& self) {
+            nb::dict values;
+            for (const auto& [key, value] : self.parameters) values[key.c_str()] = value;
+            return values;
+          },
+          nb::sig("def parameters(self) -> dict[str, str]"), "As texts, in the order of the text.");
+}
+
+void bind_rule(nb::module_& module) {
+  nb::class_<SpecRule>(module, "SpecRule", "One rule of a spec; all texts are canonical.")
+      .def_ro("text", &SpecRule::text, "\"conv* elements>=4096: topk:k=0.01 with momentum=0.9\".")
+      .def_ro("name_pattern", &SpecRule::name_pattern, "\"conv*\"; empty: every name.")
+      .def_ro("codec", &SpecRule::codec, "With what stands before it: \"topk:k=0.01 with momentum=0.9\".")
+      .def_ro("codec_alone", &SpecRule::codec_alone, "\"topk:k=0.01\".")
+      .def_ro("codec_parameters", &SpecRule::codec_parameters, "Those of codec_alone.")
+      .def_prop_ro(
+          "info", [](const SpecRule& self) { return self.info; }, nb::rv_policy::reference,
+          "Of the codec with these parameters.")
+      .def_ro("recipe", &SpecRule::recipe, "That it was written as; empty if none.")
+      .def_ro("momentum", &SpecRule::momentum, "Before the codec; 0: none.")
+      .def_ro("changes_input", &SpecRule::changes_input, "Clip or momentum stands before the codec.")
+      .def_ro("is_late", &SpecRule::is_late, "Most of a gradient is sent in later steps.")
+      .def("matches", &SpecRule::matches, "tensor"_a, "Whether its name pattern matches.");
+}
+
+}  // namespace
+
+void bind_specs(nb::module_& module) {
+  bind_named_parameters(module);
+  bind_rule(module);
+  nb::class_<Spec>(module, "Spec", "A reducer's spec, \"pattern(codecs)\", as a value; str() is canonical.")
+      .def(
+          "__init__",
+          [](Spec* self, std::string_view text, std::string_view pattern, std::uint64_t ranks_of_host) {
+            new (self) Spec(value_or_raise(Spec::parse(text, {pattern, ranks_of_host})));
+          },
+          "text"_a, "pattern"_a = "", "ranks_of_host"_a = 0,
+          "Raises on a bad spec. `pattern`: of codecs that stand alone, else the one that they name as "
+          "theirs. "
+          "`ranks_of_host`: in place of \"host\" in \"hierarchical:group=host\"; 0: unknown.")
+      .def_ro("text", &Spec::text, "Canonical.")
+      .def_ro("given", &Spec::given, "As it was written.")
+      .def_ro("pattern", &Spec::pattern, "With its parameters: \"hierarchical:group=8,within=fp32\".")
+      .def_ro("pattern_name", &Spec::pattern_name, "\"hierarchical\".")
+      .def_ro("codecs", &Spec::codecs, "What stands between the brackets.")
+      .def_ro("rules", &Spec::rules, "In order; the last fits all.")
+      .def_ro("keeps_residual", &Spec::keeps_residual)
+      .def_ro("sends_sums", &Spec::sends_sums, "A rank sends partial sums, not its own elements.")
+      .def_ro("takes_backend", &Spec::takes_backend, "A device may code for its pattern.")
+      .def_ro("keeps_inner_momentum", &Spec::keeps_inner_momentum,
+              "By a recipe the optimizer of local steps keeps the momentum of what was sent.")
+      .def_ro("holds_back", &Spec::holds_back,
+              "By a recipe local steps hold back what the weights don't show.")
+      .def_prop_ro(
+          "uses_significance", [](const Spec& self) { return self.any(&CodecInfo::significance); },
+          "Whether any codec, with its parameters, reads it.")
+      .def("__str__", [](const Spec& self) { return self.text; })
+      .def("__repr__", [](const Spec& self) { return "<spec " + self.text + ">"; })
+      .def("__eq__", [](const Spec& self, const Spec& other) { return self.text == other.text; })
+      .def("__hash__", [](const Spec& self) { return std::hash<std::string>()(self.text); });
+}
+
+}  // namespace deltawire::python

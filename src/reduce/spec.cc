@@ -1,0 +1,111 @@
+#include "deltawire/spec.h"
+
+#include <algorithm>
+
+#include "base/spec_text.h"
+#include "channel/codec_rules.h"
+#include "deltawire/reducer.h"
+#include "reduce/reducer_spec.h"
+
+namespace deltawire {
+namespace {
+
+Result<SpecRule> rule_of(const CodecRules::Rule& rule, bool is_only) {
+  SpecRule made;
+  made.name_pattern = rule.name_pattern;
+  made.codec = rule.text();
+  made.codec_alone = rule.codec->spec();
+  made.text = rule.conditions_text + (rule.fits_all() ? (is_only ? "" : "rest ") : ": ") + made.codec;
+  auto parameters = parse_named_parameters(made.codec_alone);
+  if (!parameters) return forward_error(parameters);
+  made.codec_parameters = std::move(*parameters);
+  made.info = &rule.codec->info();
+  made.recipe = rule.recipe.name;
+  made.momentum = rule.feedback.momentum;
+  made.changes_input = rule.feedback.changes_input();
+  made.is_late = rule.is_late();
+  return made;
+}
+
+// With a number in place of "host".
+Result<std::string> with_ranks_of_host(std::string_view pattern, std::uint64_t ranks_of_host) {
+  const auto given = parse_named_parameters(pattern, "exchange pattern");
+  if (!given) return forward_error(given);
+  if (given->name != "hierarchical" || given->value("group") != "host") return std::string(pattern);
+  if (ranks_of_host == 0) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "'" + std::string(pattern) +
+            "' needs LOCAL_WORLD_SIZE, which torchrun sets; without it, give the number of ranks on each "
+            "host, group=8");
+  }
+  std::string text = given->name;
+  for (const auto& [key, value] : given->parameters) {
+    text += (text == given->name ? ":" : ",") + key + "=";
+    text += key == "group" ? std::to_string(ranks_of_host) : value;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view NamedParameters::value(std::string_view key) const noexcept {
+  for (const auto& [own_key, value] : parameters) {
+    if (own_key == key) return value;
+  }
+  return {};
+}
+
+Result<NamedParameters> parse_named_parameters(std::string_view text, std::string_view kind) {
+  const auto parsed = parse_spec(text, kind);
+  if (!parsed) return forward_error(parsed);
+  NamedParameters made{std::string(parsed->name), {}};
+  for (const SpecParameter& each : parsed->parameters) made.parameters.emplace_back(each.key, each.value);
+  return made;
+}
+
+bool SpecRule::matches(std::string_view tensor) const noexcept {
+  return name_pattern.empty() || name_matches(name_pattern, tensor);
+}
+
+bool Spec::any(bool CodecInfo::* property) const noexcept {
+  return std::ranges::any_of(rules, [&](const SpecRule& rule) { return rule.info->*property; });
+}
+
+Result<Spec> Spec::parse(std::string_view text, const SpecDefaults& defaults) {
+  const auto given = split_reducer_spec(text, defaults.pattern);
+  if (!given) return forward_error(given);
+  const auto pattern = with_ranks_of_host(given->pattern, defaults.ranks_of_host);
+  if (!pattern) return forward_error(pattern);
+  const auto rules = CodecRules::parse(given->codecs, true);
+  if (!rules) return forward_error(rules);
+  // A reducer takes no recipe that holds back, but its codec.
+  const bool holds_back = rules->rules().front().recipe.weights;
+  const std::string codecs = holds_back ? rules->spec() : std::string(given->codecs);
+  const auto reducer = make_reducer(*pattern + "(" + codecs + ")");
+  if (!reducer) return forward_error(reducer);
+
+  Spec spec;
+  spec.text = (*reducer)->spec();
+  spec.given = text;
+  const auto parts = split_reducer_spec(spec.text);
+  if (!parts) return forward_error(parts);
+  spec.pattern = parts->pattern;
+  spec.pattern_name = spec.pattern.substr(0, spec.pattern.find(':'));
+  spec.names_pattern = given->names_pattern;
+  spec.codecs = parts->codecs;
+  for (const CodecRules::Rule& rule : rules->rules()) {
+    auto made = rule_of(rule, rules->rules().size() == 1);
+    if (!made) return forward_error(made);
+    spec.rules.push_back(std::move(*made));
+    spec.keeps_inner_momentum = spec.keeps_inner_momentum || rule.recipe.keeps_inner_momentum;
+    spec.holds_back = spec.holds_back || rule.recipe.weights;
+  }
+  const PatternTraits traits = pattern_traits(spec.pattern_name);
+  spec.keeps_residual = traits.keeps_residual || spec.any(&CodecInfo::error_feedback);
+  spec.sends_sums = traits.sends_sums;
+  spec.takes_backend = traits.takes_backend;
+  return spec;
+}
+
+}  // namespace deltawire

@@ -71,9 +71,6 @@ bench_group() {
   want libbenchmark-dev 'Google Benchmark: runs the rows of bench/coding'
   want liblz4-dev 'a compressor to compare with'
   want libblosc-dev 'a compressor to compare with'
-  want zstd 'its --patch-from, which lab.probes.weight_pairs compares patches with'
-  want bsdiff 'another one to compare patches with'
-  want xdelta3 'another one to compare patches with'
 }
 
 docs_group() {

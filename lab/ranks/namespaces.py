@@ -10,10 +10,8 @@ import shutil
 import signal
 import subprocess
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from lab.ranks.links import BURST_BYTES
 
@@ -23,24 +21,31 @@ _QUEUE = (
 _NETWORK = "10.71.0"
 _ASIDE = "aside"  # a bridge for ranks that are cut off
 _CLONE_NEWNET = 0x40000000  # of sched.h
-Own = TypeVar("Own", bound="OwnNamespaces")
 
 
 class NamespaceError(Exception):
     """Namespaces that can't be made here: one line that says why and what to do."""
 
 
-class OwnNamespaces(ABC):
-    """Namespaces that this program makes and deletes. Use as a context manager: they are removed in
-    any case. SIGTERM and SIGHUP, which would end the program at once, raise an exception meanwhile,
-    as Ctrl-C does, where they have no handler. (After SIGKILL, `ip netns list` shows the namespaces
-    that are left.)"""
+class Namespaces:
+    """A star of `ranks` namespaces, which this program makes and deletes. Use as a context manager:
+    they are removed in any case. SIGTERM and SIGHUP, which would end the program at once, raise an
+    exception meanwhile, as Ctrl-C does, where they have no handler. (After SIGKILL, `ip netns list`
+    shows the namespaces that are left.)
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._all_names = names
+    Attributes:
+        interface: the name of every rank's interface inside its namespace.
+    """
+
+    interface = "link0"
+
+    def __init__(self, ranks: int, bytes_per_second: float | None) -> None:
+        self._bits_per_second = None if bytes_per_second is None else round(8 * bytes_per_second)
+        self._hub = f"deltawire-{os.getpid()}-hub"
+        self._names = [f"deltawire-{os.getpid()}-{rank}" for rank in range(ranks)]
         self._caught: list[int] = []
 
-    def __enter__(self: Own) -> Own:
+    def __enter__(self) -> "Namespaces":
         check_rights()
         try:
             self._catch_signals()
@@ -57,7 +62,7 @@ class OwnNamespaces(ABC):
         """Deletes the namespaces, which no exception interrupts; their interfaces go with them."""
         for number in self._caught:
             signal.signal(number, signal.SIG_IGN)
-        for name in self._all_names:
+        for name in [*self._names, self._hub]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
         for number in self._caught:
             signal.signal(number, signal.SIG_DFL)
@@ -70,26 +75,6 @@ class OwnNamespaces(ABC):
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, signal.default_int_handler)
                 self._caught.append(number)
-
-    @abstractmethod
-    def _build(self) -> None:
-        """Makes them, with their links."""
-
-
-class Namespaces(OwnNamespaces):
-    """A star of `ranks` namespaces.
-
-    Attributes:
-        interface: the name of every rank's interface inside its namespace.
-    """
-
-    interface = "link0"
-
-    def __init__(self, ranks: int, bytes_per_second: float | None) -> None:
-        self._bits_per_second = None if bytes_per_second is None else round(8 * bytes_per_second)
-        self._hub = f"deltawire-{os.getpid()}-hub"
-        self._names = [f"deltawire-{os.getpid()}-{rank}" for rank in range(ranks)]
-        super().__init__([*self._names, self._hub])
 
     def address(self, rank: int) -> str:
         """The address at which the others reach the rank."""

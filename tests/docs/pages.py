@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_HISTORY = re.compile(r"in the history:\s+`?([\w./-]+)`?\s+at\s+`?([0-9a-f]{7,40})`?\.?\)")
 _FENCE = re.compile(r"^( *)(`{3,}|:{3,})([^\s`]*)")
 _MARK = re.compile(r"^ *<!-- block: (.*) -->$")
 _DIRECTIVES = ("{eval-rst}", "{toctree}")  # of the site, no code
@@ -82,6 +83,17 @@ def commands_of(page: Path) -> Iterator[tuple[str, str]]:
             prose.append(line)
     for code in re.findall(r"`([^`]+)`", "\n".join(prose)):
         yield str(name), " ".join(code.split())
+
+
+def programs_of_history(page: Path) -> dict[str, str]:
+    """Programs that made a page's figures and are gone: path -> a commit that has it."""
+    return dict(_HISTORY.findall(page.read_text()))
+
+
+def places_of(module: str) -> list[str]:
+    """The files that `python -m MODULE` may mean."""
+    named = module.replace(".", "/")
+    return [f"{named}.py", f"{named}/__main__.py"]
 
 
 def without_code(text: str) -> str:

@@ -16,7 +16,6 @@ import pages
 COMMANDS = [found for page in pages.all_pages() for found in pages.commands_of(page)]
 PROGRAM = pages.ROOT / "build" / "release" / "deltawire"
 BEFORE = r"^(?:[A-Z_]+=\S+ )*(?:nice -n \d+ )?"
-_OF_EARLIER_COMMITS = ("lab.papers.fastsgd", "lab.papers.threelc", "lab.papers.sbc.federated")
 
 
 def words_of(text: str) -> list[str]:
@@ -38,12 +37,15 @@ def test_programs_take_the_arguments_that_pages_give():
     )
     found = {match.groups(): place for place, line in COMMANDS if (match := program.match(line))}
     assert len(found) > 100
+    gone = {path for page in pages.all_pages() for path in pages.programs_of_history(page)}
     said, wanted = [], []
     for (module, script, rest), place in found.items():
-        named = module and module.replace(".", "/")
-        path = pages.ROOT / (script or f"{named}.py")
-        path = path if path.is_file() else pages.ROOT / f"{named}/__main__.py"
-        if module in _OF_EARLIER_COMMITS or not has_parser(path):
+        places = [script] if script else pages.places_of(module)
+        if gone.intersection(places):
+            continue
+        there = [path for path in map(pages.ROOT.joinpath, places) if path.is_file()]
+        assert there, f"{place}: there is no {module or script}"
+        if not has_parser(path := there[0]):
             continue
         if words := words_of(rest):
             said.append(f"{place}: {module or script}{rest}")
@@ -84,7 +86,6 @@ def test_compiled_programs_have_the_options_that_pages_give():
         name: (pages.ROOT / "bench" / name).glob("*.cc") for name in ("coding", "transports")
     }
     sources["deltawire_simulate"] = [pages.ROOT / "src/simulation/simulate_main.cc"]
-    sources["deltawire_width"] = [pages.ROOT / "src/simulation/width_main.cc"]
     known = {name: "".join(map(Path.read_text, paths)) for name, paths in sources.items()}
     count = 0
     for place, line in COMMANDS:

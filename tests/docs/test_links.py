@@ -1,6 +1,7 @@
 """Links between pages lead somewhere, each page has its place on the site, quotations are true."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pages
@@ -28,7 +29,6 @@ FILE = re.compile(
     r"|python -m (lab[\w.]+\w)"
 )
 BARE = re.compile(r"`([a-z]\w+\.(?:py|sh|cc|h|cmake))`")
-_OF_EARLIER_COMMITS = ("lab.papers.fastsgd", "lab.papers.threelc")  # as pages say
 _NOT_OURS = ("app.cc", "demo.py")  # the reader's, and DeMo's authors'
 SOURCES = {  # by suffix: no golden files
     path
@@ -40,14 +40,31 @@ SOURCES = {  # by suffix: no golden files
 
 @pytest.mark.parametrize("page", pages.all_pages(), ids=lambda p: str(p.relative_to(pages.ROOT)))
 def test_files_and_modules_that_pages_name_exist(page):
-    text = page.read_text().partition("\n## 0.1.0")[0]
+    text, gone = page.read_text().partition("\n## 0.1.0")[0], pages.programs_of_history(page)
     for named in FILE.finditer(text):
-        module = named[1] and named[1].replace(".", "/")
-        places = [f"{module}.py", f"{module}/__main__.py"] if module else [named[0]]
-        found = any((pages.ROOT / place).is_file() for place in places)
-        assert found or named[1] in _OF_EARLIER_COMMITS, f"{page.name}: there is no {named[0]}"
+        places = pages.places_of(named[1]) if named[1] else [named[0]]
+        found = any((pages.ROOT / place).is_file() or place in gone for place in places)
+        assert found, f"{page.name}: there is no {named[0]}"
     unknown = set(BARE.findall(text)) - {path.name for path in SOURCES} - set(_NOT_OURS)
     assert not unknown, f"{page.name}: there is no {unknown}"
+
+
+def git(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["git", *words], cwd=pages.ROOT, capture_output=True, text=True)
+
+
+def test_programs_of_the_history_are_where_pages_say():
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("no clone with its history")
+    named = {
+        (path, commit)
+        for page in pages.all_pages()
+        for path, commit in pages.programs_of_history(page).items()
+    }
+    assert len(named) > 10
+    for path, commit in named:
+        assert not (pages.ROOT / path).exists(), f"{path} is not gone"
+        assert git("cat-file", "-e", f"{commit}:{path}").returncode == 0, f"{commit} has no {path}"
 
 
 def test_every_page_has_a_place_on_the_site():

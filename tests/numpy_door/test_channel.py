@@ -43,6 +43,18 @@ def test_a_mean_of_several_senders() -> None:
     assert np.array_equal(mean, gradient(7))
 
 
+def test_each_step_and_seed_draws_its_own_numbers() -> None:
+    """With the same places in every step, most of a gradient would never be sent."""
+    ones, places = np.ones(1000, np.float32), set()
+    for seed in (0, 1):
+        channel = deltawire.Channel("randomk:k=10%", error_feedback=False, seed=seed)
+        for _ in range(2):
+            out = np.empty(1000, np.float32)
+            channel.decode(channel.encode({"w": ones}), {"w": out}, accumulate=False)
+            places.add(np.flatnonzero(out).tobytes())
+    assert len(places) == 4
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_types_and_orders(dtype: type, order: str) -> None:

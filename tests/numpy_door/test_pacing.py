@@ -1,0 +1,63 @@
+"""`link=` on a real line: ranks that pace their sends at its rate lose next to nothing."""
+
+import os
+import secrets
+import subprocess
+import sys
+
+import pytest
+
+from lab.ranks.namespaces import NamespaceError, Namespaces
+
+RANKS, VALUES, RATE = 4, 430_000, 1.25e6  # bytes a second; the rank's program has the same
+RANK = """
+import sys, deltawire, numpy as np
+rank, address, rate = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+
+def segments():
+    lines = open("/proc/thread-self/net/snmp").read().splitlines()
+    names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+    counts = dict(zip(names, values))
+    return np.array([int(counts["OutSegs"]), int(counts["RetransSegs"])])
+
+with deltawire.Session(
+    "direct(bf16)", rank=rank, world_size=4, address=address, connect_timeout=60.0, timeout=60.0,
+    link=deltawire.LinkShape(rate),
+) as session:
+    for turn in range(2):  # in the first one TCP searches for the line's rate
+        before = segments()
+        session.all_reduce({"x": np.full(430_000, 1.0 + rank, np.float32)})
+    print(*(segments() - before))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_paced_line_loses_next_to_nothing() -> None:
+    try:
+        line = Namespaces(RANKS, RATE).__enter__()
+    except NamespaceError as cause:
+        pytest.skip(f"a line: {cause}")
+    environment = os.environ | {"DELTAWIRE_TOKEN": secrets.token_hex(32)}
+    environment["OPENBLAS_NUM_THREADS"] = "1"
+    ranks = []
+    try:
+        for rank in range(RANKS):
+            own = [sys.executable, "-c", RANK, str(rank), f"{line.address(0)}:29600", str(RATE)]
+            ranks.append(
+                subprocess.Popen(
+                    [*line.command_prefix(rank), *own],
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        said = [rank.communicate(timeout=200)[0].split() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        line.remove()
+    for sent, again in (map(int, each) for each in said):
+        # A rank's bytes, in packets of at most 64 KiB, before the line cuts them into smaller ones.
+        assert sent > 2 * VALUES * 1.5 / 65_536
+        assert again <= 0.02 * sent

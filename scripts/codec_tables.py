@@ -7,7 +7,8 @@ that it has. The table of docs/reference/compare.md is the output of `deltawire 
 
 Between <!-- compared --> and <!-- /compared -->, with --compared: bits and errors that `deltawire
 compare` finds, the same on every machine, for the specs that the rows name. Columns of speeds stay
-as they are. All pages take half a minute.
+as they are, and so do those of traces that aren't there (tests/traces/README.md says how to make
+them). All pages take half a minute.
 
 usage: scripts/codec_tables.py [--check] [--compared [PAGE ...]] [--binary BINARY] [--root TREE]
        --check writes nothing; exit status 1 when a table is stale
@@ -130,7 +131,8 @@ class Compared:
     """A table of figures that `deltawire compare` finds."""
 
     inputs: tuple[str, ...]
-    row: Callable[[list["Figures"], list[str]], list[str]]  # by input, and the cells as they are
+    # By input, None where that isn't there, and the cells as they are.
+    row: Callable[[list["Figures | None"], list[str]], list[str]]
     every: bool = False  # whether each codec has a row
     also: str | None = None  # what makes of a row's spec another one whose figures it shows, too
 
@@ -151,6 +153,12 @@ def triple(figures: Figures) -> str:
     return "; ".join([bits(figures["bits_per_value"]), *(error(figures[n]) for n in names)])
 
 
+def in_columns(found: list[Figures | None], old: list[str]) -> list[str]:
+    """The cells of each input, and of what stands behind them."""
+    known = zip(found, old, strict=False)
+    return [*(cell if each is None else triple(each) for each, cell in known), *old[len(found) :]]
+
+
 def pair(figures: Figures) -> str:
     """The error of one message, and that of the sum of 20."""
     return f"{figures['relative_l2']:.3f}; {figures['feedback_relative_l2']:.4f}"
@@ -162,7 +170,7 @@ DRAWN = ("synthetic:normal", "synthetic:heavy-tail")
 COMPARED: dict[str, Compared] = {
     "docs/reference/compare.md": Compared(
         inputs=(*(f"tests/traces/{name}" for name in TRACES), *DRAWN),
-        row=lambda found, old: [*map(triple, found), *old[5:]],
+        row=in_columns,
         every=True,
     ),
     "src/codecs/fp4/spec.md": Compared(
@@ -257,12 +265,14 @@ def cells_of(row: str) -> list[str]:
 
 def measured(
     root: Path, binary: str, of: Compared, specs: Iterable[str]
-) -> dict[str, list[Figures]]:
+) -> dict[str, list[Figures | None]]:
     """What `deltawire compare` finds: for each spec a list, by input."""
     every = [*specs, *(each + of.also for each in specs if of.also)]
     command = [binary, "compare", "--csv", "-", "--quick", "--seconds", "0.001"]
 
-    def one(given: str) -> dict[str, Figures]:
+    def one(given: str) -> dict[str, Figures] | None:
+        if not given.startswith("synthetic:") and not (root / given).exists():
+            return None
         said = [*command, "--input", given, "--codecs", *every]
         done = subprocess.run(said, cwd=root, check=True, capture_output=True, text=True)
         rows = csv.DictReader(done.stdout.splitlines())
@@ -272,7 +282,7 @@ def measured(
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(one, of.inputs))
-    return {spec: [each[spec] for each in found] for spec in found[0]}
+    return {spec: [each and each[spec] for each in found] for spec in every}
 
 
 def place_in(page: str, text: str, what: str) -> str:

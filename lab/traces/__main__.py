@@ -1,6 +1,6 @@
 """Trains small networks on real data and records their gradients, early, midway and late.
 
-    python -m lab.traces all --size small --out tests/traces     the pack of tests/traces
+    python -m lab.traces all --size small --out out/traces       the small ones (tests/traces)
     python -m lab.traces lenet5 --record 1-200 --out out/traces  every step of one training
 
 Each training writes a trace (docs/reference/traces.md) to OUT/NAME-OPTIMIZER. All but lenet5, whose

@@ -22,6 +22,17 @@ def tables(root: Path, *options: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def test_columns_of_traces_that_are_not_there_stay() -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import codec_tables
+
+    found = {"bits_per_value": 2, "relative_l2": 0.5, "feedback_relative_l2": 0.25}
+    page = codec_tables.COMPARED["docs/reference/compare.md"]
+    assert [name for name in page.inputs if "traces/" in name][0] == "tests/traces/lenet5-sgd"
+    cells = page.row([found, None, None, found, found], ["1", "2", "3", "4", "5", "6"])
+    assert cells == ["2.00; 0.5; 0.25", "2", "3", "2.00; 0.5; 0.25", "2.00; 0.5; 0.25", "6"]
+
+
 COMPARED = ("src/codecs/fp4/spec.md", "src/codecs/qsgd/spec.md")  # the others take longer
 
 

@@ -8,17 +8,16 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 README = (HERE / "README.md").read_text(encoding="utf-8")
-TRACES = sorted(path.parent.name for path in HERE.glob("*/trace.json"))
+TRACES = ("lenet5-sgd", "logistic-sgd")
 
 
-def test_readme_names_them_all():
-    networks = {line.split("-*`")[0][3:] for line in README.splitlines() if "-*` |" in line}
-    assert sorted(f"{name}-{kind}" for name in networks for kind in ("sgd", "adam")) == TRACES
-    assert len(TRACES) == 10
+def test_readme_names_them():
+    assert sorted(path.parent.name for path in HERE.glob("*/trace.json")) == list(TRACES)
+    assert all(f"`{name}`" in README for name in TRACES)
 
 
 def test_they_stay_small():
-    assert sum(path.stat().st_size for path in HERE.rglob("*") if path.is_file()) < 20_000_000
+    assert sum(path.stat().st_size for path in HERE.rglob("*") if path.is_file()) < 3_000_000
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -35,4 +34,4 @@ def test_every_array_is_whole_and_finite(name):
             assert np.isfinite(gradient.values).all()
             assert gradient.values.any()
             assert (gradient.keys is not None) == name.startswith("logistic")
-            assert (gradient.significance is None) == (name == "logistic-adam")
+            assert gradient.significance is not None

@@ -1,7 +1,10 @@
 """The planner's prediction of a step, with and without gcomp, for many ranks."""
 
+import functools
 import json
 import subprocess
+import sys
+import tempfile
 
 from deltawire.errors import DeltawireError
 
@@ -11,17 +14,16 @@ from lab.papers.declaration import Metrics, Settings
 
 def measure(scale: Settings, cell: Settings, _: int) -> Metrics:
     """How many times more samples a second gcomp gives, by the number of ranks."""
-    trace = REPOSITORY / "tests" / "traces" / cell["trace"]
-    command: list[object] = [
-        *(DELTAWIRE, "plan", "--input", trace, "--parameters", cell["parameters"]),
-        *("--codecs", "gcomp", "--link", f"{cell['link']},0.05ms"),
-        *("--compute-ms", cell["compute_ms"], "--ranks", ",".join(map(str, cell["ranks"]))),
-        *("--seconds", scale["seconds"], "--cores", 12, "--threads", 12, "--json", "-"),
+    network, optimizer = cell["trace"].split("-")
+    folder = _traces(network, optimizer, scale["record"]).name
+    command = [
+        *(DELTAWIRE, "plan", "--input", f"{folder}/{cell['trace']}"),
+        *("--parameters", cell["parameters"], "--codecs", "gcomp"),
+        *("--link", f"{cell['link']},0.05ms", "--compute-ms", cell["compute_ms"]),
+        *("--ranks", ",".join(map(str, cell["ranks"])), "--seconds", scale["seconds"]),
+        *("--cores", 12, "--threads", 12, "--json", "-"),
     ]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise DeltawireError(done.stderr.strip())
-    report = json.loads(done.stdout)
+    report = json.loads(_said_by(*command))
     found: Metrics = {"bits": report["figures"][0]["bits_per_value"]}
     for plan in report["plans"]:
         (row,) = plan["rows"]
@@ -30,3 +32,22 @@ def measure(scale: Settings, cell: Settings, _: int) -> Metrics:
         if isinstance(below, float):
             found[f"pays_below{plan['ranks']}"] = below / 1e9
     return found
+
+
+@functools.cache
+def _traces(network: str, optimizer: str, steps: str) -> tempfile.TemporaryDirectory:
+    """A folder with a trace, recorded once for all runs, by a process with one thread."""
+    folder = tempfile.TemporaryDirectory(prefix="deltawire-lab-")
+    _said_by(
+        *(sys.executable, "-m", "lab.traces", network, "--optimizers", optimizer),
+        *("--size", "small", "--record", steps, "--out", folder.name),
+    )
+    return folder
+
+
+def _said_by(*command: object) -> str:
+    words = list(map(str, command))
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise DeltawireError(done.stderr.strip())
+    return done.stdout

@@ -1,46 +1,12 @@
-"""Loss and accuracy on held-out data, in one process or divided among ranks with equal
-replicas."""
-
-from collections.abc import Callable, Iterable
+"""Accuracy on held-out images, in one process or divided among ranks with equal replicas."""
 
 import torch
 import torch.distributed as dist
-from torch.nn import functional
 
 from lab.data.batches import scale
 from lab.data.images import ImageSet
 
 _CHUNK = 500
-
-
-Criterion = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-@torch.no_grad()
-def held_out(
-    network: torch.nn.Module,
-    pieces: Iterable[tuple[tuple[torch.Tensor, ...], torch.Tensor]],
-    criterion: Criterion = functional.cross_entropy,
-) -> tuple[float, float]:
-    """Mean loss and accuracy on pieces of the network's arguments and their targets; the network
-    is in evaluation mode afterwards."""
-    network.eval()
-    losses, right, count = 0.0, 0, 0
-    for arguments, targets in pieces:
-        outputs = network(*arguments).flatten(0, targets.dim() - 1)
-        flat = targets.flatten()
-        losses += criterion(outputs, flat).item() * len(flat)
-        right += (outputs.argmax(1) == flat).sum().item()
-        count += len(flat)
-    return losses / count, right / count
-
-
-def pieces_of(images: ImageSet) -> Iterable[tuple[tuple[torch.Tensor], torch.Tensor]]:
-    """All test images, for `held_out`."""
-    labels = torch.from_numpy(images.test_labels.astype("int64"))
-    pixels = torch.from_numpy(images.test_images.copy())
-    for few, targets in zip(pixels.split(_CHUNK), labels.split(_CHUNK), strict=True):
-        yield (scale(few),), targets
 
 
 class Evaluator:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from lab.data import texts
-from lab.data.batches import Batches, scale
+from lab.data.batches import Batches
 from lab.data.cifar import FOLDER, read_batch
 from lab.data.idx import DEBIAN_FASHION_MNIST, load_image_set
 from lab.data.images import data_folder
@@ -26,9 +26,6 @@ from lab.models.resnet import ResNet20
 
 SIZES = ("full", "small", "large")  # large: with layers of common sizes, for measuring steps
 _COLUMNS = 130_107  # of 20news
-_HELD_OUT_IMAGES = 4000  # of a test set
-_HELD_OUT_PIECE = 500
-_HELD_OUT_SHARE = 10  # of a text, the last tenth
 
 
 # Loaded once per process: some tables make a training for every row. Nothing writes to the images.
@@ -47,7 +44,6 @@ class Training:
         batch_at: the network's arguments and the targets of a step, counted from 0.
         learning_rates: by optimizer, "sgd" and "adam".
         criterion: the loss of outputs, one or more for each target, and targets.
-        held_out: batches that training never sees, the same for every seed; only for size "large".
     """
 
     words: str
@@ -55,7 +51,6 @@ class Training:
     batch_at: Callable[[int], Batch]
     learning_rates: dict[str, float]
     criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy
-    held_out: Sequence[Batch] = ()
 
     def loss_at(self, step: int, model: Callable[..., Any] | None = None) -> torch.Tensor:
         """The loss of a step's batch, by the network or a `model` that wraps it."""
@@ -82,32 +77,10 @@ def make_optimizer(training: Training, name: str) -> torch.optim.Optimizer:
     return kind(list(parameters), lr=rate)
 
 
-def _pieces(arguments: tuple[torch.Tensor, ...], targets: torch.Tensor) -> list[Batch]:
-    columns = (argument.split(_HELD_OUT_PIECE) for argument in arguments)
-    return list(zip(zip(*columns, strict=True), targets.split(_HELD_OUT_PIECE), strict=True))
-
-
-def _split(text: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The parts of a text to train on, and to hold out."""
-    cut = len(text) - len(text) // _HELD_OUT_SHARE
-    return text[:cut], text[cut:]
-
-
-def _lines(text: torch.Tensor, length: int) -> list[Batch]:
-    """A text in lines, and what follows each position."""
-    lines = text[: len(text) // (length + 1) * (length + 1)].view(-1, length + 1)
-    return _pieces((lines[:, :-1],), lines[:, 1:])
-
-
 def _lenet5(size: str, seed: int) -> Training:
     hidden, batch = {"full": 500, "small": 32, "large": 500}[size], 64
     images = _image_set(DEBIAN_FASHION_MNIST)
     batches = Batches(images, seed=seed, batch=batch, place=(0, 1))
-    held_out: list[Batch] = []
-    if size == "large":
-        pixels = scale(torch.from_numpy(images.test_images[:_HELD_OUT_IMAGES].copy()))
-        targets = images.test_labels[:_HELD_OUT_IMAGES].astype(np.int64)
-        held_out = _pieces((pixels,), torch.from_numpy(targets))
     network = LeNet5(hidden)
 
     def batch_at(step: int) -> Batch:
@@ -115,7 +88,7 @@ def _lenet5(size: str, seed: int) -> Training:
         return (pixels,), labels
 
     words = f"LeNet5 (Caffe's, {hidden} hidden units) on Fashion-MNIST, batches of {batch}"
-    return Training(words, network, batch_at, {"sgd": 0.02, "adam": 0.001}, held_out=held_out)
+    return Training(words, network, batch_at, {"sgd": 0.02, "adam": 0.001})
 
 
 def _resnet20(size: str, seed: int) -> Training:
@@ -124,12 +97,6 @@ def _resnet20(size: str, seed: int) -> Training:
     labels = labels.astype(np.int64)
     deviations = np.array([0.247, 0.2435, 0.2616], np.float32).reshape(3, 1, 1)
     means = np.array([0.4914, 0.4822, 0.4465], np.float32).reshape(3, 1, 1)
-    held_out: list[Batch] = []
-    if size == "large":
-        unseen, their_labels = read_batch(data_folder() / FOLDER / "test_batch.bin")
-        pixels = (unseen[:_HELD_OUT_IMAGES].astype(np.float32) / 255 - means) / deviations
-        targets = torch.from_numpy(their_labels[:_HELD_OUT_IMAGES].astype(np.int64))
-        held_out = _pieces((torch.from_numpy(pixels),), targets)
     network, chance = ResNet20(width), np.random.default_rng(seed)
 
     def batch_at(step: int) -> Batch:
@@ -140,7 +107,7 @@ def _resnet20(size: str, seed: int) -> Training:
         return (torch.from_numpy(pixels),), torch.from_numpy(labels[chosen])
 
     words = f"ResNet-20 of width {width} on 10,000 images of CIFAR-10, batches of {batch}"
-    return Training(words, network, batch_at, {"sgd": 0.05, "adam": 0.002}, held_out=held_out)
+    return Training(words, network, batch_at, {"sgd": 0.05, "adam": 0.002})
 
 
 def _lstm(size: str, seed: int) -> Training:
@@ -148,10 +115,6 @@ def _lstm(size: str, seed: int) -> Training:
     vocabulary, embedding, hidden, layers = sizes[size]
     batch, length = 16, 32
     words = torch.from_numpy(texts.read_words(data_folder(), vocabulary))
-    held_out: list[Batch] = []
-    if size == "large":
-        words, unseen = _split(words)
-        held_out = [((x.T,), y.T) for (x,), y in _lines(unseen, length)]
     network, chance = WordLSTM(vocabulary, embedding, hidden, layers), np.random.default_rng(seed)
 
     def batch_at(step: int) -> Batch:
@@ -164,7 +127,7 @@ def _lstm(size: str, seed: int) -> Training:
         f"LSTM of {hidden} units{depth} on WikiText-2's validation text, {vocabulary} words, "
         f"batches of {batch} x {length}"
     )
-    return Training(text, network, batch_at, {"sgd": 1.0, "adam": 0.004}, held_out=held_out)
+    return Training(text, network, batch_at, {"sgd": 1.0, "adam": 0.004})
 
 
 def _transformer(size: str, seed: int) -> Training:
@@ -172,10 +135,6 @@ def _transformer(size: str, seed: int) -> Training:
     length = 64
     characters, kinds = texts.read_characters(data_folder())
     text = torch.from_numpy(characters)
-    held_out: list[Batch] = []
-    if size == "large":
-        text, unseen = _split(text)
-        held_out = _lines(unseen, length)
     network, chance = CharacterTransformer(kinds, width, layers), np.random.default_rng(seed)
 
     def batch_at(step: int) -> Batch:
@@ -188,7 +147,7 @@ def _transformer(size: str, seed: int) -> Training:
         f"batches of {batch} x {length}"
     )
     rates = {"sgd": 0.1, "adam": 0.001 if size == "large" else 0.002}
-    return Training(words, network, batch_at, rates, held_out=held_out)
+    return Training(words, network, batch_at, rates)
 
 
 def _logistic(size: str, seed: int) -> Training:

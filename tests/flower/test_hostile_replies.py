@@ -13,6 +13,7 @@ import deltawire.flower  # noqa: E402
 from deltawire.flower import records  # noqa: E402
 from flwr.app import Array, ConfigRecord, RecordDict  # noqa: E402
 from flwr.serverapp import strategy as strategies  # noqa: E402
+from hostile import KINDS, frame, grown, header, named  # noqa: E402
 from local_grid import (  # noqa: E402
     ALL,
     FIRST_NODE,
@@ -24,8 +25,6 @@ from local_grid import (  # noqa: E402
     run,
     start_arrays,
 )
-
-from lab.flower.hostile import KINDS, frame, grown, header, named  # noqa: E402
 
 
 def tampering(change):

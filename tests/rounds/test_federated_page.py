@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from deltawire import rounds
 
-from lab.flower import quickstart
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guides" / "federated.md").read_text()
 
@@ -71,15 +69,6 @@ def test_the_refusals_are_said_so():
         "; the round goes on",
     ):
         assert words in PAGE and words in code, words
-
-
-def test_the_quickstarts_lines_are_what_its_run_adds():
-    diff = re.search(r"```diff\n(.*?)```", PAGE, re.S)[1]
-    added = re.findall(r"^\+(?!\+\+)(.*)$", diff, re.M)
-    ours = [new for changes in quickstart.OURS.values() for _, new in changes]
-    given = "\n".join(ours).format(up="sbc:p=1%", down="3lc")
-    assert len(added) == 2
-    assert all(f"{line}\n" in given for line in added)
 
 
 def test_watching_is_as_the_page_shows_it(tmp_path):

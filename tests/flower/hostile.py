@@ -49,17 +49,3 @@ KINDS: dict[str, Callable[[Message, Shapes], None]] = {
     "garbage bytes": lambda reply, shapes: frame(reply, b"garbage" * 99),
     "another codec's frame": lambda reply, shapes: values(reply, shapes, 0.0, "int8"),
 }
-
-
-def mod_of(kinds: Mapping[int, str], shapes: Shapes):
-    """A mod, to stand before deltawire's: the client of partition p replies to training as
-    `kinds[p]` says; others are honest."""
-
-    def hostile(message, context, call_next):
-        reply = call_next(message, context)
-        kind = kinds.get(context.node_config["partition-id"])
-        if kind is not None and reply.has_content() and reply.content.array_records:
-            KINDS[kind](reply, shapes)
-        return reply
-
-    return hostile

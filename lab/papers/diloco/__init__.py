@@ -1,1 +1,0 @@
-"""DiLoCo compared with data-parallel training at equal tokens."""

@@ -29,7 +29,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--links", nargs="+", type=float, default=[1, 10, 100], metavar="MBIT")
     parser.add_argument("--latency-ms", type=float, default=20.0, help="one way; default 20")
     parser.add_argument("--add", type=Path, metavar="FILE", help="local_rounds' rows.json")
-    parser.add_argument("--step-ms", type=float, help="of one worker's step; default: measured")
+    parser.add_argument("--step-ms", type=float, help="of one worker's step")
     parser.add_argument("--step-words", help="where --step-ms is from")
     given = parser.parse_args(arguments)
     if (given.step_ms is None) != (given.step_words is None):

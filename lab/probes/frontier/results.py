@@ -15,8 +15,6 @@ _SETTING = re.compile(
     r"(?P<size>\S+) (?P<workers>\d+)x(?P<rounds>\d+)x(?P<steps>\d+)"
     r" lr=\S+ every=\d+ \S+(?: batch=\d+)?(?: bf16)?(?: pretraining=\d+)?"
 )
-_COUNTS = ("workers", "rounds", "steps")
-_MEASURED = "measured in the quickest of these runs, with its exchanges; workers took turns"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +105,7 @@ def add(folder: Path, rows_file: Path, step_ms: float | None, step_words: str | 
     Args:
         folder: of the files.
         rows_file: its rows replace those of the same setting, method and seed.
-        step_ms, step_words: see `Measured`; None: as they are there, or, in a new file, as the
-            rows have it.
+        step_ms, step_words: see `Measured`; None: as they are there.
     """
     try:
         given = json.loads(rows_file.read_text())
@@ -122,7 +119,7 @@ def add(folder: Path, rows_file: Path, step_ms: float | None, step_words: str | 
     if step_ms is not None:
         kept["step_ms"], kept["step_words"] = step_ms, step_words
     elif "step_ms" not in kept:
-        kept["step_ms"], kept["step_words"] = _measured_step(given), _MEASURED
+        raise DataError(f"{path} is new: give --step-ms and --step-words, too")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(kept, indent=1) + "\n")
@@ -149,13 +146,3 @@ def _rows(setting: re.Match, kept: list[dict]) -> Iterator[Row]:
             first = own[0]
             curve = [tuple(point) for point in first["curve"]]
             yield Row(name, workers, rounds, steps, losses, first["bytes"], first["bits"], curve)
-
-
-def _measured_step(given: dict) -> float:
-    """Milliseconds of a worker's step, in the quickest of the rows with local steps."""
-    return min(
-        1e3 * row["seconds"] / math.prod(int(_setting(words)[k]) for k in _COUNTS)
-        for words, finished in given.items()
-        for row in finished.values()
-        if not METHODS[row["method"]].every_step
-    )

@@ -43,7 +43,7 @@ class Times:
 
     def __init__(self, size: str, step_seconds: float) -> None:
         with torch.device("meta"):
-            network = new_network(Setting(SIZES[size], 1, 1, 1, 0.0, "meta"), 0)
+            network = new_network(Setting(SIZES[size], 1, 1, 1, 0.0), 0)
         self._tensors = [(name, p.numel()) for name, p in network.named_parameters()]
         self._step = step_seconds
 

@@ -26,7 +26,7 @@ def start_name(given: argparse.Namespace, setting: Setting, seed: int) -> str:
 
 
 def _network_of(given: argparse.Namespace) -> str:
-    words = given.device + f" batch={given.batch}" * (given.batch is not None)
+    words = "cpu" + f" batch={given.batch}" * (given.batch is not None)
     words += " bf16" * given.bf16
     return words + f" pretraining={given.pretraining}" * (given.pretraining > 0)
 

@@ -161,13 +161,4 @@ SIZES = {
         held_out=512,
         embedding=_GPT2_DEVIATION,
     ),
-    "151m": Size(
-        width=1024,
-        layers=12,
-        length=256,
-        batch=16,
-        learning_rate=3e-4,
-        held_out=512,
-        embedding=_GPT2_DEVIATION,
-    ),
 }

@@ -25,7 +25,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from lab.command.program import make_parser
-from lab.probes.elastic_soak.member import Task, run_member
+from lab.probes.elastic_soak.member import Task
+from lab.probes.elastic_soak.process import run_member
 from lab.ranks.namespaces import Namespaces
 
 _CONTEXT = multiprocessing.get_context("spawn")

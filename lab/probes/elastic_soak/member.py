@@ -2,16 +2,11 @@
 
 import dataclasses
 import hashlib
-import logging
-import os
 import signal
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import numpy as np
-
-from lab.ranks.namespaces import enter_namespace
 
 ELEMENTS = 50_000
 # Errors after which a process joins again: it was given up, or it was in the smaller part of a
@@ -116,18 +111,3 @@ class Member:
 
     def _note_leave(self, *_) -> None:
         self.leaves = True
-
-
-def run_member(say: Connection, place: dict, addresses: str, task: Task) -> None:
-    """In a process of its own."""
-    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
-    if task.namespace is not None:
-        enter_namespace(task.namespace)
-    logging.basicConfig(level=logging.CRITICAL)
-    member = Member(say.send, task)
-    if task.rounds:
-        from lab.probes.elastic_soak.rounds import RoundsMember
-
-        member = RoundsMember(say.send, task)
-    member.run(place, addresses)
-    say.send(("end",))

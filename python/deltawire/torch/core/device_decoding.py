@@ -1,20 +1,15 @@
 """Parts that their device decodes: together where their twins can, else one after another."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from deltawire.errors import DeltawireError
 from deltawire.torch.core.device_encoding import can_batch
+from deltawire.torch.core.device_memory import DeviceMemory
 from deltawire.torch.gpu.parts import Decoding, EncodedPart
-
-if TYPE_CHECKING:
-    from deltawire.torch.core.device_parts import DeviceParts
 
 _ERRORS = 1 << 16  # parts of a step's decodings whose errors are looked at together
 
@@ -26,8 +21,8 @@ class PartDecoder:
     the device until `errors` is copied to the host.
     """
 
-    def __init__(self, parts: DeviceParts) -> None:
-        self._parts = parts
+    def __init__(self, memory: DeviceMemory) -> None:
+        self._memory = memory
         self._batches = None  # needs Triton
         self._errors: torch.Tensor | None = None
         self._twins: list = []  # of the parts that errors are gathered of
@@ -44,7 +39,7 @@ class PartDecoder:
         from deltawire.torch.gpu.part_batches import PartBatches
 
         if self._batches is None:
-            self._batches = PartBatches(self._parts.device)
+            self._batches = PartBatches(self._memory.device)
         self._next = of_rows, rows, ends, None
         return self._batches.room(of_rows, rows[:, 1:], ends)
 
@@ -75,7 +70,7 @@ class PartDecoder:
         begin, count = len(self._twins), len(twins)
         if self._errors is None or begin + count > len(self._errors):
             made = torch.zeros(
-                max(_ERRORS, 2 * (begin + count)), dtype=torch.int32, device=self._parts.device
+                max(_ERRORS, 2 * (begin + count)), dtype=torch.int32, device=self._memory.device
             )
             if self._errors is not None:
                 made[: len(self._errors)].copy_(self._errors)
@@ -86,7 +81,7 @@ class PartDecoder:
     def errors(self) -> torch.Tensor:
         """What the device has found wrong with the parts since it was asked last."""
         if self._errors is None:
-            return torch.zeros(0, dtype=torch.int32, device=self._parts.device)
+            return torch.zeros(0, dtype=torch.int32, device=self._memory.device)
         return self._errors[: len(self._twins)]
 
     def refused(self, errors: np.ndarray) -> tuple[int, Exception] | None:
@@ -106,7 +101,7 @@ class PartDecoder:
         self._twins = []
 
     def _decode_each(self, twins, rows, ends, memory, add, scale) -> list[tuple[int, Exception]]:
-        on_device = self._parts.to_device(torch.from_numpy(memory))
+        on_device = self._memory.to_device(torch.from_numpy(memory))
         behind = np.cumsum(rows[:, 6]).tolist()
         under_way: list[Decoding | Exception] = []
         for twin, row, last in zip(twins, rows.tolist(), behind, strict=True):
@@ -114,7 +109,7 @@ class PartDecoder:
             mine = ends[last - chunks : last].tolist()
             size = mine[-1] if mine else 0
             part = EncodedPart(on_device[begin : begin + size], mine, (), (first, second))
-            slot = self._parts.at(address, count)
+            slot = self._memory.at(address, count)
             try:
                 decode = twin.decode_add if add else twin.decode
                 under_way.append(decode(part, slot, scale))
@@ -123,7 +118,7 @@ class PartDecoder:
         decodings = [each for each in under_way if isinstance(each, Decoding)]
         found = iter(())
         if decodings:
-            found = iter(self._parts.to_host(torch.cat([each.error for each in decodings])))
+            found = iter(self._memory.to_host(torch.cat([each.error for each in decodings])))
         errors = [
             _error_of(dataclasses.replace(each, error=next(found)))
             if isinstance(each, Decoding)

@@ -1,18 +1,14 @@
 """Parts that their device encodes: together where their twins can, else one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from deltawire.errors import DeltawireError, make_error
+from deltawire.torch.core.device_memory import DeviceMemory
 from deltawire.torch.gpu.parts import INFINITY, Encoding
-
-if TYPE_CHECKING:
-    from deltawire.torch.core.device_parts import DeviceParts
 
 DTYPES = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers them
 # Magnitudes that round to infinity: half a step above the largest value.
@@ -43,8 +39,8 @@ class Encoded(NamedTuple):
 class PartEncoder:
     """The encoding side of a `DeviceParts`, on whose stream it is called."""
 
-    def __init__(self, parts: DeviceParts) -> None:
-        self._parts = parts
+    def __init__(self, memory: DeviceMemory) -> None:
+        self._memory = memory
         self._batches = None  # needs Triton
 
     def encode(self, twins: Sequence, rows: np.ndarray, factors: np.ndarray) -> list[Encoded]:
@@ -68,11 +64,11 @@ class PartEncoder:
         from deltawire.torch.gpu.part_batches import EncodedBatch, PartBatches
 
         if self._batches is None:
-            self._batches = PartBatches(self._parts.device)
+            self._batches = PartBatches(self._memory.device)
         layout, on_device = self._batches.encode(twins, rows, factors)
 
         def finish() -> Encoded:
-            batch = EncodedBatch(layout, on_device, self._parts.to_host)
+            batch = EncodedBatch(layout, on_device, self._memory.to_host)
             return self._encoded(batch, twins, numbers, rows, factors)
 
         return finish
@@ -109,10 +105,10 @@ class PartEncoder:
     def _tensors(self, row: np.ndarray) -> tuple:
         """A part's values, its residual and the place of the new one."""
         address, count, dtype, before, after = row[:5].tolist()
-        values = self._parts.at(address, count, DTYPES[dtype])
+        values = self._memory.at(address, count, DTYPES[dtype])
         if not before:
             return values, None, None
-        return values, self._parts.at(before, count), self._parts.at(after, count)
+        return values, self._memory.at(before, count), self._memory.at(after, count)
 
     def _encode_each(self, jobs: list[tuple]) -> Encoded:
         """Parts whose twins code one at a time. Waits three times for all of them: for what refuses
@@ -120,7 +116,7 @@ class PartEncoder:
         payloads."""
         launched = [self._launch(twin, row[1:], float(factor)) for _, twin, row, factor in jobs]
         status = torch.stack([_status(encoding, flags) for encoding, flags in launched])
-        status = self._parts.to_host(status).tolist()
+        status = self._memory.to_host(status).tolist()
         parts, good, errors = [], [], []
         for (number, *_), (encoding, _), row in zip(jobs, launched, status, strict=True):
             largest, first, second, chunks, some, not_carried, out_of_range = row
@@ -151,7 +147,7 @@ class PartEncoder:
             flags[1] = _not_carried(values, DTYPES[int(row[5])])
         seen = {}
         if row[7]:
-            seen["significance"] = self._parts.at(int(row[7]), len(values))
+            seen["significance"] = self._memory.at(int(row[7]), len(values))
         try:
             encoding = twin.encode(values, residual, after=left, stream=int(row[6]), **seen)
         except DeltawireError as cause:
@@ -165,7 +161,7 @@ class PartEncoder:
             return iter((empty.astype(np.uint8), empty.astype(np.int64), empty, empty))
         lists = [each.ends[:chunks].long() for each, chunks in good]
         lists += [each.sums[:chunks].long() for each, chunks in good]
-        numbers = self._parts.to_host(torch.cat(lists)).numpy()
+        numbers = self._memory.to_host(torch.cat(lists)).numpy()
         ends, sums = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
         sizes, totals, at = np.diff(ends, prepend=0), [], 0
         for _, chunks in good:
@@ -174,7 +170,7 @@ class PartEncoder:
             totals.append(int(ends[at + chunks - 1]) if chunks else 0)
             at += chunks
         payloads = [each.payload[:size] for (each, _), size in zip(good, totals, strict=True)]
-        payload = self._parts.to_host(torch.cat(payloads)).numpy()
+        payload = self._memory.to_host(torch.cat(payloads)).numpy()
         begins = np.cumsum(sizes) - sizes
         return iter((payload, begins, sizes.astype(np.uint32), sums.astype(np.uint32)))
 

@@ -4,10 +4,6 @@ The core keeps the exchange (frames, sends, votes, failures) and asks an object 
 encode and decode parts, by the addresses of their values: a `part_backend.h` in Python.
 """
 
-import bisect
-import contextlib
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,20 +12,8 @@ import torch
 from deltawire.errors import make_error
 from deltawire.torch.core.device_decoding import PartDecoder
 from deltawire.torch.core.device_encoding import BEYOND, Encoded, PartEncoder, is_beyond
+from deltawire.torch.core.device_memory import TORCH_DTYPES, DeviceMemory
 from deltawire.torch.core.mean_digest import MeanDigest
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_POLL_SECONDS = 5e-5
-
-
-def until(event: torch.cuda.Event | None, timeout: float, rank: int | None, what: str) -> None:
-    """Waits for the event. Raises DeltawireError ("Timeout"), which says what is late on `rank`."""
-    deadline = time.monotonic() + timeout
-    while event is not None and not event.query():
-        if time.monotonic() > deadline:
-            text = f"{what} after {timeout:g} s: the GPU is busy with something else, or hangs"
-            raise make_error("Timeout", text, rank)
-        time.sleep(_POLL_SECONDS)
 
 
 def is_captured(device: torch.device) -> bool:
@@ -52,11 +36,11 @@ def refuse_capture(device: torch.device) -> None:
         )
 
 
-class DeviceParts:
+class DeviceParts(DeviceMemory):
     """Codes the parts of one hook on the device of its gradients.
 
-    Work goes to a stream of its own, in the order of calls. Memory is known by its address:
-    buckets between `adopt` and `forget`, residuals and means between `allocate` and `release`.
+    Work goes to a stream of its own, in the order of calls. Buckets are known between `adopt` and
+    `forget`.
 
     Thread rule: `adopt` and `forget` belong to whoever owns the buckets, everything else to the
     core, which makes one call at a time but for `release`.
@@ -66,9 +50,6 @@ class DeviceParts:
         make_twin: gives the twin of a codec's canonical spec.
         timeout: seconds that the device may take for one call.
         rank: this one, whom the error of such a call names.
-
-    Attributes:
-        stream: None on the CPU.
     """
 
     def __init__(
@@ -78,18 +59,12 @@ class DeviceParts:
         timeout: float,
         rank: int | None = None,
     ) -> None:
-        self.device = device
-        # Before what backward has launched: others wait for what is coded.
-        self.stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
+        super().__init__(device, timeout, rank)
         self._make_twin = make_twin
         self._twins: dict[str, object] = {}
-        self._timeout, self._rank = timeout, rank
         self._digest = MeanDigest(device)
         self._encoder, self._decoder = PartEncoder(self), PartDecoder(self)
         self._failure: Exception | None = None
-        self._lock = threading.Lock()
-        self._bases: list[int] = []  # sorted; guarded by the lock, like the next
-        self._regions: dict[int, torch.Tensor] = {}
 
     def twin(self, spec: str):
         """The twin of a codec, made once."""
@@ -101,7 +76,7 @@ class DeviceParts:
         """Makes a bucket known. The event, if there is one, says that its gradients are complete:
         it must be waited for before the core gets the bucket. The stream doesn't wait for it, since
         older buckets' work, which is launched later, would wait, too."""
-        self._add(bucket)
+        self.add(bucket)
         if self.stream is None:
             return None
         bucket.record_stream(self.stream)
@@ -118,41 +93,9 @@ class DeviceParts:
         if self._failure is not None:
             raise self._failure
 
-    def allocate(self, count: int) -> int:
-        """The address of float32 zeros."""
-        with self._own_stream():
-            return self._add(torch.zeros(max(count, 1), dtype=torch.float32, device=self.device))
-
-    def release(self, address: int) -> None:
-        """Gives memory back, or forgets it."""
-        with self._lock:
-            if self._regions.pop(address, None) is not None:
-                self._bases.remove(address)
-
-    def fill(self, address: int, count: int, value: float) -> None:
-        """Sets float32 values."""
-        with self._own_stream():
-            self.at(address, count).fill_(value)
-
-    def multiply(self, address: int, count: int, factor: float) -> None:
-        """Multiplies float32 values."""
-        with self._own_stream():
-            self.at(address, count).mul_(factor)
-
-    def upload(self, values: np.ndarray, address: int) -> None:
-        """Copies from the host."""
-        with self._own_stream():
-            self.at(address, len(values)).copy_(self.to_device(torch.from_numpy(values)))
-
-    def download(self, address: int, values: np.ndarray) -> None:
-        """Copies to the host."""
-        with self._own_stream():
-            on_host = self.to_host(self.at(address, len(values)), "a copy of residuals")
-            torch.from_numpy(values).copy_(on_host)
-
     def load(self, means: Sequence[tuple], factor: float) -> None:
         """Each mean becomes its tensor's values times the factor. Means as `examine` has them."""
-        with self._own_stream():
+        with self.own_stream():
             for mean, tensor, count, dtype in _joined(means):
                 values = self.at(tensor, count, dtype).float()
                 torch.mul(values, factor, out=self.at(mean, count))
@@ -167,7 +110,7 @@ class DeviceParts:
                 stream of its random numbers, and the address of its significances or 0.
             factors: of the residuals.
         """
-        with self._own_stream():
+        with self.own_stream():
             return self._encoder.encode([self.twin(spec) for spec in specs], rows, factors)
 
     def room(self, specs: Sequence[str], rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -178,18 +121,18 @@ class DeviceParts:
                 scalars, where its payload begins in the memory, and its number of chunks.
             ends: of all chunks in their parts' payloads.
         """
-        with self._own_stream():
+        with self.own_stream():
             return self._decoder.room([self.twin(spec) for spec in specs], rows, ends)
 
     def decode(self, add: bool, scale: float) -> list[tuple[int, Exception]]:
         """Decodes what is in the room. Errors that are known at once, each with the number of its
         part; what the device finds later, `examine` says."""
-        with self._own_stream():
+        with self.own_stream():
             return self._decoder.decode(add, scale)
 
     def forget_decoded(self) -> None:
         """A step was reverted: what is wrong with its parts no longer matters."""
-        with self._own_stream():
+        with self.own_stream():
             self._decoder.forget()
 
     def examine(self, means: Sequence[tuple]) -> tuple:
@@ -197,7 +140,7 @@ class DeviceParts:
         (both sums of the digest, all finite, index of a tensor that can't hold its mean or None,
         that mean, None or what is wrong with a part that was decoded since the last call: its
         number, counted from then, and its error)."""
-        with self._own_stream():
+        with self.own_stream():
             whole = self.at(means[0][0], sum(count for *_, count, _ in means))
             narrow = [
                 (i, self.at(mean, count), BEYOND[dtype])
@@ -222,51 +165,11 @@ class DeviceParts:
     def publish(self, means: Sequence[tuple]) -> None:
         """Rounds each mean into its tensor."""
         try:
-            with self._own_stream():
+            with self.own_stream():
                 for mean, tensor, count, dtype in _joined(means):
                     self.at(tensor, count, dtype).copy_(self.at(mean, count))
         except Exception as cause:  # the step counts: whoever takes the bucket hears of it
             self._failure = cause
-
-    def _own_stream(self) -> contextlib.AbstractContextManager:
-        return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
-
-    def _add(self, memory: torch.Tensor) -> int:
-        address = memory.data_ptr()
-        with self._lock:
-            if address not in self._regions:
-                bisect.insort(self._bases, address)
-            self._regions[address] = memory.view(-1).view(torch.uint8)
-        return address
-
-    def at(self, address: int, count: int, dtype: str = "float32") -> torch.Tensor:
-        """The tensor that is there."""
-        with self._lock:
-            base = self._bases[bisect.bisect_right(self._bases, address) - 1]
-            region = self._regions[base]
-        first = address - base
-        kind = _DTYPES[dtype]
-        return region[first : first + count * kind.itemsize].view(kind)
-
-    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy on the device, which is not waited for; on the CPU the tensor itself."""
-        if self.stream is None:
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
-
-    def to_host(
-        self, tensor: torch.Tensor, what: str = "what the GPU encodes or decodes"
-    ) -> torch.Tensor:
-        """A copy on the host, which is waited for; on the CPU the tensor itself. Raises
-        DeltawireError ("Timeout"), which says that `what` is late."""
-        if self.stream is None:
-            return tensor
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
-        host.copy_(tensor, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record(self.stream)
-        until(event, self._timeout, self._rank, f"{what} was not there")
-        return host
 
 
 def _joined(means: Sequence[tuple]) -> list[tuple]:
@@ -275,7 +178,7 @@ def _joined(means: Sequence[tuple]) -> list[tuple]:
     for mean, tensor, count, dtype in means:
         if joined:
             at, to, before, kind = joined[-1]
-            width = _DTYPES[dtype].itemsize
+            width = TORCH_DTYPES[dtype].itemsize
             follows = (mean, tensor) == (at + 4 * before, to + width * before)
             if follows and kind == dtype:
                 joined[-1] = (at, to, before + count, dtype)

@@ -1,19 +1,13 @@
 """One part, as a batch of one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
+from deltawire.torch.gpu.batch_codec import BatchCodec
 from deltawire.torch.gpu.kernels.chunks import join
 from deltawire.torch.gpu.kernels.part_tables import LARGEST
 from deltawire.torch.gpu.part_batches import ALIGNED, KINDS, PartBatches
 from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
-
-if TYPE_CHECKING:
-    from deltawire.torch.gpu.codec_twin import Twin
 
 _MASK = (1 << 64) - 1
 _NUMBERS = {getattr(torch, kind): number for number, kind in KINDS.items()}
@@ -21,7 +15,7 @@ _NUMBERS = {getattr(torch, kind): number for number, kind in KINDS.items()}
 
 def encode(
     batches: PartBatches,
-    twin: Twin,
+    twin: BatchCodec,
     values: torch.Tensor,
     residual: torch.Tensor | None,
     after: torch.Tensor | None,
@@ -57,7 +51,12 @@ def encode(
 
 
 def decode(
-    batches: PartBatches, twin: Twin, part: EncodedPart, out: torch.Tensor, add: bool, scale: float
+    batches: PartBatches,
+    twin: BatchCodec,
+    part: EncodedPart,
+    out: torch.Tensor,
+    add: bool,
+    scale: float,
 ) -> torch.Tensor:
     """Decodes a part that `Twin.check` has found good into at least one value. Gives bits, as
     Decoding has them."""

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the project's rules that a compiler does not: which layer may include which, how long
-files and functions may be, how large classes may be, what kernels may include, tensors that depend
-on torch's defaults, and names that say nothing.
+"""Checks the project's rules that a compiler does not: which layer may include or import which,
+circles of Python modules, how long files and functions may be, how large classes may be, what
+kernels may include, tensors that depend on torch's defaults, and names that say nothing.
 
-The rules of the layers are in docs/design/architecture.md, in the table between the `layers`
-markers. A file of more than 400 lines is printed as a question; one of more than 800 is a
-violation.
+The rules of the layers are in docs/design/architecture.md, in the tables between the markers
+`layers` and `python layers`. A file of more than 400 lines is printed as a question; one of more
+than 800 is a violation.
 
 usage: scripts/check_layers.py [ROOT] [--figures]     exit status 1 if anything is wrong
        --figures: the largest classes, and files and lines by folder
@@ -17,12 +17,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import cpp_source
 import python_source
 from class_sizes import ClassSizes
+from layer_tables import Layer, TableError, read_layers
+from python_layers import PACKAGE, PythonLayers
 
 LONG_FILE_LINES = 400
 MAX_FILE_LINES = 800
@@ -54,64 +55,7 @@ KERNEL_MAY_INCLUDE = {
 }
 # Folders of src/codecs that are not codecs, but code that several codecs share.
 SHARED_BY_CODECS = {"kernels", "planes", "sparse"}
-TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
 PUBLIC = "deltawire/"
-APPLICATIONS = "apps"
-PACKAGE = "python/deltawire/"
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One row of the table: where the layer lives and what it may include."""
-
-    name: str
-    folder: str
-    headers: frozenset[str]  # its public headers
-    layers: frozenset[str]  # it may include their private and public headers
-    contracts: frozenset[str]  # further public headers that it may include
-
-    @property
-    def whole_row(self) -> bool:
-        """Whether its row names all that it may include, public headers too."""
-        return self.folder.startswith("src/") or self.of_applications
-
-    @property
-    def of_applications(self) -> bool:
-        """Whether it is built on the library, which must not include it."""
-        return f"{self.folder}/".startswith(f"{APPLICATIONS}/")
-
-
-class TableError(Exception):
-    """The table in docs/design/architecture.md cannot be read."""
-
-
-def _cell_names(cell: str) -> frozenset[str]:
-    return frozenset(re.findall(r"`([^`]+)`", cell))
-
-
-def read_layers(root: Path) -> dict[str, Layer]:
-    """The table of docs/design/architecture.md by layer name."""
-    page = root / "docs" / "design" / "architecture.md"
-    found = TABLE.search(page.read_text(encoding="utf-8")) if page.is_file() else None
-    if found is None:
-        raise TableError(f"{page}: no table between <!-- layers --> and <!-- /layers -->")
-    layers = {}
-    for row in found.group(1).splitlines()[2:]:
-        cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
-        if len(cells) != 5:
-            raise TableError(f"{page}: this row of the layer table has not 5 cells: {row}")
-        (name,), (folder,) = _cell_names(cells[0]), _cell_names(cells[1])
-        layers[name] = Layer(name, folder, *map(_cell_names, cells[2:]))
-    for layer in layers.values():
-        for other in sorted(layer.layers - layers.keys()):
-            raise TableError(f"{page}: layer {layer.name} may use {other}, which has no row")
-        above = {other for other in layer.layers if layers[other].of_applications}
-        if above and layer.folder.startswith("src/"):
-            raise TableError(
-                f"{page}: layer {layer.name} may use {_names(above)}: nothing in src/ may see "
-                f"{APPLICATIONS}/"
-            )
-    return layers
 
 
 class Checker:
@@ -125,6 +69,7 @@ class Checker:
         }
         self.violations: list[str] = []
         self.questions: list[str] = []
+        self.python = PythonLayers(root)
         self.classes = ClassSizes()
         self.lines: dict[str, int] = {}  # by file
 
@@ -137,6 +82,9 @@ class Checker:
                 self._report(self.root / size.path, size.line, problem)
         if (self.root / "CMakeLists.txt").is_file():  # a whole tree
             self.questions += self.classes.stale_exceptions()
+            self.violations += self.python.rows_without_modules()
+        for problem in self.python.circles():
+            self._report(*problem)
         self._check_headers_have_a_home()
         return self.violations
 
@@ -175,6 +123,8 @@ class Checker:
         elif path.suffix == ".py":
             self.classes.add_python(name, text)
             self._check_functions(path, python_functions(text))
+            for problem in self.python.add(path, text):
+                self._report(*problem)
             if name.startswith(PACKAGE) and "torch." in text:
                 for line, function, missing in python_source.left_to_defaults(text):
                     self._report(

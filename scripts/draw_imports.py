@@ -9,21 +9,20 @@ usage: scripts/draw_imports.py FOLDER...
 """
 
 import argparse
-import ast
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import check_layers
 import cpp_source
+import import_graph
+import layer_tables
+from import_graph import Arrows
 
 CPP = {".h", ".hpp", ".c", ".cc", ".inc"}
 SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out"}
 PUBLIC = "deltawire/"
-
-Arrows = dict[str, set[str]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def draw(folder: Path, root: Path, with_tests: bool = False) -> Drawing:
         for used in uses.of(path, text):
             if used.is_relative_to(folder) and (room := _room(used, folder)) in arrows:
                 arrows[own] |= {room} - {own}
-    circles = _circles(arrows)
+    circles = import_graph.circles(arrows)
     return Drawing(arrows, _floors(arrows, circles), circles, len(files), lines)
 
 
@@ -83,10 +82,11 @@ class _Uses:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._imports = import_graph.Imports(root)
         self._homes: dict[str, Path] = {}  # for each public header, its layer's folder
         try:
-            layers = check_layers.read_layers(root)
-        except check_layers.TableError:
+            layers = layer_tables.read_layers(root)
+        except layer_tables.TableError:
             return
         for layer in layers.values():
             self._homes |= {header: root / layer.folder / header for header in layer.headers}
@@ -94,7 +94,8 @@ class _Uses:
     def of(self, path: Path, text: str) -> Iterator[Path]:
         """The files of the repository that the file at `path` uses."""
         if path.suffix == ".py":
-            yield from self._imports(path, ast.parse(text))
+            found = (each.file for each in self._imports.of(path, text))
+            yield from (file for file in found if file is not None)
         else:
             for include in cpp_source.includes(text):
                 yield from self._included(path, include.target)
@@ -109,48 +110,6 @@ class _Uses:
                 return
             if above == self._root:
                 return
-
-    def _imports(self, path: Path, tree: ast.Module) -> Iterator[Path]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                for name in node.names:
-                    yield from self._module(path, name.name.split("."))
-            elif isinstance(node, ast.ImportFrom) and node.level:
-                package = path.parents[node.level - 1]
-                yield from self._names(package, (node.module or "").split("."), node.names)
-            elif isinstance(node, ast.ImportFrom):
-                for above in self._search_path(path):
-                    found = list(self._names(above, node.module.split("."), node.names))
-                    if found:
-                        yield from found
-                        break
-
-    def _module(self, path: Path, parts: list[str]) -> Iterator[Path]:
-        for above in self._search_path(path):
-            if (found := _module_file(above.joinpath(*parts))) is not None:
-                yield found
-                return
-
-    def _names(self, above: Path, parts: list[str], names: list[ast.alias]) -> Iterator[Path]:
-        """The files that `from above.parts import names` uses: modules, or the names' package."""
-        package = above.joinpath(*filter(None, parts))
-        for name in names:
-            found = _module_file(package / name.name) or _module_file(package)
-            if found is not None:
-                yield found
-
-    def _search_path(self, path: Path) -> Iterable[Path]:
-        """Folders above the file that can hold whole packages, the nearest first."""
-        return [
-            above
-            for above in path.parents
-            if above.is_relative_to(self._root) and not (above / "__init__.py").is_file()
-        ]
-
-
-def _module_file(path: Path) -> Path | None:
-    candidates = (path.with_name(path.name + ".py"), path / "__init__.py")
-    return next((each for each in candidates if each.is_file()), None)
 
 
 def _sources(folder: Path) -> Iterator[Path]:
@@ -168,26 +127,6 @@ def _is_test(path: Path) -> bool:
 def _room(path: Path, folder: Path) -> str:
     inside = path.relative_to(folder).parts
     return inside[0] + "/" if len(inside) > 1 else path.stem
-
-
-def _reachable(arrows: Arrows, start: str) -> set[str]:
-    seen: set[str] = set()
-    left = [start]
-    while left:
-        for room in arrows[left.pop()] - seen:
-            seen.add(room)
-            left.append(room)
-    return seen
-
-
-def _circles(arrows: Arrows) -> list[list[str]]:
-    reach = {room: _reachable(arrows, room) for room in arrows}
-    circles = {
-        tuple(sorted(other for other in reach[room] if room in reach[other]))
-        for room in arrows
-        if room in reach[room]
-    }
-    return sorted(map(list, circles))
 
 
 def _floors(arrows: Arrows, circles: list[list[str]]) -> dict[str, int]:

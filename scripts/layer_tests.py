@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import check_layers
+import layer_tables
 
 # For each layer, its folders and its tests' folders. A file in several belongs to the first layer.
 PYTHON = {
@@ -48,7 +49,7 @@ class Layers:
     """The layers of a tree that can be tested on this machine, and which files are theirs."""
 
     def __init__(self, root: Path):
-        rows = check_layers.read_layers(root).values()
+        rows = layer_tables.read_layers(root).values()
         self._headers = {f"include/deltawire/{h}": row.name for row in rows for h in row.headers}
         self._folders = {
             row.folder: row.name for row in rows if row.folder.startswith(("src/", "apps/"))

@@ -298,12 +298,12 @@ def test_a_name_that_says_nothing(house: Path, name: str) -> None:
 )
 def test_a_tensor_that_depends_on_torchs_defaults(house: Path, call: str, missing: str) -> None:
     good = "torch.zeros(3, dtype=torch.float32, device=here), torch.zeros_like(x)"
-    plant(house, "python/deltawire/made.py", f"x = {good}\n")
+    plant(house, "python/deltawire/arrays.py", f"x = {good}\n")
     assert check(house).returncode == 0
     plant(house, "lab/made.py", f"x = {call}\n")
     assert check(house).returncode == 0
-    plant(house, "python/deltawire/made.py", f"x = {good}\ny = {call}\n")
-    expect_one(house, "python/deltawire/made.py:2:", missing)
+    plant(house, "python/deltawire/arrays.py", f"x = {good}\ny = {call}\n")
+    expect_one(house, "python/deltawire/arrays.py:2:", missing)
 
 
 def test_a_page_without_the_table(house: Path) -> None:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Checks the project's rules that a compiler does not: which layer may include or import which,
-circles of Python modules, how long files and functions may be, how large classes may be, what
-kernels may include, tensors that depend on torch's defaults, and names that say nothing.
+circles of Python modules, how long files and functions may be, how large classes and the whole may
+be, what kernels may include, tensors that depend on torch's defaults, and names that say nothing.
 
 The rules of the layers are in docs/design/architecture.md, in the tables between the markers
-`layers` and `python layers`. A file of more than 400 lines is printed as a question; one of more
-than 800 is a violation.
+`layers` and `python layers`; how large the whole may be is in scripts/budgets.py. A file of more
+than 400 lines is printed as a question; one of more than 800 is a violation.
 
 usage: scripts/check_layers.py [ROOT] [--figures]     exit status 1 if anything is wrong
        --figures: the largest classes, and files and lines by folder
@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import budgets
 import cpp_source
 import python_source
 from class_sizes import ClassSizes
@@ -69,6 +70,7 @@ class Checker:
         }
         self.violations: list[str] = []
         self.questions: list[str] = []
+        self.notes: list[str] = []
         self.python = PythonLayers(root)
         self.classes = ClassSizes()
         self.lines: dict[str, int] = {}  # by file
@@ -86,6 +88,7 @@ class Checker:
         for problem in self.python.circles():
             self._report(*problem)
         self._check_headers_have_a_home()
+        self._check_budgets()
         return self.violations
 
     def _files(self) -> Iterator[Path]:
@@ -232,6 +235,16 @@ class Checker:
                     path, 1, "no layer owns it; add it to the table in docs/design/architecture.md"
                 )
 
+    def _check_budgets(self) -> None:
+        for row in budgets.budgets(self.root):
+            if row.passed:
+                self.violations.append(
+                    f"{row.name}: {row.count:,}, the limit is {row.limit:,} (scripts/budgets.py); "
+                    "take away as much as you add"
+                )
+            if row.count is None and (self.root / "CMakeLists.txt").is_file():
+                self.notes.append(f"{row.name}: not counted, this tree is not git's")
+
 
 def _codec_folder(parts: tuple[str, ...]) -> str:
     """The codec that a path below src/codecs/ belongs to; another name for files directly there."""
@@ -312,6 +325,8 @@ def main(arguments: list[str]) -> int:
     if chosen.figures:
         print_figures(checker)
         return 0
+    for note in checker.notes:
+        print(f"note: {note}")
     for question in checker.questions:
         print(f"question: {question}")
     print(*violations, sep="\n", end="\n" if violations else "")

@@ -19,6 +19,7 @@
 #include "deltawire/policy.h"
 #include "deltawire/reducer.h"
 #include "deltawire/result.h"
+#include "deltawire/safetensors.h"
 #include "deltawire/server.h"
 #include "deltawire/session.h"
 #include "deltawire/snapshot.h"

@@ -9,16 +9,19 @@
 // Thread rule: any thread may call; no call keeps state.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deltawire/export.h"
 #include "deltawire/patch.h"
 #include "deltawire/result.h"
+#include "deltawire/safetensors.h"
 #include "deltawire/workers.h"
 
 namespace deltawire {
@@ -51,7 +54,7 @@ struct PatchFileInfo {
       file_digest;  // of the whole new file; older patches and those of stores have none
   std::string from;
   std::string to;
-  bool has_header = false;  // the new file's header, because it is not the old one's
+  bool has_header = false;            // the new file's header, because it is not the old one's
   bool leaves_out_unchanged = false;  // a tensor without an entry in `tensors` is the same in both models
   std::uint64_t file_bytes = 0;
   std::vector<PatchFileTensor> tensors;  // of the new model, in the order of the file
@@ -80,6 +83,44 @@ DELTAWIRE_API Status verify_patch_file(const std::string& old_path, const std::s
 // the previous one makes; kInvalidArgument for no patch.
 DELTAWIRE_API Status merge_patch_files(const std::string& old_path, std::span<const std::string> patch_paths,
                                        const std::string& merged_path, const PatchFileOptions& options = {});
+
+// What a patch file in memory has for a tensor, or will have.
+struct PatchFilePart {
+  model::TensorEntry tensor;  // of the new model. Of a patch that was read its name alone is known
+  bool full = false;          // `data` are the tensor's bytes, not a patch's
+  Bytes data;
+};
+
+// A patch file in memory, for programs that keep models there.
+struct PatchFileView {
+  std::uint64_t old_digest = 0;  // of the models
+  std::uint64_t new_digest = 0;
+  bool leaves_out_unchanged = false;  // tensors without a part are those of the old model
+  // Of the new model's tensors, where that is said: they may be others than the old one's.
+  std::vector<std::string> names;
+  std::vector<PatchFilePart> parts;
+};
+
+// Reads a whole file; what its patches hold is not read. Errors, without the file's name: kTruncated,
+// kCorrupt, kLimit, kUnsupportedVersion.
+DELTAWIRE_API Result<PatchFileView> read_patch_file(Bytes file);
+
+struct NewPatchFile {
+  std::uint64_t old_digest = 0;  // of the models
+  std::uint64_t new_digest = 0;
+  std::string from;  // names of the versions
+  std::string to;
+  std::string_view header;  // of the new model's file, if that isn't the old one's
+};
+
+// The first bytes of a patch file with these parts, one for each tensor of the new model. Behind them follow
+// the data of `order`, and NewPatchFile::header. Errors: those of inspect_patch().
+struct PatchFileFront {
+  std::string bytes;
+  std::vector<std::size_t> order;  // indices of parts; those that change nothing may be left out
+};
+DELTAWIRE_API Result<PatchFileFront> begin_patch_file(std::span<const PatchFilePart> parts,
+                                                      const NewPatchFile& file);
 
 // Reads a patch file without the models, and checks what it can: all checksums.
 DELTAWIRE_API Result<PatchFileInfo> inspect_patch_file(const std::string& patch_path);

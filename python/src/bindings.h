@@ -13,6 +13,7 @@ void bind_explain(nanobind::module_& module);
 void bind_buckets(nanobind::module_& module);  // the tensors of a bucket
 void bind_patches(nanobind::module_& module);
 void bind_patch_files(nanobind::module_& module);
+void bind_models(nanobind::module_& module);  // safetensors and patch files in memory
 void bind_planner(nanobind::module_& module);
 void bind_meshes(nanobind::module_& module);  // listener, mesh
 void bind_sessions(nanobind::module_& module);

@@ -15,6 +15,7 @@ NB_MODULE(_core, module) {
   deltawire::python::bind_buckets(module);
   deltawire::python::bind_patches(module);
   deltawire::python::bind_patch_files(module);
+  deltawire::python::bind_models(module);
   deltawire::python::bind_planner(module);
   deltawire::python::bind_meshes(module);
   deltawire::python::bind_doors(module);

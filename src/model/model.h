@@ -13,8 +13,8 @@
 #include <string>
 
 #include "deltawire/result.h"
+#include "deltawire/safetensors.h"
 #include "deltawire/tensor.h"
-#include "model/safetensors_header.h"
 #include "patch/patch_coding.h"
 
 namespace deltawire::model {

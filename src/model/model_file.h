@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/disk_file.h"
+#include "model/messages.h"
 #include "model/model.h"
 
 namespace deltawire::model {
@@ -39,9 +40,5 @@ class ModelFile final : public Model {
   std::string json_;
   ModelHeader header_;
 };
-
-// "<path>: <message>", "<path>: tensor '<name>': <message>"; the code stays.
-tl::unexpected<Error> error_in(const std::string& path, Error error);
-tl::unexpected<Error> error_in(const std::string& path, const TensorEntry& tensor, Error error);
 
 }  // namespace deltawire::model

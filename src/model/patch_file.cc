@@ -167,7 +167,7 @@ Status with_patched(const std::string& old_path, const std::string& patch_path,
   const auto model = PatchedModel::make(*std::move(from), *std::move(entries), *work);
   if (!model) return forward_error(model);
   if (options.has_file_digest != nullptr) {
-    *options.has_file_digest = (*model)->entries().new_file_digest().has_value();
+    *options.has_file_digest = (*model)->entries().head().new_file_digest.has_value();
   }
   return use(**model, *work);
 }
@@ -213,12 +213,12 @@ Status verify(const std::string& old_path, const std::string& patch_path, const 
 // Whether each patch begins where the one before ends.
 Status check_chain(std::span<const PatchEntries> patches) {
   for (std::size_t i = 1; i < patches.size(); ++i) {
-    if (patches[i].old_digest() == patches[i - 1].new_digest()) continue;
+    if (patches[i].head().old_digest == patches[i - 1].head().new_digest) continue;
     return error_in(patches[i].path(),
                     {ErrorCode::kMismatch, "the patch is for a model with the digest " +
-                                               digest_text(patches[i].old_digest()) + ", and " +
+                                               digest_text(patches[i].head().old_digest) + ", and " +
                                                printable_line(patches[i - 1].path()) + " makes one with " +
-                                               digest_text(patches[i - 1].new_digest()) +
+                                               digest_text(patches[i - 1].head().new_digest) +
                                                ": give patches in the order of versions, without a gap"});
   }
   return {};
@@ -245,10 +245,10 @@ Status merge(const std::string& old_path, std::span<const std::string> patch_pat
   auto opened = ModelFile::open(old_path);
   if (!opened) return forward_error(opened);
   // A digest of what no digest has checked would say more than is known.
-  const PatchPlace place{merged_path, options.replace, patches.back().new_file_digest().has_value(),
+  const PatchPlace place{merged_path, options.replace, patches.back().head().new_file_digest.has_value(),
                          options.from.empty() ? patches.front().text("from") : options.from,
                          options.to.empty() ? patches.back().text("to") : options.to};
-  const std::uint64_t old_digest = patches.front().old_digest();
+  const std::uint64_t old_digest = patches.front().head().old_digest;
   std::unique_ptr<Model> to = *std::move(opened);
   const PatchedModel* last = nullptr;
   for (PatchEntries& entries : patches) {
@@ -272,12 +272,12 @@ Result<PatchFileInfo> inspect(const std::string& patch_path) {
   const auto entries = PatchEntries::open(patch_path);
   if (!entries) return forward_error(entries);
   PatchFileInfo info;
-  info.old_digest = entries->old_digest();
-  info.new_digest = entries->new_digest();
-  info.file_digest = entries->new_file_digest();
+  info.old_digest = entries->head().old_digest;
+  info.new_digest = entries->head().new_digest;
+  info.file_digest = entries->head().new_file_digest;
   info.from = entries->text("from");
   info.to = entries->text("to");
-  info.leaves_out_unchanged = entries->leaves_out_unchanged();
+  info.leaves_out_unchanged = entries->head().leaves_out_unchanged;
   info.file_bytes = entries->file().file_bytes();
   for (const TensorEntry& entry : entries->file().header().tensors) {
     if (entry.name == kHeaderName) {

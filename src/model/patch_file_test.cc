@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "deltawire/patch.h"
+#include "deltawire/safetensors.h"
 #include "model/model_testing.h"
 #include "model/patch_file_testing.h"
-#include "model/safetensors_header.h"
 
 namespace deltawire::patch_file_test {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "base/little_endian.h"
 #include "base/os_error.h"
+#include "model/file_layout.h"
 #include "model/model_file.h"
 #include "model/new_model_file.h"
 #include "patch/patch_stream.h"
@@ -14,8 +15,12 @@ namespace deltawire::model {
 
 namespace {
 
-constexpr std::uint64_t kAlignment = 8;  // of a file's data, as the safetensors library writes it
 constexpr std::size_t kMovedAtOnce = std::size_t{1} << 20;
+
+std::string header_of(const std::vector<TensorEntry>& entries,
+                      const std::map<std::string, std::string>& metadata) {
+  return write_header(entries, Metadata(metadata.begin(), metadata.end()));
+}
 
 }  // namespace
 
@@ -28,8 +33,7 @@ PatchFileWriter::PatchFileWriter(NewFile file, std::string path, std::vector<Ten
     end += entry.bytes;
   }
   // Numbers only get shorter than planned.
-  const std::uint64_t longest = write_header(entries_, metadata).size();
-  header_room_ = (longest + kAlignment - 1) / kAlignment * kAlignment;
+  header_room_ = aligned(header_of(entries_, metadata).size());
 }
 
 Status PatchFileWriter::check_limits() const {
@@ -127,14 +131,11 @@ Status PatchFileWriter::move_data(std::uint64_t header_room) {
 Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadata, bool replace) {
   if (leaves_out_) {
     std::erase_if(entries_, [](const TensorEntry& entry) { return entry.name.empty(); });
-    const std::uint64_t length = write_header(entries_, metadata).size();
-    if (const Status moved = move_data((length + kAlignment - 1) / kAlignment * kAlignment); !moved) {
-      return moved;
-    }
+    if (const Status moved = move_data(aligned(header_of(entries_, metadata).size())); !moved) return moved;
   }
   std::string front(kLengthBytes, '\0');
   store_le(std::as_writable_bytes(std::span(front)).data(), header_room_);
-  front += write_header(entries_, metadata);
+  front += header_of(entries_, metadata);
   front.resize(kLengthBytes + header_room_, ' ');
   const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(front)), 0);
   if (!written) return error_in(path_, written.error());

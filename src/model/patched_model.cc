@@ -72,8 +72,8 @@ Status PatchedModel::check_entries() const {
   for (const TensorEntry& tensor : header_.tensors) {
     if (const Status sound = check_entry(tensor); !sound) return sound;
   }
-  const auto found = std::ranges::count_if(
-      header_.tensors, [this](const TensorEntry& tensor) { return has_entry(tensor); });
+  const auto found =
+      std::ranges::count_if(header_.tensors, [this](const TensorEntry& tensor) { return has_entry(tensor); });
   if (entries_.tensors() == static_cast<std::uint64_t>(found)) return {};
   if (entries_.file().header().find(kHeaderName) == nullptr) {
     return fail(ErrorCode::kMismatch, "the patch has " + std::to_string(entries_.tensors()) +
@@ -89,15 +89,15 @@ Status PatchedModel::check_entry(const TensorEntry& tensor) const {
     if (full->same_kind(tensor)) return {};
     return fail(ErrorCode::kMismatch, shown(tensor.name) + " has another dtype or shape than in the model");
   }
-  if (entries_.patch_of(tensor.name) == nullptr && !entries_.leaves_out_unchanged()) {
+  if (entries_.patch_of(tensor.name) == nullptr && !entries_.head().leaves_out_unchanged) {
     return fail(ErrorCode::kMismatch,
                 "has nothing for " + shown(tensor.name) + ": give the model that the patch was made from");
   }
   const TensorEntry* const from = from_->header().find(tensor.name);
   if (from != nullptr && from->same_kind(tensor)) return {};
   return fail(ErrorCode::kMismatch,
-              (has_entry(tensor) ? "changes " : "takes over ") + shown(tensor.name) + ", and " + from_->name() +
-                  (from == nullptr ? " has none" : " has one of another dtype or shape") +
+              (has_entry(tensor) ? "changes " : "takes over ") + shown(tensor.name) + ", and " +
+                  from_->name() + (from == nullptr ? " has none" : " has one of another dtype or shape") +
                   ": give the model that the patch was made from");
 }
 
@@ -148,20 +148,20 @@ Status PatchedModel::check_from() {
 }
 
 Status check_old_digest(const PatchEntries& entries, const std::string& model_name, std::uint64_t digest) {
-  if (digest == entries.old_digest()) return {};
+  if (digest == entries.head().old_digest) return {};
   return error_in(
       entries.path(),
       {ErrorCode::kMismatch, "the patch was made from a model with the digest " +
-                                 digest_text(entries.old_digest()) + "; " + printable_line(model_name) +
+                                 digest_text(entries.head().old_digest) + "; " + printable_line(model_name) +
                                  " has " + digest_text(digest) + ": give the model that it was made from"});
 }
 
 Status check_new_digest(const PatchEntries& entries, std::uint64_t digest) {
-  if (digest == entries.new_digest()) return {};
+  if (digest == entries.head().new_digest) return {};
   return error_in(entries.path(),
                   {ErrorCode::kCorrupt, "the patch makes a model with the digest " + digest_text(digest) +
                                             ", not the one that it was made for, " +
-                                            digest_text(entries.new_digest()) + ": get the file again"});
+                                            digest_text(entries.head().new_digest) + ": get the file again"});
 }
 
 }  // namespace deltawire::model

@@ -1,5 +1,3 @@
-#include "model/safetensors_header.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -11,42 +9,37 @@
 
 #include "base/checked.h"
 #include "base/little_endian.h"
+#include "deltawire/safetensors.h"
+#include "model/messages.h"
 #include "wire/hashes.h"
 
 namespace deltawire::model {
 
 namespace {
 
-struct DTypeRow {
-  std::string_view name;
-  WeightType type;
-  std::uint64_t bytes;
-};
-
-// An element of 8 bytes is two of kInt32. A dtype's type is in the patches of its tensors: a row, once
-// released, stays, and so does a dtype without a row.
-constexpr std::array kDTypes = {DTypeRow{"F32", WeightType::kFloat32, 4},
-                                DTypeRow{"BF16", WeightType::kBFloat16, 2},
-                                DTypeRow{"F16", WeightType::kFloat16, 2},
-                                DTypeRow{"F8_E4M3", WeightType::kFloat8E4M3, 1},
-                                DTypeRow{"F8_E5M2", WeightType::kFloat8E5M2, 1},
-                                DTypeRow{"F8_E4M3FNUZ", WeightType::kFloat8E4M3, 1},
-                                DTypeRow{"F8_E5M2FNUZ", WeightType::kFloat8E5M2, 1},
-                                DTypeRow{"I8", WeightType::kInt8, 1},
-                                DTypeRow{"U8", WeightType::kInt8, 1},
-                                DTypeRow{"BOOL", WeightType::kInt8, 1},
-                                DTypeRow{"F8_E8M0", WeightType::kInt8, 1},
-                                DTypeRow{"I16", WeightType::kInt16, 2},
-                                DTypeRow{"U16", WeightType::kInt16, 2},
-                                DTypeRow{"I32", WeightType::kInt32, 4},
-                                DTypeRow{"U32", WeightType::kInt32, 4},
-                                DTypeRow{"I64", WeightType::kInt32, 8},
-                                DTypeRow{"U64", WeightType::kInt32, 8},
-                                DTypeRow{"F64", WeightType::kInt32, 8},
-                                DTypeRow{"C64", WeightType::kInt32, 8}};
+// A dtype's type is in the patches of its tensors: a row, once released, stays, and so does a dtype without a
+// row.
+constexpr std::array kDTypes = {ModelDType{"F32", WeightType::kFloat32, 4},
+                                ModelDType{"BF16", WeightType::kBFloat16, 2},
+                                ModelDType{"F16", WeightType::kFloat16, 2},
+                                ModelDType{"F8_E4M3", WeightType::kFloat8E4M3, 1},
+                                ModelDType{"F8_E5M2", WeightType::kFloat8E5M2, 1},
+                                ModelDType{"F8_E4M3FNUZ", WeightType::kFloat8E4M3, 1},
+                                ModelDType{"F8_E5M2FNUZ", WeightType::kFloat8E5M2, 1},
+                                ModelDType{"I8", WeightType::kInt8, 1},
+                                ModelDType{"U8", WeightType::kInt8, 1},
+                                ModelDType{"BOOL", WeightType::kInt8, 1},
+                                ModelDType{"F8_E8M0", WeightType::kInt8, 1},
+                                ModelDType{"I16", WeightType::kInt16, 2},
+                                ModelDType{"U16", WeightType::kInt16, 2},
+                                ModelDType{"I32", WeightType::kInt32, 4},
+                                ModelDType{"U32", WeightType::kInt32, 4},
+                                ModelDType{"I64", WeightType::kInt32, 8},
+                                ModelDType{"U64", WeightType::kInt32, 8},
+                                ModelDType{"F64", WeightType::kInt32, 8},
+                                ModelDType{"C64", WeightType::kInt32, 8}};
 
 constexpr std::string_view kMetadataKey = "__metadata__";
-constexpr std::size_t kShownBytes = 200;
 
 // Collects the tensors as the parser meets them; every function returns false to stop it. The parser is not
 // recursive, and whatever is nested deeper than a header is refused here.
@@ -171,21 +164,36 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool has_metadata_ = false;
 };
 
+// Bytes of a tensor; 2^64 - 1 for more.
+std::uint64_t bytes_of(const ModelDType& dtype, const std::vector<std::uint64_t>& shape) {
+  if (std::ranges::find(shape, 0U) != shape.end()) return 0;
+  std::uint64_t bytes = dtype.bytes;
+  for (const std::uint64_t dim : shape) bytes = product_or_max(bytes, dim);
+  return bytes;
+}
+
 // Sets the tensor's type; its bytes must be what dtype and shape say. Of other dtypes, some of which have
 // less than a byte for an element, only the bytes count: one must not keep a whole model from being patched.
 Status check_kind(TensorEntry& tensor) {
-  const auto* const row = std::ranges::find(kDTypes, tensor.dtype, &DTypeRow::name);
+  const auto* const row = std::ranges::find(kDTypes, tensor.dtype, &ModelDType::name);
   if (row == kDTypes.end()) {
     tensor.type = WeightType::kInt8;
     return {};
   }
   tensor.type = row->type;
-  std::uint64_t bytes = row->bytes;
-  if (std::ranges::find(tensor.shape, 0U) != tensor.shape.end()) bytes = 0;
-  for (const std::uint64_t dim : tensor.shape) bytes = product_or_max(bytes, dim);
-  if (bytes == tensor.bytes) return {};
+  if (bytes_of(*row, tensor.shape) == tensor.bytes) return {};
   return fail(ErrorCode::kCorrupt, shown(tensor.name) + " has " + std::to_string(tensor.bytes) +
                                        " bytes, but its shape and dtype take another number");
+}
+
+Status index_names(ModelHeader& header) {
+  header.by_name.resize(header.tensors.size());
+  std::iota(header.by_name.begin(), header.by_name.end(), 0U);
+  const auto name_of = [&](std::uint32_t i) -> const std::string& { return header.tensors[i].name; };
+  std::ranges::sort(header.by_name, {}, name_of);
+  const auto twice = std::ranges::adjacent_find(header.by_name, {}, name_of);
+  if (twice == header.by_name.end()) return {};
+  return fail(ErrorCode::kCorrupt, shown(name_of(*twice)) + " is in the header twice");
 }
 
 Status check_layout(ModelHeader& header) {
@@ -202,13 +210,7 @@ Status check_layout(ModelHeader& header) {
     }
     header.data_bytes += tensor.bytes;  // no overflow: it is the end that was read
   }
-  header.by_name.resize(header.tensors.size());
-  std::iota(header.by_name.begin(), header.by_name.end(), 0U);
-  const auto name_of = [&](std::uint32_t i) -> const std::string& { return header.tensors[i].name; };
-  std::ranges::sort(header.by_name, {}, name_of);
-  const auto twice = std::ranges::adjacent_find(header.by_name, {}, name_of);
-  if (twice == header.by_name.end()) return {};
-  return fail(ErrorCode::kCorrupt, shown(name_of(*twice)) + " is in the header twice");
+  return index_names(header);
 }
 
 std::string quoted(const std::string& text) {
@@ -223,8 +225,15 @@ const TensorEntry* ModelHeader::find(std::string_view name) const noexcept {
   return at == by_name.end() || tensors[*at].name != name ? nullptr : &tensors[*at];
 }
 
-std::string shown(std::string_view tensor_name) {
-  return "tensor '" + printable_line(tensor_name, kShownBytes) + "'";
+Result<TensorEntry> tensor_of_kind(std::string name, std::string dtype, std::vector<std::uint64_t> shape) {
+  const auto* const row = std::ranges::find(kDTypes, dtype, &ModelDType::name);
+  if (row == kDTypes.end()) {
+    return fail(ErrorCode::kUnsupportedDType,
+                shown(name) + " is " + printable_line(dtype, kShownBytes) + ", which patches don't know");
+  }
+  const std::uint64_t bytes = bytes_of(*row, shape);
+  if (bytes > std::uint64_t{1} << 63) return fail(ErrorCode::kLimit, shown(name) + " is too large");
+  return TensorEntry{std::move(name), std::move(dtype), row->type, std::move(shape), 0, bytes};
 }
 
 Result<ModelHeader> read_header(std::string_view json) {
@@ -242,8 +251,11 @@ Result<ModelHeader> read_header(std::string_view json) {
   return header;
 }
 
-std::string write_header(const std::vector<TensorEntry>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+std::span<const ModelDType> model_dtypes() noexcept {
+  return kDTypes;
+}
+
+std::string write_header(const std::vector<TensorEntry>& tensors, const Metadata& metadata) {
   std::string json = "{\"__metadata__\":{";
   for (const auto& [key, text] : metadata) {
     json += (json.back() == '{' ? "" : ",") + quoted(key) + ":" + quoted(text);
@@ -286,6 +298,14 @@ std::uint64_t model_digest(const ModelHeader& header, const std::vector<std::uin
     add_number(digests[i]);
   }
   return digest64(hashed, 0);
+}
+
+Result<std::uint64_t> model_digest(std::vector<TensorEntry> tensors,
+                                   const std::vector<std::uint64_t>& digests) {
+  ModelHeader header;
+  header.tensors = std::move(tensors);
+  if (const Status named = index_names(header); !named) return forward_error(named);
+  return model_digest(header, digests);
 }
 
 std::uint64_t file_digest(std::string_view header_json, std::uint64_t model_digest) {

@@ -1,6 +1,6 @@
-#include "model/safetensors_header.h"
-
 #include <gtest/gtest.h>
+
+#include "deltawire/safetensors.h"
 
 namespace deltawire::safetensors_header_test {
 namespace {

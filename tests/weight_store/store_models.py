@@ -100,3 +100,16 @@ def write_manifest(place: Path, fields: dict) -> None:
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "store": fields}
     (place / "manifest.json").write_text(json.dumps(whole))
+
+
+HEAD = {
+    "format": "deltawire-patch",
+    "format_version": "1",
+    "old": "0123456789abcdef",
+    "new": "fedcba9876543210",
+}
+
+
+def metadata_of(data: np.ndarray) -> dict[str, str]:
+    length = int.from_bytes(data[:8].tobytes(), "little")
+    return json.loads(data[8 : 8 + length].tobytes())["__metadata__"]

@@ -4,7 +4,9 @@ import cli_program
 import numpy as np
 import pytest
 from deltawire import DeltawireError, patches, weight_store
-from deltawire.weight_store import patch_file, safetensors_format
+from deltawire.weight_store.stored_model import front_of, read_model, read_patches
+
+from tests.weight_store.store_models import HEAD, metadata_of
 
 MANY = 1100
 
@@ -16,7 +18,8 @@ def model_of(count: int, elements: int = 4) -> dict[str, np.ndarray]:
 
 def patch_of(place, version) -> tuple[dict[str, str], dict]:
     (found,) = (file for file in version.files if file.base is not None)
-    return safetensors_format.parse("it", np.fromfile(place / "files" / found.name, np.uint8))
+    data = np.fromfile(place / "files" / found.name, np.uint8)
+    return metadata_of(data), read_model("it", data)
 
 
 def same(one: dict, other: dict) -> bool:
@@ -121,13 +124,12 @@ def test_the_program_makes_and_reads_such_files(tmp_path) -> None:
 
 def test_a_file_that_takes_over_what_is_not_there() -> None:
     names = ["a", "b"]
-    header = safetensors_format.header_of(dict.fromkeys(names, ("U8", (1,))), {})[8:]
-    metadata = {"format": "deltawire-patch", "format_version": "2"}
+    header = front_of(dict.fromkeys(names, ("U8", (1,))), {})[8:]
     entries = {"header": ("U8", (len(header),))}
-    data = safetensors_format.header_of(entries, metadata) + header
-    read = patch_file.read("it", np.frombuffer(data, np.uint8))
+    data = front_of(entries, HEAD | {"format_version": "2"}) + header
+    read = read_patches("it", np.frombuffer(data, np.uint8))
     assert sorted(read.left_out(["a", "c"])) == names
-    broken = data.replace(b'{"a"', b'{,a"')
-    with pytest.raises(DeltawireError, match="no valid header") as refused:
-        patch_file.read("it", np.frombuffer(broken, np.uint8))
+    broken = data.replace(b'"a"', b',a"')
+    with pytest.raises(DeltawireError, match="no JSON") as refused:
+        read_patches("it", np.frombuffer(broken, np.uint8))
     assert refused.value.code == "Corrupt"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from deltawire.weight_store.model_tensors import Model
-from deltawire.weight_store.safetensors_format import tensor_bytes
+from deltawire.weight_store.stored_model import tensor_bytes
 
 
 class StagedTensor:

@@ -7,11 +7,9 @@ import numpy as np
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.weight_store import patch_file, safetensors_format
 from deltawire.weight_store.manifest import StoredFile
-from deltawire.weight_store.model_digest import TensorDigest
 from deltawire.weight_store.model_tensors import weights_digest
-from deltawire.weight_store.safetensors_format import DTYPES
+from deltawire.weight_store.stored_model import DTYPES, TensorDigest, read_model, read_patches
 
 
 class OpenedFile(NamedTuple):
@@ -146,9 +144,9 @@ def _next(lines: Mapping[str, Line], source: OpenedFile) -> dict[str, Line]:
     """The lines after one more file."""
     where = source.file.name
     if source.file.base is None:
-        entries = safetensors_format.parse(where, source.data).entries
+        entries = read_model(where, source.data)
         return {name: Line(*entry, source, ()) for name, entry in entries.items()}
-    read = patch_file.read(where, source.data)
+    read = read_patches(where, source.data)
     after = {name: Line(*entry, source, ()) for name, entry in read.full.items()}
     own = not any(line.steps or line.source for line in lines.values())
     for name in (*read.patches, *read.left_out(lines)):

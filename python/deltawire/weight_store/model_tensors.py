@@ -9,8 +9,13 @@ import numpy as np
 
 from deltawire import _core, arguments, arrays
 from deltawire.errors import make_error
-from deltawire.weight_store.model_digest import TensorDigest, digest_of
-from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_bytes
+from deltawire.weight_store.stored_model import (
+    DTYPES,
+    Entry,
+    TensorDigest,
+    digest_of,
+    tensor_bytes,
+)
 
 # By the names of NumPy, ml_dtypes and PyTorch.
 _NAMES = {

@@ -19,9 +19,8 @@ from deltawire.weight_store.lines import (
     lines_of,
 )
 from deltawire.weight_store.manifest import Abandoned, Manifest, StoredFile, Version
-from deltawire.weight_store.model_digest import digest_of
 from deltawire.weight_store.model_tensors import Model, ModelTensor
-from deltawire.weight_store.safetensors_format import Entry, tensor_bytes
+from deltawire.weight_store.stored_model import Entry, digest_of, tensor_bytes
 
 _LOST = ("PeerLost", "Timeout", "Limit")  # errors of a connection, which no other file mends
 

@@ -11,13 +11,18 @@ import numpy as np
 from deltawire import _core, arguments
 from deltawire.errors import DeltawireError, make_error
 from deltawire.weight_store import manifest as manifests
-from deltawire.weight_store import patch_file, routes, safetensors_format
+from deltawire.weight_store import routes, stored_model
 from deltawire.weight_store.manifest import Manifest, StoredFile, Version
-from deltawire.weight_store.model_digest import TensorDigest, digest_of
 from deltawire.weight_store.model_tensors import Model, weights_digest
-from deltawire.weight_store.patch_file import NewPatches
 from deltawire.weight_store.reader import Reader
-from deltawire.weight_store.safetensors_format import DTYPES, Entry, tensor_bytes
+from deltawire.weight_store.stored_model import (
+    DTYPES,
+    Entry,
+    NewPatches,
+    TensorDigest,
+    digest_of,
+    tensor_bytes,
+)
 
 _WRITTEN_AT_ONCE = 64 << 20  # bytes; a filesystem may copy what it is given
 _PREVIOUS = 1  # the span of the patch from the version before
@@ -118,7 +123,7 @@ class Writer:
         if manifest.versions:
             latest = manifest.versions[-1]
             held = self._weights_of(_PREVIOUS, latest.version)
-            made = patch_file.make_patches(held, new)
+            made = stored_model.make_patches(held, new)
             version = Version(number, digest_of(made.digests), (), model.tied)
             files = list(self._patch(latest, version, made, _described(held)))
             weights = _advance(held, made)
@@ -131,7 +136,7 @@ class Writer:
         files += self._merged(manifest, weights, version)
         version = replace(version, files=tuple(files))
         if self._snapshot_is_due(manifest.with_version(version), weights):
-            header = safetensors_format.header_of(_described(weights), _metadata(model.tied))
+            header = stored_model.front_of(_described(weights), _metadata(model.tied))
             parts = [header, *(weights[name].data for name in _described(weights))]
             version = replace(version, files=(*files, self._store(number, None, parts)))
         after = manifest.with_version(version)
@@ -156,7 +161,7 @@ class Writer:
                 continue
             base = manifest.versions[index]
             before = self._weights_of(span, base.version)
-            made = patch_file.make_patches(before, weights)
+            made = stored_model.make_patches(before, weights)
             yield from self._patch(base, to, made, _described(before))
             self._held[span] = (to.version, _advance(before, made))
 
@@ -165,9 +170,9 @@ class Writer:
     ) -> Iterator[StoredFile]:
         """Writes a patch, unless a snapshot is no larger."""
         after = _described(made.digests)
-        front = safetensors_format.header_of(after, _metadata(to.tied))
-        header = None if before == after and base.tied == to.tied else front[8:]
-        parts = patch_file.parts_of(
+        front = stored_model.front_of(after, _metadata(to.tied))
+        header = b"" if before == after and base.tied == to.tied else front[8:]
+        parts = stored_model.patch_file_of(
             made, (base.digest, to.digest), (base.version, to.version), header
         )
         snapshot = len(front) + sum(tensor_bytes(*each) for each in after.values())
@@ -287,7 +292,7 @@ class Writer:
 def _described(tensors: Mapping[str, tuple]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Dtypes and shapes, in the order of a snapshot."""
     described = {name: (each[0], each[1]) for name, each in tensors.items()}
-    return {name: described[name] for name in safetensors_format.in_file_order(described)}
+    return {name: described[name] for name in stored_model.in_file_order(described)}
 
 
 def _digests(weights: Mapping[str, Entry]) -> dict[str, TensorDigest]:

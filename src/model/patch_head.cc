@@ -1,0 +1,81 @@
+#include "model/patch_head.h"
+
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include "model/messages.h"
+
+namespace deltawire::model {
+
+namespace {
+
+std::string text_of(const ModelHeader& header, std::string_view key) {
+  const auto at = header.metadata.find(std::string(key));
+  return at == header.metadata.end() ? std::string() : at->second;
+}
+
+Result<std::uint64_t> digest_called(const ModelHeader& header, std::string_view key) {
+  const std::string digits = text_of(header, key);
+  std::uint64_t digest = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), digest, 16);
+  if (read.ec == std::errc() && digits == digest_text(digest)) return digest;
+  return fail(ErrorCode::kCorrupt,
+              "the header's \"" + std::string(key) + "\" is not a digest of 16 digits: get the file again");
+}
+
+Status check_names(const ModelHeader& header) {
+  for (const TensorEntry& entry : header.tensors) {
+    const bool is_patch = entry.name.starts_with(kPatchPrefix);
+    if (entry.name != kHeaderName && !is_patch && !entry.name.starts_with(kFullPrefix)) {
+      return fail(ErrorCode::kCorrupt, shown(entry.name) + " is neither \"patch:NAME\" nor \"full:NAME\"");
+    }
+    if ((is_patch || entry.name == kHeaderName) && (entry.dtype != "U8" || entry.shape.size() != 1)) {
+      return fail(ErrorCode::kCorrupt, shown(entry.name) + " is not a row of bytes (U8)");
+    }
+    if (is_patch && header.find(std::string(kFullPrefix).append(tensor_of(entry))) != nullptr) {
+      return fail(ErrorCode::kCorrupt, shown(tensor_of(entry)) + " is there as a patch and in full");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view tensor_of(const TensorEntry& entry) noexcept {
+  const std::string_view name = entry.name;
+  for (const std::string_view prefix : {kPatchPrefix, kFullPrefix}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return {};
+}
+
+Result<PatchHead> read_patch_head(const ModelHeader& header) {
+  if (text_of(header, "format") != kPatchFormat) {
+    return fail(
+        ErrorCode::kCorrupt,
+        "is no patch file: its header does not say \"format\": \"deltawire-patch\"; give the file that "
+        "'deltawire patch make' wrote");
+  }
+  PatchHead head;
+  const std::string version = text_of(header, "format_version");
+  head.leaves_out_unchanged = version == kFormatThatLeavesOut;
+  if (version != kPatchFormatVersion && !head.leaves_out_unchanged) {
+    return fail(ErrorCode::kUnsupportedVersion, "is a patch file of format '" + printable_line(version, 20) +
+                                                    "'; this version of deltawire reads formats 1 and 2");
+  }
+  for (const auto& [key, digest] : {std::pair("old", &head.old_digest), std::pair("new", &head.new_digest)}) {
+    const auto read = digest_called(header, key);
+    if (!read) return forward_error(read);
+    *digest = *read;
+  }
+  if (header.metadata.contains(std::string(kFileKey))) {
+    const auto read = digest_called(header, kFileKey);
+    if (!read) return forward_error(read);
+    head.new_file_digest = *read;
+  }
+  if (const Status sound = check_names(header); !sound) return forward_error(sound);
+  return head;
+}
+
+}  // namespace deltawire::model

@@ -1,14 +1,9 @@
-"""Command-line programs: arguments, exit status, and long measurements that keep their results."""
+"""Command-line programs: arguments and exit status."""
 
 import argparse
-import json
-import signal
 import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, TypeVar
-
-Case = TypeVar("Case")
+from collections.abc import Callable
+from typing import Any
 
 
 def make_parser(program: str, text: str) -> argparse.ArgumentParser:
@@ -52,45 +47,3 @@ def exit_status(
     except KeyboardInterrupt:
         print(f"{program}: {interrupted}", file=sys.stderr)
         return 130
-
-
-def measure_and_show(
-    program: str,
-    measure: Callable[[list], int | None],
-    show: Callable[[list], str],
-    *failures: type[Exception],
-) -> int:
-    """Like `exit_status`, for hours of work: `measure` appends its results to a list, which is
-    shown at the end, even after a failure, SIGTERM or Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    found: list = []
-    status = exit_status(
-        program,
-        lambda: measure(found),
-        *failures,
-        interrupted="interrupted; finished results are kept",
-    )
-    if found:
-        print(show(found))
-    return status
-
-
-def measure_each(
-    cases: Iterable[Case],
-    measure: Callable[[Case], list],
-    found: list,
-    out: Path,
-    failure: type[Exception],
-) -> int:
-    """Appends each case's results to `found`, and rewrites `out` after each, so that a long run
-    that is interrupted keeps what it has. Returns 1 if a case raised `failure`, else 0."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    status = 0
-    for case in cases:
-        try:
-            found.extend(measure(case))
-        except failure as cause:
-            print(f"{case}: {cause}", file=sys.stderr)
-            status = 1
-        out.write_text(json.dumps(found, indent=1) + "\n")
-    return status

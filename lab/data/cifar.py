@@ -18,12 +18,12 @@ def load_cifar10(folder: Path) -> ImageSet:
     Raises:
         DataError: a file is missing or damaged.
     """
-    numbers = [number for number in range(1, 6) if _is_there(_training_file(folder, number))]
-    if not numbers:
+    found = {path.name.removesuffix(".xz") for path in folder.glob("data_batch_[1-5].bin*")}
+    if not found:
         raise DataError(
             f"{folder} has no data_batch_1.bin[.xz]; pass --data DIR with CIFAR-10's binary version"
         )
-    batches = [read_batch(_training_file(folder, number)) for number in numbers]
+    batches = [read_batch(folder / name) for name in sorted(found)]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     return ImageSet(images, labels, *read_batch(folder / "test_batch.bin"))
 
@@ -40,11 +40,3 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
             f"{path}: label {records[:, 0].max()} where 0 ... 9 are valid; get it again"
         )
     return records[:, 1:].reshape(-1, *_SHAPE), records[:, 0]
-
-
-def _training_file(folder: Path, number: int) -> Path:
-    return folder / f"data_batch_{number}.bin"
-
-
-def _is_there(path: Path) -> bool:
-    return path.is_file() or path.with_name(path.name + ".xz").is_file()

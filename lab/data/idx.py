@@ -3,15 +3,13 @@
 An idx file is: two zero bytes, a byte for the element type (8 = unsigned byte), a byte for the
 number of dimensions, one big-endian 32-bit length a dimension, then the elements in C order."""
 
-import gzip
 import math
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from lab.data.images import CLASS_COUNT, DataError, ImageSet
+from lab.data.images import CLASS_COUNT, DataError, ImageSet, read_packed
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 IMAGE_SIDE = 28
@@ -45,7 +43,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
         DataError: unreadable, not idx, another element type or number of dimensions, too short or
         long.
     """
-    content = _read_bytes(path)
+    content = read_packed(path)
     header_bytes = 4 + 4 * dimensions
     if len(content) < header_bytes:
         raise DataError(
@@ -74,25 +72,13 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
 
 
 def _find(directory: Path, name: str) -> Path:
-    for candidate in (directory / name, directory / f"{name}.gz"):
-        if candidate.is_file():
-            return candidate
+    path = directory / name
+    if path.is_file() or path.with_name(f"{name}.gz").is_file():
+        return path
     advice = "pass --data DIR with the four idx files of an MNIST-style set"
     if directory == DEBIAN_FASHION_MNIST:
         advice = f"install it (apt-get install dataset-fashion-mnist) or {advice}"
     raise DataError(f"{directory} has no {name}[.gz]; {advice}")
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rb") as file:
-                return file.read(_MAX_ELEMENTS + 1024)
-        return path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as cause:
-        raise DataError(f"{path}: damaged gzip data ({cause}); get it again") from cause
-    except OSError as cause:
-        raise DataError(f"{path}: can't be read ({cause.strerror or cause})") from cause
 
 
 def _check_pair(images: np.ndarray, labels: np.ndarray, image_path: Path, label_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Sets of small labelled images, from any file format, and the folder of all data sets."""
 
 import dataclasses
+import gzip
 import lzma
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +43,12 @@ def data_folder() -> Path:
 
 
 def read_packed(path: Path) -> bytes:
-    """The content of a file, or of the same file compressed as .xz. Raises DataError."""
-    packed = path.with_name(path.name + ".xz")
+    """The content of a file, or of the same one compressed as .xz or .gz. Raises DataError."""
     try:
-        if packed.is_file():
-            return lzma.decompress(packed.read_bytes())
+        for ending, expand in (("", bytes), (".xz", lzma.decompress), (".gz", gzip.decompress)):
+            packed = path.with_name(path.name + ending)
+            if packed.is_file():
+                return expand(packed.read_bytes())
         return path.read_bytes()
-    except (OSError, lzma.LZMAError) as cause:
-        raise DataError(f"{path}[.xz]: can't be read ({cause})") from cause
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as cause:
+        raise DataError(f"{path}[.xz, .gz]: can't be read ({cause}); get it again") from cause

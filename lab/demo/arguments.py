@@ -65,23 +65,10 @@ def parse(arguments: list[str]) -> Request:
     if given.lr is None:
         given.lr = WORKLOADS[given.network].learning_rate
     _check(parser, given)
-    settings = Settings(
-        network=given.network,
-        ranks=given.ranks,
-        steps=given.steps,
-        batch=given.batch,
-        seed=given.seed,
-        repeats=given.repeats,
-        lr=given.lr,
-        momentum=given.momentum,
-        same_optimizer=given.same_optimizer,
-        clip=given.clip,
-        link=link.text,
-        bytes_per_second=link.bytes_per_second,
-        namespaces=given.namespaces,
-        data=str(data),
-        timeout=given.timeout,
-    )
+    names = {field.name for field in dataclasses.fields(Settings)}
+    own = {name: value for name, value in vars(given).items() if name in names}
+    own |= {"link": link.text, "bytes_per_second": link.bytes_per_second, "data": str(data)}
+    settings = Settings(**own)
     return Request(settings, chosen, given.out, data)
 
 

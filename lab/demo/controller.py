@@ -7,13 +7,14 @@ import sys
 
 from lab.data.images import DataError
 from lab.demo.arguments import Request
-from lab.demo.busy import busy_warnings, load_warnings
 from lab.demo.labels import label_of
 from lab.demo.output import write_results
-from lab.demo.progress import make_progress
+from lab.demo.progress import Progress
 from lab.demo.results import (
     add_ratios,
+    busy_warnings,
     failed_repeat,
+    load_warnings,
     make_repeat,
     make_row,
 )
@@ -101,7 +102,7 @@ def _train(request: Request, trainings: dict[str, list[dict]]) -> None:
             stack.enter_context(namespaces)
         workers = stack.enter_context(Workers(settings, namespaces))
         count = len(trainings) * settings.repeats
-        progress = stack.enter_context(make_progress(settings.steps, count))
+        progress = Progress(settings.steps, count)
         for seed, method in itertools.product(settings.seeds, request.methods):
             of_seed = f", seed {seed}" if settings.repeats > 1 else ""
             progress.started(label_of(method, settings) + of_seed)

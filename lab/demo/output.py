@@ -5,13 +5,13 @@ import json
 import os
 import platform
 import subprocess
-import tempfile
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from lab.command.files import processor, write_whole
 from lab.demo.arguments import Request
 from lab.demo.definitions import DEFINITIONS
 from lab.demo.plots import draw_plots
@@ -50,24 +50,11 @@ def write_results(
     return report
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a temporary file and renames it: a reader sees the old file or the new one."""
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
-
-
 def machine() -> dict:
     """The hardware and the load, on which times depend."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -100,16 +87,6 @@ def _commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def in_words(request: Request) -> dict:

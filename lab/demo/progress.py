@@ -1,111 +1,55 @@
-"""Progress of the demo: bars on a terminal, a line now and then elsewhere."""
+"""Progress of the demo on standard error: a line for each news, on a terminal in its place."""
 
 import sys
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+import time
 
 
-class BarProgress:
-    """Bars for all trainings and for the current one, with accuracy, ms per step and time left."""
+class Progress:
+    """What is trained, with accuracy, milliseconds a step and the time left.
+
+    Args:
+        steps: of a training.
+        count: of all trainings.
+    """
 
     def __init__(self, steps: int, count: int) -> None:
-        self._steps = steps
-        self._bars = Progress(
-            TextColumn("{task.description:<14}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
-        )
-        self._all = self._bars.add_task("all rows", total=count * steps, note="")
-        self._row = self._bars.add_task("", total=steps, note="", visible=False)
-        self._label = ""
-        self._ended = 0
-        self._accuracy = 0.0
-        self._ms_per_step = 0.0
-
-    def __enter__(self) -> "BarProgress":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *unused) -> None:
-        self._bars.stop()
+        self._steps, self._count = steps, count
+        self._live = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._label, self._number = "", 0
+        self._accuracy = self._ms_per_step = 0.0
 
     def started(self, label: str) -> None:
         """A training begins."""
-        self._label = label
-        note = "starting the workers" if self._ended == 0 else "warming up"
-        self._bars.reset(self._row, description=label, visible=True, note=note)
+        self._number += 1
+        self._label, self._ms_per_step = label, 0.0
+        self._say("starting", stays=not self._live)
 
     def news(self, news: dict) -> None:
         """An event of rank 0: "step" or "point"."""
         self._accuracy = news.get("accuracy", self._accuracy)
         self._ms_per_step = news.get("ms_per_step", self._ms_per_step)
-        note = f"accuracy {self._accuracy:.3f}  {self._ms_per_step:5.0f} ms/step"
-        self._bars.update(self._row, completed=news["step"], note=note)
-        self._bars.update(self._all, completed=self._ended * self._steps + news["step"])
-
-    def ended(self, repeat: dict) -> None:
-        """A training, done or failed."""
-        self._ended += 1
-        self._bars.update(self._all, completed=self._ended * self._steps)
-        style = "red" if repeat["failed"] else None
-        self._bars.console.print(_summary(self._label, repeat), style=style)
-
-
-class LineProgress:
-    """The same as plain lines, for logs."""
-
-    def __init__(self, steps: int, count: int) -> None:
-        self._steps = steps
-        self._count = count
-        self._label = ""
-        self._number = 0
-        self._ms_per_step = 0.0
-
-    def __enter__(self) -> "LineProgress":
-        return self
-
-    def __exit__(self, *unused) -> None:
-        pass
-
-    def started(self, label: str) -> None:
-        """A training begins."""
-        self._number += 1
-        self._label = label
-        self._ms_per_step = 0.0
-        self._say(f"{label}: starting")
-
-    def news(self, news: dict) -> None:
-        """An event of rank 0: "step" or "point"."""
-        self._ms_per_step = news.get("ms_per_step", self._ms_per_step)
-        if news["event"] == "point":
+        if self._live or news["event"] == "point":
+            done = (self._number - 1 + news["step"] / self._steps) / self._count
+            left = (time.monotonic() - self._began) * (1 / done - 1) / 60 if done else 0.0
             self._say(
-                f"{self._label}: step {news['step']}/{self._steps}, "
-                f"accuracy {news['accuracy']:.3f}, {self._ms_per_step:.0f} ms/step"
+                f"step {news['step']}/{self._steps}, accuracy {self._accuracy:.3f}, "
+                f"{self._ms_per_step:.0f} ms/step, about {left:.0f} min left",
+                stays=not self._live,
             )
 
     def ended(self, repeat: dict) -> None:
         """A training, done or failed."""
-        self._say(_summary(self._label, repeat))
+        if repeat["failed"] is not None:
+            self._say(f"failed: {repeat['failed']}")
+            return
+        self._say(
+            f"accuracy {repeat['accuracy']:.4f}, {repeat['ms_per_step']:.1f} ms/step, "
+            f"{repeat['wire_mb_per_rank']:.1f} MB sent per rank"
+        )
 
-    def _say(self, text: str) -> None:
-        print(f"[{self._number}/{self._count}] {text}", file=sys.stderr, flush=True)
-
-
-def make_progress(steps: int, count: int) -> BarProgress | LineProgress:
-    """For `count` trainings of so many steps; bars where stderr is a terminal."""
-    kind = BarProgress if sys.stderr.isatty() else LineProgress
-    return kind(steps, count)
-
-
-def _summary(label: str, repeat: dict) -> str:
-    """One line on a training that has ended."""
-    if repeat["failed"] is not None:
-        return f"{label}: failed: {repeat['failed']}"
-    return (
-        f"{label}: accuracy {repeat['accuracy']:.4f}, {repeat['ms_per_step']:.1f} ms/step, "
-        f"{repeat['wire_mb_per_rank']:.1f} MB sent per rank"
-    )
+    def _say(self, text: str, stays: bool = True) -> None:
+        text = f"[{self._number}/{self._count}] {self._label}: {text}"
+        if self._live:
+            text = f"\r\x1b[K{text}"
+        print(text, end="\n" if stays else "", file=sys.stderr, flush=True)

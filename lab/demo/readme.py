@@ -15,9 +15,9 @@ import sys
 import textwrap
 from pathlib import Path
 
+from lab.command.files import write_whole
 from lab.command.paths import REPOSITORY
 from lab.demo import methods
-from lab.demo.output import write_whole
 from lab.demo.plots import draw_plots
 from lab.demo.table import accuracy_range, megabytes, ms_range, seeds_in_words
 from lab.ranks.links import link_in_words

@@ -1,13 +1,14 @@
-"""The demo's worker processes, as the controlling process uses them."""
+"""The demo's worker processes, one for each rank: what they do, and how they are used."""
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
-from lab.demo import worker
 from lab.demo.methods import Method
 from lab.demo.settings import Settings
 from lab.ranks.launcher import Launcher, RanksFailed
 from lab.ranks.namespaces import Namespaces
+from lab.ranks.rank import Line, Place, process_group
 
 _START_SECONDS = 120.0  # importing PyTorch on a busy machine
 _CAUSE_SECONDS = 0.5  # to find the rank that ended and so made others fail
@@ -21,7 +22,7 @@ class Workers:
 
     def __init__(self, settings: Settings, namespaces: Namespaces | None) -> None:
         self._settings = settings
-        self._launcher = Launcher(worker.run, settings.ranks, namespaces)
+        self._launcher = Launcher(work, settings.ranks, namespaces)
 
     def __enter__(self) -> "Workers":
         self._launcher.__enter__()
@@ -62,3 +63,33 @@ class Workers:
             else:
                 on_news(news)
         return [found[rank] for rank in sorted(found)]
+
+
+def work(place: Place, line: Line, settings: Settings) -> None:
+    """Sends "ready", and answers each (method, settings with the seed) with "done" and a report, or
+    with "failed" and one line. It never returns: the process ends when the launcher's line closes.
+    """
+    # Here: the controlling process, which imports this file, does without PyTorch.
+    from lab.data.batches import Batches
+    from lab.demo.training import Resources, RowFailed, run_row
+    from lab.models.evaluate import Evaluator
+
+    images = settings.workload.load_images(Path(settings.data))
+    evaluator = Evaluator(images, place.rank, place.ranks)
+
+    def tell(news: dict) -> None:
+        if place.rank == 0:
+            line.send(news)
+
+    with process_group(place, settings.timeout):
+        line.send({"event": "ready"})
+        while True:
+            method, own = line.receive()
+            batches = Batches(
+                images, seed=own.seed, batch=own.batch, place=(place.rank, place.ranks)
+            )
+            resources = Resources(own, batches, evaluator, place.address)
+            try:
+                line.send({"event": "done", "report": run_row(resources, method, tell)})
+            except (RowFailed, RuntimeError, ValueError, TypeError) as cause:
+                line.send({"event": "failed", "error": " ".join(str(cause).split())})

@@ -2,6 +2,7 @@
 so that parsing a command line is fast."""
 
 import dataclasses
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,16 +37,15 @@ class Workload:
     default_data: Callable[[], Path]
 
 
-def _make_lenet5(seed: int) -> "nn.Module":
-    from lab.models.lenet import make_lenet
+def _maker(module: str, network: str) -> "Callable[[int], nn.Module]":
+    def make(seed: int) -> "nn.Module":
+        import torch
 
-    return make_lenet(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return getattr(importlib.import_module(module), network)()
 
-
-def _make_resnet20(seed: int) -> "nn.Module":
-    from lab.models.resnet import make_resnet20
-
-    return make_resnet20(seed)
+    return make
 
 
 WORKLOADS = {
@@ -54,7 +54,7 @@ WORKLOADS = {
         words="LeNet5 (Caffe's)",
         parameters=431_080,
         learning_rate=0.06,
-        make_network=_make_lenet5,
+        make_network=_maker("lab.models.lenet", "LeNet5"),
         load_images=idx.load_image_set,
         default_data=lambda: idx.DEBIAN_FASHION_MNIST,
     ),
@@ -63,7 +63,7 @@ WORKLOADS = {
         words="ResNet-20 (of the paper's width, 16)",
         parameters=269_722,
         learning_rate=0.1,
-        make_network=_make_resnet20,
+        make_network=_maker("lab.models.resnet", "ResNet20"),
         load_images=cifar.load_cifar10,
         default_data=lambda: data_folder() / cifar.FOLDER,
     ),

@@ -25,10 +25,3 @@ class LeNet5(nn.Module):
         hidden = self.pool(self.conv1(images))
         hidden = self.pool(self.conv2(hidden)).flatten(1)
         return self.fc2(torch.relu(self.fc1(hidden)))
-
-
-def make_lenet(seed: int) -> LeNet5:
-    """The network, with initial parameters that depend only on the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return LeNet5()

@@ -47,10 +47,3 @@ class _Block(nn.Module):
             added = hidden.shape[1] - x.shape[1]
             x = functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, added))
         return torch.relu(hidden + x)
-
-
-def make_resnet20(seed: int) -> ResNet20:
-    """The network, with initial parameters that depend only on the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return ResNet20()

@@ -21,13 +21,17 @@ import importlib
 import sys
 from pathlib import Path
 
-from lab.command.paths import REPOSITORY
+from lab.command.files import write_whole
+from lab.command.paths import REPOSITORY, CommandFailed
 from lab.command.program import exit_status, make_parser
+from lab.data.images import DataError
 from lab.papers.declaration import Paper
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
 from lab.papers.schedule import Schedule, in_words, parse_budget
-from lab.papers.summary import Summary
+from lab.papers.summary import summary
+from lab.ranks.launcher import RanksFailed
+from lab.ranks.namespaces import NamespaceError
 
 PAPERS = ("threelc", "sbc", "gcomp", "fastsgd")
 PAGES = REPOSITORY / "docs" / "results" / "papers"
@@ -81,12 +85,16 @@ def _budget(text: str) -> str:
 def run_paper(given: argparse.Namespace) -> int:
     """Makes the runs; returns the exit status."""
     import torch  # noqa: F401 (so that the first run's time is not that of the import)
+    from deltawire import DeltawireError
 
-    from lab.papers.failures import FAILURES
+    from lab.papers.fastsgd.trainings import TrainingFailed
 
+    # What can keep a single run from being made on a machine.
+    failures = (DataError, NamespaceError, RanksFailed, TrainingFailed, CommandFailed)
+    failures += (DeltawireError,)
     paper, folder = load_paper(given.name), given.out or Path("out/papers")
     results = Results(paper, folder / f"{given.name}.json")
-    schedule = Schedule(paper, paper.chosen(given.table), results, FAILURES)
+    schedule = Schedule(paper, paper.chosen(given.table), results, failures)
     budget = parse_budget(given.budget)
     if given.scale is not None:
         scale, seeds = next(s for s in paper.scales if s.name == given.scale), given.seeds
@@ -119,7 +127,8 @@ def make_page(given: argparse.Namespace) -> int:
     for page in pages:
         print(page.write(folder))
     if given.name == "all":
-        print(Summary(pages).write(folder))
+        write_whole(folder / "summary.md", summary(pages) + "\n")
+        print(folder / "summary.md")
     return 0
 
 

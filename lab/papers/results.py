@@ -2,10 +2,10 @@
 
 import json
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
+from lab.command.files import json_in_rows, processor, write_whole
 from lab.papers.declaration import Metrics, Paper, Run
 
 _DIGITS, _CURVE_DIGITS = 6, 4
@@ -59,13 +59,7 @@ class Results:
 
     def save(self) -> None:
         """Writes the file."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        head = {name: value for name, value in self._content.items() if name != "runs"}
-        lines = ",\n".join(json.dumps(each) for each in self._content["runs"])
-        text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n{lines}\n]}}\n'
-        part = self._path.with_suffix(".part")
-        part.write_text(text)
-        part.replace(self._path)
+        write_whole(self._path, json_in_rows(self._content, "runs"))
 
 
 class ResultsError(Exception):
@@ -74,19 +68,7 @@ class ResultsError(Exception):
 
 def machine() -> str:
     """The processor and the number of cores, in words."""
-    try:
-        cpu = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        cpu = ""
-    name = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in cpu.splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    return f"{os.cpu_count()} cores of an {name}"
+    return f"{os.cpu_count()} cores of an {processor()}"
 
 
 def _read(path: Path, name: str) -> dict:

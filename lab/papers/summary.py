@@ -1,12 +1,9 @@
 """All papers' tables on one page: how many of their numbers are reached, and why the others are
 not."""
 
-from pathlib import Path
-
 from lab.command.markdown import wrapped
 from lab.papers.declaration import Table
-from lab.papers.page import Page, seeds_in_words
-from lab.papers.verdict import Verdict
+from lab.papers.page import Page, Verdict, seeds_in_words
 
 _HEAD = "| paper | table or figure | here | numbers | reached | near | missed | verdict |"
 _INTRODUCTION = (
@@ -19,30 +16,12 @@ _INTRODUCTION = (
 )
 
 
-class Summary:
-    """The Markdown of the page.
-
-    Args:
-        pages: of each paper, in the order of their rows.
-    """
-
-    def __init__(self, pages: list[Page]) -> None:
-        self._pages = pages
-
-    def write(self, folder: Path) -> Path:
-        """Writes summary.md; returns its path."""
-        path = folder / "summary.md"
-        path.write_text(self.text())
-        return path
-
-    def text(self) -> str:
-        """The Markdown."""
-        rows = [_HEAD, "|---|---|---|" + "---:|" * 4 + "---|"]
-        for page in self._pages:
-            rows += [_row(page, table) for table in page.paper.tables if table.rows]
-        return f"# The papers' numbers, and ours\n\n{wrapped(_INTRODUCTION)}\n\n" + (
-            "\n".join(rows) + "\n"
-        )
+def summary(pages: list[Page]) -> str:
+    """The Markdown, with the papers' rows in the order of their pages."""
+    rows = [_HEAD, "|---|---|---|" + "---:|" * 4 + "---|"]
+    for page in pages:
+        rows += [_row(page, table) for table in page.paper.tables if table.rows]
+    return "\n\n".join(["# The papers' numbers, and ours", wrapped(_INTRODUCTION), "\n".join(rows)])
 
 
 def _row(page: Page, table: Table) -> str:

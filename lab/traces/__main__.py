@@ -34,7 +34,6 @@ def record(name: str, optimizer_name: str, settings: argparse.Namespace) -> None
         settings.out / f"{name}-{optimizer_name}",
         optimizer=optimizer,
         steps=settings.record,
-        significance=None if settings.significance else False,
         spec="gcomp:lossless=on",
         name=f"{training.words}, {count:,} parameters, {last} steps, seed {settings.seed}",
     )
@@ -83,9 +82,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "(default: 5,100,300)",
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--no-significance", dest="significance", action="store_false", help="gradients alone"
-    )
     return parser.parse_args(arguments)
 
 

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import platform
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -247,16 +246,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = make_parser("lab.traces.corpus", __doc__)
     parser.add_argument("--out", type=Path, default=Path("out/corpus"), help="default out/corpus")
-    parser.add_argument("--force", action="store_true", help="replace a corpus that is there")
     return parser.parse_args(arguments)
 
 
 def run(given: argparse.Namespace) -> None:
     """Writes the corpus."""
-    if given.force and (given.out / PAGE).exists():
-        for trace in json.loads((given.out / PAGE).read_text())["traces"]:
-            shutil.rmtree(given.out / Path(trace["folder"]).name)
-        (given.out / PAGE).unlink()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     size = write(given.out, RECIPES, Phases())

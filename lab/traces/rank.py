@@ -3,7 +3,6 @@
     DELTAWIRE_DATA=... python -m lab.traces.corpus --out out/corpus
     pip install zstandard zipnn safetensors                 # without them these rows are left out
     python -m lab.traces.rank --corpus out/corpus           # out/corpus.json and out/corpus.md
-    python -m lab.traces.rank --speeds                      # speeds alone, again
     python -m lab.traces.rank --page                        # docs/results/corpus.md from its JSON
 
 Every finished row is written at once: after Ctrl-C the same command goes on with the others. Rows
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 from deltawire import DeltawireError
 
+from lab.command.files import json_in_rows, write_whole
 from lab.command.paths import REPOSITORY
 from lab.command.program import main_of, make_parser
 from lab.papers.results import machine
@@ -60,21 +60,16 @@ class Ranking:
                 raise CorpusError(f"{path}: results of another corpus; take another --out")
             self.content["rows"] = known["rows"]
 
-    def work(self, entries: Iterable[Entry | str], only_speeds: bool) -> None:
-        """Measures what is missing; with `only_speeds` the speeds of known rows again. Raises
-        CorpusError."""
+    def work(self, entries: Iterable[Entry | str]) -> None:
+        """Measures what is missing. Raises CorpusError."""
         step = speed_step(self._corpus)
         for entry in entries:
             if isinstance(entry, str):
-                if not only_speeds:
-                    self.content["missing"].append(entry)
+                self.content["missing"].append(entry)
                 continue
             row = self._row(entry)
-            if only_speeds and "speed" not in row:
-                continue
-            if not only_speeds:
-                self._measure_missing(entry, row["figures"])
-            if only_speeds or "speed" not in row:
+            self._measure_missing(entry, row["figures"])
+            if "speed" not in row:
                 load = {"load": round(os.getloadavg()[0], 1)}
                 row["speed"] = _rounded(speed(entry, step)) | load
             if row not in self.content["rows"]:
@@ -83,12 +78,7 @@ class Ranking:
 
     def save(self) -> None:
         """Writes the JSON, a line for each row."""
-        head = {name: value for name, value in self.content.items() if name != "rows"}
-        lines = ",\n".join(json.dumps(each) for each in self.content["rows"])
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        part = self._path.with_suffix(".part")
-        part.write_text(json.dumps(head, indent=1)[:-2] + f',\n "rows": [\n{lines}\n]}}\n')
-        part.replace(self._path)
+        write_whole(self._path, json_in_rows(self.content, "rows"))
 
     def _row(self, entry: Entry) -> dict:
         """The known row, or one without figures."""
@@ -145,7 +135,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder; default out, of a page docs/results")
     parser.add_argument("--rival", nargs="+", default=[], metavar="MODULE", help="more rows")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these rows")
-    parser.add_argument("--speeds", action="store_true", help="only speeds, of rows that are there")
     parser.add_argument("--page", action="store_true", help="only make the page")
     return parser.parse_args(arguments)
 
@@ -163,7 +152,7 @@ def run(given: argparse.Namespace) -> None:
         for each in entries_of(given.rival)
         if given.only is None or (isinstance(each, Entry) and each.name in given.only)
     )
-    ranking.work(chosen, given.speeds)
+    ranking.work(chosen)
     ranking.save()
     print(make_page(path))
 

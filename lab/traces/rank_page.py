@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable, Iterator
 
-from lab.command.markdown import wrapped
+from lab.command.markdown import table, wrapped
 from lab.traces.methods import OURS
 
 _NETWORKS = {
@@ -121,7 +121,7 @@ def _lossless(rows: _Rows, lowest_bits: dict[str, float]) -> Iterator[str]:
             best = bits is not None and bits == min(each for each in known if each is not None)
             line.append(f"**{_number(bits, '{:.2f}')}**" if best else _number(bits, "{:.2f}"))
         lines.append([*line, _speed(row)])
-    yield _table(head, lines)
+    yield table(head, lines)
     yield wrapped(
         "Libraries get all tensors of a step as one array; a codec of deltawire codes each tensor "
         "by itself, and sends those of fewer than 256 values raw. `gcomp:cut=0` is not in this "
@@ -163,7 +163,7 @@ def _lossy(rows: _Rows) -> Iterator[str]:
                 _speed(row),
             ]
         )
-    yield _table(head, lines)
+    yield table(head, lines)
     yield wrapped(
         "A method that needs [significance](../reference/glossary.md) has no figures of 20 steps: "
         "it is recorded for single steps only. `threshold` and `twobit` have an absolute "
@@ -205,7 +205,7 @@ def _rivals(rows: _Rows) -> Iterator[str]:
         for lossless, group in ((True, "gradients"), (False, "row"))
         for line in _against(rows, lossless, group)
     ]
-    yield _table(("method", "bits; error", "better at both", "bits; error", "speeds"), lines)
+    yield table(("method", "bits; error", "better at both", "bits; error", "speeds"), lines)
 
 
 def _against(rows: _Rows, lossless: bool, group: str) -> Iterator[list[str]]:
@@ -234,7 +234,7 @@ def _by_network(rows: _Rows) -> Iterator[str]:
     yield "## Network by network"
     yield "Bits a value, and relative L2 error after 20 consecutive steps."
     chosen = [row for row in rows.sorted(False, "row") if rows.mean(row, "row", "bits") is not None]
-    yield _table(
+    yield table(
         ("method", *_NETWORKS.values()),
         (
             [
@@ -263,7 +263,7 @@ def _other_content(rows: _Rows) -> Iterator[str]:
         for row in rows.sorted(False, "changes")
         if rows.mean(row, "changes", "bits") is not None
     ]
-    yield _table(
+    yield table(
         ("method", "bfloat16", "changes", "sparse", "sparse, 20 steps"),
         (
             [
@@ -295,14 +295,3 @@ def _number(value: float | None, form: str = "{:.3g}") -> str:
 
 def _speed(row: Row) -> str:
     return "; ".join(f"{row['speed'][name]:.2g}" for name in ("encode_gb_s", "decode_gb_s"))
-
-
-def _table(head: tuple[str, ...], lines: list[list[str]] | Iterator[list[str]]) -> str:
-    aligned = "|" + "---|" * len(head)
-    return "\n".join(
-        [
-            "| " + " | ".join(head) + " |",
-            aligned,
-            *("| " + " | ".join(each) + " |" for each in lines),
-        ]
-    )

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.probes.ceilings.table import table_of
-
 ceilings = pytest.importorskip("lab.probes.ceilings.__main__")
 
 
@@ -49,7 +47,7 @@ def test_shares_are_of_the_time_without_exchange():
 
     rows = [row("compute", 50), row("plain", 200), row("auto", 100, 90)]
     rows[-1]["spec"] = "direct(3lc)"
-    shown = table_of([{"network": "lstm", "link": "1gbit", "ranks": 4, "rows": rows}])
+    shown = ceilings.table_of([{"network": "lstm", "link": "1gbit", "ranks": 4, "rows": rows}])
     page = "docs/results/speed/slow-links.md"
     text = (Path(__file__).resolve().parents[2] / page).read_text()
     assert "\n".join(shown.splitlines()[:2]) in text, f"{page} has another table"
@@ -58,3 +56,27 @@ def test_shares_are_of_the_time_without_exchange():
         "| lstm, 1gbit | `plain` | 200 (199–201) | 1.00 | 25% | 2.000 | - |",
         "| lstm, 1gbit | `auto`: `direct(3lc)` | 100 (99–101) | 2.00 | 50% | 2.000 | 90 (-10%) |",
     ]
+
+
+def test_a_cell_that_fails_leaves_the_others_results(tmp_path: Path, monkeypatch, capsys):
+    out, files = tmp_path / "new folder" / "cells.json", []
+
+    def run_cell(network, link, given):
+        files.append(json.loads(out.read_text()) if out.exists() else None)
+        if network == "resnet20":
+            raise ceilings.RanksFailed("rank 1 ended")
+        if network == "transformer":
+            raise KeyboardInterrupt
+        return {"network": network}
+
+    monkeypatch.setattr(ceilings, "run_cell", run_cell)
+    monkeypatch.setattr(ceilings, "table_of", lambda cells: f"{len(cells)} cells")
+    names = ["--networks", "lenet5", "resnet20", "lstm", "--links", "10mbit", "--out", str(out)]
+    assert ceilings.main(names) == 1
+    kept = [{"network": "lenet5"}, {"network": "lstm"}]
+    assert files == [None, kept[:1], kept[:1]] and json.loads(out.read_text()) == kept
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("2 cells\n", "resnet20, 10mbit: rank 1 ended\n")
+    names[1:4] = ["lenet5", "transformer"]
+    assert ceilings.main(names) == 130
+    assert capsys.readouterr().out == "1 cells\n"

@@ -11,13 +11,14 @@ pytest.importorskip("torch")
 from rich.console import Console  # noqa: E402
 
 from lab.demo import methods  # noqa: E402
-from lab.demo.busy import busy_warnings, load_warnings  # noqa: E402
 from lab.demo.definitions import ROW_KEYS  # noqa: E402
 from lab.demo.labels import label_of  # noqa: E402
 from lab.demo.report import headline  # noqa: E402
-from lab.demo.results import (  # noqa: E402
+from lab.demo.results import (  # noqa: E402  # noqa: E402
     add_ratios,
+    busy_warnings,
     failed_repeat,
+    load_warnings,
     make_repeat,
     make_row,
 )

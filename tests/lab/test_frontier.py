@@ -7,9 +7,9 @@ import pytest
 
 from lab.data.images import DataError
 from lab.probes.frontier import __main__ as program
-from lab.probes.frontier import results, streaming
-from lab.probes.frontier.best import cheapest, first_at, frontier
-from lab.probes.frontier.results import Row
+from lab.probes.frontier import results
+from lab.probes.frontier.page import streaming_table
+from lab.probes.frontier.results import Row, cheapest, first_at, frontier
 from lab.probes.frontier.times import Line, Times
 
 ELEMENTS = 502_848  # of the network of size small
@@ -89,7 +89,7 @@ def test_streaming_is_taken_apart_in_a_table_of_its_own() -> None:
     whole, alone = row("diloco", 2.0, 3e5), row("streaming-fragments", 2.1, 3e5, steps=15)
     hidden = row("streaming-5-0.5", 2.2, 3e5, steps=15)
     others = [whole, row("sbc", 2.5), alone, hidden]
-    lines = streaming.table(others, Times("small", STEP), [SLOW]).splitlines()
+    lines = streaming_table(others, Times("small", STEP), [SLOW]).splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines[2:]]
     assert [each[0] for each in cells] == [each.method.words for each in (whole, alone, hidden)]
     assert [each[4:7] for each in cells] == [
@@ -98,7 +98,7 @@ def test_streaming_is_taken_apart_in_a_table_of_its_own() -> None:
     waits = [float(each[7]) for each in cells]
     assert waits[0] == pytest.approx(seconds_of(32.0, 1.5) / STEP, rel=0.03)
     assert waits[2] == pytest.approx(waits[1] - 3 * 5, abs=0.2)
-    assert streaming.table([whole], Times("small", STEP), [SLOW]) is None
+    assert streaming_table([whole], Times("small", STEP), [SLOW]) is None
 
 
 def kept(rows: dict[int, list[Row]], seed: int = 1) -> dict:
@@ -169,8 +169,7 @@ def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture) -> None:
     for bad in (
         ["--step-ms", "3"],
         ["--step-ms", "3", "--step-words", "a guess"],
-        ["--links", "0"],
-        ["--latency-ms", "-1"],
+        ["--add", "rows.json", "--step-ms", "0", "--step-words", "a guess"],
     ):
         with pytest.raises(SystemExit) as end:
             program.parse(bad)

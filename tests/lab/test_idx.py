@@ -16,10 +16,10 @@ def test_reads_plain_and_gzipped(tmp_path: Path):
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     plain = tmp_path / "a-idx3-ubyte"
     plain.write_bytes(idx_bytes(array))
-    packed = tmp_path / "a-idx3-ubyte.gz"
+    packed = tmp_path / "b-idx3-ubyte.gz"
     packed.write_bytes(gzip.compress(idx_bytes(array)))
     np.testing.assert_array_equal(read_idx(plain, dimensions=3), array)
-    np.testing.assert_array_equal(read_idx(packed, dimensions=3), array)
+    np.testing.assert_array_equal(read_idx(tmp_path / "b-idx3-ubyte", dimensions=3), array)
 
 
 def test_loads_a_whole_set(image_folder: Path):
@@ -58,10 +58,9 @@ def test_damaged_gzip_is_named(tmp_path: Path):
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 0xFF
     for name, content in (("cut", whole[:-9]), ("flipped", bytes(flipped)), ("text", b"hello")):
-        path = tmp_path / f"{name}.gz"
-        path.write_bytes(content)
+        (tmp_path / f"{name}.gz").write_bytes(content)
         with pytest.raises(DataError, match=name):
-            read_idx(path, dimensions=3)
+            read_idx(tmp_path / name, dimensions=3)
 
 
 def test_missing_files_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -117,7 +117,7 @@ def test_rows_of_another_process_are_kept(folder):
     for seed in (7, 1):
         local_rounds.keep(folder, "words", f"local, seed {seed}", {"seed": seed})
     assert [row["seed"] for row in rows_of(folder)] == [7, 1]
-    assert local_rounds.kept_rows(out, "words") == {}
+    assert local_rounds.kept_rows(out) == {}
 
 
 def test_a_method_that_diverges_is_a_row(folder, capsys):

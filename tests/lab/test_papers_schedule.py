@@ -15,7 +15,7 @@ from lab.papers.declaration import Kind, Number, Paper, Run, Scale, Table
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
 from lab.papers.schedule import Schedule, in_words, parse_budget
-from lab.papers.summary import Summary
+from lab.papers.summary import summary
 
 CELLS = ("plain", "packed", "worse")
 
@@ -238,7 +238,7 @@ def summary_of(tmp_path: Path, because: str, values: dict[str, float]) -> str:
     for run in paper.runs:
         if run.cell in values:
             results.add(run, 1, "minutes", 1.0, {"value": values[run.cell]})
-    return Summary([Page(paper, results)]).text()
+    return summary([Page(paper, results)])
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_the_page_in_docs_is_made_from_the_results_beside_it(name: str):
 def test_the_summary_in_docs_is_made_from_all_results():
     papers = map(program.load_paper, program.PAPERS)
     pages = [Page(each, Results(each, program.PAGES / f"{each.name}.json")) for each in papers]
-    text = Summary(pages).text()
+    text = summary(pages) + "\n"
     assert (program.PAGES / "summary.md").read_text() == text, "run `lab.papers page all`"
     assert "| open |" not in text, "an experiment explains every miss that is published"
 

@@ -9,7 +9,6 @@ are divided by their number. Training uses the uncompressed gradients.
 import dataclasses
 import json
 import math
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
@@ -18,7 +17,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 
-from lab.command.paths import DELTAWIRE
+from lab.command.paths import DELTAWIRE, said_by
 from lab.data.sparse_rows import SparseRows, load_sparse_rows
 from lab.papers.declaration import Metrics, Settings
 from lab.papers.fastsgd.trainings import data_file
@@ -41,8 +40,7 @@ class KeyBits:
         """Adds one gradient's bits."""
         data = deltawire.encode(gradient, self.spec, min_elements=0)
         self.keys += int(np.count_nonzero(deltawire.decode(data)))
-        command = [DELTAWIRE, "inspect", "--json", "-"]
-        listed = subprocess.run(command, input=data, check=True, capture_output=True).stdout
+        listed = said_by(DELTAWIRE, "inspect", "--json", "-", given=data)
         sections = {each["name"]: each["bits"] for each in json.loads(listed)["sections"]}
         self.bits += sections.get("keys", 0)
 

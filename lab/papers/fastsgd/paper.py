@@ -3,8 +3,7 @@ Framework for Distributed Machine Learning" (arXiv 2112.04291), section 4, on 12
 with links of 1 Gbit/s."""
 
 from lab.papers.declaration import Kind, Paper, Scale, Settings, measured_by
-from lab.papers.fastsgd.runs import make_runs
-from lab.papers.fastsgd.tables import make_tables
+from lab.papers.fastsgd.tables import make_runs, make_tables
 from lab.ranks.links import link_in_words
 
 

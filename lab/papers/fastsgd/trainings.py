@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from lab.command.paths import DELTAWIRE
+from lab.command.paths import DELTAWIRE, said_by
 from lab.papers.declaration import Metrics, Settings
 from lab.ranks.links import parse_link
 from lab.ranks.namespaces import Namespaces
@@ -35,18 +35,11 @@ def _folder() -> tempfile.TemporaryDirectory:
 
 
 def data_file(rows: int, features: int, seed: int) -> Path:
-    """Rows shaped like KDD12's, written when first needed.
-
-    Raises:
-        TrainingFailed: they could not be written.
-    """
+    """Rows shaped like KDD12's, written when first needed. Raises CommandFailed."""
     path = Path(_folder().name) / f"kdd12-{rows}-{features}-{seed}.libsvm"
     if not path.exists():
         size = ("--rows", rows, "--features", features, "--seed", seed)
-        command = [DELTAWIRE, "generate", "kdd12", path, *size]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise TrainingFailed(done.stderr.strip())
+        said_by(DELTAWIRE, "generate", "kdd12", path, *size)
     return path
 
 

@@ -2,13 +2,10 @@
 
 import functools
 import json
-import subprocess
 import sys
 import tempfile
 
-from deltawire.errors import DeltawireError
-
-from lab.command.paths import DELTAWIRE, REPOSITORY
+from lab.command.paths import DELTAWIRE, said_by
 from lab.papers.declaration import Metrics, Settings
 
 
@@ -23,7 +20,7 @@ def measure(scale: Settings, cell: Settings, _: int) -> Metrics:
         *("--ranks", ",".join(map(str, cell["ranks"])), "--seconds", scale["seconds"]),
         *("--cores", 12, "--threads", 12, "--json", "-"),
     ]
-    report = json.loads(_said_by(*command))
+    report = json.loads(said_by(*command))
     found: Metrics = {"bits": report["figures"][0]["bits_per_value"]}
     for plan in report["plans"]:
         (row,) = plan["rows"]
@@ -38,16 +35,8 @@ def measure(scale: Settings, cell: Settings, _: int) -> Metrics:
 def _traces(network: str, optimizer: str, steps: str) -> tempfile.TemporaryDirectory:
     """A folder with a trace, recorded once for all runs, by a process with one thread."""
     folder = tempfile.TemporaryDirectory(prefix="deltawire-lab-")
-    _said_by(
+    said_by(
         *(sys.executable, "-m", "lab.traces", network, "--optimizers", optimizer),
         *("--size", "small", "--record", steps, "--out", folder.name),
     )
     return folder
-
-
-def _said_by(*command: object) -> str:
-    words = list(map(str, command))
-    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise DeltawireError(done.stderr.strip())
-    return done.stdout

@@ -260,7 +260,7 @@ KINDS = {
     "training": Kind(
         measured_by("lab.papers.threelc.training"), _training_seconds, _training_words
     ),
-    "link": Kind(measured_by("lab.papers.threelc.cluster"), _link_seconds, _link_words),
+    "link": Kind(measured_by("lab.papers.threelc.rank"), _link_seconds, _link_words),
 }
 
 

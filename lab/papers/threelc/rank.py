@@ -1,4 +1,4 @@
-"""A rank of a measured cluster; rank 0 sends the results."""
+"""Workers and servers behind links of a given rate: how long a step takes."""
 
 import contextlib
 import dataclasses
@@ -10,9 +10,13 @@ import torch
 import torch.distributed as dist
 
 from lab.models.trainings import Training, make_optimizer, make_training
-from lab.ranks.namespaces import interface_bytes
+from lab.papers.declaration import Metrics, Settings
+from lab.ranks.launcher import Launcher
+from lab.ranks.links import parse_link
+from lab.ranks.namespaces import Namespaces, interface_bytes
 from lab.ranks.rank import Line, Place, process_group
 
+_SILENCE_SECONDS = 900.0  # longer than any run
 _SECONDS = 600.0  # the longest wait: a step of float32 over 10 Mbit/s, and all ranks' imports
 FEWEST_STEPS = 2
 
@@ -39,6 +43,22 @@ class Job:
     steps: int
     seconds: float
     warm_up: int
+
+
+def measure(scale: Settings, cell: Settings, seed: int) -> Metrics:
+    """A step's milliseconds and bytes, of one design over one link.
+
+    Raises:
+        RanksFailed: a rank ended early, or was silent.
+        NamespaceError: this machine has no namespaces for us.
+    """
+    names = ("servers", "network", "size", "steps", "seconds", "warm_up")
+    job = Job(batches=cell["every"], spec=cell["spec"], seed=seed, **{n: scale[n] for n in names})
+    count, rate = scale["workers"] + job.servers, parse_link(cell["link"]).bytes_per_second
+    with Namespaces(count, rate) as namespaces, Launcher(run, count, namespaces) as ranks:
+        ranks.start(job)
+        (found,) = ranks.messages(_SILENCE_SECONDS)
+        return found
 
 
 class Rank:

@@ -18,18 +18,24 @@ gradients: with several it hangs on Gloo); any spec of deltawire's.
 """
 
 import argparse
+import itertools
+import json
+import signal
 import sys
 from pathlib import Path
 
-from lab.command.program import make_parser, measure_and_show, measure_each
+from lab.command.files import write_whole
+from lab.command.markdown import table
+from lab.command.program import main_of, make_parser
 from lab.models.trainings import SIZES, TRAININGS
-from lab.probes.ceilings.cells import Cell, run_cell
-from lab.probes.ceilings.contestants import check_name
-from lab.probes.ceilings.table import table_of
-from lab.ranks.launcher import RanksFailed
-from lab.ranks.links import parse_link
-from lab.ranks.namespaces import NamespaceError
+from lab.probes.ceilings import worker
+from lab.probes.ceilings.contestants import AUTO, COMPUTE, PLAIN, check_name
+from lab.ranks.launcher import Launcher, RanksFailed
+from lab.ranks.links import Link, parse_link
+from lab.ranks.namespaces import NamespaceError, Namespaces
 
+_SILENCE_SECONDS = 900.0  # a turn of a few steps of 43 MB over 10 Mbit/s, or a model's broadcast
+_WORDS = {"made": "made", "warm-up": "step {steps} to warm up", "turn": "{steps} steps"}  # by event
 _NETWORKS = ("lenet5", "resnet20", "lstm", "transformer")
 _LINKS = ("10mbit", "100mbit", "1gbit")
 _METHODS = (
@@ -66,15 +72,86 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with all cells, 1 if some failed, 130 after Ctrl-C."""
-    given = parse(sys.argv[1:] if arguments is None else arguments)
-    cells = [Cell(network, link, given) for network in given.networks for link in given.links]
+_HEAD = (
+    "network, link",
+    "method",
+    "ms a step (deciles)",
+    "times plain's speed",
+    "share of the ceiling",
+    "MB sent a step",
+    "predicted",
+)
 
-    def measure(found: list[dict]) -> int:
-        return measure_each(cells, lambda cell: [run_cell(cell)], found, given.out, RanksFailed)
 
-    return measure_and_show("lab.probes.ceilings", measure, table_of, NamespaceError)
+def table_of(cells: list[dict]) -> str:
+    """A line for each method; compute's line has the ceiling."""
+    lines = []
+    for cell in cells:
+        by_name = {row["method"]: row for row in cell["rows"]}
+        lines.extend(_line(cell, row, by_name) for row in cell["rows"])
+    return table(_HEAD, lines, left=2)
+
+
+def _line(cell: dict, row: dict, by_name: dict[str, dict]) -> tuple[str, ...]:
+    compute, plain = by_name[COMPUTE], by_name.get(PLAIN)
+    predicted, measured = row["predicted_ms"], row["measured_ms"]
+    label = "compute alone" if row is compute else f"`{row['method']}`"
+    if row["spec"] != row["method"] and row["method"] == AUTO:
+        label += f": `{row['spec']}`"
+    return (
+        f"{cell['network']}, {cell['link']}",
+        label,
+        f"{row['ms']:.0f} ({row['low_ms']:.0f}–{row['high_ms']:.0f})",
+        "-" if plain is None else f"{plain['ms'] / row['ms']:.2f}",
+        f"{compute['ms'] / row['ms']:.0%}",
+        f"{row['bytes_sent'] / 1e6:.3f}",
+        f"{predicted:.0f} ({predicted / measured - 1:+.0%})" if predicted and measured else "-",
+    )
+
+
+def run_cell(network: str, link: Link, given: argparse.Namespace) -> dict:
+    """One network over one link: {"network", "link", "ranks", "rows"}, rank 0's figures.
+
+    Raises:
+        RanksFailed: a rank ended early, or was silent.
+        NamespaceError: this machine has no namespaces for us.
+    """
+    most = (given.steps, given.seconds, given.warm_up)
+    job = worker.Job(network, given.size, given.seed, tuple(given.methods), *most)
+    with (
+        Namespaces(given.ranks, link.bytes_per_second) as namespaces,
+        Launcher(worker.run, given.ranks, namespaces) as ranks,
+    ):
+        ranks.start(job)
+        for event in ranks.messages(_SILENCE_SECONDS):
+            if event["event"] == "done":
+                rows = event["rows"]
+            else:
+                words = f"{event['method']}, {_WORDS[event['event']].format(**event)}"
+                print(f"{network}, {link.text}: {words}", file=sys.stderr, flush=True)
+    return {"network": network, "link": link.text, "ranks": given.ranks, "rows": rows}
+
+
+def run(given: argparse.Namespace) -> int:
+    """Measures cell by cell; each is kept at once, and the table shows what there is, also after
+    Ctrl-C or SIGTERM. Returns 1 if ranks of a cell failed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    found, status = [], 0
+    try:
+        for network, link in itertools.product(given.networks, given.links):
+            try:
+                found.append(run_cell(network, link, given))
+            except RanksFailed as cause:
+                print(f"{network}, {link.text}: {cause}", file=sys.stderr)
+                status = 1
+            write_whole(given.out, json.dumps(found, indent=1) + "\n")
+    finally:
+        if found:
+            print(table_of(found))
+    return status
+
+
+main = main_of("lab.probes.ceilings", parse, run, NamespaceError)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from lab.probes.frontier import results
 from lab.probes.frontier.page import Page
 from lab.probes.frontier.times import Line
 
+_LINES = [Line(mbit, latency_ms=20.0) for mbit in (1, 10, 100)]
 _DOCS = Path(__file__).resolve().parents[3] / "docs" / "results"
 
 
@@ -26,8 +27,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = make_parser("lab.probes.frontier", __doc__)
     parser.add_argument("--results", type=Path, default=_DOCS / "frontier", help="a folder")
     parser.add_argument("--page", type=Path, default=_DOCS / "frontier.md")
-    parser.add_argument("--links", nargs="+", type=float, default=[1, 10, 100], metavar="MBIT")
-    parser.add_argument("--latency-ms", type=float, default=20.0, help="one way; default 20")
     parser.add_argument("--add", type=Path, metavar="FILE", help="local_rounds' rows.json")
     parser.add_argument("--step-ms", type=float, help="of one worker's step")
     parser.add_argument("--step-words", help="where --step-ms is from")
@@ -36,8 +35,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("--step-ms and --step-words belong together")
     if given.add is None and given.step_ms is not None:
         parser.error("--step-ms belongs to --add")
-    if min(*given.links, given.step_ms or 1) <= 0 or given.latency_ms < 0:
-        parser.error("--links and --step-ms are above 0, --latency-ms isn't below")
+    if given.step_ms is not None and given.step_ms <= 0:
+        parser.error("--step-ms is above 0")
     return given
 
 
@@ -49,7 +48,7 @@ def run(given: argparse.Namespace) -> None:
     if not files:
         raise DataError(f"{given.results} has no results: give --add, too")
     sizes = sorted(map(results.read, files), key=lambda size: size.parameters)
-    Page(sizes, [Line(mbit, given.latency_ms) for mbit in given.links]).write(given.page)
+    Page(sizes, _LINES).write(given.page)
     print(given.page)
 
 

@@ -4,12 +4,13 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.command.markdown import wrapped
-from lab.probes.frontier import figures, streaming
-from lab.probes.frontier.best import cheapest, frontier
-from lab.probes.frontier.results import Measured, Row
+from matplotlib import pyplot
+
+from lab.command.markdown import table, wrapped
+from lab.figures.style import STYLE, look_of, to_svg
+from lab.probes.frontier.results import Measured, Row, cheapest, frontier
 from lab.probes.frontier.times import Line, Times
-from lab.probes.local_rounds.methods import COMPARED, METHODS
+from lab.probes.local_rounds.methods import COMPARED, METHODS, STREAMING
 
 _TARGETS = (0.01, 0.03, 0.05, 0.1, 0.2)  # above the lowest loss of all
 _WANTED = (*COMPARED, "ddp-3lc", "local-3lc", "muloco")
@@ -32,6 +33,13 @@ _PARAGRAPHS = (
     """This page is made by `python -m lab.probes.frontier` from the files in
     `docs/results/frontier/`, whose rows `lab.probes.local_rounds` trained:""",
 )
+_WHOLE = ("diloco", "streaming-fp4")  # what the parts are compared with
+_STREAMING = """What the parts of Streaming DiLoCo cost: fragments, the overlap of tau steps,
+    what is kept of a worker's own weights where a result is applied (alpha; "on top": all that
+    it has moved since), and `fp4`. kB are what a worker sends in one exchange, measured; "hides
+    it" is the rate at which that takes exactly the steps of overlap, without latency; stalled
+    are the steps that could be computed while training waits, in each round, computed as the
+    times above."""
 _COMMANDS = """\
     python -m lab.probes.local_rounds --rounds 300 --steps 5 --every 30 --methods ...
     python -m lab.probes.local_rounds --rounds 100 --steps 15 --every 10 --methods ...
@@ -68,7 +76,7 @@ class Page:
 
     def _section(self, size: Measured, total: int, given: list[Row], folder: str) -> list[str]:
         times = Times(size.size, size.step_seconds)
-        rows = [row for row in given if not streaming.is_part(row)]
+        rows = [row for row in given if not _is_part(row)]
         words = f"{size.parameters / 1e6:.1f} million parameters, {total:,} steps"
         lines = [f"{line.mbit:g} Mbit/s" for line in self._lines]
         costs: dict[str, _Cost] = {"bytes": lambda row, done, sent: sent}
@@ -84,10 +92,10 @@ class Page:
         for name, cost in costs.items():
             file = f"{size.size}-{total}-{name.partition(' ')[0]}.svg"
             label = "bytes a worker" if name == "bytes" else f"seconds at {name}, computed"
-            self._plots[file] = figures.points(rows, functools.partial(_whole, cost), label)
+            self._plots[file] = points(rows, functools.partial(_whole, cost), label)
             blocks.append(f"![loss against {label}]({folder}/{file})")
-        if parts := streaming.table(given, times, self._lines):
-            blocks += [f"### Streaming DiLoCo, {total:,} steps", wrapped(streaming.ABOUT), parts]
+        if parts := streaming_table(given, times, self._lines):
+            blocks += [f"### Streaming DiLoCo, {total:,} steps", wrapped(_STREAMING), parts]
         return blocks
 
 
@@ -119,10 +127,7 @@ def _missing(rows: list[Row]) -> str:
 def _table(rows: list[Row], costs: dict[str, _Cost]) -> str:
     best = {name: frontier(rows, functools.partial(_whole, cost)) for name, cost in costs.items()}
     heads = ["MB a worker" if name == "bytes" else name for name in costs]
-    lines = [
-        "| method | codec | steps a round | loss | " + " | ".join(heads) + " |",
-        "|---|---|---:|---:|" + "---:|" * len(costs),
-    ]
+    lines = []
     for row in rows:
         steps = "-" if row.method.every_step else str(row.steps)
         seeds = ", ".join(f"{loss:.3f}" for loss in row.losses)
@@ -131,21 +136,21 @@ def _table(rows: list[Row], costs: dict[str, _Cost]) -> str:
         for name, cost in costs.items():
             text = _shown(name, _whole(cost, row))
             cells.append(f"**{text}**" if row in best[name] else text)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return table(("method", "codec", "steps a round", "loss", *heads), lines, left=2)
 
 
 def _targets_table(rows: list[Row], costs: dict[str, _Cost]) -> str:
     lowest = min(row.loss for row in rows)
     heads = ["fewest MB" if name == "bytes" else f"fastest at {name}" for name in costs]
-    lines = ["| to a loss of | " + " | ".join(heads) + " |", "|---|" + "---|" * len(costs)]
+    lines = []
     for share in _TARGETS:
         cells = [f"{lowest * (1 + share):.3f} (lowest + {share:.0%})"]
         for name, cost in costs.items():
             found = cheapest(rows, lowest * (1 + share), cost)
             cells.append(f"{found[0].words}: {_shown(name, found[1])}" if found else "-")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return table(("to a loss of", *heads), lines)
 
 
 def _what_is_best(rows: list[Row], costs: dict[str, _Cost]) -> str:
@@ -168,3 +173,64 @@ def _shown(name: str, value: float) -> str:
     if value < 100:
         return f"{value:.1f} s"
     return f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
+
+
+def _is_part(row: Row) -> bool:
+    """Whether a row belongs in this table alone."""
+    return row.name in STREAMING
+
+
+def streaming_table(rows: list[Row], times: Times, lines: list[Line]) -> str | None:
+    """Markdown; None without any of the parts."""
+    if not any(map(_is_part, rows)):
+        return None
+    shown = [row for row in rows if _is_part(row) or row.name in _WHOLE]
+    against = next((row.loss for row in shown if row.name == "diloco"), None)
+    rates = [f"stalled at {line.mbit:g} Mbit/s" for line in lines]
+    head = ("method", "codec", "steps a round", "loss", "to DiLoCo", "kB at once", "hides it")
+    made: list[list[str]] = []
+    for row in shown:
+        at_once = row.bytes / (row.rounds * row.method.fragments)
+        hides = times.hiding_mbit(row, at_once)
+        cells = [
+            row.method.words,
+            f"`{row.method.spec}`",
+            str(row.steps),
+            f"{row.loss:.3f}",
+            "-" if against is None else f"{100 * (row.loss / against - 1):+.1f} %",
+            f"{at_once / 1e3:,.0f}",
+            "-" if hides is None else f"{hides:.3g} Mbit/s",
+            *(f"{times.stalled_steps(row, line):.1f}" for line in lines),
+        ]
+        made.append(cells)
+    return table((*head, *rates), made, left=2)
+
+
+def points(rows: list[Row], cost: Callable[[Row], float], label: str) -> str:
+    """An SVG: loss against cost, on a logarithmic axis. Colours are methods; the number at a point
+    is the length of its round."""
+    methods = list(dict.fromkeys(row.name for row in rows))
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(figsize=(7, 6))
+        for index, name in enumerate(methods):
+            own = [row for row in rows if row.name == name]
+            colour, marker = look_of(index)
+            axes.plot(
+                [cost(row) for row in own],
+                [row.loss for row in own],
+                linestyle="",
+                color=colour,
+                marker=marker,
+                label=f"{own[0].method.words} {own[0].method.spec}",
+            )
+            for row in own:
+                if not row.method.every_step:
+                    at = (cost(row), row.loss)
+                    offset = {"textcoords": "offset points", "xytext": (4, 4)}
+                    axes.annotate(str(row.steps), at, fontsize=9, color=colour, **offset)
+        best = frontier(rows, cost)
+        x, y = [cost(row) for row in best], [row.loss for row in best]
+        axes.step(x, y, where="post", color="#555555", linewidth=1, zorder=0)
+        axes.set(xscale="log", xlabel=label, ylabel="held-out loss, nats a byte")
+        figure.legend(loc="outside lower center", ncols=1, fontsize=9)
+        return to_svg(figure)

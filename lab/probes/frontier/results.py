@@ -5,9 +5,10 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from lab.command.files import write_whole
 from lab.data.images import DataError
 from lab.probes.local_rounds.methods import METHODS, SIZES, Method
 
@@ -120,10 +121,7 @@ def add(folder: Path, rows_file: Path, step_ms: float | None, step_words: str | 
         kept["step_ms"], kept["step_words"] = step_ms, step_words
     elif "step_ms" not in kept:
         raise DataError(f"{path} is new: give --step-ms and --step-words, too")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(kept, indent=1) + "\n")
-    part.replace(path)
+    write_whole(path, json.dumps(kept, indent=1) + "\n")
     return path
 
 
@@ -146,3 +144,28 @@ def _rows(setting: re.Match, kept: list[dict]) -> Iterator[Row]:
             first = own[0]
             curve = [tuple(point) for point in first["curve"]]
             yield Row(name, workers, rounds, steps, losses, first["bytes"], first["bits"], curve)
+
+
+def frontier(rows: list[Row], cost: Callable[[Row], float]) -> list[Row]:
+    """Those that no other one beats in both loss and cost, the cheapest first."""
+    found: list[Row] = []
+    for row in sorted(rows, key=lambda row: (cost(row), row.loss)):
+        if not found or row.loss < found[-1].loss:
+            found.append(row)
+    return found
+
+
+def first_at(row: Row, loss: float, cost: Callable[[Row, int, float], float]) -> float | None:
+    """What it costs a row to reach a loss: at the first held-out loss that is as low; None if none
+    is. `cost` of (the row, rounds, bytes of a worker)."""
+    return next((cost(row, done, sent) for done, sent, at in row.curve if at <= loss), None)
+
+
+def cheapest(
+    rows: list[Row], loss: float, cost: Callable[[Row, int, float], float]
+) -> tuple[Row, float] | None:
+    """The row that reaches the loss at the lowest cost, and that cost; None if none does."""
+    reached = [(row, first_at(row, loss, cost)) for row in rows]
+    return min(
+        ((row, at) for row, at in reached if at is not None), key=lambda pair: pair[1], default=None
+    )

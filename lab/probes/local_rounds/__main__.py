@@ -20,6 +20,7 @@ these do, and ...-outer-N steps the common weights by SGD with a rate of N and n
 
 import argparse
 import dataclasses
+import json
 import statistics
 import sys
 import time
@@ -28,15 +29,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lab.command.files import write_whole
+from lab.command.markdown import table
 from lab.command.program import main_of, make_parser
 from lab.data import texts
 from lab.data.images import DataError, data_folder
 from lab.probes.local_rounds import training
-from lab.probes.local_rounds.kept import keep, kept_rows, start_name, words_of
 from lab.probes.local_rounds.methods import COMPARED, METHODS, SIZES
 from lab.probes.local_rounds.training import Job, Setting, Text
 from lab.ranks.launcher import Launcher, RanksFailed
 
+_ROWS = "rows.json"
 _HELD_OUT_SHARE = 10  # of the test text, the last tenth
 _NAN = float("nan")
 _HEAD = ("method", "spec", "loss (seeds)", "to DiLoCo", "MB a worker", "fewer than DDP", "bits")
@@ -50,7 +53,7 @@ def table_of(rows: list[dict]) -> str:
         name: statistics.median(row["loss"] for row in own) for name, own in by_method.items()
     }
     sent = {name: statistics.mean(row["bytes"] for row in own) for name, own in by_method.items()}
-    lines = ["| " + " | ".join(_HEAD) + " |", "|---|---|" + "---:|" * (len(_HEAD) - 2)]
+    lines = []
     for name, own in by_method.items():
         seeds = ", ".join(f"{row['loss']:.3f}" for row in own)
         against = 100 * (losses[name] / losses.get("diloco", _NAN) - 1)
@@ -63,8 +66,8 @@ def table_of(rows: list[dict]) -> str:
             f"{sent.get('ddp', _NAN) / (sent[name] or _NAN):,.0f}",
             f"{statistics.mean(row['bits'] for row in own):.3f}",
         )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return table(_HEAD, lines, left=2)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -111,15 +114,41 @@ def setting_of(given: argparse.Namespace) -> Setting:
     if given.batch is not None:
         size = dataclasses.replace(size, batch=given.batch)
     rate = size.learning_rate if given.lr is None else given.lr
-    return Setting(
-        size,
-        given.workers,
-        given.rounds,
-        given.steps,
-        rate,
-        given.bf16,
-        given.pretraining,
-    )
+    counts = (given.workers, given.rounds, given.steps)
+    return Setting(size, *counts, rate, given.bf16, given.pretraining)
+
+
+def words_of(given: argparse.Namespace, setting: Setting) -> str:
+    """What rows must have alike to be compared."""
+    words = f"{given.parameters} {setting.workers}x{setting.rounds}x{setting.steps}"
+    words += f" lr={setting.learning_rate:g} every={given.every} "
+    return words + _network_of(given)
+
+
+def start_name(given: argparse.Namespace, setting: Setting, seed: int) -> str:
+    """The name of the file of first weights: what they depend on."""
+    steps = setting.rounds * setting.steps
+    words = f"{given.parameters} {setting.workers}x{steps} {_network_of(given)} seed {seed}.start"
+    return words.replace(" ", "_")
+
+
+def _network_of(given: argparse.Namespace) -> str:
+    words = "cpu" + f" batch={given.batch}" * (given.batch is not None)
+    words += " bf16" * given.bf16
+    return words + f" pretraining={given.pretraining}" * (given.pretraining > 0)
+
+
+def kept_rows(folder: Path) -> dict[str, dict[str, dict]]:
+    """The finished rows, by setting, and by method and seed."""
+    file = folder / _ROWS
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def keep(folder: Path, words: str, title: str, row: dict) -> None:
+    """Adds a row to the file; other processes may have added theirs."""
+    kept = kept_rows(folder)
+    kept.setdefault(words, {})[title] = row
+    write_whole(folder / _ROWS, json.dumps(kept))
 
 
 def read_texts(setting: Setting) -> tuple[np.ndarray, np.ndarray]:
@@ -148,7 +177,7 @@ def run(given: argparse.Namespace) -> None:
     both = read_texts(setting)
     given.out.mkdir(parents=True, exist_ok=True)
     words = words_of(given, setting)
-    finished = kept_rows(given.out, words)
+    finished = kept_rows(given.out).get(words, {})
     wanted = [(name, seed) for seed in given.seeds for name in given.methods]
     missing = [row for row in wanted if title_of(*row) not in finished]
     starts = {

@@ -222,16 +222,8 @@ def run(given: argparse.Namespace) -> None:
     """Prints the table, line by line."""
     print(HEAD, flush=True)
     for spec in given.specs:
-        plan = Plan(
-            spec,
-            given.steps,
-            given.ranks,
-            given.batch,
-            given.seed,
-            Path(),
-            given.checkpoint_every,
-            given.timeout,
-        )
+        counts = (given.steps, given.ranks, given.batch, given.seed)
+        plan = Plan(spec, *counts, Path(), given.checkpoint_every, given.timeout)
         plain, disturbed = compared(plan, given.rate, given.kinds)
         print(line(plan, plain, disturbed), flush=True)
         print(f"  errors seen: {dict(disturbed.codes)}", file=sys.stderr)

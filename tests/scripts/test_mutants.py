@@ -384,8 +384,8 @@ def test_the_nearest_tests() -> None:
     assert near.startswith("export GTEST_FILTER='") and near.endswith(run)
     assert "Varint.*:" in near and "Crc32c" not in near
     assert layer_tests.nearest("wire", "src/wire/no_such_file.cc", ROOT, run) == ""
-    near = layer_tests.nearest("lab", "lab/key_bits.py", ROOT, run)
-    assert "pytest" in near and near.endswith(" tests/lab/test_key_bits.py")
+    near = layer_tests.nearest("lab", "lab/keys.py", ROOT, run)
+    assert "pytest" in near and near.endswith(" tests/lab/test_keys.py")
 
 
 def test_applications_are_judged_by_their_tests_in_python_too() -> None:

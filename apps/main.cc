@@ -78,8 +78,6 @@ int parse_and_run(int argc, char** argv) {
   linear::add_train_command(app, chosen);
   linear::add_predict_command(app, chosen);
   linear::add_generate_command(app, chosen);
-  add_completion_command(app, chosen);
-  add_manual_command(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

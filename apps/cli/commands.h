@@ -18,8 +18,6 @@ void add_encode_command(CLI::App& app, Command& chosen);
 void add_decode_command(CLI::App& app, Command& chosen);
 void add_inspect_command(CLI::App& app, Command& chosen);
 void add_diff_command(CLI::App& app, Command& chosen);
-void add_completion_command(CLI::App& app, Command& chosen);
-void add_manual_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);

@@ -22,20 +22,11 @@ struct CompareOptions {
   std::string sort;
   std::string json;
   std::string csv;
-  std::string plot;
   double seconds = 0.3;
   std::uint64_t min_elements = Policy{}.min_elements;
   bool quick = false;
   bool markdown = false;
   bool force = false;
-
-  std::vector<std::string> files() const {
-    std::vector<std::string> named;
-    for (const std::string& path : {json, csv, plot}) {
-      if (!path.empty()) named.push_back(path);
-    }
-    return named;
-  }
 };
 
 MeasureOptions measure_options(const CompareOptions& options) {
@@ -79,7 +70,7 @@ void print_tables(const Report& report, bool markdown) {
 Outcome<void> compare(const CompareOptions& options) {
   const auto methods = methods_of(options.codecs);
   if (!methods) return tl::unexpected<Failure>(methods.error());
-  if (auto checked = check_outputs(options.files(), options.force); !checked) return checked;
+  if (auto checked = check_outputs({options.json, options.csv}, options.force); !checked) return checked;
   Report report;
   report.options = measure_options(options);
   std::set<std::string> loaded;
@@ -92,11 +83,9 @@ Outcome<void> compare(const CompareOptions& options) {
   catch_interrupts();
   measure_all(*methods, report);
   if (!options.sort.empty()) sort_rows(report.rows, options.sort);
-  if (options.json != "-" && options.csv != "-" && options.plot != "-")
-    print_tables(report, options.markdown);
+  if (options.json != "-" && options.csv != "-") print_tables(report, options.markdown);
   const std::pair<const std::string&, std::string> files[] = {{options.json, json_of(report)},
-                                                              {options.csv, csv_of(report.rows)},
-                                                              {options.plot, rate_plot(report.rows)}};
+                                                              {options.csv, csv_of(report.rows)}};
   for (const auto& [path, text] : files) {
     if (auto written = write_output(path, text, options.force); !written) return written;
   }
@@ -131,7 +120,7 @@ std::string compare_footer() {
          "Examples:\n"
          "  deltawire compare --input synthetic:heavy-tail --sort relative_l2\n"
          "  deltawire compare --input trace/ --codecs 3lc:s=1.75 sbc:p=1% 'conv*: 3lc, rest bf16'\n"
-         "  deltawire compare --input a.npy --input b.npy --plot rate.svg --csv rows.csv\n"
+         "  deltawire compare --input a.npy --input b.npy --csv rows.csv\n"
          "  deltawire compare --input gradient.npy --json - | jq '.rows[] | {method, bits_per_value}'\n";
 }
 
@@ -165,7 +154,6 @@ void add_compare_command(CLI::App& app, Command& chosen) {
   command->add_flag("--markdown", options->markdown, "Print the table as Markdown");
   command->add_option("--json", options->json, "Write all figures to FILE; - prints them")->type_name("FILE");
   command->add_option("--csv", options->csv, "Write all figures to FILE as CSV")->type_name("FILE");
-  command->add_option("--plot", options->plot, "Plot error against bits to FILE, as SVG")->type_name("FILE");
   command->add_flag("--force", options->force, "Replace files that exist");
   command->footer(compare_footer());
   command->callback([&chosen, options] { chosen = [options] { return compare(*options); }; });

@@ -152,6 +152,7 @@ Outcome<void> OutputFile::commit() {
 Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force) {
   std::set<std::string> taken;
   for (const std::string& path : paths) {
+    if (path.empty()) continue;
     if (!taken.insert(path).second)
       return misused(output_name(path) + " can't carry two files; name another");
     if (path == "-") continue;

@@ -39,7 +39,8 @@ class OutputFile {
   std::optional<NewFile> file_;  // none: standard output
 };
 
-// Checks before any work that all outputs can be written and none is named twice, including "-".
+// Checks before any work that all outputs can be written and none is named twice, including "-";
+// an empty path is no output.
 Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force);
 
 // Writes a whole text; does nothing if `path` is empty.

@@ -1,8 +1,6 @@
 // deltawire plan: which codec to use, how much faster it is, or that none pays.
-#include <algorithm>
 #include <iostream>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,16 +38,7 @@ struct PlanCommandOptions {
   std::uint64_t min_elements = Policy{}.min_elements;
   bool quick = false;
   std::string json;
-  std::string plot;
   bool force = false;
-
-  std::vector<std::string> files() const {
-    std::vector<std::string> named;
-    for (const std::string& path : {json, plot}) {
-      if (!path.empty()) named.push_back(path);
-    }
-    return named;
-  }
 };
 
 // A model with only its size known: tensors of at most 2^20 values, like layers.
@@ -153,40 +142,6 @@ Outcome<Workload> workload_of(const PlanCommandOptions& options, const std::vect
   return workload;
 }
 
-Outcome<SitePlan> plan_at(const PlanReport& report, const std::vector<CodecFigures>& codecs,
-                          const Site& site) {
-  auto plan = make_plan(report.workload, site, codecs, report.options);
-  if (!plan) return misused(plan.error().message);
-  return SitePlan{site, std::move(*plan)};
-}
-
-// The plans to plot: those of the report if they vary along one axis, else a sweep of the link.
-Outcome<std::string> draw(const PlanReport& report, const std::vector<CodecFigures>& codecs) {
-  const std::vector<SitePlan>& plans = report.plans;
-  const auto same = [&](auto member) {
-    return std::ranges::all_of(plans,
-                               [&](const SitePlan& at) { return member(at) == member(plans.front()); });
-  };
-  const bool same_ranks = same([](const SitePlan& at) { return at.site.ranks; });
-  const bool same_link = same([](const SitePlan& at) { return at.site.link.up_bytes_per_second; });
-  if (!same_ranks && !same_link) {
-    return misused("--plot: give a range of --ranks or of --link, not of both; a figure has one axis");
-  }
-  if (!same_ranks) return plan_plot(plans, PlotAxis::kRanks);
-  if (!same_link) return plan_plot(plans, PlotAxis::kLink);
-  std::vector<SitePlan> sweep;
-  const Site& site = plans.front().site;
-  for (double factor = 0.01; factor < 150; factor *= 1.7782794100389228) {  // four a decade
-    Site other = site;
-    other.link.up_bytes_per_second *= factor;
-    other.link.down_bytes_per_second *= factor;
-    auto plan = plan_at(report, codecs, other);
-    if (!plan) return tl::unexpected<Failure>(plan.error());
-    sweep.push_back(std::move(*plan));
-  }
-  return plan_plot(sweep, PlotAxis::kLink);
-}
-
 Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<CodecFigures>& codecs,
                          PlanReport& report) {
   const auto ranks = parse_ranks(options.ranks);
@@ -198,9 +153,9 @@ Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<Co
       Site site{count, link, {}};
       site.machine.cores = options.cores > 0 ? options.cores : Workers::processors();
       site.machine.coding_threads = options.threads;
-      auto plan = plan_at(report, codecs, site);
-      if (!plan) return tl::unexpected<Failure>(plan.error());
-      report.plans.push_back(std::move(*plan));
+      auto plan = make_plan(report.workload, site, codecs, report.options);
+      if (!plan) return misused(plan.error().message);
+      report.plans.push_back({site, *std::move(plan)});
     }
   }
   return {};
@@ -215,7 +170,7 @@ Outcome<void> check_request(const PlanCommandOptions& options) {
   }
   if (const auto ranks = parse_ranks(options.ranks); !ranks) return tl::unexpected<Failure>(ranks.error());
   if (const auto links = parse_links(options.link); !links) return tl::unexpected<Failure>(links.error());
-  return check_outputs(options.files(), options.force);
+  return check_outputs({options.json}, options.force);
 }
 
 Outcome<void> plan(PlanCommandOptions options) {
@@ -231,17 +186,8 @@ Outcome<void> plan(PlanCommandOptions options) {
   if (!workload) return tl::unexpected<Failure>(workload.error());
   report.workload = std::move(*workload);
   if (auto made = make_plans(options, material->codecs, report); !made) return made;
-  std::string svg;
-  if (!options.plot.empty()) {
-    auto drawn = draw(report, material->codecs);
-    if (!drawn) return tl::unexpected<Failure>(drawn.error());
-    svg = std::move(*drawn);
-  }
-  if (options.json != "-" && options.plot != "-") {
-    std::cout << plan_text(report) << "\n" << assumptions_text(report);
-  }
-  if (auto written = write_output(options.json, plan_json(report), options.force); !written) return written;
-  return write_output(options.plot, svg, options.force);
+  if (options.json != "-") std::cout << plan_text(report) << "\n" << assumptions_text(report);
+  return write_output(options.json, plan_json(report), options.force);
 }
 
 std::string plan_footer() {
@@ -280,7 +226,7 @@ std::string plan_footer() {
          "  deltawire plan --input trace/ --ranks 4 --link 100mbit --compute-ms 28\n"
          "  deltawire plan --parameters 10m --ranks 8 --link 50mbit,1ms --compute-ms 300\n"
          "  deltawire plan --input gradient.npy --link 1gbit,0.5ms --tier lossy --json plan.json\n"
-         "  deltawire plan --figures plan.json --ranks 4..1024 --link 10gbit --plot ranks.svg\n"
+         "  deltawire plan --figures plan.json --ranks 4..1024 --link 10gbit\n"
          "  deltawire plan --figures plan.json --link 10mbit..100gbit\n";
 }
 
@@ -318,8 +264,6 @@ void add_place(CLI::App* command, PlanCommandOptions& options) {
 
 void add_outputs(CLI::App* command, PlanCommandOptions& options) {
   command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
-  command->add_option("--plot", options.plot, "Plot the step time against ranks or bandwidth to FILE, as SVG")
-      ->type_name("FILE");
   command->add_flag("--force", options.force, "Replace files that exist");
 }
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -188,22 +187,6 @@ def test_readiness_and_backward_hide_the_exchange(figures: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
-    [
-        (["--link", "100mbit"], "Mbit/s of a rank's link"),
-        (["--link", "1mbit..1gbit"], "Mbit/s of a rank's link"),
-        (["--link", "1gbit", "--ranks", "2..64"], "ranks (log scale)"),
-    ],
-)
-def test_plot_is_a_figure(figures: Path, tmp_path: Path, place: list[str], words: str) -> None:
-    path = tmp_path / "plan.svg"
-    must_run("plan", "--figures", figures, *place, "--tier", "lossy", "--plot", path)
-    texts = [node.text for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
-    assert {"plain", "exact", "sign", "slow"} <= set(texts)
-    assert any(words in text for text in texts)
-
-
-@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--link", "100"], '--link "100": write a rate'),
@@ -212,7 +195,6 @@ def test_plot_is_a_figure(figures: Path, tmp_path: Path, place: list[str], words
         (["--link", "1gbit", "--ready-ms", "1,2,3"], "--ready-ms names 3 buckets; there are 2"),
         (["--link", "1gbit", "--ready-ms", "2,1"], "bucket 1's readiness is 0.001"),
         (["--link", "1gbit", "--cores", "0"], "--cores"),
-        (["--link", "1gbit..2gbit", "--ranks", "2..4", "--plot", "-"], "a figure has one axis"),
     ],
 )
 def test_refuses_what_cannot_be_meant(figures: Path, arguments: list[str], words: str) -> None:

@@ -66,7 +66,6 @@ def test_features_that_only_the_test_data_have_count_nothing(data: Path, tmp_pat
             ["m.npz: cannot be written", "--resume"],
         ),
         (["--epochs", 800, "--json", "m.json"], ["m.json: cannot be written", "train again"]),
-        (["--epochs", 800, "--report", "m.html"], ["m.html: cannot be written", "train again"]),
         (
             ["--hash-bits", 16, "--checkpoint", "kept", "--workers", 2],
             ["-of-2.checkpoint: cannot be written", "--resume"],
@@ -74,7 +73,7 @@ def test_features_that_only_the_test_data_have_count_nothing(data: Path, tmp_pat
         (["--cache", "rows", "--workers", 2], ["rows.", "-of-2: cannot be written", "make room"]),
         (["--memory", 0, "--workers", 2], ["temporary file of rows", "TMPDIR", "make room"]),
     ],
-    ids=["model", "model-with-checkpoint", "json", "report", "checkpoint", "cache", "rows"],
+    ids=["model", "model-with-checkpoint", "json", "checkpoint", "cache", "rows"],
 )
 def test_a_full_disk_leaves_nothing_half_written(
     options: list, words: list[str], data: Path, tmp_path: Path

@@ -67,8 +67,8 @@ def check_manners() -> None:
     assert program("no-such-command").returncode == 2
     assert program("inspect", "/no/such/file").returncode == 1
     reader, writer = os.pipe()
-    os.close(reader)  # as `deltawire manual | head -1` when head has gone
-    done = program("manual", stdout=writer, capture_output=False, stderr=subprocess.PIPE)
+    os.close(reader)  # as `deltawire codecs | head -1` when head has gone
+    done = program("codecs", stdout=writer, capture_output=False, stderr=subprocess.PIPE)
     os.close(writer)
     assert done.returncode == -signal.SIGPIPE, (done.returncode, done.stderr)
     # It waits for its standard input, and Ctrl-C ends it.

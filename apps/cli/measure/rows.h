@@ -1,4 +1,4 @@
-// The rows of `deltawire compare` as a table, CSV, JSON and a plot.
+// The rows of `deltawire compare` as a table, CSV and JSON.
 #pragma once
 
 #include <span>
@@ -43,10 +43,5 @@ struct Report {
 
 // UTF-8 with a line break at its end; unknown and infinite figures are null.
 std::string json_of(const Report& report);
-
-// SVG, one panel per input: relative L2 over bits per value, both on log axes, with a separate line at the
-// bottom for lossless methods. The methods of a codec share a colour. Rows without these figures are left
-// out. The same rows give the same bytes.
-std::string rate_plot(std::span<const Row> rows);
 
 }  // namespace deltawire::cli

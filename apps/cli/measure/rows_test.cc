@@ -62,21 +62,5 @@ TEST(Rows, AsJsonHaveNullWhereNothingIsKnown) {
   for (const Column& column : columns()) EXPECT_TRUE(row.contains(column.key)) << column.key;
 }
 
-TEST(RatePlot, LeavesOutWhatHasNoPlace) {
-  Row failed;
-  failed.input = "in <&>";
-  failed.method.spec = "failed";
-  Row lossless = row_of("lossless", 32, 0);
-  lossless.relative_l2 = 0;
-  Row infinite = row_of("infinite", 1, 0);
-  infinite.relative_l2 = std::numeric_limits<double>::infinity();
-  const std::string svg = rate_plot(std::vector{failed, lossless, infinite});
-  EXPECT_EQ(svg.find("failed"), std::string::npos);
-  EXPECT_EQ(svg.find("infinite"), std::string::npos);
-  EXPECT_NE(svg.find("lossless"), std::string::npos);
-  EXPECT_NE(svg.find("in &lt;&amp;&gt;"), std::string::npos);
-  EXPECT_NE(rate_plot({}).find("</svg>"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace deltawire::cli

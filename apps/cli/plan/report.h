@@ -1,7 +1,6 @@
-// Plans as text, JSON and a plot.
+// Plans as text and JSON.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -31,11 +30,5 @@ std::string assumptions_text(const PlanReport& report);
 
 // UTF-8 with a line break at its end. --figures reads back "figures" and "tensors".
 std::string plan_json(const PlanReport& report);
-
-enum class PlotAxis : std::uint8_t { kRanks, kLink };
-
-// SVG: milliseconds per step over ranks or uplink rate, both on log axes. One line for each codec that the
-// tier allows, and a dashed one for no compression. The same plans give the same bytes.
-std::string plan_plot(std::span<const SitePlan> plans, PlotAxis axis);
 
 }  // namespace deltawire::cli

@@ -1,12 +1,9 @@
 #include "cli/plan/report.h"
 
-#include <set>
-
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/plan/figures.h"
-#include "cli/svg.h"
 
 namespace deltawire::cli {
 namespace {
@@ -101,40 +98,6 @@ TEST(PlanJson, IsWhatFiguresReads) {
                    1e3 * report.plans[0].plan.rows[1].prediction.step_seconds);
   EXPECT_EQ(json["buckets"][0]["tensors"], nlohmann::json::array({"fc"}));
   EXPECT_DOUBLE_EQ(json["buckets"][0]["ready_ms"].get<double>(), 20);
-}
-
-TEST(PlanPlot, HasALineForEachCodecThatIsAllowed) {
-  const std::string svg = plan_plot(report_of({1.25e6, 12.5e6, 1e8}).plans, PlotAxis::kLink);
-  EXPECT_EQ(count_of(svg, "stroke-width=\"2\""), 3) << "two codecs and plain";
-  EXPECT_NE(svg.find(">a&lt;b&gt;&amp;c</text>"), std::string::npos);
-  EXPECT_NE(svg.find("Mbit/s of a rank's link"), std::string::npos);
-  EXPECT_EQ(svg, plan_plot(report_of({1.25e6, 12.5e6, 1e8}).plans, PlotAxis::kLink));
-  const std::string exact = plan_plot(report_of({1.25e6, 1e8}, Tier::kNearLossless).plans, PlotAxis::kRanks);
-  EXPECT_EQ(count_of(exact, "stroke-width=\"2\""), 2);
-  EXPECT_NE(exact.find("ranks (log scale)"), std::string::npos);
-}
-
-TEST(PlanPlot, NoTwoLinesLookAlike) {
-  PlanReport report = report_of({1.25e6, 12.5e6, 1e8});
-  std::vector<CodecFigures> codecs;
-  for (int i = 0; i < 11; ++i) codecs.push_back(codec("codec" + std::to_string(i), Tier::kLossless, 20 + i));
-  for (SitePlan& at : report.plans) at.plan = *make_plan(report.workload, at.site, codecs);
-  const std::string svg = plan_plot(report.plans, PlotAxis::kLink);
-  std::set<std::string> looks;
-  for (std::size_t at = svg.find("stroke-width=\"2\""); at != std::string::npos;
-       at = svg.find("stroke-width=\"2\"", at + 1)) {
-    looks.insert(svg.substr(at, svg.find("/>", at) - at));
-  }
-  EXPECT_EQ(looks.size(), 12) << svg;
-}
-
-TEST(PlanPlot, AxesEndNearTheirValues) {
-  const Axis axis = axis_round({10, 1000, 10000}, {0, 100});
-  EXPECT_GT(axis.place(10), 0);
-  EXPECT_LT(axis.place(10), 5);
-  EXPECT_GT(axis.place(10000), 95);
-  const Axis one = axis_round({20}, {0, 100});
-  EXPECT_NEAR(one.place(20), 50, 1e-9);
 }
 
 }  // namespace

@@ -55,9 +55,7 @@ cli::Outcome<DataShape> complete(GenerateOptions& options) {
   if (options.rows > std::uint64_t{1} << 48) {
     return cli::misused("2^48 rows are the most; lower --scale or --rows");
   }
-  std::vector<std::string> outputs{options.output};
-  if (!options.weights.empty()) outputs.push_back(options.weights);
-  if (auto writable = cli::check_outputs(outputs, options.force); !writable) {
+  if (auto writable = cli::check_outputs({options.output, options.weights}, options.force); !writable) {
     return tl::unexpected<cli::Failure>(writable.error());
   }
   return *shape;

@@ -52,7 +52,6 @@ struct TrainCommandOptions {
       training;  // the settings that determine the steps, as JSON: the same on all ranks, and on resuming
   std::string model;
   std::string json;
-  std::string report;
   bool force = false;
 
   nlohmann::ordered_json settings() const {
@@ -109,11 +108,7 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   options.training = alike.dump();
   options.checkpoint.add_to(alike);
   options.alike = alike.dump();
-  std::vector<std::string> outputs;
-  for (const std::string& path : {options.model, options.json, options.report}) {
-    if (!path.empty()) outputs.push_back(path);
-  }
-  return cli::check_outputs(outputs, options.force);
+  return cli::check_outputs({options.model, options.json}, options.force);
 }
 
 cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
@@ -174,10 +169,6 @@ cli::Outcome<void> keep(const TrainCommandOptions& options, TrainedModel& traine
       model.weights.pop_back();
     }
     if (auto written = write_model(options.model, model, options.force); !written) return written;
-  }
-  if (!options.report.empty()) {
-    const std::string page = train_page(settings, options.train, trained);
-    if (auto written = cli::write_output(options.report, page, options.force); !written) return written;
   }
   return cli::write_output(options.json, train_json(settings, options.train, trained), options.force);
 }
@@ -248,8 +239,7 @@ std::string train_footer() {
          "  deltawire train linear --data a9a --model a9a.npz\n"
          "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
          "url.json\n"
-         "  deltawire train linear --data rows --checkpoint kept --every 100 --resume --model m.npz --report "
-         "m.html\n"
+         "  deltawire train linear --data rows --checkpoint kept --every 100 --resume --model m.npz\n"
          "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adam --lr 0.02\n"
          "  deltawire train linear --data 'part-*' --rendezvous node1:7171 --rank 1 --world 4 --token-file "
          "job\n"
@@ -343,7 +333,6 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--model", options.model, "Write the model to FILE (.npz), for NumPy and 'predict'")
       ->type_name("FILE");
   command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
-  command->add_option("--report", options.report, "Write an HTML report to FILE")->type_name("FILE");
   command->add_flag("--force", options.force, "Replace files that exist");
 }
 

@@ -1,7 +1,6 @@
-// The report of a training: lines for people, JSON, and an HTML page with figures, readable on a phone too.
+// The report of a training: lines for people, and JSON.
 #pragma once
 
-#include <array>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -22,21 +21,6 @@ std::string ending_lines(const TrainSettings& settings, const TrainedModel& mode
 // {"settings": ..., "converged": ..., "gap_is_bound": ..., "final": {...}, "time_split": {...},
 // "epochs": [{...}]}. Unknown figures are null.
 std::string train_json(const nlohmann::ordered_json& settings, const TrainSettings& train,
-                       const TrainedModel& model);
-
-// A part of the training time, divided as in table 4 of FastSGD's paper.
-struct TimePart {
-  const char* name;  // in JSON
-  const char* label;
-  double EpochReport::* of_epoch;
-  double seconds = 0;  // of all data epochs; the mean over ranks
-};
-
-// In the order of a step. They need not add up to the training time.
-std::array<TimePart, 6> time_parts(const TrainedModel& model);
-
-// Loss against time and against bytes, the time split, and all figures, in one self-contained HTML page.
-std::string train_page(const nlohmann::ordered_json& settings, const TrainSettings& train,
                        const TrainedModel& model);
 
 }  // namespace deltawire::linear

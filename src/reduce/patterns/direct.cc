@@ -3,7 +3,10 @@
 // bytes: 3LC's parameter server with its shared pull (section 3), spread over the workers. Two encodings,
 // whatever the number of ranks.
 //
-// MessagePlan says which parts make which piece of an owner's share, DirectRounds when a piece may leave.
+// MessagePlan says which parts make which message of an owner's share, DirectRounds when a piece of it may
+// leave. A piece is a message. A device takes about as long for a message as for all of a bucket, so there it
+// is all that an owner has: one round, whose pushes are encoded together, and no window. As in `gather`, all
+// messages of the buckets in flight are then in memory.
 //
 //   start: open the rounds that the window takes
 //   move:  open a round: post its receives, encode and send its pushes, one by one; decode this rank's
@@ -23,6 +26,58 @@
 namespace deltawire {
 namespace {
 
+// The next messages of a peer in a stage: what it pushes to this rank of a piece, or the means of its own.
+struct PeerMessages {
+  std::size_t peer = 0;
+  std::uint16_t stage = 0;
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+class DirectReceives {
+ public:
+  // Both outlive it.
+  DirectReceives(BucketMessages& messages, BucketRun& run) : messages_(messages), run_(run) {}
+
+  Incoming& at(std::size_t peer, std::uint16_t stage, std::size_t message) {
+    return messages_.incoming(number(peer, stage, message));
+  }
+  // The first that has not arrived; kNone: all are here.
+  Handle missing(const PeerMessages& due) const {
+    for (std::size_t i = 0; i < due.count; ++i) {
+      const Handle handle = messages_.incoming_handle(number(due.peer, due.stage, due.first + i));
+      if (!run_.transport().done(handle)) return handle;
+    }
+    return Handle::kNone;
+  }
+  // What has arrived, until the next take() or reset().
+  Result<PartMeans::Messages> take(const PeerMessages& due) {
+    bytes_.clear();
+    for (std::size_t i = 0; i < due.count; ++i) {
+      const Result<Bytes> message = messages_.take(at(due.peer, due.stage, due.first + i));
+      if (!message) return forward_error(message);
+      bytes_.push_back(*message);
+    }
+    taken_.clear();
+    for (const Bytes& message : bytes_) taken_.emplace_back(&message, 1);
+    return PartMeans::Messages(taken_);
+  }
+  void reset(const PeerMessages& due) {
+    for (std::size_t i = 0; i < due.count; ++i) at(due.peer, due.stage, due.first + i).buffer.reset();
+  }
+
+ private:
+  std::size_t number(std::size_t peer, std::uint16_t stage, std::size_t message) const noexcept {
+    const auto ranks = static_cast<std::size_t>(run_.world());
+    return 2 * (message * ranks + peer) + (stage == kFirstStage ? 0 : 1);
+  }
+
+  BucketMessages& messages_;
+  BucketRun& run_;
+  std::vector<Bytes> bytes_;
+  std::vector<std::span<const Bytes>> taken_;
+};
+
 class DirectExchange final : public BucketExchange {
  public:
   DirectExchange(BufferPool& pool, const DirectChannels& channels, const MostElements& most,
@@ -31,7 +86,8 @@ class DirectExchange final : public BucketExchange {
         pull_(channels.pull),
         most_(most),
         messages_(pool, run_),
-        tensors_(pool),
+        receives_(messages_, run_),
+        tensors_(pool, channels.backend),
         means_(run_, tensors_, plan_),
         rounds_(std::move(window)) {}
 
@@ -51,6 +107,8 @@ class DirectExchange final : public BucketExchange {
   BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
+  using Piece = DirectRounds::Piece;
+
   void cut();
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
   void open_round();
@@ -58,15 +116,17 @@ class DirectExchange final : public BucketExchange {
   Status add_push();
   Status share_mean();
   Status apply_pull(std::size_t owner);
-  Handle awaited_push() const;
   std::size_t self() const noexcept { return static_cast<std::size_t>(run_.rank()); }
   std::size_t ranks() const noexcept { return rounds_.ranks(); }
-  // Receives of one piece and one peer: what it pushes to this rank, and its mean.
-  std::size_t push_from(std::size_t peer, std::size_t piece) const noexcept {
-    return 2 * (piece * ranks() + peer);
+  // Of an owner's list, from message piece.piece on.
+  std::span<const PartMessage> messages_of(const Piece& piece) const {
+    const auto list = plan_.list(piece.owner);
+    return tensors_.is_on_device() ? list : list.subspan(piece.piece, 1);
   }
-  std::size_t pull_from(std::size_t owner, std::size_t piece) const noexcept {
-    return 2 * (piece * ranks() + owner) + 1;
+  PeerMessages next(std::size_t peer, std::uint16_t stage) const {
+    const std::size_t owner = stage == kFirstStage ? self() : peer;
+    const std::size_t piece = rounds_.next_mean(owner);
+    return {peer, stage, piece, messages_of({owner, piece}).size()};
   }
 
   Channel& push_;
@@ -74,6 +134,7 @@ class DirectExchange final : public BucketExchange {
   MostElements most_;
   BucketRun run_;
   BucketMessages messages_;
+  DirectReceives receives_;
   BucketTensors tensors_;
   MessagePlan plan_;
   PartMeans means_;
@@ -82,7 +143,11 @@ class DirectExchange final : public BucketExchange {
   std::uint64_t push_room_ = 0;  // of the longest dense message
   std::uint64_t pull_room_ = 0;
   std::size_t added_ = 0;                         // ranks whose push of the next own piece was added
-  std::vector<std::span<const Bytes>> own_push_;  // by own piece: this rank's message to itself
+  std::vector<std::span<const Bytes>> own_push_;  // by own message: what this rank pushes to itself
+  // What is coded together.
+  std::vector<Piece> pushed_;
+  std::vector<MessageLayout> layouts_;
+  std::vector<std::span<const Bytes>> coded_;  // messages, in pieces
 };
 
 void DirectExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
@@ -113,13 +178,17 @@ void DirectExchange::cut() {
             [&](const Named& tensor) { return direct_parts(tensor, world, most_); });
   std::vector<std::size_t> pieces;
   pieces.reserve(plan_.lists());
-  for (std::size_t owner = 0; owner < plan_.lists(); ++owner) pieces.push_back(plan_.list(owner).size());
+  for (std::size_t owner = 0; owner < plan_.lists(); ++owner) {
+    const std::size_t messages = plan_.list(owner).size();
+    pieces.push_back(tensors_.is_on_device() ? std::min<std::size_t>(messages, 1) : messages);
+  }
   rounds_.plan(self(), std::move(pieces));
 }
 
 Status DirectExchange::prepare() {
   const std::uint64_t step = run_.step().number;
   if (Status legal = plan_.check_bounds(push_, step); !legal) return legal;
+  if (tensors_.is_on_device()) return {};  // no piece waits for the window
   push_room_ = 0;
   pull_room_ = 0;
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
@@ -159,57 +228,77 @@ Status DirectExchange::start(bool is_oldest) {
 }
 
 void DirectExchange::open_round() {
-  const std::size_t piece = rounds_.open();
+  const std::size_t round = rounds_.open();
+  const auto post = [&](std::size_t peer, const Piece& piece, std::uint16_t stage) {
+    if (!rounds_.exists(piece)) return;
+    const Channel& channel = stage == kFirstStage ? push_ : pull_;
+    std::size_t number = piece.piece;
+    for (const PartMessage& message : messages_of(piece)) {
+      messages_.post(receives_.at(peer, stage, number++), static_cast<int>(peer), stage,
+                     room_of(channel, message));
+    }
+  };
   for (std::size_t peer = 0; peer < ranks(); ++peer) {
     if (peer == self()) continue;
-    const int from = static_cast<int>(peer);
-    if (rounds_.exists({self(), piece})) {
-      messages_.post(messages_.incoming(push_from(peer, piece)), from, kFirstStage,
-                     room_of(push_, plan_.message({self(), piece})));
-    }
-    if (rounds_.exists({peer, piece})) {
-      messages_.post(messages_.incoming(pull_from(peer, piece)), from, kSecondStage,
-                     room_of(pull_, plan_.message({peer, piece})));
-    }
+    post(peer, {self(), round}, kFirstStage);
+    post(peer, {peer, round}, kSecondStage);
   }
 }
 
+// The next piece; on a device all of the round.
 Status DirectExchange::push_next() {
-  const DirectRounds::Piece next = rounds_.next_push();
-  if (!rounds_.exists(next)) return {};
-  const PartMessage& message = plan_.message({next.owner, next.piece});
-  const auto encoded = run_.encode(push_, message.layout(), kFirstStage, room_of(push_, message));
-  if (!encoded) return forward_error(encoded);
-  if (next.owner == self()) {
-    own_push_[next.piece] = *encoded;
-  } else {
-    messages_.send(static_cast<int>(next.owner), kFirstStage, *encoded, &push_);
+  pushed_.clear();
+  layouts_.clear();
+  coded_.clear();
+  // Before a piece is taken: a folding revert keeps what is left or encoded, and nothing else.
+  pushed_.reserve(1);
+  layouts_.reserve(1);
+  coded_.reserve(1);
+  std::uint64_t room = 1;
+  do {
+    const Piece next = rounds_.next_push();
+    if (!rounds_.exists(next)) continue;
+    pushed_.push_back(next);
+    for (const PartMessage& message : messages_of(next)) layouts_.push_back(message.layout());
+    if (!tensors_.is_on_device()) room = room_of(push_, messages_of(next).front());
+  } while (tensors_.is_on_device() && rounds_.is_pushing());
+  if (layouts_.empty()) return {};
+  if (Status done = run_.encode_all(push_, layouts_, kFirstStage, room, coded_); !done) return done;
+  auto coded = coded_.begin();
+  for (const Piece& piece : pushed_) {
+    for (std::size_t i = 0; i < messages_of(piece).size(); ++i, ++coded) {
+      if (piece.owner == self()) {
+        own_push_[piece.piece + i] = *coded;
+      } else {
+        messages_.send(static_cast<int>(piece.owner), kFirstStage, *coded, &push_);
+      }
+    }
   }
   return {};
 }
 
 void DirectExchange::keep_unsent() noexcept {
   if (!is_prepared_) return;
-  rounds_.each_unpushed([&](const DirectRounds::Piece& piece) {
+  rounds_.each_unpushed([&](const Piece& piece) {
     push_.keep(plan_.message({piece.owner, piece.piece}).layout(), run_.message_id(run_.rank(), kFirstStage));
   });
 }
 
 // The next rank's push of this rank's piece, which has arrived.
 Status DirectExchange::add_push() {
-  const std::size_t piece = rounds_.next_mean(self());
+  const PartMeans::Place place{self(), rounds_.next_mean(self())};
   const int sender = static_cast<int>(added_);
   const Source source{sender, sender, kFirstStage};
+  const PeerMessages due = next(added_, kFirstStage);
   if (added_ == self()) {
-    if (Status added = means_.add(push_, own_push_[piece], {self(), piece}, source); !added) return added;
-    push_.release(own_push_[piece]);
+    const auto own = std::span(own_push_).subspan(due.first, due.count);
+    if (Status added = means_.add(push_, own, place, source); !added) return added;
+    for (const std::span<const Bytes> message : own) push_.release(message);
   } else {
-    Incoming& push = messages_.incoming(push_from(added_, piece));
-    const Result<Bytes> message = messages_.take(push);
-    if (!message) return forward_error(message);
-    Status added = means_.add(push_, std::span(&*message, 1), {self(), piece}, source);
-    if (!added) return added;
-    push.buffer.reset();
+    const auto pushes = receives_.take(due);
+    if (!pushes) return forward_error(pushes);
+    if (Status added = means_.add(push_, *pushes, place, source); !added) return added;
+    receives_.reset(due);
   }
   ++added_;
   return {};
@@ -217,18 +306,26 @@ Status DirectExchange::add_push() {
 
 Status DirectExchange::share_mean() {
   const PartMeans::Place place{self(), rounds_.next_mean(self())};
-  means_.sum_up(place);
-  const PartMessage& mean = plan_.message(place);
-  const std::vector<Named> pairs = mean.has_keys() ? means_.pairs_of(place) : std::vector<Named>{};
-  const auto encoded =
-      run_.encode(pull_, mean.has_keys() ? MessageLayout(pairs, mean.hash) : mean.mean_layout(), kSecondStage,
-                  mean.has_keys() ? 0 : room_of(pull_, mean));
-  if (!encoded) return forward_error(encoded);
-  messages_.send_to_all(kSecondStage, *encoded, &pull_);
+  layouts_.clear();
+  for (const PartMessage& mean : messages_of({self(), place.message})) layouts_.push_back(mean.mean_layout());
+  const PartMessage& first = plan_.message(place);
+  std::uint64_t room = tensors_.is_on_device() ? 1 : room_of(pull_, first);
+  std::vector<Named> pairs;
+  if (first.has_keys()) {
+    means_.sum_up(place);
+    pairs = means_.pairs_of(place);
+    layouts_.front() = MessageLayout(pairs, first.hash);
+    room = 0;
+  }
+  coded_.clear();
+  if (Status done = run_.encode_all(pull_, layouts_, kSecondStage, room, coded_); !done) return done;
+  for (const std::span<const Bytes> mean : coded_) messages_.send_to_all(kSecondStage, mean, &pull_);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  Status applied = means_.replace(pull_, *encoded, place, {run_.rank(), run_.rank(), kSecondStage});
+  Status applied = means_.replace(pull_, coded_, place, {run_.rank(), run_.rank(), kSecondStage});
   if (!applied) return applied;
-  if (run_.world() == 1) pull_.release(*encoded);
+  if (run_.world() == 1) {
+    for (const std::span<const Bytes> mean : coded_) pull_.release(mean);
+  }
   added_ = 0;
   rounds_.note_mean(self());
   messages_.release_sent();
@@ -236,23 +333,16 @@ Status DirectExchange::share_mean() {
 }
 
 Status DirectExchange::apply_pull(std::size_t owner) {
-  const PartMeans::Place place{owner, rounds_.next_mean(owner)};
-  Incoming& pull = messages_.incoming(pull_from(owner, place.message));
-  const Result<Bytes> message = messages_.take(pull);
-  if (!message) return forward_error(message);
+  const PeerMessages due = next(owner, kSecondStage);
+  const auto pulls = receives_.take(due);
+  if (!pulls) return forward_error(pulls);
   const int sender = static_cast<int>(owner);
-  Status applied = means_.replace(pull_, std::span(&*message, 1), place, {sender, sender, kSecondStage});
+  Status applied = means_.replace(pull_, *pulls, {owner, due.first}, {sender, sender, kSecondStage});
   if (!applied) return applied;
-  pull.buffer.reset();
+  receives_.reset(due);
   rounds_.note_mean(owner);
   messages_.release_sent();
   return {};
-}
-
-// kNone: none, or it is here already.
-Handle DirectExchange::awaited_push() const {
-  if (!rounds_.has_next(self()) || added_ == self() || added_ == ranks()) return Handle::kNone;
-  return messages_.incoming_handle(push_from(added_, rounds_.next_mean(self())));
 }
 
 Result<Progress> DirectExchange::move(bool is_oldest) {
@@ -269,28 +359,25 @@ Result<Progress> DirectExchange::move(bool is_oldest) {
     means_.join_pairs();
     return Progress::done();
   }
+  Handle awaited = Handle::kNone;
   if (rounds_.has_next(self())) {
     if (added_ == ranks()) return moved(share_mean());
-    const auto has_come = [&] {
-      return messages_.arrived(messages_.incoming(push_from(added_, rounds_.next_mean(self()))));
-    };
-    if (added_ == self() || has_come()) return moved(add_push());
+    if (added_ != self()) awaited = receives_.missing(next(added_, kFirstStage));
+    if (awaited == Handle::kNone) return moved(add_push());
   }
   for (std::size_t place = 0; place + 1 < ranks(); ++place) {
     const std::size_t owner = rounds_.push_order(place);
     if (!rounds_.has_next(owner)) continue;
-    if (messages_.arrived(messages_.incoming(pull_from(owner, rounds_.next_mean(owner))))) {
-      return moved(apply_pull(owner));
-    }
+    if (receives_.missing(next(owner, kSecondStage)) == Handle::kNone) return moved(apply_pull(owner));
   }
-  return Progress::waits(awaited_push());
+  return Progress::waits(awaited);
 }
 
 void DirectExchange::more_awaited(std::vector<Handle>& handles) const {
   for (std::size_t place = 0; place + 1 < ranks(); ++place) {
     const std::size_t owner = rounds_.push_order(place);
     if (!rounds_.has_next(owner)) continue;
-    handles.push_back(messages_.incoming_handle(pull_from(owner, rounds_.next_mean(owner))));
+    handles.push_back(receives_.missing(next(owner, kSecondStage)));
   }
 }
 

@@ -17,18 +17,13 @@ namespace deltawire {
 struct DirectChannels {
   Channel& push;
   Channel& pull;
-  PartBackend* backend = nullptr;  // theirs
+  PartBackend* backend = nullptr;  // theirs: a device, which takes dense tensors alone
 };
 
 // All that is given outlives the exchange. `window` is that of all exchanges of a reducer.
 std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window);
-
-// The same where a device codes, `channels.backend`: it takes dense tensors alone.
-std::unique_ptr<BucketExchange> make_direct_exchange_on_device(BufferPool& pool,
-                                                               const DirectChannels& channels,
-                                                               const MostElements& most);
 
 // What a bucket's messages would take uncompressed: of what others own a push, of what this rank owns the
 // means for all others.

@@ -55,7 +55,7 @@ class GatherExchange final : public BucketExchange {
   std::span<const PartMessage> planned() const noexcept { return plan_.list(0); }
   Status post_receives();
   Status add_message(std::span<const Bytes> message) {
-    return means_.add(channel_, message, {0, message_}, {sender_, sender_, kFirstStage});
+    return means_.add(channel_, std::span(&message, 1), {0, message_}, {sender_, sender_, kFirstStage});
   }
   Incoming& receive(int peer, std::size_t message) {
     return messages_.incoming(static_cast<std::size_t>(peer) * planned().size() + message);

@@ -48,41 +48,16 @@ Status PartMeans::stage() {
   return {};
 }
 
-Status PartMeans::add(Channel& channel, std::span<const Bytes> bytes, const Place& place,
-                      const Source& source) {
+Status PartMeans::decode(Channel& channel, Messages messages, const Place& first, const Source& source,
+                         Into into) {
   if (Status staged = stage(); !staged) return staged;
-  const PartMessage& message = plan_.message(place);
-  if (message.has_keys()) return decode_pairs(channel, bytes, place, source, Into::kAccumulate);
-  return run_.decode(channel, bytes, message.mean_layout(), source, Into::kAccumulate, run_.world_scale());
-}
-
-Status PartMeans::replace(Channel& channel, std::span<const Bytes> bytes, const Place& place,
-                          const Source& source) {
-  if (Status staged = stage(); !staged) return staged;
-  const PartMessage& message = plan_.message(place);
-  if (message.has_keys()) return decode_pairs(channel, bytes, place, source, Into::kOverwrite);
-  return run_.decode(channel, bytes, message.mean_layout(), source, Into::kOverwrite, 1.0F);
-}
-
-std::span<const ReceivedMessage> PartMeans::received(std::span<const std::span<const Bytes>> bytes,
-                                                     std::size_t list) {
+  if (plan_.message(first).has_keys()) return decode_pairs(channel, messages.front(), first, source, into);
   received_.clear();
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    received_.push_back({bytes[i], plan_.message({list, i}).mean_layout()});
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    received_.push_back({messages[i], plan_.message({first.list, first.message + i}).mean_layout()});
   }
-  return received_;
-}
-
-Status PartMeans::add_all(Channel& channel, std::span<const std::span<const Bytes>> bytes, std::size_t list,
-                          const Source& source) {
-  if (Status staged = stage(); !staged) return staged;
-  return run_.decode_all(channel, received(bytes, list), source, Into::kAccumulate, run_.world_scale());
-}
-
-Status PartMeans::replace_all(Channel& channel, std::span<const std::span<const Bytes>> bytes,
-                              std::size_t list, const Source& source) {
-  if (Status staged = stage(); !staged) return staged;
-  return run_.decode_all(channel, received(bytes, list), source, Into::kOverwrite, 1.0F);
+  const float scale = into == Into::kAccumulate ? run_.world_scale() : 1.0F;
+  return run_.decode_all(channel, received_, source, into, scale);
 }
 
 Status PartMeans::decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,

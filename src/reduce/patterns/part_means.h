@@ -25,16 +25,17 @@ class PartMeans {
   // For a new bucket, whose plan is made. This rank sums up the messages of `own_list`.
   void open(std::size_t own_list);
 
-  // Decodes a rank's message and adds its values, each divided by the world size.
-  Status add(Channel& channel, std::span<const Bytes> bytes, const Place& place, const Source& source);
-  // Decodes a message of means, which replace what is there.
-  Status replace(Channel& channel, std::span<const Bytes> bytes, const Place& place, const Source& source);
+  // Messages of a list, from `first` on: one, or more if none is in key-value form.
+  using Messages = std::span<const std::span<const Bytes>>;
 
-  // The same with all messages of a list, none in key-value form: bytes[i] are message i.
-  Status add_all(Channel& channel, std::span<const std::span<const Bytes>> bytes, std::size_t list,
-                 const Source& source);
-  Status replace_all(Channel& channel, std::span<const std::span<const Bytes>> bytes, std::size_t list,
-                     const Source& source);
+  // Decodes a rank's messages and adds their values, each divided by the world size.
+  Status add(Channel& channel, Messages messages, const Place& first, const Source& source) {
+    return decode(channel, messages, first, source, Into::kAccumulate);
+  }
+  // Decodes messages of means, which replace what is there.
+  Status replace(Channel& channel, Messages messages, const Place& first, const Source& source) {
+    return decode(channel, messages, first, source, Into::kOverwrite);
+  }
 
   // After the last rank's add(): lists still have to be merged, dense sums are complete.
   void sum_up(const Place& place);
@@ -52,9 +53,9 @@ class PartMeans {
     std::vector<std::vector<Pairs>> addends;  // by rank, in order: what the means lack yet
   };
 
-  std::span<const ReceivedMessage> received(std::span<const std::span<const Bytes>> bytes, std::size_t list);
   PairSum& sum_of(const Place& place) { return sums_[place.list][place.message]; }
   Status stage();
+  Status decode(Channel& channel, Messages messages, const Place& first, const Source& source, Into into);
   Status decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
                       const Source& source, Into into);
   std::vector<Pairs>& next_addend(PairSum& sum);

@@ -62,7 +62,7 @@ class PartMeansTest : public ::testing::Test {
     const MessageId id{.step = step, .rank = static_cast<std::uint16_t>(rank), .world = kWorld};
     const auto bytes = sender->encode(own.message({0, message}).layout(), id);
     if (!bytes) return forward_error(bytes);
-    Status added = means.add(*sender, *bytes, {0, message}, {rank, rank, kFirstStage});
+    Status added = means.add(*sender, std::span(&*bytes, 1), {0, message}, {rank, rank, kFirstStage});
     sender->commit();
     return added;
   }
@@ -121,7 +121,7 @@ TEST_F(PartMeansTest, ThoseOfTheOwnerReplaceSums) {
   part.tensor.values = values.data();
   const auto bytes = channel->encode(std::span(&part, 1), id);
   ASSERT_TRUE(bytes);
-  const Status replaced = means.replace(*channel, *bytes, {0, 0}, {3, 3, kSecondStage});
+  const Status replaced = means.replace(*channel, std::span(&*bytes, 1), {0, 0}, {3, 3, kSecondStage});
   ASSERT_TRUE(replaced) << replaced.error().message;
   EXPECT_EQ(std::vector<float>(tensors.mean_of(0).begin(), tensors.mean_of(0).end()), values);
 }
@@ -138,9 +138,10 @@ TEST_F(PartMeansTest, PairsToEncodeAreTheMeans) {
 TEST_F(PartMeansTest, AMessageThatIsNoneBlamesItsSender) {
   const std::vector<std::byte> garbage(100);
   const Bytes piece(garbage);
+  const std::span<const Bytes> pieces(&piece, 1);
   for (const std::size_t message : {0U, 1U}) {
     const auto channel = *make_channel("fp32");
-    const Status added = means.add(*channel, std::span(&piece, 1), {0, message}, {5, 5, kFirstStage});
+    const Status added = means.add(*channel, std::span(&pieces, 1), {0, message}, {5, 5, kFirstStage});
     ASSERT_FALSE(added);
     EXPECT_EQ(added.error().suspect, 5);
     EXPECT_TRUE(added.error().message.starts_with("from rank 5: ")) << added.error().message;

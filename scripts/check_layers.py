@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the project's rules that a compiler does not: which layer may include or import which,
 circles of Python modules, how long files and functions may be, how large classes and the whole may
-be, what kernels may include, tensors that depend on torch's defaults, and names that say nothing.
+be, what kernels may include, tensors that depend on torch's defaults, who reads the text of specs,
+and names that say nothing.
 
 The rules of the layers are in docs/design/architecture.md, in the tables between the markers
 `layers` and `python layers`; how large the whole may be is in scripts/budgets.py. A file of more
@@ -22,6 +23,7 @@ from pathlib import Path
 import budgets
 import cpp_source
 import python_source
+import spec_readers
 from class_sizes import ClassSizes
 from layer_tables import Layer, TableError, read_layers
 from python_layers import PACKAGE, PythonLayers
@@ -118,6 +120,10 @@ class Checker:
         words = set(re.split(r"[_\-.]", path.stem.lower()))
         for word in sorted(words & EMPTY_NAMES):
             self._report(path, 1, f"'{word}' in a file name says nothing; name what the file holds")
+        for line in (
+            spec_readers.lines_that_read(name, text) if path.suffix in CPP | {".py"} else ()
+        ):
+            self._report(path, line, "takes a spec's text apart: ask Spec (deltawire/spec.h)")
         if path.suffix in CPP:
             source = cpp_source.read(text)
             self._check_includes(path, text)

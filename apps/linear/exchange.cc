@@ -9,6 +9,7 @@
 #include "base/float_environment.h"
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
+#include "deltawire/spec.h"
 #include "linear/plain_pairs.h"
 #include "reduce/pattern_reducer.h"
 
@@ -25,15 +26,11 @@ std::string session_spec(const std::string& spec) {
   return spec == kPlainPairs || names_owners(spec) ? "gather(fp32)" : spec;
 }
 
-constexpr std::string_view kGather = "gather(";
-
 // The canonical codec or rules of a `gather`; empty for another pattern.
 Result<std::string> gathered_codec(const std::string& spec) {
-  const auto reducer = make_reducer(spec);
-  if (!reducer) return forward_error(reducer);
-  std::string canonical = (*reducer)->spec();
-  if (!canonical.starts_with(kGather)) return std::string();
-  return canonical.substr(kGather.size(), canonical.size() - kGather.size() - 1);
+  auto parsed = Spec::parse(spec);
+  if (!parsed) return forward_error(parsed);
+  return parsed->pattern == "gather" ? std::move(parsed->codecs) : std::string();
 }
 
 ChannelOptions without_residual(std::uint64_t seed) {
@@ -277,22 +274,22 @@ std::string OwnerSpec::text() const {
   return std::string(kBegin) + gradients + std::string(kBack) + weights + ")";
 }
 
-bool names_owners(std::string_view spec) noexcept {
-  return spec.starts_with(kBegin) && spec.ends_with(")");
+bool names_owners(std::string_view text) noexcept {
+  return text.starts_with(kBegin) && text.ends_with(")");
 }
 
-Result<OwnerSpec> parse_owner_spec(std::string_view spec) {
-  spec.remove_prefix(kBegin.size());
-  spec.remove_suffix(1);
-  const std::size_t back = spec.find(kBack);
+Result<OwnerSpec> parse_owner_spec(std::string_view text) {
+  text.remove_prefix(kBegin.size());
+  text.remove_suffix(1);
+  const std::size_t back = text.find(kBack);
   auto gradients = canonical(
-      spec.substr(0, back), &CodecInfo::error_feedback,
+      text.substr(0, back), &CodecInfo::error_feedback,
       "keeps for later what it leaves out, and an owner is sent other keys in each step; take fastsgd, "
       "logquant, sketchml, bf16 or fp32 with --exchange owners");
   if (!gradients) return forward_error(gradients);
   OwnerSpec parsed{.gradients = *std::move(gradients)};
   if (back == std::string_view::npos) return parsed;
-  auto weights = canonical(spec.substr(back + kBack.size()), &CodecInfo::sparse,
+  auto weights = canonical(text.substr(back + kBack.size()), &CodecInfo::sparse,
                            "leaves weights out; take fp32, zstd, bf16 or fp16 for them");
   if (!weights) return forward_error(weights);
   parsed.weights = *std::move(weights);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "deltawire/spec.h"
+
 namespace deltawire::simulation {
 namespace {
 
@@ -128,7 +130,8 @@ Plan draw_plan(std::uint64_t seed, int world) {
   plan.world = dice.one_in(2) ? 3 : dice.between(3, 7);
   if (world != 0) plan.world = world;
   if (dice.one_in(2)) plan.spec = dice.pick(kSpecs);
-  plan.folds = !plan.spec.empty() && plan.spec.starts_with("ring") ? false : dice.one_in(4);
+  const bool is_ring = !plan.spec.empty() && Spec::parse(plan.spec)->pattern == "ring";
+  plan.folds = is_ring ? false : dice.one_in(4);
   plan.buckets = 1 + dice.below(3);
   plan.steps = 2 + dice.below(5);
   constexpr std::array<std::size_t, 4> kLongest{100, 3000, 30'000, 150'000};

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <span>
 #include <string>
 
 #include "deltawire/patch_file.h"
@@ -44,6 +45,12 @@ void apply(const Folder& files, bool reshaped) {
 void take(const std::string& input) {
   static const Folder files;
   testing::write_file(files.input, input);
+  // In memory it is what it is on disk.
+  const auto view = read_patch_file(std::as_bytes(std::span(input)));
+  if (const auto info = inspect_patch_file(files.input);
+      info && (!view || view->new_digest != info->new_digest)) {
+    std::abort();
+  }
   for (const bool reshaped : {false, true}) apply(files, reshaped);
   // As a model it may be anything.
   if (make_patch_file(files.input, files.old_models[0], files.out)) {

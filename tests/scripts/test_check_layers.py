@@ -306,6 +306,22 @@ def test_a_tensor_that_depends_on_torchs_defaults(house: Path, call: str, missin
     expect_one(house, "python/deltawire/arrays.py:2:", missing)
 
 
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("python/deltawire/arrays.py", 'pattern = hook.spec.partition("(")[0]'),
+        ("lab/made.py", 'late = self._client.spec.startswith("sbc")'),
+        ("apps/cli/made.cc", "const auto open = canonical.find('(');"),
+        ("apps/cli/made.cc", "return (*reducer)->spec().substr(4);"),
+    ],
+)
+def test_who_takes_a_specs_text_apart(house: Path, file: str, line: str) -> None:
+    plant(house, "src/reduce/made.cc", "bool f() { return spec.starts_with(name); }\n")
+    assert check(house).returncode == 0
+    plant(house, file, f"{line}\n")
+    expect_one(house, f"{file}:1:", "takes a spec's text apart")
+
+
 def test_a_page_without_the_table(house: Path) -> None:
     (house / "docs" / "design" / "architecture.md").write_text("# Architecture\n")
     result = check(house)

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from deltawire import rounds
+from deltawire.policy import spec_of
 
 from lab.papers.declaration import Metrics, Settings
 from lab.papers.workloads import Workload, make_workload
@@ -43,7 +44,7 @@ class Participant:
             for key in ("exp_avg", "momentum_buffer")
             if (state := optimizer.state[parameter]).get(key) is not None
         }
-        sparse = self._client.spec.startswith(("sbc", "topk"))
+        sparse = all(rule.info.sparse for rule in spec_of(self._client.spec).rules)
         trained = {name: parameter.detach().numpy() for name, parameter in named.items()}
         masked = [momentum] if sparse and momentum else []
         reply = self._client.reply(trained, self._workload.samples, momentum=masked)

@@ -21,12 +21,14 @@ struct BlockHead {
   std::uint64_t bytes = 0;
 };
 
+// `Shape` says how values are coded: the elements of a `block`, and the `bits` of a code, 8, or 4: that of an
+// even element is the lower half of its byte.
 template <class Shape>
 class BlockCodec : public Codec {
  protected:
   BlockCodec(const CodecInfo& info, const Shape& shape, const BlockKernels<Shape>& kernels,
-             const BlockHead& head, unsigned code_bits) noexcept
-      : Codec(info), shape_(shape), kernels_(kernels), head_(head), code_bits_(code_bits) {}
+             const BlockHead& head) noexcept
+      : Codec(info), shape_(shape), kernels_(kernels), head_(head) {}
 
   const Shape& shape() const noexcept { return shape_; }
   const BlockKernels<Shape>& kernels() const noexcept { return kernels_; }
@@ -42,7 +44,7 @@ class BlockCodec : public Codec {
         return ok;
       }
     }
-    const bool odd = code_bits_ == 4 && count % 2 != 0;
+    const bool odd = shape_.bits == 4 && count % 2 != 0;
     if (odd && std::to_integer<unsigned>(in.payload[in.chunk_ends.back() - 1]) >> 4 != 0) {
       return chunk_error(info().name, ErrorCode::kCorrupt, in.chunk_ends.size() - 1,
                          "bits follow the last element");
@@ -51,12 +53,12 @@ class BlockCodec : public Codec {
   }
 
   std::uint64_t code_bytes(std::uint64_t count) const noexcept {
-    return count / 8 * code_bits_ + ceil_div(count % 8 * code_bits_, 8);  // no more than `count`
+    return count / 8 * shape_.bits + ceil_div(count % 8 * shape_.bits, 8);  // no more than `count`
   }
 
   // The same for a chunk and for a part, as a whole chunk's blocks are whole.
   std::uint64_t bytes_of(std::uint64_t count) const noexcept {
-    return sum_or_max(product_or_max(shape_.blocks(count), head_.bytes), code_bytes(count));
+    return sum_or_max(product_or_max(blocks_of(count, shape_.block), head_.bytes), code_bytes(count));
   }
   std::uint64_t chunk_bytes() const noexcept { return bytes_of(kBlockChunkElements); }
 
@@ -86,16 +88,15 @@ class BlockCodec : public Codec {
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const final {
     if (auto ok = check_part(in, count); !ok) return ok;
-    add_section(sections, head_.section, shape_.blocks(count) * head_.bytes * 8);
-    add_section(sections, "codes", count * code_bits_);
-    add_section(sections, "padding", code_bytes(count) * 8 - count * code_bits_);
+    add_section(sections, head_.section, blocks_of(count, shape_.block) * head_.bytes * 8);
+    add_section(sections, "codes", count * shape_.bits);
+    add_section(sections, "padding", code_bytes(count) * 8 - count * shape_.bits);
     return {};
   }
 
   Shape shape_;
   const BlockKernels<Shape>& kernels_;
   BlockHead head_;
-  unsigned code_bits_;  // 8, or 4: that of an even element is the lower half of its byte
 };
 
 }  // namespace deltawire

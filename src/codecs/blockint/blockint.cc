@@ -39,7 +39,7 @@ constexpr std::uint32_t kFirstBlock = 64;
 class Blockint final : public BlockCodec<Shape> {
  public:
   Blockint(const Shape& shape, const Kernels& kernels) noexcept
-      : BlockCodec(kInfo, shape, kernels, {"steps", kStepBytes}, shape.bits) {}
+      : BlockCodec(kInfo, shape, kernels, {"steps", kStepBytes}) {}
 
   std::string spec() const override {
     return "blockint:bits=" + std::to_string(shape().bits) + ",block=" + std::to_string(shape().block);
@@ -51,7 +51,7 @@ class Blockint final : public BlockCodec<Shape> {
       return chunk_error("blockint", ErrorCode::kCorrupt, number, text);
     };
     const std::uint64_t block = kernels().find_bad_scale(chunk.at, count, shape());
-    if (block < shape().blocks(count)) {
+    if (block < blocks_of(count, shape().block)) {
       const auto step = std::bit_cast<float>(step_bits(chunk.at, block));
       return corrupt("the step of block " + std::to_string(block) + " is " + number_text(step) +
                      ", not a number >= 0 with a finite " + std::to_string(shape().most().code) + "-fold");

@@ -23,9 +23,6 @@ struct Shape {
   [[gnu::always_inline]] LargestCode most() const noexcept {
     return bits == 8 ? kLargestOf8Bits : kLargestOf4Bits;
   }
-  [[gnu::always_inline]] std::uint64_t blocks(std::uint64_t count) const noexcept {
-    return count / block + (count % block != 0 ? 1 : 0);
-  }
 };
 
 // The code of element i, in two's complement; `codes` is where a chunk's codes begin.

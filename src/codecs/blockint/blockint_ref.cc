@@ -10,7 +10,7 @@ namespace {
 
 [[gnu::always_inline]] inline float value_at(const std::byte* chunk, std::uint64_t i, std::uint64_t count,
                                              const Shape& shape) noexcept {
-  const std::byte* codes = chunk + shape.blocks(count) * kStepBytes;
+  const std::byte* codes = chunk + blocks_of(count, shape.block) * kStepBytes;
   const float step = bit_cast<float>(step_bits(chunk, i / shape.block));
   return static_cast<float>(code_at(codes, i, shape.bits)) * step;
 }
@@ -42,7 +42,7 @@ void encode_block(const Addends& x, float step, unsigned bits, std::byte* codes)
 }
 
 void encode(const Addends& x, const Shape& shape, std::byte* chunk) {
-  std::byte* codes = chunk + shape.blocks(x.count) * kStepBytes;
+  std::byte* codes = chunk + blocks_of(x.count, shape.block) * kStepBytes;
   for (std::uint64_t at = 0; at < x.count; at += shape.block) {
     const std::uint64_t count = x.count - at < shape.block ? x.count - at : shape.block;
     Addends block = some_of(x, at, count);
@@ -54,14 +54,14 @@ void encode(const Addends& x, const Shape& shape, std::byte* chunk) {
 }
 
 std::uint64_t find_bad_scale(const std::byte* chunk, std::uint64_t count, const Shape& shape) {
-  const std::uint64_t blocks = shape.blocks(count);
+  const std::uint64_t blocks = blocks_of(count, shape.block);
   std::uint64_t block = 0;
   while (block < blocks && step_bits(chunk, block) <= shape.most().step) ++block;
   return block;
 }
 
 std::uint64_t find_bad_code(const std::byte* chunk, std::uint64_t count, const Shape& shape) {
-  const std::byte* codes = chunk + shape.blocks(count) * kStepBytes;
+  const std::byte* codes = chunk + blocks_of(count, shape.block) * kStepBytes;
   for (std::uint64_t i = 0; i < count; ++i) {
     const int code = code_at(codes, i, shape.bits);
     if (code < -shape.most().code || (code != 0 && step_bits(chunk, i / shape.block) == 0)) return i;

@@ -8,6 +8,11 @@
 
 namespace deltawire {
 
+// The blocks of so many elements, the last of which may be shorter.
+[[gnu::always_inline]] inline std::uint64_t blocks_of(std::uint64_t count, std::uint32_t block) noexcept {
+  return count / block + (count % block != 0 ? 1 : 0);
+}
+
 // The kernels of a codec whose `Shape` says how values are coded. A chunk has the scales of all blocks, and
 // then all codes.
 template <class Shape>

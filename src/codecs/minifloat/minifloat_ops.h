@@ -1,4 +1,7 @@
-// Floats of 8 bits or fewer, in blocks that share a power of two: what codecs of such floats share.
+// The kernels of fp8 and fp4: floats of few bits, in blocks that share a power of two. REQUIRES of all: the
+// thread in a FloatEnvironment, and a chunk of the scales of all blocks, a byte each, and then all codes,
+// which are finite numbers: a byte each, or two a byte, that of an even element in the lower half. No kernel
+// allocates, locks or keeps anything.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +10,10 @@
 #include "base/bit_functions.h"
 #include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
+#include "codecs/kernels/blocks.h"
+#include "codecs/target_id.h"
 
-namespace deltawire {
+namespace deltawire::minifloat {
 
 // From the highest bit a code has a sign, an exponent and a mantissa.
 struct Minifloat {
@@ -22,13 +27,11 @@ struct Minifloat {
 };
 
 // How values are coded.
-struct MinifloatBlocks {
+struct Shape {
   Minifloat format;
   std::uint32_t block = 0;  // elements that share a power of two: an even number
+  unsigned bits = 0;        // of a code: 8 or 4
 
-  [[gnu::always_inline]] std::uint64_t blocks(std::uint64_t count) const noexcept {
-    return count / block + (count % block != 0 ? 1 : 0);
-  }
   // Of a scale's byte: the largest number is finite with it.
   [[gnu::always_inline]] unsigned largest_scale() const noexcept { return 254 - format.largest_exponent; }
 };
@@ -41,8 +44,7 @@ struct MinifloatBlocks {
 
 // The byte of the smallest scale with which the magnitude `largest`, given by its bits, is within the
 // format's reach; the largest byte where none is.
-[[gnu::always_inline]] inline unsigned minifloat_scale(std::uint32_t largest,
-                                                       const MinifloatBlocks& shape) noexcept {
+[[gnu::always_inline]] inline unsigned minifloat_scale(std::uint32_t largest, const Shape& shape) noexcept {
   // Carries into the exponent where the significand is beyond reach.
   const std::uint32_t field = (largest + (0x7FFFFF - shape.format.reach)) >> 23;
   const unsigned exponent = shape.format.largest_exponent;
@@ -80,17 +82,17 @@ struct MinifloatBlocks {
   return bit_cast<float>(number | sign << 31);
 }
 
-inline constexpr std::uint64_t kLargestMinifloatBlock = 1024;
+inline constexpr std::uint64_t kLargestBlock = 1024;
 
 // codes = those of a block, a byte each, with the sign in bit `sign`; left, where that is wanted, = what they
 // leave. Returns the byte of the block's scale.
-[[gnu::always_inline]] inline std::byte encode_minifloats(const Addends& x, const MinifloatBlocks& shape,
-                                                          unsigned sign, std::byte* codes) noexcept {
+[[gnu::always_inline]] inline std::byte encode_minifloats(const Addends& x, const Shape& shape, unsigned sign,
+                                                          std::byte* codes) noexcept {
   const std::uint64_t count = x.count;
   const Minifloat format = shape.format;
   float* const left = x.left;
   // `left` may be `in` or `residual`, and a loop that reads and writes the same memory isn't vectorized.
-  float sums[kLargestMinifloatBlock];
+  float sums[kLargestBlock];
   for (std::uint64_t i = 0; i < count; ++i) sums[i] = sum_at(x, i);
   const unsigned scale = minifloat_scale(largest_magnitude(sums, nullptr, count), shape);
   // Exact, or so small that it is coded as 0.
@@ -121,13 +123,9 @@ template <class Store>
   }
 }
 
-// The first block of a chunk with a scale above the largest, or the number of blocks.
-[[gnu::always_inline]] inline std::uint64_t first_bad_scale(const std::byte* chunk, std::uint64_t count,
-                                                            const MinifloatBlocks& shape) noexcept {
-  const std::uint64_t blocks = shape.blocks(count);
-  std::uint64_t block = 0;
-  while (block < blocks && static_cast<unsigned>(chunk[block]) <= shape.largest_scale()) ++block;
-  return block;
-}
+using Kernels = BlockKernels<Shape>;
 
-}  // namespace deltawire
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
+
+}  // namespace deltawire::minifloat

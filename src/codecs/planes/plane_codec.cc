@@ -2,50 +2,73 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "base/checked.h"
 #include "codecs/kernel_table.h"
 #include "codecs/part_checks.h"
+#include "codecs/planes/planes_ops.h"
 
 namespace deltawire::planes {
 
 namespace {
 
+constexpr std::string_view kPlaneSwitch[] = {"on", "off"};
 constexpr std::byte kStored{0};
 constexpr std::byte kCompressed{1};
 
 // Of `count` elements' chunk, or of a whole one; what lies behind it is aligned.
 std::uint64_t raw_room(std::uint64_t count) noexcept {
-  return ceil_div(std::min(count, PlaneCodec::kChunkElements) * sizeof(float), kScratchAlignment) *
-         kScratchAlignment;
+  return ceil_div(std::min(count, kChunkElements) * sizeof(float), kScratchAlignment) * kScratchAlignment;
 }
 
-}  // namespace
+class PlaneCodec final : public Codec {
+ public:
+  PlaneCodec(const Compressor& compressor, int level, bool planes, const Kernels& kernels) noexcept
+      : Codec(compressor.info),
+        compressor_(compressor),
+        level_(level),
+        planes_(planes),
+        compress_scratch_(compressor.compress_scratch(level)),
+        kernels_(kernels) {}
 
-Result<PlaneParameters> plane_parameters(const ParsedSpec& spec, std::span<const std::string_view> levels,
-                                         int default_level) {
-  const auto level = choice_parameter(spec, "level", levels, static_cast<std::size_t>(default_level - 1));
-  if (!level) return forward_error(level);
-  const auto planes = choice_parameter(spec, "planes", kPlaneSwitch, 0);
-  if (!planes) return forward_error(planes);
-  return PlaneParameters{static_cast<int>(*level) + 1, *planes == 0};
-}
+  std::string spec() const override {
+    return std::string(info().name) + ":level=" + std::to_string(level_) +
+           ",planes=" + std::string(kPlaneSwitch[planes_ ? 0 : 1]);
+  }
 
-std::string PlaneCodec::spec() const {
-  return std::string(info().name) + ":level=" + std::to_string(parameters_.level) +
-         ",planes=" + std::string(kPlaneSwitch[parameters_.planes ? 0 : 1]);
-}
+ private:
+  Sizes do_sizes(const TensorView& part) const noexcept override;
+  std::uint64_t do_decode_scratch(std::uint64_t count) const noexcept override;
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override;
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const override;
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override;
+
+  std::uint64_t encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept;
+  // The bytes of a chunk's values: in `raw`, or where the chunk has stored them.
+  Fault bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
+                 const std::byte*& bytes) const noexcept;
+  Status error_of(Fault fault, std::size_t chunk) const;
+
+  const Compressor& compressor_;
+  int level_;
+  bool planes_;
+  std::uint64_t compress_scratch_;
+  const Kernels& kernels_;
+};
 
 Sizes PlaneCodec::do_sizes(const TensorView& part) const noexcept {
   const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
-  const std::uint64_t scratch = part.count > 0 ? raw_room(part.count) + compress_scratch() : 0;
+  const std::uint64_t scratch = part.count > 0 ? raw_room(part.count) + compress_scratch_ : 0;
   return Sizes{.payload_bytes = sum_or_max(product_or_max(part.count, sizeof(float)), chunks),
                .chunks = chunks_or_max(chunks),
                .scratch_bytes = scratch};
 }
 
 std::uint64_t PlaneCodec::do_decode_scratch(std::uint64_t count) const noexcept {
-  return count > 0 ? raw_room(count) + decompress_scratch() : 0;
+  return count > 0 ? raw_room(count) + compressor_.decompress_scratch() : 0;
 }
 
 Result<EncodedPart> PlaneCodec::do_encode(const PartSource& part, const PartBuffer& out,
@@ -65,17 +88,17 @@ Result<EncodedPart> PlaneCodec::do_encode(const PartSource& part, const PartBuff
 // `out` has room for the chunk as it is. Returns the bytes written.
 std::uint64_t PlaneCodec::encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept {
   const MutBytes raw = scratch.first(x.count * sizeof(float));
-  kernels_.split(x, parameters_.planes, raw.data());
-  const std::uint64_t bytes =
-      compress(raw, out.subspan(1, raw.size() - 1), scratch.subspan(raw_room(x.count), compress_scratch()));
+  kernels_.split(x, planes_, raw.data());
+  const std::uint64_t bytes = compressor_.compress(level_, raw, out.subspan(1, raw.size() - 1),
+                                                   scratch.subspan(raw_room(x.count), compress_scratch_));
   out[0] = bytes > 0 ? kCompressed : kStored;
   if (bytes > 0) return 1 + bytes;
   std::memcpy(out.data() + 1, raw.data(), raw.size());
   return 1 + raw.size();
 }
 
-PlaneCodec::Fault PlaneCodec::bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
-                                       const std::byte*& bytes) const noexcept {
+Fault PlaneCodec::bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
+                           const std::byte*& bytes) const noexcept {
   const Bytes in{chunk.at + 1, chunk.bytes - 1};
   if (chunk.at[0] == kStored) {
     bytes = in.data();
@@ -85,7 +108,7 @@ PlaneCodec::Fault PlaneCodec::bytes_of(const ChunkBytes& chunk, MutBytes raw, Mu
   if (chunk.at[0] != kCompressed) return Fault::kMode;
   if (in.size() >= raw.size()) return Fault::kLength;
   bytes = raw.data();
-  return decompress(in, raw, scratch);
+  return compressor_.decompress(in, raw, scratch);
 }
 
 Status PlaneCodec::do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const {
@@ -93,10 +116,11 @@ Status PlaneCodec::do_decode(const PartView& in, const PartTarget& out, const Ex
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     const std::uint32_t count = elements_of_chunk(out.count, i, kChunkElements);
     const std::byte* bytes = nullptr;
-    const Fault fault = bytes_of(chunk_of(in, i), exec.scratch.first(count * sizeof(float)),
-                                 exec.scratch.subspan(raw_room(out.count), decompress_scratch()), bytes);
+    const Fault fault =
+        bytes_of(chunk_of(in, i), exec.scratch.first(count * sizeof(float)),
+                 exec.scratch.subspan(raw_room(out.count), compressor_.decompress_scratch()), bytes);
     if (fault != Fault::kNone) return error_of(fault, i);
-    join(bytes, count, parameters_.planes, out.scale, out.slot + i * kChunkElements);
+    join(bytes, count, planes_, out.scale, out.slot + i * kChunkElements);
   }
   return {};
 }
@@ -137,6 +161,19 @@ Status PlaneCodec::error_of(Fault fault, std::size_t chunk) const {
   return fault_status(info().name, chunk, fault, text());
 }
 
+}  // namespace
+
 DELTAWIRE_KERNELS(reference)
+
+Result<std::unique_ptr<const Codec>> make_plane_codec(const Compressor& compressor, const ParsedSpec& spec,
+                                                      TargetId target) {
+  const auto level = choice_parameter(spec, "level", compressor.levels,
+                                      static_cast<std::size_t>(compressor.default_level - 1));
+  if (!level) return forward_error(level);
+  const auto planes = choice_parameter(spec, "planes", kPlaneSwitch, 0);
+  if (!planes) return forward_error(planes);
+  return std::make_unique<const PlaneCodec>(compressor, static_cast<int>(*level) + 1, *planes == 0,
+                                            kernels_for(target));
+}
 
 }  // namespace deltawire::planes

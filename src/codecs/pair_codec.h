@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "codecs/kernels/pairs.h"
 #include "deltawire/codec.h"
@@ -11,6 +13,15 @@ namespace deltawire {
 
 inline PairInput pair_input(const PartSource& part) noexcept {
   return {part.in, part.residual, part.left, part.view.has_keys() ? part.view.keys : nullptr, part.count};
+}
+
+inline constexpr std::uint64_t kMaxPairElements = 0xFFFFFFFF;  // so that 32 bits hold each key
+
+inline Status check_pair_count(std::string_view codec, std::uint64_t pairs, std::uint64_t elements) {
+  if (pairs <= elements && elements <= kMaxPairElements) return {};
+  return fail(ErrorCode::kCorrupt, std::string(codec) + ": " + std::to_string(pairs) + " pairs for " +
+                                       std::to_string(elements) +
+                                       " elements: there are no more than these, and fewer than 2^32");
 }
 
 // `Target` is a PairTarget, or one with more to it.

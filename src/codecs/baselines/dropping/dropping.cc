@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/bit_functions.h"
 #include "base/checked.h"
+#include "base/little_endian.h"
 #include "base/random.h"
-#include "codecs/baselines/dropping/dropping_ops.h"
 #include "codecs/fraction.h"
+#include "codecs/kernels/addends.h"
 #include "codecs/kernels/strata.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
@@ -19,6 +21,7 @@ namespace deltawire::dropping {
 namespace {
 
 constexpr std::uint64_t kChunkElements = 65536;
+constexpr std::uint32_t kValueBytes = 4;
 constexpr std::uint64_t kSample = 16384;
 
 constexpr ParameterInfo kParameters[] = {
@@ -43,6 +46,19 @@ constexpr CodecInfo kInfo = {
     .chunk_elements = kChunkElements,
 };
 
+constexpr std::uint32_t bitmap_bytes(std::uint64_t elements) noexcept {
+  return static_cast<std::uint32_t>((elements + 7) / 8);
+}
+
+// What a decoder found wrong with a chunk.
+enum class Fault : std::uint8_t {
+  kNone,
+  kTruncated,      // the bytes end before the chunk does
+  kPadding,        // a set bit behind the last element's
+  kTrailingBytes,  // bytes behind the last value
+  kValue,          // a value that isn't finite
+};
+
 std::string_view fault_text(Fault fault) noexcept {
   switch (fault) {
     case Fault::kNone: return "no fault";
@@ -60,10 +76,64 @@ struct Sample {
   std::uint32_t spare[kSample + sparse::kVectorSlack];
 };
 
+// Writes a chunk of those x whose magnitudes have at least the bits `least`; left, where that is wanted, is 0
+// where one is sent and x elsewhere. Returns the bytes written: at most bitmap_bytes and kValueBytes for each
+// element. REQUIRES: least > 0.
+std::uint32_t encode_chunk(const Addends& x, std::uint32_t least, std::byte* out) {
+  std::uint32_t written = bitmap_bytes(x.count);
+  for (std::uint32_t i = 0; i < written; ++i) out[i] = std::byte{0};
+  for (std::uint64_t i = 0; i < x.count; ++i) {
+    const float sum = sum_at(x, i);
+    const bool is_sent = magnitude_bits(sum) >= least;
+    if (x.left != nullptr) x.left[i] = is_sent ? 0 : sum;
+    if (!is_sent) continue;
+    out[i / 8] |= static_cast<std::byte>(1U << i % 8);
+    store_le(out + written, bit_cast<std::uint32_t>(sum));
+    written += kValueBytes;
+  }
+  return written;
+}
+
+std::uint32_t sent_in(const ChunkBytes& chunk, std::uint32_t bytes) noexcept {
+  std::uint32_t sent = 0;
+  for (std::uint32_t i = 0; i < bytes; ++i) sent += popcount(static_cast<std::uint64_t>(chunk.at[i]));
+  return sent;
+}
+
+Fault check_chunk(const ChunkBytes& chunk, std::uint64_t count) noexcept {
+  const std::uint32_t bitmap = bitmap_bytes(count);
+  if (chunk.bytes < bitmap) return Fault::kTruncated;
+  const unsigned used = count % 8;
+  if (used != 0 && static_cast<unsigned>(chunk.at[bitmap - 1]) >> used != 0) return Fault::kPadding;
+  const std::uint32_t sent = sent_in(chunk, bitmap);
+  if (chunk.bytes - bitmap < sent * kValueBytes) return Fault::kTruncated;
+  if (chunk.bytes - bitmap > sent * kValueBytes) return Fault::kTrailingBytes;
+  for (std::uint32_t at = bitmap; at < chunk.bytes; at += kValueBytes) {
+    if ((load_le<std::uint32_t>(chunk.at + at) & kMagnitudeMask) >= kInfinityBits) return Fault::kValue;
+  }
+  return Fault::kNone;
+}
+
+// Overwriting, those not sent become 0. On a fault the slot's content is unspecified; a null slot checks
+// alone.
+Fault decode_elements(const ChunkBytes& chunk, std::uint64_t count, const PartTarget& target) {
+  const Fault fault = check_chunk(chunk, count);
+  if (fault != Fault::kNone || target.slot == nullptr) return fault;
+  std::uint32_t at = bitmap_bytes(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (!target.accumulate) target.slot[i] = 0;
+    if ((static_cast<unsigned>(chunk.at[i / 8]) >> i % 8 & 1) == 0) continue;
+    const float value = bit_cast<float>(load_le<std::uint32_t>(chunk.at + at));
+    at += kValueBytes;
+    if (value == 0) continue;
+    target.slot[i] = target.accumulate ? target.slot[i] + target.scale * value : target.scale * value;
+  }
+  return Fault::kNone;
+}
+
 class Dropping final : public Codec {
  public:
-  Dropping(float k, const Kernels& kernels, const sparse::Kernels& selecting) noexcept
-      : Codec(kInfo), k_(k), kernels_(kernels), selecting_(selecting) {}
+  Dropping(float k, const sparse::Kernels& selecting) noexcept : Codec(kInfo), k_(k), selecting_(selecting) {}
 
   std::string spec() const override { return "dropping:k=" + canonical_number(k_); }
 
@@ -82,12 +152,12 @@ class Dropping final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const Addends x{part.in, part.residual, part.left, part.count};
-    if (kernels_.largest(x) >= kInfinityBits) return not_finite();
+    if (largest_magnitude(x.in, x.residual, x.count) >= kInfinityBits) return not_finite();
     const std::uint32_t least = threshold(x, exec);
     EncodedPart encoded;
     for (std::uint64_t at = 0; at < x.count; at += kChunkElements) {
       const Addends some = some_of(x, at, std::min(kChunkElements, x.count - at));
-      encoded.payload_bytes += kernels_.encode_chunk(some, least, out.payload.data() + encoded.payload_bytes);
+      encoded.payload_bytes += encode_chunk(some, least, out.payload.data() + encoded.payload_bytes);
       out.chunk_ends[encoded.chunks++] = static_cast<std::uint32_t>(encoded.payload_bytes);
     }
     return encoded;
@@ -95,7 +165,8 @@ class Dropping final : public Codec {
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const Target target{out.slot + i * kChunkElements, out.scale, out.accumulate};
+      PartTarget target = out;
+      target.slot += i * kChunkElements;
       if (auto ok = decode_chunk(in, i, out.count, target); !ok) return ok;
     }
     return {};
@@ -110,10 +181,10 @@ class Dropping final : public Codec {
     return {};
   }
 
-  Status decode_chunk(const PartView& in, std::size_t chunk, std::uint64_t count,
-                      const Target& target) const {
+  static Status decode_chunk(const PartView& in, std::size_t chunk, std::uint64_t count,
+                             const PartTarget& target) {
     const std::uint64_t elements = std::min(kChunkElements, count - chunk * kChunkElements);
-    const Fault fault = kernels_.decode_chunk(chunk_of(in, chunk), elements, target);
+    const Fault fault = decode_elements(chunk_of(in, chunk), elements, target);
     return fault_status("dropping", chunk, fault, fault_text(fault));
   }
 
@@ -139,22 +210,19 @@ class Dropping final : public Codec {
   }
 
   float k_;
-  const Kernels& kernels_;
   const sparse::Kernels& selecting_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.05F});
   if (!k) return forward_error(k);
-  return std::make_unique<const Dropping>(*k, kernels_for(target), sparse::kernels_for(target));
+  return std::make_unique<const Dropping>(*k, sparse::kernels_for(target));
 }
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
 Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for, sparse::kernels_for>};
+  return {&kInfo, make, own_kernels<sparse::kernels_for>};
 }
 
 }  // namespace deltawire::dropping

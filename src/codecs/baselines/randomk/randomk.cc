@@ -7,11 +7,12 @@
 #include <cmath>
 #include <limits>
 
+#include "base/bit_functions.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
-#include "codecs/baselines/randomk/randomk_ops.h"
 #include "codecs/fraction.h"
-#include "codecs/kernels/magnitude.h"
+#include "codecs/kernels/addends.h"
+#include "codecs/kernels/strata.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_part.h"
@@ -22,6 +23,7 @@ namespace deltawire::randomk {
 namespace {
 
 constexpr std::uint64_t kChunkValues = 16384;
+constexpr std::uint32_t kValueBytes = 4;
 
 constexpr ParameterInfo kParameters[] = {
     {"k", "0.000001 <= k < 1, or in percent", "0.01", "share of the elements that is sent"},
@@ -53,15 +55,66 @@ constexpr CodecInfo info_with(bool unbiased) noexcept {
 constexpr CodecInfo kInfo = info_with(false);
 constexpr CodecInfo kUnbiasedInfo = info_with(true);
 
+// Some of the values in a row.
+struct Run {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;  // draw.kept - first at most
+};
+
+std::uint32_t bits_at(const std::byte* payload, std::uint64_t i) noexcept {
+  return load_le<std::uint32_t>(payload + i * kValueBytes);
+}
+
+bool is_finite(std::uint32_t bits) noexcept {
+  return (bits & kMagnitudeMask) < kInfinityBits;
+}
+
+// Writes the drawn values of x as float32, each times its stratum's elements if `unbiased`. False if one of
+// them is not finite.
+bool write_drawn(const Addends& x, const Draw& draw, bool unbiased, std::byte* payload) {
+  bool finite = true;
+  for (std::uint64_t i = 0; i < draw.kept; ++i) {
+    const Place place = place_of(draw, i);
+    const float sum = sum_at(x, place.at);
+    const auto bits = bit_cast<std::uint32_t>(unbiased ? sum * static_cast<float>(place.stratum) : sum);
+    finite = finite && is_finite(bits);
+    store_le(payload + i * kValueBytes, bits);
+  }
+  return finite;
+}
+
+// left -= what write_drawn() wrote of it.
+void take_sent(float* left, const Draw& draw, const std::byte* payload) {
+  for (std::uint64_t i = 0; i < draw.kept; ++i) {
+    left[place_of(draw, i).at] -= bit_cast<float>(bits_at(payload, i));
+  }
+}
+
+// The first of `kept` values that is not finite, or `kept`.
+std::uint64_t find_not_finite(const std::byte* payload, std::uint64_t kept) {
+  std::uint64_t i = 0;
+  while (i < kept && is_finite(bits_at(payload, i))) ++i;
+  return i;
+}
+
+// Hands out some values, float32 as write_drawn() writes them: `values` is the first of the run. What isn't
+// drawn keeps its bits, and a value of 0 is written nowhere.
+void hand_out(const std::byte* values, const Draw& draw, const Run& run, const PartTarget& target) {
+  for (std::uint64_t i = 0; i < run.count; ++i) {
+    const float value = bit_cast<float>(bits_at(values, i));
+    if (value == 0) continue;
+    float& slot = target.slot[place_of(draw, run.first + i).at];
+    slot = target.accumulate ? slot + target.scale * value : target.scale * value;
+  }
+}
+
 class Randomk final : public Codec {
  public:
-  Randomk(float k, bool unbiased, ValueFormat values, const Kernels& kernels,
-          const sparse::Kernels& value_kernels) noexcept
+  Randomk(float k, bool unbiased, ValueFormat values, const sparse::Kernels& value_kernels) noexcept
       : Codec(unbiased ? kUnbiasedInfo : kInfo),
         k_(k),
         unbiased_(unbiased),
         values_(values),
-        kernels_(kernels),
         value_kernels_(value_kernels) {}
 
   // `values` came later: specs that don't name it keep their hash.
@@ -88,19 +141,19 @@ class Randomk final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const auto [first, second] = two_passes(part);
-    if (!kernels_.sum_up(first)) return not_finite();
+    if (add_up(first) >= kInfinityBits) return not_finite();
     const auto seed = static_cast<std::uint32_t>(CounterRng(exec.stream).at(0));
     const Draw draw = draw_of(seed, part.count);
     std::byte* const sent = is_plain() ? out.payload.data() : exec.scratch.data();
-    if (!kernels_.write(second, draw, unbiased_, sent)) {
+    if (!write_drawn(second, draw, unbiased_, sent)) {
       return fail(
           ErrorCode::kRange,
           "a value is beyond float32 once it is scaled up: scale the tensor down or use unbiased=off");
     }
     const float step = is_plain() ? 0.0F : encode_values(sent, draw.kept, out.payload.data());
     if (part.left != nullptr) {
-      if (part.left == part.residual) kernels_.sum_up(second);
-      kernels_.take_sent(part.left, draw, sent);
+      if (part.left == part.residual) add_up(second);
+      take_sent(part.left, draw, sent);
     }
     EncodedPart encoded = write_fixed_ends(draw.kept, kChunkValues, value_bytes(values_), out.chunk_ends);
     encoded.scalar = seed;
@@ -112,11 +165,10 @@ class Randomk final : public Codec {
     if (auto ok = check_part(in, out.count); !ok || out.count == 0) return ok;
     if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
     const Draw draw = draw_of(in.scalar, out.count);
-    const Target target{out.slot, out.scale, out.accumulate};
     if (is_plain()) {
-      kernels_.read(in.payload.data(), draw, {0, draw.kept}, target);
+      hand_out(in.payload.data(), draw, {0, draw.kept}, out);
     } else {
-      decode_values(in, draw, target);
+      decode_values(in, draw, out);
     }
     return {};
   }
@@ -151,7 +203,7 @@ class Randomk final : public Codec {
   }
 
   // Chunk by chunk, as float32.
-  void decode_values(const PartView& in, const Draw& draw, const Target& target) const {
+  void decode_values(const PartView& in, const Draw& draw, const PartTarget& target) const {
     std::array<float, kChunkValues> values;
     const ValueCode code = code_of(in);
     for (std::uint64_t first = 0; first < draw.kept; first += kChunkValues) {
@@ -159,7 +211,7 @@ class Randomk final : public Codec {
       value_kernels_.decode_values(in.payload.data() + first * value_bytes(values_), count, code,
                                    values.data());
       swap_if_big(values.data(), count);
-      kernels_.read(reinterpret_cast<const std::byte*>(values.data()), draw, {first, count}, target);
+      hand_out(reinterpret_cast<const std::byte*>(values.data()), draw, {first, count}, target);
     }
   }
 
@@ -182,7 +234,7 @@ class Randomk final : public Codec {
     if (auto ok = check_chunks(in, kept, kChunkValues); !ok) return ok;
     if (auto ok = check_fixed_ends(in, kept, kChunkValues, value_bytes(values_)); !ok) return ok;
     const std::uint64_t bad = is_plain()
-                                  ? kernels_.find_not_finite(in.payload.data(), kept)
+                                  ? find_not_finite(in.payload.data(), kept)
                                   : value_kernels_.find_bad_value(in.payload.data(), kept, code_of(in));
     if (bad == kept) return {};
     return fail(ErrorCode::kCorrupt,
@@ -192,7 +244,6 @@ class Randomk final : public Codec {
   float k_;
   bool unbiased_;
   ValueFormat values_;
-  const Kernels& kernels_;
   const sparse::Kernels& value_kernels_;
 };
 
@@ -204,16 +255,13 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   if (!unbiased) return forward_error(unbiased);
   const auto values = sparse::values_parameter(spec);
   if (!values) return forward_error(values);
-  return std::make_unique<const Randomk>(*k, *unbiased == 1, *values, kernels_for(target),
-                                         sparse::kernels_for(target));
+  return std::make_unique<const Randomk>(*k, *unbiased == 1, *values, sparse::kernels_for(target));
 }
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
 Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for, sparse::kernels_for>};
+  return {&kInfo, make, own_kernels<sparse::kernels_for>};
 }
 
 }  // namespace deltawire::randomk

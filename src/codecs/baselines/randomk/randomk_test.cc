@@ -3,10 +3,11 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
-#include "codecs/baselines/randomk/randomk_ops.h"
+#include "base/little_endian.h"
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/target_testing.h"
@@ -182,38 +183,19 @@ TEST(Randomk, ZerosThatAreSentTouchNothing) {
   for (const float value : back) EXPECT_EQ(testing::bits_of(value), 0U);
 }
 
-// Other targets walk the strata where the reference divides.
-TEST(Randomk, EveryTargetDrawsTheSamePlaces) {
-  for (const std::uint64_t count : {1U, 2U, 63U, 64U, 65U, 1000U, 1023U}) {
-    const std::vector<float> values = rising(count);
-    for (std::uint64_t kept = 1; kept <= count; kept += 1 + kept / 8) {
-      const Draw draw{CounterRng(kept), count, kept};
-      std::vector<std::byte> wanted(kept * randomk::kValueBytes);
-      ASSERT_TRUE(randomk::kernels_for(TargetId::kReference)
-                      .write({values.data(), nullptr, nullptr, count}, draw, true, wanted.data()));
-      for (const TargetId target : testing::runnable_targets()) {
-        std::vector<std::byte> sent(wanted.size());
-        ASSERT_TRUE(randomk::kernels_for(target).write({values.data(), nullptr, nullptr, count}, draw, true,
-                                                       sent.data()));
-        ASSERT_EQ(sent, wanted) << kept << " of " << count << " " << testing::target_info(target).name;
-      }
-    }
-  }
-}
-
-TEST(Randomk, EveryTargetFindsTheFirstValueThatIsNotFinite) {
-  for (const TargetId target : testing::runnable_targets()) {
-    const randomk::Kernels& kernels = randomk::kernels_for(target);
-    for (const std::uint32_t bits : {0x7F800000U, 0xFF800000U, 0x7FC00001U}) {
-      for (std::size_t place = 0; place < 30; ++place) {
-        std::vector<std::uint32_t> values(30, 0x7F7FFFFFU);
-        values[place] = bits;
-        values[29] = bits;
-        const auto* const payload = reinterpret_cast<const std::byte*>(values.data());
-        ASSERT_EQ(kernels.find_not_finite(payload, values.size()), place)
-            << testing::target_info(target).name;
-        ASSERT_EQ(kernels.find_not_finite(payload, place), place) << testing::target_info(target).name;
-      }
+TEST(Randomk, TheFirstValueThatIsNotFiniteIsNamed) {
+  const auto codec = codec_of("randomk:k=75%");
+  const Encoded part = encoded(*codec, rising(40), 1);
+  ASSERT_EQ(part.payload.size(), 30 * sizeof(float));
+  for (const std::uint32_t bits : {0x7F800000U, 0xFF800000U, 0x7FC00001U}) {
+    for (std::size_t place = 0; place < 30; ++place) {
+      Encoded bad = part;
+      for (const std::size_t at : {place, std::size_t{29}}) store_le(bad.payload.data() + 4 * at, bits);
+      const auto decoded = testing::decode(*codec, bad.view(), 40);
+      ASSERT_FALSE(decoded);
+      EXPECT_EQ(decoded.error().message.find("randomk: value " + std::to_string(place) + " is not finite"),
+                0U)
+          << decoded.error().message;
     }
   }
 }

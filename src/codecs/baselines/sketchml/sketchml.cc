@@ -9,7 +9,8 @@
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
-#include "codecs/baselines/sketchml/sketchml_ops.h"
+#include "codecs/baselines/sketchml/sketchml_chunk.h"
+#include "codecs/kernels/magnitude.h"
 #include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
@@ -101,8 +102,7 @@ std::uint64_t gap_bytes_bound(std::uint64_t pairs, std::uint64_t elements, std::
 
 class Sketchml final : public PairCodec<DecodeTarget> {
  public:
-  Sketchml(const Parameters& parameters, const Kernels& kernels) noexcept
-      : PairCodec(kInfo), parameters_(parameters), kernels_(kernels) {}
+  explicit Sketchml(const Parameters& parameters) noexcept : PairCodec(kInfo), parameters_(parameters) {}
 
   std::string spec() const override {
     return "sketchml:q=" + std::to_string(parameters_.q) + ",r=" + std::to_string(parameters_.r) +
@@ -113,7 +113,7 @@ class Sketchml final : public PairCodec<DecodeTarget> {
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t elements = part.elements();
     if (elements == 0) return {};
-    if (elements > kMaxElements) return {.payload_bytes = ~std::uint64_t{0}};
+    if (elements > kMaxPairElements) return {.payload_bytes = ~std::uint64_t{0}};
     const std::uint64_t pairs = std::min(part.count, elements);
     const std::uint64_t chunks = std::max<std::uint64_t>(1, ceil_div(pairs, kChunkPairs));
     const std::uint64_t groups = std::min(pairs, chunks * parameters_.r);
@@ -134,18 +134,18 @@ class Sketchml final : public PairCodec<DecodeTarget> {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const PairInput input = pair_input(part);
-    if (kernels_.largest(input) >= kInfinityBits) return not_finite();
+    if (largest_magnitude(input.in, input.residual, input.count) >= kInfinityBits) return not_finite();
     Staging staging = lay_out(exec.scratch, std::min<std::uint64_t>(part.count, kChunkPairs));
     const auto seed = static_cast<std::uint32_t>(CounterRng(exec.stream).at(0) >> 32);
     const Rules rules = rules_with(seed);
     std::uint64_t written = 0;
     std::uint32_t chunks = 0;
     for (std::uint64_t at = 0; at < input.count || chunks == 0;) {
-      kernels_.collect(input, at, staging, staging.pairs);
+      collect(input, at, staging);
       if (staging.pairs == 0 && chunks > 0) break;
       Buckets buckets[kSigns];
-      kernels_.fill_buckets(rules, staging, buckets);
-      written += kernels_.write(rules, staging, buckets, out.payload.data() + written, part.left);
+      fill_buckets(rules, staging, buckets);
+      written += write_chunk(rules, staging, buckets, out.payload.data() + written, part.left);
       out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
     }
     return EncodedPart{.payload_bytes = written, .chunks = chunks, .scalar = seed};
@@ -184,10 +184,7 @@ class Sketchml final : public PairCodec<DecodeTarget> {
       if (pairs == 0 && chunk.bytes > kCountBytes) return fault_error(Fault::kTrailingBytes, i);
       all += pairs;
     }
-    if (all <= elements && elements <= kMaxElements) return {};
-    return fail(ErrorCode::kCorrupt, "sketchml: " + std::to_string(all) + " pairs for " +
-                                         std::to_string(elements) +
-                                         " elements: there are no more than these, and fewer than 2^32");
+    return check_pair_count("sketchml", all, elements);
   }
 
   Status decode_chunks(const PartView& in, DecodeTarget& target) const override {
@@ -196,17 +193,16 @@ class Sketchml final : public PairCodec<DecodeTarget> {
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
       if (chunk.bytes == kCountBytes && load_le<std::uint32_t>(chunk.at) == 0) break;
-      const Fault fault = kernels_.decode(chunk, rules, target);
+      const Fault fault = decode_chunk(chunk, rules, target);
       if (fault != Fault::kNone) return fault_error(fault, i);
     }
     return {};
   }
 
   Parameters parameters_;
-  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   constexpr std::string_view kBuckets[] = {"2", "4", "8", "16", "32", "64", "128", "256", "512"};
   constexpr std::string_view kGroups[] = {"2", "4", "8", "16", "32"};
   constexpr std::string_view kRows[] = {"1", "2", "3", "4"};
@@ -221,15 +217,13 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   if (!columns) return forward_error(columns);
   const Parameters parameters{
       .q = 2U << *q, .r = 2U << *r, .rows = static_cast<std::uint32_t>(*rows) + 1, .columns = *columns};
-  return std::make_unique<const Sketchml>(parameters, kernels_for(target));
+  return std::make_unique<const Sketchml>(parameters);
 }
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
 Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for>};
+  return {&kInfo, make};
 }
 
 }  // namespace deltawire::sketchml

@@ -2,10 +2,15 @@
 // bytes.
 #include <bit>
 #include <cmath>
+#include <cstring>
 
+#include "base/bit_functions.h"
 #include "base/checked.h"
 #include "base/float_environment.h"
-#include "codecs/baselines/terngrad/terngrad_ops.h"
+#include "codecs/kernels/addends.h"
+#include "codecs/kernels/base3.h"
+#include "codecs/kernels/draws.h"
+#include "codecs/kernels/spread.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/two_passes.h"
@@ -14,6 +19,8 @@ namespace deltawire::terngrad {
 
 namespace {
 
+constexpr std::uint64_t kChunkElements = 40960;
+static_assert(kChunkElements % base3::kRowElements == 0);
 constexpr std::uint64_t kChunkBytes = kChunkElements / base3::kDigitsPerByte;
 constexpr std::string_view kOff = "off";
 
@@ -41,6 +48,15 @@ std::uint64_t bytes_of(std::uint64_t count) noexcept {
   return ceil_div(count, base3::kDigitsPerByte);
 }
 
+// What a decoder found wrong with a chunk.
+enum class Fault : std::uint8_t {
+  kNone,
+  kTruncated,        // never: lengths are checked before
+  kBadByte,          // a byte above 242
+  kBadPad,           // a pad digit other than 1
+  kNonzeroWithoutM,  // a digit +1 or -1 where m is 0
+};
+
 std::string_view text_of(Fault fault) noexcept {
   switch (fault) {
     case Fault::kBadByte: return "a byte is above 242";
@@ -49,10 +65,63 @@ std::string_view text_of(Fault fault) noexcept {
   }
 }
 
+constexpr base3::DigitTable kDigits = base3::make_digit_table();
+
+// +1, 0 or -1. The product takes the place of a quotient: u < |x| / m.
+int drawn(float x, float m, double u) noexcept {
+  const float magnitude = bit_cast<float>(magnitude_bits(x));
+  const float held = magnitude < m ? magnitude : m;
+  if (!(u * static_cast<double>(m) < static_cast<double>(held))) return 0;
+  return x < 0 ? -1 : 1;
+}
+
+// packed = the digits of a chunk, each drawn: sign(x) with the chance min(|x|, m) / m, else 0; left, where
+// that is wanted, = what they leave.
+void encode_chunk(const Addends& x, const Draws& draws, float m, std::byte* packed) {
+  for (std::uint64_t at = 0; at < x.count; at += base3::kRowElements) {
+    const std::uint64_t left = x.count - at;
+    const auto count = static_cast<std::uint32_t>(left < base3::kRowElements ? left : base3::kRowElements);
+    std::uint8_t digits[base3::kRowElements];
+    std::memset(digits, 1, sizeof digits);  // pads are zeros
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const float sum = sum_at(x, at + i);
+      const int digit = drawn(sum, m, uniform_at(draws, at + i));
+      digits[i] = static_cast<std::uint8_t>(1 + digit);
+      if (x.left != nullptr) x.left[at + i] = sum - static_cast<float>(digit) * m;
+    }
+    base3::pack_row(digits, base3::packed_bytes(count), packed + at / base3::kDigitsPerByte);
+  }
+}
+
+Fault decode_row(const std::byte* row, const base3::RowTarget& target) noexcept {
+  for (std::uint32_t j = 0; j < base3::packed_bytes(target.count); ++j) {
+    if (static_cast<std::uint32_t>(row[j]) > base3::kMaxPackedByte) return Fault::kBadByte;
+  }
+  switch (base3::unpack_row(kDigits, row, target)) {
+    case base3::RowFault::kPad: return Fault::kBadPad;
+    case base3::RowFault::kNonzero: return Fault::kNonzeroWithoutM;
+    default: return Fault::kNone;
+  }
+}
+
+// Row by row; without a slot into memory that nobody reads.
+Fault decode_chunk(const std::byte* packed, const base3::RowTarget& target) {
+  float unread[base3::kRowElements];
+  for (std::uint32_t at = 0; at < target.count; at += base3::kRowElements) {
+    const std::uint32_t left = target.count - at;
+    base3::RowTarget row = target;
+    row.slot = target.slot != nullptr ? target.slot + at : unread;
+    row.count = left < base3::kRowElements ? left : base3::kRowElements;
+    const Fault fault = decode_row(packed + at / base3::kDigitsPerByte, row);
+    if (fault != Fault::kNone) return fault;
+  }
+  return Fault::kNone;
+}
+
 class Terngrad final : public Codec {
  public:
   // `clip`: 0 for off.
-  Terngrad(float clip, const Kernels& kernels) noexcept : Codec(kInfo), clip_(clip), kernels_(kernels) {}
+  explicit Terngrad(float clip) noexcept : Codec(kInfo), clip_(clip) {}
 
   std::string spec() const override {
     return "terngrad:clip=" + (clip_ == 0 ? std::string(kOff) : canonical_number(clip_));
@@ -66,13 +135,13 @@ class Terngrad final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const auto [first, second] = two_passes(part);
-    const Spread spread = kernels_.sum_up(first);
+    const Spread spread = spread_of(first);
     if (spread.largest >= kInfinityBits) return not_finite();
     const float m = scale_of(spread, part.count);
     const CounterRng random(exec.stream);
     for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
       const std::uint64_t count = std::min(part.count - at, kChunkElements);
-      kernels_.encode(some_of(second, at, count), {random, at}, m, out.payload.data() + bytes_of(at));
+      encode_chunk(some_of(second, at, count), {random, at}, m, out.payload.data() + bytes_of(at));
     }
     EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(m);
@@ -86,7 +155,7 @@ class Terngrad final : public Codec {
       const base3::RowTarget target{out.slot + i * kChunkElements,
                                     elements_of_chunk(out.count, i, kChunkElements), value, in.scalar == 0,
                                     out.accumulate};
-      const Fault fault = kernels_.decode(chunk_of(in, i).at, target);
+      const Fault fault = decode_chunk(chunk_of(in, i).at, target);
       if (auto ok = fault_status("terngrad", i, fault, text_of(fault)); !ok) return ok;
     }
     return {};
@@ -96,7 +165,7 @@ class Terngrad final : public Codec {
     if (auto ok = check_frame(in, count); !ok) return ok;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const std::uint32_t elements = elements_of_chunk(count, i, kChunkElements);
-      const Fault fault = kernels_.check(chunk_of(in, i).at, elements, in.scalar == 0);
+      const Fault fault = decode_chunk(chunk_of(in, i).at, {nullptr, elements, 0, in.scalar == 0, false});
       if (auto ok = fault_status("terngrad", i, fault, text_of(fault)); !ok) return ok;
     }
     add_section(sections, "base 3^5", in.payload.size() * 8);
@@ -120,25 +189,22 @@ class Terngrad final : public Codec {
   }
 
   float clip_;
-  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   const SpecParameter* given = find_parameter(spec, "clip");
   if (given != nullptr && given->value == kOff) {
-    return std::make_unique<const Terngrad>(0.0F, kernels_for(target));
+    return std::make_unique<const Terngrad>(0.0F);
   }
   const auto clip = float_parameter(spec, "clip", {.low = 1, .high = 100, .default_value = 2.5F});
   if (!clip) return forward_error(clip);
-  return std::make_unique<const Terngrad>(*clip, kernels_for(target));
+  return std::make_unique<const Terngrad>(*clip);
 }
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
 Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for>};
+  return {&kInfo, make};
 }
 
 }  // namespace deltawire::terngrad

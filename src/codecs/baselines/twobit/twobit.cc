@@ -1,14 +1,17 @@
 // twobit: a threshold with error feedback, two bits an element. spec.md in this folder defines the bytes.
 #include <limits>
 
-#include "codecs/baselines/twobit/twobit_ops.h"
 #include "codecs/fixed_codec.h"
+#include "codecs/kernels/magnitude.h"
 #include "codecs/registration.h"
 #include "codecs/spec_string.h"
 
 namespace deltawire::twobit {
 
 namespace {
+
+constexpr unsigned kBits = 2;
+constexpr std::uint64_t kPerByte = 4;
 
 constexpr ParameterInfo kParameters[] = {
     {.name = "t",
@@ -38,16 +41,85 @@ constexpr CodecInfo kInfo = {
     .chunk_elements = kFixedChunkElements,
 };
 
+constexpr unsigned kZero = 0;
+constexpr unsigned kNone = 1;  // stands for nothing
+constexpr unsigned kMinus = 2;
+constexpr unsigned kPlus = 3;
+
+// How far up in its byte the code of element i lies: the first is the highest.
+unsigned shift_of(std::uint64_t i) noexcept {
+  return 6 - 2 * static_cast<unsigned>(i % kPerByte);
+}
+
+unsigned code_at(const std::byte* payload, std::uint64_t i) noexcept {
+  return static_cast<unsigned>(payload[i / kPerByte]) >> shift_of(i) & 3;
+}
+
+bool all_finite(const float* in, const float* residual, std::uint64_t count) {
+  return largest_magnitude(in, residual, count) < kInfinityBits;
+}
+
+void encode(const float* in, const float* residual, float* left, std::uint64_t count, float threshold,
+            std::byte* payload) {
+  unsigned byte = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const float x = residual != nullptr ? in[i] + residual[i] : in[i];
+    unsigned code = kZero;
+    float rest = x;
+    if (x >= threshold) {
+      code = kPlus;
+      rest = x - threshold;
+    } else if (x <= -threshold) {
+      code = kMinus;
+      rest = x + threshold;
+    }
+    if (left != nullptr) left[i] = rest;
+    byte |= code << shift_of(i);
+    if (i % kPerByte == kPerByte - 1 || i == count - 1) {
+      payload[i / kPerByte] = static_cast<std::byte>(byte);
+      byte = 0;
+    }
+  }
+}
+
+std::uint64_t find_refused(const std::byte* payload, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (code_at(payload, i) == kNone) return i;
+  }
+  for (std::uint64_t i = count; i % kPerByte != 0; ++i) {
+    if (code_at(payload, i) != kZero) return i;
+  }
+  return (count / kPerByte + (count % kPerByte != 0 ? 1 : 0)) * kPerByte;
+}
+
+void decode_overwrite(const std::byte* payload, std::uint64_t count, float threshold, float scale,
+                      float* slot) {
+  const float values[4] = {scale * 0.0F, 0.0F, scale * -threshold, scale * threshold};
+  for (std::uint64_t i = 0; i < count; ++i) slot[i] = values[code_at(payload, i)];
+}
+
+void decode_accumulate(const std::byte* payload, std::uint64_t count, float threshold, float scale,
+                       float* slot) {
+  const float values[4] = {0.0F, 0.0F, scale * -threshold, scale * threshold};
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const unsigned code = code_at(payload, i);
+    if (code != kZero) slot[i] += values[code];
+  }
+}
+
+constexpr ElementKernels<float> kKernels = {all_finite, encode, find_refused, decode_overwrite,
+                                            decode_accumulate};
+
 class Twobit final : public ElementwiseCodec<float> {
  public:
-  Twobit(const Kernels& kernels, float threshold) noexcept
-      : ElementwiseCodec(kInfo, kernels, Field{"codes", kBits}, {}, threshold), threshold_(threshold) {}
+  explicit Twobit(float threshold) noexcept
+      : ElementwiseCodec(kInfo, kKernels, Field{"codes", kBits}, {}, threshold), threshold_(threshold) {}
 
   std::string spec() const override { return "twobit:t=" + canonical_number(threshold_); }
 
  private:
   Status check_codes(const PartView& in, std::uint64_t count) const override {
-    const std::uint64_t bad = kernels().find_refused(in.payload.data(), count);
+    const std::uint64_t bad = find_refused(in.payload.data(), count);
     if (bad == bytes_of(count) * kPerByte) return {};
     const std::string where = "twobit: element " + std::to_string(bad);
     return fail(ErrorCode::kCorrupt, where + (bad < count ? " has the code 01" : ", padding, is not 0"));
@@ -56,18 +128,16 @@ class Twobit final : public ElementwiseCodec<float> {
   float threshold_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
   const auto threshold = float_parameter(spec, "t", kThresholds);
   if (!threshold) return tl::unexpected(threshold.error());
-  return std::make_unique<const Twobit>(kernels_for(target), *threshold);
+  return std::make_unique<const Twobit>(*threshold);
 }
 
 }  // namespace
 
-DELTAWIRE_KERNELS(reference)
-
 Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for>};
+  return {&kInfo, make};
 }
 
 }  // namespace deltawire::twobit

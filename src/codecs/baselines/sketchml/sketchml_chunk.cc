@@ -1,16 +1,48 @@
-// Reference kernels.
+#include "codecs/baselines/sketchml/sketchml_chunk.h"
+
 #include <cstddef>
 #include <cstdint>
 
 #include "base/bit_functions.h"
 #include "base/bits.h"
+#include "base/float_bits.h"
 #include "base/little_endian.h"
-#include "codecs/baselines/sketchml/sketchml_ops.h"
 #include "codecs/kernels/magnitude.h"
 
-namespace deltawire::sketchml::DELTAWIRE_TARGET {
+namespace deltawire::sketchml {
 
 namespace {
+
+// Columns of the table of so many keys. The product is exact: of 24 bits and 17.
+std::uint32_t columns_for(const Rules& rules, std::uint32_t keys) noexcept {
+  const double product = rules.columns * keys;
+  const auto whole = static_cast<std::uint32_t>(product);
+  return whole < product ? whole + 1 : whole;
+}
+
+// Where a key has its cell in a row.
+std::uint32_t cell_of(const Rules& rules, std::uint32_t key, std::uint32_t row,
+                      std::uint32_t columns) noexcept {
+  const std::uint64_t drawn = rules.hashes.at(std::uint64_t{key} * kMaxRows + row) >> 32;
+  return row * columns + static_cast<std::uint32_t>(drawn * columns >> 32);
+}
+
+// The buckets of one sign, and the groups that they lie in: bucket i in group floor(i groups / buckets).
+struct Grouping {
+  std::uint32_t buckets = 0;
+  std::uint32_t groups = 0;
+
+  Grouping(const Rules& rules, std::uint32_t of_sign) noexcept
+      : buckets(of_sign), groups(of_sign < rules.groups ? of_sign : rules.groups) {}
+
+  // The first bucket of a group, or behind the last group.
+  std::uint32_t begin(std::uint32_t group) const noexcept { return (group * buckets + groups - 1) / groups; }
+};
+
+// The bytes of so many cells.
+std::uint64_t cell_bytes(std::uint64_t cells, unsigned bits) noexcept {
+  return (cells * bits + 7) / 8;
+}
 
 // Encoding. Quantiles of a chunk's values, and the bucket of each (section 3.2 of the paper).
 
@@ -69,7 +101,9 @@ std::uint32_t bucket_of(const Buckets& buckets, std::uint32_t magnitude) noexcep
   return low;
 }
 
-void fill_buckets(const Rules& rules, const Staging& chunk, Buckets* of_sign) {
+}  // namespace
+
+void fill_buckets(const Rules& rules, const Staging& chunk, Buckets* of_sign) noexcept {
   for (std::uint32_t sign = 0; sign < kSigns; ++sign) {
     split(chunk.sorted, sort_magnitudes(chunk, sign), rules.buckets, of_sign[sign]);
   }
@@ -79,20 +113,18 @@ void fill_buckets(const Rules& rules, const Staging& chunk, Buckets* of_sign) {
   }
 }
 
-std::uint32_t largest(const PairInput& input) {
-  return largest_magnitude(input.in, input.residual, input.count);
-}
-
-void collect(const PairInput& input, std::uint64_t& at, const Staging& staging, std::uint32_t& pairs) {
-  pairs = 0;
-  for (; at < input.count && pairs < kChunkPairs; ++at) {
+void collect(const PairInput& input, std::uint64_t& at, Staging& staging) noexcept {
+  staging.pairs = 0;
+  for (; at < input.count && staging.pairs < kChunkPairs; ++at) {
     const float x = input.residual != nullptr ? input.in[at] + input.residual[at] : input.in[at];
     if (input.left != nullptr) input.left[at] = x;
     if (magnitude_bits(x) == 0) continue;
-    staging.keys[pairs] = input.keys != nullptr ? input.keys[at] : static_cast<std::uint32_t>(at);
-    staging.values[pairs++] = x;
+    staging.keys[staging.pairs] = input.keys != nullptr ? input.keys[at] : static_cast<std::uint32_t>(at);
+    staging.values[staging.pairs++] = x;
   }
 }
+
+namespace {
 
 // The pairs of a chunk that lie in one group.
 struct Group {
@@ -189,8 +221,10 @@ void take_sent(const Rules& rules, const Group& group, const Buckets& buckets, f
   }
 }
 
-std::uint64_t write(const Rules& rules, const Staging& chunk, const Buckets* of_sign, std::byte* out,
-                    float* left) {
+}  // namespace
+
+std::uint64_t write_chunk(const Rules& rules, const Staging& chunk, const Buckets* of_sign, std::byte* out,
+                          float* left) noexcept {
   store_le(out, chunk.pairs);
   if (chunk.pairs == 0) return kCountBytes;
   store_le(out + 4, chunk.keys[0]);
@@ -217,6 +251,8 @@ std::uint64_t write(const Rules& rules, const Staging& chunk, const Buckets* of_
   }
   return static_cast<std::uint64_t>(at - out);
 }
+
+namespace {
 
 // Decoding a chunk of hostile bytes.
 
@@ -276,7 +312,7 @@ struct Lists {
 };
 
 // The rest of a chunk's bytes.
-struct Bytes {
+struct Rest {
   const std::byte* at;
   std::uint64_t left;
 
@@ -291,24 +327,24 @@ struct Bytes {
 };
 
 // Finds where a group's streams lie; `limit` is the most keys that it can have.
-Fault read_group(const Rules& rules, std::uint32_t limit, Bytes& bytes, List& list) noexcept {
-  const std::byte* const head = bytes.take(kGroupHeadBytes);
+Fault read_group(const Rules& rules, std::uint32_t limit, Rest& rest, List& list) noexcept {
+  const std::byte* const head = rest.take(kGroupHeadBytes);
   if (head == nullptr) return Fault::kTruncated;
   list.keys = load_le<std::uint32_t>(head);
   if (list.keys == 0 || list.keys > limit) return Fault::kGroup;
   const std::uint32_t flag_bytes = (list.keys * kFlagBits + 7) / 8;
-  list.flags = bytes.take(flag_bytes);
+  list.flags = rest.take(flag_bytes);
   if (list.flags == nullptr) return Fault::kTruncated;
   const BitWindow flags{list.flags, flag_bytes, std::uint64_t{list.keys} * kFlagBits};
   if (!flags.at_clean_end()) return Fault::kPadding;
   std::uint64_t gap_bytes = 0;
   for (std::uint32_t i = 0; i < list.keys; ++i) gap_bytes += list.gap_bytes(i);
-  list.gaps = bytes.take(gap_bytes);
+  list.gaps = rest.take(gap_bytes);
   if (list.gaps == nullptr) return Fault::kTruncated;
   list.columns = columns_for(rules, list.keys);
   const std::uint64_t table_bytes =
       cell_bytes(std::uint64_t{rules.rows} * list.columns, cell_bits(list.width));
-  list.cells = {bytes.take(table_bytes), table_bytes};
+  list.cells = {rest.take(table_bytes), table_bytes};
   return list.cells.at == nullptr ? Fault::kTruncated : Fault::kNone;
 }
 
@@ -365,8 +401,8 @@ Fault open_lists(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& targ
   const std::uint32_t all = buckets[0] + buckets[1];
   if (buckets[0] > rules.buckets || buckets[1] > rules.buckets || all > pairs || all == 0)
     return Fault::kBuckets;
-  Bytes bytes{chunk.at + kHeadBytes, chunk.bytes - kHeadBytes};
-  const std::byte* means = bytes.take(std::uint64_t{all} * kMeanBytes);
+  Rest rest{chunk.at + kHeadBytes, chunk.bytes - kHeadBytes};
+  const std::byte* means = rest.take(std::uint64_t{all} * kMeanBytes);
   if (means == nullptr) return Fault::kTruncated;
   target.mean_bytes += std::uint64_t{all} * kMeanBytes;
   std::uint32_t keys = 0;
@@ -379,7 +415,7 @@ Fault open_lists(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& targ
       list.least = first;
       list.width = grouping.begin(i + 1) - grouping.begin(i);
       list.means = means + std::size_t{kMeanBytes} * grouping.begin(i);
-      Fault fault = read_group(rules, pairs - keys, bytes, list);
+      Fault fault = read_group(rules, pairs - keys, rest, list);
       if (fault == Fault::kNone) fault = check_list(rules, target.dimension, list);
       if (fault != Fault::kNone) return fault;
       keys += list.keys;
@@ -389,7 +425,7 @@ Fault open_lists(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& targ
     means += std::size_t{kMeanBytes} * buckets[sign];
   }
   if (keys != pairs) return Fault::kGroup;
-  return bytes.left > 0 ? Fault::kTrailingBytes : Fault::kNone;
+  return rest.left > 0 ? Fault::kTrailingBytes : Fault::kNone;
 }
 
 // The list with the smallest next key. REQUIRES: there is a list.
@@ -420,7 +456,9 @@ Fault merge(Lists& lists, const Rules& rules, std::uint32_t first, DecodeTarget&
   return Fault::kNone;
 }
 
-Fault decode_chunk(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& target) {
+}  // namespace
+
+Fault decode_chunk(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& target) noexcept {
   Lists lists;
   if (const Fault fault = open_lists(chunk, rules, target, lists); fault != Fault::kNone) return fault;
   const auto pairs = load_le<std::uint32_t>(chunk.at);
@@ -429,8 +467,4 @@ Fault decode_chunk(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& ta
   return for_sink(target.sink, [&]<Sink kSink>() { return merge<kSink>(lists, rules, first, target); });
 }
 
-}  // namespace
-
-extern constexpr Kernels kKernels = {largest, collect, fill_buckets, write, decode_chunk};
-
-}  // namespace deltawire::sketchml::DELTAWIRE_TARGET
+}  // namespace deltawire::sketchml

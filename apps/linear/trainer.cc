@@ -335,7 +335,7 @@ Status Trainer::resume(Checkpoints& checkpoints) {
   }
   const Status loaded = exchange_.load(session, in->head().step);
   if (loaded && exchange_.residual() != nullptr) *exchange_.residual() = std::move(residual);
-  return loaded ? loaded : fail(loaded.error().code, in->path() + ": " + loaded.error().message);
+  return loaded ? loaded : fail(loaded.error().code, in->path() + ": " + loaded.error().text());
 }
 
 }  // namespace deltawire::linear

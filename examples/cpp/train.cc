@@ -17,7 +17,7 @@ namespace dw = deltawire;
 template <class T>
 T must(dw::Result<T> result) {
   if (result) return std::move(*result);
-  std::fprintf(stderr, "%s\n", result.error().message.c_str());
+  std::fprintf(stderr, "%s\n", result.error().text().c_str());
   std::exit(1);
 }
 

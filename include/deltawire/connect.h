@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "deltawire/export.h"
+#include "deltawire/rank_names.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
@@ -139,6 +140,7 @@ struct MeshOptions {
   // the smallest group that differs from the majority; of two equal groups, the one without the lowest rank.
   std::string settings;
   std::uint32_t epoch = 0;  // Transport::epoch; if another rank's differs: kMismatch likewise
+  RankNames names;          // kInvalidArgument unless there is a number for each rank, or none
   std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
   std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout: the total, not extra
   // Called a few times a second while the ranks connect, on the calling thread; true ends it with kAborted.
@@ -151,7 +153,7 @@ struct MeshOptions {
 // forked children, so that a child cannot hide the death of its parent. A rank that can't connect tells the
 // others why, which takes up to 2 s longer. Errors: kTimeout (names the missing ranks), kMismatch,
 // kUnauthorized, kPeerLost, kInvalidArgument, kSystem (e.g. no descriptors left), kAborted (interrupted),
-// each also if another rank found it.
+// each also if another rank found it. Their ranks are numbers of `names`.
 DELTAWIRE_API Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
                                                              const MeshOptions& options);
 

@@ -79,6 +79,16 @@ typedef struct deltawire_error {
 /* "PeerLost" for 13; "Unknown" for an undefined number. Static. */
 DELTAWIRE_API const char* deltawire_error_name(int32_t code);
 
+/* More of the error that a call on this thread gave last; without one, and for what is not known, -1, 0 and
+ * "". Texts are valid until this thread's next call that can fail. */
+DELTAWIRE_API int32_t deltawire_last_error_reporter(void);  /* the rank that found it, or passed it on */
+DELTAWIRE_API int32_t deltawire_last_error_waits_for(void); /* the rank that the reporter waited for */
+/* The ranks that it is about, e.g. whose means differ: how many, and the first `room` of them. `ranks` may be
+ * NULL where room is 0. */
+DELTAWIRE_API uint64_t deltawire_last_error_ranks(int32_t* ranks, uint64_t room);
+DELTAWIRE_API const char* deltawire_last_error_tensor(void); /* its name */
+DELTAWIRE_API const char* deltawire_last_error_advice(void); /* what to do: the end of `message` */
+
 /* ---- tensors ---- */
 
 enum { DELTAWIRE_F32 = 1, DELTAWIRE_BF16 = 2, DELTAWIRE_F16 = 3 };

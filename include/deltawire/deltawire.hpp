@@ -17,6 +17,7 @@
 #include "deltawire/patch_file.h"
 #include "deltawire/planner.h"
 #include "deltawire/policy.h"
+#include "deltawire/rank_names.h"
 #include "deltawire/reducer.h"
 #include "deltawire/result.h"
 #include "deltawire/safetensors.h"

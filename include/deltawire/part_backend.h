@@ -86,6 +86,7 @@ class DELTAWIRE_API PartBackend {
   // are read before it returns.
   virtual Status decode(std::span<DecodeJob> jobs, Into into, float scale) = 0;
 
+  // The error of a decoded part has its sender as the suspect.
   virtual Result<MeanFacts> examine(std::span<const DeviceMean> means) = 0;
   // A step was reverted: errors in its parts no longer matter.
   virtual void forget_decoded() noexcept {}

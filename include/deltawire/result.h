@@ -8,6 +8,8 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <tl/expected.hpp>
 
@@ -46,15 +48,28 @@ inline constexpr ErrorCode kLastErrorCode = ErrorCode::kNoMemory;
 DELTAWIRE_API std::string_view error_code_name(ErrorCode code) noexcept;
 
 inline constexpr int kNoSuspect = -1;
+inline constexpr int kNoRank = -1;
 inline constexpr std::uint64_t kNoStep = ~std::uint64_t{0};
 
-struct Error {
+// What failed: in words for a user, who is shown text(), and in fields for a program. Fields that are not
+// known are empty.
+struct DELTAWIRE_API Error {
   ErrorCode code = ErrorCode::kInvalidArgument;
-  std::string message;       // one printable line: what was wrong, where, and what to do
+  std::string message{};     // one printable line: what was wrong, and where
   int suspect = kNoSuspect;  // the rank that caused it, where one is known
   // If an exchange failed: the last step that counts, on every surviving rank (docs/design/commit.md);
   // kNoStep if none does yet, and for errors of other calls.
   std::uint64_t last_committed_step = kNoStep;
+  int reporter = kNoRank;    // the rank that found it, or passed it on; the message names it
+  int waits_for = kNoRank;   // the rank whose message or vote the reporter waited for in vain
+  std::vector<int> ranks{};  // those that it is about: whose means differ, who are not connected, who wait
+  std::string tensor{};      // its name
+  std::string advice{};      // what to do
+
+  // One printable line: the message and the advice.
+  std::string text() const;
+
+  bool operator==(const Error&) const = default;
 };
 
 // Makes text from outside (another rank, the operating system, a file name) safe for a message: one line of
@@ -72,6 +87,13 @@ using Status = Result<void>;
 // from outside in it; the error has its printable_line.
 inline tl::unexpected<Error> fail(ErrorCode code, std::string_view message, int suspect = kNoSuspect) {
   return tl::unexpected<Error>(Error{code, printable_line(message), suspect});
+}
+
+// Passes on the error of a part, with words before its message that say which: `return fail_in(path + ": ",
+// e)`.
+inline tl::unexpected<Error> fail_in(std::string_view where, Error error) {
+  error.message = printable_line(std::string(where) + error.message);
+  return tl::unexpected<Error>(std::move(error));
 }
 
 // Passes an error on: `if (!r) return forward_error(r);`

@@ -29,6 +29,8 @@ namespace deltawire {
 // network another is encoded. After the first error every later bucket fails with it (Reducer's failure
 // rule), and the session can only be saved, loaded and closed.
 //
+// The ranks in its errors are numbers of Transport::names().
+//
 // Thread rule: any thread may call any member. If several threads submit buckets, they must agree on the
 // order. No other thread may use a session while or after it is destroyed; its `done` may destroy it.
 //
@@ -79,6 +81,8 @@ class DELTAWIRE_API Session {
   // rank fails only because of another; kNoSuspect: this one. A program that ends because of an exception
   // must call this before close(); otherwise the others see a normal departure of this rank.
   void abort(std::string_view reason, int suspect = kNoSuspect);
+  // The same because of an error, perhaps one of another session: every rank gets it.
+  void abort(Error error);
 
   // Transport::failure; after close(), the result as it was then, at once. last_committed_step is set.
   std::optional<Error> failure(std::chrono::milliseconds wait = {}) const;

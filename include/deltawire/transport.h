@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deltawire/export.h"
+#include "deltawire/rank_names.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 
@@ -64,6 +65,9 @@ class DELTAWIRE_API Transport {
   // The membership epoch: a launcher gives each set of ranks another one. Ranks compare it when they connect,
   // so a rank of another set can't join, and messages don't carry it. It never changes within a mesh.
   virtual std::uint32_t epoch() const noexcept = 0;
+
+  // How errors call its ranks; the errors' own fields are ranks of this mesh.
+  virtual const RankNames& names() const noexcept { return RankNames::plain(); }
 
   // Sends the pieces, in order, as one message. Their memory must stay as it is until wait(handle) returns.
   // REQUIRES: 0 <= peer < world_size, peer != rank. After a failure the handle's wait gives the error.

@@ -186,9 +186,9 @@ class CoreSession:
         tensor = address, math.prod(shape)
         self._mesh.submit(self._rank, tensor, step.number, 1e-3 * timeout_ms, tell)
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str | DeltawireError) -> None:
         """Ends the mesh."""
-        self._mesh.fail(make_error("Aborted", reason, self._rank), 0.0)
+        self._mesh.fail(make_error("Aborted", str(reason), self._rank), 0.0)
 
     def close(self) -> None:
         """Leaves it. Idempotent."""

@@ -19,9 +19,17 @@ class DeltawireError(RuntimeError):
 
     Attributes:
         code: the core's name of the error, e.g. "PeerLost", "Timeout", "Corrupt".
-        suspect: the rank that caused it, or None if unknown.
+        suspect: the rank that caused it, or None if unknown. Of a sharded model (FSDP2) this and
+            the ranks below are global.
         last_committed_step: if an exchange failed, the last committed step, the same on
             every surviving rank; None if there is none yet, and for other errors.
+        reporter: the rank that found it, or passed it on; None if this one has, or if unknown.
+        waits_for: the rank whose message or vote the reporter waited for in vain, or None.
+        ranks: those that it is about, a tuple: whose means differ, who are not connected, who wait
+            for each other.
+        tensor: the name of the tensor that it is about, or None.
+        message: the line without the advice.
+        advice: what to do, the end of the line; None where the message has it, or none is known.
         epoch: of an elastic session, in which it happened; None for other errors.
     """
 
@@ -33,11 +41,23 @@ class DeltawireError(RuntimeError):
         code: str,
         suspect: int | None = None,
         last_committed_step: int | None = None,
+        *,
+        reporter: int | None = None,
+        waits_for: int | None = None,
+        ranks: Iterable[int] = (),
+        tensor: str | None = None,
+        advice: str | None = None,
     ) -> None:
-        super().__init__(printable(message))
+        self.message = printable(message)
+        self.advice = None if advice is None else printable(advice)
+        super().__init__(f"{self.message}; {self.advice}" if self.advice else self.message)
         self.code = code
         self.suspect = suspect
         self.last_committed_step = last_committed_step
+        self.reporter = reporter
+        self.waits_for = waits_for
+        self.ranks = tuple(ranks)
+        self.tensor = tensor
 
     def __getattr__(self, name: str) -> object:
         if name == "standing_step":
@@ -45,8 +65,40 @@ class DeltawireError(RuntimeError):
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __reduce__(self):
-        arguments = (str(self), self.code, self.suspect, self.last_committed_step)
-        return type(self), arguments, {} if self.epoch is None else {"epoch": self.epoch}
+        return _made, (type(self), *self._parts())
+
+    def _parts(self) -> tuple[tuple, dict, int | None]:
+        first = self.message, self.code, self.suspect, self.last_committed_step
+        names = "reporter", "waits_for", "ranks", "tensor", "advice"
+        return first, {name: getattr(self, name) for name in names}, self.epoch
+
+
+def _made(kind: type[DeltawireError], first: tuple, fields: dict, epoch: int | None):
+    error = kind(*first, **fields)
+    if epoch is not None:
+        error.epoch = epoch
+    return error
+
+
+def changed(error: DeltawireError, *, epoch: int | None = None, **fields) -> DeltawireError:
+    """The same error with other fields: those of `DeltawireError`'s constructor, or `epoch`."""
+    (message, *first), others, before = error._parts()
+    message = fields.pop("message", message)
+    return _made(
+        type(error), (message, *first), others | fields, before if epoch is None else epoch
+    )
+
+
+def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
+    """The same error with more advice."""
+    return changed(error, advice=f"{error.advice}; {advice}" if error.advice else advice)
+
+
+def in_epoch(error: DeltawireError, epoch: int) -> DeltawireError:
+    """The same error with the epoch in its message and in `epoch`."""
+    if error.epoch is not None:
+        return error
+    return changed(error, message=f"{error.message} (epoch {epoch})", epoch=epoch)
 
 
 class InvalidArgumentError(DeltawireError, ValueError):
@@ -67,24 +119,6 @@ class DTypeError(DeltawireError, TypeError):
     """A dtype or device that deltawire doesn't support."""
 
 
-# The core's advice about steps that are not finite names its own setting, which a caller may lack.
-_LET_PASS = (
-    "; mend the input, or let such steps pass (nonfinite)",
-    ", or let such steps pass (nonfinite)",
-)
-
-
-def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
-    """The same error with the caller's advice instead of the core's at the end of its message."""
-    text = str(error)
-    for general in _LET_PASS:
-        text = text.replace(general, "")
-    told = type(error)(f"{text}; {advice}", error.code, error.suspect, error.last_committed_step)
-    if error.epoch is not None:
-        told.epoch = error.epoch
-    return told
-
-
 def check_state_given(state: object, keys: Iterable[str] = (), several: bool = False) -> None:
     """Raises InvalidArgumentError unless `state` is a mapping with these keys, or where it may be
     `several`, a list."""
@@ -97,16 +131,6 @@ def check_state_given(state: object, keys: Iterable[str] = (), several: bool = F
     missing = [key for key in keys if key not in state]
     if missing:
         raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
-
-
-def in_epoch(error: DeltawireError, epoch: int) -> DeltawireError:
-    """The same error with the epoch in its message and in `epoch`."""
-    if error.epoch is not None:
-        return error
-    text = f"{error} (epoch {epoch})"
-    told = type(error)(text, error.code, error.suspect, error.last_committed_step)
-    told.epoch = epoch
-    return told
 
 
 class NoMemoryError(DeltawireError, MemoryError):
@@ -124,7 +148,12 @@ _BY_CODE = {
 
 
 def make_error(
-    code: str, message: str, suspect: int | None = None, last_committed_step: int | None = None
+    code: str,
+    message: str,
+    suspect: int | None = None,
+    last_committed_step: int | None = None,
+    **fields,
 ) -> DeltawireError:
-    """The exception for an error code (also called by the core)."""
-    return _BY_CODE.get(code, DeltawireError)(message, code, suspect, last_committed_step)
+    """The exception for an error code (also called by the core). fields: of `DeltawireError`."""
+    kind = _BY_CODE.get(code, DeltawireError)
+    return kind(message, code, suspect, last_committed_step, **fields)

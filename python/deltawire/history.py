@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from deltawire.errors import DeltawireError, with_advice
+from deltawire.errors import DeltawireError, changed
 
 logger = logging.getLogger("deltawire")
 
@@ -80,7 +80,7 @@ class History:
             self.add(report, last, also)
             return None
         if self._nonfinite_advice and error.code in ("NotFinite", "Range"):
-            error = with_advice(error, self._nonfinite_advice)
+            error = changed(error, advice=self._nonfinite_advice)
         self.fail(error)
         return error
 

@@ -35,14 +35,17 @@ def exception_under_way(at_exit: bool = False) -> BaseException | None:
     return None if isinstance(cause, _ENDS_OF_LOOPS) else cause
 
 
-def gave_up(who: str, cause: BaseException) -> str:
-    """One line for the other ranks; a DeltawireError's own text is used unchanged.
+def gave_up(rank: int, cause: BaseException, who: str | None = None) -> DeltawireError:
+    """The error of a rank that an exception has ended, as the other ranks get it: one of
+    deltawire's unchanged, "Aborted" for others.
 
     Args:
-        who: "rank 3".
+        who: the rank's name; None: "rank 3".
     """
+    if isinstance(cause, DeltawireError):
+        return cause
     text = problem_of(cause).rstrip(": ")
-    return text if isinstance(cause, DeltawireError) else f"{who} gave up: {text}"
+    return make_error("Aborted", f"{who or f'rank {rank}'} gave up: {text}", rank, reporter=rank)
 
 
 def check_own_process(pid: int, what: str) -> None:

@@ -270,8 +270,9 @@ class Session(ClosesAtEnd, BaseSession):
                 error = make_error("Aborted", "this session was aborted")
                 return _Waiting(in_epoch(error, crew.view.epoch))
             if crew.shall_admit():
-                error = make_error("Aborted", f"rank {self.rank} lets others join")
-                self._session.abort(str(error))
+                text = f"rank {self.rank} lets others join"
+                error = make_error("Aborted", text, reporter=self.rank)
+                self._session.abort(error)
             else:
                 waiting = self._run_once(tensors, weights, more)
                 if waiting.error is None:
@@ -292,7 +293,8 @@ class Session(ClosesAtEnd, BaseSession):
         """Fails every wait on every rank, naming this one and the reason. The other members of an
         elastic session go on without this one."""
         self._gave_up = True
-        self._session.abort(f"rank {self.rank} gave up: {reason}")
+        text = f"rank {self.rank} gave up: {reason}"
+        self._session.abort(make_error("Aborted", text, reporter=self.rank))
 
     def save(self) -> dict[str, Any]:
         """For checkpoints, between steps: the residuals as bytes, the number of steps, and which
@@ -369,12 +371,12 @@ class Session(ClosesAtEnd, BaseSession):
         self._leave(exception_under_way(at_exit=True))
 
     def _leave(self, cause: BaseException | None) -> None:
-        why = None if cause is None else gave_up(f"rank {self.rank}", cause)
+        why = None if cause is None else gave_up(self.rank, cause)
         if why is not None and not self.closed:
             self._session.abort(why)
         forget(self)
         if self._crew is not None and why is not None:
-            self._crew.close(why)
+            self._crew.close(str(why))
         self._end()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error, with_advice
+from deltawire.errors import DeltawireError, make_error
 
 FLOAT32 = np.dtype("<f4")
 INT64 = np.dtype("<i8")
@@ -150,7 +150,7 @@ def _read_dw(path: Path, shape: tuple[int, ...]) -> np.ndarray:
         _core.decode_file(data, out)
         return out
     except DeltawireError as cause:
-        raise with_advice(make_error(cause.code, f"{path}: {cause}"), _AGAIN) from cause
+        raise make_error(cause.code, f"{path}: {cause}", advice=_AGAIN) from cause
 
 
 def _unreadable(path: Path, cause: OSError) -> DeltawireError:

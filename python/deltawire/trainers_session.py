@@ -3,6 +3,7 @@
 from typing import Any
 
 from deltawire import _core
+from deltawire.errors import DeltawireError
 from deltawire.session import Session
 from deltawire.weighted import Weighted
 
@@ -73,8 +74,8 @@ class TrainersSession:
         """The entries of `Session.metrics` about changes of members."""
         return self.session._crew.metrics()
 
-    def abort(self, why: str) -> None:
+    def abort(self, why: str | DeltawireError) -> None:
         """This member leaves at once; a step or a meeting under way ends with "Aborted"."""
         self.session._gave_up = True
         self.core.abort(why)
-        self.session._crew.close(why)
+        self.session._crew.close(str(why))

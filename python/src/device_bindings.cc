@@ -290,10 +290,10 @@ Result<MeanFacts> PythonBackend::examine(std::span<const DeviceMean> means) {
     const std::vector<Decoded> decoded = std::exchange(decoded_, {});
     if (!found[5].is_none()) {
       const Decoded& part = decoded.at(nb::cast<std::size_t>(found[5][0]));
-      const Error error = error_of(found[5][1]);
-      return fail(error.code,
-                  "from rank " + std::to_string(part.sender) + ": part '" + part.name + "': " + error.message,
-                  part.sender);
+      Error error = error_of(found[5][1]);
+      error.suspect = part.sender;
+      error.tensor = part.name;
+      return fail_in("part '" + part.name + "': ", std::move(error));
     }
     MeanFacts facts;
     facts.sums = {nb::cast<std::uint64_t>(found[0]), nb::cast<std::uint64_t>(found[1])};

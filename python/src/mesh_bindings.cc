@@ -43,15 +43,14 @@ void make_listener(OpenListener* self, const std::string& host, std::uint16_t po
 void make_shape(LinkShape* self, const nb::object& bytes_per_second, const nb::object& burst_bytes) {
   double rate = 0;
   if (!nb::try_cast(bytes_per_second, rate) || !(rate > 0)) {
-    raise({ErrorCode::kInvalidArgument,
-           std::string("bytes_per_second=") + nb::repr(bytes_per_second).c_str() +
-               " must be a number above 0; 12.5e6 is 100 Mbit/s"});
+    raise({ErrorCode::kInvalidArgument, std::string("bytes_per_second=") +
+                                            nb::repr(bytes_per_second).c_str() +
+                                            " must be a number above 0; 12.5e6 is 100 Mbit/s"});
   }
   std::uint64_t burst = 0;
   if (!nb::try_cast(burst_bytes, burst) || burst < 1 || burst > 16384) {
-    raise({ErrorCode::kInvalidArgument,
-           std::string("burst_bytes=") + nb::repr(burst_bytes).c_str() +
-               " must be a whole number, 1 ... 16384"});
+    raise({ErrorCode::kInvalidArgument, std::string("burst_bytes=") + nb::repr(burst_bytes).c_str() +
+                                            " must be a whole number, 1 ... 16384"});
   }
   new (self) LinkShape{rate, burst};
 }
@@ -245,6 +244,13 @@ void bind_meshes(nb::module_& module) {
       .def("set_interrupted", &set_interrupted, "asked"_a,
            "A function that is called a few times a second while the ranks connect, on the thread that "
            "connects; True ends it with Aborted, an exception with that.")
+      .def(
+          "name_ranks",
+          [](MeshOptions& self, std::string kind, std::vector<int> numbers) {
+            self.names = {std::move(kind), std::move(numbers)};
+          },
+          "kind"_a, "numbers"_a,
+          "How errors name the ranks, \"global rank\" for instance, and the number of each; equal on all.")
       .def_rw("epoch", &MeshOptions::epoch, "Of this set of ranks; equal on all of them.")
       .def_prop_rw(
           "connect_timeout_ms", [](const MeshOptions& self) { return self.connect_timeout.count(); },

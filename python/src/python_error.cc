@@ -4,38 +4,71 @@
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace deltawire::python {
 
+namespace {
+
+nb::object rank_or_none(int rank) {
+  return rank == kNoRank ? nb::none() : nb::object(nb::int_(rank));
+}
+
+// Names from the caller may have line breaks. Bytes that are no UTF-8 could not become a str, and an
+// exception that can't be made would end the program.
+nb::object line_or_none(const std::string& text) {
+  return text.empty() ? nb::none() : nb::cast(printable_line(text));
+}
+
+int rank_in(nb::handle exception, const char* name) {
+  const nb::object value = nb::getattr(exception, name, nb::none());
+  return value.is_none() ? kNoRank : nb::cast<int>(value);
+}
+
+std::string line_in(nb::handle exception, const char* name) {
+  const nb::object value = nb::getattr(exception, name, nb::none());
+  return value.is_none() ? std::string() : nb::cast<std::string>(value);
+}
+
+// kAborted for a code that Python alone has, such as "NoQuorum".
+ErrorCode code_named(const std::string& name) {
+  for (int i = 1; i <= static_cast<int>(kLastErrorCode); ++i) {
+    if (error_code_name(static_cast<ErrorCode>(i)) == name) return static_cast<ErrorCode>(i);
+  }
+  return ErrorCode::kAborted;
+}
+
+}  // namespace
+
 nb::object make_exception(const Error& error) {
-  nb::object suspect = nb::none();
-  if (error.suspect != kNoSuspect) suspect = nb::int_(error.suspect);
   nb::object last_committed_step = nb::none();
   if (error.last_committed_step != kNoStep) last_committed_step = nb::int_(error.last_committed_step);
-  // Names from the caller may have line breaks. Bytes that are no UTF-8 could not become a str, and an
-  // exception that can't be made would end the program.
-  const std::string message = printable_line(error.message);
   return nb::module_::import_("deltawire.errors")
-      .attr("make_error")(error_code_name(error.code), message, suspect, last_committed_step);
+      .attr("make_error")(
+          error_code_name(error.code), printable_line(error.message), rank_or_none(error.suspect),
+          last_committed_step, "reporter"_a = rank_or_none(error.reporter),
+          "waits_for"_a = rank_or_none(error.waits_for), "ranks"_a = nb::tuple(nb::cast(error.ranks)),
+          "tensor"_a = line_or_none(error.tensor), "advice"_a = line_or_none(error.advice));
 }
 
 Error error_of(nb::handle exception) {
-  Error error{ErrorCode::kSystem, nb::cast<std::string>(nb::str(exception))};
-  const auto code = nb::getattr(exception, "code", nb::none());
-  const std::string name = nb::isinstance<nb::str>(code) ? nb::cast<std::string>(code) : std::string();
-  for (int i = 1; i <= static_cast<int>(kLastErrorCode); ++i) {
-    if (error_code_name(static_cast<ErrorCode>(i)) != name) continue;
-    error.code = static_cast<ErrorCode>(i);
-    const auto suspect = nb::getattr(exception, "suspect", nb::none());
-    if (!suspect.is_none()) error.suspect = nb::cast<int>(suspect);
-    return error;
+  const std::string text = nb::cast<std::string>(nb::str(exception));
+  if (!nb::isinstance(exception, nb::module_::import_("deltawire.errors").attr("DeltawireError"))) {
+    const auto type = nb::cast<std::string>(exception.type().attr("__name__"));
+    return {type.ends_with("MemoryError") ? ErrorCode::kNoMemory : ErrorCode::kSystem,
+            printable_line("on the device: " + type + ": " + text, 1000)};
   }
-  const auto type = nb::cast<std::string>(exception.type().attr("__name__"));
-  if (type.ends_with("MemoryError")) error.code = ErrorCode::kNoMemory;
-  error.message = printable_line("on the device: " + type + ": " + error.message, 1000);
-  return error;
+  return {.code = code_named(line_in(exception, "code")),
+          .message = line_in(exception, "message"),
+          .suspect = rank_in(exception, "suspect"),
+          .reporter = rank_in(exception, "reporter"),
+          .waits_for = rank_in(exception, "waits_for"),
+          .ranks = nb::cast<std::vector<int>>(exception.attr("ranks")),
+          .tensor = line_in(exception, "tensor"),
+          .advice = line_in(exception, "advice")};
 }
 
 Error error_of(const nb::python_error& raised) {

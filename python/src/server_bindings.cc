@@ -54,6 +54,13 @@ class Connection {
       without_gil([&] { transport->abort({ErrorCode::kAborted, reason}); });
     }
   }
+  void abort_because_of(nb::handle cause) {
+    Error error = error_of(cause);
+    error.code = ErrorCode::kAborted;
+    if (const std::shared_ptr<Transport> transport = transport_) {
+      without_gil([&] { transport->abort(error); });
+    }
+  }
   std::pair<std::uint64_t, std::uint64_t> traffic() const {
     if (transport_ != nullptr) last_ = transport_->traffic();
     return {last_.bytes_sent, last_.bytes_received};
@@ -170,7 +177,7 @@ void bind_options(nb::module_& module) {
       .def_ro("rank", &DroppedWorker::rank)
       .def_ro("step", &DroppedWorker::step, "Of the server, that went on without it.")
       .def_prop_ro(
-          "why", [](const DroppedWorker& self) { return self.why.message; }, "What its loss was.")
+          "why", [](const DroppedWorker& self) { return self.why.text(); }, "What its loss was.")
       .def_prop_ro(
           "code", [](const DroppedWorker& self) { return std::string(error_code_name(self.why.code)); },
           "Of that.")
@@ -332,6 +339,8 @@ void bind_servers(nb::module_& module) {
           "listener"_a, "mesh"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
       .def("abort", &Connection::abort, "reason"_a,
            "Fails every wait on every rank, naming this rank. Any thread.")
+      .def("abort", &Connection::abort_because_of, "error"_a,
+           "The same because of a DeltawireError, which every rank gets, its code Aborted.")
       .def("traffic", &Connection::traffic, "Bytes (sent, received), headers and control messages included.")
       .def("close", &Connection::close, "Says goodbye once no server or worker holds it; idempotent.")
       .def_prop_ro("closed", &Connection::closed);

@@ -298,6 +298,14 @@ void bind_ends(nb::class_<SessionHandle>& session) {
           "reason"_a, "suspect"_a = nb::none(),
           "Fails every wait on every rank, naming this rank, or the suspect because of whom it fails.")
       .def(
+          "abort",
+          [](SessionHandle& self, nb::handle cause) {
+            Error error = error_of(cause);
+            error.code = ErrorCode::kAborted;
+            without_gil([&] { self->abort(std::move(error)); });
+          },
+          "error"_a, "The same because of a DeltawireError, which every rank gets, its code Aborted.")
+      .def(
           "failure", [](const SessionHandle& self, std::int64_t wait_ms) { return failure(*self, wait_ms); },
           "wait_ms"_a = 0, nb::sig("def failure(self, wait_ms: int = 0) -> Exception | None"),
           "Why no bucket can succeed any more: the error that ended the session, PeerLost where a rank has "

@@ -28,4 +28,8 @@ std::string_view error_code_name(ErrorCode code) noexcept {
   return "Unknown";
 }
 
+std::string Error::text() const {
+  return advice.empty() ? message : message + "; " + advice;
+}
+
 }  // namespace deltawire

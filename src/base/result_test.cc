@@ -99,5 +99,20 @@ TEST(Error, NamesNoRankAndNoStepUnlessItIsGivenOne) {
   EXPECT_EQ(error.last_committed_step, UINT64_MAX) << "0 is a step";
 }
 
+TEST(Error, TheAdviceIsTheEndOfItsText) {
+  Error error{ErrorCode::kLimit, "too much"};
+  EXPECT_EQ(error.text(), "too much");
+  error.advice = "take less";
+  EXPECT_EQ(error.text(), "too much; take less");
+}
+
+TEST(Error, WordsThatSayWhereKeepTheFields) {
+  const Error error{.code = ErrorCode::kNotFinite, .message = "NaN", .tensor = "w", .advice = "mend it"};
+  Error told = fail_in("part\n'w': ", error).value();
+  EXPECT_EQ(told.message, "part 'w': NaN");
+  told.message = error.message;
+  EXPECT_EQ(told, error);
+}
+
 }  // namespace
 }  // namespace deltawire

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 namespace deltawire::c {
 namespace {
@@ -35,17 +37,41 @@ std::string_view cut(std::string_view text, std::size_t room) noexcept {
   return text.substr(0, room);
 }
 
+// Appends the text, as far as there is room. Names from the caller may have line breaks. No copy is made, as
+// there may be no memory.
+void append(deltawire_error& error, std::string_view text) noexcept {
+  const std::size_t used = std::strlen(error.message);
+  std::ranges::replace_copy_if(
+      cut(text, sizeof error.message - 1 - used), error.message + used,
+      [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+}
+
 }  // namespace
 
-std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view message, int suspect,
-                    std::uint64_t last_committed_step) noexcept {
-  const auto number = static_cast<std::int32_t>(code);
+Error& last_error() noexcept {
+  thread_local Error last;
+  return last;
+}
+
+std::int32_t report(deltawire_error* into, Error&& error) noexcept {
+  Error& last = last_error();
+  last = std::move(error);
+  const auto number = static_cast<std::int32_t>(last.code);
   if (into == nullptr) return number;
-  *into = {.code = number, .suspect = suspect, .last_committed_step = last_committed_step, .message = {}};
-  const std::string_view text = cut(message, sizeof into->message - 1);
-  // Names from the caller may have line breaks. No copy is made, as there may be no memory.
-  std::ranges::replace_copy_if(
-      text, into->message, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  *into = {.code = number,
+           .suspect = last.suspect,
+           .last_committed_step = last.last_committed_step,
+           .message = {}};
+  append(*into, last.message);
+  if (last.advice.empty()) return number;
+  append(*into, "; ");
+  append(*into, last.advice);
+  return number;
+}
+
+std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view message) noexcept {
+  const std::int32_t number = report(into, Error{.code = code});
+  if (into != nullptr) append(*into, message);
   return number;
 }
 
@@ -84,6 +110,8 @@ Result<bool> flag(std::int32_t value, std::string_view name) {
 
 }  // namespace deltawire::c
 
+using deltawire::c::last_error;
+
 extern "C" {
 
 std::uint32_t deltawire_abi_version(void) {
@@ -92,6 +120,28 @@ std::uint32_t deltawire_abi_version(void) {
 
 const char* deltawire_version(void) {
   return DELTAWIRE_VERSION;
+}
+
+std::int32_t deltawire_last_error_reporter(void) {
+  return last_error().reporter;
+}
+
+std::int32_t deltawire_last_error_waits_for(void) {
+  return last_error().waits_for;
+}
+
+std::uint64_t deltawire_last_error_ranks(std::int32_t* ranks, std::uint64_t room) {
+  const std::vector<int>& all = last_error().ranks;
+  for (std::uint64_t i = 0; i < room && i < all.size(); ++i) ranks[i] = all[i];
+  return all.size();
+}
+
+const char* deltawire_last_error_tensor(void) {
+  return last_error().tensor.c_str();
+}
+
+const char* deltawire_last_error_advice(void) {
+  return last_error().advice.c_str();
 }
 
 const char* deltawire_error_name(std::int32_t code) {

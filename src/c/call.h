@@ -6,25 +6,27 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "deltawire/deltawire.h"
 #include "deltawire/result.h"
 
 namespace deltawire::c {
 
-// Writes the error, if the caller wants it, and returns its number. Allocates nothing.
-std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view message, int suspect = kNoSuspect,
-                    std::uint64_t last_committed_step = kNoStep) noexcept;
+// Writes the error, if the caller wants it, keeps it as this thread's last, and returns its number. Allocates
+// nothing.
+std::int32_t report(deltawire_error* into, Error&& error) noexcept;
+std::int32_t report(deltawire_error* into, ErrorCode code, std::string_view message) noexcept;
+// This thread's last one.
+Error& last_error() noexcept;
 std::int32_t report_success(deltawire_error* into) noexcept;
 
 // Runs the body of a function of the C interface, which returns a Status.
 template <class Body>
 std::int32_t call(deltawire_error* error, const Body& body) noexcept {
   try {
-    const Status done = body();
-    if (done) return report_success(error);
-    const Error& why = done.error();
-    return report(error, why.code, why.message, why.suspect, why.last_committed_step);
+    Status done = body();
+    return done ? report_success(error) : report(error, std::move(done.error()));
   } catch (const std::bad_alloc&) {
     return report(error, ErrorCode::kNoMemory, "out of memory");
   } catch (const std::exception& failure) {

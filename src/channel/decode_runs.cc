@@ -37,7 +37,9 @@ TensorSlot whole_of(const Named& part) noexcept {
 }  // namespace
 
 tl::unexpected<Error> name_part(const Named& part, const Error& error) {
-  return fail(error.code, "part '" + std::string(part.name) + "': " + error.message);
+  Error told = error;
+  told.tensor = part.name;
+  return fail_in("part '" + std::string(part.name) + "': ", std::move(told));
 }
 
 void DecodeRuns::begin(std::uint64_t elements, Workers* workers) {

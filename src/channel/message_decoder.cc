@@ -243,7 +243,6 @@ class Decoder {
     }
     if (segment.parts > 1) return packed(view);
     const Named& part = current();
-    const auto where = [&] { return "part '" + std::string(part.name) + "': "; };
     const std::uint64_t left = part.tensor.elements() - covered_;
     const Codec& codec = codec_due(part, segment.codec);
     const std::uint64_t step = codec.info().chunk_elements;
@@ -251,13 +250,11 @@ class Decoder {
     if (segment.part != part_ || segment.begin != covered_ || segment.count > left ||
         (segment.count < left && (bare || step == 0 || segment.count % step != 0)) ||
         (bare ? !codecs_.may_be(segment.state, codec) : segment.codec != codec.info().id)) {
-      return fail(ErrorCode::kCorrupt, where() + "a segment is not the one that is due here");
+      return name_part(part, {ErrorCode::kCorrupt, "a segment is not the one that is due here"});
     }
     const Status decoded =
         bare ? sink_.fill(segment.state, part_) : sink_.take(codec, view, {part_, covered_, segment.count});
-    if (!decoded) {
-      return fail(decoded.error().code, where() + decoded.error().message);
-    }
+    if (!decoded) return name_part(part, decoded.error());
     covered_ += segment.count;
     if (covered_ == part.tensor.elements()) next_part();
     return {};
@@ -299,10 +296,7 @@ class Decoder {
       const std::uint64_t bytes = width * current().tensor.elements();
       const Status taken =
           sink_.take_checked(codec, values.first(bytes), {part_, 0, current().tensor.elements()});
-      if (!taken) {
-        return fail(taken.error().code,
-                    "part '" + std::string(current().name) + "': " + taken.error().message);
-      }
+      if (!taken) return name_part(current(), taken.error());
       values = values.subspan(bytes);
       next_part();
     }

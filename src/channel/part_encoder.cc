@@ -181,9 +181,8 @@ Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPa
   const auto odd = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (odd == values.end()) return {};
   velocity.drop();
-  return fail(ErrorCode::kNotFinite, "part '" + std::string(part.name) + "': element " +
-                                         std::to_string(odd - values.begin()) +
-                                         " is not finite, and momentum would keep it forever");
+  return name_part(part, {ErrorCode::kNotFinite, "element " + std::to_string(odd - values.begin()) +
+                                                     " is not finite, and momentum would keep it forever"});
 }
 
 // The form of the part's codec for its tensor's 16 bits, if it has one. It rounds sums and means, so it is

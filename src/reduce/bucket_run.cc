@@ -11,14 +11,15 @@ namespace {
 constexpr std::uint16_t kStagesPerRound = 2;
 
 void advise(Error& error) {
-  if (error.code != ErrorCode::kNotFinite) return;
-  error.message += "; mend the input, or let such steps pass (nonfinite)";
+  if (error.code == ErrorCode::kNotFinite) error.advice = kNotFiniteAdvice;
 }
 
 }  // namespace
 
-tl::unexpected<Error> blame(int sender, const Error& error) {
-  return fail(error.code, "from rank " + std::to_string(sender) + ": " + error.message, sender);
+tl::unexpected<Error> blame(int sender, const Error& error, const RankNames& names) {
+  Error told = error;
+  told.suspect = sender;
+  return fail_in("from " + names.of(sender) + ": ", std::move(told));
 }
 
 void BucketRun::open(const Step& step, Transport& transport, Deadline deadline, std::uint16_t round) {
@@ -68,7 +69,8 @@ Status BucketRun::decode_all(Channel& channel, std::span<const ReceivedMessage> 
                              const Source& source, Into into, float scale) {
   const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
   const MessageId id = message_id(source.encoder, source.stage);
-  if (Status s = channel.decode_all(messages, id, into, scale); !s) return blame(source.sender, s.error());
+  if (Status s = channel.decode_all(messages, id, into, scale); !s)
+    return blame(source.sender, s.error(), transport_->names());
   return {};
 }
 
@@ -76,7 +78,8 @@ Status BucketRun::decode(Channel& channel, std::span<const Bytes> message, const
                          const Source& source, Into into, float scale) {
   const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
   const MessageId id = message_id(source.encoder, source.stage);
-  if (Status s = channel.decode(message, parts, id, into, scale); !s) return blame(source.sender, s.error());
+  if (Status s = channel.decode(message, parts, id, into, scale); !s)
+    return blame(source.sender, s.error(), transport_->names());
   return {};
 }
 

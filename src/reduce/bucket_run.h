@@ -49,7 +49,10 @@ struct Source {
 };
 
 // The error of a message, blamed on the rank that sent it.
-tl::unexpected<Error> blame(int sender, const Error& error);
+tl::unexpected<Error> blame(int sender, const Error& error, const RankNames& names);
+
+// About a step that is not finite.
+inline constexpr const char* kNotFiniteAdvice = "mend the input, or let such steps pass (nonfinite)";
 
 class BucketRun {
  public:

@@ -99,7 +99,7 @@ TEST(BucketRun, InputThatIsNotFiniteIsRefusedWithAdvice) {
   const auto message = run.encode(**channel, std::span(&part, 1), kFirstStage);
   ASSERT_FALSE(message);
   EXPECT_EQ(message.error().code, ErrorCode::kNotFinite);
-  EXPECT_TRUE(message.error().message.ends_with("; mend the input, or let such steps pass (nonfinite)"))
+  EXPECT_TRUE(message.error().text().ends_with("; mend the input, or let such steps pass (nonfinite)"))
       << message.error().message;
 }
 

@@ -234,7 +234,7 @@ TEST(NonFiniteStep, IsAnErrorUnlessItMayPass) {
     });
     for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.failed) << spec;
     EXPECT_EQ(outcomes[1].error.code, ErrorCode::kNotFinite);
-    EXPECT_NE(outcomes[1].error.message.find("let such steps pass"), std::string::npos)
+    EXPECT_NE(outcomes[1].error.text().find("let such steps pass"), std::string::npos)
         << outcomes[1].error.message;
   }
 }

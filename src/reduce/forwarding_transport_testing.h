@@ -16,6 +16,7 @@ class ForwardingTransport : public Transport {
   int rank() const noexcept override { return inner_.rank(); }
   int world_size() const noexcept override { return inner_.world_size(); }
   std::uint32_t epoch() const noexcept override { return inner_.epoch(); }
+  const RankNames& names() const noexcept override { return inner_.names(); }
   Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override {
     return inner_.post_send(peer, tag, pieces);
   }

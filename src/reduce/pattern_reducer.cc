@@ -98,7 +98,10 @@ Result<Report> PatternReducer::finish() {
   BucketExchange& bucket = in_flight_.oldest();
   BucketRun& run = bucket.run();
   if (Status seen = bucket.tensors().examine(); !seen) {
-    return give_up(run.transport(), std::move(seen.error()));
+    const Error& found = seen.error();
+    const bool is_of_part = found.suspect != kNoSuspect;  // of a message that a device has decoded
+    Error told = is_of_part ? blame(found.suspect, found, run.transport().names()).value() : found;
+    return give_up(run.transport(), std::move(told));
   }
   digest_ = bucket.tensors().digest(digest_);
   run.report().digest = digest_;

@@ -126,8 +126,10 @@ void ReduceQueue::end_lost_step() noexcept {
   last.last = true;
   (void)or_no_memory("taking a step back", [&]() -> Status {
     const int rank = transport_.rank();
-    transport_.abort(
-        {ErrorCode::kAborted, "rank " + std::to_string(rank) + " closed its session within a step", rank});
+    transport_.abort({.code = ErrorCode::kAborted,
+                      .message = transport_.names().of(rank) + " closed its session within a step",
+                      .suspect = rank,
+                      .reporter = rank});
     if (reducer_.begin({}, last, transport_, Clock::now())) (void)reducer_.finish();
     return {};
   });
@@ -219,6 +221,7 @@ ReduceQueue::Job ReduceQueue::take_oldest() noexcept {
 void ReduceQueue::fail_all(Error error) {
   {
     const std::lock_guard lock(mutex_);
+    transport_.names().to_numbers(error);
     error_ = std::move(error);
     open_.reset();
     failed_step_ = begun_.front().step.number;

@@ -23,17 +23,24 @@ tl::unexpected<Error> refused_in_child() {
   return fail(ErrorCode::kState, "this process was forked from a rank; only the rank itself can exchange");
 }
 
+std::optional<Error> failure_of(const Transport& transport, std::chrono::milliseconds wait) {
+  std::optional<Error> error = transport.failure(wait);
+  if (error) transport.names().to_numbers(*error);
+  return error;
+}
+
 }  // namespace
 
 struct Session::Parts {
   Parts(std::unique_ptr<WakeableReducer> made, std::unique_ptr<Transport> taken)
       : reducer(std::move(made)),
         transport(std::move(taken)),
+        names(transport->names()),
         rank(transport->rank()),
         queue(*reducer, *transport) {}
 
   bool forked() const noexcept { return home != fork_generation(); }
-  void abort(std::string reason, int suspect);
+  void abort(Error error);
   void close(std::chrono::milliseconds wait);
   // Nothing: it is closed. For calls that may wait: without the lock, others may abort or close meanwhile.
   std::shared_ptr<Transport> open_transport() {
@@ -50,13 +57,16 @@ struct Session::Parts {
   Traffic last_traffic;
   LastCommit last_commit;
   std::optional<Error> last_failure;
+  const RankNames names;
   const int rank;
   ReduceQueue queue;  // last: it uses reducer and transport
 };
 
-void Session::Parts::abort(std::string reason, int suspect) {
+void Session::Parts::abort(Error error) {
   const std::lock_guard lock(mutex);
-  if (transport) transport->abort(Error{ErrorCode::kAborted, std::move(reason), suspect});
+  if (!transport) return;
+  names.to_ranks(error);
+  transport->abort(error);
 }
 
 void Session::Parts::close(std::chrono::milliseconds wait) {
@@ -65,9 +75,11 @@ void Session::Parts::close(std::chrono::milliseconds wait) {
   queue.refuse_more();
   const Deadline deadline = Clock::now() + (from_done ? std::chrono::milliseconds{} : wait);
   if (const std::size_t left = queue.wait_idle(deadline); left > 0) {
-    abort("rank " + std::to_string(rank) + " closed its session with " + std::to_string(left) +
-              " buckets in flight",
-          rank);
+    abort({.code = ErrorCode::kAborted,
+           .message =
+               names.of(rank) + " closed its session with " + std::to_string(left) + " buckets in flight",
+           .suspect = names.number_of(rank),
+           .reporter = names.number_of(rank)});
   }
   if (from_done) return;
   const std::lock_guard one_at_a_time(closing);
@@ -78,7 +90,7 @@ void Session::Parts::close(std::chrono::milliseconds wait) {
   const std::lock_guard lock(mutex);
   last_traffic = ended->traffic();
   last_commit = commit;
-  last_failure = ended->failure({});
+  last_failure = failure_of(*ended, {});
   transport.reset();
 }
 
@@ -187,12 +199,16 @@ Status Session::load_resized(const SavedRanks& saved) {
 }
 
 void Session::abort(std::string_view reason, int suspect) {
-  if (!parts_->forked()) parts_->abort(std::string(reason), suspect);
+  abort(Error{ErrorCode::kAborted, std::string(reason), suspect});
+}
+
+void Session::abort(Error error) {
+  if (!parts_->forked()) parts_->abort(std::move(error));
 }
 
 std::optional<Error> Session::failure(std::chrono::milliseconds wait) const {
   if (parts_->forked()) return refused_in_child().value();
-  if (const auto transport = parts_->open_transport()) return transport->failure(wait);
+  if (const auto transport = parts_->open_transport()) return failure_of(*transport, wait);
   return parts_->last_failure;
 }
 

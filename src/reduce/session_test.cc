@@ -416,15 +416,92 @@ TEST(Session, ATensorInTwoBucketsIsCodedTwice) {
 TEST(Session, AnAbortBlamesWhomItIsTold) {
   const Sessions sessions = open_sessions("3lc", 3);
   Owned tensor(4.0F);
-  sessions[1]->abort("rank 1 gave up: rank 2 closed a connection", 2);
+  sessions[1]->abort("it lost its connection", 2);
   for (const int rank : {0, 1}) {
     const auto failed = reduce(*sessions[static_cast<std::size_t>(rank)], tensor, 0);
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().code, ErrorCode::kAborted);
     EXPECT_EQ(failed.error().suspect, 2);
-    EXPECT_TRUE(failed.error().message.starts_with("rank 1 gave up: rank 2 closed a connection"))
-        << failed.error().message;
+    EXPECT_EQ(failed.error().reporter, rank == 0 ? 1 : kNoRank);
+    const char* told = rank == 0 ? "rank 1 reports: it lost its connection" : "it lost its connection";
+    EXPECT_TRUE(failed.error().message.starts_with(told)) << failed.error().message;
   }
+}
+
+// Two sessions of a part of a job, whose ranks are 4 and 2 there.
+Sessions open_row(const std::string& spec) {
+  constexpr int kWorld = 2;
+  std::vector<std::unique_ptr<Listener>> listeners;
+  MeshOptions mesh;
+  mesh.world_size = kWorld;
+  mesh.names = {"global rank", {4, 2}};
+  for (int rank = 0; rank < kWorld; ++rank) {
+    listeners.push_back(*listen_tcp("127.0.0.1"));
+    mesh.endpoints.push_back(listeners.back()->endpoint());
+  }
+  Sessions sessions(kWorld);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    threads.emplace_back([&, rank, own = mesh]() mutable {
+      const auto at = static_cast<std::size_t>(rank);
+      own.rank = rank;
+      auto session = Session::connect(spec, {}, std::move(listeners[at]), own);
+      ASSERT_TRUE(session) << session.error().text();
+      sessions[at] = std::move(*session);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return sessions;
+}
+
+TEST(Session, OfAPartOfAJobNamesTheJobsRanks) {
+  const Sessions sessions = open_row("fp32");
+  on_each(sessions, [](int rank, Session& session) {
+    Owned tensor(1.0F, "layers.rank 1.w");
+    const Named named = tensor.named();
+    const Step step{.number = 0, .last = true, .agreed = 7 + static_cast<std::uint64_t>(rank)};
+    const auto failed = session.all_reduce(std::span(&named, 1), step, seconds(20));
+    ASSERT_FALSE(failed);
+    const Error& error = failed.error();
+    EXPECT_EQ(error.code, ErrorCode::kMismatch);
+    EXPECT_EQ(error.suspect, 2);
+    EXPECT_EQ(error.ranks, std::vector{2});
+    // Whoever is second hears it from the other.
+    const char* told =
+        "the replicas differ after this step: global rank 2 holds other means, or began the step with other "
+        "weights, than the rest; no step of this session counts; were all ranks given the same seed or "
+        "checkpoint?";
+    EXPECT_TRUE(error.text().ends_with(told)) << error.text();
+  });
+}
+
+// In its numbers, whichever session the error comes from.
+TEST(Session, OfAPartOfAJobPassesOnErrorsOfOthers) {
+  const Sessions sessions = open_row("fp32");
+  const Error error{.code = ErrorCode::kAborted,
+                    .message = "global rank 1 gave up: ValueError: rank 0",
+                    .suspect = 1,
+                    .reporter = 1,
+                    .waits_for = 4,
+                    .ranks = {0, 2},
+                    .tensor = "layers.rank 1.w",
+                    .advice = "mend it"};
+  sessions[1]->abort(error);
+  for (const auto& session : sessions) {
+    const std::optional<Error> failure = session->failure(seconds(20));
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(*failure, error);
+  }
+}
+
+TEST(Session, OfAPartOfAJobSaysWhoReports) {
+  const Sessions sessions = open_row("fp32");
+  sessions[1]->abort("enough");
+  const std::optional<Error> failure = sessions[0]->failure(seconds(20));
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->message, "global rank 2 reports: enough");
+  EXPECT_EQ(failure->suspect, 2);
+  EXPECT_EQ(failure->reporter, 2);
 }
 
 // Nobody has to be in an exchange to learn why there will be none, or that a rank has gone.
@@ -433,7 +510,8 @@ TEST(Session, TellsWhyItHasEndedWithoutABucket) {
     const Sessions sessions = open_sessions("3lc", 3);
     EXPECT_FALSE(sessions[0]->failure());
     std::thread other([&] {
-      if (aborts) sessions[1]->abort("rank 1 gave up: ValueError: a bug");
+      const char* bug = "rank 1 gave up: ValueError: a bug";
+      if (aborts) sessions[1]->abort(Error{.code = ErrorCode::kAborted, .message = bug, .reporter = 1});
       sessions[1]->close();
     });
     const std::optional<Error> failure = sessions[0]->failure(seconds(20));

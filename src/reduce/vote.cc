@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 #include "wire/hashes.h"
 
@@ -17,7 +16,8 @@ Ballot ballot_of(const Step& step, std::uint64_t digest) {
   return {step.number, digest64(std::as_bytes(std::span(&step.agreed, 1)), digest)};
 }
 
-tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& step) {
+tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& step,
+                                   const RankNames& names) {
   // The most frequent digest is taken for the right one; with a tie, the one of the lowest rank.
   Ballot right = ballots[0];
   std::ptrdiff_t most = 0;
@@ -28,30 +28,27 @@ tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& 
       right = ballot;
     }
   }
-  std::string odd;
-  int suspect = kNoSuspect;
-  for (std::size_t rank = 0; rank < ballots.size(); ++rank) {
-    if (ballots[rank] == right) continue;
-    if (ballots[rank].step != right.step) {
-      return fail(ErrorCode::kMismatch,
-                  "rank " + std::to_string(rank) + " votes on another step than the rest",
-                  static_cast<int>(rank));
+  Error error{.code = ErrorCode::kMismatch};
+  for (std::size_t i = 0; i < ballots.size(); ++i) {
+    if (ballots[i] == right) continue;
+    const auto rank = static_cast<int>(i);
+    if (ballots[i].step != right.step) {
+      return fail(ErrorCode::kMismatch, names.of(rank) + " votes on another step than the rest", rank);
     }
-    if (suspect == kNoSuspect) suspect = static_cast<int>(rank);
-    odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
+    error.ranks.push_back(rank);
   }
-  const std::string_view what =
-      step.agreed == 0 ? "hold other means than the rest; restart from a checkpoint and check their memory"
-                       : "hold other means, or began the step with other weights; were all ranks given the "
-                         "same seed or checkpoint?";
-  return fail(ErrorCode::kMismatch,
-              "the replicas differ after this step: rank(s) " + odd + " " + std::string(what), suspect);
-}
-
-std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
+  error.suspect = error.ranks.front();
+  const bool one = error.ranks.size() == 1;
+  error.message = "the replicas differ after this step: " + names.of(error.ranks);
+  error.message += one ? " holds" : " hold";
+  if (step.agreed == 0) {
+    error.message += " other means than the rest";
+    error.advice = "restart from a checkpoint and check their memory";
+  } else {
+    error.message += " other means, or began the step with other weights, than the rest";
+    error.advice = "were all ranks given the same seed or checkpoint?";
+  }
+  return tl::unexpected<Error>(std::move(error));
 }
 
 }  // namespace
@@ -60,7 +57,7 @@ Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadli
   const Result<std::span<const Ballot>> ballots = transport.vote(ballot_of(step, digest), deadline);
   if (!ballots) return forward_error(ballots);
   const auto differs = [&](const Ballot& ballot) { return ballot != ballots->front(); };
-  if (std::ranges::any_of(*ballots, differs)) return name_the_odd(*ballots, step);
+  if (std::ranges::any_of(*ballots, differs)) return name_the_odd(*ballots, step, transport.names());
   return {};
 }
 
@@ -72,7 +69,7 @@ void say_which_step_stands(Error& error, const Transport& transport) {
                        : "; step " + std::to_string(commit.step) + " counts on every rank that lives";
   if (!commit.unheard.empty()) {
     error.message += commit.step == kNoStep ? ", except perhaps on " : ", but perhaps not on ";
-    error.message += list(commit.unheard) + ", which could not be asked";
+    error.message += transport.names().of(commit.unheard) + ", which could not be asked";
   }
 }
 

@@ -75,7 +75,8 @@ Status PartServer::take(std::size_t worker) {
 // A push that servers have no use for ends the run, or its worker's part in it.
 Status PartServer::refuse(std::size_t worker, const Error& error) {
   const int rank = run_.workers.rank_of(worker);
-  const Error named{error.code, "a push of rank " + std::to_string(rank) + ": " + error.message, rank};
+  Error named = fail_in("a push of rank " + std::to_string(rank) + ": ", error).value();
+  named.suspect = rank;
   const bool is_its_fault = error.code != ErrorCode::kNoMemory;
   if (is_its_fault && run_.options.on_worker_loss == WorkerLoss::kDrop) run_.transport.drop(rank, named);
   return run_.dropped_or(worker, named);

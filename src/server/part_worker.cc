@@ -11,7 +11,9 @@ namespace {
 
 // What came from a part's server is not what it should be.
 tl::unexpected<Error> blame(int server, const std::string& what, const Error& error) {
-  return fail(error.code, what + " of rank " + std::to_string(server) + ": " + error.message, server);
+  tl::unexpected<Error> told = fail_in(what + " of rank " + std::to_string(server) + ": ", error);
+  told.value().suspect = server;
+  return told;
 }
 
 }  // namespace

@@ -19,10 +19,12 @@ namespace {
 
 tl::unexpected<Error> blame(const DroppedWorker& last, const std::string& what) {
   const int suspect = last.why.suspect == kNoSuspect ? last.rank : last.why.suspect;
-  return fail(
-      ErrorCode::kPeerLost,
-      what + "; the last that was lost is rank " + std::to_string(last.rank) + ": " + last.why.message,
-      suspect);
+  return tl::unexpected<Error>(Error{.code = ErrorCode::kPeerLost,
+                                     .message = what + "; the last that was lost is rank " +
+                                                std::to_string(last.rank) + ": " + last.why.message,
+                                     .suspect = suspect,
+                                     .ranks = {last.rank},
+                                     .advice = last.why.advice});
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "simulation/work.h"
-#include "transport/mesh/rank_name.h"
 
 namespace deltawire::simulation {
 namespace {
@@ -74,7 +73,7 @@ void Promises::check_error(int rank, const Ending& ending, std::size_t mesh) {
   if (!ending.error) return;
   const Blame& blame = job_.blames()[mesh];
   const Clock::duration timeout = job_.plan().timeout;
-  const std::string told = rank_name(rank) + " fails (" + ending.error->message + ")";
+  const std::string told = RankNames::plain().of(rank) + " fails (" + ending.error->text() + ")";
   if (!blame.is_fatal && blame.delay < timeout / 2) breaks(told + " although nothing was wrong for so long");
   const int suspect = ending.error->suspect;
   // In a circle it is a guess, and the text says so.
@@ -83,7 +82,7 @@ void Promises::check_error(int rank, const Ending& ending, std::size_t mesh) {
   const bool is_short = left >= Clock::duration{} && left < 2 * in_flight(job_);
   const bool is_guess = is_short || (told.find("in a circle") != std::string::npos && !blame.cuts);
   if (suspect != kNoSuspect && !is_guess && !blame.is_guilty(suspect)) {
-    breaks(told + " and blames " + rank_name(suspect) + ", which is innocent");
+    breaks(told + " and blames " + RankNames::plain().of(suspect) + ", which is innocent");
   }
   // They do, and whose messages are not acknowledged names the path that is cut.
   const bool is_asked = told.find("do they all run the same steps") != std::string::npos;
@@ -119,7 +118,7 @@ void Promises::check_mesh(std::size_t mesh) {
     });
     if (is_apart && all_go_on && (!own->error || own->error->code != ErrorCode::kMismatch) &&
         !blame.is_fatal && blame.delay == Clock::duration{}) {
-      breaks(rank_name(rank) + " does not find that the ranks are at different steps");
+      breaks(RankNames::plain().of(rank) + " does not find that the ranks are at different steps");
     }
   }
 }
@@ -151,8 +150,9 @@ void Promises::check_last_steps(std::size_t mesh) {
     for (int other = 0; other < world_; ++other) {
       const Ending* its = ending(other, mesh);
       if (own == nullptr || its == nullptr || own->committed == its->committed) continue;
-      const std::string apart = rank_name(rank) + " has committed " + std::to_string(own->next_step) +
-                                " steps, " + rank_name(other) + " " + std::to_string(its->next_step);
+      const std::string apart = RankNames::plain().of(rank) + " has committed " +
+                                std::to_string(own->next_step) + " steps, " + RankNames::plain().of(other) +
+                                " " + std::to_string(its->next_step);
       const bool is_named = std::ranges::count(own->last.unheard, other) > 0;
       if (own->error && !is_named) breaks(apart + ", and it does not say that it was not heard");
       if (!may_be_apart(mesh)) breaks(apart + ", although they could hear each other");

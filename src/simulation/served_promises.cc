@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "simulation/work.h"
-#include "transport/mesh/rank_name.h"
 
 namespace deltawire::simulation {
 namespace {
@@ -108,14 +107,14 @@ bool ServedPromises::may_be_in_flight(int rank, const Error& error) const {
 void ServedPromises::check_error(int rank) {
   for (const Ending& ending : job_.log(rank).endings) {
     if (!ending.error) continue;
-    const std::string told = rank_name(rank) + " fails (" + ending.error->message + ")";
+    const std::string told = RankNames::plain().of(rank) + " fails (" + ending.error->text() + ")";
     const bool is_long = blame_.delay >= job_.plan().timeout / 2;
     if (!blame_.is_fatal && !is_long) breaks(told + " although nothing was wrong for so long");
     const int suspect = ending.error->suspect;
     const bool is_circle = told.find("in a circle") != std::string::npos;
     const bool is_guess = (is_circle && !blame_.cuts) || may_be_in_flight(rank, *ending.error);
     if (suspect != kNoSuspect && !is_guess && !blame_.is_guilty(suspect)) {
-      breaks(told + " and blames " + rank_name(suspect) + ", which is innocent");
+      breaks(told + " and blames " + RankNames::plain().of(suspect) + ", which is innocent");
     }
     if (has_lost_workers_only() && !is_touched(rank)) {
       breaks(told + " although the others go on without lost workers");
@@ -131,13 +130,13 @@ void ServedPromises::check_end(int rank) {
   for (int server = 0; server < plan_.options.servers && !serves(rank); ++server) {
     const ServedEnding& its = ending(server);
     if (lives(server) && its.is_closed && its.version != own.version) {
-      breaks(rank_name(rank) + " has closed after " + std::to_string(own.version) + " steps, " +
-             rank_name(server) + " after " + std::to_string(its.version));
+      breaks(RankNames::plain().of(rank) + " has closed after " + std::to_string(own.version) + " steps, " +
+             RankNames::plain().of(server) + " after " + std::to_string(its.version));
     }
   }
   const std::uint64_t least = *std::ranges::min_element(plan_.steps);
   if (own.version < least) {
-    breaks(rank_name(rank) + " has closed after " + std::to_string(own.version) + " steps of " +
+    breaks(RankNames::plain().of(rank) + " has closed after " + std::to_string(own.version) + " steps of " +
            std::to_string(least));
   }
 }
@@ -147,8 +146,8 @@ void ServedPromises::check_end(int rank) {
 void ServedPromises::check_dropped(int rank) {
   const ServedEnding& own = ending(rank);
   for (const DroppedWorker& lost : own.dropped) {
-    const std::string told =
-        rank_name(rank) + " has dropped " + rank_name(lost.rank) + " (" + lost.why.message + ")";
+    const std::string told = RankNames::plain().of(rank) + " has dropped " +
+                             RankNames::plain().of(lost.rank) + " (" + lost.why.text() + ")";
     if (!plan_.drops()) breaks(told + " unasked");
     const int suspect = lost.why.suspect == kNoSuspect ? lost.rank : lost.why.suspect;
     const bool is_innocent = !is_touched(lost.rank) && !is_touched(suspect);
@@ -159,7 +158,7 @@ void ServedPromises::check_dropped(int rank) {
       const bool has_heard = std::min(own.version, its.version) >= all_know;
       if (!lives(server) || !own.is_closed || !its.is_closed || !has_heard) continue;
       if (std::ranges::count(its.dropped, lost.rank, &DroppedWorker::rank) == 0) {
-        breaks(told + ", and " + rank_name(server) + " has not");
+        breaks(told + ", and " + RankNames::plain().of(server) + " has not");
       }
     }
   }

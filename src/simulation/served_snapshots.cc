@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/mesh/rank_name.h"
-
 namespace deltawire::simulation {
 namespace {
 
@@ -28,10 +26,8 @@ ServedSnapshots::ServedSnapshots(const ServedPlan& plan)
       own_(static_cast<std::size_t>(plan.job.world)) {}
 
 SnapshotPlace ServedSnapshots::place(int rank) const {
-  return {.folder = Disks::folder(rank),
-          .rank = rank,
-          .settings = plan_.options.push,
-          .common = of(rank).common};
+  return {
+      .folder = Disks::folder(rank), .rank = rank, .settings = plan_.options.push, .common = of(rank).common};
 }
 
 std::set<std::uint64_t> ServedSnapshots::kept_of(std::set<std::uint64_t> steps, const Own& own) {
@@ -145,7 +141,8 @@ std::string ServedSnapshots::end(const Job& job) {
   }
   const Disks::Use at_once(disks_, {});
   for (int rank = 0; rank < plan_.job.world; ++rank) {
-    if (std::string broken = look_at(rank); !broken.empty()) return rank_name(rank) + ": " + broken;
+    if (std::string broken = look_at(rank); !broken.empty())
+      return RankNames::plain().of(rank) + ": " + broken;
   }
   return {};
 }

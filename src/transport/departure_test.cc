@@ -24,7 +24,7 @@ Result<std::uint64_t> receive(Transport& self, int from, Deadline deadline = soo
 }
 
 bool says(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 void expect_departed(Ranks& ranks, std::initializer_list<int> on, int departed, const std::string& why) {

@@ -10,7 +10,7 @@ class Failure : public ::testing::TestWithParam<MeshKind> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, Failure, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 bool has(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 TEST_P(Failure, AMessageLongerThanItsBufferIsALimitAndIsNotWritten) {

@@ -189,6 +189,7 @@ static void test_choices(int32_t feedback, int32_t fold, int32_t pass) {
   } else {
     EXPECT_ERROR(DELTAWIRE_NOT_FINITE, "w", error,
                  deltawire_channel_encode(channel, &tensor, 1, &kFirst, bytes, kRoom, &size, &error));
+    EXPECT(strcmp(deltawire_last_error_tensor(), "w") == 0);
   }
   deltawire_channel_close(channel);
 }

@@ -197,6 +197,28 @@ static void test_steps(deltawire_session* session) {
   EXPECT(error.last_committed_step == 1);
 }
 
+/* What a program can react to: rank 1 finds nobody where rank 0 should be. */
+static void test_fields(deltawire_session_options options) {
+  deltawire_session* session = NULL;
+  deltawire_listener* listener = NULL;
+  const char* endpoints[2] = {"127.0.0.1:1", NULL};
+  int32_t ranks[3] = {7, 7, 7};
+  deltawire_codec* codec = NULL;
+  EXPECT_OK(error, deltawire_listener_open("127.0.0.1", 0, 0, &listener, &error));
+  endpoints[1] = deltawire_listener_endpoint(listener);
+  options.world_size = 2, options.rank = 1, options.endpoints = endpoints, options.connect_timeout_ms = 100;
+  EXPECT_ERROR(DELTAWIRE_TIMEOUT, "rank 1 found no connection", error,
+               deltawire_session_open("fp32", &options, listener, &session, &error));
+  EXPECT(error.suspect == 0 && deltawire_last_error_reporter() == 1 &&
+         deltawire_last_error_waits_for() == -1);
+  EXPECT(deltawire_last_error_ranks(NULL, 0) == 1);
+  EXPECT(deltawire_last_error_ranks(ranks, 3) == 1 && ranks[0] == 0 && ranks[1] == 7);
+  EXPECT(deltawire_last_error_tensor()[0] == '\0' && deltawire_last_error_advice()[0] == '\0');
+  deltawire_listener_close(listener);
+  EXPECT(deltawire_codec_open("nonsense", &codec, NULL) == DELTAWIRE_UNKNOWN_CODEC);
+  EXPECT(deltawire_last_error_reporter() == -1 && deltawire_last_error_ranks(ranks, 3) == 0);
+}
+
 void test_sessions(void) {
   static const uint8_t token[32] = {1, 2, 3};
   const char* endpoints[1];
@@ -214,6 +236,7 @@ void test_sessions(void) {
   options.token = token;
   test_options(&options);
   test_rendezvous(&options);
+  test_fields(options);
   EXPECT_OK(error, deltawire_session_open("fp32", &options, listener, &session, &error));
   EXPECT_ERROR(DELTAWIRE_STATE, "listener", error,
                deltawire_session_open("fp32", &options, listener, &second, &error));

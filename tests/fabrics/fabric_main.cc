@@ -114,7 +114,7 @@ FabricWorld& fabric_world() {
 std::unique_ptr<Transport> connect_world(const std::string& settings) {
   auto transport = fabric_world().connect(settings);
   if (transport) return std::move(*transport);
-  std::fprintf(stderr, "can't connect: %s\n", transport.error().message.c_str());
+  std::fprintf(stderr, "can't connect: %s\n", transport.error().text().c_str());
   std::_Exit(3);
 }
 

@@ -310,7 +310,7 @@ void make_npys() {
 // Control messages of each kind; the harness repairs magic numbers and checksums, and its world has 5 ranks.
 void make_control() {
   const auto add = [](const std::string& name, std::initializer_list<std::uint8_t> kinds, std::size_t bytes,
-                      std::uint8_t text = 0) {
+                      std::uint8_t text = 0, std::uint8_t fields = 0) {
     Seed seed{std::byte{9}};  // repaired, and in pieces of 3 bytes
     for (const std::uint8_t kind : kinds) {
       append_number(seed, std::uint64_t{0});
@@ -318,6 +318,7 @@ void make_control() {
       append_number(seed, static_cast<std::uint16_t>(bytes));
       for (std::size_t i = 0; i < bytes; ++i) {
         seed.push_back(text != 0 && i >= 12 ? std::byte{text} : std::byte{i % 4 == 0});
+        if (i == 2) seed.back() = std::byte{fields};
       }
     }
     write("control", name, seed);
@@ -325,6 +326,7 @@ void make_control() {
   add("abort-without-words", {1}, 12);
   add("abort", {1, 1}, 12 + 16, 'x');
   add("abort-no-utf8", {1}, 12 + 512, 0xFF);
+  add("errors-with-fields", {1, 9}, 12 + 3 + 24, 0, 24);
   add("waiting", {2, 2, 2}, 12);
   add("numbers", {3, 5}, 8);              // goodbye, start
   add("here", {4}, 8 + 4);                // place, deaf

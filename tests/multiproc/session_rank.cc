@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   if (std::string_view(argv[1]) == "c") {
     deltawire_error error;
     if (by_c(place, values, &error) == DELTAWIRE_OK) return std::printf("mean %g\n", values.front()), 0;
-    return std::printf("%s: %s\n", deltawire_error_name(error.code), error.message), 1;
+    return std::printf("%s: %s\n", deltawire_error_name(error.code), error.text()), 1;
   }
   const auto mean = by_cpp(place, values);
   if (mean) return std::printf("mean %g\n", *mean), 0;

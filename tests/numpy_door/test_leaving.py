@@ -58,11 +58,13 @@ def test_what_ended_the_program_counts_at_its_end_alone(monkeypatch):
 
 
 def test_the_others_read_one_line():
-    text = leaving.gave_up("rank 3", ValueError("two\nlines"))
-    assert text == "rank 3 gave up: ValueError: two lines"
-    assert leaving.gave_up("rank 3", KeyboardInterrupt()) == "rank 3 gave up: KeyboardInterrupt"
+    error = leaving.gave_up(3, ValueError("two\nlines"))
+    assert str(error) == "rank 3 gave up: ValueError: two lines"
+    assert (error.code, error.suspect, error.reporter) == ("Aborted", 3, 3)
+    interrupted = leaving.gave_up(3, KeyboardInterrupt(), "global rank 3")
+    assert str(interrupted) == "global rank 3 gave up: KeyboardInterrupt"
     ours = make_error("Timeout", "rank 1 waited 3 ms for rank 2", 2)
-    assert leaving.gave_up("rank 3", ours) == str(ours)
+    assert leaving.gave_up(3, ours) is ours
 
 
 PROGRAM = """

@@ -144,7 +144,7 @@ cli::Outcome<void> Ranks::place_at_rendezvous() {
                         std::to_string(mesh_.world_size) + "; ranks count from 0");
   }
   auto endpoint = parse_endpoint(options_.rendezvous);
-  if (!endpoint) return cli::misused("--rendezvous: " + endpoint.error().message);
+  if (!endpoint) return cli::misused("--rendezvous: " + endpoint.error().text());
   mesh_.rendezvous = *std::move(endpoint);
   const auto ports = parse_ports(options_.ports);
   if (!ports) return tl::unexpected<cli::Failure>(ports.error());
@@ -153,7 +153,7 @@ cli::Outcome<void> Ranks::place_at_rendezvous() {
   if (!token) return tl::unexpected<cli::Failure>(token.error());
   mesh_.token = *token;
   const auto encryption = parse_encryption(options_.encryption.empty() ? "auto" : options_.encryption);
-  if (!encryption) return cli::misused("--encryption: " + encryption.error().message);
+  if (!encryption) return cli::misused("--encryption: " + encryption.error().text());
   mesh_.encryption = *encryption;
   return {};
 }
@@ -172,15 +172,15 @@ cli::Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings
   auto listener = listen_for(*mesh.rendezvous, mesh.rank, ports_, options_.listen, mesh.connect_timeout);
   if (!listener) {
     const bool taken = listener.error().code == ErrorCode::kAddressInUse && mesh.rank == 0;
-    return cli::failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().message +
+    return cli::failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().text() +
                        (taken ? "; is there another rank 0?" : ""));
   }
   // Whole seconds, of a name that was looked up: errors shall have the user's number otherwise.
   const auto took = std::chrono::floor<std::chrono::seconds>(Clock::now() - begun);
-  mesh.connect_timeout = std::max<std::chrono::milliseconds>(mesh.connect_timeout - took,
-                                                             std::chrono::milliseconds(1));
+  mesh.connect_timeout =
+      std::max<std::chrono::milliseconds>(mesh.connect_timeout - took, std::chrono::milliseconds(1));
   auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) return cli::failed(connected.error().message);
+  if (!connected) return cli::failed(connected.error().text());
   return *std::move(connected);
 }
 
@@ -189,7 +189,7 @@ cli::Outcome<std::unique_ptr<Transport>> Ranks::join_mpi(const std::string& sett
   mpi.settings = settings;
   mpi.connect_timeout = options_.timeout();
   auto connected = connect_mpi(mpi);
-  if (!connected) return cli::failed(connected.error().message);
+  if (!connected) return cli::failed(connected.error().text());
   if ((*connected)->world_size() != launched_->world) {
     return cli::failed(described(*launched_) + ", but MPI knows of " +
                        std::to_string((*connected)->world_size()) +

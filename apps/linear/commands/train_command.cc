@@ -82,19 +82,19 @@ struct TrainCommandOptions {
 cli::Outcome<void> complete(TrainCommandOptions& options) {
   options.train.loss = *find_loss(options.loss);
   auto optimizer = parse_optimizer(options.optimizer);
-  if (!optimizer) return cli::misused("--optimizer: " + optimizer.error().message);
+  if (!optimizer) return cli::misused("--optimizer: " + optimizer.error().text());
   const Rates rates = default_rates(optimizer->kind);
   optimizer->learning_rate = options.learning_rate.value_or(rates.learning_rate);
   options.train.rate_decay = options.rate_decay.value_or(rates.decay);
   optimizer->weight_decay = options.l2;
-  if (auto made = LazyOptimizer::make(*optimizer, 0); !made) return cli::misused(made.error().message);
+  if (auto made = LazyOptimizer::make(*optimizer, 0); !made) return cli::misused(made.error().text());
   options.train.optimizer = *optimizer;
   if (options.average_power && !options.average)
     return cli::misused("--average-power: --no-average keeps none");
   if (options.average_power) options.train.average_power = options.average_power;
   if (!options.average) options.train.average_power.reset();
   if (const Status usable = check_exchange_spec(options.codec); !usable)
-    return cli::misused("--codec: " + usable.error().message);
+    return cli::misused("--codec: " + usable.error().text());
   if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
@@ -114,26 +114,26 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
 cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
   auto checkpoints = open_checkpoints(options.checkpoint, options.training, options.force, exchange);
   if (const Status ready = checkpoints ? checkpoints->prepare() : Status(); !ready) {
-    exchange.abort(ready.error().message);
-    return cli::failed(ready.error().message);
+    exchange.abort(ready.error().text());
+    return cli::failed(ready.error().text());
   }
   auto store = load_data(options.data, {exchange.rank(), exchange.world()}, cli::interrupted);
   if (!store) {
-    exchange.abort(store.error().message);
-    return cli::failed(store.error().message);
+    exchange.abort(store.error().text());
+    return cli::failed(store.error().text());
   }
   const bool prints = exchange.rank() == 0 && options.json != "-";
   const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
   if (!settled) {
-    exchange.abort(settled.error().message);
-    return cli::failed(settled.error().message);
+    exchange.abort(settled.error().text());
+    return cli::failed(settled.error().text());
   }
   if (options.grid.wanted) {
     auto chosen =
         choose_by_grid(options.grid, prints, options.data.memory_bytes, options.train, *store, exchange);
     if (!chosen) {
-      exchange.abort(chosen.error().message);
-      return cli::failed(chosen.error().message);
+      exchange.abort(chosen.error().text());
+      return cli::failed(chosen.error().text());
     }
     options.grid_report = *std::move(chosen);
   }
@@ -152,7 +152,7 @@ cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange)
                    .checkpoints = checkpoints ? &*checkpoints : nullptr});
   if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
-  exchange.abort(model.error().message);
+  exchange.abort(model.error().text());
   return cli::failed(with_resume_hint(model.error(), options.checkpoint));
 }
 
@@ -180,7 +180,7 @@ cli::Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
   const bool writes = (*transport)->rank() == 0;
   auto exchange = Exchange::open(exchange_spec(options.exchange, options.codec), *std::move(transport),
                                  options.train.seed, options.ranks.timeout());
-  if (!exchange) return cli::failed(exchange.error().message);
+  if (!exchange) return cli::failed(exchange.error().text());
   auto trained = fit(options, **exchange);
   (*exchange)->close();
   if (cli::interrupted()) {
@@ -198,7 +198,7 @@ cli::Outcome<void> train(TrainCommandOptions& options) {
   if (auto completed = complete(options); !completed) return completed;
   // Before there are processes, so that a missing file is reported once.
   for (const auto* files : {&options.data.data, &options.data.tests}) {
-    if (const auto found = find_data_files(*files); !found) return cli::failed(found.error().message);
+    if (const auto found = find_data_files(*files); !found) return cli::failed(found.error().text());
   }
   cli::catch_interrupts();
   auto ranks = Ranks::start(options.ranks);

@@ -36,7 +36,7 @@ cli::Outcome<void> check_pattern(const ExchangeOption& option, const std::string
   }
   if (option.pattern == kOwners && !names_pattern(codec)) {
     const Status usable = check_exchange_spec(exchange_spec(option, codec));
-    return usable ? cli::Outcome<void>() : cli::misused("--exchange owners: " + usable.error().message);
+    return usable ? cli::Outcome<void>() : cli::misused("--exchange owners: " + usable.error().text());
   }
   if (option.pattern == kAuto || !names_pattern(codec)) return {};
   return cli::misused("--exchange " + option.pattern + ": --codec " + codec +
@@ -112,7 +112,7 @@ void add_exchange_option(CLI::App* command, ExchangeOption& option) {
 cli::Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
   if (auto fits = check_pattern(option, codec); !fits || !option.feedback) return fits;
   const Status usable = check_feedback(exchange_spec(option, codec));
-  return usable ? cli::Outcome<void>() : cli::misused("--feedback: " + usable.error().message);
+  return usable ? cli::Outcome<void>() : cli::misused("--feedback: " + usable.error().text());
 }
 
 std::string exchange_spec(const ExchangeOption& option, const std::string& codec) {
@@ -217,7 +217,7 @@ void CheckpointOptions::add_to(nlohmann::ordered_json& alike) const {
 std::string with_resume_hint(const Error& error, const CheckpointOptions& options) {
   const bool lost_a_rank = error.code == ErrorCode::kTimeout || error.code == ErrorCode::kPeerLost ||
                            error.code == ErrorCode::kAborted;
-  return error.message +
+  return error.text() +
          (lost_a_rank && !options.folder.empty() ? "; start all ranks with --resume to go on" : "");
 }
 

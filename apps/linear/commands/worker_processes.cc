@@ -119,11 +119,11 @@ cli::Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::str
                                                                   std::chrono::milliseconds timeout) {
   if (count_ == 1) {
     auto alone = connect_inproc(1);
-    if (!alone) return cli::failed(alone.error().message);
+    if (!alone) return cli::failed(alone.error().text());
     return std::move(alone->front());
   }
   auto listener = listen_tcp("127.0.0.1");
-  if (!listener) return cli::failed(listener.error().message);
+  if (!listener) return cli::failed(listener.error().text());
   std::vector<std::uint16_t> ports(static_cast<std::size_t>(count_));
   ports[static_cast<std::size_t>(rank_)] = (*listener)->endpoint().port;
   if (!exchange_ports(ports, timeout)) {
@@ -137,7 +137,7 @@ cli::Outcome<std::unique_ptr<Transport>> WorkerProcesses::connect(const std::str
   for (const std::uint16_t port : ports) mesh.endpoints.push_back({"127.0.0.1", port});
   std::ranges::copy(token_, mesh.token.begin());
   auto connected = connect_tcp(*std::move(listener), mesh);
-  if (!connected) return cli::failed(connected.error().message);
+  if (!connected) return cli::failed(connected.error().text());
   return *std::move(connected);
 }
 

@@ -146,7 +146,7 @@ class Participant(ClosesAtEnd, BaseSession):
 
     def _tell(self, cause: BaseException) -> None:
         """Tells the other ranks why this one leaves."""
-        self._session.abort(gave_up(self._who, cause))
+        self._session.abort(gave_up(self._number, cause, self._who))
 
     def advise(self, first: str) -> None:
         """What an error about values that are not finite is to advise first."""
@@ -205,9 +205,9 @@ class Participant(ClosesAtEnd, BaseSession):
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""
-        error = abort.typed(cause, self._number, self._who)
+        error = gave_up(self._number, cause, self._who)
         self._history.fail(error)
-        self._session.abort(str(error))
+        self._session.abort(error)
 
     def _state(self, **more) -> dict:
         """A state for checkpoints: where it belongs, what the subclass adds, and the residuals as a

@@ -187,11 +187,13 @@ Status HierarchicalExchange::check_share(const Place& place, int sender) const {
     const Codec& codec = channels_.between.codec_of(part, run_.step().number);
     const std::span values(static_cast<const float*>(part.tensor.values), part.tensor.count);
     if (!codec.info().finite_only || all_finite(values)) continue;
-    return fail(ErrorCode::kNotFinite,
-                "from rank " + std::to_string(sender) + ": part '" + std::string(part.name) +
-                    "' has NaN or infinities, and " + std::string(codec.info().name) +
-                    " carries finite values only; mend the input, or let such steps pass (nonfinite)",
-                sender);
+    return blame(sender,
+                 {.code = ErrorCode::kNotFinite,
+                  .message = "part '" + std::string(part.name) + "' has NaN or infinities, and " +
+                             std::string(codec.info().name) + " carries finite values only",
+                  .tensor = std::string(part.name),
+                  .advice = kNotFiniteAdvice},
+                 run_.transport().names());
   }
   return {};
 }

@@ -70,7 +70,7 @@ Status PartMeans::decode_pairs(Channel& channel, std::span<const Bytes> bytes, c
   const MessageId id = run_.message_id(source.encoder, source.stage);
   const Status decoded =
       channel.decode_pairs(bytes, message.mean_layout(), id, adds ? run_.world_scale() : 1.0F, lists);
-  if (!decoded) return blame(source.sender, decoded.error());
+  if (!decoded) return blame(source.sender, decoded.error(), run_.transport().names());
   return {};
 }
 

@@ -165,7 +165,7 @@ TEST(ConnectFabric, OtherSettingsAreNamedOnAllRanks) {
                                     std::make_unique<MemoryFabric>(switchboard, rank), soon());
     ASSERT_FALSE(transport.has_value());
     EXPECT_EQ(transport.error().code, ErrorCode::kMismatch);
-    EXPECT_NE(transport.error().message.find("\"3lc\""), std::string::npos) << transport.error().message;
+    EXPECT_NE(transport.error().text().find("\"3lc\""), std::string::npos) << transport.error().message;
     EXPECT_EQ(transport.error().suspect == 2, rank != 2) << transport.error().message;
   });
 }
@@ -182,7 +182,7 @@ TEST(ConnectFabric, AMeshHasTheEpochOfAllItsRanks) {
         return;
       }
       EXPECT_EQ(transport.error().code, ErrorCode::kMismatch);
-      EXPECT_NE(transport.error().message.find("epoch 6"), std::string::npos) << transport.error().message;
+      EXPECT_NE(transport.error().text().find("epoch 6"), std::string::npos) << transport.error().message;
       EXPECT_EQ(transport.error().suspect == 2, rank != 2) << transport.error().message;
     });
   }
@@ -195,7 +195,7 @@ TEST(ConnectFabric, MissingRanksAreNamed) {
         connect_fabric({rank, 4, "", 0}, std::make_unique<MemoryFabric>(switchboard, rank), in(6s));
     ASSERT_FALSE(transport.has_value());
     EXPECT_EQ(transport.error().code, ErrorCode::kTimeout);
-    EXPECT_NE(transport.error().message.find("ranks 2, 3"), std::string::npos) << transport.error().message;
+    EXPECT_NE(transport.error().text().find("ranks 2, 3"), std::string::npos) << transport.error().message;
   });
 }
 

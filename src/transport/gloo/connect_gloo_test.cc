@@ -32,7 +32,7 @@ TEST_F(ConnectGloo, OtherSettingsAreNamedOnBothSides) {
     EXPECT_EQ(transport.error().code, ErrorCode::kMismatch) << transport.error().message;
     EXPECT_EQ(transport.error().suspect, 1 - rank);
     for (const char* part : {"codec=3lc", "codec=sbc"}) {
-      EXPECT_NE(transport.error().message.find(part), std::string::npos) << transport.error().message;
+      EXPECT_NE(transport.error().text().find(part), std::string::npos) << transport.error().message;
     }
   });
 }
@@ -43,7 +43,7 @@ TEST_F(ConnectGloo, MissingRanksAreNamed) {
   const auto transport = connect_gloo(mine);
   ASSERT_FALSE(transport.has_value());
   EXPECT_EQ(transport.error().code, ErrorCode::kTimeout);
-  EXPECT_NE(transport.error().message.find("rank 0, 2"), std::string::npos) << transport.error().message;
+  EXPECT_NE(transport.error().text().find("rank 0, 2"), std::string::npos) << transport.error().message;
   EXPECT_EQ(transport.error().suspect, 0);
 }
 
@@ -53,7 +53,7 @@ TEST_F(ConnectGloo, AJobsNameServesOnce) {
   const auto second = connect_gloo(options(0, 1));
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(second.error().message.find("a-job"), std::string::npos) << second.error().message;
+  EXPECT_NE(second.error().text().find("a-job"), std::string::npos) << second.error().message;
 }
 
 TEST_F(ConnectGloo, BadOptionsAreRefusedWithWords) {

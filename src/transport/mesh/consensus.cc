@@ -6,8 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "transport/mesh/rank_name.h"
-
 namespace deltawire {
 
 Consensus::Consensus(Peers& peers, Waiters& waiters, Driver& driver)
@@ -25,8 +23,8 @@ Error Consensus::failure() const {
 
 void Consensus::fail(Error error, int origin, int silent) {
   if (failure_) return;
-  const ControlMessage news = Abort{error.code, error.suspect, origin, error.message};
-  if (origin != peers_.self()) error.message = reported(origin, error.message);
+  const ControlMessage news = abort_of(error, origin, peers_.world_size());
+  if (origin != peers_.self()) error = peers_.names().reported(origin, std::move(error));
   RankSet absent(peers_.world_size());
   if (silent != kNoSuspect) absent.add(silent);
   agree([&absent](Agreement& next) { next.fail(absent); }, &news);
@@ -37,8 +35,12 @@ void Consensus::fail(Error error, int origin, int silent) {
 
 void Consensus::fail_for_memory() noexcept {
   try {
-    fail({ErrorCode::kNoMemory, rank_name(peers_.self()) + " is out of memory", peers_.self()},
-         peers_.self());
+    const int self = peers_.self();
+    fail({.code = ErrorCode::kNoMemory,
+          .message = peers_.name(self) + " is out of memory",
+          .suspect = self,
+          .reporter = self},
+         self);
   } catch (const std::exception&) {
     fail_without_text(ErrorCode::kNoMemory);
   }
@@ -62,7 +64,8 @@ void Consensus::end_all() noexcept {
 
 void Consensus::tell_late() noexcept {
   try {
-    const ControlMessage news = Abort{failure_->code, failure_->suspect, peers_.self(), {}};
+    const Error wordless{failure_->code, {}, failure_->suspect};
+    const ControlMessage news = abort_of(wordless, peers_.self(), peers_.world_size());
     agree([this](Agreement& next) { next.fail(RankSet(peers_.world_size())); }, &news);
     // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, so it will be tried again.
   } catch (const std::bad_alloc&) {
@@ -124,7 +127,7 @@ void Consensus::receive(const Peer& peer, const AgreementMessage& message) {
   const auto* vote = std::get_if<Vote>(&message);
   if (!failure_ && vote == nullptr) {
     fail({ErrorCode::kAborted,
-          rank_name(peer.rank) + " reports that the job has failed, without a cause; see its own log",
+          peers_.name(peer.rank) + " reports that the job has failed, without a cause; see its own log",
           peer.rank},
          peers_.self());
   }
@@ -136,7 +139,7 @@ void Consensus::receive(const Peer& peer, const AgreementMessage& message) {
     agree([&](Agreement& next) { proper = next.receive(peer.rank, message); });
   }
   if (proper) return;
-  fail({ErrorCode::kCorrupt, rank_name(peer.rank) + " votes out of turn; do all ranks run the same steps?",
+  fail({ErrorCode::kCorrupt, peers_.name(peer.rank) + " votes out of turn; do all ranks run the same steps?",
         peer.rank},
        peers_.self());
 }
@@ -171,7 +174,7 @@ std::optional<Error> Consensus::await_end(Lock& lock, std::chrono::milliseconds 
   if (failure_) return failure();
   const Peer* gone = left();
   if (gone == nullptr) return std::nullopt;
-  return Error{ErrorCode::kPeerLost, rank_name(gone->rank) + " left in good order", gone->rank,
+  return Error{ErrorCode::kPeerLost, peers_.name(gone->rank) + " left in good order", gone->rank,
                last_committed_step_};
 }
 

@@ -90,7 +90,7 @@ TEST_F(Agreed, AFailureReachesAllRanksAndTheFirstWins) {
   consensus_.fail({ErrorCode::kTimeout, "too late", 1}, 0);
   EXPECT_TRUE(consensus_.failed());
   EXPECT_FALSE(consensus_.is_untold());
-  EXPECT_EQ(consensus_.failure().message, "too long");
+  EXPECT_EQ(consensus_.failure().text(), "too long");
   const Said told{Abort{ErrorCode::kLimit, 2, 0, "too long"}, Verdict{0, kNobody}};
   EXPECT_EQ(links_.said_to(1), told);
   EXPECT_EQ(links_.said_to(2), told);
@@ -99,7 +99,7 @@ TEST_F(Agreed, AFailureReachesAllRanksAndTheFirstWins) {
 
 TEST_F(Agreed, AFailureElsewhereSaysWhoReportsIt) {
   consensus_.fail({ErrorCode::kAborted, "enough", 1}, 2);
-  EXPECT_EQ(consensus_.failure().message, "rank 2 reports: enough");
+  EXPECT_EQ(consensus_.failure().text(), "rank 2 reports: enough");
   EXPECT_EQ(links_.said_to(1).front(), ControlMessage(Abort{ErrorCode::kAborted, 1, 2, "enough"}));
 }
 
@@ -138,7 +138,7 @@ TEST_F(Agreed, WhatThrowsEndsTheMesh) {
   consensus_.or_fail([] { throw std::bad_alloc(); });
   ASSERT_TRUE(consensus_.failed());
   EXPECT_EQ(consensus_.failure().code, ErrorCode::kNoMemory);
-  EXPECT_EQ(consensus_.failure().message, "rank 0 is out of memory");
+  EXPECT_EQ(consensus_.failure().text(), "rank 0 is out of memory");
 }
 
 // A rank with an open vote asks what the others know, and takes the verdict of one that knows.
@@ -198,10 +198,10 @@ TEST_F(Agreed, ARankThatLeavesEndsNothingButIsReported) {
   EXPECT_FALSE(end());
   peers_[2].said_goodbye = true;
   ASSERT_TRUE(end());
-  EXPECT_EQ(end()->message, "rank 2 left in good order");
+  EXPECT_EQ(end()->text(), "rank 2 left in good order");
   EXPECT_EQ(end()->suspect, 2);
   consensus_.fail({ErrorCode::kAborted, "enough", 0}, 0);
-  EXPECT_EQ(end()->message, "enough");
+  EXPECT_EQ(end()->text(), "enough");
 }
 
 TEST(AgreementProtocol, SendsWhatItSaysBehindTheNewsAndGivesTime) {

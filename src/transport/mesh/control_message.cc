@@ -14,7 +14,10 @@ constexpr std::size_t kCrcAt = 4;
 constexpr std::size_t kKindAt = 8;
 constexpr std::size_t kHeaderCheckAt = 9;
 constexpr std::size_t kContentBytesAt = 10;
-constexpr std::uint32_t kNoRank = 0xFFFFFFFF;
+constexpr std::uint32_t kNobody = 0xFFFFFFFF;
+constexpr std::uint32_t kNumberMax = (std::uint32_t{1} << 31) - 1;
+constexpr std::size_t kErrorRanksMax = 256;
+constexpr std::size_t kTensorNameMax = 256;
 
 std::byte header_check(const std::byte* header) noexcept {
   const std::array covered{header[kKindAt], header[kContentBytesAt], header[kContentBytesAt + 1]};
@@ -31,27 +34,44 @@ class ContentWriter {
     out_.resize(at + sizeof value);
     store_le(out_.data() + at, value);
   }
-  void rank(int rank) { number(rank < 0 ? kNoRank : static_cast<std::uint32_t>(rank)); }
+  void rank(int rank) { number(rank < 0 ? kNobody : static_cast<std::uint32_t>(rank)); }
   void bytes(Bytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
   void ballot(const Ballot& ballot) {
     number(ballot.step);
     number(ballot.digest);
   }
 
-  void code(ErrorCode code) {
-    number(static_cast<std::uint16_t>(code));
-    number(std::uint16_t{0});
-  }
   void text(const std::string& text) {
     const std::string line = printable_line(text, kControlTextMax);
     bytes(std::as_bytes(std::span(line)));
   }
+  void fields(const ErrorFields& fields) {
+    if (fields == ErrorFields{}) return;
+    const std::string tensor = printable_line(fields.tensor, kTensorNameMax);
+    const std::size_t count = std::min(fields.ranks.size(), kErrorRanksMax);
+    rank(fields.suspect_outside);
+    rank(fields.reporter);
+    rank(fields.waits_for);
+    number(static_cast<std::uint16_t>(count));
+    number(static_cast<std::uint16_t>(tensor.size()));
+    for (std::size_t i = 0; i < count; ++i) rank(fields.ranks[i]);
+    bytes(std::as_bytes(std::span(tensor)));
+    text(fields.advice);
+  }
+  void error(ErrorCode code, int first, int second, const std::string& words, const ErrorFields& more) {
+    number(static_cast<std::uint16_t>(code));
+    const std::size_t length_at = out_.size();
+    number(std::uint16_t{0});
+    rank(first);
+    rank(second);
+    text(words);
+    const std::size_t fields_at = out_.size();
+    fields(more);
+    store_le(out_.data() + length_at, static_cast<std::uint16_t>(out_.size() - fields_at));
+  }
 
   void operator()(const Abort& abort) {
-    code(abort.code);
-    rank(abort.suspect);
-    rank(abort.origin);
-    text(abort.text);
+    error(abort.code, abort.suspect, abort.origin, abort.text, abort.fields);
   }
   void operator()(const Waiting& waiting) {
     rank(waiting.rank);
@@ -79,10 +99,7 @@ class ContentWriter {
     bytes(verdict.absent.bytes());
   }
   void operator()(const Dropped& dropped) {
-    code(dropped.code);
-    rank(dropped.rank);
-    rank(dropped.suspect);
-    text(dropped.text);
+    error(dropped.code, dropped.rank, dropped.suspect, dropped.text, dropped.fields);
   }
 
  private:
@@ -103,7 +120,7 @@ class ContentReader {
   }
   int rank() {
     const auto value = number<std::uint32_t>();
-    if (value == kNoRank) return -1;
+    if (value == kNobody) return -1;
     if (value >= static_cast<std::uint32_t>(world_size_)) return broken<int>();
     return static_cast<int>(value);
   }
@@ -123,21 +140,43 @@ class ContentReader {
     const auto code = number<std::uint16_t>();
     const bool known = code >= static_cast<std::uint16_t>(ErrorCode::kInvalidArgument) &&
                        code <= static_cast<std::uint16_t>(kLastErrorCode);
-    refuse_if(number<std::uint16_t>() != 0);
     return known ? static_cast<ErrorCode>(code) : ErrorCode::kAborted;
   }
-  // Replacing invalid UTF-8 makes a text longer: it is cut again, so that it can be passed on unchanged.
-  std::string text() {
-    const Bytes text = all(kControlTextMax);
-    return printable_line({reinterpret_cast<const char*>(text.data()), text.size()}, kControlTextMax);
+  // All but the last `behind` bytes. Replacing invalid UTF-8 makes a text longer: it is cut again, so that it
+  // can be passed on unchanged.
+  std::string text(std::size_t behind = 0) {
+    if (rest_.size() < behind) return broken<std::string>();
+    return text(rest_.size() - behind, kControlTextMax);
   }
-  Bytes all(std::size_t at_most) {
-    if (rest_.size() > at_most) return broken<Bytes>();
-    return std::exchange(rest_, {});
+  ErrorFields fields(std::size_t bytes) {
+    ErrorFields fields;
+    if (bytes == 0) return fields;
+    fields.suspect_outside = number_outside();
+    fields.reporter = number_outside();
+    fields.waits_for = number_outside();
+    const auto count = number<std::uint16_t>();
+    const auto name_bytes = number<std::uint16_t>();
+    refuse_if(count > kErrorRanksMax);
+    for (std::size_t i = 0; i < count && !broken_; ++i) fields.ranks.push_back(number_outside());
+    fields.tensor = text(name_bytes, kTensorNameMax);
+    fields.advice = text();
+    return fields;
   }
   bool whole() const noexcept { return !broken_ && rest_.empty(); }
 
  private:
+  // Of a rank that may be outside of the mesh.
+  int number_outside() {
+    const auto value = number<std::uint32_t>();
+    if (value == kNobody) return -1;
+    return value > kNumberMax ? broken<int>() : static_cast<int>(value);
+  }
+  std::string text(std::size_t bytes, std::size_t at_most) {
+    if (bytes > at_most || bytes > rest_.size()) return broken<std::string>();
+    const Bytes text = rest_.first(bytes);
+    rest_ = rest_.subspan(bytes);
+    return printable_line({reinterpret_cast<const char*>(text.data()), text.size()}, at_most);
+  }
   template <class T>
   T broken() {
     broken_ = true;
@@ -153,19 +192,23 @@ class ContentReader {
 Abort read_abort(ContentReader& reader) {
   Abort abort;
   abort.code = reader.code();
+  const std::size_t fields = reader.number<std::uint16_t>();
   abort.suspect = reader.rank();
   abort.origin = reader.rank();
-  abort.text = reader.text();
+  abort.text = reader.text(fields);
+  abort.fields = reader.fields(fields);
   return abort;
 }
 
 Dropped read_dropped(ContentReader& reader) {
   Dropped dropped;
   dropped.code = reader.code();
+  const std::size_t fields = reader.number<std::uint16_t>();
   dropped.rank = reader.rank();
   reader.refuse_if(dropped.rank < 0);
   dropped.suspect = reader.rank();
-  dropped.text = reader.text();
+  dropped.text = reader.text(fields);
+  dropped.fields = reader.fields(fields);
   return dropped;
 }
 
@@ -207,7 +250,49 @@ std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& rea
   }
 }
 
+ErrorFields fields_of(const Error& error, int world_size) {
+  return {.suspect_outside = error.suspect >= world_size ? error.suspect : kNoRank,
+          .reporter = error.reporter,
+          .waits_for = error.waits_for,
+          .ranks = error.ranks,
+          .tensor = error.tensor,
+          .advice = error.advice};
+}
+
+int suspect_inside(const Error& error, int world_size) noexcept {
+  return error.suspect < world_size ? error.suspect : kNoSuspect;
+}
+
+template <class Message>
+Error error_in(const Message& message) {
+  const ErrorFields& fields = message.fields;
+  return {.code = message.code,
+          .message = message.text,
+          .suspect = fields.suspect_outside < 0 ? message.suspect : fields.suspect_outside,
+          .reporter = fields.reporter,
+          .waits_for = fields.waits_for,
+          .ranks = fields.ranks,
+          .tensor = fields.tensor,
+          .advice = fields.advice};
+}
+
 }  // namespace
+
+Abort abort_of(const Error& error, int origin, int world_size) {
+  return {error.code, suspect_inside(error, world_size), origin, error.message, fields_of(error, world_size)};
+}
+
+Dropped dropped_of(int rank, const Error& error, int world_size) {
+  return {rank, error.code, error.message, suspect_inside(error, world_size), fields_of(error, world_size)};
+}
+
+Error error_of(const Abort& abort) {
+  return error_in(abort);
+}
+
+Error error_of(const Dropped& dropped) {
+  return error_in(dropped);
+}
 
 void append_control_message(const ControlMessage& message, std::vector<std::byte>& out) {
   const std::size_t start = out.size();

@@ -10,15 +10,15 @@
 // Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks has one bit for each rank, lowest first,
 // padded with 0 to whole bytes:
 //
-//   1 abort    u16 error code, u16 0, rank suspect, rank origin, text of at most 512 bytes
-//   2 waiting  rank, u64 place
-//   3 goodbye  u64 ballots that count
-//   4 here     u64 place, rank deaf
-//   5 start    u64 step
-//   6 vote     u64 number, ballot: u64 step, u64 digest
-//   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
-//   8 verdict  u64 ballots that count, set of the absent
-//   9 dropped  u16 error code, u16 0, rank, text of at most 512 bytes
+//   1 abort    u16 error code, u16 bytes of fields, rank suspect, rank origin, text of at most 512 bytes,
+//   fields 2 waiting  rank, u64 place 3 goodbye  u64 ballots that count 4 here     u64 place, rank deaf 5
+//   start    u64 step 6 vote     u64 number, ballot: u64 step, u64 digest 7 round    u32 number, u64 decided,
+//   ballot, set of voters, set of the absent 8 verdict  u64 ballots that count, set of the absent 9 dropped
+//   u16 error code, u16 bytes of fields, rank, rank suspect, text of at most 512 bytes, fields
+//
+// Fields of an error that has any: rank suspect, if it is outside of the mesh, rank reporter, rank it waits
+// for, u16 n <= 256, u16 bytes of the tensor's name <= 256, n ranks, the name, and the advice, <= 512 bytes.
+// These ranks may be beyond the world (RankNames::rank_of).
 #pragma once
 
 #include <array>
@@ -34,12 +34,25 @@
 
 namespace deltawire {
 
+// What an error has besides its code, its text and a suspect in the mesh.
+struct ErrorFields {
+  int suspect_outside = -1;
+  int reporter = -1;
+  int waits_for = -1;
+  std::vector<int> ranks{};
+  std::string tensor{};
+  std::string advice{};
+
+  bool operator==(const ErrorFields&) const = default;
+};
+
 // The mesh has failed.
 struct Abort {
   ErrorCode code = ErrorCode::kAborted;
   int suspect = -1;
   int origin = -1;  // the rank that failed first
   std::string text;
+  ErrorFields fields{};
 
   bool operator==(const Abort&) const = default;
 };
@@ -81,9 +94,16 @@ struct Dropped {
   ErrorCode code = ErrorCode::kPeerLost;
   std::string text;
   int suspect = -1;  // whom that rank blamed; -1: itself
+  ErrorFields fields{};
 
   bool operator==(const Dropped&) const = default;
 };
+
+// An error in a message, and the other way round. The last committed step doesn't travel: each rank knows it.
+Abort abort_of(const Error& error, int origin, int world_size);
+Dropped dropped_of(int rank, const Error& error, int world_size);
+Error error_of(const Abort& abort);
+Error error_of(const Dropped& dropped);
 
 using ControlMessage =
     std::variant<Abort, Waiting, Goodbye, Here, Start, Vote, SettleRound, Verdict, Dropped>;

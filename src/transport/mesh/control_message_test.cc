@@ -27,7 +27,14 @@ std::vector<ControlMessage> all_kinds() {
   round.known.voters = ranks_of({0, 9});
   round.known.ballot = {16, 0xD1};
   round.absent = ranks_of({10});
+  const ErrorFields fields{.suspect_outside = kWorld + 1000,
+                           .reporter = 3,
+                           .waits_for = 4,
+                           .ranks = {5, kWorld + 2},
+                           .tensor = "layers.rank 1.w",
+                           .advice = "see its own log"};
   return {Abort{ErrorCode::kLimit, 2, 0, "why not"},
+          Abort{ErrorCode::kLimit, -1, 0, "why not", fields},
           Waiting{1, 77},
           Waiting{-1, 0},
           Goodbye{~std::uint64_t{0}},
@@ -37,7 +44,8 @@ std::vector<ControlMessage> all_kinds() {
           Vote{17, {16, 0xFEDCBA9876543210}},
           round,
           Verdict{18, round.absent},
-          Dropped{10, ErrorCode::kTimeout, "too late", 4}};
+          Dropped{10, ErrorCode::kTimeout, "too late", 4},
+          Dropped{10, ErrorCode::kTimeout, "", 4, fields}};
 }
 
 std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
@@ -123,12 +131,30 @@ TEST(ControlMessage, NonsenseIsRefused) {
   EXPECT_TRUE(refused(10, 8, {}));
   EXPECT_FALSE(refused(9, 12, {}));
   EXPECT_TRUE(refused(9, 11, {}));
-  EXPECT_TRUE(refused(9, 12, {16}));       // the reserved bits
+  EXPECT_TRUE(refused(9, 12, {16}));       // fields of one byte, which is not there
   EXPECT_TRUE(refused(9, 12, {32 + 31}));  // rank 2^31 is lost
   EXPECT_TRUE(refused(9, 12, {64 + 31}));  // it blamed rank 2^31
   EXPECT_TRUE(refused(9, 12 + kControlTextMax + 1, {}));
   EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
-  EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
+  EXPECT_TRUE(refused(1, 12, {16}));
+  const std::size_t fields = 3 * 4 + 2 + 2;
+  const std::size_t all = 16 + 4;  // the bit of the length of 16 bytes of fields
+  EXPECT_FALSE(refused(1, 12 + fields, {all}));
+  EXPECT_FALSE(refused(9, 12 + fields, {all}));
+  EXPECT_TRUE(refused(1, 12 + fields - 1, {all}));
+  for (const std::size_t rank : {0U, 4U, 8U})
+    EXPECT_TRUE(refused(1, 12 + fields, {all, 8 * (12 + rank) + 31}));
+  EXPECT_TRUE(refused(1, 12 + fields, {all, 8 * (12 + 12)}));  // a rank that is not there
+  EXPECT_TRUE(refused(1, 12 + fields, {all, 8 * (12 + 14)}));  // a name that is not there
+  const auto with_fields_of = [&](std::size_t bytes) {
+    std::vector<std::size_t> bits;
+    for (std::size_t bit = 0; bit < 16; ++bit) {
+      if ((bytes >> bit & 1) != 0) bits.push_back(16 + bit);
+    }
+    return refused(1, 12 + bytes, bits);
+  };
+  EXPECT_FALSE(with_fields_of(fields + kControlTextMax));  // an advice of zeros
+  EXPECT_TRUE(with_fields_of(fields + kControlTextMax + 1));
   const std::size_t round = 4 + 8 + 16 + 2 + 2;
   EXPECT_FALSE(refused(7, round, {}));
   EXPECT_TRUE(refused(7, round, {8 * 28 + kWorld}));  // a voter beyond the world
@@ -145,6 +171,43 @@ TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{2, ErrorCode::kPeerLost, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{-1, ErrorCode::kPeerLost, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{1, ErrorCode::kPeerLost, "", 2}}), messages));
+}
+
+TEST(ControlMessage, AnErrorComesBackFromItsMessages) {
+  const Error inside{.code = ErrorCode::kTimeout,
+                     .message = "rank 1 waited",
+                     .suspect = 2,
+                     .reporter = 1,
+                     .waits_for = 3,
+                     .ranks = {3, 2},
+                     .tensor = "w",
+                     .advice = "see its own log"};
+  Error outside = inside;
+  outside.suspect = kWorld + 7;  // RankNames::rank_of
+  for (const Error& error : {inside, outside, Error{ErrorCode::kAborted, "enough", 1}}) {
+    std::vector<ControlMessage> messages;
+    const auto bytes = bytes_of({abort_of(error, 1, kWorld), dropped_of(4, error, kWorld)});
+    ASSERT_TRUE(ControlParser(kWorld).feed(bytes, messages));
+    EXPECT_EQ(error_of(std::get<Abort>(messages.at(0))), error);
+    EXPECT_EQ(error_of(std::get<Dropped>(messages.at(1))), error);
+    EXPECT_EQ(std::get<Abort>(messages[0]).origin, 1);
+    EXPECT_EQ(std::get<Dropped>(messages[1]).rank, 4);
+  }
+}
+
+TEST(ControlMessage, LongFieldsAreCut) {
+  const Error error{.code = ErrorCode::kLimit,
+                    .message = std::string(2000, 'm'),
+                    .ranks = std::vector<int>(2000, 1),
+                    .tensor = std::string(2000, 't'),
+                    .advice = std::string(2000, 'a')};
+  std::vector<ControlMessage> messages;
+  ASSERT_TRUE(ControlParser(2).feed(bytes_of({abort_of(error, 1, 2)}), messages));
+  const Error back = error_of(std::get<Abort>(messages.at(0)));
+  EXPECT_EQ(back.message, std::string(kControlTextMax, 'm'));
+  EXPECT_EQ(back.ranks, std::vector<int>(256, 1));
+  EXPECT_EQ(back.tensor, std::string(256, 't'));
+  EXPECT_EQ(back.advice, std::string(kControlTextMax, 'a'));
 }
 
 TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
@@ -195,7 +258,7 @@ TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
   graph.set(2, 3);
   EXPECT_TRUE(graph.anyone_waits());
   EXPECT_EQ(graph.follow(0, 1).suspect, 3);
-  EXPECT_EQ(graph.follow(0, 1).chain, "rank 1 waits for rank 2, rank 2 waits for rank 3");
+  EXPECT_EQ(graph.follow(0, 1).chain, (std::vector{1, 2, 3}));
   EXPECT_EQ(graph.follow(0, 4).suspect, 4);
   graph.set(3, 1);
   EXPECT_TRUE(graph.follow(0, 2).cycle);

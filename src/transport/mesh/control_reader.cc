@@ -5,7 +5,6 @@
 #include <utility>
 #include <variant>
 
-#include "transport/mesh/rank_name.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
@@ -68,7 +67,7 @@ void ControlReader::on_end(Peer& peer) {
   if (consensus_.failed()) return;
   if (peer.control.end() == ControlStream::End::kDamaged) {
     membership_.blame(peer, {ErrorCode::kCorrupt,
-                             "control stream from " + rank_name(peer.rank) +
+                             "control stream from " + peers_.name(peer.rank) +
                                  " is damaged; check the network and its machine",
                              peer.rank});
   } else if (!peer.said_goodbye) {
@@ -99,12 +98,12 @@ void ControlReader::on_abort(Peer& peer, const Abort& abort) {
   if (consensus_.failed()) return;
   // A peer that names this rank as the origin can't know better than this rank: then the peer is the origin.
   const int origin = abort.origin < 0 || abort.origin == peers_.self() ? peer.rank : abort.origin;
-  const int suspect = abort.suspect < 0 ? origin : abort.suspect;
-  Error error{abort.code, abort.text.empty() ? "a failure, and gives no reason" : abort.text, suspect};
+  Error error = error_of(abort);
+  if (!peers_.names().has(error.suspect, peers_.world_size())) error.suspect = origin;
+  if (error.message.empty()) error.message = "a failure, and gives no reason";
   if (!peer.is_optional) return consensus_.fail(std::move(error), origin);
   // It may pass on a report about another rank; but required ranks get such reports themselves, and decide.
-  error.message = reported(peer.rank, error.message);
-  membership_.drop(peer, std::move(error));
+  membership_.drop(peer, peers_.names().reported(peer.rank, std::move(error)));
 }
 
 }  // namespace deltawire

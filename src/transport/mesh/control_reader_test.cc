@@ -47,9 +47,35 @@ TEST_F(Control, WhenAPeerWasHeardIsNoted) {
 TEST_F(Control, AnAbortSaysWhoFailedAndWhy) {
   hear(1, Abort{ErrorCode::kNotFinite, 2, 2, "NaN"});
   ASSERT_TRUE(consensus.failed());
-  EXPECT_EQ(consensus.failure().message, "rank 2 reports: NaN");
+  EXPECT_EQ(consensus.failure().text(), "rank 2 reports: NaN");
   hear(2, Abort{ErrorCode::kAborted, 1, 1, "later"});
-  EXPECT_EQ(consensus.failure().message, "rank 2 reports: NaN");
+  EXPECT_EQ(consensus.failure().text(), "rank 2 reports: NaN");
+}
+
+TEST_F(Control, AnAbortThatNamesItsReporterIsToldAsItIs) {
+  const ErrorFields fields{.reporter = 2, .waits_for = 1, .ranks = {1, 0}, .tensor = "w", .advice = "wait"};
+  hear(1, Abort{ErrorCode::kTimeout, 1, 2, "rank 2 waited", fields});
+  ASSERT_TRUE(consensus.failed());
+  EXPECT_EQ(consensus.failure(), (Error{.code = ErrorCode::kTimeout,
+                                        .message = "rank 2 waited",
+                                        .suspect = 1,
+                                        .reporter = 2,
+                                        .waits_for = 1,
+                                        .ranks = {1, 0},
+                                        .tensor = "w",
+                                        .advice = "wait"}));
+}
+
+// A text that only looks like a rank's name.
+TEST_F(Control, AnAbortWhoseTextBeginsLikeARankIsReported) {
+  hear(2, Abort{ErrorCode::kAborted, 2, 2, "rank 2 of the matrix is too low"});
+  EXPECT_EQ(consensus.failure().message, "rank 2 reports: rank 2 of the matrix is too low");
+}
+
+TEST_F(Control, ASuspectOutsideOfAMeshWithoutNumbersIsItsSender) {
+  hear(1, Abort{ErrorCode::kAborted, -1, 1, "enough", {.suspect_outside = 7}});
+  ASSERT_TRUE(consensus.failed());
+  EXPECT_EQ(consensus.failure().suspect, 1);
 }
 
 // Nobody tells this rank what it has done itself.
@@ -57,7 +83,7 @@ TEST_F(Control, AnAbortWithoutOriginOrTextIsItsSenders) {
   hear(1, Abort{ErrorCode::kAborted, -1, 0, ""});
   ASSERT_TRUE(consensus.failed());
   EXPECT_EQ(consensus.failure().suspect, 1);
-  EXPECT_EQ(consensus.failure().message, "rank 1 reports: a failure, and gives no reason");
+  EXPECT_EQ(consensus.failure().text(), "rank 1 reports: a failure, and gives no reason");
 }
 
 TEST_F(Control, AnAbortOfAnOptionalRankEndsThatRankAlone) {
@@ -65,7 +91,7 @@ TEST_F(Control, AnAbortOfAnOptionalRankEndsThatRankAlone) {
   hear(1, Abort{ErrorCode::kNotFinite, 2, 2, "NaN"});
   EXPECT_FALSE(consensus.failed());
   ASSERT_TRUE(peers[1].departure);
-  EXPECT_EQ(peers[1].departure->message, "rank 1 reports: NaN");
+  EXPECT_EQ(peers[1].departure->text(), "rank 1 reports: NaN");
 }
 
 TEST_F(Control, ADepartureIsRecorded) {

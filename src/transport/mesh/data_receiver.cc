@@ -53,8 +53,8 @@ StreamStep DataReceiver::adopt(Operation& operation, UnexpectedMessages::Message
 StreamStep DataReceiver::claim(Operation& operation, std::uint64_t length) {
   if (length <= operation.capacity.size()) return {};
   return failed({ErrorCode::kLimit,
-                 "rank " + std::to_string(peer_) + " sent a message of " + std::to_string(length) +
-                     " bytes with tag " + std::to_string(operation.tag) + ", but at most " +
+                 names_.of(peer_) + " sent a message of " + std::to_string(length) + " bytes with tag " +
+                     std::to_string(operation.tag) + ", but at most " +
                      std::to_string(operation.capacity.size()) +
                      " were expected; do all ranks have the same settings and shapes?",
                  peer_});
@@ -79,7 +79,8 @@ StreamStep DataReceiver::consume_staged() {
   while (true) {
     if (target_ == Target::kNoMessage) {
       if (staged().size() < kMessageHeaderBytes) return {};
-      Result<MessageHeader> header = decode_message_header(staged().first<kMessageHeaderBytes>(), peer_);
+      Result<MessageHeader> header =
+          decode_message_header(staged().first<kMessageHeaderBytes>(), peer_, names_);
       if (!header) return failed(std::move(header.error()));
       header_ = *header;
       stage_begin_ += kMessageHeaderBytes;

@@ -17,10 +17,12 @@ class DataReceiver {
   // Shorter messages don't wait for their receives: copying them costs less.
   static constexpr std::size_t kLongBytes = std::size_t{64} << 10;
 
-  // `blocks`, for unexpected messages, must outlive it. A long message waits in its stream for its receive,
-  // for `patience` at most, and only if no other receive is posted that it might block.
-  DataReceiver(int peer, Link& link, UnexpectedBlocks& blocks, std::chrono::milliseconds patience)
-      : peer_(peer), link_(&link), patience_(patience), unexpected_(blocks) {}
+  // `blocks`, for unexpected messages, and `names`, for errors, must outlive it. A long message waits in its
+  // stream for its receive, for `patience` at most, and only if no other receive is posted that it might
+  // block.
+  DataReceiver(int peer, Link& link, UnexpectedBlocks& blocks, std::chrono::milliseconds patience,
+               const RankNames& names = RankNames::plain())
+      : peer_(peer), link_(&link), patience_(patience), names_(names), unexpected_(blocks) {}
 
   // Takes a message that has already arrived, or registers `operation`, which must not move until it is done
   // or clear() was called. Ends a pause: call step() again. Kind is kMoved or kFailed.
@@ -67,6 +69,7 @@ class DataReceiver {
   int peer_;
   Link* link_;
   std::chrono::milliseconds patience_;
+  const RankNames& names_;
   Deadline held_until_{};  // how long the current message may wait in the stream; {}: not decided yet
   std::uint64_t clears_ = 0;
   std::uint64_t received_ = 0;  // bytes of all messages

@@ -53,7 +53,7 @@ TEST(MessageHeader, MagicAndChecksumAreAsTheFormatSays) {
     const auto header = decoded(magic, flipped);
     ASSERT_FALSE(header) << magic << " " << flipped;
     EXPECT_EQ(header.error().code, ErrorCode::kCorrupt);
-    EXPECT_NE(header.error().message.find("message header is damaged in the data stream from rank 3"),
+    EXPECT_NE(header.error().text().find("message header is damaged in the data stream from rank 3"),
               std::string::npos);
   }
 }
@@ -70,7 +70,7 @@ TEST(MessageHeader, AnAbsurdLengthIsRefused) {
   for (const std::uint64_t length : {kMessageBytesMax + 1, ~std::uint64_t{0}}) {
     const auto header = decode_message_header(encode_message_header({1, length}), 3);
     ASSERT_FALSE(header.has_value());
-    EXPECT_NE(header.error().message.find("message length"), std::string::npos);
+    EXPECT_NE(header.error().text().find("message length"), std::string::npos);
   }
 }
 
@@ -276,7 +276,7 @@ TEST(DataReceiver, AMessageLongerThanItsReceiveIsAnErrorAndNothingIsWritten) {
         ASSERT_EQ(step.kind, StreamStep::Kind::kFailed) << there;
         EXPECT_EQ(step.failure.code, ErrorCode::kLimit);
         EXPECT_EQ(step.failure.suspect, 2);
-        EXPECT_NE(step.failure.message.find("of 101 bytes with tag 7, but at most 100"), std::string::npos);
+        EXPECT_NE(step.failure.text().find("of 101 bytes with tag 7, but at most 100"), std::string::npos);
       }
       const std::size_t written = length == kCapacity ? kCapacity : 0;
       EXPECT_EQ(std::ranges::count(memory, std::byte{0xEE}),

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "transport/mesh/rank_name.h"
 #include "transport/process/machine.h"
 #include "transport/process/signals.h"
 
@@ -17,8 +16,8 @@ tl::unexpected<Error> forked() {
 
 }  // namespace
 
-Engine::Parts::Parts(int rank, std::vector<PeerLinks> links, GuardedFd wake)
-    : peers(rank, std::move(links)),
+Engine::Parts::Parts(const MeshMember& self, std::vector<PeerLinks> links, GuardedFd wake)
+    : peers(self.rank, std::move(links), self.names),
       waiters(operations),
       driver(std::move(wake), Streams::entries_for(peers.world_size()), waiters),
       steps(peers),
@@ -32,7 +31,7 @@ Engine::Parts::Parts(int rank, std::vector<PeerLinks> links, GuardedFd wake)
 
 Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique_ptr<LinkHost> host,
                GuardedFd wake)
-    : epoch_(self.epoch), host_(std::move(host)), parts_(self.rank, std::move(links), std::move(wake)) {
+    : epoch_(self.epoch), host_(std::move(host)), parts_(self, std::move(links), std::move(wake)) {
   const SignalsHeldBack no_signals;
   io_thread_ = MachineThread([this] {
     Lock lock(mutex_);
@@ -53,10 +52,11 @@ Engine::~Engine() {
 bool Engine::refuses(int peer) {
   if (in_forked_child()) return true;
   if (parts_.peers.has(peer)) return false;
-  abort({ErrorCode::kInvalidArgument,
-         rank_name(rank()) + " posted an operation for " + rank_name(peer) + " in a world of " +
-             std::to_string(world_size()),
-         rank()});
+  abort({.code = ErrorCode::kInvalidArgument,
+         .message = names().of(rank()) + " posted an operation for rank " + std::to_string(peer) +
+                    " in a world of " + std::to_string(world_size()),
+         .suspect = rank(),
+         .reporter = rank()});
   return true;
 }
 
@@ -245,7 +245,7 @@ void Engine::abort(const Error& error) noexcept {
   try {
     const Lock lock(mutex_);
     Error named = error;
-    if (named.suspect < 0 || named.suspect >= world_size()) named.suspect = rank();
+    if (named.suspect < 0 || !names().has(named.suspect, world_size())) named.suspect = rank();
     parts_.consensus.fail(std::move(named), rank());
   } catch (...) {
     const Lock lock(mutex_);

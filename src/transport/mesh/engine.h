@@ -42,6 +42,7 @@ class Engine final : public Transport {
   int rank() const noexcept override { return parts_.peers.self(); }
   int world_size() const noexcept override { return parts_.peers.world_size(); }
   std::uint32_t epoch() const noexcept override { return epoch_; }
+  const RankNames& names() const noexcept override { return parts_.peers.names(); }
   Handle post_send(int to, Tag tag, std::span<const Bytes> pieces) override;
   Handle post_recv(int from, Tag tag, MutBytes capacity) override;
   Result<std::uint64_t> wait(Handle handle, Deadline deadline) override;
@@ -64,7 +65,7 @@ class Engine final : public Transport {
 
   // Each uses only those above it.
   struct Parts {
-    Parts(int rank, std::vector<PeerLinks> links, GuardedFd wake);
+    Parts(const MeshMember& self, std::vector<PeerLinks> links, GuardedFd wake);
 
     Peers peers;
     OperationTable operations;

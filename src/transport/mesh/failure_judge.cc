@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "transport/mesh/rank_name.h"
-
 namespace deltawire {
 namespace {
 
@@ -22,10 +20,10 @@ constexpr std::chrono::milliseconds kExplanationTime{200};
 // A wait is not extended by more than kAnswerTime and this.
 constexpr std::chrono::milliseconds kLongEnough{200};
 
-constexpr const char* kAnswersNothing = " answers nothing, so it is frozen or cut off; see its own log";
+constexpr const char* kAnswersNothing = " answers nothing, so it is frozen or cut off";
+constexpr const char* kSeeItsLog = "see its own log";
 
-std::string what_is_due(const Operation& operation) {
-  const std::string name = rank_name(operation.peer);
+std::string what_is_due(const Operation& operation, const std::string& name) {
   switch (operation.kind) {
     case Operation::Kind::kSend: return name + " to take a message";
     case Operation::Kind::kReceive: return "a message of " + name;
@@ -49,35 +47,35 @@ Peer* FailureJudge::hopeless(const Waiter& waiter) noexcept {
 }
 
 void FailureJudge::blame_left(Peer& peer) {
-  const std::string name = rank_name(peer.rank);
-  membership_.blame(peer, {ErrorCode::kPeerLost,
-                           name + " left in good order while " + rank_name(peers_.self()) +
-                               " still waits for it; do all ranks run the same number of steps?",
-                           peer.rank});
+  const int self = peers_.self();
+  membership_.blame(peer,
+                    {.code = ErrorCode::kPeerLost,
+                     .message = peers_.name(peer.rank) + " left in good order while " + peers_.name(self) +
+                                " still waits for it; do all ranks run the same number of steps?",
+                     .suspect = peer.rank,
+                     .reporter = self,
+                     .waits_for = peer.rank});
 }
 
 void FailureJudge::blame_broken(Peer& peer, int error) {
-  const std::string name = rank_name(peer.rank);
-  std::string message;
+  const std::string name = peers_.name(peer.rank);
+  Error told{.code = ErrorCode::kPeerLost, .suspect = peer.rank};
   if (error == EBADMSG) {
-    membership_.blame(peer, {ErrorCode::kCorrupt,
-                             "bytes of the encrypted connection to " + name +
-                                 " were changed, repeated or left out on the way; check who can reach the "
-                                 "network between",
-                             peer.rank});
-    return;
-  }
-  if (error != 0) {
-    message = "the connection to " + name + " broke (" + std::generic_category().message(error) +
-              "); check the network and " + name + "'s machine";
+    told.code = ErrorCode::kCorrupt;
+    told.message =
+        "bytes of the encrypted connection to " + name + " were changed, repeated or left out on the way";
+    told.advice = "check who can reach the network between";
+  } else if (error != 0) {
+    told.message = "the connection to " + name + " broke (" + std::generic_category().message(error) + ")";
+    told.advice = "check the network and " + name + "'s machine";
   } else if (peer.control.end() == ControlStream::End::kOpen) {
-    message = "the data connection to " + name +
-              " was cut while its control connection still stands; check the network between";
+    told.message = "the data connection to " + name + " was cut while its control connection still stands";
+    told.advice = "check the network between";
   } else {
-    message =
-        name + " closed its connection without a farewell (killed or crashed?); see " + name + "'s own log";
+    told.message = name + " closed its connection without a farewell (killed or crashed?)";
+    told.advice = "see " + name + "'s own log";
   }
-  membership_.blame(peer, {ErrorCode::kPeerLost, std::move(message), peer.rank});
+  membership_.blame(peer, std::move(told));
 }
 
 void FailureJudge::let_explain(Peer& peer, Deadline now) {
@@ -122,8 +120,10 @@ void FailureJudge::time_out(Waiter& waiter, Deadline now) {
   const WaitGraph::Verdict verdict = verdict_on(waiter, now);
   if (lets_others_speak(waiter, verdict, now)) return;
   Peer& suspect = peers_[verdict.suspect];
-  Error error{ErrorCode::kTimeout,
-              waited(waiter, *waiter.operation, now) + what_is_known(waiter, verdict, now), verdict.suspect};
+  Error error = waited(waiter, *waiter.operation, now);
+  error.suspect = verdict.suspect;
+  error.ranks = verdict.chain;
+  add_what_is_known(waiter, verdict, now, error);
   if (outlives(waiter, suspect, error, now)) return;
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   consensus_.fail(std::move(error), peers_.self(), silent ? verdict.suspect : kNoSuspect);
@@ -243,62 +243,87 @@ bool FailureJudge::outlives(Waiter& waiter, Peer& suspect, const Error& error, D
   waiters_.each_other(waiter, [&](const Operation& operation) {
     Peer& silent = peers_[operation.peer];
     if (operation.done || !silent.is_optional || answers(silent, waiter)) return;
-    dropped.emplace_back(
-        &silent,
-        Error{ErrorCode::kTimeout, waited(waiter, operation, now) + rank_name(silent.rank) + kAnswersNothing,
-              silent.rank});
+    Error told = waited(waiter, operation, now);
+    told.message += peers_.name(silent.rank) + kAnswersNothing;
+    told.suspect = silent.rank;
+    told.advice = kSeeItsLog;
+    dropped.emplace_back(&silent, std::move(told));
   });
   for (auto& [peer, why] : dropped) membership_.drop(*peer, std::move(why));
   return true;
 }
 
-std::string FailureJudge::waited(const Waiter& waiter, const Operation& operation, Deadline now) const {
+// The beginning of an error about a wait that is too long.
+Error FailureJudge::waited(const Waiter& waiter, const Operation& operation, Deadline now) const {
   const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(now - waiter.began_at);
-  return rank_name(peers_.self()) + " waited " + std::to_string(time.count()) + " ms for " +
-         what_is_due(operation) + "; ";
+  const int self = peers_.self();
+  return {.code = ErrorCode::kTimeout,
+          .message = peers_.name(self) + " waited " + std::to_string(time.count()) + " ms for " +
+                     what_is_due(operation, peers_.name(operation.peer)) + "; ",
+          .reporter = self,
+          .waits_for = operation.peer};
+}
+
+// "rank 1 waits for rank 2, rank 2 waits for rank 3".
+std::string FailureJudge::waits_in(const std::vector<int>& chain) const {
+  std::string text;
+  for (std::size_t i = 1; i < chain.size(); ++i) {
+    if (i > 1) text += ", ";
+    text += peers_.name(chain[i - 1]) + " waits for " + peers_.name(chain[i]);
+  }
+  return text;
 }
 
 // Explains why a wait was too long.
-std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict,
-                                        Deadline now) {
+void FailureJudge::add_what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now,
+                                     Error& error) {
   Peer& suspect = peers_[verdict.suspect];
-  const std::string name = rank_name(verdict.suspect);
-  const std::string chain = verdict.chain.empty() ? "" : verdict.chain + "; ";
+  const std::string name = peers_.name(verdict.suspect);
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
+  error.message += waits_in(verdict.chain);
   if (verdict.cycle) {
-    return verdict.chain +
-           ": the ranks wait for each other in a circle, so do they all run the same steps, and is the time "
-           "(timeout) enough for the links?";
+    error.message +=
+        ": the ranks wait for each other in a circle, so do they all run the same steps, and is the time "
+        "(timeout) enough for the links?";
+    return;
   }
+  if (!verdict.chain.empty()) error.message += "; ";
   if (const Clock::duration time = suspect.deaf_for(now); time > Clock::duration{}) {
     const std::string nothing =
-        "its machine has acknowledged nothing that " + rank_name(peers_.self()) + " has sent for " +
+        "its machine has acknowledged nothing that " + peers_.name(peers_.self()) + " has sent for " +
         std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) + " ms: ";
     if (silent) {
-      return chain + name + " answers nothing, and " + nothing +
-             "the network between them is cut, in one direction or both, or that machine is down; check both";
+      error.message += name + " answers nothing, and " + nothing +
+                       "the network between them is cut, in one direction or both, or that machine is down";
+      error.advice = "check both";
+    } else {
+      error.message += name + " is heard, but " + nothing + "it does not arrive";
+      error.advice = "check the network in this direction";
     }
-    return chain + name + " is heard, but " + nothing +
-           "it does not arrive; check the network in this direction";
+    return;
   }
-  if (silent) return chain + name + kAnswersNothing;
+  error.advice = kSeeItsLog;
+  if (silent) {
+    error.message += name + kAnswersNothing;
+    return;
+  }
   const auto tells = [&](const Peer& peer) {
     const bool is_of_suspect = peer.deaf == verdict.suspect || peer.rank == verdict.suspect;
     return peer.deaf >= 0 && is_of_suspect && answers(peer, waiter);
   };
   if (const Peer* teller = peers_.find(tells)) {
-    return chain + rank_name(teller->rank) + " says that " + rank_name(teller->deaf) +
-           "'s machine acknowledges nothing that it sends: check the network in this direction";
+    error.message += peers_.name(teller->rank) + " says that " + peers_.name(teller->deaf) +
+                     "'s machine acknowledges nothing that it sends";
+    error.advice = "check the network in this direction";
+    return;
   }
-  std::string text = chain + name + " waits for nobody: ";
+  error.message += name + " waits for nobody: ";
   if (suspect.place < steps_.place()) {
-    text +=
-        "it answers, but has not arrived at this step; if that may take so long, allow it more time "
-        "(arrival_timeout), else";
+    error.message += "it answers, but has not arrived at this step";
+    error.advice = "if that may take so long, allow it more time (arrival_timeout), else see its own log";
   } else {
-    text += "frozen, stuck or busy, or the time (timeout) is too short for the link;";
+    error.message += "frozen, stuck or busy, or the time (timeout) is too short for the link";
   }
-  return text + " see its own log";
 }
 
 }  // namespace deltawire

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "transport/mesh/membership.h"
 
@@ -54,8 +55,9 @@ class FailureJudge {
   WaitGraph::Verdict verdict_on(const Waiter& waiter, Deadline now);
   void open_circle(const Waiter& waiter, WaitGraph::Verdict& verdict, Deadline now);
   bool outlives(Waiter& waiter, Peer& suspect, const Error& error, Deadline now);
-  std::string waited(const Waiter& waiter, const Operation& operation, Deadline now) const;
-  std::string what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now);
+  Error waited(const Waiter& waiter, const Operation& operation, Deadline now) const;
+  std::string waits_in(const std::vector<int>& chain) const;
+  void add_what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict, Deadline now, Error& error);
 
   Peers& peers_;
   Waiters& waiters_;

@@ -48,7 +48,7 @@ TEST_F(Judged, ARankThatWaitsForNoOtherIsToBlame) {
   const Error error = time_out_after(10s);
   EXPECT_EQ(error.code, ErrorCode::kTimeout);
   EXPECT_EQ(error.suspect, 1);
-  EXPECT_EQ(error.message,
+  EXPECT_EQ(error.text(),
             "rank 0 waited 10000 ms for a message of rank 1; rank 1 waits for nobody: frozen, stuck or busy, "
             "or the time (timeout) is too short for the link; see its own log");
 }
@@ -116,7 +116,7 @@ TEST_F(Judged, InACircleWhoIsDeafToAnotherIsToBlame) {
   EXPECT_EQ(error.suspect, 1);
   EXPECT_TRUE(says(error,
                    "; rank 1 waits for rank 2, rank 2 waits for rank 1; rank 2 says that rank 1's machine "
-                   "acknowledges nothing that it sends: check the network in this direction"))
+                   "acknowledges nothing that it sends; check the network in this direction"))
       << error.message;
 }
 

@@ -41,6 +41,12 @@ bool feed(Bytes stream, std::size_t piece, std::vector<ControlMessage>& messages
   return sound;
 }
 
+const ErrorFields* fields_in(const ControlMessage& message) {
+  if (const auto* abort = std::get_if<Abort>(&message)) return &abort->fields;
+  const auto* dropped = std::get_if<Dropped>(&message);
+  return dropped == nullptr ? nullptr : &dropped->fields;
+}
+
 void check(std::uint8_t selector, Bytes data) {
   std::vector<std::byte> stream(data.begin(), data.end());
   if (selector % 4 != 0) repair(stream);
@@ -51,6 +57,12 @@ void check(std::uint8_t selector, Bytes data) {
   expect(whole == pieces);
   for (const ControlMessage& message : whole) {
     seen[message.index()] = true;
+    if (const ErrorFields* fields = fields_in(message)) {
+      for (const int rank : {fields->suspect_outside, fields->reporter, fields->waits_for})
+        expect(rank >= -1);
+      expect(fields->ranks.size() <= 256 && fields->tensor.size() <= 256);
+      expect(fields->advice.size() <= kControlTextMax && printable_line(fields->advice) == fields->advice);
+    }
     if (const auto* abort = std::get_if<Abort>(&message)) {
       for (const int rank : {abort->suspect, abort->origin}) expect(rank >= -1 && rank < kWorld);
       expect(abort->text.size() <= kControlTextMax && printable_line(abort->text) == abort->text);

@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "transport/mesh/rank_name.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {
@@ -29,7 +28,7 @@ void Membership::blame(Peer& peer, Error error) {
 
 void Membership::drop(Peer& peer, Error error) {
   if (consensus_.failed() || peer.departure) return;
-  const ControlMessage news = Dropped{peer.rank, error.code, error.message, error.suspect};
+  const ControlMessage news = dropped_of(peer.rank, error, peers_.world_size());
   // The others would ignore an optional rank.
   consensus_.on_gone(peer.rank, is_optional_ ? nullptr : &news);
   peer.depart(std::move(error));
@@ -47,26 +46,31 @@ void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
   const int self = peers_.self();
   const bool may_depart = dropped.rank == self ? is_optional_ : peers_[dropped.rank].is_optional;
   if (!may_depart) {
-    consensus_.fail({ErrorCode::kMismatch,
-                     rank_name(from.rank) + " has dropped " + rank_name(dropped.rank) +
-                         ", which is not optional on " + rank_name(self) +
-                         "; name the same optional ranks on all, before the first operation (it says of " +
-                         rank_name(dropped.rank) + ": " + dropped.text + ")",
-                     from.rank},
-                    self);
+    const std::string lost = peers_.name(dropped.rank);
+    consensus_.fail(
+        {.code = ErrorCode::kMismatch,
+         .message = peers_.name(from.rank) + " has dropped " + lost + ", which is not optional on " +
+                    peers_.name(self) + " (it says of " + lost + ": " + dropped.text + ")",
+         .suspect = from.rank,
+         .reporter = self,
+         .ranks = {dropped.rank},
+         .advice = "name the same optional ranks on all, before the first operation"},
+        self);
     return;
   }
   if (dropped.rank == self) {
-    consensus_.fail({dropped.code,
-                     rank_name(from.rank) + " has dropped " + rank_name(self) +
-                         ", this one, and the others go on without it: " + dropped.text,
-                     self},
-                    from.rank);
+    Error told = error_of(dropped);
+    told.message = peers_.name(from.rank) + " has dropped " + peers_.name(self) +
+                   ", this one, and the others go on without it: " + told.message;
+    told.suspect = self;
+    told.reporter = from.rank;
+    consensus_.fail(std::move(told), from.rank);
     return;
   }
   Peer& gone = peers_[dropped.rank];
-  const int suspect = dropped.suspect < 0 ? dropped.rank : dropped.suspect;
-  blame(gone, {dropped.code, reported(from.rank, dropped.text), suspect});
+  Error told = error_of(dropped);
+  if (told.suspect < 0) told.suspect = dropped.rank;
+  blame(gone, peers_.names().reported(from.rank, std::move(told)));
   // It was blamed, but lives.
   if (gone.departure && gone.departure->suspect == from.rank) waiters_.renew_all(MachineClock::now());
 }

@@ -46,12 +46,12 @@ TEST(Membership, BlameMakesAnOptionalRankDepartEverywhere) {
   EXPECT_TRUE(from_it.done && from_it.failed);
   EXPECT_FALSE(from_another.done);
   ASSERT_TRUE(rank.peers[3].departure);
-  EXPECT_EQ(rank.peers[3].departure->message, "nonsense");
+  EXPECT_EQ(rank.peers[3].departure->text(), "nonsense");
   for (const int other : {1, 2, 3}) {
     EXPECT_EQ(rank.links.said_to(other), Said{(Dropped{3, ErrorCode::kCorrupt, "nonsense", 3})}) << other;
   }
   rank.membership.drop(rank.peers[3], {ErrorCode::kTimeout, "late", 3});
-  EXPECT_EQ(rank.peers[3].departure->message, "nonsense") << "it departs once";
+  EXPECT_EQ(rank.peers[3].departure->text(), "nonsense") << "it departs once";
 }
 
 TEST(Membership, AnOptionalRankTellsNobody) {
@@ -77,7 +77,7 @@ TEST(Membership, WhatARequiredRankDropsIsDroppedHere) {
   EXPECT_FALSE(rank.peers[3].departure) << "an optional rank decides nothing";
   rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
   ASSERT_TRUE(rank.peers[3].departure);
-  EXPECT_EQ(rank.peers[3].departure->message, "rank 1 reports: late");
+  EXPECT_EQ(rank.peers[3].departure->text(), "rank 1 reports: late");
   EXPECT_EQ(rank.peers[3].departure->suspect, 3);
   EXPECT_FALSE(rank.consensus.failed());
 }

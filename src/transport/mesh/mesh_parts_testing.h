@@ -128,7 +128,7 @@ class ListedWaiter {
 };
 
 inline bool says(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 }  // namespace deltawire::test

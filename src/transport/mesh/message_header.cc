@@ -28,9 +28,9 @@ MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept {
   return bytes;
 }
 
-Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes,
-                                            int sender) {
-  const auto from = [sender] { return " in the data stream from rank " + std::to_string(sender); };
+Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes, int sender,
+                                            const RankNames& names) {
+  const auto from = [&] { return " in the data stream from " + names.of(sender); };
   if (load_le<std::uint32_t>(bytes.data()) != kMessageMagic ||
       load_le<std::uint32_t>(bytes.data() + kHeaderCrcAt) != checksum(bytes) ||
       load_le<std::uint64_t>(bytes.data() + kZeroAt) != 0) {

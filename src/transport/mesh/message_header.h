@@ -35,7 +35,7 @@ MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept;
 
 // kCorrupt: wrong magic, wrong checksum, last bytes that are not 0, or a length above kMessageBytesMax.
 // `sender` is the suspect.
-Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes,
-                                            int sender);
+Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes, int sender,
+                                            const RankNames& names = RankNames::plain());
 
 }  // namespace deltawire

@@ -18,6 +18,7 @@ inline constexpr std::chrono::milliseconds kFarewellTime{2000};
 struct MeshMember {
   int rank = 0;
   std::uint32_t epoch = 0;  // Transport::epoch
+  RankNames names{};        // Transport::names
 };
 
 // Two streams to each peer, so that an abort is never stuck behind a message without a receive.
@@ -34,13 +35,15 @@ struct Peer {
   // Longer than an acknowledgement takes around the world, twice.
   static constexpr std::chrono::milliseconds kAcknowledgementTime{500};
 
-  Peer(int peer_rank, PeerLinks links, int world_size, UnexpectedBlocks& blocks)
+  // `names` must outlive it.
+  Peer(int peer_rank, PeerLinks links, int world_size, UnexpectedBlocks& blocks,
+       const RankNames& names = RankNames::plain())
       : rank(peer_rank),
         data(std::move(links.data)),
         stands_alone(data->stands_alone()),
         control(std::move(links.control), world_size),
         sender(*data),
-        receiver(peer_rank, *data, blocks, stands_alone ? kPatience : std::chrono::milliseconds{0}) {}
+        receiver(peer_rank, *data, blocks, stands_alone ? kPatience : std::chrono::milliseconds{0}, names) {}
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 

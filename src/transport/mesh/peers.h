@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,16 +16,20 @@ namespace deltawire {
 class Peers {
  public:
   // `links` by rank; the entry of `self` is empty.
-  Peers(int self, std::vector<PeerLinks> links) : self_(self), peers_(links.size()) {
+  Peers(int self, std::vector<PeerLinks> links, RankNames names = {})
+      : names_(std::move(names)), self_(self), peers_(links.size()) {
     for (int rank = 0; rank < world_size(); ++rank) {
       if (rank == self) continue;
-      peers_[at(rank)] = std::make_unique<Peer>(rank, std::move(links[at(rank)]), world_size(), blocks_);
+      peers_[at(rank)] =
+          std::make_unique<Peer>(rank, std::move(links[at(rank)]), world_size(), blocks_, names_);
     }
   }
 
   // This rank.
   int self() const noexcept { return self_; }
   int world_size() const noexcept { return static_cast<int>(peers_.size()); }
+  const RankNames& names() const noexcept { return names_; }
+  std::string name(int rank) const { return names_.of(rank); }
   // Whether it is another rank of this mesh.
   bool has(int rank) const noexcept { return rank >= 0 && rank < world_size() && rank != self_; }
 
@@ -74,6 +79,7 @@ class Peers {
  private:
   static std::size_t at(int rank) noexcept { return static_cast<std::size_t>(rank); }
 
+  const RankNames names_;
   const int self_;
   UnexpectedBlocks blocks_;          // before the peers, which use it
   std::uint64_t blocks_before_ = 0;  // DataReceiver::unexpected_blocks of all peers, at the last step's end

@@ -49,25 +49,31 @@ std::string fitted_settings(std::string settings) {
 }
 
 Error settings_mismatch(int odd, const std::string& odd_text, int reference, const std::string& text,
-                        std::size_t others) {
+                        std::size_t others, const RankNames& names) {
   std::string_view odd_words = odd_text;
   std::string_view words = text;
   keep_differing_words(odd_words, words);
   const std::string more = others == 0   ? " has "
                            : others == 1 ? " and another have "
                                          : " and " + std::to_string(others) + " others have ";
-  return {ErrorCode::kMismatch,
-          "rank " + std::to_string(odd) + " has the settings " + quoted(odd_words) + ", rank " +
-              std::to_string(reference) + more + quoted(words) + "; start all ranks with the same settings",
-          odd};
+  return {.code = ErrorCode::kMismatch,
+          .message = names.of(odd) + " has the settings " + quoted(odd_words) + ", " + names.of(reference) +
+                     more + quoted(words),
+          .suspect = odd,
+          .reporter = reference,  // each of the two finds the same
+          .ranks = {odd},
+          .advice = "start all ranks with the same settings"};
 }
 
-Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t own) {
-  return {ErrorCode::kMismatch,
-          "rank " + std::to_string(other) + " belongs to membership epoch " + std::to_string(others) +
-              ", rank " + std::to_string(self) + " to epoch " + std::to_string(own) +
-              "; end the ranks that are left of the older epoch, and start all ranks with the same epoch",
-          other};
+Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t own, const RankNames& names) {
+  return {
+      .code = ErrorCode::kMismatch,
+      .message = names.of(other) + " belongs to membership epoch " + std::to_string(others) + ", " +
+                 names.of(self) + " to epoch " + std::to_string(own),
+      .suspect = other,
+      .reporter = self,
+      .ranks = {other},
+      .advice = "end the ranks that are left of the older epoch, and start all ranks with the same epoch"};
 }
 
 }  // namespace deltawire

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "deltawire/rank_names.h"
 #include "deltawire/result.h"
 
 namespace deltawire {
@@ -21,9 +22,10 @@ std::string fitted_settings(std::string settings);
 // The kMismatch of rank `odd`, the suspect, whose settings differ from those of rank `reference` and of
 // `others` more ranks; it quotes the words that differ.
 Error settings_mismatch(int odd, const std::string& odd_text, int reference, const std::string& text,
-                        std::size_t others = 0);
+                        std::size_t others = 0, const RankNames& names = RankNames::plain());
 
 // The kMismatch of two ranks' membership epochs; `other` is the suspect.
-Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t own);
+Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t own,
+                     const RankNames& names = RankNames::plain());
 
 }  // namespace deltawire

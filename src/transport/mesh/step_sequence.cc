@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "transport/mesh/rank_name.h"
-
 namespace deltawire {
 
 std::optional<Error> StepSequence::arrive(std::uint64_t step) {
@@ -35,11 +33,14 @@ std::optional<Error> StepSequence::compare(const Peer& peer) const {
   if (starts_ == 0 || peer.starts < starts_) return std::nullopt;
   if (peer.starts == starts_ && peer.start_step == start_step_) return std::nullopt;
   const std::uint64_t own_step = peer.starts == starts_ ? start_step_ : last_step_;
-  return Error{ErrorCode::kMismatch,
-               rank_name(peer.rank) + " continues at step " + std::to_string(peer.start_step) + ", " +
-                   rank_name(peers_.self()) + " at step " + std::to_string(own_step) +
-                   "; load the same checkpoint on every rank, or on none",
-               peer.rank};
+  const int self = peers_.self();
+  return Error{.code = ErrorCode::kMismatch,
+               .message = peers_.name(peer.rank) + " continues at step " + std::to_string(peer.start_step) +
+                          ", " + peers_.name(self) + " at step " + std::to_string(own_step),
+               .suspect = peer.rank,
+               .reporter = self,
+               .ranks = {peer.rank},
+               .advice = "load the same checkpoint on every rank, or on none"};
 }
 
 }  // namespace deltawire

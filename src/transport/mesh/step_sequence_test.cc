@@ -37,7 +37,7 @@ TEST_F(Steps, ThatBeginElsewhereAreAMismatch) {
   EXPECT_EQ(mismatch->code, ErrorCode::kMismatch);
   EXPECT_EQ(mismatch->suspect, 2);
   EXPECT_EQ(
-      mismatch->message,
+      mismatch->text(),
       "rank 2 continues at step 9, rank 0 at step 7; load the same checkpoint on every rank, or on none");
 }
 

@@ -103,7 +103,7 @@ TEST_F(Announced, AllWaitsAreAnnouncedOnce) {
 TEST_F(Announced, AChainIsFollowedUntilSomebodyIsGone) {
   announcer_.on_waiting(peers_[1], Waiting{2, 0});
   EXPECT_EQ(announcer_.follow(1).suspect, 2);
-  EXPECT_EQ(announcer_.follow(1).chain, "rank 1 waits for rank 2");
+  EXPECT_EQ(announcer_.follow(1).chain, (std::vector{1, 2}));
   announcer_.on_gone(1);
   EXPECT_EQ(announcer_.follow(1).suspect, 1);
   announcer_.on_waiting(peers_[2], Waiting{0, 0});

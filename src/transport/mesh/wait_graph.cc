@@ -35,8 +35,8 @@ WaitGraph::Verdict WaitGraph::follow(int self, int first) const {
       verdict.suspect = at;
       return verdict;
     }
-    if (!verdict.chain.empty()) verdict.chain += ", ";
-    verdict.chain += "rank " + std::to_string(at) + " waits for rank " + std::to_string(next);
+    if (verdict.chain.empty()) verdict.chain.push_back(at);
+    verdict.chain.push_back(next);
     at = next;
   }
 }

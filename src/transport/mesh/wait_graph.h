@@ -1,7 +1,6 @@
 // The announced waits between ranks; finds the rank that all wait for.
 #pragma once
 
-#include <string>
 #include <vector>
 
 namespace deltawire {
@@ -22,7 +21,7 @@ class WaitGraph {
     std::vector<int> path = {};  // the ranks from the first to the suspect, or to where a cycle closes
     bool cycle = false;
     std::vector<int> circle = {};  // the ranks that wait for each other, if `self` is not among them
-    std::string chain = {};  // "rank 1 waits for rank 2, rank 2 waits for rank 3"; empty for a chain of one
+    std::vector<int> chain = {};   // each waits for the next; empty for a chain of one
   };
   // `self` waits for `first`: follows the announcements from there to a rank that waits for none. In a cycle
   // all ranks wait, so the suspect is `first` itself.

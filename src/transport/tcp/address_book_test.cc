@@ -105,7 +105,7 @@ TEST(AddressBook, WhoWasStartedAgainWhenAllKnewItsAddressIsNamed) {
   ASSERT_FALSE(status.has_value());
   EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
   EXPECT_EQ(status.error().suspect, 2);
-  EXPECT_NE(status.error().message.find("rank 2 was started again, at 10.0.0.2:3"), std::string::npos);
+  EXPECT_NE(status.error().text().find("rank 2 was started again, at 10.0.0.2:3"), std::string::npos);
 }
 
 // An address of this machine that is not loopback; empty where there is none.
@@ -153,7 +153,7 @@ TEST(AddressBook, LoopbackIsRefusedWhereARankIsOnAnotherMachine) {
     if (!far) continue;
     EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(status.error().suspect, 2);
-    EXPECT_NE(status.error().message.find("rank 2 listens on 127.0.0.1, which rank 1 at " + outside),
+    EXPECT_NE(status.error().text().find("rank 2 listens on 127.0.0.1, which rank 1 at " + outside),
               std::string::npos)
         << status.error().message;
   }

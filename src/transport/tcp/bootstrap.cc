@@ -47,7 +47,8 @@ Result<std::vector<PeerSockets>> Bootstrap::run() {
 Result<std::vector<PeerSockets>> Bootstrap::meet() {
   if (Status status = prepare_endpoints(); !status) return forward_error(status);
   if (Status status = prepare_dialers(); !status) return forward_error(status);
-  if (Status status = check_descriptors(options_.rank, options_.world_size); !status)
+  if (Status status = check_descriptors(options_.names.number_of(options_.rank), options_.world_size);
+      !status)
     return forward_error(status);
   while (true) {
     const Deadline now = MachineClock::now();
@@ -81,7 +82,7 @@ Status Bootstrap::prepare_dialers(int first) {
     if (options_.rendezvous && endpoint.port == 0) continue;
     if (!may_be_host(endpoint.host)) {
       return fail(ErrorCode::kInvalidArgument,
-                  "connect_tcp: endpoint of rank " + std::to_string(rank) + ": no such address: \"" +
+                  "connect_tcp: endpoint of " + peer_table_.name(rank) + ": no such address: \"" +
                       printable_line(endpoint.host) + "\"",
                   rank);
     }
@@ -135,8 +136,8 @@ Status Bootstrap::advance_dialers(Deadline now) {
     if (Status status = peer_table_.check(claims); !status) return status;
     if (static_cast<int>(claims.rank) != dialer->rank() || claims.stream != dialer->stream()) {
       return fail(ErrorCode::kMismatch,
-                  "rank " + std::to_string(claims.rank) + " answers at " + to_string(dialer->endpoint()) +
-                      " instead of rank " + std::to_string(dialer->rank()) +
+                  peer_table_.name(static_cast<int>(claims.rank)) + " answers at " +
+                      to_string(dialer->endpoint()) + " instead of " + peer_table_.name(dialer->rank()) +
                       "; give all ranks the same endpoints in the same order",
                   static_cast<int>(claims.rank));
     }
@@ -150,9 +151,11 @@ Status Bootstrap::look_for_news(Deadline now) {
   if (options_.interrupted && now >= ask_at_) {
     ask_at_ = now + kAskPause;
     if (options_.interrupted()) {
-      return fail(ErrorCode::kAborted,
-                  "rank " + std::to_string(options_.rank) + " was interrupted while it was still connecting",
-                  options_.rank);
+      return tl::unexpected<Error>(
+          Error{.code = ErrorCode::kAborted,
+                .message = peer_table_.name(options_.rank) + " was interrupted while it was still connecting",
+                .suspect = options_.rank,
+                .reporter = options_.rank});
     }
   }
   return watch_met_ranks(now);
@@ -257,7 +260,7 @@ std::string Bootstrap::describe_missing() const {
   std::string text;
   for (const int rank : peer_table_.missing()) {
     if (!text.empty()) text += ", ";
-    text += "rank " + std::to_string(rank);
+    text += peer_table_.name(rank);
     const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
     if (endpoint.port != 0) text += " (" + to_string(endpoint) + ")";
   }
@@ -265,23 +268,32 @@ std::string Bootstrap::describe_missing() const {
 }
 
 Error Bootstrap::refused_by(const Dialer& dialer) const {
-  const std::string process = "the process that listens as rank " + std::to_string(dialer.rank()) + " at " +
+  const std::string process = "the process that listens as " + peer_table_.name(dialer.rank()) + " at " +
                               to_string(dialer.endpoint());
-  const std::string self = "rank " + std::to_string(options_.rank);
+  const std::string self = peer_table_.name(options_.rank);
   const std::string problem = dialer.findings().tls_problem(self, options_.encryption);
   const std::string message =
       process + (problem.empty() ? " refuses " + self + ": same job? same token?" : problem);
-  return {ErrorCode::kUnauthorized, message + " Not connected: " + describe_missing(), dialer.rank()};
+  return found(ErrorCode::kUnauthorized, message + " Not connected: " + describe_missing(), dialer.rank());
+}
+
+// An error that names this rank.
+Error Bootstrap::found(ErrorCode code, std::string message, int suspect) const {
+  return {.code = code,
+          .message = std::move(message),
+          .suspect = suspect,
+          .reporter = options_.rank,
+          .ranks = peer_table_.missing()};
 }
 
 // What ranks that this one has dialed did instead of answering.
 std::string Bootstrap::describe_silence() const {
   std::string text;
   for (const Dialer& dialer : dialers_) {
-    const std::string name = "rank " + std::to_string(dialer.rank());
-    if (text.find(name + " ") != std::string::npos) continue;
+    const std::string other = peer_table_.name(dialer.rank());
+    if (text.find(other + " ") != std::string::npos) continue;
     const std::string silence = dialer.findings().silence();
-    if (!silence.empty()) text += " " + name + silence;
+    if (!silence.empty()) text += " " + other + silence;
   }
   return text;
 }
@@ -299,49 +311,50 @@ bool Bootstrap::seeks_rank_0() const {
 
 Error Bootstrap::too_late() const {
   if (Status compared = peer_table_.compare_settings(); !compared) return compared.error();
-  const std::string self = "rank " + std::to_string(options_.rank);
+  const std::string self = peer_table_.name(options_.rank);
   const std::string time = std::to_string(options_.connect_timeout.count());
   for (const Dialer& dialer : dialers_) {
     if (dialer.findings().was_turned_away() && !has_gone(dialer.rank())) return refused_by(dialer);
   }
   if (!gone_.empty()) {
     const int rank = gone_.front().rank;
-    const std::string gone = "rank " + std::to_string(rank);
-    return {ErrorCode::kPeerLost,
-            gone + " left while " + self + " was still connecting; see " + gone +
-                "'s own log. Not connected: " + describe_missing(),
-            rank};
+    const std::string gone = peer_table_.name(rank);
+    return found(ErrorCode::kPeerLost,
+                 gone + " left while " + self + " was still connecting; see " + gone +
+                     "'s own log. Not connected: " + describe_missing(),
+                 rank);
   }
   const auto left =
       std::ranges::find_if(dialers_, [](const Dialer& dialer) { return dialer.findings().was_left(); });
   if (left != dialers_.end()) {
-    const std::string name = "rank " + std::to_string(left->rank());
-    return {ErrorCode::kPeerLost,
-            name + " at " + to_string(left->endpoint()) + " ended while " + self +
-                " was still connecting to it (killed or crashed?); see " + name +
-                "'s own log. Not connected: " + describe_missing(),
-            left->rank()};
+    const std::string other = peer_table_.name(left->rank());
+    return found(ErrorCode::kPeerLost,
+                 other + " at " + to_string(left->endpoint()) + " ended while " + self +
+                     " was still connecting to it (killed or crashed?); see " + other +
+                     "'s own log. Not connected: " + describe_missing(),
+                 left->rank());
   }
   if (seeks_rank_0()) {
-    return {ErrorCode::kTimeout,
-            self + " found nobody in " + time + " ms at " + to_string(endpoints_.front()) +
-                ", where rank 0 should listen; is it started, and can this machine reach that port?" +
-                describe_silence(),
-            0};
+    return found(ErrorCode::kTimeout,
+                 self + " found nobody in " + time + " ms at " + to_string(endpoints_.front()) + ", where " +
+                     peer_table_.name(0) +
+                     " should listen; is it started, and can this machine reach that port?" +
+                     describe_silence(),
+                 0);
   }
   if (has_met_all()) {
     const int silent = roll_call_.silent_rank();
-    return {ErrorCode::kTimeout,
-            self + " is connected to all ranks, but rank " + std::to_string(silent) + " was not after " +
-                time + " ms; see its own log",
-            silent};
+    return found(ErrorCode::kTimeout,
+                 self + " is connected to all ranks, but " + peer_table_.name(silent) + " was not after " +
+                     time + " ms; see its own log",
+                 silent);
   }
   if (peer_table_.is_complete()) {
     const int silent = book_->silent_rank();
-    return {ErrorCode::kTimeout,
-            "rank " + std::to_string(silent) + " did not tell " + self + " in " + time +
-                " ms where it listens; see its own log",
-            silent};
+    return found(ErrorCode::kTimeout,
+                 peer_table_.name(silent) + " did not tell " + self + " in " + time +
+                     " ms where it listens; see its own log",
+                 silent);
   }
   std::string message = self + " found no connection in " + time + " ms with " + describe_missing();
   message += options_.rendezvous ? "; are they started, with the rendezvous at " +
@@ -353,7 +366,7 @@ Error Bootstrap::too_late() const {
   }
   message += describe_silence();
   const bool one = peer_table_.missing().size() == 1;
-  return {ErrorCode::kTimeout, std::move(message), one ? peer_table_.missing().front() : kNoSuspect};
+  return found(ErrorCode::kTimeout, std::move(message), one ? peer_table_.missing().front() : kNoSuspect);
 }
 
 }  // namespace deltawire

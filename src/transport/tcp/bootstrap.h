@@ -40,6 +40,7 @@ class Bootstrap {
   Status watch_met_ranks(Deadline now);
   void miss(int rank, Claims::Stream stream, Deadline now);
   void tell_others(const Error& error);
+  Error found(ErrorCode code, std::string message, int suspect) const;
   Error refused_by(const Dialer& dialer) const;
   Error too_late() const;
   Deadline end_of_patience() const;

@@ -38,6 +38,12 @@ Status check_options(const MeshOptions& options) {
         "connect_tcp: encryption=\"required\" needs a token, and this one is all zeros; give every rank "
         "the same 32 random bytes (openssl rand 32)");
   }
+  if (!options.names.fit(options.world_size)) {
+    return fail(ErrorCode::kInvalidArgument, "connect_tcp: names.numbers are " +
+                                                 std::to_string(options.names.numbers.size()) +
+                                                 " for a world of " + std::to_string(options.world_size) +
+                                                 "; give each rank a number of its own, from 0, or none");
+  }
   if (Status status = check_settings("connect_tcp", options.settings); !status) return status;
   return check_link_options(options.link, options.rank, options.world_size);
 }
@@ -55,8 +61,11 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   if (!tls) return forward_error(tls);
   EncryptionPolicy policy{options.encryption, *std::move(tls)};
   Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), options, std::move(policy)).run();
-  if (!sockets) return forward_error(sockets);
-  auto mesh = make_mesh({options.rank, options.epoch}, std::move(*sockets), options.link);
+  if (!sockets) {
+    options.names.to_numbers(sockets.error());
+    return forward_error(sockets);
+  }
+  auto mesh = make_mesh({options.rank, options.epoch, options.names}, std::move(*sockets), options.link);
   if (mesh) (*mesh)->set_arrival_timeout(options.arrival_timeout);
   return mesh;
 }

@@ -11,7 +11,7 @@ namespace deltawire::test::connect_tcp_test {
 namespace {
 
 bool has(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 using Outcome = Result<std::unique_ptr<Transport>>;
@@ -77,8 +77,8 @@ TEST(ConnectTcp, OtherSettingsAreTheSameMismatchOnBothSidesAtOnce) {
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch);
     EXPECT_EQ(outcome.error().suspect, 1);
-    EXPECT_EQ(outcome.error().message, R"(rank 1 has the settings "codec=qsgd", rank 0 has "codec=3lc"; )"
-                                       "start all ranks with the same settings");
+    EXPECT_EQ(outcome.error().text(), R"(rank 1 has the settings "codec=qsgd", rank 0 has "codec=3lc"; )"
+                                      "start all ranks with the same settings");
   }
 }
 

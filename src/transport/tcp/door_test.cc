@@ -212,7 +212,7 @@ TEST(Door, WhoIsPushedOutCallsAgain) {
   busy.join();
   ASSERT_FALSE(line);
   EXPECT_EQ(line.error().code, ErrorCode::kTimeout) << line.error().message;
-  EXPECT_NE(line.error().message.find("too many strangers"), std::string::npos) << line.error().message;
+  EXPECT_NE(line.error().text().find("too many strangers"), std::string::npos) << line.error().message;
   EXPECT_GT(calls, 3);
 }
 
@@ -221,7 +221,7 @@ TEST(Door, ANameWithoutAnAddressIsLikeAPlaceWhereNobodyListens) {
   const auto line = call_at_door({"door.invalid", 29600}, options_of(), Clock::now() + 60s);
   ASSERT_FALSE(line);
   EXPECT_EQ(line.error().code, ErrorCode::kPeerLost) << line.error().message;
-  EXPECT_NE(line.error().message.find("\"door.invalid\""), std::string::npos) << line.error().message;
+  EXPECT_NE(line.error().text().find("\"door.invalid\""), std::string::npos) << line.error().message;
 }
 
 // Whoever is on the way can neither read nor change what an encrypted line carries.

@@ -14,7 +14,7 @@ using Outcome = Result<std::unique_ptr<Transport>>;
 using Plan = std::function<void(int, MeshOptions&)>;
 
 bool has(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 std::vector<Outcome> connect_all(Listeners all, const Plan& change) {

@@ -26,6 +26,7 @@ void Greeting::begin_in_clear() {
     lacks_encryption_ = true;
     own_.problem = static_cast<std::uint8_t>(ErrorCode::kMismatch);
     const std::string self = own_.rank == Claims::kNobody ? "it" : "rank " + std::to_string(own_.rank);
+    own_.names_reporter = true;
     own_.text = refusal_of_clear_text(self, policy_->setting, socket_.get());
   }
   connection_ = Connection(std::move(socket_));

@@ -14,6 +14,7 @@ constexpr std::size_t kLifeAt = 28;
 constexpr std::size_t kDigestAt = 36;
 constexpr std::size_t kDigestBytes = kClaimsBytes - kDigestAt;
 constexpr std::size_t kNonceBytes = std::tuple_size_v<Nonce>;
+constexpr std::byte kNamesReporter{128};
 
 constexpr std::string_view kDialerLabel = "deltawire dialer";
 constexpr std::string_view kListenerLabel = "deltawire listen";
@@ -36,7 +37,7 @@ ClaimsBytes encode_claims(const Claims& claims) {
   store_le(at + 12, claims.peer);
   store_le(at + 16, claims.epoch);
   store_le(at + 20, static_cast<std::uint16_t>(claims.text.size()));
-  at[22] = static_cast<std::byte>(claims.problem);
+  at[22] = static_cast<std::byte>(claims.problem) | (claims.names_reporter ? kNamesReporter : std::byte{0});
   at[23] = static_cast<std::byte>(claims.encryption);
   store_le(at + 24, claims.world_size);
   store_le(at + 26, claims.suspect);
@@ -203,7 +204,8 @@ bool Handshake::parse_claims() {
   peer_.stream = static_cast<Claims::Stream>(stream);
   peer_.role = role;
   peer_.epoch = load_le<std::uint32_t>(at + 16);
-  peer_.problem = std::to_integer<std::uint8_t>(at[22]);
+  peer_.problem = std::to_integer<std::uint8_t>(at[22] & ~kNamesReporter);
+  peer_.names_reporter = (at[22] & kNamesReporter) != std::byte{0};
   peer_.encryption = static_cast<Encryption>(at[23]);
   peer_.world_size = load_le<std::uint16_t>(at + 24);
   peer_.suspect = load_le<std::uint16_t>(at + 26);

@@ -16,7 +16,8 @@
 //   12  u32  the rank that it expects at the other end
 //   16  u32  its membership epoch
 //   20  u16  bytes of its text, <= 1024
-//   22  u8   0: the text is its settings. Otherwise an error code: the text says why it can't take part
+//   22  u8   0: the text is its settings. Otherwise an error code: the text says why it can't take part; with
+//            128 added the text names who reports it
 //   23  u8   its setting of encryption: 0 auto, 1 required, 2 off
 //   24  u16  its world size
 //   26  u16  the rank to blame for the problem; 0xFFFF: nobody
@@ -55,7 +56,7 @@ using ClaimsBytes = std::array<std::byte, kClaimsBytes>;
 struct Claims {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
-  static constexpr std::uint16_t kVersion = 6;
+  static constexpr std::uint16_t kVersion = 7;
   static constexpr std::uint16_t kNobody = 0xFFFF;
 
   std::uint16_t version = kVersion;
@@ -66,6 +67,7 @@ struct Claims {
   std::uint32_t epoch = 0;
   std::uint16_t world_size = 0;
   std::uint8_t problem = 0;  // an ErrorCode's number
+  bool names_reporter = false;
   Encryption encryption = Encryption::kAuto;
   std::uint16_t suspect = kNobody;
   std::uint64_t life = 0;

@@ -187,12 +187,14 @@ TEST(Handshake, TextsMayBeEmptyOrLong) {
 TEST(Handshake, AProblemTravelsInThePlaceOfSettings) {
   Claims listener = listener_claims();
   listener.problem = 17;
+  listener.names_reporter = true;
   listener.suspect = 258;
   listener.text = "rank 1 is out of paper";
   Ends ends(dialer_claims(), listener);
   ends.run();
   ASSERT_EQ(ends.dialer_state, State::kDone);
   EXPECT_EQ(ends.dialer.peer().problem, 17u);
+  EXPECT_TRUE(ends.dialer.peer().names_reporter);
   EXPECT_EQ(ends.dialer.peer().suspect, 258u);
   EXPECT_EQ(ends.dialer.peer().text, "rank 1 is out of paper");
 }

@@ -5,7 +5,7 @@ namespace deltawire::test::listener_test {
 namespace {
 
 bool has(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 TEST(ListenTcp, ATakenPortIsNamed) {

@@ -85,7 +85,7 @@ TEST(LocalSocket, AVariableTurnsItOff) {
   const auto refused = listen_tcp("127.0.0.1");
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.error().message.find("DELTAWIRE_LOCAL_SOCKETS=\"no\""), std::string::npos);
+  EXPECT_NE(refused.error().text().find("DELTAWIRE_LOCAL_SOCKETS=\"no\""), std::string::npos);
 }
 
 // Established connections with that local port, in the kernel's list.

@@ -70,7 +70,8 @@ void configure_connection(int fd, Claims::Stream stream) noexcept {
 }
 
 PeerTable::PeerTable(const MeshOptions& options)
-    : token_(options.token),
+    : names_(options.names),
+      token_(options.token),
       sockets_(static_cast<std::size_t>(options.world_size)),
       data_streams_(static_cast<std::size_t>(options.world_size)),
       lives_(static_cast<std::size_t>(options.world_size)),
@@ -104,46 +105,49 @@ Status PeerTable::check(const Claims& claims) {
   return judged;
 }
 
+// Of a rank that there may not be.
+std::string PeerTable::claimed_name(std::uint32_t rank) const {
+  return rank < own_.world_size ? name(static_cast<int>(rank)) : "rank " + std::to_string(rank);
+}
+
 Status PeerTable::judge(const Claims& claims) const {
-  const std::string other = "rank " + std::to_string(claims.rank);
-  const std::string self = "rank " + std::to_string(own_.rank);
+  const std::string other = claimed_name(claims.rank);
+  const std::string self = name(rank());
   const int suspect = claims.rank < own_.world_size ? static_cast<int>(claims.rank) : kNoSuspect;
+  const auto mismatch = [&](std::string message, std::string advice) {
+    return tl::unexpected<Error>(Error{.code = ErrorCode::kMismatch,
+                                       .message = std::move(message),
+                                       .suspect = suspect,
+                                       .reporter = rank(),
+                                       .advice = std::move(advice)});
+  };
   if (claims.version != own_.version) {
-    return fail(ErrorCode::kMismatch,
-                other + " speaks handshake version " + std::to_string(claims.version) + ", " + self +
-                    " version " + std::to_string(own_.version) +
-                    "; install the same version of deltawire everywhere",
-                suspect);
+    return mismatch(other + " speaks handshake version " + std::to_string(claims.version) + ", " + self +
+                        " version " + std::to_string(own_.version),
+                    "install the same version of deltawire everywhere");
   }
   if (claims.encryption != own_.encryption) {
-    return fail(ErrorCode::kMismatch,
-                other + " has " + encryption_text(claims.encryption) + ", " + self + " has " +
-                    encryption_text(own_.encryption) + "; start all ranks with the same encryption",
-                suspect);
+    return mismatch(other + " has " + encryption_text(claims.encryption) + ", " + self + " has " +
+                        encryption_text(own_.encryption),
+                    "start all ranks with the same encryption");
   }
   if (claims.problem != 0) return tl::unexpected<Error>(problem_of(claims, suspect));
   if (claims.world_size != own_.world_size) {
-    return fail(ErrorCode::kMismatch,
-                other + " was started for a world of " + std::to_string(claims.world_size) + " ranks, " +
-                    self + " for " + std::to_string(own_.world_size) +
-                    "; start all ranks with the same world size",
-                suspect);
+    return mismatch(other + " was started for a world of " + std::to_string(claims.world_size) + " ranks, " +
+                        self + " for " + std::to_string(own_.world_size),
+                    "start all ranks with the same world size");
   }
   if (claims.rank == own_.rank || claims.rank >= own_.world_size) {
-    return fail(ErrorCode::kMismatch,
-                "another process calls itself " + other + " in the world of " +
-                    std::to_string(own_.world_size) + " that " + self + " connects; give each its own rank",
-                suspect);
+    return mismatch("another process calls itself " + other + " in the world of " +
+                        std::to_string(own_.world_size) + " that " + self + " connects",
+                    "give each its own rank");
   }
   if (claims.peer != own_.rank) {
-    return fail(ErrorCode::kMismatch,
-                other + " expects rank " + std::to_string(claims.peer) + " at the endpoint of " + self +
-                    "; give all ranks the same endpoints in the same order",
-                suspect);
+    return mismatch(other + " expects " + claimed_name(claims.peer) + " at the endpoint of " + self,
+                    "give all ranks the same endpoints in the same order");
   }
   if (claims.epoch != own_.epoch) {
-    return tl::unexpected<Error>(
-        epoch_mismatch(suspect, claims.epoch, static_cast<int>(own_.rank), own_.epoch));
+    return tl::unexpected<Error>(epoch_mismatch(suspect, claims.epoch, rank(), own_.epoch, names_));
   }
   return {};
 }
@@ -163,7 +167,7 @@ Status PeerTable::compare_settings() const {
   const auto odd = std::ranges::min_element(ranks_by_text, has_fewer);
   return tl::unexpected<Error>(settings_mismatch(odd->second.front(), std::string(odd->first),
                                                  right->second.front(), std::string(right->first),
-                                                 right->second.size() - 1));
+                                                 right->second.size() - 1, names_));
 }
 
 void PeerTable::note_told(std::uint32_t rank) {
@@ -175,12 +179,11 @@ void PeerTable::note_told(std::uint32_t rank) {
 Error PeerTable::problem_of(const Claims& claims, int sender) const {
   const auto code = static_cast<ErrorCode>(claims.problem);
   const bool known = error_code_name(code) != "Unknown";
-  const int suspect = claims.suspect < own_.world_size ? static_cast<int>(claims.suspect) : sender;
-  const std::string text = printable_line(claims.text);
-  // If a rank passes on another rank's report, the text names that rank already.
-  const std::string reporter =
-      text.starts_with("rank ") ? "" : "rank " + std::to_string(claims.rank) + " reports: ";
-  return {known ? code : ErrorCode::kAborted, reporter + text, suspect};
+  const std::string by = claims.names_reporter ? "" : claimed_name(claims.rank) + " reports: ";
+  return {.code = known ? code : ErrorCode::kAborted,
+          .message = by + printable_line(claims.text),
+          .suspect = claims.suspect < own_.world_size ? static_cast<int>(claims.suspect) : sender,
+          .reporter = sender};
 }
 
 // Whether another process with that rank is connected. One that has died has hung up, and its place is free.
@@ -196,8 +199,7 @@ Status PeerTable::add(const Claims& claims, Connection socket) {
   if (is_another_process(claims)) {
     twice_ = rank;
     return fail(ErrorCode::kMismatch,
-                "two processes call themselves rank " + std::to_string(rank) + "; give each its own rank",
-                rank);
+                "two processes call themselves " + name(rank) + "; give each its own rank", rank);
   }
   if (claims.life != lives_[claims.rank]) {
     lives_[claims.rank] = claims.life;
@@ -238,9 +240,9 @@ std::optional<Error> PeerTable::exit_reason_of(int rank) const {
     const auto* abort = std::get_if<Abort>(&message);
     if (abort == nullptr) continue;
     const int origin = abort->origin < 0 ? rank : abort->origin;
-    const std::string name = "rank " + std::to_string(origin) + " ";
-    const std::string reporter = abort->text.starts_with(name) ? "" : name + "reports: ";
-    return Error{abort->code, reporter + abort->text, abort->suspect < 0 ? origin : abort->suspect};
+    Error error = error_of(*abort);
+    if (!names_.has(error.suspect, world_size())) error.suspect = origin;
+    return names_.reported(origin, std::move(error));
   }
   return std::nullopt;
 }
@@ -248,9 +250,10 @@ std::optional<Error> PeerTable::exit_reason_of(int rank) const {
 void PeerTable::give_up(const Error& error) {
   own_.problem = static_cast<std::uint8_t>(error.code);
   own_.suspect = error.suspect < 0 ? Claims::kNobody : static_cast<std::uint16_t>(error.suspect);
-  own_.text = printable_line(error.message, kSettingsMax);
+  own_.names_reporter = error.reporter != kNoRank;
+  own_.text = printable_line(error.text(), kSettingsMax);
   std::vector<std::byte> bytes;
-  append_control_message(Abort{error.code, error.suspect, rank(), error.message}, bytes);
+  append_control_message(abort_of(error, rank(), world_size()), bytes);
   missing_.clear();
   for (int other = 0; other < world_size(); ++other) {
     PeerSockets& sockets = sockets_[static_cast<std::size_t>(other)];

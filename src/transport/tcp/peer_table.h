@@ -18,6 +18,7 @@ class PeerTable {
 
   int rank() const noexcept { return static_cast<int>(own_.rank); }
   int world_size() const noexcept { return static_cast<int>(own_.world_size); }
+  std::string name(int rank) const { return names_.of(rank); }
   const Token& token() const noexcept { return token_; }
 
   // This rank's claims: its settings or, once it has given up, why.
@@ -63,11 +64,13 @@ class PeerTable {
   void note_told(std::uint32_t rank);
 
  private:
+  std::string claimed_name(std::uint32_t rank) const;
   Status judge(const Claims& claims) const;
   std::vector<ControlMessage> heard_from(int rank) const;
   Error problem_of(const Claims& claims, int sender) const;
   bool is_another_process(const Claims& claims) const noexcept;
 
+  const RankNames names_;
   Claims own_;
   Token token_;
   std::vector<PeerSockets> sockets_;

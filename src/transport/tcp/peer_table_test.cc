@@ -42,7 +42,7 @@ Error verdict_on(Change change) {
 }
 
 bool has(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 TEST(PeerTable, EachFieldIsCompared) {
@@ -50,7 +50,7 @@ TEST(PeerTable, EachFieldIsCompared) {
   EXPECT_TRUE(peer_table.check(right_claims()).has_value());
   for (const auto& [change, says] : std::vector<std::pair<void (*)(Claims&), const char*>>{
            {[](Claims& h) { h.version = 1; }, "speaks handshake version 1"},
-           {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 7"},
+           {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 8"},
            {[](Claims& h) { h.world_size = 3; }, "a world of 3 ranks"},
            {[](Claims& h) { h.world_size = 5; }, "a world of 5 ranks"},
            {[](Claims& h) { h.peer = 0; }, "expects rank 0 at the endpoint of rank 1"},
@@ -61,14 +61,14 @@ TEST(PeerTable, EachFieldIsCompared) {
     const Error error = verdict_on(change);
     EXPECT_EQ(error.code, ErrorCode::kMismatch) << says;
     EXPECT_EQ(error.suspect, 2) << says;
-    EXPECT_TRUE(has(error, says)) << error.message;
+    EXPECT_TRUE(has(error, says)) << error.text();
   }
   EXPECT_EQ(verdict_on([](Claims& h) { h.rank = 1; }).suspect, 1);
   for (const std::uint32_t rank : {4u, 0x80000000u, 0xFFFFFFFFu}) {
     const Error error = verdict_on([rank](Claims& h) { h.rank = rank; });
     EXPECT_EQ(error.code, ErrorCode::kMismatch);
     EXPECT_EQ(error.suspect, kNoSuspect);
-    EXPECT_TRUE(has(error, "rank " + std::to_string(rank) + " in the world of 4")) << error.message;
+    EXPECT_TRUE(has(error, "rank " + std::to_string(rank) + " in the world of 4")) << error.text();
   }
 }
 
@@ -93,12 +93,11 @@ TEST(PeerTable, TheFewestWithOtherSettingsAreNamedByTheWordsThatDiffer) {
       {"direct(3lc) n=1 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x"});
   EXPECT_EQ(error.code, ErrorCode::kMismatch);
   EXPECT_EQ(error.suspect, 0);
-  EXPECT_EQ(error.message,
-            R"(rank 0 has the settings "n=1", rank 1 and 2 others have "n=2"; start all ranks )"
-            "with the same settings");
+  EXPECT_EQ(error.text(), R"(rank 0 has the settings "n=1", rank 1 and 2 others have "n=2"; start all ranks )"
+                          "with the same settings");
   error = verdict_on_settings({"a", "b", "b", "a"});
   EXPECT_EQ(error.suspect, 1) << "not the lowest rank's";
-  EXPECT_TRUE(has(error, R"("b", rank 0 and another have "a")")) << error.message;
+  EXPECT_TRUE(has(error, R"("b", rank 0 and another have "a")")) << error.text();
   EXPECT_EQ(verdict_on_settings({"a", "a", "b", "c"}).suspect, 3);
   EXPECT_TRUE(has(verdict_on_settings({"n=1", "n=1", "n=1", "n=1 more"}), R"("n=1 more", rank 0)"));
   EXPECT_TRUE(has(verdict_on_settings({"n=1", "n=1", "n=1", ""}), R"("", rank 0 and 2 others have "n=1")"));
@@ -112,7 +111,7 @@ TEST(PeerTable, SettingsOfAnyLengthAreCompared) {
   EXPECT_EQ(fitted_settings(text).size(), kSettingsMax);
   EXPECT_NE(fitted_settings(text), fitted_settings(other));
   const Error error = settings_mismatch(1, fitted_settings(text), 0, fitted_settings(other));
-  EXPECT_FALSE(has(error, "xxx")) << "the digests say it: " << error.message;
+  EXPECT_FALSE(has(error, "xxx")) << "the digests say it: " << error.text();
 }
 
 // A connection of rank 2 on one stream, and its other end.
@@ -154,7 +153,7 @@ TEST(PeerTable, AnotherProcessTakesAPlaceOnlyAfterADeath) {
   ASSERT_FALSE(twice.has_value());
   EXPECT_EQ(twice.error().code, ErrorCode::kMismatch);
   EXPECT_EQ(twice.error().suspect, 2);
-  EXPECT_TRUE(has(twice.error(), "two processes call themselves rank 2")) << twice.error().message;
+  EXPECT_TRUE(has(twice.error(), "two processes call themselves rank 2")) << twice.error().text();
   lines[0].ends[1].reset();
   lines[1].ends[1].reset();
   ASSERT_TRUE(lines[3].join(peer_table, Claims::Stream::kControl, 6));
@@ -168,6 +167,7 @@ TEST(PeerTable, AProblemComesWithItsCodeAndItsSuspect) {
   const auto problem = [](std::uint8_t code, std::uint16_t suspect, std::string text) {
     return verdict_on([&](Claims& h) {
       h.problem = code;
+      h.names_reporter = text.starts_with("rank 2");
       h.suspect = suspect;
       h.text = std::move(text);
     });
@@ -175,11 +175,14 @@ TEST(PeerTable, AProblemComesWithItsCodeAndItsSuspect) {
   Error error = problem(17, 3, "out\nof paper");
   EXPECT_EQ(error.code, ErrorCode::kSystem);
   EXPECT_EQ(error.suspect, 3);
-  EXPECT_EQ(error.message, "rank 2 reports: out of paper");
-  error = problem(99, Claims::kNobody, "rank 0 is odd");
+  EXPECT_EQ(error.text(), "rank 2 reports: out of paper");
+  EXPECT_EQ(error.reporter, 2);
+  error = problem(99, Claims::kNobody, "rank 2 is odd");
   EXPECT_EQ(error.code, ErrorCode::kAborted);
   EXPECT_EQ(error.suspect, 2);
-  EXPECT_EQ(error.message, "rank 0 is odd");
+  EXPECT_EQ(error.text(), "rank 2 is odd");
+  EXPECT_EQ(error.reporter, 2);
+  EXPECT_EQ(problem(99, Claims::kNobody, "rank 0 is odd").text(), "rank 2 reports: rank 0 is odd");
   EXPECT_EQ(problem(1, 4, "").suspect, 2);
 }
 
@@ -207,7 +210,7 @@ TEST(PeerTable, WhoGivesUpTellsTheMetAndListsTheOthers) {
   ASSERT_TRUE(heard.has_value());
   EXPECT_EQ(heard->code, ErrorCode::kSystem);
   EXPECT_EQ(heard->suspect, 3);
-  EXPECT_TRUE(heard->message.starts_with("rank 1 reports: xxx")) << heard->message;
+  EXPECT_TRUE(heard->text().starts_with("rank 1 reports: xxx")) << heard->text();
   const Claims own = one.own_claims(Claims::Role::kListener);
   EXPECT_EQ(own.problem, 17u);
   EXPECT_EQ(own.suspect, 3u);

@@ -45,11 +45,11 @@ Status PendingConnections::welcome(Greeting& greeting, PeerTable& peer_table) {
   if (greeting.lacks_encryption()) {
     peer_table.note_told(claims.rank);
     const int rank = static_cast<int>(claims.rank);
-    return fail(ErrorCode::kMismatch,
-                "rank " + std::to_string(rank) + " came in the clear: " +
-                    refusal_of_clear_text("rank " + std::to_string(peer_table.rank()),
-                                                         claims.encryption, greeting.fd()),
-                rank);
+    return fail(
+        ErrorCode::kMismatch,
+        peer_table.name(rank) + " came in the clear: " +
+            refusal_of_clear_text(peer_table.name(peer_table.rank()), claims.encryption, greeting.fd()),
+        rank);
   }
   return peer_table.add(claims, greeting.take_connection());
 }

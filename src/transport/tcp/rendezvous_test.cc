@@ -14,7 +14,7 @@ namespace {
 using Outcome = Result<std::unique_ptr<Transport>>;
 
 bool has(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 int dial(const Endpoint& endpoint) {

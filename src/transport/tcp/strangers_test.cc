@@ -16,7 +16,7 @@ namespace deltawire::test::strangers_test {
 namespace {
 
 bool has(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
+  return error.text().find(part) != std::string::npos;
 }
 
 // A plain connection to a rank's port, like a stranger's.

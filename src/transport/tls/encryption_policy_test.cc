@@ -100,7 +100,7 @@ TEST(EncryptionPolicy, ItsNamesAreRead) {
   for (const char* text : {"", "on", "Required", "required "}) {
     const auto parsed = parse_encryption(text);
     ASSERT_FALSE(parsed.has_value());
-    EXPECT_NE(parsed.error().message.find("\"auto\", \"required\" or \"off\""), std::string::npos);
+    EXPECT_NE(parsed.error().text().find("\"auto\", \"required\" or \"off\""), std::string::npos);
   }
 }
 

@@ -16,17 +16,9 @@ import weakref
 from collections.abc import Iterator
 
 from deltawire.errors import DeltawireError, make_error
-from deltawire.leaving import ClosesAtEnd, forget, gave_up, leave_at_exit
+from deltawire.leaving import ClosesAtEnd, forget, leave_at_exit
 
 logger = logging.getLogger("deltawire")
-
-
-def typed(cause: BaseException, rank: int, who: str | None = None) -> DeltawireError:
-    """The exception as the other ranks get it: "Aborted" where it is none of deltawire's. `who`:
-    the rank's name, by default "rank 3"."""
-    if isinstance(cause, DeltawireError):
-        return cause
-    return make_error("Aborted", gave_up(who or f"rank {rank}", cause), rank)
 
 
 class AbortsOnError(ClosesAtEnd):

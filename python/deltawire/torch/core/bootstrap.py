@@ -59,10 +59,17 @@ class Meeting:
         encryption: of the connections, after `listen`.
     """
 
-    def __init__(self, group, near: torch.device | None = None) -> None:
-        """`near`: the model's device, for a group of GPUs alone."""
+    def __init__(
+        self, group, near: torch.device | None = None, *, names_globally: bool = False
+    ) -> None:
+        """
+        Args:
+            near: the model's device, for a group of GPUs alone.
+            names_globally: errors of the session name global ranks.
+        """
         self.place = dist.get_rank(group), dist.get_world_size(group)
         self._group = group
+        self._numbers = dist.get_process_group_ranks(group) if names_globally else None
         self._near = near
         self._terms: Terms | None = None
         self._text = ""
@@ -138,6 +145,8 @@ class Meeting:
         mesh = mesh_of(self._records, self.place[0], self._secret)
         mesh.set_encryption(self.encryption)
         mesh.shape = link
+        if self._numbers is not None:
+            mesh.name_ranks("global rank", self._numbers)
         mesh.connect_timeout_ms = self._connect_timeout_ms
         return mesh
 

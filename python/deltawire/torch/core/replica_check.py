@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import foreign_json
-from deltawire.errors import DeltawireError, make_error, with_advice
+from deltawire.errors import DeltawireError, changed, make_error, with_advice
 from deltawire.torch.core.weight_sums import digest_of_sums, sums_of
 
 EVERY = 100  # steps
@@ -71,12 +71,14 @@ class ReplicaCheck:
         exchange has ended; without a store nothing is named."""
         if error.code != "Mismatch" or not self._sums or (name := self._first_apart()) is None:
             return error
-        return with_advice(
+        where = "docs/guides/troubleshooting.md"
+        apart = changed(
             error,
-            f"parameter '{name}' is the first that differs: something else than the exchanged "
-            "gradients has changed it (docs/guides/troubleshooting.md); compare_every=None leaves "
-            "this comparison out",
+            message=f"{error.message}; parameter '{name}' is the first that differs: something "
+            f"else than the exchanged gradients has changed it ({where})",
+            tensor=name,
         )
+        return with_advice(apart, "compare_every=None leaves this comparison out")
 
     def _first_apart(self) -> str | None:
         try:

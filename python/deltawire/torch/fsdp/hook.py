@@ -13,7 +13,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.history import History
 from deltawire.leaving import gave_up
-from deltawire.torch.core import abort, arguments
+from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import after_backward, cut_short, in_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.device_choice import Choice
@@ -24,7 +24,7 @@ from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
-from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement, among
+from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import Participant
 
@@ -134,7 +134,7 @@ class ShardedHook(Participant):
             return
         self._give_up(cut_short(self._number, self._step, self._who))
         if self._agreement is not None:
-            self._agreement.abort(str(self.last_error))
+            self._agreement.abort(self.last_error)
 
     def _after_forward(self, _model: torch.nn.Module, _inputs, _outputs) -> None:
         if not torch.is_grad_enabled():
@@ -247,15 +247,15 @@ class ShardedHook(Participant):
         bucket: int,
     ) -> Callable:
         """What the communication thread calls at the end of a bucket."""
-        history, replicas, staging = self._history, self.replicas, self._staging
-        check = self._rules.check
+        history, staging = self._history, self._staging
+        check, who = self._rules.check, self._who
 
         def complete(error, report):
             finite = None
             try:
                 over()
                 if error is not None:
-                    error = among(replicas, error if check is None else check.explained(error))
+                    error = error if check is None else check.explained(error)
                 elif memory is not None:
                     error = stored()
                 if history.end(error, report, last) is None:
@@ -267,7 +267,7 @@ class ShardedHook(Participant):
             try:
                 staging.store(bucket, memory)
             except Exception as cause:
-                return abort.typed(cause, history.rank, f"global rank {history.rank}")
+                return gave_up(history.rank, cause, who)
             return None
 
         return complete
@@ -305,9 +305,9 @@ class ShardedHook(Participant):
     def _leave(self) -> None:
         """Raises the first error, on every rank of the model."""
         error = self.last_error
-        self._session.abort(str(error))
+        self._session.abort(error)
         if self._agreement is not None:
-            self._agreement.abort(str(error))
+            self._agreement.abort(error)
         raise error
 
     def interrupted(self) -> None:
@@ -329,7 +329,7 @@ class ShardedHook(Participant):
         first = self._agreement.failure() if self.last_error is None else None
         if first is not None:
             self._history.fail(first)
-        reason = gave_up(self._who, first or cause)
+        reason = gave_up(self._number, first or cause, self._who)
         self._session.abort(reason)
         self._agreement.abort(reason)
 

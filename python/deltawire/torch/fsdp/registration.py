@@ -49,10 +49,13 @@ class _Registration:
         self._source: SignificanceSource | None = None
         self._rule: LateRule | None = None
 
+    def _meeting(self, group: dist.ProcessGroup) -> bootstrap.Meeting:
+        return bootstrap.Meeting(group, self._groups[0].device, names_globally=True)
+
     def meet_replicas(self, spec: Policy) -> None:
         """Meets the ranks with the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
-        with bootstrap.Meeting(replicas, self._groups[0].device) as self._replicas:
+        with self._meeting(replicas) as self._replicas:
             made = given.exchange(arguments.named(spec, "a sharded model"), replicas)
             given.check_no_tier()
             find_shards(self._model, self._groups)
@@ -76,7 +79,7 @@ class _Registration:
 
     def meet_shards(self, failed: Exception | None) -> None:
         """Meets the ranks that share this replica. Raises `failed`, and lets them know of it."""
-        with bootstrap.Meeting(self.shard_group, self._groups[0].device) as self._shards:
+        with self._meeting(self.shard_group) as self._shards:
             if failed is not None:
                 raise failed
             self._listen(self._shards)
@@ -105,8 +108,7 @@ class _Registration:
         options = arguments.reducer_options(0, "exact", 1)
         arrival_ms = self._made.arrival_timeout_ms
         session = self._shards.connect(ReplicaAgreement.SPEC, options, None, arrival_ms)
-        ranks = dist.get_process_group_ranks(self.shard_group)
-        return ReplicaAgreement(session, ranks, self._made.timeout_ms)
+        return ReplicaAgreement(session, self._made.timeout_ms)
 
     def _listen(self, meeting: bootstrap.Meeting) -> None:
         meeting.agree_on(self._terms)

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltawire import _core
 from deltawire.errors import DeltawireError
-from deltawire.torch.core import abort
+from deltawire.leaving import gave_up
 from deltawire.trainers_session import TrainersSession
 
 _JOIN_SECONDS = 10.0
@@ -105,7 +105,7 @@ class ElasticCore:
         """What `Session.metrics` says of the changes of members."""
         return self._inner.changes()
 
-    def abort(self, why: str) -> None:
+    def abort(self, why: str | DeltawireError) -> None:
         """This member leaves at once."""
         self.closed = True
         self._inner.abort(why)
@@ -130,8 +130,8 @@ def _take_steps(jobs: queue.SimpleQueue, session: TrainersSession) -> None:
         except DeltawireError as cause:
             error = cause
         except Exception as cause:  # of the model, whose state another process needs
-            error = abort.typed(cause, session.session.rank)
-            session.abort(str(error))
+            error = gave_up(session.session.rank, cause)
+            session.abort(error)
         for _, callback in buckets[:-1]:
             callback(error, None if report is None else _Counted())
         buckets[-1][1](error, report)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error, with_advice
 from deltawire.history import History
-from deltawire.torch.core import abort
+from deltawire.leaving import gave_up
 from deltawire.torch.local.weights import Weights
 
 _DIFFERENT_WEIGHTS = (
@@ -53,13 +53,13 @@ class Round:
             try:
                 store()
             except Exception as cause:
-                error = abort.typed(cause, self._history.rank)
+                error = gave_up(self._history.rank, cause)
         self._end_bucket(error, report)
 
     def fail(self, session: _core.Session, cause: Exception) -> None:
         """Ends a bucket that the session never got, and the exchange on every rank."""
-        error = abort.typed(cause, self._history.rank)
-        session.abort(str(error))
+        error = gave_up(self._history.rank, cause)
+        session.abort(error)
         self._end_bucket(error)
 
     def _end_bucket(self, error: DeltawireError | None, report=None) -> None:

@@ -4,7 +4,7 @@ import logging
 
 from deltawire import _core
 from deltawire.errors import DeltawireError
-from deltawire.leaving import exception_under_way
+from deltawire.leaving import exception_under_way, gave_up
 from deltawire.torch.core import abort
 from deltawire.torch.core.abort import AbortsOnError
 
@@ -59,6 +59,6 @@ class ServedRank(AbortsOnError):
     def _give_up(self, cause: BaseException) -> None:
         if self.last_error is not None:
             return
-        self.last_error = abort.typed(cause, self.rank)
+        self.last_error = gave_up(self.rank, cause)
         logger.error("rank %d: %s", self.rank, self.last_error)
-        self._link.abort(str(self.last_error))
+        self._link.abort(self.last_error)

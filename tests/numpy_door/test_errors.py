@@ -1,0 +1,171 @@
+"""What an error tells a program: fields that the core fills, on every rank alike."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from deltawire import _core, errors
+from deltawire.errors import changed, in_epoch, make_error, with_advice
+
+NUMBERS = [1, 3]  # of the ranks of a part of a job
+NAME = "layers.rank 1.w"
+MS = 60_000
+
+
+def at_once(*calls) -> list:
+    """What each returned, on threads of their own."""
+    found = [None] * len(calls)
+
+    def run(place, call):
+        found[place] = call()
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def of_part(spec: str) -> list:
+    """Two sessions whose errors name the ranks of the whole job."""
+    listeners = [_core.Listener("127.0.0.1") for _ in NUMBERS]
+
+    def opened(rank):
+        ends = [listener.endpoint for listener in listeners]
+        mesh = _core.Mesh(rank, ends, bytes(range(32)), "a test")
+        mesh.name_ranks("global rank", NUMBERS)
+        options = _core.ReducerOptions(8, "exact", 1, "error")
+        return _core.Session(listeners[rank], mesh, spec, options)
+
+    return at_once(*(lambda rank=rank: opened(rank) for rank in range(len(NUMBERS))))
+
+
+def step(session, array, agreed=0):
+    """Its error."""
+    ended, found = threading.Event(), []
+
+    def end(error, _report):
+        found.append(error)
+        ended.set()
+
+    where = [(NAME, array.ctypes.data, array.nbytes, array.shape)]
+    session.submit(where, _core.Step(0, 0, True, agreed=agreed), MS, end)
+    ended.wait()
+    return found[0]
+
+
+def test_ranks_that_differ_are_those_of_the_job():
+    sessions = of_part("fp32")
+    array = np.ones(1000, np.float32)
+    found = at_once(
+        *(lambda r=r, s=s: step(s, array.copy(), agreed=7 + r) for r, s in enumerate(sessions))
+    )
+    for error in found:
+        assert error.code == "Mismatch" and error.suspect == 3 and error.ranks == (3,)
+        fact = (
+            "the replicas differ after this step: global rank 3 holds other means, or began the "
+            "step with other weights, than the rest"
+        )
+        assert fact in error.message and "(s)" not in error.message, error
+        assert error.advice == "were all ranks given the same seed or checkpoint?"
+        assert str(error) == f"{error.message}; {error.advice}"
+
+
+def test_a_tensors_name_stays_as_it_is():
+    sessions = of_part("3lc")
+    arrays = [np.ones(1000, np.float32) for _ in sessions]
+    arrays[1][4] = np.nan
+    here, there = at_once(
+        *(lambda s=s, a=a: step(s, a) for s, a in zip(sessions, arrays, strict=True))
+    )
+    assert str(here).startswith(f"global rank 3 reports: part '{NAME}': "), here
+    assert (here.reporter, here.suspect) == (3, 3)
+    assert str(there).startswith(f"part '{NAME}': "), there
+    assert (there.reporter, there.suspect) == (None, 3)
+    for error in (here, there):
+        assert error.code == "NotFinite" and error.tensor == NAME
+        assert error.advice == "mend the input, or let such steps pass (nonfinite)"
+
+
+def test_an_error_of_other_ranks_is_passed_on_with_its_fields():
+    sessions = of_part("fp32")
+    bug = make_error(
+        "Mismatch",
+        "global rank 0 gave up: ValueError: rank 1",
+        0,
+        4,
+        reporter=0,
+        waits_for=1,
+        ranks=(2, 3),
+        tensor=NAME,
+        advice="mend it",
+    )
+    sessions[1].abort(bug)
+    for session in sessions:
+        error = session.failure(MS)
+        assert str(error) == str(bug)
+        assert error.code == "Aborted", "that rank gave up, and this one did not find it"
+        assert error.last_committed_step is None, "its own"
+        for name in ("suspect", "reporter", "waits_for", "ranks", "tensor", "advice"):
+            assert getattr(error, name) == getattr(bug, name), name
+
+
+def test_a_code_that_the_core_does_not_know_is_passed_on_as_aborted():
+    sessions = of_part("fp32")
+    sessions[1].abort(make_error("NoQuorum", "too few are left", 3))
+    error = sessions[0].failure(MS)
+    assert (error.code, str(error)) == ("Aborted", "global rank 3 reports: too few are left")
+
+
+def test_who_waits_for_whom():
+    sessions = of_part("fp32")
+    array = np.ones(1000, np.float32)
+    ended, found = threading.Event(), []
+    where = [(NAME, array.ctypes.data, array.nbytes, array.shape)]
+    sessions[0].submit(
+        where, _core.Step(0, 0, True), 100, lambda error, _: (found.append(error), ended.set())
+    )
+    ended.wait()
+    (error,) = found
+    assert error.code == "Timeout" and str(error).startswith("global rank 1 waited "), error
+    assert (error.reporter, error.waits_for, error.suspect) == (1, 3, 3)
+    assert "see its own log" in error.advice
+    far = sessions[1].failure(MS)
+    assert far.message == error.message.partition("; no step")[0], "not: global rank 1 reports"
+    assert (far.reporter, far.waits_for, far.suspect) == (1, 3, 3)
+
+
+def test_a_mesh_has_one_number_for_each_rank():
+    listener = _core.Listener("127.0.0.1")
+    mesh = _core.Mesh(0, [listener.endpoint], bytes(range(32)), "a test")
+    mesh.name_ranks("global rank", [1, 3])
+    with pytest.raises(errors.InvalidArgumentError, match="2 for a world of 1; give each rank"):
+        _core.Session(listener, mesh, "fp32", _core.ReducerOptions(8, "exact", 1, "error"))
+
+
+@pytest.mark.parametrize("way", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_a_copy_has_all_fields(way):
+    error = in_epoch(
+        make_error(
+            "NoMemory", "too much", 1, 7, reporter=2, waits_for=3, ranks=[4, 5], tensor=NAME,
+            advice="take less",
+        ),
+        6,
+    )  # fmt: skip
+    other = way(error)
+    assert type(other) is type(error) is errors.NoMemoryError
+    assert str(other) == str(error) == "too much (epoch 6); take less"
+    assert vars(other) == vars(error)
+    assert (other.ranks, other.epoch, other.last_committed_step) == ((4, 5), 6, 7)
+
+
+def test_advice_is_the_end_of_the_line():
+    error = make_error("Range", "beyond\nit", 1, advice="scale it")
+    assert (error.message, str(error)) == ("beyond it", "beyond it; scale it")
+    assert str(with_advice(error, "or leave it")) == "beyond it; scale it; or leave it"
+    other = changed(error, advice="skip it")
+    assert (str(other), other.code, other.suspect) == ("beyond it; skip it", "Range", 1)
+    assert str(with_advice(make_error("Range", "beyond it"), "skip it")) == "beyond it; skip it"

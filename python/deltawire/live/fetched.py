@@ -1,12 +1,11 @@
 """What a subscriber has fetched of one run of the publisher, in its memory."""
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, changed
 from deltawire.live.messages import NO_VERSION
 from deltawire.weight_store import manifest as manifests
 from deltawire.weight_store import routes
@@ -15,8 +14,6 @@ from deltawire.weight_store.manifest import Manifest
 from deltawire.weight_store.memory import Memory
 from deltawire.weight_store.model_tensors import Model, arrays_of, framework_of
 from deltawire.weight_store.reader import OtherTensorsError, Reader
-
-_FOR_STORES = re.compile(r": pass from_version=\w+(, which takes a snapshot)?")  # an advice
 
 
 class Fetched:
@@ -97,12 +94,10 @@ class Fetched:
             if error.code not in ("Mismatch", "State"):
                 raise
             self.at = None
-            reason = _FOR_STORES.sub("", str(error))
-            raise make_error(
-                error.code,
-                f"{reason}; a snapshot is fetched if they are no version: wait() for it, "
-                "then update() again",
-            ) from error
+            advice = (
+                "a snapshot is fetched if they are no version: wait() for it, then update() again"
+            )
+            raise changed(error, advice=advice) from error
 
     @contextlib.contextmanager
     def _arriving(self, goal: int, lock: AbstractContextManager) -> Iterator[None]:

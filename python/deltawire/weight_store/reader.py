@@ -308,11 +308,12 @@ def _wrong_base(manifest: Manifest, start: int | None, model: Model, reason: str
     same = [each.version for each in manifest.versions if each.digest == digest]
     known = manifest.find(start) if start is not None else None
     if same:
-        advice = f"that of version {same[-1]}: pass from_version={same[-1]}"
+        whose, advice = f"that of version {same[-1]}", f"pass from_version={same[-1]}"
     else:
-        advice = "no version's: pass from_version=None, which takes a snapshot"
+        whose, advice = "no version's", "pass from_version=None, which takes a snapshot"
     return make_error(
         "Mismatch",
         f"the weights are not version {start}, whose digest is {known.digest if known else '?'}: "
-        f"theirs is {digest}, {advice} ({reason}); nothing was written",
+        f"theirs is {digest}, {whose} ({reason}); nothing was written",
+        advice=advice,
     )

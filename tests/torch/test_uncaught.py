@@ -99,6 +99,7 @@ def test_an_exception_that_ends_a_rank_is_told_to_the_others(make, how):
         assert suspect == VICTIM and text == last, f"rank {rank}: {text}"
         assert f"rank {VICTIM} gave up: ValueError: {BUG}" in text
         assert "in good order" not in text
+        assert "reports: " not in text, "it has told so itself"
 
 
 @needs_fsdp2
@@ -110,3 +111,4 @@ def test_a_rank_that_dies_of_another_says_of_whom():
         text, suspect, last = heard[rank]
         assert f"global rank {VICTIM} gave up: ValueError: {BUG}" in text, f"rank {rank}: {text}"
         assert suspect == VICTIM and text == last
+        assert "reports: " not in text, "whoever passes it on"

@@ -138,6 +138,18 @@ def test_who_waits_for_whom():
     assert (far.reporter, far.waits_for, far.suspect) == (1, 3, 3)
 
 
+def test_who_does_not_come_is_named_as_the_job_does():
+    listeners = [_core.Listener("127.0.0.1") for _ in NUMBERS]
+    mesh = _core.Mesh(0, [each.endpoint for each in listeners], bytes(range(32)), "a test")
+    mesh.name_ranks("global rank", NUMBERS)
+    mesh.connect_timeout_ms = 100
+    with pytest.raises(errors.DeltawireError, match=r"with global rank 3 \(") as caught:
+        _core.Session(listeners[0], mesh, "fp32", _core.ReducerOptions(8, "exact", 1, "error"))
+    error = caught.value
+    assert str(error).startswith("global rank 1 found no connection in 100 ms")
+    assert (error.code, error.reporter, error.suspect, error.ranks) == ("Timeout", 1, 3, (3,))
+
+
 def test_a_mesh_has_one_number_for_each_rank():
     listener = _core.Listener("127.0.0.1")
     mesh = _core.Mesh(0, [listener.endpoint], bytes(range(32)), "a test")

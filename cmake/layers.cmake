@@ -12,8 +12,9 @@ set(twin_options -Og -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undef
                  # Functions of more than 300 reads and writes call the checks instead of inlining them: long kernels then
                  # compile in half the time.
                  $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=300>)
-# The many tests run for milliseconds each, so they are compiled with options that compile fast.
-set(test_options $<$<CONFIG:Release>:-Og>)
+# The many tests run for milliseconds each, so they are compiled with options that compile fast. Asserts are on in them, as
+# in the twins; the libraries that users get have none.
+set(test_options $<$<CONFIG:Release>:-Og> -UNDEBUG)
 # Freed memory is reused after 16 MB instead of 256, since fresh pages cost time and memory. For the same reason the stacks
 # of thousands of threads are not kept for use-after-return checks; asan-ubsan keeps them.
 set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1:quarantine_size_mb=16:malloc_context_size=8

@@ -54,7 +54,8 @@ NO_BEHAVIOUR = re.compile(
     r"^\s*(?:using|namespace|template|friend|extern|typedef|class|struct|enum)\b"
     r"|\b(?:reserve|shrink_to_fit|prefetch|__builtin_prefetch|unreachable)\("
 )
-STATIC_ASSERT = re.compile(r"\bstatic_assert\s*\([^;]*;")
+# A fault in one can't be seen from outside.
+ASSERTION = re.compile(r"\b(?:static_)?assert\s*\([^;]*;")
 
 
 def faults(path: str, text: str) -> list[Fault]:
@@ -74,7 +75,7 @@ def _put(line: str, begin: int, end: int, new: str) -> str:
 
 
 def _cpp(text: str) -> Iterator[tuple[int, str, str]]:
-    code = STATIC_ASSERT.sub(cpp_source.blanked, cpp_source.code_only(text)).split("\n")
+    code = ASSERTION.sub(cpp_source.blanked, cpp_source.code_only(text)).split("\n")
     before = ";"  # the last character of the code before this line
     for number, (shown, line) in enumerate(zip(code, text.split("\n"), strict=True), 1):
         if NO_BEHAVIOUR.search(shown):

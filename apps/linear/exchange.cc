@@ -236,7 +236,7 @@ Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
   const auto slot = [&](int rank) {
     return std::span(all).subspan(bytes * static_cast<std::size_t>(rank), bytes);
   };
-  ByteWriter writer(slot(rank_).data());
+  ByteWriter writer(slot(rank_));
   for (const double number : numbers) writer.number(std::bit_cast<std::uint64_t>(number));
   PeerMessages messages(world_);
   for (int peer = 0; peer < world_; ++peer) {

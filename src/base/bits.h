@@ -4,6 +4,7 @@
 // sticky error flag (`overflowed`, `exhausted`), so a kernel checks once at the end.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,9 +18,11 @@ class BitWriter {
  public:
   [[gnu::always_inline]] BitWriter(std::byte* out, std::uint64_t bytes) noexcept : out_(out), bytes_(bytes) {}
 
-  // Appends the low `bits` bits of `value`. REQUIRES: bits <= 56 and value < 2^bits. If eight bytes are left,
-  // it always stores eight, the unused ones as zeros, so that no branch depends on how many are full.
+  // Appends `value` in so many bits. If eight bytes are left, it always stores eight, the unused ones as
+  // zeros, so that no branch depends on how many are full.
   [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
+    assert(bits <= 56 && value >> bits == 0);
+    assert(filled_ < 8 && at_ <= bytes_);
     pending_ |= value << filled_;
     filled_ += bits;
     const unsigned whole = filled_ / 8;
@@ -78,24 +81,27 @@ struct BitWindow {
     return load_le<std::uint64_t>(tail) >> (position % 8);
   }
 
-  // Whether less than a byte is left, and its bits are zero: the only legal end of a stream. REQUIRES: not
-  // exhausted.
-  [[gnu::always_inline]] bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
+  // Whether less than a byte is left, and its bits are zero: the only legal end of a stream.
+  [[gnu::always_inline]] bool at_clean_end() const noexcept {
+    assert(!exhausted());
+    return bits() - position < 8 && peek() == 0;
+  }
 };
 
 class BitReader {
  public:
   [[gnu::always_inline]] BitReader(const std::byte* in, std::uint64_t bytes) noexcept : window_{in, bytes} {}
 
-  // Consumes the next `bits` bits. REQUIRES: bits <= 56. Past the end: 0, and exhausted().
+  // Consumes the next `bits` bits. Past the end: 0, and exhausted().
   [[gnu::always_inline]] std::uint64_t get(unsigned bits) noexcept {
+    assert(bits <= 56);
     const std::uint64_t value = window_.peek() & ((std::uint64_t{1} << bits) - 1);
     return take(bits) ? value : 0;
   }
 
   // Counts the 1 bits before the next 0 bit, but at most `cap`; consumes them and, below the cap, the 0.
-  // REQUIRES: cap <= 55.
   [[gnu::always_inline]] unsigned get_unary(unsigned cap) noexcept {
+    assert(cap <= 55);
     const auto ones = countr_one(window_.peek());
     const unsigned run = ones < cap ? ones : cap;
     return take(run < cap ? run + 1 : run) ? run : 0;
@@ -107,6 +113,7 @@ class BitReader {
 
  private:
   [[gnu::always_inline]] bool take(unsigned bits) noexcept {
+    assert(!window_.exhausted());
     exhausted_ = exhausted_ || bits > window_.bits() - window_.position;
     window_.position = exhausted_ ? window_.bits() : window_.position + bits;
     return !exhausted_;

@@ -1,6 +1,7 @@
 #include "base/buffer_pool.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace deltawire {
 namespace {
@@ -23,6 +24,7 @@ BufferPool::Buffer BufferPool::take(std::uint64_t bytes, std::uint64_t slack) {
     if (best == idle_.end() || idle->capacity < best->capacity) best = idle;
   }
   if (best != idle_.end()) {
+    assert(best->capacity >= bytes && idle_bytes_ >= best->capacity);
     buffer.memory_ = std::move(best->memory);
     buffer.capacity_ = best->capacity;
     if (best->step != step_) step_bytes_ += best->capacity;
@@ -38,6 +40,7 @@ BufferPool::Buffer BufferPool::take(std::uint64_t bytes, std::uint64_t slack) {
   buffer.pool_ = this;
   buffer.bytes_ = bytes;
   ++in_use_;
+  assert(buffer.capacity_ >= bytes);
   in_use_bytes_ += buffer.capacity_;
   count();
   return buffer;
@@ -45,6 +48,9 @@ BufferPool::Buffer BufferPool::take(std::uint64_t bytes, std::uint64_t slack) {
 
 void BufferPool::Buffer::reset() noexcept {
   if (pool_ == nullptr) return;
+  assert(memory_ != nullptr && bytes_ <= capacity_);
+  assert(pool_->in_use_ > 0 && pool_->in_use_bytes_ >= capacity_);
+  assert(pool_->idle_.size() < pool_->idle_.capacity());
   --pool_->in_use_;
   pool_->in_use_bytes_ -= capacity_;
   pool_->idle_bytes_ += capacity_;
@@ -55,6 +61,7 @@ void BufferPool::Buffer::reset() noexcept {
 }
 
 void BufferPool::free_idle(std::size_t index) noexcept {
+  assert(index < idle_.size() && idle_bytes_ >= idle_[index].capacity);
   idle_bytes_ -= idle_[index].capacity;
   idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(index));
 }
@@ -64,6 +71,7 @@ void BufferPool::free_idle(std::size_t index) noexcept {
 void BufferPool::make_room_for(std::uint64_t bytes) noexcept {
   const std::uint64_t most = std::max(last_step_bytes_, step_bytes_ + bytes);
   while (in_use_bytes_ + idle_bytes_ + bytes > most) {
+    assert(!idle_.empty());
     const auto oldest = std::ranges::min_element(idle_, {}, &Idle::step);
     free_idle(static_cast<std::size_t>(oldest - idle_.begin()));
   }

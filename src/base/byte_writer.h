@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -15,30 +16,34 @@
 
 namespace deltawire {
 
-// REQUIRES: enough room for everything that is written.
+// Whoever makes it has room for everything that is written.
 class ByteWriter {
  public:
-  explicit ByteWriter(std::byte* at) noexcept : at_(at) {}
+  explicit ByteWriter(std::span<std::byte> room) noexcept : room_(room) {}
 
   template <std::unsigned_integral T>
   void number(T value) noexcept {
-    store_le<T>(at_, value);
-    at_ += sizeof(T);
+    store_le<T>(take(sizeof(T)), value);
   }
-  void text(std::string_view value) noexcept {
-    std::memcpy(at_, value.data(), value.size());
-    at_ += value.size();
-  }
+  void text(std::string_view value) noexcept { std::memcpy(take(value.size()), value.data(), value.size()); }
   void floats(std::span<const float> values) noexcept {
     for (const float value : values) number(std::bit_cast<std::uint32_t>(value));
   }
 
  private:
-  std::byte* at_;
+  std::byte* take(std::size_t bytes) noexcept {
+    assert(bytes <= room_.size());
+    std::byte* const at = room_.data();
+    room_ = room_.subspan(bytes);
+    return at;
+  }
+
+  std::span<std::byte> room_;
 };
 
-// Takes `values` off the front of `rest`. REQUIRES: it has 4 bytes for each.
+// Takes `values` off the front of `rest`.
 inline void take_floats(std::span<const std::byte>& rest, std::span<float> values) noexcept {
+  assert(rest.size() / 4 >= values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
   }

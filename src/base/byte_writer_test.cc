@@ -9,7 +9,7 @@ namespace {
 
 TEST(ByteWriter, PutsOneThingBehindTheOther) {
   std::array<std::byte, 11> bytes{};
-  ByteWriter writer(bytes.data());
+  ByteWriter writer(bytes);
   writer.text("DW");
   writer.number<std::uint8_t>(7);
   writer.number<std::uint16_t>(0x0102);
@@ -23,7 +23,7 @@ TEST(ByteWriter, PutsOneThingBehindTheOther) {
 
 TEST(ByteWriter, FloatsAreTakenOffTheFront) {
   std::array<std::byte, 13> bytes{};
-  ByteWriter(bytes.data()).floats(std::array{1.5F, -2.0F, 3.0F});
+  ByteWriter(bytes).floats(std::array{1.5F, -2.0F, 3.0F});
   std::span<const std::byte> rest(bytes);
   EXPECT_EQ(take_floats(rest, 2), (std::vector{1.5F, -2.0F}));
   EXPECT_EQ(take_floats(rest, 1), std::vector{3.0F});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 
 #include "base/little_endian.h"
@@ -256,11 +257,12 @@ DELTAWIRE_CRC_FOLDING inline std::uint32_t end_of(__m512i sum, std::span<const s
 
 // After V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel,
 // 2009): repeatedly folds 256 bytes into the next 256, then those that are left into the last 64, until 64
-// remain that have the same checksum as all. REQUIRES: 64 bytes or more.
+// remain that have the same checksum as all.
 DELTAWIRE_CRC_FOLDING std::uint32_t update_folding(std::uint32_t crc,
                                                    std::span<const std::byte> bytes) noexcept {
   constexpr std::size_t kVector = 64;
   constexpr std::size_t kVectors = 4 * kVector;
+  assert(bytes.size() >= kVector);
   const std::byte* at = bytes.data();
   const std::byte* const end = at + bytes.size();
   __m512i sum = _mm512_xor_si512(_mm512_loadu_si512(at),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstring>
 
 #include "base/bit_functions.h"
@@ -215,6 +216,7 @@ std::uint64_t first_beyond(std::span<const float> values, DType dtype) noexcept 
 }
 
 void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexcept {
+  assert(dtype_bytes(dtype) != 0);
   if (dtype == DType::kF32) {
     if (count > 0) std::memcpy(to, from, 4 * count);
     return;
@@ -224,10 +226,12 @@ void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexce
 
 void widen_and_add(const void* from, DType dtype, std::uint64_t count, const float* addends,
                    float* to) noexcept {
+  assert(dtype_bytes(dtype) == sizeof(std::uint16_t));
   widen_halves(static_cast<const std::uint16_t*>(from), dtype, count, addends, to);
 }
 
 std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept {
+  assert(dtype_bytes(dtype) != 0);
   if (dtype == DType::kF32) {
     if (count > 0) std::memcpy(to, from, 4 * count);
     return count;

@@ -32,15 +32,15 @@ std::uint32_t bits_of_f16(std::uint16_t value) noexcept;
 // The index of the first finite value that overflows in `dtype`, or the number of values.
 std::uint64_t first_beyond(std::span<const float> values, DType dtype) noexcept;
 
-// `count` values of `dtype` as float32, exactly. REQUIRES: a known dtype.
+// `count` values of `dtype` as float32, exactly.
 void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexcept;
 
-// The same, each with an addend. REQUIRES: a 16-bit dtype, a FloatEnvironment.
+// The same of 16-bit values, each with an addend. REQUIRES: a FloatEnvironment.
 void widen_and_add(const void* from, DType dtype, std::uint64_t count, const float* addends,
                    float* to) noexcept;
 
 // Converts float32 values to `dtype`, rounded to nearest even, or to infinity beyond its largest value.
-// Returns the index of the first finite value that becomes infinite, or `count`. REQUIRES: a known dtype, a
+// Returns the index of the first finite value that becomes infinite, or `count`. REQUIRES: a
 // FloatEnvironment.
 std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept;
 

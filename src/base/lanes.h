@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 
 #include "deltawire/workers.h"
@@ -14,6 +15,7 @@ namespace deltawire {
 // Without workers (null), all run on this thread. REQUIRES: work throws nothing.
 template <class Work>
 bool share_by_lanes(Workers* workers, std::size_t lanes, std::size_t count, const Work& work) {
+  assert(lanes > 0 || count == 0);
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> has_failed = false;
   Workers::share(workers, lanes, [&](std::size_t lane) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,7 @@ class MemoryMeter {
     }
   }
   void remove(Use use, std::uint64_t bytes) noexcept {
+    assert(held(use) >= bytes && total_ >= bytes);
     held_[static_cast<std::size_t>(use)] -= bytes;
     total_ -= bytes;
   }

@@ -1,4 +1,5 @@
 #include <array>
+#include <cassert>
 #include <cstdint>
 
 #include "deltawire/result.h"
@@ -32,8 +33,9 @@ struct Character {
   char32_t code_point;
 };
 
-// The first character. REQUIRES: not empty.
+// The first character.
 Character first_character(std::string_view text) noexcept {
+  assert(!text.empty());
   const auto byte_at = [text](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte_at(0);
   for (const LeadBytes& kind : kLeadBytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -67,6 +68,7 @@ std::shared_ptr<Workers> Workers::of_process() {
 }
 
 Workers::Workers(int threads) {
+  assert(threads >= 1);
   threads_.reserve(static_cast<std::size_t>(threads - 1));
   // NOLINTBEGIN(bugprone-empty-catch): the threads that there are do the work.
   try {
@@ -95,6 +97,7 @@ void Workers::take_tasks(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     work_.call(work_.context, index);
     lock.lock();
+    assert(running_ > 0);
     --running_;
   }
   if (running_ == 0) done_.notify_one();
@@ -107,12 +110,14 @@ void Workers::run(const Work& work) {
     for (std::size_t i = 0; i < work.count; ++i) work.call(work.context, i);
     return;
   }
+  assert(running_ == 0 && next_ >= work_.count);
   shared_ = true;
   work_ = work;
   next_ = 0;
   changed_.notify_all();
   take_tasks(lock);
   done_.wait(lock, [this] { return running_ == 0; });
+  assert(next_ >= work.count);
   shared_ = false;
 }
 

@@ -1,6 +1,7 @@
 #include "channel/channel_state.h"
 
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -64,12 +65,13 @@ std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t 
         kEntryHeadBytes + entry->name.size() + 4 * (entry->values.size() + entry->velocity.values().size());
   }
   std::vector<std::byte> out(bytes);
-  ByteWriter writer(out.data());
+  ByteWriter writer(out);
   writer.text(kMagic);
   writer.number<std::uint32_t>(kVersion);
   writer.number<std::uint32_t>(static_cast<std::uint32_t>(entries.size()));
   writer.number<std::uint64_t>(params_hash);
   for (const ResidualStore::Entry* entry : entries) {
+    assert(entry->velocity.values().empty() || entry->velocity.values().size() == entry->values.size());
     writer.number<std::uint32_t>(static_cast<std::uint32_t>(entry->name.size()));
     writer.number<std::uint64_t>(entry->first);
     writer.number<std::uint64_t>(entry->values.size());

@@ -1,6 +1,7 @@
 #include "channel/codec_rules.h"
 
 #include <algorithm>
+#include <cassert>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -195,6 +196,7 @@ Result<CodecRules> CodecRules::parse(std::string_view text, bool shows_weights) 
 }
 
 const CodecRules::Rule& CodecRules::rule_of(const Named& part, std::uint64_t step) const noexcept {
+  assert(!rules_.empty() && rules_.back().fits_all());
   return *std::ranges::find_if(rules_, [&](const Rule& rule) { return rule.fits(part, step); });
 }
 

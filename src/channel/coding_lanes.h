@@ -1,6 +1,7 @@
 // The threads that code a message's parts or runs, each in scratch of its own.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -34,6 +35,7 @@ class CodingLanes {
 
   std::uint64_t count() const noexcept { return count_; }
   Exec exec(std::size_t lane) const noexcept {
+    assert(lane < count_ && count_ * bytes_ <= scratch_.size());
     return {.scratch = scratch_.subspan(lane * bytes_, bytes_), .workers = count_ == 1 ? workers_ : nullptr};
   }
 

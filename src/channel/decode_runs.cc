@@ -1,6 +1,7 @@
 #include "channel/decode_runs.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "base/checked.h"
@@ -52,6 +53,9 @@ void DecodeRuns::begin(std::uint64_t elements, Workers* workers) {
 }
 
 void DecodeRuns::add(const UncheckedSegment& segment, const Codec& codec, const Place& place) {
+  assert(segment.segment.state == SegmentState::kCoded && segment.chunks > 0);
+  assert(ends_.size() >= segment.chunks && sums_.size() == ends_.size());
+  assert(segment.payload.size() == ends_.back());
   const std::uint64_t chunk_elements = codec.info().chunk_elements;
   const std::uint32_t most =
       chunk_elements == 0 || place.count <= longest_
@@ -73,6 +77,7 @@ void DecodeRuns::add(const UncheckedSegment& segment, const Codec& codec, const 
     run.payload = segment.payload.subspan(begin, end - begin);
     for (std::uint32_t& each : ends) each -= begin;
     begin = end;
+    assert(run.first_entry + run.chunks <= ends_.size());
     const std::uint64_t skipped = std::min(chunk_elements * chunk, place.count);
     const bool is_last = chunk + run.chunks == segment.chunks;
     run.place = {
@@ -82,6 +87,7 @@ void DecodeRuns::add(const UncheckedSegment& segment, const Codec& codec, const 
 }
 
 void DecodeRuns::add_checked(Bytes chunk, const Codec& codec, const Place& place) {
+  assert(sums_.size() == ends_.size());
   Run& run = runs_.emplace_back();
   run.codec = &codec;
   run.payload = chunk;
@@ -94,9 +100,11 @@ void DecodeRuns::add_checked(Bytes chunk, const Codec& codec, const Place& place
 }
 
 void DecodeRuns::add_raw(Bytes chunk, const Codec& codec, const Place& place) {
+  assert(place.begin == 0 && place.count > 0);
   // Where no chunk was read since, the last run is of the same segment.
   if (!runs_.empty() && runs_.back().raw_parts > 0 && runs_.back().first_entry + 1 == ends_.size()) {
     Run& run = runs_.back();
+    assert(chunk.data() == run.payload.data() + run.payload.size());
     run.payload = {run.payload.data(), run.payload.size() + chunk.size()};
     run.place.count += place.count;
     ++run.raw_parts;
@@ -107,7 +115,9 @@ void DecodeRuns::add_raw(Bytes chunk, const Codec& codec, const Place& place) {
 }
 
 TensorSlot DecodeRuns::slot_of(const Run& run, const Call& call) noexcept {
+  assert(run.raw_parts == 0 && run.place.part < call.parts.size());
   const TensorSlot& tensor = call.parts[run.place.part].tensor;
+  assert(run.place.begin + run.place.count <= tensor.count);
   auto* const at = static_cast<std::byte*>(tensor.values) + run.place.begin * dtype_bytes(tensor.dtype);
   return {at, run.place.count, tensor.dtype};
 }
@@ -134,6 +144,7 @@ Status DecodeRuns::check_run(const Run& run, Workers* workers) const {
 }
 
 Status DecodeRuns::decode_raw(const Run& run, const Call& call, const Exec& exec) {
+  assert(run.place.count > 0 && run.payload.size() % run.place.count == 0);
   const FloatEnvironment environment;
   const std::uint64_t width = run.payload.size() / run.place.count;
   Bytes rest = run.payload;
@@ -151,6 +162,7 @@ Status DecodeRuns::decode_raw(const Run& run, const Call& call, const Exec& exec
     if (!decoded) decoded = name_part(part, decoded.error());
     return decoded.has_value();
   });
+  assert(rest.empty() || !decoded);
   return decoded;
 }
 
@@ -164,6 +176,7 @@ Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec
 
 Status DecodeRuns::decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target,
                              int sender) {
+  assert(workers_ == nullptr);
   std::vector<DecodeJob> jobs;
   jobs.reserve(runs_.size());
   for (const Run& run : runs_) {
@@ -204,6 +217,7 @@ Status DecodeRuns::decode(std::span<const Named> parts, const Target& target,
 
 // What one thread finds that decodes the whole segment of the run: elements and chunks count from there.
 Status DecodeRuns::error_of(std::size_t failed, const Call& call) {
+  assert(failed < runs_.size() && !runs_[failed].decoded);
   std::size_t first = failed;
   while (runs_[first].continues) --first;
   std::size_t behind = failed + 1;

@@ -47,21 +47,20 @@ class DecodeRuns {
     return std::span(sums_).last(chunks);
   }
 
-  // Adds the segment that was read last. REQUIRES: coded; `codec` lives until decode().
+  // Adds the segment that was read last, a coded one. REQUIRES: `codec` lives until decode().
   void add(const UncheckedSegment& segment, const Codec& codec, const Place& place);
 
   // Adds bytes that are a part's only chunk, its checksum verified. REQUIRES: `codec` lives until decode().
   void add_checked(Bytes chunk, const Codec& codec, const Place& place);
 
-  // The same of a whole raw part. Those of a segment are decoded together. REQUIRES: decode_on() is not
-  // called.
+  // The same of a whole raw part. Those of a segment are decoded together, and not by decode_on().
   void add_raw(Bytes chunk, const Codec& codec, const Place& place);
 
   // Decodes all into the parts' own memory. Values, and the error if there is one, are the same for any
   // number of threads. `scratch` grows as it must.
   Status decode(std::span<const Named> parts, const Target& target, std::vector<std::byte>& scratch);
 
-  // The same into a device's memory, of messages of one sender. REQUIRES: begin() without workers.
+  // The same into a device's memory, of messages of one sender; after begin() without workers.
   Status decode_on(PartBackend& backend, std::span<const Named> parts, const Target& target, int sender);
 
  private:

@@ -1,6 +1,7 @@
 #include "channel/feedback_flow.h"
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <memory>
 #include <new>
@@ -47,6 +48,7 @@ FeedbackFlow measure_flow(const Codec& codec, const TensorView& given, const Par
     widen(given.values, given.dtype, count, values.get());
     input = values.get();
   }
+  assert(encoded.chunk_ends.empty() || encoded.chunk_ends.back() == encoded.payload.size());
   Sum given_squares;
   in_lanes(count, [&](std::size_t i, std::size_t lane) {
     given_squares.add(lane, double{input[i]} * double{input[i]});

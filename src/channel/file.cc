@@ -2,6 +2,7 @@
 #include "deltawire/file.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -45,6 +46,7 @@ struct FilePlace {
   bool failed = false;
 
   std::uint64_t due() const noexcept {
+    assert(first <= count);
     const std::uint64_t left = count - first;
     return header.part_elements == 0 ? left : std::min(left, header.part_elements);
   }

@@ -2,6 +2,7 @@
 #include "channel/file_header.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <string>
 
@@ -38,8 +39,9 @@ Result<std::uint64_t> file_elements(std::span<const std::uint64_t> shape) {
 
 std::vector<std::byte> file_header_bytes(const FileHeader& header) {
   const std::uint64_t bytes = kFixedBytes + 8 * header.shape.size() + header.codec_spec.size() + 4;
+  assert(header.shape.size() <= kMaxFileDimensions && header.codec_spec.size() <= kMaxSpecBytes);
   std::vector<std::byte> out(bytes);
-  ByteWriter writer(out.data());
+  ByteWriter writer(out);
   writer.text(kFileMagic);
   writer.number<std::uint16_t>(kFileVersion);
   writer.number(static_cast<std::uint8_t>(header.dtype));

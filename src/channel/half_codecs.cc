@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -34,6 +35,7 @@ const Codec* HalfCodecs::of(const Named& part) const noexcept {
 }
 
 bool HalfCodecs::carries(DType dtype, const TensorView& tensor) noexcept {
+  assert(dtype == DType::kBF16 || dtype == DType::kF16);
   const FloatEnvironment environment;
   std::array<float, kBlock> widened;
   const auto* at = static_cast<const std::byte*>(tensor.values);

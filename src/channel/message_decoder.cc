@@ -1,6 +1,7 @@
 #include "channel/message_decoder.h"
 
 #include <algorithm>
+#include <cassert>
 #include <concepts>
 #include <limits>
 #include <string>
@@ -80,7 +81,10 @@ struct DenseSink {
 // One message of several, into a device's memory; `all` has the parts of all of them.
 struct SharedSink {
   Status read(FrameReader& reader, UncheckedSegment& segment) const { return all.read(reader, segment); }
-  Status fill(SegmentState state, std::size_t part) const { return all.fill(state, before + part); }
+  Status fill(SegmentState state, std::size_t part) const {
+    assert(before + part < all.parts.size());
+    return all.fill(state, before + part);
+  }
   Status take(const Codec& codec, const UncheckedSegment& segment, const Place& place) {
     return all.take(codec, segment, {before + place.part, place.begin, place.count});
   }
@@ -198,7 +202,10 @@ class Decoder {
   }
 
  private:
-  const Named& current() const { return expected_.layout.parts[part_]; }
+  const Named& current() const {
+    assert(!complete());
+    return expected_.layout.parts[part_];
+  }
 
   void skip_empty_parts() {
     while (part_ < expected_.layout.parts.size() && current().tensor.elements() == 0) ++part_;
@@ -256,11 +263,13 @@ class Decoder {
         bare ? sink_.fill(segment.state, part_) : sink_.take(codec, view, {part_, covered_, segment.count});
     if (!decoded) return name_part(part, decoded.error());
     covered_ += segment.count;
+    assert(covered_ <= part.tensor.elements());
     if (covered_ == part.tensor.elements()) next_part();
     return {};
   }
 
   void next_part() {
+    assert(covered_ == 0 || covered_ == current().tensor.elements());
     covered_ = 0;
     ++part_;
     skip_empty_parts();
@@ -375,6 +384,7 @@ Status decode_messages_on_device(std::span<const ReceivedMessage> messages, cons
 Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                                const PartCodecs& codecs, float scale, std::span<Pairs> means,
                                CodingMemory& memory) {
+  assert(means.size() == expected.layout.parts.size());
   for (Pairs& mean : means) {
     mean.keys.clear();
     mean.values.clear();

@@ -1,6 +1,7 @@
 #include "channel/message_encoder.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "base/little_endian.h"
@@ -48,6 +49,7 @@ class Framer {
       bytes += static_cast<std::uint32_t>(part.encoded.payload.size());
     }
     make_room(bytes);
+    assert(run.size() > 1 && count <= kPackElements);
     builder_.add_segment({.part = run.front().index,
                           .count = count,
                           .codec = run.front().codec->info().id,
@@ -103,11 +105,13 @@ class Framer {
   }
 
   void add_range(const SentPart& part, std::size_t begin, std::size_t end) {
+    assert(begin < end && end <= part.encoded.chunk_ends.size());
     const auto ends = part.encoded.chunk_ends;
     const std::uint32_t start = start_of(ends, begin);
     const std::uint64_t skipped = part.codec->info().chunk_elements * begin;
     const std::uint64_t count =
         end == ends.size() ? part.count - skipped : part.codec->info().chunk_elements * (end - begin);
+    assert(skipped + count <= part.count && count > 0);
     const Segment segment{.part = part.index,
                           .begin = static_cast<std::uint32_t>(skipped),
                           .count = static_cast<std::uint32_t>(count),
@@ -138,6 +142,7 @@ void list_pieces(Message& message) {
   while (!heads.empty()) {
     const std::uint64_t head_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kHeadBytesAt);
     const std::uint64_t frame_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kFrameBytesAt);
+    assert(frame_bytes >= head_bytes && frame_bytes - head_bytes <= payload.size());
     message.pieces.push_back(heads.first(head_bytes));
     heads = heads.subspan(head_bytes);
     message.pieces.push_back(payload.first(frame_bytes - head_bytes));
@@ -148,6 +153,7 @@ void list_pieces(Message& message) {
 }  // namespace
 
 Message& StepMessages::add(const MessageLists& lists) {
+  assert(used_ <= all_.size());
   if (used_ == all_.size()) all_.emplace_back().held = MeteredBytes(meter_, MemoryMeter::Use::kMessages);
   longest_ = {std::max(longest_.chunks, lists.chunks), std::max(longest_.head_bytes, lists.head_bytes),
               std::max(longest_.pieces, lists.pieces)};
@@ -177,6 +183,7 @@ void StepMessages::release(std::span<const Bytes> pieces) noexcept {
 }
 
 void StepMessages::end_step() noexcept {
+  assert(first_unreleased_ <= used_ && used_ <= all_.size());
   while (all_.size() > used_) all_.pop_back();
   for (Message& message : all_) message.payload.reset();
   used_ = 0;
@@ -202,6 +209,7 @@ MessageLists lists_of(std::uint64_t payload_bytes, std::uint64_t chunks, std::ui
 
 void frame_message(std::span<const SentPart> parts, FrameHeader header, Message& message) {
   if (parts.empty()) return;
+  assert(message.heads.empty() && message.pieces.empty());
   header.seq = 0;
   Framer framer(header, message.heads);
   while (!parts.empty()) {

@@ -1,6 +1,7 @@
 #include "channel/message_maker.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "channel/distinct_tensors.h"
 
@@ -45,6 +46,8 @@ void MessageMaker::open(const MessageLayout& layout, std::uint64_t step, bool is
     job.sent.index = static_cast<std::uint32_t>(&part - layout.parts.data());
     job.coded = encoder_.open(part, step, job.sent);
   }
+  assert(at.payload_bytes == bounds.payload_bytes && at.chunks == bounds.chunks);
+  assert(jobs_.size() <= first + bounds.parts);
   opened_.push_back({&message, parts, layout.hash});
 }
 
@@ -56,12 +59,14 @@ Status MessageMaker::close(const MessageId& id, std::uint32_t params_hash) {
   }
   std::size_t begin = 0;
   for (const Opened& each : opened_) {
+    assert(begin <= each.end);
     const std::span<SentPart> sent = record_.parts().subspan(earlier + begin, each.end - begin);
     payloads_.close(*each.message, sent);
     frame_message(sent, {id, params_hash, each.layout_hash}, *each.message);
     each.message->count();
     begin = each.end;
   }
+  assert(earlier + begin == record_.parts().size());
   return {};
 }
 

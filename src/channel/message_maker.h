@@ -2,6 +2,7 @@
 // frames around what came of them.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,7 +46,10 @@ class MessageMaker {
 
   // Of the messages in their order, after close().
   std::size_t count() const noexcept { return opened_.size(); }
-  std::span<const Bytes> pieces(std::size_t i) const noexcept { return opened_[i].message->pieces; }
+  std::span<const Bytes> pieces(std::size_t i) const noexcept {
+    assert(i < opened_.size());
+    return opened_[i].message->pieces;
+  }
 
   PayloadMaker& payloads() noexcept { return payloads_; }
   StepRecord& record() noexcept { return record_; }

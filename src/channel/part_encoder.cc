@@ -1,6 +1,7 @@
 #include "channel/part_encoder.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -169,6 +170,7 @@ Feedback PartEncoder::feedback_of(const Named& part, std::uint64_t step) const n
 // The part's input is in velocity.after() then.
 Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPart& sent) const {
   Velocity& velocity = sent.residual->velocity;
+  assert(sent.feedback.changes_input());
   if (velocity.has_advanced()) {
     return fail(ErrorCode::kState,
                 "part '" + std::string(part.name) +
@@ -213,6 +215,8 @@ const Codec* PartEncoder::half_codec(const Named& part, const TensorView& view, 
 
 Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
                          SentPart& sent, FeedbackFlow& flow) const {
+  assert(sent.codec != nullptr && sent.count == part.tensor.elements());
+  assert(sent.state == SegmentState::kNothing && sent.encoded.payload.empty());
   Residual residual;
   if (sent.residual != nullptr && has_only_zeros(part.tensor)) {
     if (codecs_.may_be(SegmentState::kNothing, *sent.codec)) return {};
@@ -271,6 +275,8 @@ Status PartEncoder::settle(const Named& part, const Result<EncodedPart>& encoded
     sent.state = SegmentState::kNotFinite;
     return {};
   }
+  assert(encoded->payload_bytes <= buffer.payload.size() && encoded->chunks <= buffer.chunk_ends.size());
+  assert(!encoded->has_sums || encoded->chunks <= buffer.chunk_sums.size());
   sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
                           buffer.chunk_ends.first(encoded->chunks), encoded->scalar, encoded->scalar2};
   if (encoded->has_sums) sent.sums = buffer.chunk_sums.first(encoded->chunks);
@@ -322,6 +328,7 @@ Status PartEncoder::take(const Named& part, const MessageId& id, const EncodeJob
   } else if (job.codec != sent.codec) {
     sent.frame_version = half_form_version(sent.codec->info());
   }
+  assert(job.codec != nullptr);
   sent.codec = job.codec;
   if (Status settled = settle(part, job.encoded, job.out, sent); !settled) return settled;
   if (sent.residual != nullptr && sent.state == SegmentState::kCoded) sent.residual->take_step(id.scale);
@@ -358,6 +365,7 @@ void PartEncoder::fold(const SentPart& sent, MutBytes scratch) noexcept {
   ResidualStore::Entry* entry = sent.residual;
   if (sent.state != SegmentState::kCoded || entry == nullptr) return;
   entry->fill();
+  assert(entry->values.size() == sent.count);
   const Exec exec{.scratch = scratch};
   const std::unique_ptr<float[]> values(new (std::nothrow) float[sent.count]);
   if (values == nullptr) {
@@ -388,6 +396,7 @@ PartUse PartEncoder::use_of(const SentPart& sent) noexcept {
 }
 
 Status PartEncoder::clear_sent(const SentPart& sent, std::span<float> momentum) {
+  assert(momentum.size() == sent.count);
   if (!sent.codec->info().sparse || sent.state != SegmentState::kCoded) return {};
   std::vector<float> values(momentum.size());
   const TensorSlot slot{values.data(), values.size(), DType::kF32};
@@ -407,6 +416,7 @@ void PartEncoder::mask(const SentPart& sent, MutBytes scratch) noexcept {
   Velocity& velocity = sent.residual->velocity;
   if (!velocity.has_advanced()) return;
   const std::span<float> values = velocity.scratch();
+  assert(values.size() == sent.count);
   const TensorSlot slot{values.data(), sent.count, DType::kF32};
   if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, Exec{.scratch = scratch})) return;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -417,6 +427,7 @@ void PartEncoder::mask(const SentPart& sent, MutBytes scratch) noexcept {
 // Without memory: the same sums, but where one is not finite (2^128 was passed) what was left is gone, too.
 void PartEncoder::fold_in_place(ResidualStore::Entry& entry, const SentPart& sent,
                                 const Exec& exec) noexcept {
+  assert(entry.values.size() == sent.count);
   const TensorSlot slot{entry.values.data(), sent.count, DType::kF32};
   if (!sent.codec->decode(sent.encoded, slot, Into::kAccumulate, 1.0F, exec)) return;
   for (float& value : entry.values) {

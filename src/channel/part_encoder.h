@@ -71,7 +71,7 @@ class PartEncoder {
   // What became of a part that was coded.
   static PartUse use_of(const SentPart& sent) noexcept;
 
-  // Sets `momentum` to 0 where an element was sent; as many as the part has.
+  // Sets `momentum`, of the whole part, to 0 where an element was sent.
   static Status clear_sent(const SentPart& sent, std::span<float> momentum);
 
   // Momentum factor masking (Lin et al., section 3.2): momentum of what was sent becomes 0.

@@ -1,6 +1,7 @@
 #include "channel/part_jobs.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <mutex>
 
@@ -40,6 +41,7 @@ void for_each_copied(const PartJob& job, const Visit& visit) {
 }
 
 Status copy_parts(PartJob& job) {
+  assert(job.copied_parts > 0 && job.buffer.chunk_ends.size() == job.copied_parts);
   std::byte* at = job.buffer.payload.data();
   for_each_copied(job, [&](const Named& part, std::uint32_t i) {
     const std::uint64_t bytes = sizeof(float) * part.tensor.count;
@@ -47,6 +49,7 @@ Status copy_parts(PartJob& job) {
     job.buffer.chunk_ends[i] = static_cast<std::uint32_t>(bytes);
     at += bytes;
   });
+  assert(at == job.buffer.payload.data() + job.buffer.payload.size());
   job.sent.encoded = {job.buffer.payload, job.buffer.chunk_ends};
   job.sent.state = SegmentState::kCoded;
   return {};
@@ -79,10 +82,16 @@ MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const 
   return bounds;
 }
 
+// Whether there is a gap between the buffers of two jobs.
+[[maybe_unused]] bool do_not_follow(const PartJob& job, const PartJob& next) noexcept {
+  return job.buffer.payload.data() + job.buffer.payload.size() != next.buffer.payload.data();
+}
+
 // One thread goes from front to back, knows the sizes of all parts before its own, and codes each where it
 // will stay. The others come to meet it from the back; what they code is moved afterwards.
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room) {
+  assert(std::ranges::adjacent_find(jobs, do_not_follow) == jobs.end());
   const CodingLanes lanes(room.workers, {bounds.elements, bounds.longest, bounds.scratch_bytes},
                           room.scratch);
   std::byte* behind = jobs.empty() ? nullptr : jobs.front().buffer.payload.data();
@@ -92,6 +101,7 @@ void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const Messa
     const bool in_place = lane == 0;
     while (PartJob* const job = left.take(in_place)) {
       if (!job->coded) continue;
+      assert(!in_place || behind <= job->buffer.payload.data());
       if (in_place) job->buffer.payload = MutBytes(behind, job->buffer.payload.size());
       job->coded = or_no_memory("encoding a part", [&] {
         return job->copied_parts > 0 ? copy_parts(*job)
@@ -134,6 +144,7 @@ void code_parts_on(PartBackend& backend, std::span<PartJob> jobs, const PartEnco
     coded.push_back(&job);
     given.push_back(*std::move(made));
   }
+  assert(given.size() == coded.size());
   while (!given.empty()) {
     const Status done = backend.encode(given);
     std::size_t left = 0;  // those that are encoded again

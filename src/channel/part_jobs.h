@@ -48,7 +48,7 @@ struct CodingRoom {
   std::vector<std::byte>& scratch;  // grows as it must
 };
 
-// Codes the jobs without an error. REQUIRES: buffers follow each other in one piece of memory.
+// Codes the jobs without an error, whose buffers follow each other in one piece of memory.
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room);
 

@@ -1,6 +1,7 @@
 #include "channel/payload_maker.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -21,16 +22,19 @@ void PayloadMaker::open(Message& message, std::uint64_t bound) {
     room_ = pool_.take(bound);
   }
   message.payload = std::move(room_);
+  assert(message.payload.bytes().size() >= bound);
 }
 
 void PayloadMaker::close(Message& message, std::span<SentPart> parts) {
   std::uint64_t used = 0;
   for (const SentPart& part : parts) used += part.encoded.payload.size();
+  assert(used <= message.payload.bytes().size());
   const bool far_below = message.is_needed && used <= message.payload.bytes().size() / 4 * 3;
   BufferPool::Buffer exact = far_below ? pool_.take(used, slack_of(used)) : BufferPool::Buffer();
   std::byte* at = far_below ? exact.bytes().data() : message.payload.bytes().data();
   for (SentPart& part : parts) {
     Bytes& bytes = part.encoded.payload;
+    assert(bytes.empty() || far_below || bytes.data() >= at);
     if (!bytes.empty() && bytes.data() != at) std::memmove(at, bytes.data(), bytes.size());
     bytes = Bytes(at, bytes.size());
     at += bytes.size();

@@ -23,8 +23,7 @@ inline Sizes raw_sizes(const TensorSlot& tensor) noexcept {
   return {.payload_bytes = sizeof(float) * tensor.count, .chunks = 1};
 }
 
-// What Codec::decode() makes of such a tensor's bytes. REQUIRES: as many as it has; the defined
-// floating-point mode.
+// What Codec::decode() makes of such a tensor's bytes. REQUIRES: the defined floating-point mode.
 void take_raw_values(Bytes values, const TensorSlot& tensor, const Target& target) noexcept;
 
 }  // namespace deltawire

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -24,12 +25,14 @@ ResidualStore::Entry* ResidualStore::find(const Named& part) const {
     entry = found->second.get();
   }
   next_ = entry->place + 1;
+  assert(entry->name_hash == key.name_hash && in_order_[entry->place] == entry);
   return entry;
 }
 
 Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
   Entry* entry = find(part);
   const std::uint64_t count = part.tensor.count;
+  assert(!part.tensor.has_keys());
   if (entry == nullptr) {
     auto made = std::make_unique<Entry>();
     made->name = part.name;
@@ -62,6 +65,7 @@ std::span<const float> ResidualStore::values_of(const Named& part) const {
   const Entry* entry = find(part);
   if (entry == nullptr || !entry->on_device)
     return entry == nullptr ? std::span<const float>() : entry->values;
+  assert(backend_ != nullptr);
   copy_.resize(entry->elements);
   if (!backend_->download(entry->on_device.get(), copy_)) {
     std::ranges::fill(copy_, std::numeric_limits<float>::quiet_NaN());
@@ -119,6 +123,7 @@ double ResidualStore::factor_to(const Entry& entry, float scale, float decay) no
 
 Residual ResidualStore::keep_for_step(Entry& entry) {
   if (entry.in_step) return entry.values;
+  assert(entry.values.size() == entry.elements);
   const bool nothing_waits = std::all_of(entry.values.begin(), entry.values.end(), [](float value) {
     return std::bit_cast<std::uint32_t>(value) == 0;
   });
@@ -128,6 +133,7 @@ Residual ResidualStore::keep_for_step(Entry& entry) {
     entry.saved.resize(entry.values.size());
     entry.saved.swap(entry.values);
   }
+  assert(entry.saved.empty() || entry.saved.size() == entry.elements);
   entry.saved_scale = entry.scale;
   entry.in_step = true;
   entry.count();
@@ -135,6 +141,7 @@ Residual ResidualStore::keep_for_step(Entry& entry) {
 }
 
 void ResidualStore::stay(const Residual& residual) noexcept {
+  assert(residual.before.size() == residual.after.size());
   if (!residual.in_place()) std::ranges::copy(residual.before, residual.after.begin());
 }
 
@@ -142,6 +149,7 @@ Status ResidualStore::rescale(Entry& entry, float scale, float decay, Residual& 
   if (scale == entry.scale && decay == 1.0F) return {};
   stay(residual);
   residual = entry.values;
+  assert(std::isfinite(scale) && scale > 0.0F && entry.scale > 0.0F);
   const FloatEnvironment environment;
   // In double, so that neither the factor nor the product is rounded before it becomes a float.
   const double factor = factor_to(entry, scale, decay);
@@ -160,6 +168,7 @@ Status ResidualStore::rescale(Entry& entry, float scale, float decay, Residual& 
 }
 
 void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
+  assert(given.size() == entry.values.size());
   const FloatEnvironment environment;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const float sum = entry.values[i] + given[i];
@@ -170,6 +179,7 @@ void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
 void ResidualStore::restore_step() noexcept {
   for (Entry* const entry : in_order_) {
     if (entry->in_step) {
+      assert(!entry->on_device || entry->beside);
       if (entry->on_device) {
         entry->on_device.swap(entry->beside);
       } else if (entry->saved.empty()) {

@@ -99,7 +99,7 @@ class ResidualStore {
   static void stay(const Residual& residual) noexcept;
 
   // values[i] += given[i], one rounding, under the defined floating-point mode. Where the sum would not be
-  // finite the value stays as it is. REQUIRES: given has as many elements.
+  // finite the value stays as it is.
   static void add(Entry& entry, std::span<const float> given) noexcept;
 
   // Takes an open step back, or lets what it did stand.

@@ -1,6 +1,7 @@
 #include "channel/step_record.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "channel/part_encoder.h"
@@ -19,6 +20,7 @@ Status StepRecord::check_may_open(std::uint64_t step) const {
 }
 
 void StepRecord::open(std::uint64_t step) noexcept {
+  assert(!is_open_ || step_ == step);
   is_open_ = true;
   step_ = step;
 }
@@ -32,6 +34,7 @@ void StepRecord::commit(bool keeps, MutBytes scratch) noexcept {
   uses_.clear();
   for (const SentPart& part : parts_) {
     PartEncoder::mask(part, scratch);
+    assert(uses_.size() < uses_.capacity());
     uses_.push_back(PartEncoder::use_of(part));
     PartEncoder::discharge(part);
   }
@@ -47,6 +50,7 @@ void StepRecord::commit(bool keeps, MutBytes scratch) noexcept {
 }
 
 void StepRecord::fold(MutBytes scratch) noexcept {
+  assert(is_open_ || parts_.empty());
   for (const SentPart& part : parts_) PartEncoder::fold(part, scratch);
 }
 

@@ -1,6 +1,7 @@
 #include "channel/velocity.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <utility>
 
@@ -32,6 +33,7 @@ double squared_norm(std::span<const float> values) noexcept {
 // A part that was cut from a tensor gets the fraction of the limit that its elements have of the norm's
 // square.
 void clip_norm(std::span<float> values, const Velocity::Step& step) noexcept {
+  assert(values.size() <= step.elements_of_whole && step.feedback.clip > 0);
   const double fraction = static_cast<double>(values.size()) / static_cast<double>(step.elements_of_whole);
   const double limit = static_cast<double>(step.feedback.clip) * std::sqrt(fraction) *
                        static_cast<double>(FloatEnvironment::pinned(step.scale));
@@ -49,6 +51,8 @@ void Velocity::prepare(std::uint64_t count) {
 }
 
 void Velocity::advance(const TensorSlot& gradient, const Step& step) noexcept {
+  assert(gradient.count == after_.size() && after_.size() == before_.size());
+  assert(dtype_bytes(gradient.dtype) != 0);
   const FloatEnvironment environment;
   if (gradient.dtype == DType::kF32) {
     std::copy_n(static_cast<const float*>(gradient.values), gradient.count, after_.begin());
@@ -83,6 +87,7 @@ void Velocity::settle() noexcept {
 }
 
 void Velocity::load(std::vector<float> values, float scale) {
+  assert(scale > 0 || values.empty());
   before_ = std::move(values);
   after_.resize(before_.size());
   scale_ = scale;

@@ -26,7 +26,7 @@ class Velocity {
   };
 
   // The new u, in after(); says how: momentum * u in float32, one rounding, plus the gradient, another one.
-  // REQUIRES: prepare() for so many values; float32, bfloat16 or float16.
+  // REQUIRES: prepare() for so many values.
   void advance(const TensorSlot& gradient, const Step& step) noexcept;
   std::span<const float> after() const noexcept { return after_; }
 

@@ -1,6 +1,7 @@
 #include "channel/weighted_residuals.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ class WeightedSum {
       sums_.assign(count, 0.0);
       scale_ = scale;
     }
+    assert(sums_.size() == count && at + values.size() <= count);
     factor *= static_cast<double>(scale_) / static_cast<double>(scale);
     for (std::size_t i = 0; i < values.size(); ++i) sums_[at + i] += factor * static_cast<double>(values[i]);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <string_view>
 
@@ -67,6 +68,7 @@ class BlockCodec : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const final {
+    assert(bytes_of(part.count) <= out.payload.size());
     const auto [first, second] = two_passes(part);
     if (kernels_.sum_up(first) >= kInfinityBits) return not_finite();
     for (std::uint64_t at = 0; at < part.count; at += kBlockChunkElements) {

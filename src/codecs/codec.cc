@@ -2,6 +2,7 @@
 #include "deltawire/codec.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -23,6 +24,7 @@ tl::unexpected<Error> invalid(const std::string& message) {
 }
 
 Status check_dtype(DType dtype, const CodecInfo& info) {
+  assert(!info.dtypes.empty());
   if (std::ranges::find(info.dtypes, dtype) != info.dtypes.end()) return {};
   std::string taken;
   for (const DType each : info.dtypes) taken += (taken.empty() ? "" : ", ") + std::string(dtype_name(each));
@@ -118,13 +120,14 @@ Status check_buffer(const PartBuffer& out, const Sizes& sizes) {
   return check_room("chunk_ends", out.chunk_ends.size(), sizes.chunks);
 }
 
-// REQUIRES: there is an element that isn't finite.
+// The first element that isn't finite, of which there is one.
 Error name_not_finite(const CodecInfo& info, const PartSource& part) {
   const auto x = [&part](std::uint64_t i) {
     return part.residual != nullptr ? part.in[i] + part.residual[i] : part.in[i];
   };
   std::uint64_t i = 0;
   while (i + 1 < part.count && std::isfinite(x(i))) ++i;
+  assert(!std::isfinite(x(i)));
   std::string message = "element " + std::to_string(i);
   if (part.view.has_keys())
     message = "the value at index " + std::to_string(i) + " (key " + std::to_string(part.view.keys[i]) + ")";
@@ -163,14 +166,27 @@ std::uint64_t widened_bytes(DType dtype, std::uint64_t count) noexcept {
   return ceil_div(bytes, kScratchAlignment) * kScratchAlignment;
 }
 
+// Whether a codec has written what it may: within its bounds, chunks one after another.
+[[maybe_unused]] bool keeps_bounds(const EncodedPart& part, const PartBuffer& out, const Sizes& bounds,
+                                   const CodecInfo& info) noexcept {
+  const auto ends = out.chunk_ends.first(part.chunks);
+  return part.payload_bytes <= bounds.payload_bytes && part.chunks <= bounds.chunks && !ends.empty() &&
+         ends.front() > 0 && ends.back() == part.payload_bytes &&
+         std::ranges::adjacent_find(ends, std::ranges::greater_equal()) == ends.end() &&
+         (info.scalars > 0 || part.scalar == 0) && (info.scalars > 1 || part.scalar2 == 0) &&
+         (!part.has_sums || part.chunks <= out.chunk_sums.size());
+}
+
 // The source once `left` has x.
 PartSource added_up(const PartSource& source) noexcept {
+  assert(source.left != nullptr && source.left != source.residual);
   return {source.left, nullptr, source.left, source.count, source.view};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<const Codec>> make_half_form(const Codec& codec, DType dtype) {
+  assert(codec.info().half_form && (dtype == DType::kBF16 || dtype == DType::kF16));
   return make_codec(codec.spec() + (dtype == DType::kBF16 ? ",values=bf16" : ",values=fp16"));
 }
 
@@ -215,6 +231,7 @@ Result<EncodedPart> Codec::encode(const TensorView& part, Residual residual, con
     }
   }
   auto encoded = do_encode(is_added ? added_up(source) : source, out, rest);
+  assert(!encoded || keeps_bounds(*encoded, out, bounds, info_));
   if (encoded || encoded.error().code != ErrorCode::kNotFinite) return encoded;
   if (is_added) widen(part.values, part.dtype, part.count, widened);
   return tl::unexpected<Error>(name_not_finite(info_, source));

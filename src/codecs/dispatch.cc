@@ -1,6 +1,7 @@
 #include "codecs/dispatch.h"
 
 #include <array>
+#include <cassert>
 #include <cstdlib>
 #include <string>
 
@@ -42,6 +43,7 @@ std::span<const KernelTarget> kernel_targets() noexcept {
 }
 
 Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets) {
+  assert(!targets.empty() && targets.front().runs_here);
   if (forced == nullptr) {
     std::size_t best = targets.size() - 1;
     while (!targets[best].runs_here) --best;

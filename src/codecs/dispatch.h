@@ -10,7 +10,7 @@
 
 namespace deltawire {
 
-// The target of the name `forced`; null: the last of `targets` that runs here. REQUIRES: the first one runs.
+// The target of the name `forced`; null: the last of `targets` that runs here. The first one does.
 // Errors: kInvalidArgument if no target has the name, or this CPU lacks its instructions.
 Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets);
 

@@ -1,5 +1,7 @@
 #include "codecs/fixed_codec.h"
 
+#include <cassert>
+
 #include "base/checked.h"
 
 namespace deltawire {
@@ -10,6 +12,7 @@ std::uint64_t FixedCodec::bytes_of(std::uint64_t count) const noexcept {
 }
 
 bool FixedCodec::has_padding(const PartView& in, std::uint64_t count) const noexcept {
+  assert(in.payload.size() == bytes_of(count));
   const std::uint64_t used = count % 8 * (fields_[0].bits + fields_[1].bits) % 8;  // of the last byte
   return used != 0 && std::to_integer<unsigned>(in.payload.back()) >> used != 0;
 }
@@ -20,6 +23,7 @@ Sizes FixedCodec::do_sizes(const TensorView& part) const noexcept {
 
 Result<EncodedPart> FixedCodec::do_encode(const PartSource& part, const PartBuffer& out,
                                           const Exec& exec) const {
+  assert(bytes_of(part.count) <= out.payload.size());
   const auto scalars = encode_codes(part, exec, out.payload.data());
   if (!scalars) return forward_error(scalars);
   EncodedPart encoded = write_fixed_ends(bytes_of(part.count), chunk_bytes(), 1, out.chunk_ends);
@@ -42,6 +46,7 @@ Status FixedCodec::do_describe(const PartView& in, std::uint64_t count,
     add_section(sections, field.name, count * field.bits);
     padding -= count * field.bits;
   }
+  assert(padding < 8);
   add_section(sections, "padding", padding);
   return {};
 }

@@ -37,7 +37,7 @@ class FixedCodec : public Codec {
   // The same for a chunk and for a part: a whole chunk ends with a whole byte.
   std::uint64_t bytes_of(std::uint64_t count) const noexcept;
 
-  // Whether bits that are not 0 follow the last code. REQUIRES: as many bytes as `count` elements have.
+  // Whether bits that are not 0 follow the last code, of as many bytes as `count` elements have.
   bool has_padding(const PartView& in, std::uint64_t count) const noexcept;
 
  private:

@@ -1,6 +1,7 @@
 #include "codecs/part_checks.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <limits>
 
@@ -9,6 +10,7 @@
 namespace deltawire {
 
 Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements) {
+  assert(chunk_elements > 0);
   const std::uint64_t chunks = ceil_div(count, chunk_elements);
   if (in.chunk_ends.size() != chunks) {
     return fail(ErrorCode::kCorrupt, std::to_string(in.chunk_ends.size()) + " chunks for " +
@@ -41,6 +43,7 @@ Status check_chunk_ends(const PartView& in) {
 
 Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
                         std::uint64_t element_bytes) {
+  assert(in.chunk_ends.size() == ceil_div(count, chunk_elements));
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     const std::uint64_t elements = std::min(count, (i + 1) * chunk_elements);
     const std::uint64_t end = product_or_max(elements, element_bytes);
@@ -53,6 +56,7 @@ Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t c
 }
 
 float* residual_in_place(const PartSource& part) noexcept {
+  assert((part.left == nullptr) == (part.residual == nullptr));
   if (part.left != part.residual) std::memcpy(part.left, part.residual, part.count * sizeof(float));
   return part.left;
 }
@@ -70,6 +74,7 @@ Sizes fixed_sizes(std::uint64_t count, std::uint64_t chunk_elements, std::uint64
 EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes,
                              std::span<std::uint32_t> chunk_ends) noexcept {
   const std::uint64_t chunks = ceil_div(count, chunk_elements);
+  assert(chunks <= chunk_ends.size());
   for (std::uint64_t i = 0; i < chunks; ++i) {
     chunk_ends[i] = static_cast<std::uint32_t>(std::min(count, (i + 1) * chunk_elements) * element_bytes);
   }

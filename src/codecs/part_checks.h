@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -21,7 +22,7 @@ Status check_chunk_ends(const PartView& in);
 // kCorrupt for everything else.
 Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements);
 
-// Checks the chunk ends of a codec that codes each element in `element_bytes` bytes. REQUIRES: check_chunks.
+// Checks the chunk ends of a codec that codes each element in `element_bytes` bytes, after check_chunks.
 Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
                         std::uint64_t element_bytes);
 
@@ -55,15 +56,18 @@ Status fault_status(std::string_view codec, std::uint64_t chunk, Fault fault, st
   return chunk_error(codec, code, chunk, text);
 }
 
-// REQUIRES: the chunk index has been checked.
+// Of a part whose chunk index has been checked.
 inline ChunkBytes chunk_of(const PartView& in, std::size_t chunk) noexcept {
+  assert(chunk < in.chunk_ends.size());
   const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
+  assert(begin < in.chunk_ends[chunk] && in.chunk_ends[chunk] <= in.payload.size());
   return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
 }
 
 // The elements of chunk number `chunk` of a part of `count`.
 inline std::uint32_t elements_of_chunk(std::uint64_t count, std::uint64_t chunk,
                                        std::uint64_t chunk_elements) noexcept {
+  assert(chunk * chunk_elements <= count);
   return static_cast<std::uint32_t>(std::min(count - chunk * chunk_elements, chunk_elements));
 }
 

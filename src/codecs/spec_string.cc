@@ -1,6 +1,7 @@
 #include "codecs/spec_string.h"
 
 #include <algorithm>
+#include <cassert>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -50,6 +51,7 @@ Status check_parameter_names(const ParsedSpec& spec, std::span<const ParameterIn
 }
 
 Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range) {
+  assert(range.low < range.high);
   const SpecParameter* given = find_parameter(spec, key);
   if (given == nullptr) return range.default_value;
   if (const auto value = number_in(given->value, range)) return *value;
@@ -67,6 +69,7 @@ Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, c
 
 Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
                                      std::span<const std::string_view> choices, std::size_t default_choice) {
+  assert(default_choice < choices.size());
   const SpecParameter* given = find_parameter(spec, key);
   if (given == nullptr) return default_choice;
   const auto at = std::find(choices.begin(), choices.end(), given->value);

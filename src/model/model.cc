@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <cassert>
 #include <vector>
 
 #include "patch/patch_digest.h"
@@ -11,6 +12,7 @@ namespace deltawire::model {
 namespace {
 
 void add_digests(Bytes piece, WeightType type, Workers* workers, std::vector<std::uint64_t>& digests) {
+  assert(piece.size() % weight_bytes(type) == 0);
   const std::uint64_t chunk_bytes = patch::kMaxChunkElements * weight_bytes(type);
   const std::size_t before = digests.size();
   digests.resize(before + (piece.size() + chunk_bytes - 1) / chunk_bytes);

@@ -1,6 +1,7 @@
 #include "model/model_file.h"
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <span>
 #include <utility>
@@ -20,6 +21,7 @@ class FileTensor final : public TensorReader {
   FileTensor(const ModelFile& file, const TensorEntry& tensor) : file_(file), tensor_(tensor) {}
 
   Status next(MutBytes out) override {
+    assert(out.size() <= tensor_.bytes - read_);
     const std::uint64_t begin = std::exchange(read_, read_ + out.size());
     return file_.read(tensor_, begin, out);
   }
@@ -85,6 +87,7 @@ Status ModelFile::read_front(std::uint64_t file_bytes) {
 }
 
 Status ModelFile::read(const TensorEntry& tensor, std::uint64_t offset, MutBytes out) const {
+  assert(offset <= tensor.bytes && out.size() <= tensor.bytes - offset);
   const auto got = read_at(file_.get(), out, place_of(tensor) + offset);
   if (!got) return error_in(path_, tensor, got.error());
   if (*got == out.size()) return {};

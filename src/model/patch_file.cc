@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -119,6 +120,7 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
     }
     known.push_back(*old_digests[i]);
   }
+  assert(new_digests.size() == to.header().tensors.size());
   return TensorDigests{model_digest(old_header, known), model_digest(to.header(), new_digests)};
 }
 
@@ -257,6 +259,7 @@ Status merge(const std::string& old_path, std::span<const std::string> patch_pat
     last = patched->get();
     to = *std::move(patched);
   }
+  assert(last != nullptr);
   const auto check = [&](const TensorDigests& digests) -> Status {
     if (digests.from != old_digest) {
       return error_in(old_path, {ErrorCode::kMismatch, "is another model than the one that " +

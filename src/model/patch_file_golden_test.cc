@@ -46,8 +46,8 @@ TEST(PatchFileGolden, MakeTheNewModelsAndAreMadeAgain) {
     EXPECT_TRUE(info->file_digest ? made == golden : without_file_digest(made) == without_file_digest(golden))
         << entry.path();
   }
-  EXPECT_EQ(found, 4);
-  EXPECT_EQ(found_with_digest, 2);
+  EXPECT_EQ(found, 5);
+  EXPECT_EQ(found_with_digest, 3);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "model/patch_file_writer.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include <unistd.h>
 
@@ -53,6 +54,7 @@ Status PatchFileWriter::check_limits() const {
 }
 
 void PatchFileWriter::close_entry(std::uint64_t bytes) {
+  assert(added_ < entries_.size() && bytes <= entries_[added_].bytes);
   TensorEntry& entry = entries_[added_++];
   entry.begin = data_bytes_;
   if (bytes != entry.bytes) entry.shape = {bytes};
@@ -62,6 +64,7 @@ void PatchFileWriter::close_entry(std::uint64_t bytes) {
 
 // An error of writing an entry, which does not know the file's name.
 tl::unexpected<Error> PatchFileWriter::failed(const Error& error) const {
+  assert(added_ < entries_.size());
   return error_in(path_, entries_[added_], error);
 }
 
@@ -106,6 +109,7 @@ Status PatchFileWriter::add_text(std::string_view text) {
 }
 
 void PatchFileWriter::leave_out_last() {
+  assert(added_ > 0 && data_bytes_ >= entries_[added_ - 1].bytes);
   TensorEntry& entry = entries_[added_ - 1];
   data_bytes_ -= entry.bytes;
   entry.name.clear();
@@ -114,6 +118,7 @@ void PatchFileWriter::leave_out_last() {
 
 // Moves the data forward to where they begin behind a shorter header.
 Status PatchFileWriter::move_data(std::uint64_t header_room) {
+  assert(header_room <= header_room_);
   std::vector<std::byte> piece(kMovedAtOnce);
   for (std::uint64_t at = 0; at < data_bytes_; at += piece.size()) {
     piece.resize(std::min<std::uint64_t>(kMovedAtOnce, data_bytes_ - at));
@@ -129,6 +134,7 @@ Status PatchFileWriter::move_data(std::uint64_t header_room) {
 }
 
 Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadata, bool replace) {
+  assert(added_ == entries_.size());
   if (leaves_out_) {
     std::erase_if(entries_, [](const TensorEntry& entry) { return entry.name.empty(); });
     if (const Status moved = move_data(aligned(header_of(entries_, metadata).size())); !moved) return moved;
@@ -136,6 +142,7 @@ Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadat
   std::string front(kLengthBytes, '\0');
   store_le(std::as_writable_bytes(std::span(front)).data(), header_room_);
   front += header_of(entries_, metadata);
+  assert(front.size() <= kLengthBytes + header_room_);
   front.resize(kLengthBytes + header_room_, ' ');
   const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(front)), 0);
   if (!written) return error_in(path_, written.error());

@@ -43,7 +43,7 @@ class PatchFileWriter {
   void leave_out_last();
   bool leaves_out() const noexcept { return leaves_out_; }
 
-  // Ends the file, as end_file() does. REQUIRES: all planned entries were added.
+  // Ends the file, as end_file() does, after all planned entries.
   Status finish(const std::map<std::string, std::string>& metadata, bool replace);
 
  private:

@@ -1,6 +1,7 @@
 #include "model/patched_model.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace deltawire::model {
@@ -114,6 +115,7 @@ Result<std::unique_ptr<TensorReader>> PatchedModel::open(const TensorEntry& tens
   if (const TensorEntry* const full = entries_.full_of(tensor.name); full != nullptr) {
     return entries_.file().open(*full);
   }
+  assert(from_->header().find(tensor.name) != nullptr);
   const TensorEntry& from = *from_->header().find(tensor.name);
   if (!has_entry(tensor)) return from_->open(from);
   const TensorEntry& entry = *entries_.patch_of(tensor.name);

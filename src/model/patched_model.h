@@ -1,6 +1,7 @@
 // The model that a patch file makes of another one, tensor by tensor as it is read.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,6 +44,7 @@ class PatchedModel final : public Model {
   Status check_entry(const TensorEntry& tensor) const;
   bool has_entry(const TensorEntry& tensor) const noexcept;
   std::optional<std::uint64_t>& from_digest(const TensorEntry& from) noexcept {
+    assert(from_digests_.size() == from_->header().tensors.size());
     return from_digests_[static_cast<std::size_t>(&from - from_->header().tensors.data())];
   }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdio>
 #include <numeric>
 #include <tuple>
@@ -62,6 +63,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(number_unsigned_t number) override {
     if (at_ == At::kShape) {
+      assert(!tensors.empty());
       tensors.back().shape.push_back(number);
       if (tensors.back().shape.size() <= kMostDims) return true;
       return stop(ErrorCode::kLimit, where() + " has more than " + std::to_string(kMostDims) + " dimensions");
@@ -150,6 +152,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   std::string shown_key() const { return "'" + printable_line(key_, kShownBytes) + "'"; }
   bool take_end() {
+    assert(fields_ == 7 && offsets_ == 2);
     TensorEntry& tensor = tensors.back();
     if (end_ < tensor.begin) return stop(ErrorCode::kCorrupt, where() + " ends before it begins");
     tensor.bytes = end_ - tensor.begin;
@@ -197,6 +200,7 @@ Status index_names(ModelHeader& header) {
 }
 
 Status check_layout(ModelHeader& header) {
+  assert(header.data_bytes == 0 && header.by_name.empty());
   std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
   });
@@ -279,6 +283,7 @@ std::string digest_text(std::uint64_t digest) {
 }
 
 std::uint64_t model_digest(const ModelHeader& header, const std::vector<std::uint64_t>& digests) {
+  assert(digests.size() == header.tensors.size() && header.by_name.size() == header.tensors.size());
   std::vector<std::byte> hashed;
   const auto add_number = [&](auto number) {
     hashed.resize(hashed.size() + sizeof number);

@@ -1,5 +1,6 @@
 #include "deltawire/optimizer.h"
 
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -16,6 +17,7 @@ namespace deltawire {
 namespace {
 
 void step_tensor(const OptimizerSettings& settings, const StepArrays& arrays, std::uint64_t t) {
+  assert(t > 0);
   const FloatEnvironment environment;
   switch (settings.kind) {
     case OptimizerKind::kSgd: return step_sgd(settings, arrays);
@@ -97,6 +99,8 @@ Result<Optimizer::TensorState*> Optimizer::state_for(std::string_view tensor, st
         !fits) {
       return forward_error(fits);
     }
+    assert(found->second.first.empty() || found->second.first.size() == count);
+    assert(found->second.second.empty() || found->second.second.size() == count);
     return &found->second;
   }
   TensorState& state = states_[std::string(tensor)];
@@ -188,12 +192,14 @@ std::vector<std::byte> Optimizer::save() const {
     bytes += kEntryHeadBytes + name.size() + 4 * (state.first.size() + state.second.size());
   }
   std::vector<std::byte> out(bytes);
-  ByteWriter writer(out.data());
+  ByteWriter writer(out);
   writer.text(kMagic);
   writer.number<std::uint32_t>(kVersion);
   writer.number<std::uint32_t>(static_cast<std::uint32_t>(settings_.kind));
   writer.number<std::uint32_t>(static_cast<std::uint32_t>(states_.size()));
   for (const auto& [name, state] : states_) {
+    assert(!has_first_moment(settings_.kind) || state.first.size() == state.count);
+    assert(!has_second_moment(settings_.kind) || state.second.size() == state.count);
     writer.number<std::uint32_t>(static_cast<std::uint32_t>(name.size()));
     writer.number<std::uint64_t>(state.steps);
     writer.number<std::uint64_t>(state.count);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -39,8 +40,8 @@ class KeptChanges {
 
   bool has_some() const noexcept { return bytes_ != nullptr; }
 
-  // REQUIRES: has_some().
   void write(std::byte* weights, unsigned element_bytes) const noexcept {
+    assert(has_some());
     if (element_bytes == 1) return scatter<std::uint8_t>(weights);
     if (element_bytes == 2) return scatter<std::uint16_t>(weights);
     scatter<std::uint32_t>(weights);

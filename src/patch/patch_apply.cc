@@ -1,6 +1,7 @@
 // Applying patches: the checks of the whole patch, then the writes.
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -15,6 +16,7 @@ namespace deltawire::patch {
 namespace {
 
 Bytes chunk_of(const CodedChunks& chunks, std::uint64_t chunk) noexcept {
+  assert(chunk < chunks.head.chunks());
   const std::uint64_t element_bytes = element_of(chunks.head.type).bytes;
   return chunks.from.subspan((chunk << chunks.head.chunk_bits) * element_bytes,
                              chunks.head.count_of(chunk) * element_bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <optional>
 #include <string_view>
 
@@ -22,6 +23,7 @@ constexpr std::size_t kSummedBytes = kHeadBytes - 4;  // by the head's own check
 // An entry of the table: even, the bytes of a changed chunk; odd, a run of unchanged ones. The shortest of
 // each stands for 1.
 constexpr std::uint64_t entry_of(std::uint64_t number, bool unchanged) noexcept {
+  assert(number > 0);
   return unchanged ? (number - 1) << 1 | 1 : (number - 1) << 1;
 }
 
@@ -41,8 +43,9 @@ tl::unexpected<Error> truncated(std::uint64_t bytes, std::uint64_t wanted) {
                                          std::to_string(wanted) + " bytes: get the rest");
 }
 
-// REQUIRES: kHeadBytes bytes whose checksum is right.
+// Of a head whose checksum is right.
 Result<Head> read_fields(Bytes head) {
+  assert(head.size() >= kHeadBytes);
   Head fields;
   fields.type = static_cast<WeightType>(head[10]);
   if (element_of(fields.type).bytes == 0) {
@@ -81,6 +84,7 @@ Element element_of(WeightType type) noexcept {
 }
 
 std::uint32_t Head::count_of(std::uint64_t chunk) const noexcept {
+  assert(chunk < chunks());
   const std::uint64_t left = elements - (chunk << chunk_bits);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(left, chunk_elements()));
 }
@@ -157,6 +161,7 @@ Result<OpenPatch> open_patch(Bytes patch) {
 bool TableReader::next(CodedPlace& place) noexcept {
   while (!table_.empty()) {
     const auto entry = take_entry(table_);
+    assert(entry);
     if (!entry) return false;
     if (entry->unchanged) {
       chunk_ += entry->number;
@@ -170,6 +175,7 @@ bool TableReader::next(CodedPlace& place) noexcept {
 }
 
 void PatchBuilder::add(Bytes coded) {
+  assert(!coded.empty());
   close_run();
   append_varint(table_, entry_of(coded.size(), false));
   payload_.insert(payload_.end(), coded.begin(), coded.end());
@@ -197,7 +203,8 @@ std::vector<std::byte> PatchBuilder::finish(const Head& head) {
 
 void write_head(const Layout& layout, std::byte* out) noexcept {
   const Head& head = layout.head;
-  ByteWriter writer(out);
+  assert(layout.table_bytes <= UINT32_MAX && head.elements <= kPatchMaxElements);
+  ByteWriter writer({out, kHeadBytes});
   writer.text(kMagic);
   writer.number(kVersion);
   writer.number(static_cast<std::uint8_t>(head.type));

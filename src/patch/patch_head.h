@@ -21,7 +21,6 @@ struct Head {
   std::uint32_t chunk_elements() const noexcept { return 1U << chunk_bits; }
   std::uint64_t chunks() const noexcept { return (elements + chunk_elements() - 1) >> chunk_bits; }
 
-  // REQUIRES: chunk < chunks().
   std::uint32_t count_of(std::uint64_t chunk) const noexcept;
 };
 
@@ -69,8 +68,8 @@ struct ChangedChunk {
 // Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
 Result<OpenPatch> open_patch(Bytes patch);
 
-// Takes the changed chunks out of a table, one after another. REQUIRES: check_table() found nothing, and the
-// table outlives this.
+// Takes the changed chunks out of a table in which check_table() found nothing, one after another. The table
+// outlives this.
 class TableReader {
  public:
   explicit TableReader(Bytes table) noexcept : table_(table) {}

@@ -1,5 +1,6 @@
 // Making patches, and what they say about themselves.
 #include <atomic>
+#include <cassert>
 #include <new>
 
 #include "base/bit_functions.h"
@@ -34,6 +35,7 @@ struct Making {
 
 // Throws std::bad_alloc.
 void encode_group(Making& making, std::uint64_t group, Workspace& workspace) {
+  assert(group < making.groups.size());
   const Element element = element_of(making.head.type);
   CodedGroup& coded = making.groups[group];
   for (std::uint64_t i = 0; i < kGroupChunks; ++i) {
@@ -45,6 +47,7 @@ void encode_group(Making& making, std::uint64_t group, Workspace& workspace) {
     const Bytes to = making.to.subspan(begin, from.size());
     const Encoded encoded = making.kernels.encode_chunk({from.data(), count, element}, to.data(),
                                                         workspace.chunk, workspace.scratch);
+    assert(encoded.bytes <= sizeof workspace.chunk);
     making.from_digests[chunk] = encoded.from_digest;
     making.to_digests[chunk] = encoded.to_digest;
     coded.bytes.insert(coded.bytes.end(), workspace.chunk, workspace.chunk + encoded.bytes);
@@ -57,6 +60,7 @@ void add_codes(const Making& making, PatchBuilder& builder) {
     const CodedGroup& group = making.groups[chunk / kGroupChunks];
     const std::uint64_t i = chunk % kGroupChunks;
     const std::uint32_t begin = i == 0 ? 0 : group.ends[i - 1];
+    assert(begin <= group.ends[i]);
     if (group.ends[i] == begin) {
       builder.add_unchanged();
     } else {
@@ -117,6 +121,7 @@ Result<Head> head_for(std::uint64_t bytes, WeightType type, unsigned chunk_bits)
 void encode_chunks(const Head& head, Bytes from, Bytes to, const Means& means, PatchBuilder& builder,
                    ChunkDigests& digests) {
   const std::uint64_t chunks = head.chunks();
+  assert(from.size() == to.size() && from.size() == head.elements * weight_bytes(head.type));
   const std::size_t before = digests.from.size();
   digests.from.resize(before + chunks);
   digests.to.resize(before + chunks);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <memory>
 #include <utility>
 
@@ -61,6 +62,7 @@ std::uint64_t PatchWriter::payload_at() const noexcept {
 }
 
 Status PatchWriter::add(Bytes from, Bytes to, const Means& means) {
+  assert(from.size() == to.size() && from.size() % weight_bytes(head_.type) == 0);
   Head piece = head_;
   piece.elements = from.size() / weight_bytes(head_.type);
   encode_chunks(piece, from, to, means, builder_, digests_);
@@ -72,6 +74,7 @@ Status PatchWriter::add(Bytes from, Bytes to, const Means& means) {
 
 Status PatchWriter::move_payload(std::uint64_t to, std::uint32_t& checksum) const {
   const std::uint64_t from = payload_at();
+  assert(to <= from);
   return for_each_block(descriptor_, from, payload_bytes_, [&](Bytes block, std::uint64_t at) {
     checksum = crc32c(block, checksum);
     return from == to ? Status() : write_at(descriptor_, block, at - (from - to));
@@ -132,6 +135,7 @@ Status StoredPatch::take_codes(std::uint64_t chunks, std::vector<ChangedChunk>& 
     places.push_back(next_);
   }
   if (places.empty()) return {};
+  assert(places.back().begin >= places.front().begin);
   const std::uint64_t begin = places.front().begin;
   codes_.resize(places.back().begin + places.back().bytes - begin);
   if (const Status read = read_whole(descriptor_, payload_at_ + begin, codes_); !read) return read;
@@ -142,9 +146,11 @@ Status StoredPatch::take_codes(std::uint64_t chunks, std::vector<ChangedChunk>& 
 }
 
 Status StoredPatch::apply(Bytes from, std::byte* out, const Means& means) {
+  assert(from.size() % weight_bytes(layout_.head.type) == 0);
   CodedChunks piece{layout_.head, chunk_, {}, from};
   piece.head.elements = from.size() / weight_bytes(layout_.head.type);
   if (const Status read = take_codes(piece.head.chunks(), piece.changed); !read) return read;
+  assert(chunk_ + piece.head.chunks() <= layout_.head.chunks());
   const Status decoded = decode_chunks(piece, means, out, digests_);
   if (decoded_ && !decoded) decoded_ = decoded;
   chunk_ += piece.head.chunks();

@@ -1,5 +1,6 @@
 // A codec for each bucket: buckets that backward hides need cheap encoding, the last ones few bytes.
 #include <algorithm>
+#include <cassert>
 
 #include "deltawire/planner.h"
 
@@ -20,6 +21,7 @@ class Search {
 
   // The fastest codec for all buckets.
   Status one_for_all() {
+    assert(!candidates_.empty());
     for (const std::size_t codec : candidates_) {
       std::vector<std::size_t> all(workload_.buckets.size(), codec);
       if (Status held = take_if_faster(std::move(all)); !held) return held;
@@ -29,6 +31,7 @@ class Search {
 
   // From there, gives runs of buckets, and all before them, another codec, while that is faster.
   Status improve() {
+    assert(best_.of_bucket.size() == workload_.buckets.size());
     const std::size_t buckets = workload_.buckets.size();
     const std::size_t runs = std::min(buckets, kMostRuns);
     for (int pass = 0; pass < kMostPasses; ++pass) {

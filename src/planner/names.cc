@@ -1,5 +1,6 @@
 // The names of tiers and patterns.
 #include <array>
+#include <cassert>
 
 #include "deltawire/planner.h"
 
@@ -20,6 +21,7 @@ std::optional<Enum> find(const std::array<std::string_view, 3>& names, std::stri
 }  // namespace
 
 std::string_view tier_name(Tier tier) noexcept {
+  assert(static_cast<std::size_t>(tier) < kTiers.size());
   return kTiers[static_cast<std::size_t>(tier)];
 }
 
@@ -28,6 +30,7 @@ std::optional<Tier> find_tier(std::string_view name) noexcept {
 }
 
 std::string_view pattern_name(Pattern pattern) noexcept {
+  assert(static_cast<std::size_t>(pattern) < kPatterns.size());
   return kPatterns[static_cast<std::size_t>(pattern)];
 }
 

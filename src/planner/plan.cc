@@ -1,5 +1,6 @@
 // Chooses a codec, or none.
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstdio>
 
@@ -16,6 +17,7 @@ constexpr int kBisections = 60;
 
 // The same connection with another rate, as asymmetric as it was.
 Site with_rate(const Site& site, double up) {
+  assert(up > 0 && site.link.up_bytes_per_second > 0);
   Site other = site;
   other.link.down_bytes_per_second = site.link.down_bytes_per_second / site.link.up_bytes_per_second * up;
   other.link.up_bytes_per_second = up;

@@ -4,6 +4,7 @@
 // Orders are fixed beforehand. A simulation of the real thread, which handles whatever has arrived, could be
 // slower on a faster link (Graham's anomaly), and then break-even would not be a single point.
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -109,6 +110,7 @@ Status check_figures(const CodecFigures& figures) {
 // Copies buckets from a device, one after another: each is ready when it has arrived. Returns how long the
 // last one's means take back; those of the others return while it is exchanged.
 double stage(std::vector<planner::BucketLoad>& loads, const Machine& machine) {
+  assert(!loads.empty());
   double arrived = 0;
   for (planner::BucketLoad& load : loads) {
     arrived = std::max(arrived, load.ready) + load.total * load.value_bytes * machine.load_byte_seconds;
@@ -134,6 +136,7 @@ Prediction prediction_of(const planner::Replayed& replayed, const Workload& work
 
 template <class Replay>
 planner::Replayed best_of(const std::vector<planner::Order>& orders, const Replay& replay) {
+  assert(!orders.empty());
   planner::Replayed best;
   best.end = std::numeric_limits<double>::infinity();
   for (const planner::Order& order : orders) {
@@ -185,6 +188,7 @@ Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
   }
   const auto chosen = chosen_of(workload, codecs, of_bucket);
   if (!chosen) return forward_error(chosen);
+  assert(chosen->size() == workload.buckets.size() && !chosen->empty());
   const Pattern pattern = chosen->front()->pattern;
   auto loads = planner::bucket_loads(workload, site.ranks, planner::most_part_of(pattern), *chosen);
   const double stored = stage(loads, site.machine);

@@ -1,6 +1,7 @@
 #include "reduce/bucket_messages.h"
 
 #include <algorithm>
+#include <cassert>
 #include <new>
 #include <utility>
 
@@ -17,6 +18,8 @@ Incoming& BucketMessages::incoming(std::size_t index) {
 }
 
 void BucketMessages::post(Incoming& receive, int peer, std::uint16_t stage, std::uint64_t capacity_bytes) {
+  assert(peer >= 0 && peer < run_->world() && peer != run_->rank());
+  assert(receive.handle == Handle::kNone);
   receive.buffer.reset();
   receive.buffer = pool_->take(capacity_bytes);
   receive.handle = run_->transport().post_recv(peer, run_->tag(stage), receive.buffer.bytes());
@@ -26,10 +29,12 @@ Result<Bytes> BucketMessages::take(Incoming& receive) {
   const Handle handle = std::exchange(receive.handle, Handle::kNone);
   const auto length = run_->transport().wait(handle, run_->deadline());
   if (!length) return forward_error(length);
+  assert(*length <= receive.buffer.bytes().size());
   return Bytes(receive.buffer.bytes()).first(*length);
 }
 
 Handle BucketMessages::send(int peer, std::uint16_t stage, std::span<const Bytes> pieces, Channel* from) {
+  assert(peer >= 0 && peer < run_->world() && peer != run_->rank());
   for (const Bytes piece : pieces) run_->report().bytes_sent += piece.size();
   sends_.push_back({Handle::kNone, from, pieces});  // first: a send that is posted must be known
   sends_.back().handle = run_->transport().post_send(peer, run_->tag(stage), pieces);

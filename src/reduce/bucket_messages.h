@@ -2,6 +2,7 @@
 // released when the last copy of a message is sent.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -31,7 +32,10 @@ class BucketMessages {
 
   // Receive number `index` of this bucket. Its memory is taken when it is posted.
   Incoming& incoming(std::size_t index);
-  Handle incoming_handle(std::size_t index) const noexcept { return receives_[index].handle; }
+  Handle incoming_handle(std::size_t index) const noexcept {
+    assert(index < receives_.size());
+    return receives_[index].handle;
+  }
   void post(Incoming& receive, int peer, std::uint16_t stage, std::uint64_t capacity_bytes);
   bool arrived(const Incoming& receive) const { return run_->transport().done(receive.handle); }
   // The message that has arrived, in the receive's buffer.

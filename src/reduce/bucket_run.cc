@@ -1,5 +1,6 @@
 #include "reduce/bucket_run.h"
 
+#include <cassert>
 #include <string>
 
 #include "reduce/vote.h"
@@ -33,6 +34,7 @@ void BucketRun::open(const Step& step, Transport& transport, Deadline deadline, 
 }
 
 std::uint16_t BucketRun::stage_in_step(std::uint16_t stage) const noexcept {
+  assert(stage < kStagesPerRound || round_ == 0);
   return static_cast<std::uint16_t>(round_ * kStagesPerRound + stage);
 }
 
@@ -41,6 +43,7 @@ Tag BucketRun::tag(std::uint16_t stage) const noexcept {
 }
 
 MessageId BucketRun::message_id(int encoder, std::uint16_t stage) const {
+  assert(encoder >= 0 && encoder < world() && step_.bucket <= UINT16_MAX);
   return {.step = step_.number,
           .rank = static_cast<std::uint16_t>(encoder),
           .world = static_cast<std::uint16_t>(world()),

@@ -1,6 +1,7 @@
 #include "reduce/bucket_tensors.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "base/float16.h"
@@ -57,6 +58,7 @@ std::uint64_t BucketTensors::raw_bytes() const noexcept {
 }
 
 Status BucketTensors::stage_on_device() {
+  assert(backend_ != nullptr);
   if (dense_elements_ == 0) return {};
   Result<DeviceFloats> made = backend_->allocate(dense_elements_);
   if (!made) return forward_error(made);
@@ -89,6 +91,7 @@ Status BucketTensors::examine() {
 }
 
 std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
+  assert(backend_ == nullptr || pair_means_.empty());
   if (backend_ != nullptr) return digest64(std::as_bytes(std::span(facts_.sums)), seed);
   seed = digest64(std::as_bytes(means()), seed);
   for (const Pairs& mean : pair_means_) {
@@ -133,6 +136,7 @@ void BucketTensors::publish() {
     if (tensor.count == 0 || tensor.has_keys()) continue;
     narrow(mean_of(i).data(), tensor.count, tensor.dtype, tensor.values);
   }
+  assert(pair_means_.size() == pair_targets_.size());
   std::ranges::move(pair_means_, pair_targets_.begin());
 }
 

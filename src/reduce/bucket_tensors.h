@@ -2,6 +2,7 @@
 // in key-value form as lists. The caller's memory changes in publish() alone.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,8 +50,10 @@ class BucketTensors {
     return backend_ != nullptr ? std::span(on_device_.get(), on_device_ ? dense_elements_ : 0)
                                : staging_.floats();
   }
-  // The mean of one of them. REQUIRES: stage() was called.
+  // The mean of one of them, after stage().
   std::span<float> mean_of(std::size_t tensor) const noexcept {
+    assert(tensor < begins_.size() && !all()[tensor].tensor.has_keys());
+    assert(begins_[tensor] + all()[tensor].tensor.count <= means().size());
     return means().subspan(begins_[tensor], all()[tensor].tensor.count);
   }
   // The means of tensors in key-value form, in their order.

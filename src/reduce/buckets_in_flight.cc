@@ -1,6 +1,7 @@
 #include "reduce/buckets_in_flight.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "transport/process/machine.h"
@@ -18,6 +19,7 @@ std::unique_ptr<BucketExchange> BucketsInFlight::take_spare(std::span<const Name
 }
 
 Status BucketsInFlight::start(std::unique_ptr<BucketExchange> exchange) {
+  assert(exchange != nullptr);
   buckets_.push_back({std::move(exchange)});
   BucketExchange& youngest = *buckets_.back().exchange;
   // A bucket waits for one message of each rank at most.
@@ -26,6 +28,7 @@ Status BucketsInFlight::start(std::unique_ptr<BucketExchange> exchange) {
 }
 
 Result<bool> BucketsInFlight::advance() {
+  assert(!empty());
   bool waited = false;
   while (!buckets_.front().is_complete) {
     const Result<bool> moved = move_one();
@@ -73,11 +76,14 @@ void BucketsInFlight::reserve_finish() {
 }
 
 void BucketsInFlight::finish_oldest() noexcept {
+  assert(!empty());
+  assert(finished_.size() < finished_.capacity());
   finished_.push_back(std::move(buckets_.front().exchange));
   buckets_.erase(buckets_.begin());
 }
 
 void BucketsInFlight::end_step() noexcept {
+  assert(spare_.size() + finished_.size() <= spare_.capacity());
   for (auto& exchange : finished_) {
     exchange->give_back();
     spare_.push_back(std::move(exchange));

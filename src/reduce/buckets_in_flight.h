@@ -2,6 +2,7 @@
 // steps. Buckets are finished in the order in which they were begun; until then whichever can move does.
 #pragma once
 
+#include <cassert>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,11 +24,12 @@ class BucketsInFlight {
 
   bool empty() const noexcept { return buckets_.empty(); }
   bool step_is_open() const noexcept { return !buckets_.empty() || !finished_.empty(); }
-  // REQUIRES: not empty.
-  BucketExchange& oldest() noexcept { return *buckets_.front().exchange; }
+  BucketExchange& oldest() noexcept {
+    assert(!empty());
+    return *buckets_.front().exchange;
+  }
 
   // Moves buckets until the oldest is complete: true; or, after one wait, until none can move: false.
-  // REQUIRES: not empty.
   Result<bool> advance();
 
   // Keeps the oldest until the step ends, since its sends may be under way. reserve_finish() allocates all

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -43,6 +44,7 @@ class OwnTensors {
   bool assign(std::span<const Named> tensors) {
     const bool known = same(tensors);
     if (!known) copy_names(tensors);
+    assert(list_.size() == tensors.size() && dims_.size() == tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       list_[i].tensor = tensors[i].tensor;
       list_[i].tensor.dims = dims_[i];

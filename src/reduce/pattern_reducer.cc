@@ -1,6 +1,7 @@
 #include "reduce/pattern_reducer.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <span>
 #include <unordered_map>
@@ -131,6 +132,7 @@ Result<Report> PatternReducer::finish() {
 }
 
 void PatternReducer::end_step() noexcept {
+  assert(in_flight_.empty() && place_.world > 0);
   // A step that is not finite is given to the caller, but has not been: with NonFinite::kPass channels revert
   // exactly.
   for (const auto& channel : channels_) finite_ ? channel->commit() : channel->revert();
@@ -209,6 +211,7 @@ Status PatternReducer::load_resized(const SavedRanks& saved) {
 }
 
 void PatternReducer::take_place(int world, int rank) noexcept {
+  assert(world == 0 ? rank == 0 : rank >= 0 && rank < world);
   place_ = {world, rank, world != 0};
   in_flight_.drop_spares();  // their plans are for the rank and the world before
 }

@@ -2,6 +2,7 @@
 // channels and its kind of BucketExchange.
 #pragma once
 
+#include <cassert>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -77,7 +78,10 @@ class PatternReducer : public WakeableReducer {
 
   BufferPool& pool() noexcept { return pool_; }
   const std::shared_ptr<MemoryMeter>& meter() const noexcept { return meter_; }
-  Channel& channel(std::size_t index) const { return *channels_[index]; }
+  Channel& channel(std::size_t index) const {
+    assert(index < channels_.size());
+    return *channels_[index];
+  }
   // Ranks of the steps so far, those before load() included; 0 before the first.
   int world() const noexcept { return place_.world; }
   int rank() const noexcept { return place_.rank; }

@@ -1,6 +1,7 @@
 #include "reduce/reduce_queue.h"
 
 #include <algorithm>
+#include <cassert>
 #include <new>
 #include <optional>
 #include <string>
@@ -74,6 +75,7 @@ Result<OwnTensors> ReduceQueue::take_list(std::span<const Named> tensors) {
 
 void ReduceQueue::keep_list(OwnTensors list) noexcept {
   const std::lock_guard lock(mutex_);
+  assert(lists_.size() < lists_.capacity());
   lists_.push_back(std::move(list));
 }
 
@@ -119,8 +121,9 @@ bool ReduceQueue::transport_has_failed() const noexcept {
 }
 
 // By one more bucket, which fails as any would. The abort changes nothing where there is a failure already.
-// REQUIRES: mutex_ is held, and no bucket is in flight.
+// REQUIRES: mutex_ is held.
 void ReduceQueue::end_lost_step() noexcept {
+  assert(in_flight_ == 0);
   if (!open_ || (!stopping_ && !transport_has_failed())) return;
   Step last = *std::exchange(open_, std::nullopt);
   last.last = true;
@@ -140,6 +143,7 @@ std::optional<ReduceQueue::Job> ReduceQueue::take() {
   std::unique_lock lock(mutex_);
   if (begun_.empty()) changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
   if (waiting_.empty()) return std::nullopt;
+  assert(taken_ < waiting_.size());
   Job& next = waiting_[taken_];
   const bool other_step = !begun_.empty() && begun_.back().step.number != next.step.number;
   if (other_step || begun_.size() >= max_in_flight_) return std::nullopt;
@@ -165,6 +169,7 @@ void ReduceQueue::run() {
 
 // Until the oldest bucket is finished, or something may have been submitted.
 void ReduceQueue::work() {
+  assert(!begun_.empty());
   Result<bool> complete = reducer_.advance();
   if (!complete) {
     fail_all(std::move(complete.error()));
@@ -179,6 +184,7 @@ void ReduceQueue::begin(Job job) {
     job.done(failure());
     return;
   }
+  assert(begun_.size() < max_in_flight_);
   begun_.push_back(std::move(job));
   Job& own = begun_.back();
   Status begun =
@@ -192,6 +198,7 @@ void ReduceQueue::end_unbegun(const Job& job) noexcept {
   if (job.step.number == failed_step_) {
     reducer_.keep({job.tensors.all(), job.pair_means}, job.step, transport_);
   }
+  assert(in_flight_ > 0);
   if (--in_flight_ == 0) idle_.notify_all();
 }
 
@@ -207,12 +214,14 @@ void ReduceQueue::finish() {
     // First: `done` may save.
     const std::lock_guard lock(mutex_);
     open_ = job.step.last ? std::nullopt : std::optional(job.step);
+    assert(in_flight_ > 0);
     if (--in_flight_ == 0) idle_.notify_all();
   }
   job.done(report);
 }
 
 ReduceQueue::Job ReduceQueue::take_oldest() noexcept {
+  assert(!begun_.empty());
   Job job = std::move(begun_.front());
   begun_.erase(begun_.begin());
   return job;
@@ -221,6 +230,7 @@ ReduceQueue::Job ReduceQueue::take_oldest() noexcept {
 void ReduceQueue::fail_all(Error error) {
   {
     const std::lock_guard lock(mutex_);
+    assert(!error_ && !begun_.empty() && in_flight_ >= begun_.size());
     transport_.names().to_numbers(error);
     error_ = std::move(error);
     open_.reset();
@@ -233,6 +243,7 @@ void ReduceQueue::fail_all(Error error) {
 
 // The first error, without its text where there is no memory for that.
 Result<Report> ReduceQueue::failure() const noexcept {
+  assert(error_.has_value());
   try {
     return tl::unexpected<Error>(*error_);
   } catch (const std::bad_alloc&) {

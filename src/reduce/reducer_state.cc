@@ -1,5 +1,6 @@
 #include "reduce/reducer_state.h"
 
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -20,6 +21,8 @@ constexpr std::uint32_t kMaxWorld = 65535;  // a frame's header says it in 16 bi
 
 std::vector<std::byte> pack_reducer_state(const ReducerPlace& place,
                                           const std::vector<std::vector<std::byte>>& channels) {
+  assert(place.magic.size() == 8 && !channels.empty() && channels.size() <= 2);
+  assert(place.rank >= 0 && (place.rank < place.world || place.world == 0));
   std::vector<std::byte> out(kHeadBytes);
   std::memcpy(out.data(), place.magic.data(), place.magic.size());
   store_le<std::uint32_t>(out.data() + 8, kVersion);
@@ -32,6 +35,7 @@ std::vector<std::byte> pack_reducer_state(const ReducerPlace& place,
 }
 
 Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, std::size_t channel_count) {
+  assert(magic.size() == 8 && (channel_count == 1 || channel_count == 2));
   if (state.size() < kHeadBytes) return fail(ErrorCode::kTruncated, "reducer state: too few bytes");
   if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
     return fail(ErrorCode::kCorrupt,

@@ -1,6 +1,7 @@
 #include "reduce/saved_ranks.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <ranges>
@@ -16,6 +17,7 @@ namespace {
 
 // How long both intervals' common part is, in units of 1 / (N M).
 double common_part(int from, int from_world, int to, int to_world) noexcept {
+  assert(from >= 0 && from < from_world && to >= 0 && to < to_world);
   const std::int64_t old_world = from_world;
   const std::int64_t new_world = to_world;
   const std::int64_t begin = std::max(from * new_world, to * old_world);
@@ -26,6 +28,7 @@ double common_part(int from, int from_world, int to, int to_world) noexcept {
 std::vector<WeightedState> weigh_by_overlap(const SavedRanks& saved, const std::vector<Bytes>& states,
                                             double unit) {
   const int world = static_cast<int>(states.size());
+  assert(saved.rank >= 0 && saved.rank < saved.world);
   if (!saved.continued.empty()) {
     const int own = saved.continued[static_cast<std::size_t>(saved.rank)];
     if (own < 0) return {};

@@ -1,10 +1,12 @@
 #include "reduce/tensor_parts.h"
 
+#include <cassert>
 #include <cstddef>
 
 namespace deltawire {
 
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values) {
+  assert(first <= whole.tensor.count && count <= whole.tensor.count - first);
   Named part{whole.name, {nullptr, count, whole.tensor.dtype}, whole.first + first};
   move_part(part, whole, values);
   if (count == whole.tensor.count) part.tensor.dims = whole.tensor.dims;
@@ -22,6 +24,7 @@ Named staged_part(Named part) noexcept {
 }
 
 void move_part(Named& part, const Named& whole, void* values) noexcept {
+  assert(part.first >= whole.first);
   const std::uint64_t skipped = part.first - whole.first;
   const float* significance = whole.tensor.significance;
   const std::uint64_t skipped_bytes = skipped * dtype_bytes(part.tensor.dtype);

@@ -1,6 +1,7 @@
 #include "reduce/vote.h"
 
 #include <algorithm>
+#include <cassert>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@ Ballot ballot_of(const Step& step, std::uint64_t digest) {
 
 tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& step,
                                    const RankNames& names) {
+  assert(ballots.size() > 1);
   // The most frequent digest is taken for the right one; with a tie, the one of the lowest rank.
   Ballot right = ballots[0];
   std::ptrdiff_t most = 0;

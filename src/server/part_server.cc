@@ -1,6 +1,7 @@
 #include "server/part_server.h"
 
 #include <algorithm>
+#include <cassert>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@ PartServer::PartServer(ServerRun& run, std::size_t number, std::vector<float> va
       pulls_(run.workers, view_.size()) {}
 
 void PartServer::load(std::vector<float> view, std::vector<float> master) {
+  assert(view.size() == view_.size() && master.size() == master_.size());
   view_ = std::move(view);
   master_ = std::move(master);
 }
@@ -106,10 +108,12 @@ Result<bool> PartServer::average() {
 
 Status PartServer::change() {
   const std::span gradient(run_.gradient.data(), view_.size());
+  assert(master_.size() == view_.size() && gradient.size() <= run_.gradient.size());
   if (Status stepped = run_.optimizer.step(key_, master_, gradient); !stepped) return stepped;
   const Named change = named(gradient.data());
   // With what waits in the residual this is what the view lacks, now: so no rounding of earlier steps stays.
   const std::span<const float> residual = run_.pull->residual(change.name, change.first);
+  assert(residual.empty() || residual.size() == gradient.size());
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     gradient[i] = (master_[i] - view_[i]) - (residual.empty() ? 0.0F : residual[i]);
   }
@@ -174,6 +178,7 @@ Status PartServer::send_next(std::size_t worker) {
 }
 
 void PartServer::send(std::size_t worker, const Pull& pull) {
+  assert(pull.body != nullptr);
   const Bytes pieces[] = {Bytes(pull.head), Bytes(*pull.body)};
   pulls_.sent(worker, run_.transport.post_send(run_.workers.rank_of(worker),
                                                run_.model.tag(number_, Way::kPull), pieces));

@@ -49,7 +49,7 @@ class PartServer {
   Named named(float* values) const noexcept { return run_.model.part_of(part(), values); }
   std::span<const float> view() const noexcept { return view_; }
   std::span<const float> master() const noexcept { return master_; }
-  // REQUIRES: as many values as the part has; before open().
+  // The whole part, before open().
   void load(std::vector<float> view, std::vector<float> master);
 
   // Sends the model, and is ready for the first pushes.

@@ -1,6 +1,7 @@
 #include "server/part_worker.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,7 @@ tl::unexpected<Error> blame(int server, const std::string& what, const Error& er
 }  // namespace
 
 void PartWorker::post() {
+  assert(receive_ == Handle::kNone && !is_closed_);
   const Named whole = named(values_);
   const std::uint64_t change = pull_head_bytes(1) + run_.pull->message_bound(std::span(&whole, 1), steps_);
   const std::uint64_t model = pull_head_bytes(std::min<std::uint64_t>(kVerdictsMax, run_.options.max_lag)) +
@@ -59,6 +61,9 @@ Status PartWorker::replace(Bytes body, std::uint64_t version) {
 }
 
 Status PartWorker::push(std::span<const float> gradient) {
+  assert(gradient.size() == part().count && gradient.size() <= run_.input.size());
+  assert(held_.empty() || held_.size() == part().count);
+  assert(pushes_ <= run_.step);
   const std::span input(run_.input.data(), gradient.size());
   std::ranges::copy(gradient, input.begin());
   for (std::size_t i = 0; i < held_.size(); ++i) input[i] += held_[i];
@@ -105,6 +110,7 @@ Status PartWorker::follow(std::uint64_t steps, Deadline deadline) {
 }
 
 void PartWorker::skip() {
+  assert(!is_closed_ && (unanswered_.empty() || unanswered_.back().step < steps_));
   Unanswered& none = unanswered_.emplace_back();
   none.step = steps_;
   none.skips = true;
@@ -115,6 +121,7 @@ void PartWorker::skip() {
 }
 
 Status PartWorker::apply(Deadline deadline) {
+  assert(!is_closed_);
   const auto bytes = run_.transport.wait(std::exchange(receive_, Handle::kNone), deadline);
   if (!bytes) return forward_error(bytes);
   run_.counts.pull_bytes += *bytes;
@@ -151,6 +158,7 @@ Status PartWorker::end(Deadline deadline) {
 
 // The push of this step, if there was one: it counted, or what it had waits for the next.
 Status PartWorker::settle(std::uint64_t step, Verdict verdict, Deadline deadline) {
+  assert(unanswered_.empty() || unanswered_.front().step >= step);
   if (unanswered_.empty() || unanswered_.front().step != step) return {};
   Unanswered& push = unanswered_.front();
   const auto gone = run_.transport.wait(std::exchange(push.send, Handle::kNone), deadline);
@@ -174,6 +182,7 @@ Status PartWorker::hold(const Unanswered& push) {
 
 void PartWorker::add_residual(std::span<float> sum) const {
   const auto add = [&](std::span<const float> waits) {
+    assert(waits.size() <= sum.size());
     for (std::size_t i = 0; i < waits.size(); ++i) sum[i] += waits[i];
   };
   add(channel_->residual(run_.model.name(part()), part().first));
@@ -215,6 +224,7 @@ Result<PartWorker::Saved> PartWorker::read(StateReader& reader) const {
 }
 
 void PartWorker::load(Saved saved) {
+  assert(saved.channel != nullptr && (saved.held.empty() || saved.held.size() == part().count));
   channel_ = std::move(saved.channel);
   held_ = std::move(saved.held);
 }

@@ -1,6 +1,7 @@
 #include "server/pull_head.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "base/crc32c.h"
@@ -17,6 +18,7 @@ tl::unexpected<Error> corrupt(const std::string& what) {
 }
 
 std::vector<std::byte> write_head(PullKind kind, const std::deque<Verdict>& verdicts) {
+  assert(!verdicts.empty() && verdicts.size() <= kVerdictsMax);
   std::vector<std::byte> head(pull_head_bytes(verdicts.size()));
   head[0] = static_cast<std::byte>(kind);
   store_le(head.data() + 1, static_cast<std::uint16_t>(verdicts.size()));

@@ -1,6 +1,7 @@
 // The first bytes of a pull: whether the server counted the worker's pushes, and what follows.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -35,6 +36,7 @@ struct PullHead {
 
   std::uint64_t steps() const noexcept { return verdicts.size(); }
   Verdict verdict(std::uint64_t at) const noexcept {
+    assert(at < steps());
     return verdicts[at] == std::byte{0} ? Verdict::kLate : Verdict::kCounted;
   }
 };
@@ -42,7 +44,7 @@ struct PullHead {
 // Errors: kTruncated, kCorrupt for bytes that are not a head.
 Result<PullHead> read_pull(Bytes pull);
 std::vector<std::byte> change_head(Verdict verdict);
-// REQUIRES: 1 ... kVerdictsMax of them.
+// Of 1 to kVerdictsMax of them.
 std::vector<std::byte> whole_head(const std::deque<Verdict>& verdicts);
 
 }  // namespace deltawire

@@ -1,10 +1,12 @@
 #include "server/pull_queue.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace deltawire {
 
 void PullQueue::begin(std::uint64_t version, const SharedBytes& view) {
+  assert(changes_.empty() && view != nullptr);
   first_change_ = version;
   view_ = view;
   for (Outbox& outbox : outboxes_) {
@@ -14,6 +16,7 @@ void PullQueue::begin(std::uint64_t version, const SharedBytes& view) {
 }
 
 void PullQueue::add(SharedBytes change, const std::function<bool(std::size_t worker)>& has_counted) {
+  assert(change != nullptr);
   view_.reset();
   changes_.push_back(std::move(change));
   for (std::size_t worker = 0; worker < outboxes_.size(); ++worker) {
@@ -23,8 +26,10 @@ void PullQueue::add(SharedBytes change, const std::function<bool(std::size_t wor
 }
 
 Result<const Pull*> PullQueue::next(std::size_t worker, const EncodeView& encode_view) {
+  assert(is_idle(worker) && !workers_.is_dropped(worker));
   Outbox& outbox = outboxes_[worker];
   if (!lacks_any(worker)) return nullptr;
+  assert(outbox.next >= first_change_ && outbox.verdicts.size() == version() - outbox.next);
   const Result<bool> is_whole = whole_is_smaller(outbox, encode_view);
   if (!is_whole) return forward_error(is_whole);
   if (*is_whole) {
@@ -56,6 +61,7 @@ Result<bool> PullQueue::whole_is_smaller(const Outbox& outbox, const EncodeView&
 }
 
 void PullQueue::taken(std::size_t worker) noexcept {
+  assert(outboxes_[worker].taken <= outboxes_[worker].next);
   Outbox& outbox = outboxes_[worker];
   outbox.pull.body.reset();
   outbox.taken = outbox.next;
@@ -71,6 +77,7 @@ void PullQueue::forget_sent() noexcept {
   for (std::size_t worker = 0; worker < outboxes_.size(); ++worker) {
     if (!workers_.is_dropped(worker)) oldest = std::min(oldest, outboxes_[worker].next);
   }
+  assert(first_change_ <= oldest && oldest <= version());
   for (; first_change_ < oldest; ++first_change_) changes_.pop_front();
 }
 

@@ -1,6 +1,7 @@
 // What the workers have not been sent yet of one part: each change is encoded once and shared by all of them.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -49,13 +50,16 @@ class PullQueue {
 
   // What the worker is sent next: the first change that it lacks or, if all that it lacks are more bytes than
   // the part itself, the part as it is now, which `encode_view` makes once for all workers. The pull stays
-  // until the worker's next one. Null: it was sent everything. REQUIRES: is_idle(worker).
+  // until the worker's next one, which is_idle(). Null: it was sent everything.
   Result<const Pull*> next(std::size_t worker, const EncodeView& encode_view);
   // The worker's last pull.
   const Pull& pull(std::size_t worker) const noexcept { return outboxes_[worker].pull; }
 
   // The send of the worker's last pull.
-  void sent(std::size_t worker, Handle send) noexcept { outboxes_[worker].send = send; }
+  void sent(std::size_t worker, Handle send) noexcept {
+    assert(is_idle(worker));
+    outboxes_[worker].send = send;
+  }
   Handle send(std::size_t worker) const noexcept { return outboxes_[worker].send; }
   Handle take_send(std::size_t worker) noexcept {
     return std::exchange(outboxes_[worker].send, Handle::kNone);
@@ -67,8 +71,9 @@ class PullQueue {
   void drop(std::size_t worker) noexcept;
 
   bool lacks_any(std::size_t worker) const noexcept { return outboxes_[worker].next < version(); }
-  // Whether the worker has yet to take more than the last lag - 1 changes. REQUIRES: lag >= 1.
+  // Whether the worker has yet to take more than the last lag - 1 changes.
   bool is_behind(std::size_t worker, std::uint64_t lag) const noexcept {
+    assert(lag >= 1);
     return outboxes_[worker].taken + lag <= version();
   }
 

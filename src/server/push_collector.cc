@@ -1,6 +1,7 @@
 #include "server/push_collector.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "deltawire/frame.h"
@@ -9,6 +10,7 @@
 namespace deltawire {
 
 MutBytes PushCollector::room(std::size_t worker, std::uint64_t bytes) {
+  assert(!inboxes_[worker].is_here && inboxes_[worker].receive == Handle::kNone);
   std::vector<std::byte>& memory = inboxes_[worker].memory;
   if (memory.size() < bytes) memory.resize(bytes);
   return memory;
@@ -34,6 +36,7 @@ Result<std::uint64_t> step_of(Bytes message) {
 Result<PushCollector::Arrival> PushCollector::arrive(std::size_t worker, std::uint64_t bytes,
                                                      std::optional<std::uint64_t> step) {
   Inbox& inbox = inboxes_[worker];
+  assert(!inbox.is_here && !inbox.is_closed && bytes <= inbox.memory.size());
   inbox.bytes = bytes;
   if (bytes == 0) {
     inbox.is_closed = true;

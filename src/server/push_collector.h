@@ -1,6 +1,7 @@
 // The pushes of one part on a server, collected until a step has enough of them.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,7 +38,10 @@ class PushCollector {
 
   // Memory of `bytes` at least for the worker's next push, and the receive that will fill it.
   MutBytes room(std::size_t worker, std::uint64_t bytes);
-  void await(std::size_t worker, Handle receive) noexcept { inboxes_[worker].receive = receive; }
+  void await(std::size_t worker, Handle receive) noexcept {
+    assert(inboxes_[worker].receive == Handle::kNone && !inboxes_[worker].is_here);
+    inboxes_[worker].receive = receive;
+  }
 
   // Whether the worker's next push may still come.
   bool is_awaited(std::size_t worker) const noexcept;

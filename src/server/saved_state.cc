@@ -43,13 +43,13 @@ StateWriter::StateWriter(const StateHead& head) {
   writer.number<std::uint64_t>(head.hash);
 }
 
-std::byte* StateWriter::grow(std::size_t bytes) {
+MutBytes StateWriter::grow(std::size_t bytes) {
   out_.resize(out_.size() + bytes);
-  return out_.data() + out_.size() - bytes;
+  return MutBytes(out_).last(bytes);
 }
 
 void StateWriter::number(std::uint64_t value) {
-  store_le(grow(sizeof value), value);
+  store_le(grow(sizeof value).data(), value);
 }
 
 void StateWriter::floats(std::span<const float> values) {
@@ -62,7 +62,7 @@ void StateWriter::bytes(Bytes bytes) {
 
 std::vector<std::byte> StateWriter::finish() {
   const std::uint32_t crc = crc32c(out_);
-  store_le(grow(kCrcBytes), crc);
+  store_le(grow(kCrcBytes).data(), crc);
   return std::move(out_);
 }
 

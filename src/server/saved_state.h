@@ -37,7 +37,7 @@ class StateWriter {
   std::vector<std::byte> finish();
 
  private:
-  std::byte* grow(std::size_t bytes);
+  MutBytes grow(std::size_t bytes);
 
   std::vector<std::byte> out_;
 };

@@ -1,5 +1,6 @@
 #include "server/served_model.h"
 
+#include <cassert>
 #include <set>
 #include <string_view>
 
@@ -79,6 +80,7 @@ Result<ServedModel> ServedModel::make(std::span<const Named> model, const Server
 
 Named ServedModel::part_of(const ServedPart& part, float* values) const noexcept {
   const Tensor& tensor = tensors_[part.tensor];
+  assert(part.first <= tensor.elements && part.count <= tensor.elements - part.first);
   Named named{tensor.name, {.values = values, .count = part.count}, part.first};
   if (part.count == tensor.elements) {
     named.tensor.dims = tensor.dims;
@@ -91,6 +93,7 @@ Named ServedModel::part_of(const ServedPart& part, float* values) const noexcept
 }
 
 MessageId ServedModel::message(std::size_t part, Way way, std::uint64_t step, int sender) const noexcept {
+  assert(sender >= 0 && sender < world_ && part < parts_.size());
   return {.step = step,
           .rank = static_cast<std::uint16_t>(sender),
           .world = static_cast<std::uint16_t>(world_),

@@ -2,6 +2,7 @@
 // it to every worker.
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <string>
 
 #include "server/server_rank.h"
@@ -97,6 +98,7 @@ Result<bool> Server::make_step(Deadline deadline) {
 }
 
 void Server::commit() {
+  assert(state_ == State::kOpen);
   run_.pull->commit();
   for (const auto& part : parts_) part->commit();
   ++run_.step;
@@ -133,6 +135,7 @@ Status Server::wait_for_laggards(Deadline deadline) {
 // What comes now of a step that none will make is late. Every worker gets the changes that it lacks, and then
 // the end.
 Result<bool> Server::close(Deadline deadline) {
+  assert(!run_.is_closing);
   run_.is_closing = true;
   for (const auto& part : parts_) part->discard_pushes();
   for (;;) {

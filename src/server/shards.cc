@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@ constexpr std::size_t kMostParts = 65536;  // a frame's bucket names the part
 // Even cuts, at multiples of kCutElements.
 void cut(std::size_t tensor, std::uint64_t count, std::uint64_t most, std::vector<ServedPart>& parts) {
   if (count == 0) return;
+  assert(most > 0);
   const std::uint64_t pieces = ceil_div(count, most);
   const std::uint64_t even = ceil_div(ceil_div(count, pieces), kCutElements) * kCutElements;
   const std::uint64_t length = pieces == 1 ? count : std::min(even, most);
@@ -24,6 +26,7 @@ void cut(std::size_t tensor, std::uint64_t count, std::uint64_t most, std::vecto
 }
 
 void give_owners(std::vector<ServedPart>& parts, int servers) {
+  assert(servers >= 1);
   std::vector<std::size_t> order(parts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // The longest first, of equal ones the first. No stable sort: that of libstdc++ 12 uses what C++17

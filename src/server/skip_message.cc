@@ -1,5 +1,7 @@
 #include "server/skip_message.h"
 
+#include <cassert>
+
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 
@@ -19,6 +21,7 @@ SkipMessage skip_message(std::uint64_t step) noexcept {
 }
 
 Result<std::uint64_t> read_skip(Bytes message) {
+  assert(is_skip(message.size()));
   if (load_le<std::uint32_t>(message.data() + kStepBytes) != crc32c(message.first(kStepBytes))) {
     return fail(ErrorCode::kCorrupt,
                 "a step that is skipped has a wrong checksum; the bytes changed on the way");

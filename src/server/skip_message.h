@@ -18,7 +18,7 @@ SkipMessage skip_message(std::uint64_t step) noexcept;
 constexpr bool is_skip(std::uint64_t bytes) noexcept {
   return bytes == std::tuple_size_v<SkipMessage>;
 }
-// The step. REQUIRES: is_skip of the message's size. Errors: kCorrupt.
+// The step, of a message whose size is_skip. Errors: kCorrupt.
 Result<std::uint64_t> read_skip(Bytes message);
 
 }  // namespace deltawire

@@ -163,7 +163,7 @@ Status check(const SnapshotPlace& place) {
 Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes state) {
   if (Status checked = check(place); !checked) return checked;
   std::vector<std::byte> head(kSnapshotHeadBytes + place.settings.size());
-  ByteWriter writer(head.data());
+  ByteWriter writer(head);
   writer.text(kSnapshotMagic);
   writer.number<std::uint32_t>(kSnapshotVersion);
   writer.number<std::uint32_t>(static_cast<std::uint32_t>(place.rank));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "server/worker_rank.h"
@@ -26,6 +27,7 @@ Status Worker::prepare(std::span<const Named> model) {
     }
   }
   first_part_.push_back(number);
+  assert(number == parts.size() && first_part_.size() == model.size() + 1);
   return {};
 }
 
@@ -148,6 +150,7 @@ Status Worker::pull_all(Deadline deadline) {
   }
   const auto newest = level_parts(deadline);
   if (!newest) return forward_error(newest);
+  assert(*newest >= version_);
   version_ = *newest;
   // Where the servers have closed without it, the step is not made.
   const std::uint64_t made = run_.has_ended ? run_.step : run_.step + 1;

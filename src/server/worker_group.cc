@@ -1,16 +1,19 @@
 #include "server/worker_group.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <string>
 
 namespace deltawire {
 
 std::size_t WorkerGroup::needed() const noexcept {
+  assert(backup_ < size() && dropped_.size() <= size());
   return std::min(size() - backup_, left());
 }
 
 void WorkerGroup::drop(std::size_t worker, std::uint64_t step, const Error& why) {
+  assert(!is_dropped(worker));
   is_dropped_[worker] = 1;
   dropped_.push_back({rank_of(worker), step, why, std::chrono::system_clock::now()});
 }

@@ -29,7 +29,7 @@ class WorkerGroup {
   // How many pushes a step waits for: of all workers but the backup ones, or of all that are left.
   std::size_t needed() const noexcept;
 
-  // REQUIRES: the worker was not dropped before. `step` is the one that continues without it.
+  // For the first time. `step` is the one that continues without it.
   void drop(std::size_t worker, std::uint64_t step, const Error& why);
   std::span<const DroppedWorker> dropped() const noexcept { return dropped_; }
 

@@ -1,6 +1,7 @@
 // The random decisions of a simulation.
 #pragma once
 
+#include <cassert>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -14,10 +15,14 @@ class Dice {
   // Different streams of one seed are independent.
   Dice(std::uint64_t seed, std::uint64_t stream) noexcept : rng_(seed, stream) {}
 
-  // 0 ... bound - 1. REQUIRES: bound > 0.
-  std::uint64_t below(std::uint64_t bound) noexcept { return rng_.next() % bound; }
+  // 0 ... bound - 1.
+  std::uint64_t below(std::uint64_t bound) noexcept {
+    assert(bound > 0);
+    return rng_.next() % bound;
+  }
   // first ... last.
   int between(int first, int last) noexcept {
+    assert(first <= last);
     const int values = last - first + 1;
     return first + static_cast<int>(below(static_cast<std::uint64_t>(values)));
   }

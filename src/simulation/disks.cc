@@ -1,6 +1,7 @@
 #include "simulation/disks.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -60,6 +61,7 @@ void Disks::change(Disk& disk, Change made) {
 
 // A file may be longer than what was written of it: then the rest is anything.
 void Disks::tear(File& file) {
+  assert(file.flushed <= file.bytes.size());
   const std::size_t loose = file.bytes.size() - file.flushed;
   const std::size_t kept = file.flushed + (loose == 0 || dice_.one_in(2) ? loose : dice_.below(loose));
   if (dice_.one_in(2)) {
@@ -136,6 +138,7 @@ int Disks::duplicate(int fd) {
 
 // A process that dies closes all that it has.
 int Disks::close(int fd) {
+  assert(of(fd).is_open);
   Open& open = of(fd);
   open.is_open = false;
   if (!passes(open.machine)) return -1;
@@ -211,6 +214,7 @@ DIR* Disks::open_folder(std::string_view path) {
 }
 
 dirent* Disks::next_name(DIR* folder) noexcept {
+  assert(folder != nullptr);
   auto& listing = *reinterpret_cast<Listing*>(folder);
   if (listing.next == listing.names.size()) return nullptr;
   const std::string& name = listing.names[listing.next++];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -27,8 +28,9 @@ class EventQueue {
     events_.push_back(std::move(event));
     std::ranges::push_heap(events_, is_later);
   }
-  // The next one. REQUIRES: !empty().
+  // The next one.
   Event pop() {
+    assert(!empty());
     std::ranges::pop_heap(events_, is_later);
     Event next = std::move(events_.back());
     events_.pop_back();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 
 #include "base/random.h"
@@ -72,6 +73,7 @@ Sums waiting_in(const std::string& text, Bytes state, int world) {
 }
 
 double imbalance(const std::vector<const Ledger*>& ledgers) {
+  assert(!ledgers.empty());
   double worst = 0;
   for (std::size_t i = 0; i < kCounts.size(); ++i) {
     for (std::size_t k = 0; k < kCounts[i]; ++k) {

@@ -1,6 +1,7 @@
 #include "simulation/network.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -127,11 +128,13 @@ void Network::launch(std::size_t number, Segment segment) {
   const auto takes = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   pipe.last_arrival = std::max(pipe.last_arrival, scheduler_.read() + draw_time(pipe.from, pipe.to)) + takes;
   segment.arrives = pipe.last_arrival;
+  assert(pipe.in_flight.empty() || pipe.in_flight.back().arrives <= segment.arrives);
   pipe.in_flight.push_back(std::move(segment));
   if (pipe.in_flight.size() == 1) schedule(number);
 }
 
 void Network::schedule(std::size_t pipe) {
+  assert(!pipes_[pipe].in_flight.empty());
   const Deadline when = pipes_[pipe].in_flight.front().arrives;
   scheduler_.at(when, [this, pipe, when] {
     const auto& in_flight = pipes_[pipe].in_flight;
@@ -301,6 +304,7 @@ IoResult Network::send(std::size_t number, std::span<const iovec> pieces) {
   }
   out.sent += count;
   out.held += count;
+  assert(out.held <= out.buffer);
   out.unacknowledged += count;
   // A long one arrives in pieces.
   const std::size_t piece = count > 4096 && dice_.one_in(2) ? 1 + dice_.below(count) : count;
@@ -316,6 +320,7 @@ IoResult Network::send(std::size_t number, std::span<const iovec> pieces) {
 }
 
 std::size_t Network::unread(std::size_t number) const noexcept {
+  assert(pipes_[ends_[number].in].read <= pipes_[ends_[number].in].received.size());
   const Pipe& in = pipes_[ends_[number].in];
   return in.received.size() - in.read;
 }

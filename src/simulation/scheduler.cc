@@ -1,6 +1,7 @@
 #include "simulation/scheduler.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace deltawire::simulation {
@@ -74,6 +75,7 @@ Clock::duration Scheduler::draw_latency() noexcept {
 
 // Gives control back until a wake, or until `until`.
 void Scheduler::block(Deadline until) noexcept {
+  assert(running_ != kNoThread && !threads_[running_].ended);
   Thread& thread = threads_[running_];
   ++thread.waiting.token;
   thread.waiting.is_due = false;
@@ -91,6 +93,7 @@ void Scheduler::wait(const void* event, Deadline until) noexcept {
 }
 
 void Scheduler::wake(std::size_t thread) noexcept {
+  assert(thread < threads_.size() && !threads_[thread].ended);
   Waiting& waiting = threads_[thread].waiting;
   if (std::exchange(waiting.is_due, true)) return;
   queue_.push({time_ + draw_latency(), thread, waiting.token, {}});
@@ -104,6 +107,7 @@ void Scheduler::notify(const void* event) noexcept {
 
 // The first entry is that of `event` itself.
 void Scheduler::poll(const void* event, std::span<pollfd> entries, Deadline until) noexcept {
+  assert(!entries.empty());
   const std::span<pollfd> descriptors = entries.subspan(1);
   Waiting& waiting = threads_[running_].waiting;
   waiting.event = event;
@@ -143,6 +147,7 @@ void Scheduler::join(std::uint64_t fiber) noexcept {
 }
 
 void Scheduler::freeze(int process) {
+  assert(process >= 0 && process < kMostProcesses);
   processes_[static_cast<std::size_t>(process)].is_frozen = true;
 }
 
@@ -163,6 +168,7 @@ void Scheduler::thaw(int process) {
 }
 
 void Scheduler::resume(std::size_t thread) {
+  assert(running_ == kNoThread && alive_ > 0 && !threads_[thread].ended);
   trace_.add(thread);
   trace_.add(static_cast<std::uint64_t>(time_.time_since_epoch().count()));
   running_ = thread;

@@ -1,6 +1,7 @@
 #include "simulation/sockets.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <utility>
 #include <vector>
@@ -60,6 +61,7 @@ int Sockets::bind(int fd, const sockaddr_in& address) noexcept {
 }
 
 int Sockets::listen(int fd) noexcept {
+  assert(at(fd).state == State::kNew);
   at(fd).state = State::kListens;
   return 0;
 }
@@ -82,6 +84,7 @@ int Sockets::listener_at(const sockaddr_in& address) const noexcept {
 }
 
 int Sockets::connect(int fd, const sockaddr_in& address) {
+  assert(at(fd).state == State::kNew);
   Socket& socket = at(fd);
   socket.peer = address;
   socket.state = State::kDials;

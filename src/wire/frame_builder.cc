@@ -1,6 +1,7 @@
 #include "wire/frame_builder.h"
 
 #include <bit>
+#include <cassert>
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -40,6 +41,7 @@ void append_segment(const Segment& segment, std::vector<std::byte>& out) {
 FrameBuilder::FrameBuilder(const FrameHeader& header, std::vector<std::byte>& out)
     : out_(&out), begin_(out.size()) {
   const MessageId& message = header.message;
+  assert(message.scale > 0.0F);
   const bool scaled = message.scale != 1.0F;
   out.resize(begin_ + kFixedBytes);
   std::byte* at = out.data() + begin_;
@@ -59,6 +61,9 @@ FrameBuilder::FrameBuilder(const FrameHeader& header, std::vector<std::byte>& ou
 void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
                                std::uint32_t start, std::span<const std::uint32_t> sums) {
   std::vector<std::byte>& out = *out_;
+  assert(segment.state == SegmentState::kCoded && segment.codec > 0 && segment.count >= segment.parts);
+  assert(!ends.empty() && ends.back() == start + payload.size());
+  assert(sums.empty() || sums.size() == ends.size());
   if (segment.parts > 1) need_version(2);
   append_segment(segment, out);
   append_varint(out, segment.codec);
@@ -68,6 +73,7 @@ void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<
   append_varint(out, ends.size());
   std::uint32_t begin = start;
   for (std::size_t i = 0; i < ends.size(); ++i) {
+    assert(ends[i] > begin);
     const std::uint32_t bytes = ends[i] - begin;
     // Seeded with the chunk's number, so that swapped chunks of equal length are detected.
     const std::uint32_t seed = chunk_count_++;
@@ -81,12 +87,16 @@ void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<
 }
 
 void FrameBuilder::add_bare(const Segment& segment) {
+  assert(segment.state != SegmentState::kCoded && segment.count > 0 && segment.parts == 1);
+  assert(segment.codec == 0 && segment.scalar == 0 && segment.scalar2 == 0);
   append_segment(segment, *out_);
   ++segment_count_;
 }
 
 std::uint64_t FrameBuilder::finish() noexcept {
   const Bytes head = Bytes(*out_).subspan(begin_);
+  assert(segment_count_ <= UINT16_MAX);
+  assert(head.size() + payload_bytes_ <= kMaxFrameBytes);
   std::byte* at = out_->data() + begin_;
   at[kVersionAt] = static_cast<std::byte>(version_);
   store_le<std::uint16_t>(at + kSegmentsAt, static_cast<std::uint16_t>(segment_count_));

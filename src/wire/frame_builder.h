@@ -17,14 +17,11 @@ class FrameBuilder {
   FrameBuilder(const FrameHeader& header, std::vector<std::byte>& out);
 
   // Appends a segment: chunk i is payload[ends[i-1] - start, ends[i] - start), the first from 0 on. The
-  // payloads of a frame's segments follow each other. REQUIRES: ends not empty, growing from `start`, and
-  // ending at start + payload.size(); segment.count >= 1, segment.codec > 0. `sums` are the chunks'
-  // checksums, if already known.
+  // payloads of a frame's segments follow each other. `sums` are the chunks' checksums, if already known.
   void add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
                    std::uint32_t start = 0, std::span<const std::uint32_t> sums = {});
 
-  // Appends a segment without chunks. REQUIRES: segment.state is not kCoded, segment.count >= 1; begin, codec
-  // and scalars are 0.
+  // Appends a segment without chunks: no coded one, and from element 0 on.
   void add_bare(const Segment& segment);
 
   // The frame's content needs this version.

@@ -1,6 +1,7 @@
 // Parses frames. Only this code reads an untrusted header: nothing is used before it is checked, and the
 // head's checksum is verified first.
 #include <bit>
+#include <cassert>
 #include <limits>
 #include <optional>
 #include <string>
@@ -212,6 +213,7 @@ Result<FrameReader> FrameReader::open(Bytes head, Bytes payload) {
 
 UncheckedSegment FrameReader::next_unchecked(std::vector<std::uint32_t>& ends,
                                              std::vector<std::uint32_t>& sums) {
+  assert(segments_left_ > 0);
   Fields fields(segments_);
   const SegmentFields read = read_segment(fields, version_);
   UncheckedSegment next{
@@ -225,6 +227,7 @@ UncheckedSegment FrameReader::next_unchecked(std::vector<std::uint32_t>& ends,
   }
   next_chunk_ += read.chunks;
   segments_ = fields.rest();
+  assert(fields.ok() && end <= payload_.size());
   next.payload = payload_.first(end);
   payload_ = payload_.subspan(end);
   return next;
@@ -232,6 +235,8 @@ UncheckedSegment FrameReader::next_unchecked(std::vector<std::uint32_t>& ends,
 
 Status FrameReader::check_chunks(Bytes payload, std::span<const std::uint32_t> ends,
                                  std::span<const std::uint32_t> sums, std::uint32_t first, Workers* workers) {
+  assert(ends.size() == sums.size());
+  assert((ends.empty() ? 0 : ends.back()) <= payload.size());
   std::uint32_t begin = 0;
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const std::uint32_t number = first + static_cast<std::uint32_t>(i);

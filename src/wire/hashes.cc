@@ -1,6 +1,7 @@
 #include "wire/hashes.h"
 
 #include <array>
+#include <cassert>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ std::uint64_t params_hash(std::string_view canonical_codec_spec, const Policy& p
 std::uint32_t layout_hash(std::span<const Named> parts) {
   std::vector<std::byte> text;
   const auto append = [&text](std::uint64_t number, std::size_t bytes) {
+    assert(bytes == 8 || number >> (8 * bytes) == 0);
     std::array<std::byte, 8> stored{};
     store_le(stored.data(), number);
     text.insert(text.end(), stored.begin(), stored.begin() + static_cast<std::ptrdiff_t>(bytes));

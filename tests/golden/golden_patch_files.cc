@@ -76,6 +76,15 @@ Models other_dtypes() {
   return {before, model_bytes(tensors, R"(,"__metadata__":null)")};
 }
 
+// So many tensors that those that don't change have no entry: format 2.
+Models left_out() {
+  std::vector<TestTensor> tensors;
+  for (int i = 0; i < 1002; ++i) tensors.push_back({"t" + std::to_string(i), "U8", "1", std::string(1, 'a')});
+  const std::string before = model_bytes(tensors);
+  for (const std::size_t changed : {3, 700}) tensors[changed].bytes = "b";
+  return {before, model_bytes(tensors)};
+}
+
 bool write_case(const std::string& stem, const Models& models) {
   if (std::filesystem::exists(stem + ".patch")) return true;
   testing::write_file(stem + ".old", models.first);
@@ -100,6 +109,7 @@ int main(int count, char** arguments) {
   const bool done = deltawire::write_case(folder + "same_header", deltawire::same_header()) &&
                     deltawire::write_case(folder + "other_header", deltawire::other_header()) &&
                     deltawire::write_case(folder + "file_digest", deltawire::file_digest()) &&
-                    deltawire::write_case(folder + "other_dtypes", deltawire::other_dtypes());
+                    deltawire::write_case(folder + "other_dtypes", deltawire::other_dtypes()) &&
+                    deltawire::write_case(folder + "left_out", deltawire::left_out());
   return done ? 0 : 1;
 }

@@ -63,6 +63,7 @@ def line(path: str, text: str) -> set[str]:
         ('text = "a" + b;', {";"}),
         ("#include <a/b 1>", set()),
         ("static_assert(sizeof(int) == 4);", set()),
+        ("assert(bits <= 56 && value >> bits == 0);", set()),
         ("using T = A<3>;", set()),
     ],
 )

@@ -3,6 +3,7 @@
 // Distributed DNN Training" (SoCC 2024), sections 4 to 6.1. spec.md in this folder defines the bytes.
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/checked.h"
 #include "codecs/gcomp/gcomp_chunk.h"
@@ -142,6 +143,7 @@ class Gcomp final : public Codec {
       const ChunkPlace place{out.payload.data() + written, sums ? &out.chunk_sums[i] : nullptr};
       written += halves != nullptr ? encode_halved(kernels_, chunk, place, exec, halves)
                                    : encode_chunk(kernels_, chunk, place, exec, levels);
+      assert(written <= out.payload.size());
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
     return EncodedPart{
@@ -156,6 +158,7 @@ class Gcomp final : public Codec {
                   .streamed = out.count * sizeof(float) >= kStreamedBytes};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = elements_of_chunk(out.count, i, kChunkElements);
+      assert(target.count > 0 && target.count <= kChunkElements);
       const Fault fault = decode(chunk_of(in, i), target, exec.workers);
       if (fault != Fault::kNone) return fault_status("gcomp", i, fault, fault_text(fault));
       target.slot += target.count;

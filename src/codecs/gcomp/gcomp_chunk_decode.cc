@@ -1,3 +1,5 @@
+#include <cassert>
+
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/gcomp/gcomp_heads.h"
 #include "codecs/gcomp/gcomp_table.h"
@@ -45,10 +47,10 @@ Fault decode_at(const Kernels& kernels, const BlockArea& area, std::uint32_t blo
   return fault != Fault::kNone ? fault : decode_one(kernels, bytes, table, target_of(chunk, block));
 }
 
-// Decodes a block and the one behind it together. False: that can't be done, or they have a fault. REQUIRES:
-// decode_two.
+// Decodes a block and the one behind it together. False: that can't be done, or they have a fault.
 bool decode_together(const Kernels& kernels, const BlockArea& area, std::uint32_t first,
                      const DecodeTable& table, const Target& chunk) {
+  assert(kernels.decode_two != nullptr);
   if (first + 1 >= area.count) return false;
   BlockBytes bodies[2];
   Target targets[2];
@@ -68,6 +70,7 @@ bool decode_together(const Kernels& kernels, const BlockArea& area, std::uint32_
 // On all threads that there are. The fault of the first block that has one.
 Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeTable& table,
                     const Target& target, Workers* workers) {
+  assert(area.count <= kMaxBlocks);
   Fault faults[kMaxBlocks] = {};
   // Two at a time, unless threads would have to wait for each other.
   const auto threads = static_cast<std::uint32_t>(Workers::threads(workers));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "base/bit_functions.h"
@@ -125,6 +126,7 @@ std::uint32_t sum_of(const Block& block, const std::byte* out) noexcept {
 // A chunk of one block, written in the smallest mode.
 std::uint32_t write_single(const Coder& coder, std::byte* out) noexcept {
   const std::uint32_t count = coder.chunk.count;
+  assert(count > 0 && count <= kBlockElements);
   std::byte* const block = codes_place(coder.exec);
   const EncodedBlock coded = coder.kernels.encode_block(coder.chunk, coder.table, block);
   if (coded.zeros) {
@@ -148,6 +150,7 @@ std::uint32_t write_single(const Coder& coder, std::byte* out) noexcept {
 std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uint32_t stored, std::byte* out,
                          std::uint32_t bytes) noexcept {
   const std::uint32_t blocks = block_count(count);
+  assert(stored <= blocks && blocks > 1);
   if (stored == 0) {
     out[0] = write_head({.mode = ChunkMode::kZeros});
     return 1;
@@ -232,6 +235,7 @@ std::uint32_t write_blocks(const Coder& coder, const ChunkPlace& place) {
       *place.sum = crc32c_joined(*place.sum, row.at[i].sum, row.at[i].bytes);
     }
   }
+  assert(head_bytes + written <= chunk_bound(count));
   return head_bytes + written;
 }
 
@@ -258,6 +262,8 @@ std::uint64_t halves_bound(std::uint64_t count) noexcept {
 
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& given, const ChunkPlace& out,
                            const Exec& exec, float* room) {
+  assert(given.count > 0 && given.count <= kChunkElements);
+  assert(exec.scratch.size() >= scratch_bound(given.count));
   TableChoice choice;
   choose_table(kernels, given, choice);
   const Values chunk = room != nullptr ? by_low_zeros(kernels, given, room, choice) : given;

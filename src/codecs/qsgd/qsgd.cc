@@ -2,6 +2,7 @@
 // folder defines the bytes.
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <limits>
 
@@ -93,6 +94,7 @@ class Qsgd final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const auto [first, second] = two_passes(part);
+    assert(exec.scratch.size() >= buckets_of(part.count, plan_) * sizeof(float));
     auto* const norms = reinterpret_cast<float*>(exec.scratch.data());
     if (auto ok = find_norms(first, norms); !ok) return forward_error(ok);
     const CounterRng random(exec.stream);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -65,6 +66,7 @@ std::uint64_t scratch_bytes(std::uint64_t room) noexcept {
 }
 
 Selection lay_out(MutBytes scratch, std::uint64_t room) noexcept {
+  assert(scratch.size() >= scratch_bytes(room));
   auto* at = reinterpret_cast<std::uint32_t*>(scratch.data());
   return {{at, at + room, 0}, {at + 2 * room, at + 3 * room, 0}, at + 4 * room};
 }

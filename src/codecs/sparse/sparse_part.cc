@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <limits>
 
 #include "base/checked.h"
@@ -57,6 +58,7 @@ constexpr Sizes kTooMany = {.payload_bytes = std::numeric_limits<std::uint64_t>:
 // that nobody needs takes at most 1 + log2(s + 1) bits, each halving shares the places out, and n (log2(d)
 // + 3.4) is more than the sum. Chunks of one density take the most.
 std::uint64_t positions_bound(std::uint64_t kept, std::uint64_t count) noexcept {
+  assert(kept > 0 && kept <= count);
   const auto distance_bits = static_cast<unsigned>(std::bit_width(ceil_div(count, kept) - 1));
   return ceil_div(kept * (distance_bits + 7), 8) + held_bound(kept, count) +
          ceil_div(kept, kChunkPositions) * kMaxChunkOverhead;
@@ -104,6 +106,7 @@ std::string_view name_of(PositionCode code) noexcept {
 std::uint32_t write_positions(const Kernels& kernels, PositionCode code,
                               std::span<const std::uint32_t> positions, MutBytes out) {
   const auto count = static_cast<std::uint32_t>(positions.size());
+  assert(count <= kChunkPositions);
   if (code == PositionCode::kShorter) {
     const std::uint32_t bytes = kernels.interpolate_chunk(positions.data(), count, out.data(), out.size());
     if (bytes < kernels.golomb_bytes(positions.data(), count)) return bytes;
@@ -131,6 +134,7 @@ ValueCode code_for(ValueFormat format, std::uint32_t largest) noexcept {
 }
 
 void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent) {
+  assert(part.left == nullptr || sent.count <= part.count);
   if (part.left == nullptr) return;
   if (part.left == part.residual) kernels.add(part.in, part.left, part.count);
   kernels.subtract_elements(part.left, sent);
@@ -176,6 +180,7 @@ Sizes PartCoder::sizes_of_any(std::uint64_t elements) const noexcept {
 
 void PartCoder::append(const SentElements& sent, const PartCode& code, const PartBuffer& out,
                        EncodedPart& part) const {
+  assert(sent.count <= kChunkPositions && part.payload_bytes <= out.payload.size());
   const MutBytes rest = out.payload.subspan(part.payload_bytes);
   const auto count = static_cast<std::uint32_t>(sent.count);
   const std::uint32_t written = write_positions(kernels_, positions_, {sent.positions, count}, rest);
@@ -187,6 +192,8 @@ void PartCoder::append(const SentElements& sent, const PartCode& code, const Par
   } else {
     kernels_.encode_values(sent.values, count, code.plain, codes);
   }
+  assert(written + means + bytes_of_values(values_, count) <= rest.size());
+  assert(part.chunks < out.chunk_ends.size());
   part.payload_bytes += written + means + bytes_of_values(values_, count);
   out.chunk_ends[part.chunks++] = static_cast<std::uint32_t>(part.payload_bytes);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -251,6 +252,7 @@ class Threelc final : public Codec {
   // and all are moved together when all are coded.
   EncodedPart share_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
                            const Exec& exec, std::uint64_t lanes) const {
+    assert(exec.scratch.size() >= lanes * lane_scratch(kChunkElements));
     constexpr std::uint64_t kPlace = 1 + packed_bytes(kChunkElements);
     const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
     const std::uint64_t lane_bytes = lane_scratch(kChunkElements);
@@ -263,6 +265,7 @@ class Threelc final : public Codec {
     std::uint32_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint32_t bytes = out.chunk_ends[i];
+      assert(bytes > 0 && bytes <= kPlace);
       std::memmove(out.payload.data() + written, out.payload.data() + i * kPlace, bytes);
       out.chunk_ends[i] = written += bytes;
     }
@@ -281,6 +284,8 @@ class Threelc final : public Codec {
     const std::uint32_t plain = packed_bytes(input.count);
     std::byte* const body = out + 1;
     out[0] = static_cast<std::byte>(ChunkMode::kBase3);
+    assert(input.count > 0 && input.count <= kChunkElements);
+    assert(scratch.size() >= lane_scratch(input.count));
     if (modes == Modes::kBase3) {
       kernels_.quantize(input, body, {});
       return 1 + plain;
@@ -304,6 +309,7 @@ class Threelc final : public Codec {
       write_rice();  // again, over the zero runs: seldom are they longer than `least` by so much
     }
     out[0] = static_cast<std::byte>(ChunkMode::kRice);
+    assert(with_rice < plain);
     return 1 + with_rice;
   }
 
@@ -342,6 +348,7 @@ class Threelc final : public Codec {
   // that dense chunks are answered without a look.
   std::uint32_t rice_bytes(const Quantized& quantized, std::uint32_t count, MutBytes scratch,
                            std::byte* out) const {
+    assert(quantized.nonzeros <= count);
     const std::uint32_t limit = packed_bytes(count);
     const RiceCode code{quantized.nonzeros, rice_parameter(quantized.nonzeros, count, kRiceMaxParameter)};
     const std::uint64_t least = std::uint64_t{code.nonzeros} * (code.parameter + 2);

@@ -1,6 +1,7 @@
 // threshold: every element from a given magnitude on, with error feedback. Bytes: spec.md.
 
 #include <bit>
+#include <cassert>
 
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
@@ -63,6 +64,7 @@ class ThresholdCodec final : public sparse::PartCodec {
     const auto [first, second] = two_passes(part);
     const std::uint32_t largest = coder().kernels().sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
+    assert(exec.scratch.size() >= sizeof(Staging));
     auto& staging = *reinterpret_cast<Staging*>(exec.scratch.data());
     const auto least = std::bit_cast<std::uint32_t>(t_);
     const ValueCode code = sparse::code_for(coder().values(), largest >= least ? largest : 0);

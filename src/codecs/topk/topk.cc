@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "codecs/fraction.h"
 #include "codecs/registration.h"
@@ -59,6 +60,7 @@ struct Selection {
   static constexpr std::uint64_t kLists = 8;
 
   Selection(MutBytes scratch, std::uint64_t room, std::uint64_t apart) noexcept {
+    assert(scratch.size() >= (kLists * room + 2 * apart) * sizeof(std::uint32_t));
     auto* at = reinterpret_cast<std::uint32_t*>(scratch.data());
     positive = {at, at + room, 0};
     negative = {at + 2 * room, at + 3 * room, 0};
@@ -156,6 +158,7 @@ class Topk final : public sparse::PartCodec {
     choose_of_all(part, chosen);
     // What isn't finite is larger than all else, so it was chosen.
     if (chosen.largest >= kInfinityBits) return not_finite();
+    assert(chosen.count <= most_sent(part.view));
     const sparse::PartCode code = code_of(chosen);
     if (part.view.has_keys()) {
       for (std::uint64_t i = 0; i < chosen.count; ++i) {
@@ -219,6 +222,7 @@ class Topk final : public sparse::PartCodec {
   // Of each sign the largest, then of both.
   void choose(const PartSource& part, const Block& block, Selection& chosen) const {
     if (block.keep == 0) return;
+    assert(block.keep <= block.count);
     const sparse::Kernels& kernels = coder().kernels();
     const auto from_block = [&](auto* values) { return values == nullptr ? nullptr : values + block.begin; };
     float* const left = part.left != part.residual ? from_block(part.left) : nullptr;

@@ -15,6 +15,7 @@
 #include "reduce/patterns/direct.h"
 
 #include <algorithm>
+#include <cassert>
 #include <memory>
 #include <utility>
 
@@ -286,6 +287,7 @@ void DirectExchange::keep_unsent() noexcept {
 
 // The next rank's push of this rank's piece, which has arrived.
 Status DirectExchange::add_push() {
+  assert(rounds_.has_next(self()) && added_ < ranks());
   const PartMeans::Place place{self(), rounds_.next_mean(self())};
   const int sender = static_cast<int>(added_);
   const Source source{sender, sender, kFirstStage};
@@ -305,6 +307,7 @@ Status DirectExchange::add_push() {
 }
 
 Status DirectExchange::share_mean() {
+  assert(rounds_.has_next(self()) && added_ == ranks());
   const PartMeans::Place place{self(), rounds_.next_mean(self())};
   layouts_.clear();
   for (const PartMessage& mean : messages_of({self(), place.message})) layouts_.push_back(mean.mean_layout());
@@ -333,6 +336,7 @@ Status DirectExchange::share_mean() {
 }
 
 Status DirectExchange::apply_pull(std::size_t owner) {
+  assert(owner != self() && rounds_.has_next(owner));
   const PeerMessages due = next(owner, kSecondStage);
   const auto pulls = receives_.take(due);
   if (!pulls) return forward_error(pulls);

@@ -1,18 +1,21 @@
 #include "reduce/patterns/direct_rounds.h"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 #include <utility>
 
 namespace deltawire {
 
 void DirectRounds::plan(std::size_t self, std::vector<std::size_t> pieces) {
+  assert(self < pieces.size());
   self_ = self;
   pieces_ = std::move(pieces);
   restart();
 }
 
 void DirectRounds::restart() {
+  assert(opened_ == closed_);
   round_bytes_.assign(std::ranges::max(pieces_), 0);
   opened_ = 0;
   pushed_ = 0;
@@ -21,6 +24,7 @@ void DirectRounds::restart() {
 }
 
 void DirectRounds::note_push(std::size_t piece, std::uint64_t bytes) noexcept {
+  assert(opened_ == 0 && piece < round_bytes_.size());
   round_bytes_[piece] = std::max(round_bytes_[piece], bytes);
 }
 
@@ -35,6 +39,7 @@ bool DirectRounds::may_open(bool is_oldest) const noexcept {
 }
 
 std::size_t DirectRounds::open() noexcept {
+  assert(!is_pushing() && opened_ < round_bytes_.size());
   window_->open(round_bytes_[opened_]);
   pushed_ = 0;
   return opened_++;
@@ -45,6 +50,7 @@ bool DirectRounds::has_next(std::size_t owner) const noexcept {
 }
 
 void DirectRounds::note_mean(std::size_t owner) noexcept {
+  assert(has_next(owner));
   ++pulled_[owner];
   std::size_t end = opened_;
   for (std::size_t each = 0; each < ranks(); ++each) {
@@ -54,6 +60,7 @@ void DirectRounds::note_mean(std::size_t owner) noexcept {
 }
 
 void DirectRounds::close_rounds(std::size_t end) noexcept {
+  assert(end <= opened_);
   for (; closed_ < end; ++closed_) window_->close(round_bytes_[closed_]);
 }
 

@@ -4,6 +4,7 @@
 // roughly the same ones: one is pushed while the means of another come.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,9 +27,9 @@ class DirectRounds {
   DirectRounds(const DirectRounds&) = delete;
   DirectRounds& operator=(const DirectRounds&) = delete;
 
-  // For rank `self`, given each owner's number of pieces; then restart(). REQUIRES: no round is open.
+  // For rank `self`, given each owner's number of pieces; then restart(). No round is open, here and below.
   void plan(std::size_t self, std::vector<std::size_t> pieces);
-  // The same again, for another bucket. REQUIRES: no round is open.
+  // The same again, for another bucket.
   void restart();
 
   // The bound of a push, before the first round opens.
@@ -45,7 +46,10 @@ class DirectRounds {
   // Whether the round that was opened last has pushes left, and the next of them. Each rank starts with
   // another owner and ends with itself, so that no owner is flooded first; that owner may have no such piece.
   bool is_pushing() const noexcept { return opened_ > 0 && pushed_ < ranks(); }
-  Piece next_push() noexcept { return {push_order(pushed_++), opened_ - 1}; }
+  Piece next_push() noexcept {
+    assert(is_pushing());
+    return {push_order(pushed_++), opened_ - 1};
+  }
   bool exists(const Piece& piece) const noexcept { return piece.piece < pieces_[piece.owner]; }
   // Calls visit(piece) for what next_push() has not returned yet of all rounds, opened or not.
   template <class Visit>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -104,6 +105,8 @@ Result<FactorStore::Matrix*> FactorStore::obtain(const Named& tensor, const low_
 }
 
 bool FactorStore::take_in(Matrix& matrix, const float* input, float scale) noexcept {
+  assert(matrix.in_step && !matrix.takes_part);
+  assert(std::isfinite(scale) && scale > 0.0F);
   const FloatEnvironment environment;
   low_rank::Left left = what_waits(matrix);
   left.factor = static_cast<double>(FloatEnvironment::pinned(scale)) / static_cast<double>(matrix.scale);
@@ -158,7 +161,7 @@ std::vector<std::byte> FactorStore::save() const {
     bytes += kMatrixHeadBytes + matrix->name.size() + 4 * (matrix->kept.size() + matrix->start.size());
   }
   std::vector<std::byte> out(bytes);
-  ByteWriter writer(out.data());
+  ByteWriter writer(out);
   writer.text(kFactorsMagic);
   writer.number<std::uint32_t>(kFactorsVersion);
   writer.number<std::uint32_t>(rank_);
@@ -166,6 +169,7 @@ std::vector<std::byte> FactorStore::save() const {
   writer.number<std::uint32_t>(static_cast<std::uint32_t>(sorted.size()));
   std::vector<float> waiting;
   for (const Matrix* matrix : sorted) {
+    assert(!matrix->in_step);
     writer.number<std::uint32_t>(static_cast<std::uint32_t>(matrix->name.size()));
     writer.number<std::uint64_t>(matrix->shape.rows);
     writer.number<std::uint64_t>(matrix->shape.columns);
@@ -213,6 +217,7 @@ Result<std::uint64_t> FactorStore::load(Bytes state) {
 }
 
 Status FactorStore::load_weighted(std::span<const WeightedState> states, std::span<const Named> tensors) {
+  assert(matrices_.empty());
   const FloatEnvironment environment;
   std::unordered_map<std::string_view, std::uint64_t> elements;
   for (const Named& tensor : tensors) elements[tensor.name] = tensor.tensor.elements();
@@ -255,6 +260,7 @@ Status FactorStore::add_weighted(const FactorStore& share, double weight, Sums& 
                   "saved matrices: '" + matrix.name + "' has another shape on each rank");
     }
     std::vector<double>& sum = sums[&matrix];
+    assert(sum.empty() || sum.size() == matrix.kept.size());
     sum.resize(matrix.kept.size());
     const double factor = weight * static_cast<double>(matrix.scale) / static_cast<double>(saved->scale);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += factor * static_cast<double>(saved->kept[i]);

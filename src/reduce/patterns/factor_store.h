@@ -67,8 +67,8 @@ class FactorStore {
   void commit() noexcept;
   void revert() noexcept;
 
-  // All matrices as bytes (docs/reference/format.md, "Channel state"), which end with their checksum.
-  // REQUIRES: no open step.
+  // All matrices as bytes (docs/reference/format.md, "Channel state"), which end with their checksum;
+  // between steps.
   std::vector<std::byte> save() const;
   // Replaces everything by what `state` begins with, and returns how long that was; on error (kTruncated,
   // kCorrupt, kUnsupportedVersion, kMismatch for another rank) nothing.
@@ -78,7 +78,7 @@ class FactorStore {
   static Result<std::uint64_t> saved_bytes(Bytes state);
 
   // As Channel::load_weighted, of matrices as save() made them, each of which a state's bytes end with; the Q
-  // that the next step begins with is that of the first state. REQUIRES: the store is empty; on error its
+  // that the next step begins with is that of the first state. The store is empty before; on error its
   // content is unspecified.
   Status load_weighted(std::span<const WeightedState> states, std::span<const Named> tensors);
 

@@ -6,6 +6,7 @@
 //   start: post all receives, encode, send to all
 //   move:  decode one rank's message
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "base/no_memory.h"
@@ -131,6 +132,7 @@ Result<Progress> GatherExchange::move(bool) {
     return Progress::done();
   }
   if (sender_ == run_.rank()) {
+    assert(message_ < own_.size());
     if (Status added = add_message(own_[message_]); !added) return forward_error(added);
   } else {
     Incoming& arrival = receive(sender_, message_);

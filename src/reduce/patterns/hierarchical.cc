@@ -12,6 +12,7 @@
 #include "reduce/patterns/hierarchical.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 #include <utility>
 
@@ -222,6 +223,7 @@ Status HierarchicalExchange::add_share() {
 }
 
 Status HierarchicalExchange::send_sum(const Place& place) {
+  assert(plan_.adds(place.list));
   const PartMessage& sum = plan_.message(place);
   const auto pieces = run_.encode(channels_.between, sum.mean_layout(), kSumStage, room_.sum);
   if (!pieces) return forward_error(pieces);
@@ -267,6 +269,7 @@ void HierarchicalExchange::send_within(std::uint16_t stage, std::span<const Byte
 }
 
 Status HierarchicalExchange::share_mean(const Place& place) {
+  assert(plan_.groups().owner(place.list) == self());
   const auto pieces =
       run_.encode(channels_.means, plan_.message(place).mean_layout(), kMeanStage, room_.mean);
   if (!pieces) return forward_error(pieces);

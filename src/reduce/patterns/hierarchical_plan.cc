@@ -1,8 +1,11 @@
 #include "reduce/patterns/hierarchical_plan.h"
 
+#include <cassert>
+
 namespace deltawire {
 
 void HierarchicalPlan::cut(std::span<const Named> tensors, const Where& where) {
+  assert(where.rank >= 0 && where.rank < where.world);
   groups_ = RankGroups(where.world, where.members);
   rank_ = where.rank;
   messages_.cut(tensors, groups_.lists(), {kPieceElements, kPieceElements}, [&](const Named& tensor) {

@@ -2,6 +2,7 @@
 // rank's own place.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,11 +29,15 @@ struct Arrivals {
   std::size_t source = 0;   // and source of it
 
   bool is_done() const noexcept { return next == places.size(); }
-  const MessagePlan::Place& place() const noexcept { return places[next]; }
+  const MessagePlan::Place& place() const noexcept {
+    assert(!is_done());
+    return places[next];
+  }
   std::size_t receive_of(std::size_t at, std::size_t of) const noexcept { return from + at * sources + of; }
   std::size_t receive() const noexcept { return receive_of(next, source); }
   // Whether that was the place's last source.
   bool advance() noexcept {
+    assert(!is_done() && source < sources);
     if (++source < sources) return false;
     source = 0;
     ++next;

@@ -1,6 +1,7 @@
 #include "reduce/patterns/key_partition.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -63,6 +64,7 @@ void PartitionedPairs::sort_into_shards() {
     ++begins_[shard + 1];
   }
   for (std::size_t shard = 1; shard < begins_.size(); ++shard) begins_[shard] += begins_[shard - 1];
+  assert(begins_.front() == 0 && begins_.back() == count);
   std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
   const auto* values = static_cast<const std::byte*>(whole_.values);
   const auto sort_values_of = [&](auto bytes) {

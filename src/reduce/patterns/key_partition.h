@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -25,9 +26,10 @@ namespace deltawire {
 // A bijection of the keys of a tensor: shard after shard, in the order of keys within each.
 class KeyPartition {
  public:
-  // REQUIRES: 1 to 65,535 shards; count below 2^32.
   KeyPartition(std::uint64_t count, std::uint32_t shards) noexcept
-      : count_(count), shards_(shards), inverse_((std::uint64_t{1} << 32) / shards) {}
+      : count_(count), shards_(shards), inverse_((std::uint64_t{1} << 32) / shards) {
+    assert(shards >= 1 && shards <= 65535 && count >> 32 == 0);
+  }
 
   std::uint32_t shards() const noexcept { return shards_; }
 
@@ -55,6 +57,7 @@ class KeyPartition {
   // shards places count from 1, where no range of a dense tensor begins: so ranks that have a tensor in
   // different forms get an error.
   std::uint64_t first(std::uint32_t shard) const noexcept {
+    assert(shard <= shards_);
     const std::uint64_t stripes = count_ / shards_;
     // The last stripe isn't whole: its keys go to the shards [begin, end), from 0 again after the last one.
     const std::uint64_t begin = first_shard_of(static_cast<std::uint32_t>(stripes));
@@ -65,8 +68,9 @@ class KeyPartition {
     return (shards_ > 1 ? 1 : 0) + stripes * shard + straight + again;
   }
 
-  // The shard for which first(shard) <= at < first(shard + 1). REQUIRES: there is one.
+  // The shard for which first(shard) <= at < first(shard + 1).
   std::uint32_t shard_at(std::uint64_t at) const noexcept {
+    assert(first(0) <= at && at < first(shards_));
     auto shard = static_cast<std::uint32_t>((at - first(0)) / (count_ / shards_ + 1));
     while (first(shard + 1) <= at) ++shard;
     return shard;

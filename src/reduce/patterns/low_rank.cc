@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 
@@ -106,6 +107,7 @@ template <class Store>
 [[gnu::always_inline]] inline void each_of_row(const Shape& shape, std::uint64_t row, const float* p,
                                                const float* q, Store store) noexcept {
   const std::uint32_t rank = p == nullptr ? 0 : shape.rank;
+  assert(rank <= kMaxRank);
   std::array<float, kMaxRank> own;  // together: a line of the cache for each column of P is too many
   for (std::uint32_t k = 0; k < rank; ++k) own[k] = p[k * shape.rows + row];
   std::uint64_t j = 0;
@@ -271,6 +273,7 @@ void multiply_factors(const Shape& shape, const float* p, const float* q, float*
 }
 
 void orthonormalize(const Shape& shape, float* p, std::uint64_t seed) noexcept {
+  assert(shape.rank <= kMaxRank && shape.rank <= shape.rows);
   for (std::uint32_t k = 0; k < shape.rank; ++k) {
     for (std::uint64_t attempt = 0; !clear(p, shape.rows, k); ++attempt) {
       draw(CounterRng(seed, attempt * kMaxRank + k), {p + k * shape.rows, shape.rows});

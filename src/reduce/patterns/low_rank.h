@@ -65,8 +65,7 @@ void multiply_factors(const Shape& shape, const float* p, const float* q, float*
 
 // Makes P's columns orthonormal, by Gram-Schmidt, each cleared of those before it twice. A column that is a
 // combination of those before it, zeros for one, is replaced by one drawn from `seed`: P always has full
-// rank, and a direction that one step has no use for can serve the next. REQUIRES: finite values, and more
-// rows than columns.
+// rank, and a direction that one step has no use for can serve the next. REQUIRES: finite values.
 void orthonormalize(const Shape& shape, float* p, std::uint64_t seed) noexcept;
 
 // Multiplies each of Q's columns by a power of two, so that its largest element is in [0.5, 1). A column of

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <utility>
 
 namespace deltawire {
@@ -79,6 +80,7 @@ void PairMerger::make_room(std::uint64_t keys) {
 
 // Adds up what all streams have of these keys.
 void PairMerger::lay_out(std::uint64_t begin, std::uint64_t end) {
+  assert(end - begin <= window_.size());
   float* const window = window_.data();
   std::uint64_t* const seen = seen_.data();
   std::uint64_t* const groups = groups_.data();
@@ -98,6 +100,7 @@ void PairMerger::lay_out(std::uint64_t begin, std::uint64_t end) {
 
 // Takes the pairs out of the window, in the order of keys.
 void PairMerger::take_up(std::uint64_t begin, std::uint64_t end, Pairs& sum) {
+  assert((end - begin) % kGroup == 0 && (end - begin) / kGroup <= groups_.size());
   for (std::size_t group = 0; group < (end - begin) / kGroup; ++group) {
     if (groups_[group] == 0) continue;
     if (merged_ > kBuffered - kGroup) hand_over(sum);
@@ -118,6 +121,7 @@ void PairMerger::take_up(std::uint64_t begin, std::uint64_t end, Pairs& sum) {
 }
 
 void PairMerger::hand_over(Pairs& sum) {
+  assert(merged_ <= kBuffered && sum.keys.size() == sum.values.size());
   sum.keys.insert(sum.keys.end(), keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(merged_));
   sum.values.insert(sum.values.end(), values_.begin(),
                     values_.begin() + static_cast<std::ptrdiff_t>(merged_));

@@ -1,6 +1,7 @@
 #include "reduce/patterns/message_plan.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "deltawire/transport.h"
@@ -66,6 +67,7 @@ void MessagePlan::cut(std::span<const Named> tensors, std::size_t lists, const M
 // must.
 MessagePlan::KeyedPart MessagePlan::add(std::size_t list, const Named& part, std::size_t tensor,
                                         std::uint64_t most_elements) {
+  assert(list < lists_.size());
   std::vector<PartMessage>& messages = lists_[list];
   const bool fits = !messages.empty() && messages.back().has_keys() == part.tensor.has_keys() &&
                     messages.back().elements + part.tensor.elements() <= most_elements;
@@ -74,6 +76,7 @@ MessagePlan::KeyedPart MessagePlan::add(std::size_t list, const Named& part, std
   message.means.push_back(staged_part(part));
   message.tensors.push_back(tensor);
   message.elements += part.tensor.elements();
+  assert(message.parts.size() == message.means.size() && message.parts.size() == message.tensors.size());
   return {{list, messages.size() - 1}, message.parts.size() - 1};
 }
 

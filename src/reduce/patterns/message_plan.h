@@ -3,6 +3,7 @@
 // has a bounded number of elements. Which ranks send the messages of a list, and where, the pattern knows.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,7 +27,10 @@ struct PartMessage {
   std::uint32_t hash = 0;  // MessageLayout::hash_of(parts), also for means: ranks must agree on
                            // the tensors' dtypes, not on what means are formed in
 
-  bool has_keys() const noexcept { return parts.front().tensor.has_keys(); }
+  bool has_keys() const noexcept {
+    assert(!parts.empty());
+    return parts.front().tensor.has_keys();
+  }
   MessageLayout layout() const noexcept { return {parts, hash}; }
   MessageLayout mean_layout() const noexcept { return {means, hash}; }
   std::uint64_t raw_bytes() const noexcept;
@@ -67,7 +71,7 @@ class MessagePlan {
   // the parts that their keys belong to.
   void place(std::span<const Named> tensors);
 
-  // Places the means of dense parts. REQUIRES: tensors.stage() was called.
+  // Places the means of dense parts, after tensors.stage().
   void place_means(const BucketTensors& tensors) noexcept;
 
   std::size_t lists() const noexcept { return lists_.size(); }

@@ -1,6 +1,7 @@
 #include "reduce/patterns/owners.h"
 
 #include <algorithm>
+#include <cassert>
 #include <span>
 
 #include "base/checked.h"
@@ -10,6 +11,7 @@ namespace deltawire {
 
 std::vector<OwnedRange> owned_ranges(std::string_view name, std::uint64_t count, int world_size,
                                      std::uint64_t most_elements) {
+  assert(world_size >= 1 && most_elements > 0);
   if (count == 0) return {};
   const auto world = static_cast<std::uint64_t>(world_size);
   // The hash spreads the small tensors over the ranks; the pieces of a large one go round from there.
@@ -31,6 +33,7 @@ std::vector<OwnedRange> owned_ranges(std::string_view name, std::uint64_t count,
     add(first, end, (start + i) % world);
     first = end;
   }
+  assert(first == count);
   return ranges;
 }
 

@@ -1,6 +1,7 @@
 #include "reduce/patterns/part_means.h"
 
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 #include <utility>
 
@@ -15,6 +16,7 @@ constexpr std::size_t kMostAddends = 8;
 }  // namespace
 
 void PartMeans::open(std::size_t own_list) {
+  assert(own_list < plan_.lists());
   own_list_ = own_list;
   is_staged_ = false;
   sums_.resize(plan_.lists());
@@ -53,6 +55,7 @@ Status PartMeans::decode(Channel& channel, Messages messages, const Place& first
   if (Status staged = stage(); !staged) return staged;
   if (plan_.message(first).has_keys()) return decode_pairs(channel, messages.front(), first, source, into);
   received_.clear();
+  assert(first.message + messages.size() <= plan_.list(first.list).size());
   for (std::size_t i = 0; i < messages.size(); ++i) {
     received_.push_back({messages[i], plan_.message({first.list, first.message + i}).mean_layout()});
   }
@@ -76,6 +79,7 @@ Status PartMeans::decode_pairs(Channel& channel, std::span<const Bytes> bytes, c
 
 // Where the next rank's lists come. Where there are many already, these are merged first.
 std::vector<Pairs>& PartMeans::next_addend(PairSum& sum) {
+  assert(sum.addends.size() <= kMostAddends);
   if (sum.addends.size() == kMostAddends) merge_addends(sum);
   if (spare_.empty()) return sum.addends.emplace_back();
   sum.addends.push_back(std::move(spare_.back()));
@@ -106,6 +110,7 @@ void PartMeans::merge_addends(PairSum& sum) {
 std::vector<Named> PartMeans::pairs_of(const Place& place) {
   std::vector<Named> parts = plan_.message(place).means;
   std::vector<Pairs>& means = sum_of(place).means;
+  assert(means.size() == parts.size());
   for (std::size_t i = 0; i < means.size(); ++i) {
     parts[i].tensor.values = means[i].values.data();
     parts[i].tensor.keys = means[i].keys.data();
@@ -115,6 +120,7 @@ std::vector<Named> PartMeans::pairs_of(const Place& place) {
 }
 
 void PartMeans::join_pairs() {
+  assert(plan_.keyed().size() == tensors_.pair_means().size());
   for (std::size_t i = 0; i < plan_.keyed().size(); ++i) join(plan_.keyed()[i], tensors_.pair_means()[i]);
 }
 

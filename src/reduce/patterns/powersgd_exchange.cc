@@ -1,6 +1,7 @@
 #include "reduce/patterns/powersgd_exchange.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -186,6 +187,7 @@ Status PowerSgdExchange::start(bool is_oldest) {
 // Input that is all zeros is no part of the step, as with a residual's channel: a framework drops the mean of
 // a tensor that no rank has used.
 Status PowerSgdExchange::take_in(Compressed& compressed) {
+  assert(compressed.matrix != nullptr && !compressed.matrix->in_step);
   FactorStore::Matrix& matrix = *compressed.matrix;
   const TensorSlot& tensor = tensor_of(compressed).tensor;
   const auto* values = static_cast<const float*>(tensor.values);
@@ -275,6 +277,7 @@ Result<Progress> PowerSgdExchange::move(bool is_oldest) {
 
 // From the mean of P, the same on all ranks: its orthonormal columns, and this rank's Q.
 Status PowerSgdExchange::form_second(Compressed& compressed) {
+  assert(compressed.matrix != nullptr && compressed.matrix->in_step);
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kEncode);
   const FloatEnvironment environment;
   FactorStore::Matrix& matrix = *compressed.matrix;
@@ -301,6 +304,7 @@ Status PowerSgdExchange::form_second(Compressed& compressed) {
 }
 
 Status PowerSgdExchange::form_mean(Compressed& compressed) {
+  assert(compressed.matrix != nullptr && compressed.matrix->in_step);
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
   const FloatEnvironment environment;
   FactorStore::Matrix& matrix = *compressed.matrix;

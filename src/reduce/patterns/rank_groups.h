@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 
 namespace deltawire {
@@ -15,8 +16,9 @@ namespace deltawire {
 // much, and the number of a rank's messages grows with the members of a group and the number of groups alone.
 class RankGroups {
  public:
-  // REQUIRES: both are 1 or more.
-  RankGroups(int world, int most) noexcept : world_(world), most_(std::min(most, world)) {}
+  RankGroups(int world, int most) noexcept : world_(world), most_(std::min(most, world)) {
+    assert(world >= 1 && most >= 1);
+  }
 
   int count() const noexcept { return (world_ + most_ - 1) / most_; }
   int of(int rank) const noexcept { return rank / most_; }

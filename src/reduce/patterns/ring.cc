@@ -11,6 +11,7 @@
 //   start: post receives, encode and send the partition that begins here
 //   move:  an arrival, or on a device those of a hop: add, encode and send on; or means: decode and pass on
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -69,6 +70,7 @@ class RingExchange final : public BucketExchange {
   std::size_t most_together() const noexcept { return tensors_.is_on_device() ? SIZE_MAX : 1; }
   std::span<const RingStop> next_stops(const Phase& phase) const;
   Messages messages_of(std::span<const RingStop> stops) const {
+    assert(!stops.empty());
     return plan_.partition(stops.front().partition).subspan(stops.front().message, stops.size());
   }
   Handle missing(Phase& phase, std::size_t count);
@@ -124,6 +126,7 @@ void RingExchange::restart(Phase& phase) {
 
 // As many as there are free buffers; a buffer is free when its message was decoded and passed on.
 void RingExchange::post_receives(Phase& phase) {
+  assert(phase.taken <= phase.posted && phase.posted <= phase.stops.size());
   while (phase.posted < phase.stops.size() && phase.posted < phase.taken + phase.forwards.size()) {
     Handle& forward = phase.forwards[phase.posted % phase.forwards.size()];
     if (forward != Handle::kNone && !run_.transport().done(forward)) return;
@@ -135,6 +138,7 @@ void RingExchange::post_receives(Phase& phase) {
 
 // What is coded next, together: of one hop.
 std::span<const RingStop> RingExchange::next_stops(const Phase& phase) const {
+  assert(phase.taken <= phase.stops.size());
   const auto left = phase.stops.subspan(phase.taken);
   const auto behind = std::ranges::find_if(
       left, [&](const RingStop& stop) { return stop.partition != left.front().partition; });
@@ -143,6 +147,7 @@ std::span<const RingStop> RingExchange::next_stops(const Phase& phase) const {
 
 // The messages of the next stops.
 Status RingExchange::take(Phase& phase, Messages messages) {
+  assert(phase.taken + messages.size() <= phase.posted);
   arrived_.clear();
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Result<Bytes> bytes = messages_.take(slot(phase, phase.taken + i));
@@ -202,6 +207,7 @@ Status RingExchange::send_sums(Messages messages) {
 
 Status RingExchange::share_means(Messages messages) {
   if (Status encoded = encode(gather_, messages); !encoded) return encoded;
+  assert(encoded_.size() == messages.size());
   received_.clear();
   for (std::size_t i = 0; i < messages.size(); ++i) {
     if (run_.world() > 1) messages_.send(right(), kSecondStage, encoded_[i]);

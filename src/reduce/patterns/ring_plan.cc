@@ -1,6 +1,7 @@
 #include "reduce/patterns/ring_plan.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "reduce/patterns/owners.h"
 #include "reduce/tensor_parts.h"
@@ -8,6 +9,8 @@
 namespace deltawire {
 
 void RingPlan::add_part(const Named& part, std::size_t tensor, int owner) {
+  assert(owner >= 0 && static_cast<std::size_t>(owner) < partitions_.size());
+  assert(part.tensor.count <= kRingMessageElements);
   auto& messages = partitions_[static_cast<std::size_t>(owner)];
   const bool opens = messages.empty() || messages.back().elements + part.tensor.count > kRingMessageElements;
   RingMessage& message = opens ? messages.emplace_back() : messages.back();
@@ -19,6 +22,7 @@ void RingPlan::add_part(const Named& part, std::size_t tensor, int owner) {
 }
 
 void RingPlan::cut(std::span<const Named> tensors, int rank, int world) {
+  assert(rank >= 0 && rank < world);
   partitions_.assign(static_cast<std::size_t>(world), {});
   scatter_.clear();
   gather_.clear();
@@ -50,6 +54,7 @@ void RingPlan::cut(std::span<const Named> tensors, int rank, int world) {
 }
 
 void RingPlan::place(std::span<const Named> tensors, std::span<float> staged) noexcept {
+  assert(tensors.size() == staged_at_.size());
   for (auto& messages : partitions_) {
     for (RingMessage& message : messages) {
       for (std::size_t i = 0; i < message.parts.size(); ++i) {

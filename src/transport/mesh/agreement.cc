@@ -1,5 +1,6 @@
 #include "transport/mesh/agreement.h"
 
+#include <cassert>
 #include <variant>
 
 namespace deltawire {
@@ -29,11 +30,13 @@ bool Agreement::concluded() const noexcept {
 }
 
 void Agreement::cast(const Ballot& ballot) {
+  assert(!failed_ && !ballot_.is_pending());
   ballot_.cast(ballot);
   outbox_.emplace_back(Vote{decided(), ballot});
 }
 
 bool Agreement::receive(int peer, const AgreementMessage& message) {
+  assert(peer >= 0 && peer < world_size_ && peer != rank_);
   if (const auto* vote = std::get_if<Vote>(&message)) return on_vote(peer, *vote);
   if (const auto* round = std::get_if<SettleRound>(&message)) return on_round(peer, *round);
   return on_verdict(peer, std::get<Verdict>(message));
@@ -47,6 +50,7 @@ bool Agreement::on_vote(int peer, const Vote& vote) {
 // A rank without an open ballot of its own knows the verdict at once: nobody can have decided a ballot that
 // this rank did not vote on. So does a rank that has seen two ballots differ.
 void Agreement::fail(const RankSet& silent) {
+  assert(!silent.has(rank_));
   if (failed_) return;
   failed_ = true;
   absent_.add(silent);
@@ -60,6 +64,7 @@ void Agreement::fail(const RankSet& silent) {
 }
 
 void Agreement::begin_round() {
+  assert(failed_ && !settled_ && ballot_.is_pending());
   outbox_.emplace_back(rounds_.begin(known_, absent_));
 }
 
@@ -113,6 +118,7 @@ void Agreement::give_up_on(const RankSet& ranks) {
 }
 
 void Agreement::on_left(int peer, std::uint64_t decided) {
+  assert(peer >= 0 && peer < world_size_ && peer != rank_);
   stands_[static_cast<std::size_t>(peer)] = decided;
   if (absent_.has(peer)) return;
   absent_.add(peer);
@@ -129,6 +135,7 @@ void Agreement::on_left(int peer, std::uint64_t decided) {
 }
 
 void Agreement::on_gone(int peer) {
+  assert(peer >= 0 && peer < world_size_ && peer != rank_);
   absent_.add(peer);
   if (failed_ && !settled_) go_on_without_the_absent();
 }
@@ -155,6 +162,8 @@ bool Agreement::give_up_waiting() {
 }
 
 void Agreement::settle(std::uint64_t decided) {
+  assert(failed_ && !settled_);
+  assert(decided >= ballot_.number());
   settled_ = true;
   if (ballot_.is_pending())
     ballot_.close(decided > ballot_.number() ? Outcome::kUnanimous : Outcome::kReverted);

@@ -8,6 +8,7 @@
 // verdict; nothing is known of ranks that have not.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -29,7 +30,7 @@ class Agreement {
   // How many ballots count, on every rank.
   std::uint64_t decided() const noexcept { return ballot_.number(); }
   bool failed() const noexcept { return failed_; }
-  // Whether decided() is final. REQUIRES: failed().
+  // Whether decided() is final, after a failure.
   bool settled() const noexcept { return settled_; }
   // Whether this rank knows the verdicts of all other ranks that are not absent.
   bool concluded() const noexcept;
@@ -37,15 +38,18 @@ class Agreement {
   // REQUIRES: failed().
   RankSet unheard() const;
 
-  // This rank votes. REQUIRES: !failed(), and it has no open ballot.
+  // This rank, which has no open ballot, votes.
   void cast(const Ballot& ballot);
   // All have voted on the open ballot.
   bool may_count() const noexcept {
     return !failed_ && outcome() == Outcome::kOpen && ballot_.first_missing() < 0;
   }
   // Decides the open ballot. If this rank was frozen, the others may have given up on it before they had its
-  // vote; so the caller must read all messages after sending its vote and before this. REQUIRES: may_count().
-  void count() noexcept { ballot_.count(); }
+  // vote; so the caller must read all messages after sending its vote and before this.
+  void count() noexcept {
+    assert(may_count());
+    ballot_.count();
+  }
 
   // Handles a message from `peer`; false if it violates the protocol.
   bool receive(int peer, const AgreementMessage& message);
@@ -53,7 +57,7 @@ class Agreement {
   void on_left(int peer, std::uint64_t decided);
   // `peer` is gone, or may be.
   void on_gone(int peer);
-  // The mesh has failed; the ranks in `silent` don't answer. REQUIRES: this rank is not among them.
+  // The mesh has failed; the ranks in `silent`, none of them this one, don't answer.
   void fail(const RankSet& silent);
   // Time is up: continues without the ranks that have not answered. True if there were any.
   bool give_up_waiting();

@@ -1,5 +1,7 @@
 #include "transport/mesh/agreement_message.h"
 
+#include <cassert>
+
 namespace deltawire {
 
 void Knowledge::add(int voter, const Ballot& cast) noexcept {
@@ -23,6 +25,7 @@ void Knowledge::merge(const Knowledge& other) noexcept {
 }
 
 std::uint64_t Knowledge::verdict(int world_size) const noexcept {
+  assert(voters.count() <= world_size);
   return !split && voters.count() == world_size ? decided + 1 : decided;
 }
 

@@ -1,5 +1,6 @@
 #include "transport/mesh/agreement_protocol.h"
 
+#include <cassert>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -30,6 +31,7 @@ void AgreementProtocol::adopt_next(const ControlMessage* first) {
   peers_.each([this](Peer& peer) { peer.control.reserve(said_.size()); });
   // From here on nothing allocates.
   static_assert(std::is_nothrow_swappable_v<Agreement>);
+  assert(next_.outbox().empty());
   peers_.each([this](Peer& peer) { peer.control.send_encoded(said_); });
   std::swap(state_, next_);
 }

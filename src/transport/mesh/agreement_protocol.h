@@ -38,7 +38,7 @@ class AgreementProtocol {
   }
   // As long as nothing fails, there are only votes, which need no copy. False: it violates the protocol.
   bool receive_vote(int peer, const Vote& vote) { return state_.receive(peer, vote); }
-  // REQUIRES: state().may_count().
+  // All have voted: state().may_count().
   void count() { state_.count(); }
 
   // After a failure: until when ranks may send their rounds and verdicts.

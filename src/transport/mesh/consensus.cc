@@ -1,6 +1,7 @@
 #include "transport/mesh/consensus.h"
 
 #include <algorithm>
+#include <cassert>
 #include <new>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@ Consensus::Consensus(Peers& peers, Waiters& waiters, Driver& driver)
       ballots_(static_cast<std::size_t>(peers.world_size())) {}
 
 Error Consensus::failure() const {
+  assert(failed());
   Error told = *failure_;
   told.last_committed_step = last_committed_step_;
   return told;
@@ -23,6 +25,7 @@ Error Consensus::failure() const {
 
 void Consensus::fail(Error error, int origin, int silent) {
   if (failure_) return;
+  assert(origin >= 0 && origin < peers_.world_size() && silent != peers_.self());
   const ControlMessage news = abort_of(error, origin, peers_.world_size());
   if (origin != peers_.self()) error = peers_.names().reported(origin, std::move(error));
   RankSet absent(peers_.world_size());
@@ -63,6 +66,7 @@ void Consensus::end_all() noexcept {
 }
 
 void Consensus::tell_late() noexcept {
+  assert(is_untold());
   try {
     const Error wordless{failure_->code, {}, failure_->suspect};
     const ControlMessage news = abort_of(wordless, peers_.self(), peers_.world_size());
@@ -73,6 +77,7 @@ void Consensus::tell_late() noexcept {
 }
 
 void Consensus::cast(const Ballot& ballot, Operation& vote) {
+  assert(!failed() && !is_voting());
   agree([&ballot](Agreement& next) { next.cast(ballot); });
   // The vote was sent: from here on, whether it counts is settled as after any other failure.
   vote_ = &vote;
@@ -90,6 +95,7 @@ void Consensus::count() {
 }
 
 std::optional<std::span<const Ballot>> Consensus::close(Lock& lock, Waiter& waiter) noexcept {
+  assert(lock.owns_lock() && waiter.operation == vote_);
   waiter.operation->waiter = &waiter.changed;
   waiter.changed.wait(lock, [&waiter] { return waiter.operation->done; });
   waiter.operation->waiter = nullptr;
@@ -118,6 +124,7 @@ void Consensus::heed_agreement() noexcept {
     if (missing >= 0) vote_->peer = missing;
     return;
   }
+  assert(agreement.outcome() != Agreement::Outcome::kNone);
   if (agreement.outcome() == Agreement::Outcome::kUnanimous) last_committed_step_ = ballot_.step;
   vote_->finish(0);
   driver_.tell();
@@ -179,6 +186,7 @@ std::optional<Error> Consensus::await_end(Lock& lock, std::chrono::milliseconds 
 }
 
 LastCommit Consensus::await_last_commit(Lock& lock) const {
+  assert(lock.owns_lock());
   if (!failure_) return {last_committed_step_, {}};
   // The I/O thread brings this about, unless it runs out of memory.
   ended_.wait_for(lock, 2 * AgreementProtocol::kSettleTime, [this] { return protocol_.has_concluded(); });

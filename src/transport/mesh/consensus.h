@@ -31,7 +31,7 @@ class Consensus {
   Consensus& operator=(const Consensus&) = delete;
 
   bool failed() const noexcept { return failure_.has_value(); }
-  // With the last step that counts. REQUIRES: failed().
+  // With the last step that counts.
   Error failure() const;
   // Ends the mesh and tells all ranks, even if `origin`, the rank that failed first, can't reach them.
   // `silent` is a rank that doesn't answer.

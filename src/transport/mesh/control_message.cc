@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -305,6 +306,7 @@ void append_control_message(const ControlMessage& message, std::vector<std::byte
   }
   std::byte* at = out.data() + start;
   const std::size_t content = out.size() - start - kControlHeaderBytes;
+  assert(content <= kControlContentMax);
   store_le(at, kControlMagic);
   at[kKindAt] = static_cast<std::byte>(message.index() + 1);
   store_le(at + kContentBytesAt, static_cast<std::uint16_t>(content));
@@ -312,6 +314,7 @@ void append_control_message(const ControlMessage& message, std::vector<std::byte
 }
 
 void seal_control_message(MutBytes message) noexcept {
+  assert(message.size() >= kControlHeaderBytes);
   message[kHeaderCheckAt] = header_check(message.data());
   store_le(message.data() + kCrcAt, crc32c(message.subspan(kKindAt)));
 }
@@ -323,6 +326,7 @@ bool ControlParser::feed(Bytes bytes, std::vector<ControlMessage>& messages) {
 
 std::optional<ControlMessage> ControlParser::next(Bytes& bytes) {
   while (!damaged_) {
+    assert(held_bytes_ < needed());
     const std::size_t take = std::min(bytes.size(), needed() - held_bytes_);
     std::ranges::copy(bytes.first(take), held_.begin() + static_cast<std::ptrdiff_t>(held_bytes_));
     held_bytes_ += take;
@@ -351,6 +355,7 @@ std::size_t ControlParser::needed() const noexcept {
 }
 
 std::optional<ControlMessage> ControlParser::parse(Bytes whole) const {
+  assert(whole.size() >= kControlHeaderBytes);
   if (load_le<std::uint32_t>(whole.data() + kCrcAt) != crc32c(whole.subspan(kKindAt))) return std::nullopt;
   ContentReader reader(whole.subspan(kControlHeaderBytes), world_size_);
   std::optional<ControlMessage> message = read_content(static_cast<std::uint8_t>(whole[kKindAt]), reader);

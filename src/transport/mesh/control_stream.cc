@@ -1,6 +1,7 @@
 #include "transport/mesh/control_stream.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cstddef>
 
@@ -29,6 +30,7 @@ void ControlStream::send(const ControlMessage& message) {
 
 void ControlStream::send_encoded(Bytes messages) noexcept {
   if (!may_send()) return;
+  assert(messages.size() <= unsent_.capacity() - unsent_.size());
   unsent_.insert(unsent_.end(), messages.begin(), messages.end());
   flush();
 }
@@ -44,6 +46,7 @@ void ControlStream::flush() noexcept {
       unsent_.clear();
       return;
     }
+    assert(result.bytes > 0 && result.bytes <= unsent_.size());
     traffic_.bytes_sent += result.bytes;
     unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(result.bytes));
   }
@@ -90,6 +93,7 @@ bool ControlStream::read() {
     error_ = result.error;
     return false;
   }
+  assert(unparsed_.empty() && result.bytes <= buffer_.size());
   traffic_.bytes_received += result.bytes;
   unparsed_ = Bytes(buffer_).first(result.bytes);
   const bool emptied = result.bytes < buffer_.size();

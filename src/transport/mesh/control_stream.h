@@ -33,7 +33,7 @@ class ControlStream {
   void send(const ControlMessage& message);
   // Reserves room for that many bytes, so that sending them does not allocate.
   void reserve(std::size_t bytes) { unsent_.reserve(unsent_.size() + bytes); }
-  // Sends encoded messages. REQUIRES: their bytes are reserve()d.
+  // Sends encoded messages, whose bytes are reserve()d.
   void send_encoded(Bytes messages) noexcept;
 
   // Sends as much as the socket takes.

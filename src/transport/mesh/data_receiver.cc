@@ -1,6 +1,7 @@
 #include "transport/mesh/data_receiver.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "transport/mesh/data_sender.h"
@@ -26,6 +27,7 @@ StreamStep from_link(const IoResult& result) {
 }  // namespace
 
 StreamStep DataReceiver::post(Operation& operation) {
+  assert(!operation.done);
   held_until_ = {};
   auto* message = unexpected_.find(operation.tag);
   if (message != nullptr) return adopt(operation, *message);
@@ -35,6 +37,7 @@ StreamStep DataReceiver::post(Operation& operation) {
 
 // Gives an unexpected message, which may still be incomplete, to the receive that was posted for it.
 StreamStep DataReceiver::adopt(Operation& operation, UnexpectedMessages::Message& message) {
+  assert(message.arrived <= message.length);
   const bool arriving = target_ == Target::kUnexpected && &message == &unexpected_.newest();
   StreamStep step = claim(operation, message.length);
   if (step.kind == StreamStep::Kind::kFailed) return step;
@@ -101,6 +104,7 @@ StreamStep DataReceiver::consume_staged() {
 
 // Decides where the message that follows header_ goes.
 StreamStep DataReceiver::begin_message() {
+  assert(posted_target_ == nullptr && got_ == 0);
   if (Operation* operation = posted_.take(header_.tag)) {
     StreamStep step = claim(*operation, header_.length);
     if (step.kind == StreamStep::Kind::kFailed) return step;
@@ -128,6 +132,7 @@ Deadline DataReceiver::hold_until() {
 // Memory for the next missing bytes, or for the first of them.
 MutBytes DataReceiver::room() {
   if (target_ == Target::kUnexpected) return unexpected_.room();
+  assert(target_ == Target::kPosted && header_.length <= posted_target_->capacity.size());
   return posted_target_->capacity.subspan(static_cast<std::size_t>(got_),
                                           static_cast<std::size_t>(missing()));
 }
@@ -135,6 +140,7 @@ MutBytes DataReceiver::room() {
 void DataReceiver::take(Bytes bytes) {
   while (!bytes.empty()) {
     const MutBytes into = room();
+    assert(!into.empty());
     const Bytes part = bytes.first(std::min(bytes.size(), into.size()));
     std::memcpy(into.data(), part.data(), part.size());
     advance(part.size());
@@ -143,11 +149,13 @@ void DataReceiver::take(Bytes bytes) {
 }
 
 void DataReceiver::advance(std::size_t bytes) noexcept {
+  assert(bytes <= missing());
   got_ += bytes;
   if (target_ == Target::kUnexpected) unexpected_.newest().arrived = got_;
 }
 
 void DataReceiver::end_message_if_whole() {
+  assert(got_ <= header_.length);
   if (missing() > 0) return;
   unexpected_blocks_ += UnexpectedBlock::count_for(header_.length);
   if (target_ == Target::kPosted) posted_target_->finish(header_.length);
@@ -172,6 +180,7 @@ StreamStep DataReceiver::read_staged() {
 
 // Receives the rest of a big message. The stage is empty: consume_staged() came before.
 StreamStep DataReceiver::read_big(ScopedUnlock scoped_unlock) {
+  assert(staged().empty() && missing() > 0);
   for (std::size_t budget = kStepBytes; budget > 0 && missing() > 0;) {
     MutBytes into = room();
     into = into.first(std::min(into.size(), budget));

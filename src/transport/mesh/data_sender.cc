@@ -1,6 +1,7 @@
 #include "transport/mesh/data_sender.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace deltawire {
 
@@ -11,6 +12,7 @@ StreamStep DataSender::step(ScopedUnlock scoped_unlock) noexcept {
     const std::size_t count = gather(pieces);
     const ClippedPieces clipped(std::span<const iovec>(pieces).first(count), budget);
     const std::size_t asked = total_bytes(clipped.span());
+    assert(asked > 0);
     const std::uint64_t clears = clears_;
     const IoResult result = scoped_unlock.run(asked, [&] { return link_->send(clipped.span()); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
@@ -37,6 +39,7 @@ StreamStep DataSender::step(ScopedUnlock scoped_unlock) noexcept {
 
 // The unsent rest of the front message, as many pieces as fit in `into`.
 std::size_t DataSender::gather(std::span<iovec> into) noexcept {
+  assert(!queue_.empty() && piece_ <= queue_.front().pieces.size());
   const Operation& front = queue_.front();
   if (header_sent_ == 0) header_ = encode_message_header({front.tag, front.length});
   std::size_t count = 0;
@@ -66,6 +69,7 @@ void DataSender::advance(std::size_t bytes) noexcept {
     ++piece_;
     piece_sent_ = 0;
   }
+  assert(bytes == 0);
 }
 
 bool DataSender::front_sent() const noexcept {

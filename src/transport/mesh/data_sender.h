@@ -1,6 +1,8 @@
 // The sending half of a data stream: posted messages, one after the other.
 #pragma once
 
+#include <cassert>
+
 #include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
@@ -13,7 +15,10 @@ class DataSender {
   explicit DataSender(Link& link) noexcept : link_(&link) {}
 
   // `operation` must not move until it is done or clear() was called.
-  void post(Operation& operation) noexcept { queue_.push_back(operation); }
+  void post(Operation& operation) noexcept {
+    assert(operation.kind == Operation::Kind::kSend && !operation.done);
+    queue_.push_back(operation);
+  }
   bool empty() const noexcept { return queue_.empty(); }
   std::uint64_t bytes_sent() const noexcept { return sent_; }
 

@@ -1,6 +1,7 @@
 #include "transport/mesh/driver.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "transport/process/machine.h"
 
@@ -22,6 +23,7 @@ Driver::Driver(GuardedFd wake, std::size_t entries, const Waiters& waiters)
 }
 
 void Driver::run(Lock& lock, Work& work) noexcept {
+  assert(lock.owns_lock());
   while (!work.may_end()) {
     if (driver_ != nullptr || MachineClock::now() < rests_until_) {
       rest(lock);
@@ -52,6 +54,7 @@ void Driver::take_over(Waiter& waiter) noexcept {
 }
 
 void Driver::hand_back(bool at_once) noexcept {
+  assert(driver_ != nullptr);
   driver_ = nullptr;
   rests_until_ = at_once ? Deadline{} : MachineClock::now() + kComeback;
   // If it polls, it does so for an older set of entries, from before this waiter took over.
@@ -64,6 +67,7 @@ void Driver::hand_back(bool at_once) noexcept {
 
 void Driver::round(Lock& lock, Work& work, Poller& poller, Deadline until) noexcept {
   const std::span<pollfd> entries = std::span(poller.entries).subspan(1);
+  assert(lock.owns_lock() && !poller.polling);
   const Deadline wake_at = std::min(until, work.prepare(entries));
   poller.polling = true;
   lock.unlock();

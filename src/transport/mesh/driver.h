@@ -6,6 +6,7 @@
 // Thread rule: every member is called under the mesh's lock.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <mutex>
 #include <span>
@@ -46,7 +47,10 @@ class Driver {
   void take_over(Waiter& waiter) noexcept;
   bool is_driven_by(const Waiter& waiter) const noexcept { return driver_ == &waiter; }
   // One round of the driving waiter: waits until something can be done, or until `until`, and does it.
-  void drive(Lock& lock, Work& work, Deadline until) noexcept { round(lock, work, waiter_poller_, until); }
+  void drive(Lock& lock, Work& work, Deadline until) noexcept {
+    assert(driver_ != nullptr);
+    round(lock, work, waiter_poller_, until);
+  }
   // The driving waiter stops. `at_once`: the I/O thread has something to do now.
   void hand_back(bool at_once) noexcept;
 

@@ -1,6 +1,7 @@
 #include "transport/mesh/failure_judge.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -79,6 +80,7 @@ void FailureJudge::blame_broken(Peer& peer, int error) {
 }
 
 void FailureJudge::let_explain(Peer& peer, Deadline now) {
+  assert(!peer.said_goodbye && !peer.departure);
   peer.verdict_at = now + kExplanationTime;
   peer.silent_since = now;
   announcer_.ask(peer);
@@ -120,6 +122,7 @@ void FailureJudge::time_out(Waiter& waiter, Deadline now) {
   const WaitGraph::Verdict verdict = verdict_on(waiter, now);
   if (lets_others_speak(waiter, verdict, now)) return;
   Peer& suspect = peers_[verdict.suspect];
+  assert(peers_.has(verdict.suspect));
   Error error = waited(waiter, *waiter.operation, now);
   error.suspect = verdict.suspect;
   error.ranks = verdict.chain;

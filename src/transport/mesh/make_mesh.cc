@@ -1,5 +1,6 @@
 #include "transport/mesh/make_mesh.h"
 
+#include <cassert>
 #include <cerrno>
 #include <cmath>
 #include <string>
@@ -48,6 +49,7 @@ Status check_link_options(const LinkOptions& options, int rank, int world_size) 
 Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerSockets> sockets,
                                              const LinkOptions& options) {
   std::vector<PeerLinks> links(sockets.size());
+  assert(self.rank >= 0 && static_cast<std::size_t>(self.rank) < sockets.size());
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     if (static_cast<int>(i) == self.rank) continue;
     links[i].control = sockets[i].control.take_link();

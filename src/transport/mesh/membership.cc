@@ -1,5 +1,6 @@
 #include "transport/mesh/membership.h"
 
+#include <cassert>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@ namespace deltawire {
 
 void Membership::set_optional(std::span<const int> ranks) noexcept {
   for (const int rank : ranks) {
+    assert(rank >= 0 && rank < peers_.world_size());
     has_optional_ = true;
     if (rank == peers_.self()) {
       is_optional_ = true;
@@ -76,6 +78,7 @@ void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
 }
 
 bool Membership::blames_required(const Peer& dropped) const noexcept {
+  assert(dropped.departure.has_value());
   const int suspect = dropped.departure->suspect;
   return peers_.has(suspect) && !peers_[suspect].is_optional;
 }

@@ -1,6 +1,7 @@
 #include "transport/mesh/open_ballot.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace deltawire {
 
@@ -19,11 +20,13 @@ Knowledge OpenBallot::knowledge() const {
 }
 
 void OpenBallot::cast(const Ballot& ballot) noexcept {
+  assert(!is_pending() && !has_vote_of(rank_));
   outcome_ = Outcome::kOpen;
   votes_[at(rank_)] = ballot;
 }
 
 bool OpenBallot::take(int peer, const Vote& vote) noexcept {
+  assert(peer != rank_);
   if (vote.number < number_) return true;  // on a ballot that already counts
   if (is_pending() && vote.number == number_ + 1) close(Outcome::kUnanimous);
   if (vote.number != number_ || has_vote_of(peer)) return false;
@@ -32,6 +35,7 @@ bool OpenBallot::take(int peer, const Vote& vote) noexcept {
 }
 
 void OpenBallot::count() noexcept {
+  assert(outcome_ == Outcome::kOpen && first_missing() < 0);
   const Ballot own = of(rank_);
   const bool alike = std::ranges::all_of(votes_, [&own](const auto& vote) { return *vote == own; });
   if (alike) {
@@ -42,6 +46,8 @@ void OpenBallot::count() noexcept {
 }
 
 void OpenBallot::close(Outcome outcome) noexcept {
+  assert(is_pending());
+  assert(outcome == Outcome::kUnanimous || outcome == Outcome::kReverted);
   outcome_ = outcome;
   for (auto& vote : votes_) vote.reset();
   if (outcome == Outcome::kUnanimous) ++number_;

@@ -1,6 +1,7 @@
 // The current or next ballot: who has voted how, as far as this rank knows.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -28,8 +29,10 @@ class OpenBallot {
   // Whether this rank has voted and the ballot is not decided.
   bool is_pending() const noexcept { return outcome_ == Outcome::kOpen || outcome_ == Outcome::kSplit; }
   bool has_vote_of(int rank) const noexcept { return votes_[at(rank)].has_value(); }
-  // REQUIRES: has_vote_of(rank).
-  const Ballot& of(int rank) const noexcept { return *votes_[at(rank)]; }
+  const Ballot& of(int rank) const noexcept {
+    assert(has_vote_of(rank));
+    return *votes_[at(rank)];
+  }
   // The lowest rank whose vote is missing; -1 if none is.
   int first_missing() const noexcept;
   // All that the votes say.

@@ -1,6 +1,7 @@
 // Posted sends and receives, and votes.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,6 +27,7 @@ struct Operation {
   std::uint64_t handle = 0;     // its number in the table
 
   void finish(std::uint64_t message_length) noexcept {
+    assert(!done);
     length = message_length;
     done = true;
     if (waiter != nullptr) waiter->notify_one();
@@ -45,14 +47,20 @@ class OperationList {
   OperationList& operator=(const OperationList&) = delete;
 
   bool empty() const noexcept { return first_ == nullptr; }
-  Operation& front() const noexcept { return *first_; }
+  Operation& front() const noexcept {
+    assert(!empty());
+    return *first_;
+  }
 
   void push_back(Operation& operation) noexcept {
     operation.next = nullptr;
     *end_ = &operation;
     end_ = &operation.next;
   }
-  void pop_front() noexcept { remove(&first_); }
+  void pop_front() noexcept {
+    assert(!empty());
+    remove(&first_);
+  }
   // Removes the first one with this tag; nullptr: there is none. A linear search: few are posted to one peer
   // at a time, and usually it is the first.
   Operation* take(Tag tag) noexcept {

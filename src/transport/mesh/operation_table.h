@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,8 +49,9 @@ class OperationTable {
     }
   }
 
-  // REQUIRES: it is in no list, and no thread waits for it.
+  // Of one that is in no list, and that no thread waits for.
   void remove(Operation& operation) noexcept {
+    assert(operation.waiter == nullptr && find(Handle{operation.handle}) == &operation);
     operation.handle += kPlaceMask + 1;
     operation.next = free_;
     free_ = &operation;

@@ -1,6 +1,7 @@
 // All other ranks of a mesh, and the memory for their unexpected messages.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,9 +34,14 @@ class Peers {
   // Whether it is another rank of this mesh.
   bool has(int rank) const noexcept { return rank >= 0 && rank < world_size() && rank != self_; }
 
-  // REQUIRES: has(rank).
-  Peer& operator[](int rank) noexcept { return *peers_[at(rank)]; }
-  const Peer& operator[](int rank) const noexcept { return *peers_[at(rank)]; }
+  Peer& operator[](int rank) noexcept {
+    assert(has(rank));
+    return *peers_[at(rank)];
+  }
+  const Peer& operator[](int rank) const noexcept {
+    assert(has(rank));
+    return *peers_[at(rank)];
+  }
 
   template <class Visit>
   void each(Visit visit) {
@@ -70,6 +76,7 @@ class Peers {
   void note_step() noexcept {
     std::uint64_t blocks = 0;
     each([&blocks](const Peer& peer) { blocks += peer.receiver.unexpected_blocks(); });
+    assert(blocks >= blocks_before_);
     step_blocks_ = blocks - blocks_before_;
     blocks_before_ = blocks;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,9 +17,16 @@ class RankSet {
   RankSet() = default;
   explicit RankSet(int world_size) : bytes_((static_cast<std::size_t>(world_size) + 7) / 8) {}
 
-  bool has(int rank) const noexcept { return (bytes_[at(rank)] & bit(rank)) != std::byte{0}; }
-  void add(int rank) noexcept { bytes_[at(rank)] |= bit(rank); }
+  bool has(int rank) const noexcept {
+    assert(rank >= 0 && at(rank) < bytes_.size());
+    return (bytes_[at(rank)] & bit(rank)) != std::byte{0};
+  }
+  void add(int rank) noexcept {
+    assert(rank >= 0 && at(rank) < bytes_.size());
+    bytes_[at(rank)] |= bit(rank);
+  }
   void add(const RankSet& other) noexcept {
+    assert(other.bytes_.size() == bytes_.size());
     for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] |= other.bytes_[i];
   }
   int count() const noexcept {

@@ -1,6 +1,7 @@
 // Releases the engine's lock while the kernel copies much.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <mutex>
 
@@ -14,6 +15,7 @@ class CallsInKernel {
  public:
   void begin() noexcept { ++count_; }
   void end() noexcept {
+    assert(count_ > 0);
     if (--count_ == 0) none_.notify_all();
   }
   void await_none(std::unique_lock<std::mutex>& lock) {
@@ -38,6 +40,7 @@ class ScopedUnlock {
   template <class Call>
   IoResult run(std::size_t bytes, Call call) noexcept {
     if (lock_ == nullptr || bytes < kMuch) return call();
+    assert(lock_->owns_lock());
     calls_->begin();
     lock_->unlock();
     const IoResult result = call();

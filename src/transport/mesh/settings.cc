@@ -1,6 +1,7 @@
 #include "transport/mesh/settings.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string_view>
 
 #include "transport/tcp/proof.h"
@@ -45,6 +46,7 @@ std::string fitted_settings(std::string settings) {
     digest += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
   }
   settings.resize(kSettingsMax - digest.size());
+  assert(digest.size() < kSettingsMax);
   return settings + digest;
 }
 

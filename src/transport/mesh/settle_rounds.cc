@@ -1,5 +1,7 @@
 #include "transport/mesh/settle_rounds.h"
 
+#include <cassert>
+
 namespace deltawire {
 namespace {
 
@@ -16,6 +18,7 @@ SettleRound SettleRounds::begin(const Knowledge& known, const RankSet& absent) {
 }
 
 bool SettleRounds::add(int peer, const SettleRound& round) {
+  assert(peer != rank_ && of(peer).size() <= kRoundsHeld);
   if (of(peer).size() == kRoundsHeld) return false;
   of(peer).push_back(round);
   return true;
@@ -38,6 +41,7 @@ bool SettleRounds::end(Knowledge& known, const RankSet& absent) {
   bool same = absent == absent_at_start_;
   for (int peer = 0; peer < static_cast<int>(received_.size()); ++peer) {
     if (peer == rank_ || absent.has(peer)) continue;
+    assert(!of(peer).empty() && of(peer).front().number >= number_);
     const SettleRound& round = of(peer).front();
     same = same && round.known == known_at_start_ && round.absent == absent_at_start_;
     known.merge(round.known);

@@ -21,7 +21,7 @@ class SettleRounds {
   // Whether all peers have, except the absent ones.
   bool is_complete(const RankSet& absent);
   // Ends the round: merges what they knew into `known`. True: all ranks that are not absent began with the
-  // same knowledge and the same absent ranks, so none can learn anything new any more. REQUIRES:
+  // same knowledge and the same absent ranks, so none can learn anything new any more. After
   // is_complete().
   bool end(Knowledge& known, const RankSet& absent);
 

@@ -1,6 +1,7 @@
 #include "transport/mesh/streams.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "transport/process/machine.h"
@@ -19,6 +20,7 @@ bool is_ready(const pollfd& entry) noexcept {
 }  // namespace
 
 void Streams::post_send(Lock& lock, Peer& peer, Operation& message) {
+  assert(lock.owns_lock() && !consensus_.failed());
   const bool idle = peer.sender.empty();
   peer.sender.post(message);
   // Nothing is queued before it: sending from here avoids the detour through another thread.
@@ -29,6 +31,7 @@ void Streams::post_send(Lock& lock, Peer& peer, Operation& message) {
 }
 
 void Streams::post_receive(Lock& lock, Peer& peer, Operation& message) {
+  assert(lock.owns_lock() && !consensus_.failed());
   StreamStep step = peer.receiver.post(message);
   if (step.kind == StreamStep::Kind::kFailed) {
     membership_.blame(peer, std::move(step.failure));
@@ -52,6 +55,7 @@ void Streams::leave(Deadline by) noexcept {
 }
 
 Deadline Streams::prepare(std::span<pollfd> entries) noexcept {
+  assert(entries.size() == entries_for(peers_.world_size()));
   std::ranges::fill(entries, pollfd{-1, 0, 0});
   Deadline wake_at = is_leaving_ ? std::min(leave_by_, MachineClock::now() + kFlushCheck) : kNever;
   if (consensus_.is_untold())
@@ -105,6 +109,7 @@ Deadline Streams::prepare_data(Peer& peer, std::span<pollfd> entries) {
 }
 
 void Streams::serve(Lock& lock, std::span<const pollfd> entries) noexcept {
+  assert(lock.owns_lock() && entries.size() == entries_for(peers_.world_size()));
   consensus_.or_fail([&] {
     if (consensus_.is_untold()) consensus_.tell_late();
     // Links that share a token bucket would starve behind the first one without the rotation.

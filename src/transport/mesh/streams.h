@@ -34,7 +34,7 @@ class Streams final : public Driver::Work {
         judge_(judge),
         control_(control) {}
 
-  // Begins a message, and sends what can be sent at once. REQUIRES: the mesh has not failed.
+  // Begins a message, while the mesh has not failed, and sends what can be sent at once.
   void post_send(Lock& lock, Peer& peer, Operation& message);
   void post_receive(Lock& lock, Peer& peer, Operation& message);
   // Whether a long message is being sent or received.

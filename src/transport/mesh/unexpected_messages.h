@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -85,18 +86,22 @@ class UnexpectedMessages {
     return messages_.size() < kMessagesMax && UnexpectedBlock::count_for(length) <= kBlocksMax - reserved_;
   }
 
-  // Adds a message, the newest, of which nothing has arrived yet. REQUIRES: has_room(length).
+  // Adds a message, the newest, of which nothing has arrived yet.
   void add(Tag tag, std::uint64_t length) noexcept {
+    assert(has_room(length));
     messages_.push_back({tag, length, 0, {}});
     reserved_ += UnexpectedBlock::count_for(length);
   }
-  // REQUIRES: there is one.
-  Message& newest() noexcept { return messages_.back(); }
+  Message& newest() noexcept {
+    assert(!messages_.empty());
+    return messages_.back();
+  }
 
   // Memory for the next bytes of the newest message, at least one. It is allocated as bytes arrive, so a
-  // claimed length in a header never makes this rank allocate much. REQUIRES: bytes are missing.
+  // claimed length in a header never makes this rank allocate much.
   MutBytes room() {
     Message& message = newest();
+    assert(message.arrived < message.length);
     if (message.arrived == message.blocks.size() * UnexpectedBlock::kBytes) {
       blocks_->append_to(message.blocks);
     }
@@ -112,8 +117,9 @@ class UnexpectedMessages {
     return found == messages_.end() ? nullptr : &*found;
   }
 
-  // Copies the received bytes. REQUIRES: they fit.
+  // Copies the received bytes.
   static void copy(const Message& message, MutBytes into) noexcept {
+    assert(message.arrived <= into.size());
     auto left = static_cast<std::size_t>(message.arrived);
     for (const UnexpectedBlock& block : message.blocks) {
       const std::size_t count = std::min(left, UnexpectedBlock::kBytes);
@@ -124,6 +130,8 @@ class UnexpectedMessages {
   }
 
   void remove(Message& message) noexcept {
+    assert(&message >= messages_.data() && &message < messages_.data() + messages_.size());
+    assert(reserved_ >= UnexpectedBlock::count_for(message.length));
     reserved_ -= UnexpectedBlock::count_for(message.length);
     blocks_->take_back(message.blocks);
     messages_.erase(messages_.begin() + std::distance(messages_.data(), &message));

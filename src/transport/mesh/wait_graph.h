@@ -1,6 +1,7 @@
 // The announced waits between ranks; finds the rank that all wait for.
 #pragma once
 
+#include <cassert>
 #include <vector>
 
 namespace deltawire {
@@ -12,7 +13,10 @@ class WaitGraph {
   explicit WaitGraph(int world_size) : waits_for_(static_cast<std::size_t>(world_size), kNobody) {}
 
   // `rank` announces that it waits for `other`, or no longer waits (kNobody).
-  void set(int rank, int other) noexcept { waits_for_[static_cast<std::size_t>(rank)] = other; }
+  void set(int rank, int other) noexcept {
+    assert(other >= kNobody && other < static_cast<int>(waits_for_.size()));
+    waits_for_[static_cast<std::size_t>(rank)] = other;
+  }
   int of(int rank) const noexcept { return waits_for_[static_cast<std::size_t>(rank)]; }
   bool anyone_waits() const noexcept;
 

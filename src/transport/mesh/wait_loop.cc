@@ -1,12 +1,14 @@
 #include "transport/mesh/wait_loop.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "transport/process/machine.h"
 
 namespace deltawire {
 
 void WaitLoop::block(Lock& lock, Waiter& waiter) {
+  assert(lock.owns_lock());
   if (is_over(waiter)) return;
   waiters_.add(waiter, announcer_.anyone_waits());
   // Ends the wait also if announcing it runs out of memory.
@@ -57,6 +59,7 @@ void WaitLoop::wait(Lock& lock, Waiter& waiter) {
 }
 
 void WaitLoop::meet_deadline(Waiter& waiter) {
+  assert(!is_over(waiter));
   control_.read_all();
   if (is_over(waiter) || judge_.extend(waiter, MachineClock::now())) return;
   // This rank itself may have been frozen: then the verdict of the others has already arrived.

@@ -1,6 +1,7 @@
 #include "transport/mesh/waiters.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "transport/process/machine.h"
 
@@ -19,6 +20,7 @@ Clock::duration span_of(const Waiter& waiter) noexcept {
 }  // namespace
 
 void Waiters::add(Waiter& waiter, bool others_announce) {
+  assert(waiter.operation != nullptr && waiter.operation->waiter == nullptr);
   waiter.span = span_of(waiter);
   longest_wait_ = std::max(longest_wait_, std::min<Clock::duration>(waiter.span, kLongestRenewal));
   if (waiter.deadline < renewed_until_) {
@@ -35,12 +37,16 @@ void Waiters::add(Waiter& waiter, bool others_announce) {
 
 void Waiters::remove(Waiter& waiter) noexcept {
   set_changed(waiter, nullptr);
+  assert(std::ranges::count(waiters_, &waiter) == 1);
   std::erase(waiters_, &waiter);
 }
 
 void Waiters::set_changed(const Waiter& waiter, Condition* changed) noexcept {
   waiter.operation->waiter = changed;
-  for (const Handle other : waiter.others) operations_.find(other)->waiter = changed;
+  for (const Handle other : waiter.others) {
+    assert(operations_.find(other) != nullptr);
+    operations_.find(other)->waiter = changed;
+  }
 }
 
 bool Waiters::has_ended(const Waiter& waiter) const noexcept {

@@ -68,20 +68,11 @@ Status BucketRun::encode_all(Channel& channel, std::span<const MessageLayout> me
   return done;
 }
 
-Status BucketRun::decode_all(Channel& channel, std::span<const ReceivedMessage> messages,
-                             const Source& source, Into into, float scale) {
+Status BucketRun::decode(Channel& channel, std::span<const ReceivedMessage> messages, const Source& source,
+                         Into into, float scale) {
   const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
   const MessageId id = message_id(source.encoder, source.stage);
   if (Status s = channel.decode_all(messages, id, into, scale); !s)
-    return blame(source.sender, s.error(), transport_->names());
-  return {};
-}
-
-Status BucketRun::decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
-                         const Source& source, Into into, float scale) {
-  const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
-  const MessageId id = message_id(source.encoder, source.stage);
-  if (Status s = channel.decode(message, parts, id, into, scale); !s)
     return blame(source.sender, s.error(), transport_->names());
   return {};
 }

@@ -77,16 +77,13 @@ class BucketRun {
   // Channel::encode, timed.
   Result<std::span<const Bytes>> encode(Channel& channel, const MessageLayout& parts, std::uint16_t stage,
                                         std::uint64_t room = 0);
-  // Channel::decode, timed; errors blame the sender. The message is one piece that was received, or this
-  // rank's own in the pieces of encode.
-  Status decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
-                const Source& source, Into into, float scale);
-
-  // Several messages of one kind, as Channel::encode_all and decode_all.
+  // Several messages of one kind, as Channel::encode_all.
   Status encode_all(Channel& channel, std::span<const MessageLayout> messages, std::uint16_t stage,
                     std::uint64_t room, std::vector<std::span<const Bytes>>& encoded);
-  Status decode_all(Channel& channel, std::span<const ReceivedMessage> messages, const Source& source,
-                    Into into, float scale);
+  // Channel::decode_all, timed; errors blame the sender. A message is one piece that was received, or this
+  // rank's own in the pieces of encode.
+  Status decode(Channel& channel, std::span<const ReceivedMessage> messages, const Source& source, Into into,
+                float scale);
 
  private:
   std::uint16_t stage_in_step(std::uint16_t stage) const noexcept;

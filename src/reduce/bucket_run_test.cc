@@ -75,12 +75,12 @@ TEST(BucketRun, WhatItEncodesItDecodesAndErrorsBlameTheSender) {
   const Named part{"w", {values.data(), 2, DType::kF32}};
   const auto message = run.encode(**channel, std::span(&part, 1), kFirstStage);
   ASSERT_TRUE(message) << message.error().message;
-  const Status added =
-      run.decode(**channel, *message, std::span(&part, 1), {1, 1, kFirstStage}, Into::kAccumulate, 0.5F);
+  const ReceivedMessage received{*message, std::span(&part, 1)};
+  const std::span messages(&received, 1);
+  const Status added = run.decode(**channel, messages, {1, 1, kFirstStage}, Into::kAccumulate, 0.5F);
   ASSERT_TRUE(added) << added.error().message;
   EXPECT_EQ(values, (std::vector<float>{1.5F, 3.0F}));
-  const Status other =
-      run.decode(**channel, *message, std::span(&part, 1), {0, 1, kSecondStage}, Into::kOverwrite, 1.0F);
+  const Status other = run.decode(**channel, messages, {0, 1, kSecondStage}, Into::kOverwrite, 1.0F);
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().suspect, 0) << "who sent the bytes, not who made them";
   EXPECT_TRUE(other.error().message.starts_with("from rank 0: ")) << other.error().message;

@@ -177,7 +177,8 @@ void HierarchicalExchange::stage() {
 Status HierarchicalExchange::decode(Channel& channel, std::span<const Bytes> bytes, const Place& place,
                                     const Source& source, Into into, float scale) {
   stage();
-  return run_.decode(channel, bytes, plan_.message(place).mean_layout(), source, into, scale);
+  const ReceivedMessage message{bytes, plan_.message(place).mean_layout()};
+  return run_.decode(channel, std::span(&message, 1), source, into, scale);
 }
 
 // What the codec between groups could not carry is named with the rank that it comes from, not with the one

@@ -60,7 +60,7 @@ Status PartMeans::decode(Channel& channel, Messages messages, const Place& first
     received_.push_back({messages[i], plan_.message({first.list, first.message + i}).mean_layout()});
   }
   const float scale = into == Into::kAccumulate ? run_.world_scale() : 1.0F;
-  return run_.decode_all(channel, received_, source, into, scale);
+  return run_.decode(channel, received_, source, into, scale);
 }
 
 Status PartMeans::decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,

@@ -214,8 +214,8 @@ Status RingExchange::share_means(Messages messages) {
     received_.push_back({encoded_[i], messages[i].layout()});
   }
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return run_.decode_all(gather_.channel, received_, {run_.rank(), run_.rank(), kSecondStage},
-                         Into::kOverwrite, 1.0F);
+  return run_.decode(gather_.channel, received_, {run_.rank(), run_.rank(), kSecondStage}, Into::kOverwrite,
+                     1.0F);
 }
 
 Status RingExchange::start(bool) {
@@ -237,7 +237,7 @@ Status RingExchange::add_arrivals(std::span<const RingStop> stops) {
   if (Status taken = take(scatter_, messages); !taken) return taken;
   load(messages);
   Status added =
-      run_.decode_all(scatter_.channel, received_, {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
+      run_.decode(scatter_.channel, received_, {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
   if (!added) return added;
   for (std::size_t i = 0; i < stops.size(); ++i) slot(scatter_, scatter_.taken++).buffer.reset();
   return stops.front().last_hop ? share_means(messages) : send_sums(messages);
@@ -246,8 +246,8 @@ Status RingExchange::add_arrivals(std::span<const RingStop> stops) {
 // Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
 Status RingExchange::apply_arrivals(std::span<const RingStop> stops) {
   if (Status taken = take(gather_, messages_of(stops)); !taken) return taken;
-  Status applied = run_.decode_all(gather_.channel, received_,
-                                   {left(), stops.front().partition, kSecondStage}, Into::kOverwrite, 1.0F);
+  Status applied = run_.decode(gather_.channel, received_, {left(), stops.front().partition, kSecondStage},
+                               Into::kOverwrite, 1.0F);
   if (!applied) return applied;
   for (const Bytes& bytes : arrived_) {
     if (!stops.front().last_hop) {

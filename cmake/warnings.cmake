@@ -25,6 +25,9 @@ endif()
 # Warnings are errors only in the presets (CMAKE_COMPILE_WARNING_AS_ERROR): a user's newer compiler may warn where ours
 # doesn't.
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_options(-Wthread-safety)  # src/base/thread_annotations.h
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 sees overlapping copies inside std::string's operator+ (GCC bug 105651).
   add_compile_options(-Wno-restrict)

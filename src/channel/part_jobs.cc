@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/no_memory.h"
 #include "channel/coding_lanes.h"
 #include "wire/hashes.h"
@@ -19,7 +19,7 @@ class JobsLeft {
 
   // Null where none is left.
   PartJob* take(bool from_front) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (jobs_.empty()) return nullptr;
     PartJob* const job = from_front ? &jobs_.front() : &jobs_.back();
     jobs_ = jobs_.subspan(from_front ? 1 : 0, jobs_.size() - 1);
@@ -27,8 +27,8 @@ class JobsLeft {
   }
 
  private:
-  std::mutex mutex_;
-  std::span<PartJob> jobs_;
+  Mutex mutex_;
+  std::span<PartJob> jobs_ DELTAWIRE_GUARDED_BY(mutex_);
 };
 
 // Calls visit(part, i) for the copied parts of a job.

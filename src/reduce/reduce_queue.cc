@@ -43,7 +43,7 @@ void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::mi
   });
   if (!accepted && distinct) {
     // The bucket is missing here: the others need not wait for it until their deadlines.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!stopping_) transport_.abort(accepted.error());
   }
   if (!accepted) {
@@ -56,7 +56,7 @@ void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::mi
 // The list that an earlier bucket of these tensors left, or another one. kInvalidArgument for tensors that
 // can't be in one bucket: nothing has happened then.
 Result<OwnTensors> ReduceQueue::take_list(std::span<const Named> tensors) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = std::ranges::find_if(lists_, [&](const OwnTensors& list) { return list.same(tensors); });
   const bool known = found != lists_.end();
   const OwnTensors none;
@@ -74,14 +74,14 @@ Result<OwnTensors> ReduceQueue::take_list(std::span<const Named> tensors) {
 }
 
 void ReduceQueue::keep_list(OwnTensors list) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   assert(lists_.size() < lists_.capacity());
   lists_.push_back(std::move(list));
 }
 
 // False after stop().
 bool ReduceQueue::accept(Job& job) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopping_) return false;
   if (taken_ > 0 && waiting_.size() == waiting_.capacity()) {
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(taken_));
@@ -96,13 +96,13 @@ bool ReduceQueue::accept(Job& job) {
 }
 
 std::size_t ReduceQueue::wait_idle(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  idle_.wait_until(lock, deadline, [&] { return in_flight_ == 0; });
+  MutexLock lock(mutex_);
+  idle_.wait_until(lock.standard(), deadline, [&]() DELTAWIRE_REQUIRES(mutex_) { return in_flight_ == 0; });
   return in_flight_;
 }
 
 void ReduceQueue::refuse_more() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopping_ = true;
   changed_.notify_one();
 }
@@ -111,7 +111,7 @@ void ReduceQueue::stop() {
   refuse_more();
   if (on_own_thread()) return;
   if (thread_.joinable()) thread_.join();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   end_lost_step();
 }
 
@@ -121,7 +121,6 @@ bool ReduceQueue::transport_has_failed() const noexcept {
 }
 
 // By one more bucket, which fails as any would. The abort changes nothing where there is a failure already.
-// REQUIRES: mutex_ is held.
 void ReduceQueue::end_lost_step() noexcept {
   assert(in_flight_ == 0);
   if (!open_ || (!stopping_ && !transport_has_failed())) return;
@@ -140,8 +139,9 @@ void ReduceQueue::end_lost_step() noexcept {
 
 // The next job, if it may be begun now: its step is the open one, or nothing is in flight.
 std::optional<ReduceQueue::Job> ReduceQueue::take() {
-  std::unique_lock lock(mutex_);
-  if (begun_.empty()) changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+  MutexLock lock(mutex_);
+  const auto has_news = [&]() DELTAWIRE_REQUIRES(mutex_) { return stopping_ || !waiting_.empty(); };
+  if (begun_.empty()) changed_.wait(lock.standard(), has_news);
   if (waiting_.empty()) return std::nullopt;
   assert(taken_ < waiting_.size());
   Job& next = waiting_[taken_];
@@ -194,7 +194,7 @@ void ReduceQueue::begin(Job job) {
 
 // After an error. Nobody saves meanwhile.
 void ReduceQueue::end_unbegun(const Job& job) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (job.step.number == failed_step_) {
     reducer_.keep({job.tensors.all(), job.pair_means}, job.step, transport_);
   }
@@ -212,7 +212,7 @@ void ReduceQueue::finish() {
   keep_list(std::move(job.tensors));
   {
     // First: `done` may save.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     open_ = job.step.last ? std::nullopt : std::optional(job.step);
     assert(in_flight_ > 0);
     if (--in_flight_ == 0) idle_.notify_all();
@@ -229,7 +229,7 @@ ReduceQueue::Job ReduceQueue::take_oldest() noexcept {
 
 void ReduceQueue::fail_all(Error error) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     assert(!error_ && !begun_.empty() && in_flight_ >= begun_.size());
     transport_.names().to_numbers(error);
     error_ = std::move(error);

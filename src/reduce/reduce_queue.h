@@ -5,12 +5,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "deltawire/session.h"
 #include "deltawire/transport.h"
 #include "reduce/own_tensors.h"
@@ -38,9 +38,9 @@ class ReduceQueue {
   // though none of its buckets is in flight, is taken back first.
   template <class Call>
   auto while_idle(Call call) -> decltype(call()) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (in_flight_ > 0 && !on_own_thread() && (error_ || transport_has_failed())) {
-      idle_.wait(lock, [&] { return in_flight_ == 0; });
+      idle_.wait(lock.standard(), [&]() DELTAWIRE_REQUIRES(mutex_) { return in_flight_ == 0; });
     }
     if (in_flight_ > 0) {
       return fail(ErrorCode::kState, "buckets are in flight; save, load, mask and explain between steps");
@@ -83,23 +83,23 @@ class ReduceQueue {
   Job take_oldest() noexcept;
   void fail_all(Error error);
   bool transport_has_failed() const noexcept;
-  void end_lost_step() noexcept;
+  void end_lost_step() noexcept DELTAWIRE_REQUIRES(mutex_);
   Result<Report> failure() const noexcept;
 
   WakeableReducer& reducer_;
   Transport& transport_;
   const std::size_t max_in_flight_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable idle_;
-  std::vector<Job> waiting_;       // guarded by mutex_; empty when all of them are taken
-  std::size_t taken_ = 0;          // guarded by mutex_; of the waiting, the first so many
-  std::size_t in_flight_ = 0;      // guarded by mutex_
-  std::optional<Step> open_;       // guarded by mutex_; the latest finished bucket, if not its step's last
-  bool stopping_ = false;          // guarded by mutex_
-  std::vector<OwnTensors> lists_;  // guarded by mutex_; of earlier buckets, to copy no name twice
-  std::size_t lists_made_ = 0;     // guarded by mutex_; lists_ has room for so many
-  std::vector<Job> begun_;         // the thread's own
+  std::vector<Job> waiting_ DELTAWIRE_GUARDED_BY(mutex_);  // empty when all of them are taken
+  std::size_t taken_ DELTAWIRE_GUARDED_BY(mutex_) = 0;     // of the waiting, the first so many
+  std::size_t in_flight_ DELTAWIRE_GUARDED_BY(mutex_) = 0;
+  std::optional<Step> open_ DELTAWIRE_GUARDED_BY(mutex_);  // the latest finished bucket, if it isn't the last
+  bool stopping_ DELTAWIRE_GUARDED_BY(mutex_) = false;
+  std::vector<OwnTensors> lists_ DELTAWIRE_GUARDED_BY(mutex_);  // of earlier buckets, to copy no name twice
+  std::size_t lists_made_ DELTAWIRE_GUARDED_BY(mutex_) = 0;     // lists_ has room for so many
+  std::vector<Job> begun_;                                      // the thread's own
   std::optional<Error> error_;     // the first; written by the thread, with mutex_
   std::uint64_t failed_step_ = 0;  // that it ended; the thread's own
   std::thread thread_;             // it uses all of the above

@@ -3,12 +3,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/no_memory.h"
 #include "base/os_error.h"
 #include "reduce/reduce_queue.h"
@@ -44,16 +44,17 @@ struct Session::Parts {
   void close(std::chrono::milliseconds wait);
   // Nothing: it is closed. For calls that may wait: without the lock, others may abort or close meanwhile.
   std::shared_ptr<Transport> open_transport() {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return transport;
   }
 
   const std::uint64_t home = fork_generation();
   std::atomic<bool> closed = false;
   std::unique_ptr<WakeableReducer> reducer;
-  std::mutex closing;  // held while the thread is joined
-  std::mutex mutex;    // guards the transport; what is kept of it is written once, before it goes
-  std::shared_ptr<Transport> transport;
+  Mutex closing;  // held while the thread is joined
+  Mutex mutex;
+  std::shared_ptr<Transport> transport DELTAWIRE_GUARDED_BY(mutex);
+  // What is kept of it: written once, before it goes.
   Traffic last_traffic;
   LastCommit last_commit;
   std::optional<Error> last_failure;
@@ -63,7 +64,7 @@ struct Session::Parts {
 };
 
 void Session::Parts::abort(Error error) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (!transport) return;
   names.to_ranks(error);
   transport->abort(error);
@@ -82,12 +83,12 @@ void Session::Parts::close(std::chrono::milliseconds wait) {
            .reporter = names.number_of(rank)});
   }
   if (from_done) return;
-  const std::lock_guard one_at_a_time(closing);
+  const MutexLock one_at_a_time(closing);
   queue.stop();
   std::shared_ptr<Transport> ended = open_transport();  // outlives the lock: its goodbye takes a while
   if (!ended) return;
   const LastCommit commit = ended->last_commit();
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   last_traffic = ended->traffic();
   last_commit = commit;
   last_failure = failure_of(*ended, {});
@@ -148,17 +149,18 @@ Result<Report> Session::all_reduce(const Bucket& bucket, const Step& step,
     return fail(ErrorCode::kState, "all_reduce would wait for the `done` that calls it; submit the bucket");
   }
   struct {
-    std::mutex mutex;
+    Mutex mutex;
     std::condition_variable over;
-    std::optional<Result<Report>> outcome;
+    std::optional<Result<Report>> outcome DELTAWIRE_GUARDED_BY(mutex);
   } waiting;
   submit(bucket, step, timeout, [&waiting](const Result<Report>& report) {
-    const std::lock_guard lock(waiting.mutex);
+    const MutexLock lock(waiting.mutex);
     waiting.outcome = or_no_memory("handing over a report", [&] { return report; });
     waiting.over.notify_one();
   });
-  std::unique_lock lock(waiting.mutex);
-  waiting.over.wait(lock, [&] { return waiting.outcome.has_value(); });
+  MutexLock lock(waiting.mutex);
+  waiting.over.wait(lock.standard(),
+                    [&]() DELTAWIRE_REQUIRES(waiting.mutex) { return waiting.outcome.has_value(); });
   return *std::move(waiting.outcome);
 }
 
@@ -230,7 +232,7 @@ Memory Session::memory() const noexcept {
 
 Traffic Session::traffic() const {
   if (parts_->forked()) return {};
-  const std::lock_guard lock(parts_->mutex);
+  const MutexLock lock(parts_->mutex);
   return parts_->transport ? parts_->transport->traffic() : parts_->last_traffic;
 }
 

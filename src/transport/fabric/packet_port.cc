@@ -80,7 +80,11 @@ PacketPort::PacketPort(int rank, int world_size, std::unique_ptr<Fabric> fabric)
 Result<std::unique_ptr<PacketPort>> PacketPort::open(int rank, int world_size,
                                                      std::unique_ptr<Fabric> fabric) {
   std::unique_ptr<PacketPort> port(new PacketPort(rank, world_size, std::move(fabric)));
-  if (!port->all_peers([](const PacketPeer& peer) { return peer.ok(); })) {
+  const bool has_descriptors = [&] {
+    const MutexLock lock(port->mutex_);
+    return port->all_peers([](const PacketPeer& peer) { return peer.ok(); });
+  }();
+  if (!has_descriptors) {
     return fail(ErrorCode::kSystem,
                 "eventfd: " + os_error_text(errno) + "; is the limit of open files high enough?");
   }
@@ -99,12 +103,12 @@ PacketPort::~PacketPort() {
   const Deadline leave_by = Clock::now() + kFarewellTime;
   bool drained = false;
   {
-    Lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
       if (rank != rank_ && !at(rank).gone) send_notice(rank, kLastSlot, Kind::kLast);
     }
     const bool thoroughly = fabric_->ends_drained();
-    changed_.wait_until(lock, leave_by, [this, thoroughly] {
+    changed_.wait_until(lock.standard(), leave_by, [this, thoroughly]() DELTAWIRE_REQUIRES(mutex_) {
       return all_peers([thoroughly](const PacketPeer& peer) {
         return peer.gone || (thoroughly ? peer.drained() : peer.needs_nothing());
       });
@@ -123,7 +127,7 @@ PacketPort::~PacketPort() {
 
 Status PacketPort::greet(const std::string& settings, std::uint32_t epoch, Deadline deadline) {
   const Deadline begin = Clock::now();
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     if (rank == rank_) continue;
     std::byte* const payload = claim_slot(rank, kHandshakeSlot).data() + kPacketHeaderBytes;
@@ -133,7 +137,7 @@ Status PacketPort::greet(const std::string& settings, std::uint32_t epoch, Deadl
     if (!settings.empty()) std::memcpy(payload + kHandshakeFixedBytes, settings.data(), settings.size());
     send_packet(rank, kHandshakeSlot, Kind::kHandshake, kHandshakeFixedBytes + settings.size());
   }
-  const bool met = changed_.wait_until(lock, deadline, [this] {
+  const bool met = changed_.wait_until(lock.standard(), deadline, [this]() DELTAWIRE_REQUIRES(mutex_) {
     return all_peers([](const PacketPeer& peer) { return peer.handshake || peer.gone; });
   });
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
@@ -189,6 +193,7 @@ Error PacketPort::missing_handshakes(std::chrono::milliseconds waited) {
 }
 
 std::vector<PeerLinks> PacketPort::make_links() {
+  const MutexLock lock(mutex_);
   std::vector<PeerLinks> links(peers_.size());
   for (std::size_t i = 0; i < links.size(); ++i) {
     const int rank = static_cast<int>(i);
@@ -209,7 +214,7 @@ Result<std::unique_ptr<Transport>> connect_fabric(const FabricMember& self, std:
 }
 
 IoResult PacketPort::send(int rank, Lane lane, std::span<const iovec> pieces) noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   PacketPeer& peer = at(rank);
   if (peer.gone || peer.last_received) return ended(peer);
   LaneOut& out = peer.out(lane);
@@ -227,7 +232,7 @@ IoResult PacketPort::send(int rank, Lane lane, std::span<const iovec> pieces) no
 }
 
 IoResult PacketPort::recv(int rank, Lane lane, MutBytes into) noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   PacketPeer& peer = at(rank);
   LaneIn& in = peer.in(lane);
   std::size_t copied = 0;
@@ -254,7 +259,7 @@ void PacketPort::use_front(int rank, Lane lane) noexcept {
 }
 
 void PacketPort::close(int rank, Lane lane) noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   LaneIn& in = at(rank).in(lane);
   in.closed = true;
   while (!in.empty()) use_front(rank, lane);
@@ -296,7 +301,7 @@ void PacketPort::send_packet(int rank, std::size_t slot, Kind kind, std::size_t 
 }
 
 PacketPort::Room PacketPort::take_room(int rank) noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   PacketPeer& peer = at(rank);
   if (peer.free_rooms.empty()) return {};
   const std::size_t index = peer.free_rooms.back();
@@ -305,7 +310,7 @@ PacketPort::Room PacketPort::take_room(int rank) noexcept {
 }
 
 void PacketPort::arrived(int rank, const Room& room, std::size_t bytes) noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   PacketPeer& peer = at(rank);
   const std::optional<PacketHeader> header = decode_packet_header(Bytes(room.bytes).first(bytes));
   if (!header) return mark_lost(rank, EBADMSG);
@@ -352,7 +357,7 @@ void PacketPort::accept_stream(int rank, Lane lane, const PacketHeader& header, 
 }
 
 void PacketPort::lost(int rank, int error) noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   mark_lost(rank, error);
 }
 

@@ -6,13 +6,13 @@
 
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <sys/uio.h>
 
+#include "base/mutex.h"
 #include "deltawire/connect.h"
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/packet_peer.h"
@@ -46,13 +46,13 @@ class PacketPort final : public LinkHost {
   // Called by links.
   IoResult send(int peer, Lane lane, std::span<const iovec> pieces) noexcept;
   IoResult recv(int peer, Lane lane, MutBytes into) noexcept;
-  int readable_fd(int peer, Lane lane) noexcept { return at(peer).in(lane).readable.fd(); }
-  int writable_fd(int peer, Lane lane) noexcept { return at(peer).out(lane).writable.fd(); }
+  int readable_fd(int peer, Lane lane) noexcept { return fixed(peer).in(lane).readable.fd(); }
+  int writable_fd(int peer, Lane lane) noexcept { return fixed(peer).out(lane).writable.fd(); }
   void close(int peer, Lane lane) noexcept;
 
   // Called by the fabric. The memory of slots and rooms does not move until the port's end.
-  std::span<std::byte> slot(int peer, std::size_t index) noexcept { return at(peer).slot(index); }
-  std::span<std::byte> room(int peer, std::size_t index) noexcept { return at(peer).room(index); }
+  std::span<std::byte> slot(int peer, std::size_t index) noexcept { return fixed(peer).slot(index); }
+  std::span<std::byte> room(int peer, std::size_t index) noexcept { return fixed(peer).room(index); }
   // Rooms of a peer are filled in the order of its packets.
   Room take_room(int peer) noexcept;
   void arrived(int peer, const Room& room, std::size_t bytes) noexcept;
@@ -60,34 +60,40 @@ class PacketPort final : public LinkHost {
   void lost(int peer, int error) noexcept;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
   using Kind = PacketHeader::Kind;
 
   PacketPort(int rank, int world_size, std::unique_ptr<Fabric> fabric);
 
-  PacketPeer& at(int peer) noexcept { return *peers_[static_cast<std::size_t>(peer)]; }
+  PacketPeer& at(int peer) noexcept DELTAWIRE_REQUIRES(mutex_) { return fixed(peer); }
+  // For what never changes: descriptors, and where memory lies.
+  PacketPeer& fixed(int peer) noexcept DELTAWIRE_UNCHECKED_LOCKS {
+    return *peers_[static_cast<std::size_t>(peer)];
+  }
   template <class Condition>
-  bool all_peers(Condition condition) {
+  bool all_peers(Condition condition) DELTAWIRE_REQUIRES(mutex_) {
     for (const auto& peer : peers_) {
       if (peer && !condition(*peer)) return false;
     }
     return true;
   }
-  Status check_handshake(int peer, const std::string& settings, std::uint32_t epoch);
-  Error missing_handshakes(std::chrono::milliseconds waited);
-  std::span<std::byte> claim_slot(int peer, std::size_t slot) noexcept;
-  void send_notice(int peer, std::size_t slot, Kind kind) noexcept;
-  void send_packet(int peer, std::size_t slot, Kind kind, std::size_t payload_bytes) noexcept;
-  void send_grants(int peer) noexcept;
-  void accept(int peer, const PacketHeader& header, const Room& room) noexcept;
-  void accept_stream(int peer, Lane lane, const PacketHeader& header, const Room& room) noexcept;
-  void use_front(int peer, Lane lane) noexcept;
-  void mark_lost(int peer, int error) noexcept;
+  Status check_handshake(int peer, const std::string& settings, std::uint32_t epoch)
+      DELTAWIRE_REQUIRES(mutex_);
+  Error missing_handshakes(std::chrono::milliseconds waited) DELTAWIRE_REQUIRES(mutex_);
+  std::span<std::byte> claim_slot(int peer, std::size_t slot) noexcept DELTAWIRE_REQUIRES(mutex_);
+  void send_notice(int peer, std::size_t slot, Kind kind) noexcept DELTAWIRE_REQUIRES(mutex_);
+  void send_packet(int peer, std::size_t slot, Kind kind, std::size_t payload_bytes) noexcept
+      DELTAWIRE_REQUIRES(mutex_);
+  void send_grants(int peer) noexcept DELTAWIRE_REQUIRES(mutex_);
+  void accept(int peer, const PacketHeader& header, const Room& room) noexcept DELTAWIRE_REQUIRES(mutex_);
+  void accept_stream(int peer, Lane lane, const PacketHeader& header, const Room& room) noexcept
+      DELTAWIRE_REQUIRES(mutex_);
+  void use_front(int peer, Lane lane) noexcept DELTAWIRE_REQUIRES(mutex_);
+  void mark_lost(int peer, int error) noexcept DELTAWIRE_REQUIRES(mutex_);
 
   const int rank_;
-  std::mutex mutex_;                 // guards the peers
+  Mutex mutex_;
   std::condition_variable changed_;  // a handshake, an answer or a loss came in
-  std::vector<std::unique_ptr<PacketPeer>> peers_;
+  std::vector<std::unique_ptr<PacketPeer>> peers_ DELTAWIRE_GUARDED_BY(mutex_);
   std::unique_ptr<Fabric> fabric_;
   bool started_ = false;
 };

@@ -31,17 +31,22 @@ Engine::Parts::Parts(const MeshMember& self, std::vector<PeerLinks> links, Guard
 
 Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique_ptr<LinkHost> host,
                GuardedFd wake)
-    : epoch_(self.epoch), host_(std::move(host)), parts_(self, std::move(links), std::move(wake)) {
+    : rank_(self.rank),
+      world_size_(static_cast<int>(links.size())),
+      names_(self.names),
+      epoch_(self.epoch),
+      host_(std::move(host)),
+      parts_(self, std::move(links), std::move(wake)) {
   const SignalsHeldBack no_signals;
   io_thread_ = MachineThread([this] {
-    Lock lock(mutex_);
-    parts_.driver.run(lock, parts_.streams);
+    MutexLock lock(mutex_);
+    parts_.driver.run(lock.standard(), parts_.streams);
   });
 }
 
 Engine::~Engine() {
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     parts_.streams.leave(MachineClock::now() + kFarewellTime);
     parts_.driver.wake();
   }
@@ -51,7 +56,7 @@ Engine::~Engine() {
 // Like any other misuse, an operation for a peer that doesn't exist ends the mesh: its wait reports it.
 bool Engine::refuses(int peer) {
   if (in_forked_child()) return true;
-  if (parts_.peers.has(peer)) return false;
+  if (peer >= 0 && peer < world_size_ && peer != rank_) return false;
   abort({.code = ErrorCode::kInvalidArgument,
          .message = names().of(rank()) + " posted an operation for rank " + std::to_string(peer) +
                     " in a world of " + std::to_string(world_size()),
@@ -69,7 +74,7 @@ bool Engine::ends_at_once(Operation& posted) noexcept {
 
 Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
   if (refuses(to)) return Handle::kNone;
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   Operation& posted = parts_.operations.add(pieces);
   const Handle handle{posted.handle};
   posted.kind = Operation::Kind::kSend;
@@ -85,26 +90,26 @@ Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
                           rank());
     return handle;
   }
-  parts_.streams.post_send(lock, parts_.peers[to], posted);
+  parts_.streams.post_send(lock.standard(), parts_.peers[to], posted);
   return handle;
 }
 
 Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
   if (refuses(from)) return Handle::kNone;
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   Operation& posted = parts_.operations.add();
   const Handle handle{posted.handle};
   posted.kind = Operation::Kind::kReceive;
   posted.peer = from;
   posted.tag = tag;
   posted.capacity = capacity;
-  if (!ends_at_once(posted)) parts_.streams.post_receive(lock, parts_.peers[from], posted);
+  if (!ends_at_once(posted)) parts_.streams.post_receive(lock.standard(), parts_.peers[from], posted);
   return handle;
 }
 
 Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   if (in_forked_child()) return forked();
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   Operation* operation = parts_.operations.find(handle);
   if (operation == nullptr) {
     if (parts_.consensus.failed()) return failed(lock);
@@ -115,12 +120,12 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
     return fail(ErrorCode::kState, "wait: another thread already waits for this operation");
   }
   Waiter waiter{.operation = operation, .deadline = deadline};
-  parts_.wait_loop.block(lock, waiter);
+  parts_.wait_loop.block(lock.standard(), waiter);
   const std::uint64_t length = operation->length;
   const Peer* departed = operation->failed ? &parts_.peers[operation->peer] : nullptr;
   // Removed at once, because other threads may run while this one waits for the calls in the kernel.
   parts_.operations.remove(*operation);
-  if (parts_.consensus.failed() || departed != nullptr) parts_.streams.await_calls(lock);
+  if (parts_.consensus.failed() || departed != nullptr) parts_.streams.await_calls(lock.standard());
   if (parts_.consensus.failed()) return failed(lock);
   if (departed != nullptr) return tl::unexpected<Error>(*departed->departure);
   return length;
@@ -128,14 +133,14 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
 
 bool Engine::done(Handle handle) const noexcept {
   if (in_forked_child()) return true;
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const Operation* operation = parts_.operations.find(handle);
   return operation == nullptr || operation->done || parts_.consensus.failed();
 }
 
 Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
   if (in_forked_child()) return forked();
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   bool ended = handles.empty();
   for (const Handle handle : handles) {
     const Operation* operation = parts_.operations.find(handle);
@@ -149,7 +154,7 @@ Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
                   .deadline = deadline,
                   .others = handles,
                   .heeds_wake = true};
-    parts_.wait_loop.block(lock, waiter);
+    parts_.wait_loop.block(lock.standard(), waiter);
   }
   parts_.waiters.take_wake();
   if (parts_.consensus.failed()) return failed(lock);
@@ -158,41 +163,45 @@ Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
 
 void Engine::wake() noexcept {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   parts_.waiters.wake();
   parts_.driver.tell();
 }
 
 // Returns the mesh's error once no thread touches posted memory any more.
-tl::unexpected<Error> Engine::failed(Lock& lock) {
-  parts_.streams.await_calls(lock);
+tl::unexpected<Error> Engine::failed(MutexLock& lock) {
+  parts_.streams.await_calls(lock.standard());
   return tl::unexpected<Error>(parts_.consensus.failure());
 }
 
 void Engine::set_arrival_timeout(std::chrono::milliseconds timeout) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   parts_.judge.set_arrival_timeout(timeout);
 }
 
 void Engine::set_optional(std::span<const int> ranks) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   parts_.membership.set_optional(ranks);
 }
 
 std::optional<Error> Engine::departure_of(int rank) const {
-  if (in_forked_child() || rank == parts_.peers.self()) return std::nullopt;
-  const Lock lock(mutex_);
+  if (in_forked_child() || rank == rank_) return std::nullopt;
+  const MutexLock lock(mutex_);
   return parts_.peers[rank].departure;
 }
 
 void Engine::drop(int rank, const Error& error) noexcept {
   if (in_forked_child()) return;
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (parts_.membership.may_drop(rank)) {
-      parts_.consensus.or_fail([&] { parts_.membership.drop(parts_.peers[rank], error); });
+      const auto drop = [&]() DELTAWIRE_UNCHECKED_LOCKS {
+        Peer& peer = parts_.peers[rank];
+        parts_.membership.drop(peer, error);
+      };
+      parts_.consensus.or_fail(drop);  // calls it at once, so with the lock
       return;
     }
   }
@@ -201,14 +210,14 @@ void Engine::drop(int rank, const Error& error) noexcept {
 
 void Engine::arrive(std::uint64_t step) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (parts_.consensus.failed()) return;
   if (auto mismatch = parts_.steps.arrive(step)) parts_.consensus.fail(std::move(*mismatch), rank());
 }
 
 Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline) {
   if (in_forked_child()) return forked();
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   Consensus& consensus = parts_.consensus;
   // If this rank was frozen, the others may have continued without it: read their messages first.
   parts_.control.read_all();
@@ -226,42 +235,42 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   Waiter waiter{.operation = &vote, .deadline = deadline};
   try {
     parts_.control.count_ballots();
-    parts_.wait_loop.block(lock, waiter);
+    parts_.wait_loop.block(lock.standard(), waiter);
   } catch (const std::bad_alloc&) {
     consensus.fail_without_text(ErrorCode::kNoMemory);
   }
-  if (const auto ballots = consensus.close(lock, waiter)) return *ballots;
+  if (const auto ballots = consensus.close(lock.standard(), waiter)) return *ballots;
   return failed(lock);
 }
 
 LastCommit Engine::last_commit() const {
   if (in_forked_child()) return {};
-  Lock lock(mutex_);
-  return parts_.consensus.await_last_commit(lock);
+  MutexLock lock(mutex_);
+  return parts_.consensus.await_last_commit(lock.standard());
 }
 
 void Engine::abort(const Error& error) noexcept {
   if (in_forked_child()) return;
   try {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     Error named = error;
     if (named.suspect < 0 || !names().has(named.suspect, world_size())) named.suspect = rank();
     parts_.consensus.fail(std::move(named), rank());
   } catch (...) {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     parts_.consensus.fail_without_text(error.code);
   }
 }
 
 std::optional<Error> Engine::failure(std::chrono::milliseconds wait) const {
   if (in_forked_child()) return forked().value();
-  Lock lock(mutex_);
-  return parts_.consensus.await_end(lock, wait);
+  MutexLock lock(mutex_);
+  return parts_.consensus.await_end(lock.standard(), wait);
 }
 
 Traffic Engine::traffic() const noexcept {
   if (in_forked_child()) return {};
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return parts_.peers.traffic();
 }
 

@@ -8,12 +8,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "deltawire/transport.h"
 #include "transport/mesh/wait_loop.h"
 #include "transport/process/fork_guard.h"
@@ -39,10 +39,10 @@ class Engine final : public Transport {
     ::operator delete(self);  // clang before 19 declares no sized one
   }
 
-  int rank() const noexcept override { return parts_.peers.self(); }
-  int world_size() const noexcept override { return parts_.peers.world_size(); }
+  int rank() const noexcept override { return rank_; }
+  int world_size() const noexcept override { return world_size_; }
   std::uint32_t epoch() const noexcept override { return epoch_; }
-  const RankNames& names() const noexcept override { return parts_.peers.names(); }
+  const RankNames& names() const noexcept override { return names_; }
   Handle post_send(int to, Tag tag, std::span<const Bytes> pieces) override;
   Handle post_recv(int from, Tag tag, MutBytes capacity) override;
   Result<std::uint64_t> wait(Handle handle, Deadline deadline) override;
@@ -61,8 +61,6 @@ class Engine final : public Transport {
   Traffic traffic() const noexcept override;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-
   // Each uses only those above it.
   struct Parts {
     Parts(const MeshMember& self, std::vector<PeerLinks> links, GuardedFd wake);
@@ -83,14 +81,17 @@ class Engine final : public Transport {
 
   bool in_forked_child() const noexcept { return fork_generation() != generation_; }
   bool refuses(int peer);
-  bool ends_at_once(Operation& posted) noexcept;
-  tl::unexpected<Error> failed(Lock& lock);
+  bool ends_at_once(Operation& posted) noexcept DELTAWIRE_REQUIRES(mutex_);
+  tl::unexpected<Error> failed(MutexLock& lock) DELTAWIRE_REQUIRES(mutex_);
 
+  const int rank_;
+  const int world_size_;
+  const RankNames names_;
   const std::uint32_t epoch_;
   const std::uint64_t generation_ = fork_generation();
   const std::unique_ptr<LinkHost> host_;  // before the links, which end first
-  mutable std::mutex mutex_;              // guards the parts
-  Parts parts_;
+  mutable Mutex mutex_;
+  Parts parts_ DELTAWIRE_GUARDED_BY(mutex_);
   MachineThread io_thread_;  // last: it uses all the above
 };
 

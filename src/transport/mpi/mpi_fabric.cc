@@ -42,7 +42,7 @@ void MpiFabric::run(PacketPort& port) noexcept {
   auto pause = kShortPause;
   while (!stopping_) {
     const bool news = look(port);
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const Deadline now = Clock::now();
     if (news || busy_) {
       busy_ = false;
@@ -52,7 +52,9 @@ void MpiFabric::run(PacketPort& port) noexcept {
       pause = std::min(2 * pause, kLongPause);
     }
     // A new send ends a long pause: for large packets this thread must continue the rendezvous protocol.
-    if (!news) changed_.wait_for(lock, pause, [this, pause] { return pause > kShortPause && busy_; });
+    if (!news)
+      changed_.wait_for(lock.standard(), pause,
+                        [this, pause]() DELTAWIRE_REQUIRES(mutex_) { return pause > kShortPause && busy_; });
   }
 }
 
@@ -117,7 +119,7 @@ bool MpiFabric::start_send(int rank, std::size_t slot, Bytes packet) noexcept {
                 &at(rank).sends[slot]) != MPI_SUCCESS) {
     return false;
   }
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   busy_ = true;
   changed_.notify_one();
   return true;

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include <mpi.h>
 
+#include "base/mutex.h"
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/packet_peer.h"
 #include "transport/fabric/packet_port.h"
@@ -61,9 +61,9 @@ class MpiFabric final : public Fabric {
   MPI_Comm communicator_;
   std::vector<Peer> peers_;
 
-  std::mutex mutex_;  // guards `busy_`
+  Mutex mutex_;
   std::condition_variable changed_;
-  bool busy_ = false;  // a send was started since the thread last looked
+  bool busy_ DELTAWIRE_GUARDED_BY(mutex_) = false;  // a send was started since the thread last looked
   std::atomic<bool> stopping_{false};
   bool clean_ = true;     // MPI has released all memory
   bool drained_ = false;  // the communicator is empty, too

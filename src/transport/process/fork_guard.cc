@@ -13,23 +13,24 @@ namespace deltawire {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
-  std::vector<int> fds;
+  Mutex mutex;
+  std::vector<int> fds DELTAWIRE_GUARDED_BY(fork_mutex());
   std::atomic<std::uint64_t> generation{1};
 };
 
 Registry& registry();
 
-void before_fork() {
+// From here to one of the other two the lock is held.
+void before_fork() DELTAWIRE_UNCHECKED_LOCKS {
   registry().mutex.lock();
 }
 
-void in_parent() {
+void in_parent() DELTAWIRE_UNCHECKED_LOCKS {
   registry().mutex.unlock();
 }
 
 // Makes only calls that are safe in the child of a threaded process: nothing is allocated or freed.
-void in_child() {
+void in_child() DELTAWIRE_UNCHECKED_LOCKS {
   Registry& all = registry();
   for (const int fd : all.fds) ::close(fd);
   all.fds.clear();
@@ -53,8 +54,8 @@ std::uint64_t fork_generation() noexcept {
   return registry().generation.load(std::memory_order_relaxed);
 }
 
-std::unique_lock<std::mutex> GuardedFd::lock_registry() {
-  return std::unique_lock<std::mutex>(registry().mutex);
+Mutex& fork_mutex() {
+  return registry().mutex;
 }
 
 GuardedFd::GuardedFd(int fd) : fd_(fd), generation_(fork_generation()) {
@@ -68,7 +69,7 @@ GuardedFd::GuardedFd(int fd) : fd_(fd), generation_(fork_generation()) {
 }
 
 std::array<GuardedFd, 2> GuardedFd::open_socket_pair() {
-  const std::unique_lock<std::mutex> lock = lock_registry();
+  const MutexLock lock(fork_mutex());
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) return {};
   registry().fds.reserve(registry().fds.size() + 2);
@@ -79,9 +80,8 @@ void GuardedFd::reset() noexcept {
   if (fd_ < 0) return;
   const int fd = std::exchange(fd_, -1);
   if (generation_ != fork_generation()) return;
-  Registry& all = registry();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  std::erase(all.fds, fd);
+  const MutexLock lock(fork_mutex());
+  std::erase(registry().fds, fd);
   ::close(fd);
 }
 

@@ -6,13 +6,17 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace deltawire {
 
 // Grows by one in every forked child: an object that remembers it can tell whether it was forked.
 std::uint64_t fork_generation() noexcept;
+
+// Held while a descriptor is opened or closed, and over every fork.
+Mutex& fork_mutex();
 
 class GuardedFd {
  public:
@@ -29,7 +33,7 @@ class GuardedFd {
   // REQUIRES: `open` doesn't block.
   template <class Open>
   static GuardedFd open(Open&& open_descriptor) {
-    const std::unique_lock<std::mutex> lock = lock_registry();
+    const MutexLock lock(fork_mutex());
     return GuardedFd(open_descriptor());
   }
 
@@ -43,8 +47,7 @@ class GuardedFd {
   void reset() noexcept;
 
  private:
-  explicit GuardedFd(int fd);  // registers; the lock is held
-  static std::unique_lock<std::mutex> lock_registry();
+  explicit GuardedFd(int fd) DELTAWIRE_REQUIRES(fork_mutex());  // registers
   void swap(GuardedFd& other) noexcept {
     std::swap(fd_, other.fd_);
     std::swap(generation_, other.generation_);

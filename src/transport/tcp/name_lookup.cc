@@ -12,12 +12,13 @@ constexpr std::chrono::milliseconds kRetryPause{300};
 
 NameLookup::NameLookup(const Endpoint& endpoint) {
   if (auto numeric = SocketAddress::from_numeric(endpoint.host, endpoint.port)) {
+    const MutexLock lock(shared_->mutex);
     shared_->answer = *numeric;
     return;
   }
   const auto look = [shared = shared_, endpoint] {
     auto found = SocketAddress::from_host(endpoint.host, endpoint.port);
-    const std::lock_guard<std::mutex> lock(shared->mutex);
+    const MutexLock lock(shared->mutex);
     shared->answer = std::move(found);
   };
   try {
@@ -28,7 +29,7 @@ NameLookup::NameLookup(const Endpoint& endpoint) {
 }
 
 std::optional<Result<SocketAddress>> NameLookup::answer() const {
-  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return shared_->answer;
 }
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "transport/tcp/address.h"
 
 namespace deltawire {
@@ -23,8 +23,8 @@ class NameLookup {
 
  private:
   struct Shared {
-    std::mutex mutex;
-    std::optional<Result<SocketAddress>> answer;
+    Mutex mutex;
+    std::optional<Result<SocketAddress>> answer DELTAWIRE_GUARDED_BY(mutex);
   };
 
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();

@@ -146,7 +146,7 @@ int TlsLink::write_sealed(bio_st* bio, const char* from, int bytes) noexcept {
 }
 
 TlsLink::Progress TlsLink::shake_hands() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   while (end_ == End::kNone) {
     if (!is_open_) {
       ERR_clear_error();
@@ -156,7 +156,7 @@ TlsLink::Progress TlsLink::shake_hands() noexcept {
       is_open_ = result == 1 && SSL_session_reused(ssl_) == 1;
       if (result == 1 && !is_open_) end_ = End::kFailed;
     }
-    const bool wrote = wants_room();
+    const bool wrote = has_sealed();
     const IoResult flushed = flush();
     if (flushed.kind == IoResult::Kind::kWouldBlock) return Progress::kMore;
     if (flushed.kind != IoResult::Kind::kOk) end_ = End::kCut;
@@ -171,7 +171,7 @@ TlsLink::Progress TlsLink::shake_hands() noexcept {
 }
 
 IoResult TlsLink::flush() noexcept {
-  while (wants_room()) {
+  while (has_sealed()) {
     const iovec piece{sealed_.data() + sent_, sealed_.size() - sent_};
     const IoResult result = inner().send({&piece, 1});
     if (result.kind != IoResult::Kind::kOk) return result;
@@ -198,7 +198,7 @@ bool TlsLink::seal(Bytes plain) noexcept {
 }
 
 IoResult TlsLink::send(std::span<const iovec> pieces) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const IoResult result = flush(); result.kind != IoResult::Kind::kOk) return result;
   if (end_ != End::kNone && end_ != End::kClosed) return outcome();
   if (ahead_ > 0) {
@@ -241,7 +241,7 @@ IoResult TlsLink::recv(MutBytes into) noexcept {
 
 // What has been received of the current record, or the next one.
 IoResult TlsLink::open_next(MutBytes into) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!peeked_.empty()) {
     const std::size_t count = std::min(into.size(), peeked_.size());
     std::memcpy(into.data(), peeked_.data(), count);
@@ -261,7 +261,7 @@ IoResult TlsLink::open_next(MutBytes into) noexcept {
 IoResult TlsLink::peek(MutBytes into) {
   std::vector<std::byte> all(into.size());
   const IoResult result = recv(all);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (result.kind != IoResult::Kind::kOk) return result;
   std::memcpy(into.data(), all.data(), result.bytes);
   all.resize(result.bytes);
@@ -312,7 +312,7 @@ IoResult TlsLink::outcome() const noexcept {
 // The inner link counts sealed bytes, the caller plain ones: those of the records that end beyond what is
 // acknowledged.
 std::size_t TlsLink::unacknowledged() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::uint64_t in_flight = inner().unacknowledged() + (sealed_.size() - sent_);
   const std::uint64_t acknowledged = sealed_bytes_ - std::min(sealed_bytes_, in_flight);
   std::uint64_t known = 0;

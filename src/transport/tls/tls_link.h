@@ -11,10 +11,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "transport/links/link.h"
 #include "transport/tls/tls_context.h"
 
@@ -47,9 +47,15 @@ class TlsLink final : public LinkDecorator {
   // neither send() nor recv() may be called.
   Progress shake_hands() noexcept;
   // Whether the handshake waits for room in the socket, not for bytes.
-  bool wants_room() const noexcept { return sent_ < sealed_.size(); }
+  bool wants_room() const noexcept {
+    const MutexLock lock(mutex_);
+    return has_sealed();
+  }
   // Whether this end, a server, has answered the client's first message.
-  bool has_answered() const noexcept { return sealed_bytes_ > 0; }
+  bool has_answered() const noexcept {
+    const MutexLock lock(mutex_);
+    return sealed_bytes_ > 0;
+  }
 
   IoResult send(std::span<const iovec> pieces) noexcept override;
   IoResult recv(MutBytes into) noexcept override;
@@ -59,9 +65,15 @@ class TlsLink final : public LinkDecorator {
   bool holds_received() const noexcept override { return holds_received_; }
   std::size_t unacknowledged() noexcept override;
 
-  End end() const noexcept { return end_; }
+  End end() const noexcept {
+    const MutexLock lock(mutex_);
+    return end_;
+  }
   // OpenSSL's words for it; "" if it has none.
-  const char* reason() const noexcept { return reason_; }
+  const char* reason() const noexcept {
+    const MutexLock lock(mutex_);
+    return reason_;
+  }
 
  private:
   struct RecordEnd {
@@ -69,34 +81,37 @@ class TlsLink final : public LinkDecorator {
     std::uint64_t sealed;  // likewise
   };
 
-  static int read_inner(bio_st* bio, char* into, int bytes) noexcept;
-  static int write_sealed(bio_st* bio, const char* from, int bytes) noexcept;
+  // OpenSSL calls them within its own calls, which are made with the lock.
+  static int read_inner(bio_st* bio, char* into, int bytes) noexcept DELTAWIRE_UNCHECKED_LOCKS;
+  static int write_sealed(bio_st* bio, const char* from, int bytes) noexcept DELTAWIRE_UNCHECKED_LOCKS;
   static const void* bio_method();
 
-  bool seal(Bytes plain) noexcept;
-  IoResult flush() noexcept;
+  bool has_sealed() const noexcept DELTAWIRE_REQUIRES(mutex_) { return sent_ < sealed_.size(); }
+  bool seal(Bytes plain) noexcept DELTAWIRE_REQUIRES(mutex_);
+  IoResult flush() noexcept DELTAWIRE_REQUIRES(mutex_);
   IoResult open_next(MutBytes into) noexcept;
-  IoResult end_of(int result) noexcept;
-  IoResult outcome() const noexcept;
+  IoResult end_of(int result) noexcept DELTAWIRE_REQUIRES(mutex_);
+  IoResult outcome() const noexcept DELTAWIRE_REQUIRES(mutex_);
 
   const std::shared_ptr<const TlsContext> context_;
   const std::uint64_t generation_;  // of the process that may use the socket
   ssl_st* ssl_;
-  std::mutex mutex_;
-  std::vector<std::byte> sealed_;    // records for the inner link
-  std::size_t sent_ = 0;             // of them
-  std::size_t ahead_ = 0;            // plain bytes in `sealed_` that no send() has returned yet
-  std::vector<std::byte> gathered_;  // small pieces that share a record
-  std::vector<std::byte> peeked_;
-  std::array<RecordEnd, 64> record_ends_{};  // the last ones, by number
-  std::uint64_t records_ = 0;
-  std::uint64_t plain_bytes_ = 0;
-  std::uint64_t sealed_bytes_ = 0;
-  IoResult inner_end_ = IoResult::moved(0);  // what ended the inner link
+  mutable Mutex mutex_;
+  std::vector<std::byte> sealed_ DELTAWIRE_GUARDED_BY(mutex_);  // records for the inner link
+  std::size_t sent_ DELTAWIRE_GUARDED_BY(mutex_) = 0;           // of them
+  // Plain bytes in `sealed_` that no send() has returned yet.
+  std::size_t ahead_ DELTAWIRE_GUARDED_BY(mutex_) = 0;
+  std::vector<std::byte> gathered_ DELTAWIRE_GUARDED_BY(mutex_);  // small pieces that share a record
+  std::vector<std::byte> peeked_ DELTAWIRE_GUARDED_BY(mutex_);
+  std::array<RecordEnd, 64> record_ends_ DELTAWIRE_GUARDED_BY(mutex_){};  // the last ones, by number
+  std::uint64_t records_ DELTAWIRE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t plain_bytes_ DELTAWIRE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t sealed_bytes_ DELTAWIRE_GUARDED_BY(mutex_) = 0;
+  IoResult inner_end_ DELTAWIRE_GUARDED_BY(mutex_) = IoResult::moved(0);  // what ended the inner link
   std::atomic<bool> holds_received_ = false;
-  bool is_open_ = false;  // the handshake is done
-  End end_ = End::kNone;
-  const char* reason_ = "";
+  bool is_open_ DELTAWIRE_GUARDED_BY(mutex_) = false;  // the handshake is done
+  End end_ DELTAWIRE_GUARDED_BY(mutex_) = End::kNone;
+  const char* reason_ DELTAWIRE_GUARDED_BY(mutex_) = "";
 };
 
 }  // namespace deltawire

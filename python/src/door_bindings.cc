@@ -73,7 +73,8 @@ void bind_keepers(nb::module_& module) {
       .def("describe", &Doorkeeper::describe, "answer"_a, "What it answers to the question.")
       .def(
           "next",
-          [](Doorkeeper& self, std::int64_t ms) -> std::optional<std::pair<std::shared_ptr<KeptLine>, nb::bytes>> {
+          [](Doorkeeper& self,
+             std::int64_t ms) -> std::optional<std::pair<std::shared_ptr<KeptLine>, nb::bytes>> {
             auto visit = without_gil([&] { return self.next(in_ms(ms)); });
             if (!visit) return std::nullopt;
             return std::pair{std::move(visit->first), nb::bytes(visit->second.data(), visit->second.size())};

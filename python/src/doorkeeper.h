@@ -42,7 +42,7 @@ class KeptLine final : public Line {
 };
 
 struct KeeperWords {
-  std::string question;             // this message is answered with the description
+  std::string question;              // this message is answered with the description
   std::vector<std::string> waiting;  // who begins so is kept waiting with the text `wait`
   std::string wait;
   std::size_t bytes_max = 0;  // of a message

@@ -86,8 +86,7 @@ TEST(ResidualRules, ZerosTakeNothingAlongOfWhatAnEarlierCodecLeft) {
       sender->commit();
       Values slot(values.size(), 1.0F);
       const Named out = named("w", slot);
-      EXPECT_TRUE(
-          channel(spec)->decode(message, std::span(&out, 1), step_id(step), Into::kOverwrite, 1.0F));
+      EXPECT_TRUE(channel(spec)->decode(message, std::span(&out, 1), step_id(step), Into::kOverwrite, 1.0F));
       return slot;
     };
     send(numbers(3000, 1), 0);

@@ -102,8 +102,8 @@ TEST(Staleness, LosesNothingOfAGradient) {
   }
 }
 
-// What the synchronous server made before there was staleness: parameters and bytes (with 40 pulls, whose heads
-// have 7 bytes more now).
+// What the synchronous server made before there was staleness: parameters and bytes (with 40 pulls, whose
+// heads have 7 bytes more now).
 TEST(Staleness, OfZeroIsTheSynchronousServer) {
   const Outcome outcome = run({.options = {.servers = 2, .push = "3lc", .pull = "3lc:s=1.75"},
                                .workers = 3,

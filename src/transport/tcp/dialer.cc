@@ -182,8 +182,7 @@ std::string Findings::tls_problem(const std::string& self, Encryption setting) c
            " demands: another version of deltawire, or somebody on the way who strips the encryption?";
   }
   if (tls_end == TlsLink::End::kAltered) {
-    return " and " + self +
-           " got bytes in TLS that were changed on the way; check the network between them";
+    return " and " + self + " got bytes in TLS that were changed on the way; check the network between them";
   }
   return {};
 }

@@ -7,10 +7,9 @@
 #include <thread>
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <poll.h>
 
 #include "transport/mesh_testing.h"
 #include "transport/tcp/listener.h"

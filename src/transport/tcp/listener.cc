@@ -98,8 +98,7 @@ Result<std::string> local_address_towards(const std::string& host) {
 }
 
 Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports,
-                                             const std::string& interface,
-                                             std::chrono::milliseconds patience,
+                                             const std::string& interface, std::chrono::milliseconds patience,
                                              const std::function<bool()>& interrupted) {
   if (!interface.empty()) {
     return rank == 0 ? listen_tcp(interface, rendezvous.port) : listen_tcp(interface, ports);

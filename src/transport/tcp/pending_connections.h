@@ -20,8 +20,7 @@ namespace deltawire {
 class PendingConnections {
  public:
   // `policy` must outlive it.
-  PendingConnections(std::unique_ptr<TcpListener> listener, int world_size,
-                     const EncryptionPolicy& policy);
+  PendingConnections(std::unique_ptr<TcpListener> listener, int world_size, const EncryptionPolicy& policy);
 
   // Accepts connections, continues handshakes, and adds ranks of this mesh to `peer_table`; strangers are
   // silently disconnected. Errors: a rank with the right token does not belong to the mesh, or descriptors

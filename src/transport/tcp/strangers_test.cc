@@ -1,4 +1,6 @@
 // TCP meshes keep out strangers, impostors, and relayed proofs.
+#include "transport/tcp/strangers.h"
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -9,7 +11,6 @@
 #include <unistd.h>
 
 #include "transport/mesh_testing.h"
-#include "transport/tcp/strangers.h"
 #include "transport/tcp/handshake_testing.h"
 
 namespace deltawire::test::strangers_test {

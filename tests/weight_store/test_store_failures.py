@@ -64,7 +64,7 @@ def test_weights_of_another_version_are_refused(place: str) -> None:
     # The last tensor alone is another one: no other may have been written before it is looked at.
     weights["steps"] += 10
     before = bits_of(weights)
-    with pytest.raises(DeltawireError, match="from_version=None.*'steps'"):
+    with pytest.raises(DeltawireError, match="'steps'.*from_version=None"):
         store.update(weights, from_version=1)
     for number in ("1", -1, 1.5):  # which would be read anew, as of no known version
         with pytest.raises(InvalidArgumentError, match="from_version="):

@@ -18,7 +18,7 @@ class ReplicaAgreement:
     Thread rule: that of its session.
     """
 
-    SPEC = "direct(fp32)"
+    SPEC = _core.Spec("direct(fp32)")
 
     def __init__(self, session: _core.Session, timeout_ms: int) -> None:
         self._session = session

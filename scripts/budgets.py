@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 160_000,
-    "library (src, include, python), lines": 112_000,
-    "library, files": 885,
-    "of it python, lines": 38_400,
-    "lab, lines": 19_500,
-    "tests without golden files and traces, lines": 107_000,
-    "files tracked": 4_860,
+    "product code, lines": 151_700,
+    "library (src, include, python), lines": 110_600,
+    "library, files": 866,
+    "of it python, lines": 37_800,
+    "lab, lines": 13_800,
+    "tests without golden files and traces, lines": 105_600,
+    "files tracked": 3_560,
 }
 
 

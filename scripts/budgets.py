@@ -30,7 +30,7 @@ LIMITS = {
     "of it python, lines": 37_800,
     "lab, lines": 13_800,
     "tests without golden files and traces, lines": 105_600,
-    "files tracked": 3_560,
+    "files tracked": 3_563,
 }
 
 

@@ -88,7 +88,7 @@ Result<EncodedPart> PlaneCodec::do_encode(const PartSource& part, const PartBuff
 
 // `out` has room for the chunk as it is. Returns the bytes written.
 std::uint64_t PlaneCodec::encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept {
-  assert(scratch.size() >= raw_room(x.count) + compress_scratch() && out.size() > x.count * sizeof(float));
+  assert(scratch.size() >= raw_room(x.count) + compress_scratch_ && out.size() > x.count * sizeof(float));
   const MutBytes raw = scratch.first(x.count * sizeof(float));
   kernels_.split(x, planes_, raw.data());
   const std::uint64_t bytes = compressor_.compress(level_, raw, out.subspan(1, raw.size() - 1),

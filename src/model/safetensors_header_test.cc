@@ -105,7 +105,8 @@ TEST(SafetensorsHeader, TensorsAreInTheOrderOfTheirBytesAndFoundByName) {
   EXPECT_EQ(header->find("a"), &header->tensors[3]);
   EXPECT_EQ(header->find("c"), nullptr);
   // What is written is read again.
-  const auto again = read_header(model::write_header(header->tensors, header->metadata));
+  const model::Metadata metadata(header->metadata.begin(), header->metadata.end());
+  const auto again = read_header(model::write_header(header->tensors, metadata));
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->metadata, header->metadata);
   for (std::size_t i = 0; i < 4; ++i) {

@@ -86,11 +86,11 @@ int main(int argc, char** argv) {
   if (std::string_view(argv[1]) == "c") {
     deltawire_error error;
     if (by_c(place, values, &error) == DELTAWIRE_OK) return std::printf("mean %g\n", values.front()), 0;
-    return std::printf("%s: %s\n", deltawire_error_name(error.code), error.text()), 1;
+    return std::printf("%s: %s\n", deltawire_error_name(error.code), error.message), 1;
   }
   const auto mean = by_cpp(place, values);
   if (mean) return std::printf("mean %g\n", *mean), 0;
   return std::printf("%s: %s\n", deltawire::error_code_name(mean.error().code).data(),
-                     mean.error().message.c_str()),
+                     mean.error().text().c_str()),
          1;
 }

@@ -29,8 +29,8 @@ LIMITS = {
     "library, files": 866,
     "of it python, lines": 37_800,
     "lab, lines": 13_800,
-    "tests without golden files and traces, lines": 105_600,
-    "files tracked": 3_563,
+    "tests without golden files and traces, lines": 105_700,
+    "files tracked": 3_566,
 }
 
 

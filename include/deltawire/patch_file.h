@@ -86,8 +86,8 @@ DELTAWIRE_API Status merge_patch_files(const std::string& old_path, std::span<co
 
 // What a patch file in memory has for a tensor, or will have.
 struct PatchFilePart {
-  model::TensorEntry tensor;  // of the new model. Of a patch that was read its name alone is known
-  bool full = false;          // `data` are the tensor's bytes, not a patch's
+  ModelTensor tensor;  // of the new model. Of a patch that was read its name alone is known
+  bool full = false;   // `data` are the tensor's bytes, not a patch's
   Bytes data;
 };
 

@@ -18,14 +18,14 @@
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 
-namespace deltawire::model {
+namespace deltawire {
 
-inline constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // as the safetensors library has it
-inline constexpr std::size_t kMostTensors = std::size_t{1} << 20;
-inline constexpr std::size_t kMostDims = 64;
+inline constexpr std::uint64_t kMostModelHeaderBytes = 100'000'000;  // as the safetensors library has it
+inline constexpr std::size_t kMostModelTensors = std::size_t{1} << 20;
+inline constexpr std::size_t kMostModelDims = 64;
 
 // Bytes before the JSON: its length.
-inline constexpr std::uint64_t kLengthBytes = 8;
+inline constexpr std::uint64_t kModelLengthBytes = 8;
 
 // A dtype whose elements patches know.
 struct ModelDType {
@@ -35,7 +35,7 @@ struct ModelDType {
 };
 DELTAWIRE_API std::span<const ModelDType> model_dtypes() noexcept;
 
-struct TensorEntry {
+struct ModelTensor {
   std::string name;
   std::string dtype;  // any: of one that isn't in model_dtypes() only the bytes count
   WeightType type = WeightType::kInt8;
@@ -43,46 +43,47 @@ struct TensorEntry {
   std::uint64_t begin = 0;  // in the data, which follows the header
   std::uint64_t bytes = 0;
 
-  bool same_kind(const TensorEntry& other) const { return dtype == other.dtype && shape == other.shape; }
+  bool same_kind(const ModelTensor& other) const { return dtype == other.dtype && shape == other.shape; }
 };
 
 // A tensor that has no place in a file yet. kUnsupportedDType for a dtype that isn't in model_dtypes(),
 // kLimit for more than 2^63 bytes.
-DELTAWIRE_API Result<TensorEntry> tensor_of_kind(std::string name, std::string dtype,
+DELTAWIRE_API Result<ModelTensor> tensor_of_kind(std::string name, std::string dtype,
                                                  std::vector<std::uint64_t> shape);
 
-struct ModelHeader {
-  std::vector<TensorEntry> tensors;    // in the order of their bytes
+struct DELTAWIRE_API ModelHeader {
+  std::vector<ModelTensor> tensors;    // in the order of their bytes
   std::vector<std::uint32_t> by_name;  // indices of `tensors`, in ascending order of the names' bytes
   std::map<std::string, std::string> metadata;
   std::uint64_t data_bytes = 0;
 
-  DELTAWIRE_API const TensorEntry* find(std::string_view name) const noexcept;
+  const ModelTensor* find(std::string_view name) const noexcept;
 };
 
-using Metadata = std::vector<std::pair<std::string, std::string>>;
+using ModelMetadata = std::vector<std::pair<std::string, std::string>>;
 
 // Reads a header without the 8 bytes of its length. Tensors must cover the data without gaps or overlaps.
 // Errors, without the file's name: kCorrupt, kLimit.
-DELTAWIRE_API Result<ModelHeader> read_header(std::string_view json);
+DELTAWIRE_API Result<ModelHeader> read_model_header(std::string_view json);
 
 // A file that is in memory; `data` are the bytes behind the header.
 struct ModelView {
   ModelHeader header;
   Bytes data;
 
-  Bytes bytes_of(const TensorEntry& tensor) const { return data.subspan(tensor.begin, tensor.bytes); }
+  Bytes bytes_of(const ModelTensor& tensor) const { return data.subspan(tensor.begin, tensor.bytes); }
 };
 
-// Reads a whole file. Errors, without its name: kTruncated, and those of read_header().
+// Reads a whole file. Errors, without its name: kTruncated, and those of read_model_header().
 DELTAWIRE_API Result<ModelView> read_model(Bytes file);
 
 // The JSON of a header; names and texts that are not UTF-8 are repaired.
-DELTAWIRE_API std::string write_header(const std::vector<TensorEntry>& tensors, const Metadata& metadata);
+DELTAWIRE_API std::string write_model_header(const std::vector<ModelTensor>& tensors,
+                                             const ModelMetadata& metadata);
 
 // What stands before a file's data: the header's length and the header, with spaces up to 8 bytes. The
 // tensors follow each other in this order, whatever `begin` they have.
-DELTAWIRE_API std::string model_front(std::vector<TensorEntry> tensors, const Metadata& metadata);
+DELTAWIRE_API std::string model_front(std::vector<ModelTensor> tensors, const ModelMetadata& metadata);
 
 // 16 hexadecimal digits, as patch files have digests.
 DELTAWIRE_API std::string digest_text(std::uint64_t digest);
@@ -91,10 +92,10 @@ DELTAWIRE_API std::string digest_text(std::uint64_t digest);
 DELTAWIRE_API std::uint64_t model_digest(const ModelHeader& header,
                                          const std::vector<std::uint64_t>& digests);
 // The same for tensors in any order. kCorrupt for a name that is there twice.
-DELTAWIRE_API Result<std::uint64_t> model_digest(std::vector<TensorEntry> tensors,
+DELTAWIRE_API Result<std::uint64_t> model_digest(std::vector<ModelTensor> tensors,
                                                  const std::vector<std::uint64_t>& digests);
 
 // XXH64 of a file's bytes before its data and of its model's digest: together they determine every byte.
 DELTAWIRE_API std::uint64_t file_digest(std::string_view header_json, std::uint64_t model_digest);
 
-}  // namespace deltawire::model
+}  // namespace deltawire

@@ -15,12 +15,12 @@
 namespace deltawire {
 
 // "name:key=value,key=value" in pieces: a codec, an optimizer, or an exchange pattern.
-struct NamedParameters {
+struct DELTAWIRE_API NamedParameters {
   std::string name;
   std::vector<std::pair<std::string, std::string>> parameters;  // in the order of the text
 
   // The value of a parameter; empty if the text doesn't have it.
-  DELTAWIRE_API std::string_view value(std::string_view key) const noexcept;
+  std::string_view value(std::string_view key) const noexcept;
 };
 
 // Splits such a text; `kind` is what the name stands for, in errors. kInvalidArgument for an empty name or
@@ -29,7 +29,7 @@ DELTAWIRE_API Result<NamedParameters> parse_named_parameters(std::string_view te
                                                              std::string_view kind = "codec");
 
 // Which tensors, and how they are coded: one rule of a spec. All texts are canonical.
-struct SpecRule {
+struct DELTAWIRE_API SpecRule {
   std::string text;          // all of it: "conv* elements>=4096: topk:k=0.01 with momentum=0.9"
   std::string name_pattern;  // "conv*"; empty: every name
   std::string codec;        // with what stands before it, as PartPlan::codec: "topk:k=0.01 with momentum=0.9"
@@ -47,7 +47,7 @@ struct SpecRule {
   bool is_late = false;
 
   // Whether its name pattern matches.
-  DELTAWIRE_API bool matches(std::string_view tensor) const noexcept;
+  bool matches(std::string_view tensor) const noexcept;
 };
 
 struct SpecDefaults {
@@ -56,7 +56,7 @@ struct SpecDefaults {
 };
 
 // A reducer's spec, "pattern(codecs)". Equal texts are equal on the wire.
-struct Spec {
+struct DELTAWIRE_API Spec {
   std::string text;             // canonical: "direct(3lc:s=1.75,mode=auto,runs=on)"
   std::string given;            // the text that was parsed: "3lc"
   std::string pattern;          // with its parameters: "hierarchical:group=8,within=bf16:stochastic=off"
@@ -75,11 +75,11 @@ struct Spec {
   bool holds_back = false;
 
   // Whether any rule's codec is said to be so, e.g. &CodecInfo::significance.
-  DELTAWIRE_API bool any(bool CodecInfo::* property) const noexcept;
+  bool any(bool CodecInfo::* property) const noexcept;
 
   // Parses what make_reducer takes, and recipes that hold back. Errors: those of make_reducer;
   // kInvalidArgument for "group=host" where the host's ranks are unknown.
-  DELTAWIRE_API static Result<Spec> parse(std::string_view text, const SpecDefaults& defaults = {});
+  static Result<Spec> parse(std::string_view text, const SpecDefaults& defaults = {});
 };
 
 }  // namespace deltawire

@@ -29,7 +29,7 @@ using Described = std::tuple<std::string, std::string, std::vector<std::uint64_t
 
 // A tensor, or its patch, in a file.
 struct StoredTensor {
-  model::TensorEntry tensor;
+  ModelTensor tensor;
   bool is_patch = false;
   std::uint64_t begin = 0;  // in the file
   std::uint64_t bytes = 0;
@@ -54,11 +54,11 @@ std::uint64_t place_in(Bytes file, Bytes part) {
   return static_cast<std::uint64_t>(part.data() - file.data());
 }
 
-std::vector<StoredTensor> read_model(const std::string& name, const BytesIn& data) {
+std::vector<StoredTensor> stored_in(const std::string& name, const BytesIn& data) {
   const Bytes file = as_bytes(data);
-  const model::ModelView view = value_of(name, model::read_model(file));
+  const ModelView view = value_of(name, read_model(file));
   std::vector<StoredTensor> tensors;
-  for (const model::TensorEntry& tensor : view.header.tensors) {
+  for (const ModelTensor& tensor : view.header.tensors) {
     tensors.push_back({tensor, false, place_in(file, view.bytes_of(tensor)), tensor.bytes});
   }
   return tensors;
@@ -73,22 +73,22 @@ StoredPatchFile read_patches(const std::string& name, const BytesIn& data) {
   return read;
 }
 
-std::vector<model::TensorEntry> entries_of(const std::vector<Described>& tensors) {
-  std::vector<model::TensorEntry> entries;
+std::vector<ModelTensor> entries_of(const std::vector<Described>& tensors) {
+  std::vector<ModelTensor> entries;
   for (const auto& [name, dtype, shape] : tensors) {
-    entries.push_back(value_or_raise(model::tensor_of_kind(name, dtype, shape)));
+    entries.push_back(value_or_raise(tensor_of_kind(name, dtype, shape)));
   }
   return entries;
 }
 
-nb::bytes model_front(const std::vector<Described>& tensors, const model::Metadata& metadata) {
-  const std::string front = model::model_front(entries_of(tensors), metadata);
+nb::bytes front_of(const std::vector<Described>& tensors, const ModelMetadata& metadata) {
+  const std::string front = model_front(entries_of(tensors), metadata);
   return nb::bytes(front.data(), front.size());
 }
 
-std::string model_digest(const std::vector<Described>& tensors, const std::vector<std::uint64_t>& digests) {
+std::string digest_of(const std::vector<Described>& tensors, const std::vector<std::uint64_t>& digests) {
   if (tensors.size() != digests.size()) raise({ErrorCode::kInvalidArgument, "give a digest for each tensor"});
-  return model::digest_text(value_or_raise(model::model_digest(entries_of(tensors), digests)));
+  return digest_text(value_or_raise(model_digest(entries_of(tensors), digests)));
 }
 
 std::uint64_t number_of(const std::string& digest) {
@@ -104,7 +104,7 @@ std::pair<nb::bytes, std::vector<std::size_t>> begin_patches(
   if (tensors.size() != patches.size())
     raise({ErrorCode::kInvalidArgument, "give a patch or None for each tensor"});
   std::vector<PatchFilePart> parts;
-  for (model::TensorEntry& tensor : entries_of(tensors)) {
+  for (ModelTensor& tensor : entries_of(tensors)) {
     const auto& patch = patches[parts.size()];
     parts.push_back({std::move(tensor), !patch, patch ? as_bytes(*patch) : Bytes()});
   }
@@ -117,15 +117,15 @@ std::pair<nb::bytes, std::vector<std::size_t>> begin_patches(
 }  // namespace
 
 void bind_models(nb::module_& module) {
-  nb::class_<model::ModelDType>(module, "ModelDType", "A dtype of safetensors that patches know.")
-      .def_ro("name", &model::ModelDType::name, "As safetensors spells it: \"BF16\".")
+  nb::class_<ModelDType>(module, "ModelDType", "A dtype of safetensors that patches know.")
+      .def_ro("name", &ModelDType::name, "As safetensors spells it: \"BF16\".")
       .def_prop_ro(
-          "kind", [](const model::ModelDType& self) { return weight_type_name(self.type); },
+          "kind", [](const ModelDType& self) { return weight_type_name(self.type); },
           "Of its weights in patches.")
-      .def_ro("bytes", &model::ModelDType::bytes, "Of an element.");
+      .def_ro("bytes", &ModelDType::bytes, "Of an element.");
   module.def("model_dtypes", [] {
-    const auto dtypes = model::model_dtypes();
-    return std::vector<model::ModelDType>(dtypes.begin(), dtypes.end());
+    const auto dtypes = model_dtypes();
+    return std::vector<ModelDType>(dtypes.begin(), dtypes.end());
   });
   nb::class_<StoredTensor>(module, "StoredTensor", "A tensor, or its patch, in a file.")
       .def_prop_ro("name", [](const StoredTensor& self) { return self.tensor.name; })
@@ -142,11 +142,11 @@ void bind_models(nb::module_& module) {
       .def_prop_ro(
           "names", [](const StoredPatchFile& self) { return self.view.names; },
           "Of the new model's tensors, where they may be others than the old one's.");
-  module.def("read_model", &read_model, "name"_a, "data"_a, "The tensors of a whole file, by their places.");
+  module.def("read_model", &stored_in, "name"_a, "data"_a, "The tensors of a whole file, by their places.");
   module.def("read_patches", &read_patches, "name"_a, "data"_a, "A whole patch file.");
-  module.def("model_front", &model_front, "tensors"_a, "metadata"_a,
+  module.def("model_front", &front_of, "tensors"_a, "metadata"_a,
              "The first bytes of a file of these tensors, each (name, dtype, shape).");
-  module.def("model_digest", &model_digest, "tensors"_a, "digests"_a,
+  module.def("model_digest", &digest_of, "tensors"_a, "digests"_a,
              "16 hexadecimal digits, of tensors in any order and a digest of each.");
   module.def("begin_patches", &begin_patches, "tensors"_a, "patches"_a, "digests"_a, "versions"_a, "header"_a,
              "The first bytes of a patch file, and numbers of the tensors whose data follow.");

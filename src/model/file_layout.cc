@@ -7,7 +7,8 @@
 
 #include "base/little_endian.h"
 
-namespace deltawire::model {
+namespace deltawire {
+namespace model {
 
 namespace {
 
@@ -34,25 +35,26 @@ std::string no_safetensors(std::span<const std::byte> bytes) {
   }
   return "is no safetensors file, or has a header of " +
          std::to_string(load_le<std::uint64_t>(bytes.data())) + " bytes; at most " +
-         std::to_string(kMostHeaderBytes) + " are possible";
+         std::to_string(kMostModelHeaderBytes) + " are possible";
 }
 
 }  // namespace
 
 Result<std::uint64_t> header_length(std::span<const std::byte> first, std::uint64_t file_bytes) {
-  if (first.size() < kLengthBytes) {
+  if (first.size() < kModelLengthBytes) {
     return fail(ErrorCode::kTruncated, "is no safetensors file: it has " + std::to_string(first.size()) +
-                                           " of " + std::to_string(kLengthBytes) +
+                                           " of " + std::to_string(kModelLengthBytes) +
                                            " bytes before the header");
   }
   const auto length = load_le<std::uint64_t>(first.data());
-  if (length > kMostHeaderBytes) return fail(ErrorCode::kLimit, no_safetensors(first.first(kLengthBytes)));
-  if (length > file_bytes - kLengthBytes) return incomplete(file_bytes, kLengthBytes + length);
+  if (length > kMostModelHeaderBytes)
+    return fail(ErrorCode::kLimit, no_safetensors(first.first(kModelLengthBytes)));
+  if (length > file_bytes - kModelLengthBytes) return incomplete(file_bytes, kModelLengthBytes + length);
   return length;
 }
 
 Status check_file_bytes(std::uint64_t file_bytes, std::uint64_t header_bytes, const ModelHeader& header) {
-  const std::uint64_t front = kLengthBytes + header_bytes;
+  const std::uint64_t front = kModelLengthBytes + header_bytes;
   const std::uint64_t data_bytes = file_bytes - front;
   if (data_bytes < header.data_bytes) return incomplete(file_bytes, front + header.data_bytes);
   if (data_bytes == header.data_bytes) return {};
@@ -60,31 +62,33 @@ Status check_file_bytes(std::uint64_t file_bytes, std::uint64_t header_bytes, co
                                        " bytes follow the last tensor: get the file again");
 }
 
+}  // namespace model
+
 Result<ModelView> read_model(Bytes file) {
   const auto length =
-      header_length(file.first(std::min<std::size_t>(file.size(), kLengthBytes)), file.size());
+      model::header_length(file.first(std::min<std::size_t>(file.size(), kModelLengthBytes)), file.size());
   if (!length) return forward_error(length);
-  const Bytes json = file.subspan(kLengthBytes, *length);
-  auto header = read_header({reinterpret_cast<const char*>(json.data()), json.size()});
+  const Bytes json = file.subspan(kModelLengthBytes, *length);
+  auto header = read_model_header({reinterpret_cast<const char*>(json.data()), json.size()});
   if (!header) return forward_error(header);
-  if (const Status whole = check_file_bytes(file.size(), *length, *header); !whole)
+  if (const Status whole = model::check_file_bytes(file.size(), *length, *header); !whole)
     return forward_error(whole);
-  return ModelView{*std::move(header), file.subspan(kLengthBytes + *length)};
+  return ModelView{*std::move(header), file.subspan(kModelLengthBytes + *length)};
 }
 
-std::string model_front(std::vector<TensorEntry> tensors, const Metadata& metadata) {
+std::string model_front(std::vector<ModelTensor> tensors, const ModelMetadata& metadata) {
   std::uint64_t end = 0;
-  for (TensorEntry& tensor : tensors) {
+  for (ModelTensor& tensor : tensors) {
     tensor.begin = end;
     end += tensor.bytes;
   }
-  const std::string json = write_header(tensors, metadata);
-  const std::uint64_t room = aligned(json.size());
-  std::string front(kLengthBytes, '\0');
+  const std::string json = write_model_header(tensors, metadata);
+  const std::uint64_t room = model::aligned(json.size());
+  std::string front(kModelLengthBytes, '\0');
   store_le(std::as_writable_bytes(std::span(front)).data(), room);
   front += json;
-  front.resize(kLengthBytes + room, ' ');
+  front.resize(kModelLengthBytes + room, ' ');
   return front;
 }
 
-}  // namespace deltawire::model
+}  // namespace deltawire

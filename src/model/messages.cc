@@ -13,7 +13,7 @@ tl::unexpected<Error> error_in(const std::string& path, Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-tl::unexpected<Error> error_in(const std::string& path, const TensorEntry& tensor, Error error) {
+tl::unexpected<Error> error_in(const std::string& path, const ModelTensor& tensor, Error error) {
   error.message = shown(tensor.name) + ": " + error.message;
   return error_in(path, std::move(error));
 }

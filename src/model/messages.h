@@ -17,6 +17,6 @@ std::string shown(std::string_view tensor_name);
 
 // "<path>: <message>", "<path>: tensor '<name>': <message>"; the code stays.
 tl::unexpected<Error> error_in(const std::string& path, Error error);
-tl::unexpected<Error> error_in(const std::string& path, const TensorEntry& tensor, Error error);
+tl::unexpected<Error> error_in(const std::string& path, const ModelTensor& tensor, Error error);
 
 }  // namespace deltawire::model

@@ -29,7 +29,7 @@ std::uint64_t piece_bytes(WeightType type) noexcept {
   return patch::kPieceElements * weight_bytes(type);
 }
 
-Result<std::uint64_t> read_tensor(Model& model, const TensorEntry& tensor, const Work& work,
+Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const Work& work,
                                   const std::function<Status(Bytes)>& take) {
   const auto reader = model.open(tensor);
   if (!reader) return forward_error(reader);

@@ -42,7 +42,7 @@ class Model {
   virtual const std::string& header_json() const noexcept = 0;
 
   // `tensor` is an element of header().tensors. The model outlives the reader.
-  virtual Result<std::unique_ptr<TensorReader>> open(const TensorEntry& tensor) = 0;
+  virtual Result<std::unique_ptr<TensorReader>> open(const ModelTensor& tensor) = 0;
 };
 
 // What a long call carries along. `advance` gets the bytes of each piece that is done.
@@ -55,7 +55,7 @@ struct Work {
 std::uint64_t piece_bytes(WeightType type) noexcept;
 
 // Reads a tensor and hands each piece to `take`; returns the tensor's digest. Throws std::bad_alloc.
-Result<std::uint64_t> read_tensor(Model& model, const TensorEntry& tensor, const Work& work,
+Result<std::uint64_t> read_tensor(Model& model, const ModelTensor& tensor, const Work& work,
                                   const std::function<Status(Bytes)>& take);
 
 }  // namespace deltawire::model

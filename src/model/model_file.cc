@@ -18,7 +18,7 @@ namespace {
 
 class FileTensor final : public TensorReader {
  public:
-  FileTensor(const ModelFile& file, const TensorEntry& tensor) : file_(file), tensor_(tensor) {}
+  FileTensor(const ModelFile& file, const ModelTensor& tensor) : file_(file), tensor_(tensor) {}
 
   Status next(MutBytes out) override {
     assert(out.size() <= tensor_.bytes - read_);
@@ -29,7 +29,7 @@ class FileTensor final : public TensorReader {
 
  private:
   const ModelFile& file_;
-  const TensorEntry& tensor_;
+  const ModelTensor& tensor_;
   std::uint64_t read_ = 0;
 };
 
@@ -70,23 +70,23 @@ Result<std::unique_ptr<ModelFile>> ModelFile::open(const std::string& path) {
 }
 
 Status ModelFile::read_front(std::uint64_t file_bytes) {
-  std::array<std::byte, kLengthBytes> length{};
+  std::array<std::byte, kModelLengthBytes> length{};
   const auto got = read_at(file_.get(), length, 0);
   if (!got) return forward_error(got);
   const auto json_bytes = header_length(std::span(length).first(*got), file_bytes);
   if (!json_bytes) return forward_error(json_bytes);
   json_.resize(*json_bytes);
-  const auto read = read_at(file_.get(), std::as_writable_bytes(std::span(json_)), kLengthBytes);
+  const auto read = read_at(file_.get(), std::as_writable_bytes(std::span(json_)), kModelLengthBytes);
   if (!read) return forward_error(read);
   if (*read < json_.size())
     return fail(ErrorCode::kTruncated, "the file has become shorter while it was read");
-  auto header = read_header(json_);
+  auto header = read_model_header(json_);
   if (!header) return forward_error(header);
   header_ = *std::move(header);
   return check_file_bytes(file_bytes, *json_bytes, header_);
 }
 
-Status ModelFile::read(const TensorEntry& tensor, std::uint64_t offset, MutBytes out) const {
+Status ModelFile::read(const ModelTensor& tensor, std::uint64_t offset, MutBytes out) const {
   assert(offset <= tensor.bytes && out.size() <= tensor.bytes - offset);
   const auto got = read_at(file_.get(), out, place_of(tensor) + offset);
   if (!got) return error_in(path_, tensor, got.error());
@@ -94,7 +94,7 @@ Status ModelFile::read(const TensorEntry& tensor, std::uint64_t offset, MutBytes
   return error_in(path_, tensor, {ErrorCode::kTruncated, "the file has become shorter while it was read"});
 }
 
-Result<std::unique_ptr<TensorReader>> ModelFile::open(const TensorEntry& tensor) {
+Result<std::unique_ptr<TensorReader>> ModelFile::open(const ModelTensor& tensor) {
   return std::make_unique<FileTensor>(*this, tensor);
 }
 

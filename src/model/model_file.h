@@ -14,22 +14,22 @@ namespace deltawire::model {
 class ModelFile final : public Model {
  public:
   // Reads the header; the file must have exactly the bytes that it claims. Throws std::bad_alloc. Errors,
-  // with the path: kIo, kTruncated, and those of read_header().
+  // with the path: kIo, kTruncated, and those of read_model_header().
   static Result<std::unique_ptr<ModelFile>> open(const std::string& path);
 
   const std::string& name() const noexcept override { return path_; }
   const ModelHeader& header() const noexcept override { return header_; }
   const std::string& header_json() const noexcept override { return json_; }
-  Result<std::unique_ptr<TensorReader>> open(const TensorEntry& tensor) override;
+  Result<std::unique_ptr<TensorReader>> open(const ModelTensor& tensor) override;
 
   int descriptor() const noexcept { return file_.get(); }
-  std::uint64_t place_of(const TensorEntry& tensor) const noexcept {
-    return kLengthBytes + json_.size() + tensor.begin;
+  std::uint64_t place_of(const ModelTensor& tensor) const noexcept {
+    return kModelLengthBytes + json_.size() + tensor.begin;
   }
-  std::uint64_t file_bytes() const noexcept { return kLengthBytes + json_.size() + header_.data_bytes; }
+  std::uint64_t file_bytes() const noexcept { return kModelLengthBytes + json_.size() + header_.data_bytes; }
 
   // The first bytes of the tensor, or all of it. Errors: kIo, kTruncated.
-  Status read(const TensorEntry& tensor, std::uint64_t offset, MutBytes out) const;
+  Status read(const ModelTensor& tensor, std::uint64_t offset, MutBytes out) const;
 
  private:
   ModelFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}

@@ -32,11 +32,11 @@ bool PatchEntries::makes_header(std::string_view json) const {
   return !head_.new_file_digest || file_digest(json, head_.new_digest) == *head_.new_file_digest;
 }
 
-const TensorEntry* PatchEntries::patch_of(const std::string& tensor_name) const noexcept {
+const ModelTensor* PatchEntries::patch_of(const std::string& tensor_name) const noexcept {
   return file_->header().find(named(kPatchPrefix, tensor_name));
 }
 
-const TensorEntry* PatchEntries::full_of(const std::string& tensor_name) const noexcept {
+const ModelTensor* PatchEntries::full_of(const std::string& tensor_name) const noexcept {
   return file_->header().find(named(kFullPrefix, tensor_name));
 }
 
@@ -44,17 +44,17 @@ std::uint64_t PatchEntries::tensors() const noexcept {
   return file_->header().tensors.size() - (file_->header().find(kHeaderName) != nullptr ? 1 : 0);
 }
 
-Result<patch::StoredPatch> PatchEntries::open_patch(const TensorEntry& entry) const {
+Result<patch::StoredPatch> PatchEntries::open_patch(const ModelTensor& entry) const {
   auto opened = patch::StoredPatch::open(file_->descriptor(), file_->place_of(entry), entry.bytes);
   if (!opened) return error_in(path(), entry, opened.error());
   return opened;
 }
 
 Result<std::string> PatchEntries::new_header() const {
-  const TensorEntry* const entry = file_->header().find(kHeaderName);
+  const ModelTensor* const entry = file_->header().find(kHeaderName);
   if (entry == nullptr) return std::string();
   if (entry->bytes == 0) return error_in(path(), *entry, {ErrorCode::kCorrupt, "is empty"});
-  if (entry->bytes > kMostHeaderBytes) {
+  if (entry->bytes > kMostModelHeaderBytes) {
     return error_in(path(), *entry, {ErrorCode::kLimit, "is longer than a header may be"});
   }
   std::string json(entry->bytes, '\0');

@@ -31,14 +31,14 @@ class PatchEntries {
   std::string text(const std::string& key) const;
 
   // The entries of the tensor, or null.
-  const TensorEntry* patch_of(const std::string& tensor_name) const noexcept;
-  const TensorEntry* full_of(const std::string& tensor_name) const noexcept;
+  const ModelTensor* patch_of(const std::string& tensor_name) const noexcept;
+  const ModelTensor* full_of(const std::string& tensor_name) const noexcept;
 
   // Tensors that the file has entries for.
   std::uint64_t tensors() const noexcept;
 
   // Opens an entry "patch:NAME". Errors, with path and tensor: those of StoredPatch::open().
-  Result<patch::StoredPatch> open_patch(const TensorEntry& entry) const;
+  Result<patch::StoredPatch> open_patch(const ModelTensor& entry) const;
 
   // The new model's header, "" if it is the old one's. Throws std::bad_alloc. Errors: kIo, kLimit, kCorrupt.
   Result<std::string> new_header() const;

@@ -33,18 +33,18 @@ Result<Work> work_on(std::uint64_t all, const PatchFileOptions& options) {
 }
 
 // The old tensor that a patch can make the new one of, or null.
-const TensorEntry* base_of(const TensorEntry& tensor, const ModelHeader& old_header) {
-  const TensorEntry* const base = old_header.find(tensor.name);
+const ModelTensor* base_of(const ModelTensor& tensor, const ModelHeader& old_header) {
+  const ModelTensor* const base = old_header.find(tensor.name);
   return base != nullptr && base->same_kind(tensor) ? base : nullptr;
 }
 
-TensorEntry row_of_bytes(std::string name, std::uint64_t bytes) {
+ModelTensor row_of_bytes(std::string name, std::uint64_t bytes) {
   return {std::move(name), "U8", WeightType::kInt8, {bytes}, 0, bytes};
 }
 
-std::vector<TensorEntry> planned_entries(const Model& from, const Model& to) {
-  std::vector<TensorEntry> planned;
-  for (const TensorEntry& tensor : to.header().tensors) {
+std::vector<ModelTensor> planned_entries(const Model& from, const Model& to) {
+  std::vector<ModelTensor> planned;
+  for (const ModelTensor& tensor : to.header().tensors) {
     if (base_of(tensor, from.header()) != nullptr) {
       const std::uint64_t elements = tensor.bytes / weight_bytes(tensor.type);
       planned.push_back(row_of_bytes(std::string(kPatchPrefix) + tensor.name,
@@ -71,7 +71,7 @@ struct PatchPlace {
 
 // Whether a patch leaves out tensors that don't change.
 bool may_leave_out(const Model& from, const Model& to) {
-  const auto common = std::ranges::count_if(to.header().tensors, [&](const TensorEntry& tensor) {
+  const auto common = std::ranges::count_if(to.header().tensors, [&](const ModelTensor& tensor) {
     return base_of(tensor, from.header()) != nullptr;
   });
   return static_cast<std::size_t>(common) > kMostUnchangedEntries;
@@ -97,8 +97,8 @@ Result<TensorDigests> add_tensors(Model& from, Model& to, PatchFileWriter& write
   const bool leaves_out = may_leave_out(from, to);
   std::vector<std::optional<std::uint64_t>> old_digests(old_header.tensors.size());
   std::vector<std::uint64_t> new_digests;
-  for (const TensorEntry& tensor : to.header().tensors) {
-    const TensorEntry* const base = base_of(tensor, old_header);
+  for (const ModelTensor& tensor : to.header().tensors) {
+    const ModelTensor* const base = base_of(tensor, old_header);
     if (base == nullptr) {
       const auto added = writer.add_full(to, tensor, work);
       if (!added) return forward_error(added);
@@ -177,7 +177,7 @@ Status with_patched(const std::string& old_path, const std::string& patch_path,
 // Reads the new model from beginning to end, gives `take` its bytes, and makes all checks.
 Status read_patched(PatchedModel& model, const Work& work, const std::function<Status(Bytes)>& take) {
   std::vector<std::uint64_t> digests;
-  for (const TensorEntry& tensor : model.header().tensors) {
+  for (const ModelTensor& tensor : model.header().tensors) {
     const auto read = read_tensor(model, tensor, work, take);
     if (!read) return forward_error(read);
     model.learn(tensor, *read);
@@ -196,7 +196,7 @@ Status apply(const std::string& old_path, const std::string& patch_path, const s
     return written ? written : error_in(new_path, written.error());
   };
   const auto write_model = [&](PatchedModel& model, const Work& work) -> Status {
-    std::array<std::byte, kLengthBytes> length{};
+    std::array<std::byte, kModelLengthBytes> length{};
     store_le(length.data(), std::uint64_t{model.header_json().size()});
     if (const Status written = write(length); !written) return written;
     if (const Status written = write(std::as_bytes(std::span(model.header_json()))); !written) return written;
@@ -282,7 +282,7 @@ Result<PatchFileInfo> inspect(const std::string& patch_path) {
   info.to = entries->text("to");
   info.leaves_out_unchanged = entries->head().leaves_out_unchanged;
   info.file_bytes = entries->file().file_bytes();
-  for (const TensorEntry& entry : entries->file().header().tensors) {
+  for (const ModelTensor& entry : entries->file().header().tensors) {
     if (entry.name == kHeaderName) {
       info.has_header = true;
       if (const auto sound = entries->new_header(); !sound) return forward_error(sound);

@@ -275,7 +275,7 @@ TEST_F(PatchFiles, WhoSaysStopIsObeyed) {
 // A limit that readers have is the writer's too. One name of nearly 100 MB, for a header that its patch file
 // outgrows.
 TEST_F(PatchFiles, NoneIsWrittenWithALongerHeaderThanReadersTake) {
-  const std::string name(model::kMostHeaderBytes - 100, 'n');
+  const std::string name(kMostModelHeaderBytes - 100, 'n');
   write_file(new_, model_bytes({{name, "U8", "1", "a"}}));
   expect_refused(ErrorCode::kLimit, {"patch.safetensors: ", "a header of 100000", "shorter names"},
                  [&] { return make_patch_file(old_, new_, patch_); });
@@ -297,8 +297,8 @@ TEST_F(PatchFiles, APatchForAnotherTypeOfWeightsIsRefused) {
     write_file(patch_,
                model_bytes({{"patch:w", "U8", std::to_string(entry.size()), entry}},
                            R"(,"__metadata__":{"format":"deltawire-patch","format_version":"1","old":")" +
-                               model::digest_text(info->old_digest) + R"(","new":")" +
-                               model::digest_text(info->new_digest) + R"("})"));
+                               digest_text(info->old_digest) + R"(","new":")" +
+                               digest_text(info->new_digest) + R"("})"));
     return verify_patch_file(old_, patch_);
   };
   EXPECT_TRUE(with_patch(WeightType::kFloat8E4M3));

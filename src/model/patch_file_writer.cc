@@ -18,18 +18,18 @@ namespace {
 
 constexpr std::size_t kMovedAtOnce = std::size_t{1} << 20;
 
-std::string header_of(const std::vector<TensorEntry>& entries,
+std::string header_of(const std::vector<ModelTensor>& entries,
                       const std::map<std::string, std::string>& metadata) {
-  return write_header(entries, Metadata(metadata.begin(), metadata.end()));
+  return write_model_header(entries, ModelMetadata(metadata.begin(), metadata.end()));
 }
 
 }  // namespace
 
-PatchFileWriter::PatchFileWriter(NewFile file, std::string path, std::vector<TensorEntry> planned,
+PatchFileWriter::PatchFileWriter(NewFile file, std::string path, std::vector<ModelTensor> planned,
                                  const std::map<std::string, std::string>& metadata)
     : file_(std::move(file)), path_(std::move(path)), entries_(std::move(planned)) {
   std::uint64_t end = 0;
-  for (TensorEntry& entry : entries_) {
+  for (ModelTensor& entry : entries_) {
     entry.begin = end;
     end += entry.bytes;
   }
@@ -38,24 +38,25 @@ PatchFileWriter::PatchFileWriter(NewFile file, std::string path, std::vector<Ten
 }
 
 Status PatchFileWriter::check_limits() const {
-  if (header_room_ > kMostHeaderBytes) {
+  if (header_room_ > kMostModelHeaderBytes) {
     return error_in(path_,
                     {ErrorCode::kLimit, "the patch would have a header of " + std::to_string(header_room_) +
-                                            " bytes, and at most " + std::to_string(kMostHeaderBytes) +
+                                            " bytes, and at most " + std::to_string(kMostModelHeaderBytes) +
                                             " are possible: give the tensors shorter names, or "
                                             "divide the model among several files"});
   }
-  if (entries_.size() > kMostTensors) {
-    return error_in(path_, {ErrorCode::kLimit, "the patch would have " + std::to_string(entries_.size()) +
-                                                   " entries, and at most " + std::to_string(kMostTensors) +
-                                                   " are possible: divide the model among several files"});
+  if (entries_.size() > kMostModelTensors) {
+    return error_in(path_,
+                    {ErrorCode::kLimit, "the patch would have " + std::to_string(entries_.size()) +
+                                            " entries, and at most " + std::to_string(kMostModelTensors) +
+                                            " are possible: divide the model among several files"});
   }
   return {};
 }
 
 void PatchFileWriter::close_entry(std::uint64_t bytes) {
   assert(added_ < entries_.size() && bytes <= entries_[added_].bytes);
-  TensorEntry& entry = entries_[added_++];
+  ModelTensor& entry = entries_[added_++];
   entry.begin = data_bytes_;
   if (bytes != entry.bytes) entry.shape = {bytes};
   entry.bytes = bytes;
@@ -68,8 +69,8 @@ tl::unexpected<Error> PatchFileWriter::failed(const Error& error) const {
   return error_in(path_, entries_[added_], error);
 }
 
-Result<TensorDigests> PatchFileWriter::add_patch(Model& from, const TensorEntry& old_tensor, Model& to,
-                                                 const TensorEntry& new_tensor, const Work& work) {
+Result<TensorDigests> PatchFileWriter::add_patch(Model& from, const ModelTensor& old_tensor, Model& to,
+                                                 const ModelTensor& new_tensor, const Work& work) {
   auto writer = patch::PatchWriter::begin(file_.descriptor(), place(), new_tensor.bytes, new_tensor.type);
   if (!writer) return failed(writer.error());
   const auto old_reader = from.open(old_tensor);
@@ -90,7 +91,7 @@ Result<TensorDigests> PatchFileWriter::add_patch(Model& from, const TensorEntry&
   return TensorDigests{writer->head().old_root, writer->head().new_root};
 }
 
-Result<std::uint64_t> PatchFileWriter::add_full(Model& model, const TensorEntry& tensor, const Work& work) {
+Result<std::uint64_t> PatchFileWriter::add_full(Model& model, const ModelTensor& tensor, const Work& work) {
   std::uint64_t at = place();
   const auto copied = read_tensor(model, tensor, work, [&](Bytes piece) -> Status {
     const Status written = write_at(file_.descriptor(), piece, at);
@@ -110,7 +111,7 @@ Status PatchFileWriter::add_text(std::string_view text) {
 
 void PatchFileWriter::leave_out_last() {
   assert(added_ > 0 && data_bytes_ >= entries_[added_ - 1].bytes);
-  TensorEntry& entry = entries_[added_ - 1];
+  ModelTensor& entry = entries_[added_ - 1];
   data_bytes_ -= entry.bytes;
   entry.name.clear();
   leaves_out_ = true;
@@ -122,9 +123,9 @@ Status PatchFileWriter::move_data(std::uint64_t header_room) {
   std::vector<std::byte> piece(kMovedAtOnce);
   for (std::uint64_t at = 0; at < data_bytes_; at += piece.size()) {
     piece.resize(std::min<std::uint64_t>(kMovedAtOnce, data_bytes_ - at));
-    const auto read = read_at(file_.descriptor(), piece, kLengthBytes + header_room_ + at);
+    const auto read = read_at(file_.descriptor(), piece, kModelLengthBytes + header_room_ + at);
     if (!read) return error_in(path_, read.error());
-    if (const Status written = write_at(file_.descriptor(), piece, kLengthBytes + header_room + at);
+    if (const Status written = write_at(file_.descriptor(), piece, kModelLengthBytes + header_room + at);
         !written) {
       return error_in(path_, written.error());
     }
@@ -136,14 +137,14 @@ Status PatchFileWriter::move_data(std::uint64_t header_room) {
 Status PatchFileWriter::finish(const std::map<std::string, std::string>& metadata, bool replace) {
   assert(added_ == entries_.size());
   if (leaves_out_) {
-    std::erase_if(entries_, [](const TensorEntry& entry) { return entry.name.empty(); });
+    std::erase_if(entries_, [](const ModelTensor& entry) { return entry.name.empty(); });
     if (const Status moved = move_data(aligned(header_of(entries_, metadata).size())); !moved) return moved;
   }
-  std::string front(kLengthBytes, '\0');
+  std::string front(kModelLengthBytes, '\0');
   store_le(std::as_writable_bytes(std::span(front)).data(), header_room_);
   front += header_of(entries_, metadata);
-  assert(front.size() <= kLengthBytes + header_room_);
-  front.resize(kLengthBytes + header_room_, ' ');
+  assert(front.size() <= kModelLengthBytes + header_room_);
+  front.resize(kModelLengthBytes + header_room_, ' ');
   const Status written = write_at(file_.descriptor(), std::as_bytes(std::span(front)), 0);
   if (!written) return error_in(path_, written.error());
   // A patch is written behind the room for the longest table, and then moved.

@@ -23,7 +23,7 @@ class PatchFileWriter {
  public:
   // `planned` are the entries that will be added, in order, with as many bytes as they may get; `metadata` is
   // as long as it will be.
-  PatchFileWriter(NewFile file, std::string path, std::vector<TensorEntry> planned,
+  PatchFileWriter(NewFile file, std::string path, std::vector<ModelTensor> planned,
                   const std::map<std::string, std::string>& metadata);
 
   // kLimit, with the path, if the file would have a longer header or more entries than readers take.
@@ -31,11 +31,11 @@ class PatchFileWriter {
 
   // The patch from a tensor to another of its kind. Throws std::bad_alloc. Errors, with path and tensor:
   // those of reading and writing.
-  Result<TensorDigests> add_patch(Model& from, const TensorEntry& old_tensor, Model& to,
-                                  const TensorEntry& new_tensor, const Work& work);
+  Result<TensorDigests> add_patch(Model& from, const ModelTensor& old_tensor, Model& to,
+                                  const ModelTensor& new_tensor, const Work& work);
 
   // A tensor as it is; returns its digest. The rest is as above.
-  Result<std::uint64_t> add_full(Model& model, const TensorEntry& tensor, const Work& work);
+  Result<std::uint64_t> add_full(Model& model, const ModelTensor& tensor, const Work& work);
 
   Status add_text(std::string_view text);
 
@@ -47,14 +47,14 @@ class PatchFileWriter {
   Status finish(const std::map<std::string, std::string>& metadata, bool replace);
 
  private:
-  std::uint64_t place() const noexcept { return kLengthBytes + header_room_ + data_bytes_; }
+  std::uint64_t place() const noexcept { return kModelLengthBytes + header_room_ + data_bytes_; }
   void close_entry(std::uint64_t bytes);
   Status move_data(std::uint64_t header_room);
   tl::unexpected<Error> failed(const Error& error) const;
 
   NewFile file_;
   std::string path_;
-  std::vector<TensorEntry> entries_;
+  std::vector<ModelTensor> entries_;
   std::size_t added_ = 0;
   bool leaves_out_ = false;
   std::uint64_t header_room_ = 0;

@@ -25,7 +25,7 @@ Result<std::uint64_t> digest_called(const ModelHeader& header, std::string_view 
 }
 
 Status check_names(const ModelHeader& header) {
-  for (const TensorEntry& entry : header.tensors) {
+  for (const ModelTensor& entry : header.tensors) {
     const bool is_patch = entry.name.starts_with(kPatchPrefix);
     if (entry.name != kHeaderName && !is_patch && !entry.name.starts_with(kFullPrefix)) {
       return fail(ErrorCode::kCorrupt, shown(entry.name) + " is neither \"patch:NAME\" nor \"full:NAME\"");
@@ -42,7 +42,7 @@ Status check_names(const ModelHeader& header) {
 
 }  // namespace
 
-std::string_view tensor_of(const TensorEntry& entry) noexcept {
+std::string_view tensor_of(const ModelTensor& entry) noexcept {
   const std::string_view name = entry.name;
   for (const std::string_view prefix : {kPatchPrefix, kFullPrefix}) {
     if (name.starts_with(prefix)) return name.substr(prefix.size());

@@ -34,6 +34,6 @@ struct PatchHead {
 Result<PatchHead> read_patch_head(const ModelHeader& header);
 
 // The name of the tensor that an entry is for; "" for "header".
-std::string_view tensor_of(const TensorEntry& entry) noexcept;
+std::string_view tensor_of(const ModelTensor& entry) noexcept;
 
 }  // namespace deltawire::model

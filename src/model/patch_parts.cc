@@ -10,7 +10,7 @@ namespace deltawire {
 
 namespace {
 
-model::TensorEntry row_of_bytes(std::string name, std::uint64_t bytes) {
+ModelTensor row_of_bytes(std::string name, std::uint64_t bytes) {
   return {std::move(name), "U8", WeightType::kInt8, {bytes}, 0, bytes};
 }
 
@@ -24,21 +24,21 @@ Result<bool> changes_nothing(const PatchFilePart& part) {
 }  // namespace
 
 Result<PatchFileView> read_patch_file(Bytes file) {
-  const auto read = model::read_model(file);
+  const auto read = read_model(file);
   if (!read) return forward_error(read);
   const auto head = model::read_patch_head(read->header);
   if (!head) return forward_error(head);
   PatchFileView view{head->old_digest, head->new_digest, head->leaves_out_unchanged, {}, {}};
-  for (const model::TensorEntry& entry : read->header.tensors) {
+  for (const ModelTensor& entry : read->header.tensors) {
     const Bytes data = read->bytes_of(entry);
     if (entry.name != model::kHeaderName) {
       PatchFilePart part{entry, entry.name.starts_with(model::kFullPrefix), data};
       part.tensor.name = model::tensor_of(entry);
       view.parts.push_back(std::move(part));
     } else if (view.leaves_out_unchanged) {
-      const auto header = model::read_header({reinterpret_cast<const char*>(data.data()), data.size()});
+      const auto header = read_model_header({reinterpret_cast<const char*>(data.data()), data.size()});
       if (!header) return forward_error(header);
-      for (const model::TensorEntry& tensor : header->tensors) view.names.push_back(tensor.name);
+      for (const ModelTensor& tensor : header->tensors) view.names.push_back(tensor.name);
     }
   }
   return view;
@@ -48,13 +48,13 @@ Result<PatchFileFront> begin_patch_file(std::span<const PatchFilePart> parts, co
   const auto patches = std::ranges::count(parts, false, &PatchFilePart::full);
   const bool may_leave_out = static_cast<std::size_t>(patches) > model::kMostUnchangedEntries;
   PatchFileFront front;
-  std::vector<model::TensorEntry> entries;
+  std::vector<ModelTensor> entries;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto unchanged = may_leave_out ? changes_nothing(parts[i]) : Result<bool>(false);
     if (!unchanged) return forward_error(unchanged);
     if (*unchanged) continue;
     front.order.push_back(i);
-    const model::TensorEntry& tensor = parts[i].tensor;
+    const ModelTensor& tensor = parts[i].tensor;
     if (parts[i].full) {
       entries.push_back(tensor);
       entries.back().name = std::string(model::kFullPrefix) + tensor.name;
@@ -66,14 +66,14 @@ Result<PatchFileFront> begin_patch_file(std::span<const PatchFilePart> parts, co
   if (!file.header.empty()) {
     entries.push_back(row_of_bytes(std::string(model::kHeaderName), file.header.size()));
   }
-  const model::Metadata metadata = {
+  const ModelMetadata metadata = {
       {"format", std::string(model::kPatchFormat)},
       {"format_version", std::string(leaves_out ? model::kFormatThatLeavesOut : model::kPatchFormatVersion)},
-      {"old", model::digest_text(file.old_digest)},
-      {"new", model::digest_text(file.new_digest)},
+      {"old", digest_text(file.old_digest)},
+      {"new", digest_text(file.new_digest)},
       {"from", file.from},
       {"to", file.to}};
-  front.bytes = model::model_front(std::move(entries), metadata);
+  front.bytes = model_front(std::move(entries), metadata);
   return front;
 }
 

@@ -8,7 +8,7 @@ namespace deltawire::model {
 
 class PatchedModel::PatchedTensor final : public TensorReader {
  public:
-  PatchedTensor(PatchedModel& model, const TensorEntry& from, const TensorEntry& entry,
+  PatchedTensor(PatchedModel& model, const ModelTensor& from, const ModelTensor& entry,
                 patch::StoredPatch stored, std::unique_ptr<TensorReader> below)
       : model_(model), from_(from), entry_(entry), stored_(std::move(stored)), below_(std::move(below)) {}
 
@@ -33,8 +33,8 @@ class PatchedModel::PatchedTensor final : public TensorReader {
   }
 
   PatchedModel& model_;
-  const TensorEntry& from_;
-  const TensorEntry& entry_;
+  const ModelTensor& from_;
+  const ModelTensor& entry_;
   patch::StoredPatch stored_;
   std::unique_ptr<TensorReader> below_;
 };
@@ -58,23 +58,23 @@ Status PatchedModel::read_headers() {
     return {};
   }
   json_ = *std::move(json);
-  auto header = read_header(json_);
+  auto header = read_model_header(json_);
   if (!header) return error_in(name(), {header.error().code, "the new header: " + header.error().message});
   header_ = *std::move(header);
   return {};
 }
 
-bool PatchedModel::has_entry(const TensorEntry& tensor) const noexcept {
+bool PatchedModel::has_entry(const ModelTensor& tensor) const noexcept {
   return entries_.full_of(tensor.name) != nullptr || entries_.patch_of(tensor.name) != nullptr;
 }
 
 // Every tensor of the new model has one entry, unless it is left out, and no other entry is there.
 Status PatchedModel::check_entries() const {
-  for (const TensorEntry& tensor : header_.tensors) {
+  for (const ModelTensor& tensor : header_.tensors) {
     if (const Status sound = check_entry(tensor); !sound) return sound;
   }
   const auto found =
-      std::ranges::count_if(header_.tensors, [this](const TensorEntry& tensor) { return has_entry(tensor); });
+      std::ranges::count_if(header_.tensors, [this](const ModelTensor& tensor) { return has_entry(tensor); });
   if (entries_.tensors() == static_cast<std::uint64_t>(found)) return {};
   if (entries_.file().header().find(kHeaderName) == nullptr) {
     return fail(ErrorCode::kMismatch, "the patch has " + std::to_string(entries_.tensors()) +
@@ -85,8 +85,8 @@ Status PatchedModel::check_entries() const {
   return fail(ErrorCode::kCorrupt, "has tensors that its new header does not name: get the file again");
 }
 
-Status PatchedModel::check_entry(const TensorEntry& tensor) const {
-  if (const TensorEntry* const full = entries_.full_of(tensor.name); full != nullptr) {
+Status PatchedModel::check_entry(const ModelTensor& tensor) const {
+  if (const ModelTensor* const full = entries_.full_of(tensor.name); full != nullptr) {
     if (full->same_kind(tensor)) return {};
     return fail(ErrorCode::kMismatch, shown(tensor.name) + " has another dtype or shape than in the model");
   }
@@ -94,7 +94,7 @@ Status PatchedModel::check_entry(const TensorEntry& tensor) const {
     return fail(ErrorCode::kMismatch,
                 "has nothing for " + shown(tensor.name) + ": give the model that the patch was made from");
   }
-  const TensorEntry* const from = from_->header().find(tensor.name);
+  const ModelTensor* const from = from_->header().find(tensor.name);
   if (from != nullptr && from->same_kind(tensor)) return {};
   return fail(ErrorCode::kMismatch,
               (has_entry(tensor) ? "changes " : "takes over ") + shown(tensor.name) + ", and " +
@@ -111,14 +111,14 @@ Status PatchedModel::check_header() const {
                        "as it was, otherwise get the patch again"});
 }
 
-Result<std::unique_ptr<TensorReader>> PatchedModel::open(const TensorEntry& tensor) {
-  if (const TensorEntry* const full = entries_.full_of(tensor.name); full != nullptr) {
+Result<std::unique_ptr<TensorReader>> PatchedModel::open(const ModelTensor& tensor) {
+  if (const ModelTensor* const full = entries_.full_of(tensor.name); full != nullptr) {
     return entries_.file().open(*full);
   }
   assert(from_->header().find(tensor.name) != nullptr);
-  const TensorEntry& from = *from_->header().find(tensor.name);
+  const ModelTensor& from = *from_->header().find(tensor.name);
   if (!has_entry(tensor)) return from_->open(from);
-  const TensorEntry& entry = *entries_.patch_of(tensor.name);
+  const ModelTensor& entry = *entries_.patch_of(tensor.name);
   auto stored = entries_.open_patch(entry);
   if (!stored) return forward_error(stored);
   const patch::Head& head = stored->head();
@@ -131,7 +131,7 @@ Result<std::unique_ptr<TensorReader>> PatchedModel::open(const TensorEntry& tens
   return std::make_unique<PatchedTensor>(*this, from, entry, *std::move(stored), *std::move(below));
 }
 
-void PatchedModel::learn(const TensorEntry& tensor, std::uint64_t digest) {
+void PatchedModel::learn(const ModelTensor& tensor, std::uint64_t digest) {
   if (!has_entry(tensor)) from_digest(*from_->header().find(tensor.name)) = digest;
 }
 

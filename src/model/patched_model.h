@@ -15,17 +15,17 @@ namespace deltawire::model {
 class PatchedModel final : public Model {
  public:
   // Checks that entries, old and new header fit together. Throws std::bad_alloc. Errors: kMismatch if the
-  // patch is for another model, kCorrupt, and those of PatchEntries::new_header() and read_header().
+  // patch is for another model, kCorrupt, and those of PatchEntries::new_header() and read_model_header().
   static Result<std::unique_ptr<PatchedModel>> make(std::unique_ptr<Model> from, PatchEntries entries,
                                                     const Work& work);
 
   const std::string& name() const noexcept override { return entries_.path(); }
   const ModelHeader& header() const noexcept override { return header_; }
   const std::string& header_json() const noexcept override { return json_; }
-  Result<std::unique_ptr<TensorReader>> open(const TensorEntry& tensor) override;
+  Result<std::unique_ptr<TensorReader>> open(const ModelTensor& tensor) override;
 
   // The digest of a tensor of header(), which was read to its end.
-  void learn(const TensorEntry& tensor, std::uint64_t digest);
+  void learn(const ModelTensor& tensor, std::uint64_t digest);
 
   // After every tensor was read to its end: whether the model below is the one that the patch was made from.
   // Reads those of its tensors that were not needed. Errors: kMismatch and those of reading.
@@ -41,9 +41,9 @@ class PatchedModel final : public Model {
   Status read_headers();
   Status check_entries() const;
   Status check_header() const;
-  Status check_entry(const TensorEntry& tensor) const;
-  bool has_entry(const TensorEntry& tensor) const noexcept;
-  std::optional<std::uint64_t>& from_digest(const TensorEntry& from) noexcept {
+  Status check_entry(const ModelTensor& tensor) const;
+  bool has_entry(const ModelTensor& tensor) const noexcept;
+  std::optional<std::uint64_t>& from_digest(const ModelTensor& from) noexcept {
     assert(from_digests_.size() == from_->header().tensors.size());
     return from_digests_[static_cast<std::size_t>(&from - from_->header().tensors.data())];
   }

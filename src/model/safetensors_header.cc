@@ -14,9 +14,12 @@
 #include "model/messages.h"
 #include "wire/hashes.h"
 
-namespace deltawire::model {
+namespace deltawire {
 
 namespace {
+
+using model::kShownBytes;
+using model::shown;
 
 // A dtype's type is in the patches of its tensors: a row, once released, stays, and so does a dtype without a
 // row.
@@ -46,7 +49,7 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 // recursive, and whatever is nested deeper than a header is refused here.
 class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  std::vector<TensorEntry> tensors;
+  std::vector<ModelTensor> tensors;
   std::map<std::string, std::string> metadata;
   Error error;
 
@@ -65,8 +68,9 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::kShape) {
       assert(!tensors.empty());
       tensors.back().shape.push_back(number);
-      if (tensors.back().shape.size() <= kMostDims) return true;
-      return stop(ErrorCode::kLimit, where() + " has more than " + std::to_string(kMostDims) + " dimensions");
+      if (tensors.back().shape.size() <= kMostModelDims) return true;
+      return stop(ErrorCode::kLimit,
+                  where() + " has more than " + std::to_string(kMostModelDims) + " dimensions");
     }
     if (at_ != At::kOffsets || offsets_ == 2) return misplaced("a number");
     (offsets_++ == 0 ? tensors.back().begin : end_) = number;
@@ -97,8 +101,9 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::kStart) return enter(At::kModel);
     if (at_ != At::kModel) return misplaced("an object");
     if (key_ == kMetadataKey) return begin_metadata(At::kMetadata);
-    if (tensors.size() == kMostTensors) {
-      return stop(ErrorCode::kLimit, "the header has more than " + std::to_string(kMostTensors) + " tensors");
+    if (tensors.size() == kMostModelTensors) {
+      return stop(ErrorCode::kLimit,
+                  "the header has more than " + std::to_string(kMostModelTensors) + " tensors");
     }
     tensors.emplace_back().name = key_;
     fields_ = 0;
@@ -153,7 +158,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   std::string shown_key() const { return "'" + printable_line(key_, kShownBytes) + "'"; }
   bool take_end() {
     assert(fields_ == 7 && offsets_ == 2);
-    TensorEntry& tensor = tensors.back();
+    ModelTensor& tensor = tensors.back();
     if (end_ < tensor.begin) return stop(ErrorCode::kCorrupt, where() + " ends before it begins");
     tensor.bytes = end_ - tensor.begin;
     return true;
@@ -177,7 +182,7 @@ std::uint64_t bytes_of(const ModelDType& dtype, const std::vector<std::uint64_t>
 
 // Sets the tensor's type; its bytes must be what dtype and shape say. Of other dtypes, some of which have
 // less than a byte for an element, only the bytes count: one must not keep a whole model from being patched.
-Status check_kind(TensorEntry& tensor) {
+Status check_kind(ModelTensor& tensor) {
   const auto* const row = std::ranges::find(kDTypes, tensor.dtype, &ModelDType::name);
   if (row == kDTypes.end()) {
     tensor.type = WeightType::kInt8;
@@ -201,10 +206,10 @@ Status index_names(ModelHeader& header) {
 
 Status check_layout(ModelHeader& header) {
   assert(header.data_bytes == 0 && header.by_name.empty());
-  std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
+  std::ranges::sort(header.tensors, [](const ModelTensor& a, const ModelTensor& b) {
     return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
   });
-  for (TensorEntry& tensor : header.tensors) {
+  for (ModelTensor& tensor : header.tensors) {
     if (const Status sound = check_kind(tensor); !sound) return sound;
     if (tensor.begin != header.data_bytes) {
       return fail(ErrorCode::kCorrupt, shown(tensor.name) + " begins at byte " +
@@ -223,13 +228,13 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-const TensorEntry* ModelHeader::find(std::string_view name) const noexcept {
+const ModelTensor* ModelHeader::find(std::string_view name) const noexcept {
   const auto at = std::ranges::lower_bound(
       by_name, name, {}, [&](std::uint32_t i) { return std::string_view(tensors[i].name); });
   return at == by_name.end() || tensors[*at].name != name ? nullptr : &tensors[*at];
 }
 
-Result<TensorEntry> tensor_of_kind(std::string name, std::string dtype, std::vector<std::uint64_t> shape) {
+Result<ModelTensor> tensor_of_kind(std::string name, std::string dtype, std::vector<std::uint64_t> shape) {
   const auto* const row = std::ranges::find(kDTypes, dtype, &ModelDType::name);
   if (row == kDTypes.end()) {
     return fail(ErrorCode::kUnsupportedDType,
@@ -237,10 +242,10 @@ Result<TensorEntry> tensor_of_kind(std::string name, std::string dtype, std::vec
   }
   const std::uint64_t bytes = bytes_of(*row, shape);
   if (bytes > std::uint64_t{1} << 63) return fail(ErrorCode::kLimit, shown(name) + " is too large");
-  return TensorEntry{std::move(name), std::move(dtype), row->type, std::move(shape), 0, bytes};
+  return ModelTensor{std::move(name), std::move(dtype), row->type, std::move(shape), 0, bytes};
 }
 
-Result<ModelHeader> read_header(std::string_view json) {
+Result<ModelHeader> read_model_header(std::string_view json) {
   // The parser takes a zero byte for the end.
   if (json.find('\0') != std::string_view::npos)
     return fail(ErrorCode::kCorrupt, "the header has a zero byte");
@@ -259,13 +264,13 @@ std::span<const ModelDType> model_dtypes() noexcept {
   return kDTypes;
 }
 
-std::string write_header(const std::vector<TensorEntry>& tensors, const Metadata& metadata) {
+std::string write_model_header(const std::vector<ModelTensor>& tensors, const ModelMetadata& metadata) {
   std::string json = "{\"__metadata__\":{";
   for (const auto& [key, text] : metadata) {
     json += (json.back() == '{' ? "" : ",") + quoted(key) + ":" + quoted(text);
   }
   json += "}";
-  for (const TensorEntry& tensor : tensors) {
+  for (const ModelTensor& tensor : tensors) {
     json += "," + quoted(tensor.name) + ":{\"dtype\":" + quoted(tensor.dtype) + ",\"shape\":[";
     for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
       json += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
@@ -295,7 +300,7 @@ std::uint64_t model_digest(const ModelHeader& header, const std::vector<std::uin
     hashed.insert(hashed.end(), bytes.begin(), bytes.end());
   };
   for (const std::uint32_t i : header.by_name) {
-    const TensorEntry& tensor = header.tensors[i];
+    const ModelTensor& tensor = header.tensors[i];
     add_text(tensor.name);
     add_text(tensor.dtype);
     add_number(static_cast<std::uint32_t>(tensor.shape.size()));
@@ -305,7 +310,7 @@ std::uint64_t model_digest(const ModelHeader& header, const std::vector<std::uin
   return digest64(hashed, 0);
 }
 
-Result<std::uint64_t> model_digest(std::vector<TensorEntry> tensors,
+Result<std::uint64_t> model_digest(std::vector<ModelTensor> tensors,
                                    const std::vector<std::uint64_t>& digests) {
   ModelHeader header;
   header.tensors = std::move(tensors);
@@ -314,11 +319,11 @@ Result<std::uint64_t> model_digest(std::vector<TensorEntry> tensors,
 }
 
 std::uint64_t file_digest(std::string_view header_json, std::uint64_t model_digest) {
-  std::vector<std::byte> hashed(kLengthBytes + header_json.size() + sizeof model_digest);
+  std::vector<std::byte> hashed(kModelLengthBytes + header_json.size() + sizeof model_digest);
   store_le(hashed.data(), std::uint64_t{header_json.size()});
-  std::ranges::copy(std::as_bytes(std::span(header_json)), hashed.begin() + kLengthBytes);
-  store_le(hashed.data() + kLengthBytes + header_json.size(), model_digest);
+  std::ranges::copy(std::as_bytes(std::span(header_json)), hashed.begin() + kModelLengthBytes);
+  store_le(hashed.data() + kModelLengthBytes + header_json.size(), model_digest);
   return digest64(hashed, 0);
 }
 
-}  // namespace deltawire::model
+}  // namespace deltawire

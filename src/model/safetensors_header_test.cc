@@ -5,8 +5,6 @@
 namespace deltawire::safetensors_header_test {
 namespace {
 
-using model::read_header;
-
 struct Bad {
   std::string json;
   ErrorCode code;
@@ -21,7 +19,7 @@ constexpr auto kCorrupt = ErrorCode::kCorrupt;
 
 TEST(SafetensorsHeader, WhatIsNoHeaderIsRefusedWithItsReason) {
   std::string dims = "1";
-  for (std::size_t i = 0; i < model::kMostDims; ++i) dims += ",1";
+  for (std::size_t i = 0; i < kMostModelDims; ++i) dims += ",1";
   const std::string good = "\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]";
   const std::vector<Bad> all = {
       {"", kCorrupt, "no JSON"},
@@ -69,7 +67,7 @@ TEST(SafetensorsHeader, WhatIsNoHeaderIsRefusedWithItsReason) {
        "dimensions"},
   };
   for (const Bad& bad : all) {
-    const auto read = read_header(bad.json);
+    const auto read = read_model_header(bad.json);
     ASSERT_FALSE(read) << bad.json.substr(0, 200);
     EXPECT_EQ(read.error().code, bad.code) << bad.json.substr(0, 200);
     EXPECT_NE(read.error().message.find(bad.words), std::string::npos)
@@ -79,21 +77,21 @@ TEST(SafetensorsHeader, WhatIsNoHeaderIsRefusedWithItsReason) {
 
 TEST(SafetensorsHeader, ThereIsALimitOfTensors) {
   std::string json = "{";
-  for (std::size_t i = 0; i <= model::kMostTensors; ++i) {
+  for (std::size_t i = 0; i <= kMostModelTensors; ++i) {
     json += (i == 0 ? "\"" : ",\"") + std::to_string(i) +
             "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
   }
-  const auto read = read_header(json + "}");
+  const auto read = read_model_header(json + "}");
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kLimit);
 }
 
 TEST(SafetensorsHeader, TensorsAreInTheOrderOfTheirBytesAndFoundByName) {
-  const auto header =
-      read_header(R"({"b":{"shape":[1,2],"data_offsets":[4,8],"dtype":"BF16"},"__metadata__":{"k":"v"},)"
-                  R"("a":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)"
-                  R"("\u00e9\"":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                  R"("empty":{"dtype":"F32","shape":[0,9],"data_offsets":[8,8]}}   )");
+  const auto header = read_model_header(
+      R"({"b":{"shape":[1,2],"data_offsets":[4,8],"dtype":"BF16"},"__metadata__":{"k":"v"},)"
+      R"("a":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)"
+      R"("\u00e9\"":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+      R"("empty":{"dtype":"F32","shape":[0,9],"data_offsets":[8,8]}}   )");
   ASSERT_TRUE(header) << header.error().message;
   ASSERT_EQ(header->tensors.size(), 4U);
   EXPECT_EQ(header->tensors[0].name, "\u00e9\"");
@@ -105,8 +103,8 @@ TEST(SafetensorsHeader, TensorsAreInTheOrderOfTheirBytesAndFoundByName) {
   EXPECT_EQ(header->find("a"), &header->tensors[3]);
   EXPECT_EQ(header->find("c"), nullptr);
   // What is written is read again.
-  const model::Metadata metadata(header->metadata.begin(), header->metadata.end());
-  const auto again = read_header(model::write_header(header->tensors, metadata));
+  const ModelMetadata metadata(header->metadata.begin(), header->metadata.end());
+  const auto again = read_model_header(write_model_header(header->tensors, metadata));
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->metadata, header->metadata);
   for (std::size_t i = 0; i < 4; ++i) {
@@ -118,7 +116,7 @@ TEST(SafetensorsHeader, TensorsAreInTheOrderOfTheirBytesAndFoundByName) {
 
 TEST(SafetensorsHeader, NullIsNoMetadata) {
   const auto header =
-      read_header(R"({"__metadata__":null,"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})");
+      read_model_header(R"({"__metadata__":null,"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})");
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_EQ(header->tensors.size(), 1U);
   EXPECT_TRUE(header->metadata.empty());
@@ -127,8 +125,8 @@ TEST(SafetensorsHeader, NullIsNoMetadata) {
 // Also of dtypes that don't exist yet, and of elements that are no whole bytes.
 TEST(SafetensorsHeader, OtherDtypesAreBytes) {
   for (const char* dtype : {"F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F1_E0M0"}) {
-    const auto header =
-        read_header(tensor("\"dtype\":\"" + std::string(dtype) + "\",\"shape\":[4],\"data_offsets\":[0,3]"));
+    const auto header = read_model_header(
+        tensor("\"dtype\":\"" + std::string(dtype) + "\",\"shape\":[4],\"data_offsets\":[0,3]"));
     const bool known = dtype == std::string_view("F8_E8M0");
     ASSERT_EQ(header.has_value(), !known) << dtype;
     if (known) continue;
@@ -140,7 +138,7 @@ TEST(SafetensorsHeader, OtherDtypesAreBytes) {
 
 TEST(SafetensorsHeader, AModelsDigestCoversNamesDtypesShapesAndWeights) {
   const auto digest = [](const std::string& json, std::uint64_t of_tensor) {
-    return model::model_digest(*read_header(json), {of_tensor, 7});
+    return model_digest(*read_model_header(json), {of_tensor, 7});
   };
   const std::string second = R"("b":{"dtype":"F32","shape":[0],"data_offsets":[8,8]}})";
   const auto with = [&](const std::string& fields) { return "{" + fields + "," + second; };
@@ -153,7 +151,7 @@ TEST(SafetensorsHeader, AModelsDigestCoversNamesDtypesShapesAndWeights) {
   const std::string turned =
       R"({"__metadata__":{"x":"y"},"b":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
       R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  EXPECT_EQ(one, model::model_digest(*read_header(turned), {7, 1}));
+  EXPECT_EQ(one, model_digest(*read_model_header(turned), {7, 1}));
 }
 
 }  // namespace

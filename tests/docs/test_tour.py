@@ -70,7 +70,7 @@ def program(folder, name: str, text: str, *options: str) -> str:
 
 @pytest.fixture(scope="module")
 def tour() -> str:
-    return "\n".join(re.findall(r"```cpp\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    return "\n".join(re.findall(r"```c\+\+\n(.*?)```", PAGE.read_text(), re.DOTALL))
 
 
 def gradient(rank: int, step: int) -> np.ndarray:

@@ -56,7 +56,7 @@ Models other_header() {
 }
 
 // A new header, and a digest of the new file.
-Models file_digest() {
+Models with_file_digest() {
   const std::vector<TestTensor> before = {{"w", "BF16", "300", random_bytes(600, 1)},
                                           {"n", "F32", "2", random_bytes(8, 2)}};
   const std::vector<TestTensor> after = {before[1], {"w", "BF16", "300", changed_bytes(before[0].bytes, 30)}};
@@ -108,7 +108,7 @@ int main(int count, char** arguments) {
   const std::string folder = std::string(arguments[1]) + "/";
   const bool done = deltawire::write_case(folder + "same_header", deltawire::same_header()) &&
                     deltawire::write_case(folder + "other_header", deltawire::other_header()) &&
-                    deltawire::write_case(folder + "file_digest", deltawire::file_digest()) &&
+                    deltawire::write_case(folder + "file_digest", deltawire::with_file_digest()) &&
                     deltawire::write_case(folder + "other_dtypes", deltawire::other_dtypes()) &&
                     deltawire::write_case(folder + "left_out", deltawire::left_out());
   return done ? 0 : 1;

@@ -52,7 +52,7 @@ class Contestant:
     def __init__(self, name: str, training: Training, interface: str) -> None:
         self.name = name
         self.step_ms: list[float] = []
-        self.bytes_sent: list[int] = []
+        self.bytes_sent: list[float] = []
         self._training = training
         self._step = 0
         self._optimizer = make_optimizer(training, "sgd")

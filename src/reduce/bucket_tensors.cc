@@ -14,10 +14,13 @@ namespace deltawire {
 namespace {
 
 tl::unexpected<Error> beyond_range(const Named& tensor, float mean) {
-  return fail(ErrorCode::kRange, "tensor '" + std::string(tensor.name) + "': a mean is " + number_text(mean) +
-                                     ", beyond the largest " + std::string(dtype_name(tensor.tensor.dtype)) +
-                                     "; scale the input down, take a wider dtype, or let such steps pass "
-                                     "(nonfinite)");
+  return tl::unexpected<Error>(
+      {.code = ErrorCode::kRange,
+       .message = printable_line("tensor '" + std::string(tensor.name) + "': a mean is " + number_text(mean) +
+                                 ", beyond the largest " + std::string(dtype_name(tensor.tensor.dtype)) +
+                                 "; scale the input down, or take a wider dtype"),
+       .tensor = std::string(tensor.name),
+       .advice = "or let such steps pass (nonfinite)"});
 }
 
 Status check_range_of(const Named& tensor, std::span<const float> means) {

@@ -105,18 +105,19 @@ def test_a_rule_that_fits_no_tensor_is_named_once():
     assert second.startswith("the rule 'conv?: 3lc")
 
 
-def not_finite(rank, world_size, report):
+def not_finite(rank, world_size, report, spec):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    trainer = deltawire.torch.LocalSteps(model, optimizer, "3lc", steps=1)
+    trainer = deltawire.torch.LocalSteps(model, optimizer, spec, steps=1)
     model(torch.ones(2, 64)).sum().backward()
     if rank == 0:
         next(model.parameters()).grad[0] = torch.nan
     return told(trainer.step)
 
 
-def test_advice_about_nan_does_not_contradict_itself():
-    for _, text in results(not_finite, 2):
+@pytest.mark.parametrize("spec", ["3lc", "powersgd:rank=1"])
+def test_advice_about_nan_does_not_contradict_itself(spec):
+    for _, text in results(not_finite, 2, spec):
         assert "LocalSteps lets none pass" in text and "let such steps pass" not in text
 
 

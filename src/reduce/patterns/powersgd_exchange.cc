@@ -12,6 +12,7 @@
 #include "base/float_environment.h"
 #include "base/zeros.h"
 #include "codecs/spec_string.h"
+#include "reduce/bucket_run.h"
 #include "reduce/patterns/low_rank.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/values.h"
@@ -223,10 +224,13 @@ tl::unexpected<Error> PowerSgdExchange::not_finite(const Compressed& compressed,
     return fail(ErrorCode::kRange, named + "the input and what waits of it are too large together, beyond " +
                                        number_text(low_rank::kMost));
   }
-  return fail(ErrorCode::kNotFinite,
-              named + "element " + std::to_string(outside - values.begin()) + " of the input is " +
-                  number_text(*outside) + ": powersgd carries finite values up to " +
-                  number_text(low_rank::kMost) + "; mend the input, or let such steps pass (nonfinite)");
+  return tl::unexpected<Error>(
+      {.code = ErrorCode::kNotFinite,
+       .message = printable_line(named + "element " + std::to_string(outside - values.begin()) +
+                                 " of the input is " + number_text(*outside) +
+                                 ": powersgd carries finite values up to " + number_text(low_rank::kMost)),
+       .tensor = std::string(tensor.name),
+       .advice = kNotFiniteAdvice});
 }
 
 // No error where non-finite steps pass: NaN goes through what follows then, to the mean.

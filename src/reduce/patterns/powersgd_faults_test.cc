@@ -201,7 +201,7 @@ TEST(PowerSgdFaults, NaNOnOneRankFailsAllAndNamesItsElement) {
     }
     EXPECT_EQ(failed[1].error.code, ErrorCode::kNotFinite);
     for (const char* text : {"'conv.weight'", "element 4711", "let such steps pass"}) {
-      EXPECT_NE(failed[1].error.message.find(text), std::string::npos) << failed[1].error.message;
+      EXPECT_NE(failed[1].error.text().find(text), std::string::npos) << failed[1].error.text();
     }
     std::vector<Tensors> kept = gradients_of_all(1);
     kept[1][0][4711] = 0;

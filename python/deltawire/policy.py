@@ -1,9 +1,8 @@
 """A policy: which codec each tensor gets.
 
-It can be text (a spec or rules), a dict or list, JSON text, or a TOML or JSON file. The core only
-reads text, and nobody else does. All other forms are written as text here, and nowhere else, so
-that ranks that write the same policy in different forms have the same canonical spec, which is what
-they compare.
+It can be text (a spec or rules), a dict or list, JSON text, or a TOML or JSON file. All other forms
+are written as text here, and only the core reads it, so that ranks that write the same policy in
+different forms have the same canonical spec, which is what they compare.
 """
 
 import os

@@ -36,14 +36,12 @@ void bind_named_parameters(nb::module_& module) {
 void bind_rule(nb::module_& module) {
   nb::class_<SpecRule>(module, "SpecRule", "One rule of a spec; all texts are canonical.")
       .def_ro("text", &SpecRule::text, "\"conv* elements>=4096: topk:k=0.01 with momentum=0.9\".")
-      .def_ro("name_pattern", &SpecRule::name_pattern, "\"conv*\"; empty: every name.")
       .def_ro("codec", &SpecRule::codec, "With what stands before it: \"topk:k=0.01 with momentum=0.9\".")
       .def_ro("codec_alone", &SpecRule::codec_alone, "\"topk:k=0.01\".")
       .def_ro("codec_parameters", &SpecRule::codec_parameters, "Those of codec_alone.")
       .def_prop_ro(
           "info", [](const SpecRule& self) { return self.info; }, nb::rv_policy::reference,
           "Of the codec with these parameters.")
-      .def_ro("recipe", &SpecRule::recipe, "That it was written as; empty if none.")
       .def_ro("momentum", &SpecRule::momentum, "Before the codec; 0: none.")
       .def_ro("changes_input", &SpecRule::changes_input, "Clip or momentum stands before the codec.")
       .def_ro("is_late", &SpecRule::is_late, "Most of a gradient is sent in later steps.")
@@ -58,17 +56,15 @@ void bind_specs(nb::module_& module) {
   nb::class_<Spec>(module, "Spec", "A reducer's spec, \"pattern(codecs)\", as a value; str() is canonical.")
       .def(
           "__init__",
-          [](Spec* self, std::string_view text, std::string_view pattern, std::uint64_t ranks_of_host) {
-            new (self) Spec(value_or_raise(Spec::parse(text, {pattern, ranks_of_host})));
+          [](Spec* self, std::string_view text, std::uint64_t ranks_of_host) {
+            new (self) Spec(value_or_raise(Spec::parse(text, {.ranks_of_host = ranks_of_host})));
           },
-          "text"_a, "pattern"_a = "", "ranks_of_host"_a = 0,
-          "Raises on a bad spec. `pattern`: of codecs that stand alone, else the one that they name as "
-          "theirs. "
-          "`ranks_of_host`: in place of \"host\" in \"hierarchical:group=host\"; 0: unknown.")
+          "text"_a, "ranks_of_host"_a = 0,
+          "Raises on a bad spec. `ranks_of_host`: in place of \"host\" in \"hierarchical:group=host\"; 0: "
+          "unknown.")
       .def_ro("text", &Spec::text, "Canonical.")
       .def_ro("given", &Spec::given, "As it was written.")
       .def_ro("pattern", &Spec::pattern, "With its parameters: \"hierarchical:group=8,within=fp32\".")
-      .def_ro("pattern_name", &Spec::pattern_name, "\"hierarchical\".")
       .def_ro("codecs", &Spec::codecs, "What stands between the brackets.")
       .def_ro("rules", &Spec::rules, "In order; the last fits all.")
       .def_ro("keeps_residual", &Spec::keeps_residual)

@@ -1,5 +1,6 @@
 """Models as safetensors and patch files have them, in memory. The core reads and writes them."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -73,7 +74,7 @@ class NewPatches(NamedTuple):
 
 def tensor_bytes(dtype: str, shape: Iterable[int]) -> int:
     """Bytes of a tensor of one of DTYPES."""
-    return DTYPES[dtype].bytes * int(np.prod(tuple(shape), dtype=object))
+    return DTYPES[dtype].bytes * math.prod(shape)
 
 
 def digest_of(tensors: Mapping[str, TensorDigest]) -> str:

@@ -44,9 +44,9 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """What the choice depends on, besides the caller's wish: spec, devices and dtypes of
-    the tensors (gradients, or changes of weights), seconds for a call of the device, rank,
-    `revert`, and whether any tensor is sparse."""
+    """What the choice depends on, besides the wish: spec, devices and dtypes of the tensors
+    (gradients, or changes of weights), seconds for a call of the device, rank, `revert`, and
+    whether any tensor is sparse."""
 
     spec: _core.Spec
     devices: Iterable[torch.device]

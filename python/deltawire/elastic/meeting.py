@@ -30,6 +30,9 @@ _GRACE = 0.25  # before a member with a higher id is asked, too
 # Of the meeting's time: how long a member is waited for that should host and doesn't come; longer
 # than a host waits for such a member (hosting). And a host, which says itself when it gives up.
 _PATIENCE, _PATIENCE_AT_HOST = 0.7, 1.2
+# Nobody is given up before it has been waited for so long, or SILENCE if that is less: members that
+# come late in a meeting, after an attempt that failed, need a moment, too.
+_AT_LEAST = 0.15
 
 
 class Means:
@@ -195,6 +198,7 @@ class Meeting:
         try:
             say(line, standing.plain(means.reception.left()))
             heard_at, hosted = time.monotonic(), False
+            begun_at = heard_at
             while True:
                 self.check_open()
                 self._redirect(member)
@@ -222,7 +226,7 @@ class Meeting:
                     if message["say"] != "wait":  # states move, and the host limits that
                         self.begun_at += now - heard_at
                     heard_at, hosted = now, message.get("hosted", True) is True
-                if self.passed() > (_PATIENCE_AT_HOST if hosted else _PATIENCE):
+                if self._is_out_of_patience(begun_at, hosted):
                     self.given_up.add(member.id)
                     return None
         except DeltawireError as error:
@@ -230,6 +234,11 @@ class Meeting:
                 raise
             self.probes.note(member, error)
             return None  # it is gone, or not to be reached
+
+    def _is_out_of_patience(self, begun_at: float, hosted: bool) -> bool:
+        waited = time.monotonic() - begun_at
+        is_short = waited < min(SILENCE, _AT_LEAST * self.means.seconds) and self.passed() < 1
+        return not is_short and self.passed() > (_PATIENCE_AT_HOST if hosted else _PATIENCE)
 
     def _check_end(self, message: dict) -> None:
         if message["say"] == "excluded":

@@ -136,11 +136,15 @@ class Membership:
             agreement = come(self._means, question, doors, end - time.monotonic(), taking)
             self._id = agreement.own_id
             self._tried = [agreement.view]
+            # Others may meet again while this process connects, and must find it alive.
+            known = agreement.base or agreement.view
+            self._means.reception.introduce(agreement.job, self._id, known)
             try:
                 self._start(agreement, _CONNECT_SECONDS)
                 self.joined_arrays, self._due = taking.arrays(), agreement.opens
                 return
             except DeltawireError as error:
+                self._means.reception.withdraw()
                 if error.code not in RECOVERABLE or time.monotonic() > end - 1:
                     raise
 

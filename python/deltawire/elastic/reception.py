@@ -116,6 +116,21 @@ class Reception:
             for each in [*callers, *joiners]:
                 self._answer(each)
 
+    def introduce(self, job: str, own_id: int, view: View) -> None:
+        """This process will be that member. Until it has entered a view, it says that it meets."""
+        with self._lock:
+            self._place = job, own_id, view
+            self._describe()
+
+    def withdraw(self) -> None:
+        """It will not be that member after all; who waits for it shall look again."""
+        with self._lock:
+            self._place = None
+            self._describe()
+            callers, self._callers = self._callers, []
+        for each in callers:
+            said(each.line, {"say": "again"})
+
     def meet(self) -> None:
         """It looks for the next view from now on."""
         with self._lock:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import deltawire.elastic
-import deltawire.session
+import deltawire.session.session
 import numpy as np
 from deltawire.errors import DeltawireError
 
@@ -20,7 +20,7 @@ from lab.elastic_simulation.network import Address, Network
 from lab.elastic_simulation.plan import Fault, Plan
 
 _MODULES = (
-    deltawire.session,
+    deltawire.session.session,
     *(
         importlib.import_module(f"deltawire.elastic.{found.name}")
         for found in pkgutil.iter_modules(deltawire.elastic.__path__)
@@ -74,7 +74,7 @@ class Life:
     over: bool = False
     met: bool = False
     error: DeltawireError | None = None
-    session: deltawire.session.Session | None = None
+    session: deltawire.session.session.Session | None = None
     frozen: float = 0.0
     waited: float = 0.0
     wishes: set[str] = dataclasses.field(default_factory=set)
@@ -90,12 +90,12 @@ def _without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def _ids(session: deltawire.session.Session) -> set[int]:
+def _ids(session: deltawire.session.session.Session) -> set[int]:
     return {member["id"] for member in session.members()}
 
 
 class _SessionNetwork:
-    """Stands in for `deltawire.network.Network`."""
+    """Stands in for `deltawire.session.network.Network`."""
 
     def __init__(self, network: Network, token: bytes) -> None:
         self._network, self.token, self.encryption = network, token, "off"
@@ -137,7 +137,7 @@ class Job:
         self.machine = Machine(plan.seed)
         self.network = Network(self.machine, plan.delay)
         self.broken: list[str] = []
-        self.core = Core(deltawire.session._core, self.network, self.broken.append)
+        self.core = Core(deltawire.session.session._core, self.network, self.broken.append)
         self.lives: dict[int, Life] = {}
         self.commits: list[Commit] = []
         self.trace: list[str] = []
@@ -229,13 +229,13 @@ class Job:
             if other.session is not None and not (other.dead or other.over)
         )
 
-    def _session(self, life: Life) -> deltawire.session.Session:
+    def _session(self, life: Life) -> deltawire.session.session.Session:
         plan = self.plan
         place = (
             {"rank": life.process, "world_size": plan.world} if life.process < plan.world else {}
         )
         door = _FIRST_DOOR if place else self._some_door()
-        return deltawire.session.Session(
+        return deltawire.session.session.Session(
             "direct(fp32)",
             **place,
             address=f"{door[0]}:{door[1]}",
@@ -279,7 +279,7 @@ class Job:
             self._step(life, session)
         session.close()
 
-    def _step(self, life: Life, session: deltawire.session.Session) -> None:
+    def _step(self, life: Life, session: deltawire.session.session.Session) -> None:
         array = np.full(life.elements, (7 * life.process + 3 * session.steps) % 50, np.float32)
         began, frozen = self.machine.now, life.frozen
         session.all_reduce({"w": array})

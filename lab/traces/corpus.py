@@ -22,7 +22,7 @@ import deltawire.torch
 import numpy as np
 import torch
 from deltawire import DeltawireError, TracedGradient, TracedTensor
-from deltawire.trace_writer import TraceWriter
+from deltawire.traces.writer import TraceWriter
 
 from lab.command.program import main_of, make_parser
 from lab.data import texts

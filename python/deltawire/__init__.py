@@ -24,9 +24,8 @@ from deltawire.errors import (
     make_error,
 )
 from deltawire.optimizer import Optimizer
-from deltawire.policy import Policy, spec_of
-from deltawire.session import Session
-from deltawire.significance import require_use
+from deltawire.policy import Policy, require_use, spec_of
+from deltawire.session.session import Session
 from deltawire.traces import Trace, TracedGradient, TracedTensor, TraceStep, read_trace
 
 __all__ = [

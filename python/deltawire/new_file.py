@@ -5,10 +5,14 @@ of this user: who opens it for writing overwrites that one.
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
+
+# Of file systems that flush no folders, as some over a network.
+_CANNOT = (errno.EINVAL, errno.ENOTSUP)
 
 
 def create(path: Path) -> BinaryIO:
@@ -33,3 +37,19 @@ def replace(path: Path, parts: Iterable, *, sync: bool = False) -> None:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: str | os.PathLike) -> None:
+    """Makes new names in a folder survive a crash, where that can be had: not where the file system
+    flushes no folders, or the folder may be written and not be read."""
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+    finally:
+        os.close(opened)

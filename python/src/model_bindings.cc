@@ -1,4 +1,4 @@
-// Models in safetensors files and patch files, in memory: what weight_store/ is built on.
+// Models in safetensors files and patch files, in memory: what weights/store/ is built on.
 #include <optional>
 #include <string>
 #include <tuple>

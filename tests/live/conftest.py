@@ -1,7 +1,7 @@
 """Fixtures of the tests of live weights."""
 
 import pytest
-from deltawire.live import following
+from deltawire.weights.live import following
 
 from tests.live.live_pairs import no_threads_left, wait_until
 from tests.weight_store.conftest import _without_fsync  # noqa: F401

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 from deltawire import _core, live
-from deltawire.live import messages
-from deltawire.live.connection import Connection, Secrets
+from deltawire.weights.live import messages
+from deltawire.weights.live.connection import Connection, Secrets
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 ANYWHERE = "127.0.0.1:0"

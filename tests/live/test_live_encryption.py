@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from deltawire import DeltawireError, InvalidArgumentError, live, weight_store
-from deltawire.live import messages, peer
+from deltawire.weights.live import messages, peer
 
 from tests.live.changing_relay import Relay
 from tests.live.live_pairs import (

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import pytest
 from deltawire import DeltawireError, live, weight_store
-from deltawire.live import connection, following, messages, peer, server
-from deltawire.weight_store import download
+from deltawire.weights.live import connection, following, messages, peer, server
+from deltawire.weights.store import download
 
 from tests.live.changing_relay import Relay
 from tests.live.live_pairs import (

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 
-from deltawire.weight_store.model_tensors import Model, ModelTensor
+from deltawire.weights.store.model_tensors import Model, ModelTensor
 
 from tests.live.live_pairs import publisher_of, subscriber_of, train, weights
 

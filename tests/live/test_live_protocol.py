@@ -7,12 +7,12 @@ import threading
 
 import pytest
 from deltawire import DeltawireError, _core
-from deltawire.live import messages, peer
-from deltawire.live.board import Board
-from deltawire.live.connection import Connection
-from deltawire.live.messages import Place, Placed, Read, Wait
-from deltawire.weight_store.manifest import Manifest, StoredFile, Version
-from deltawire.weight_store.memory import Memory
+from deltawire.weights.live import messages, peer
+from deltawire.weights.live.board import Board
+from deltawire.weights.live.connection import Connection
+from deltawire.weights.live.messages import Place, Placed, Read, Wait
+from deltawire.weights.store.manifest import Manifest, StoredFile, Version
+from deltawire.weights.store.memory import Memory
 
 from tests.live.live_pairs import (
     publish,

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 from deltawire import live
-from deltawire.live import following
-from deltawire.live.board import Board
-from deltawire.live.tree import Tree
+from deltawire.weights.live import following
+from deltawire.weights.live.board import Board
+from deltawire.weights.live.tree import Tree
 
 from tests.live.live_pairs import (
     ANYWHERE,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from deltawire import DeltawireError, InvalidArgumentError, live
 from deltawire.errors import DTypeError
-from deltawire.live.peer import Peer
-from deltawire.weight_store.writer import Writer
+from deltawire.weights.live.peer import Peer
+from deltawire.weights.store.writer import Writer
 
 from tests.live.live_pairs import (
     ANYWHERE,

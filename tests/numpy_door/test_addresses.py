@@ -11,7 +11,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 import pytest
-from deltawire.network import Doors
+from deltawire.session.network import Doors
 from ports import kept_port
 
 SETTINGS = {

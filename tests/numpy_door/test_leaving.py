@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from deltawire import leaving
 from deltawire.errors import make_error
+from deltawire.session import leaving
 from ports import kept_port
 
 

@@ -4,7 +4,7 @@ import logging
 import types
 
 from deltawire.errors import make_error
-from deltawire.history import RECORDED_STEPS, History
+from deltawire.session.history import RECORDED_STEPS, History
 
 WAITING = ("measured_step", "residual_to_gradient", "waiting_steps", "sent_share")
 

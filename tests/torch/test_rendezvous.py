@@ -219,20 +219,20 @@ def test_without_the_secret_the_gather_does_not_give_the_token():
     """Who saw every record still needs the secret; and two jobs of one secret have two tokens."""
     records = [record(token=b"\x05" * 32), record()]
     seen = []
-    mesh = deltawire.registration_record._core
+    mesh = deltawire.session.registration_record._core
     try:
 
         class Recorder:
             def Mesh(self, rank, endpoints, token, settings):
                 seen.append(token)
 
-        deltawire.registration_record._core = Recorder()
+        deltawire.session.registration_record._core = Recorder()
         for secret in (None, b"a" * 16, b"b" * 16):
             bootstrap.mesh_of(records, 0, secret)
         records[0].token = b"\x06" * 32
         bootstrap.mesh_of(records, 0, b"a" * 16)
     finally:
-        deltawire.registration_record._core = mesh
+        deltawire.session.registration_record._core = mesh
     assert seen[0] == b"\x05" * 32 and len(set(seen)) == 4
     assert all(len(token) == 32 for token in seen)
 

@@ -5,8 +5,8 @@ import functools
 import deltawire
 import deltawire.torch
 import torch
-from deltawire import terms
-from deltawire.terms import Terms, tensor_line
+from deltawire.session import terms
+from deltawire.session.terms import Terms, tensor_line
 from models import Net, train_step, wrapped
 from ranks import attempted, results
 from sharded import IS_SUPPORTED, Uneven, cut, mesh_of, needs_fsdp2

@@ -10,7 +10,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from deltawire import trace_files
+from deltawire.traces import files
 from ranks import started
 from torch import nn
 from words import Words, run
@@ -133,7 +133,7 @@ def test_a_full_disk_ends_the_recording_and_the_training_can_go_on(tmp_path, mon
     def full(*_args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(trace_files, "write_floats", full)
+    monkeypatch.setattr(files, "write_floats", full)
     with pytest.raises(deltawire.DeltawireError, match="step 3 .*No space left"):
         run(model, optimizer, 1)
     assert not recording.active
@@ -143,7 +143,7 @@ def test_a_full_disk_ends_the_recording_and_the_training_can_go_on(tmp_path, mon
 
 def record(rank, world_size, report, folder):
     """Stays amid the sixth step, when a file of it is written."""
-    write = trace_files.write_floats
+    write = files.write_floats
 
     def and_stay(place, *rest):
         done = write(place, *rest)
@@ -152,7 +152,7 @@ def record(rank, world_size, report, folder):
             time.sleep(90)
         return done
 
-    trace_files.write_floats = and_stay
+    files.write_floats = and_stay
     model = Words()
     optimizer = SGD(model.parameters(), lr=0.05)
     deltawire.torch.trace(model, folder, optimizer=optimizer, every=1)

@@ -1,7 +1,7 @@
 """A trace in a folder."""
 
 import pytest
-from deltawire.trace_writer import TraceWriter
+from deltawire.traces.writer import TraceWriter
 from made_up import TENSORS, gradients
 
 

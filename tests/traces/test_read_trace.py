@@ -6,9 +6,8 @@ import os
 import deltawire
 import numpy as np
 import pytest
-from deltawire import trace_files
-from deltawire.trace_writer import TraceWriter
-from deltawire.traces import TracedGradient, TracedTensor
+from deltawire.traces import TracedGradient, TracedTensor, files
+from deltawire.traces.writer import TraceWriter
 from made_up import LOSSLESS, TENSORS, assert_same, gradients, same_bits
 
 
@@ -123,7 +122,7 @@ def test_a_full_disk_is_said_and_leaves_whole_steps(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return "x.npy", 1
 
-    monkeypatch.setattr(trace_files, "write_floats", full)
+    monkeypatch.setattr(files, "write_floats", full)
     with pytest.raises(deltawire.DeltawireError, match="step 2 .*No space left.* 1 steps before"):
         writer.add(2, gradients(2))
     assert sorted(os.listdir(writer.folder)) == ["000001", "trace.json"]

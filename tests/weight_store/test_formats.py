@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import spec_hashes
 from deltawire import DeltawireError, weight_store
-from deltawire.weight_store.stored_model import (
+from deltawire.weights.store.stored_model import (
     DTYPES,
     TensorDigest,
     digest_of,

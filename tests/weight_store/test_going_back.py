@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from deltawire import DeltawireError, InvalidArgumentError, live, weight_store
-from deltawire.weight_store import manifest as manifests
+from deltawire.weights.store import manifest as manifests
 
 from tests.weight_store.store_models import (
     bits_of,

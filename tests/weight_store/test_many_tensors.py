@@ -4,7 +4,7 @@ import cli_program
 import numpy as np
 import pytest
 from deltawire import DeltawireError, patches, weight_store
-from deltawire.weight_store.stored_model import front_of, read_model, read_patches
+from deltawire.weights.store.stored_model import front_of, read_model, read_patches
 
 from tests.weight_store.store_models import HEAD, metadata_of
 

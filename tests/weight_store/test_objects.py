@@ -9,8 +9,8 @@ from pathlib import Path
 import fsspec
 import pytest
 from deltawire import DeltawireError, InvalidArgumentError, weight_store
-from deltawire.weight_store import download, objects
-from deltawire.weight_store.writer_name import WriterName
+from deltawire.weights.store import download, objects
+from deltawire.weights.store.writer_name import WriterName
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.weight_store.store_models import (
@@ -196,7 +196,7 @@ def test_the_answer_to_the_last_request_is_lost(url: str, monkeypatch, works: bo
 def test_a_filesystem_without_one_put(tmp_path: Path, monkeypatch) -> None:
     """The manifest is written elsewhere and renamed; a lock needs no mode "create"."""
     monkeypatch.setattr(
-        "deltawire.weight_store.store._storage_of",
+        "deltawire.weights.store.store._storage_of",
         lambda url, cache, options: objects.Objects(f"file://{url}", None, options),
     )
     local = fsspec.get_filesystem_class("file")

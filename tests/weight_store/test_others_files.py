@@ -8,7 +8,8 @@ from pathlib import Path
 import fsspec
 import pytest
 from deltawire import DeltawireError, InvalidArgumentError, live, weight_store
-from deltawire.weight_store.writer_name import WriterName
+from deltawire.weights.store.manifest import Manifest
+from deltawire.weights.store.writer_name import WriterName
 
 from tests.weight_store.store_models import (
     bits_of,
@@ -70,7 +71,7 @@ def test_a_first_publication_that_never_ended(place: str, monkeypatch) -> None:
     def ended(_manifest, _version) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(weight_store.manifest.Manifest, "with_version", ended)
+    monkeypatch.setattr(Manifest, "with_version", ended)
     with pytest.raises(KeyboardInterrupt):
         store.publish(small_model(), 1)
     monkeypatch.undo()

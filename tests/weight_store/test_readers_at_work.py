@@ -4,7 +4,7 @@ import threading
 
 import torch
 from deltawire import weight_store
-from deltawire.weight_store.model_tensors import Model
+from deltawire.weights.store.model_tensors import Model
 
 from tests.weight_store.store_models import bits_of, small_model, step
 

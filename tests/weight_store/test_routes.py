@@ -1,8 +1,8 @@
 """The way with the fewest bytes."""
 
 import pytest
-from deltawire.weight_store import routes
-from deltawire.weight_store.manifest import Manifest, StoredFile, Version
+from deltawire.weights.store import routes
+from deltawire.weights.store.manifest import Manifest, StoredFile, Version
 
 
 def manifest(files: dict[tuple[int | None, int], int]) -> Manifest:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from deltawire import DeltawireError, InvalidArgumentError, weight_store
-from deltawire.weight_store import folder, folder_lock
+from deltawire.weights.store import folder, folder_lock
 
 from tests.weight_store.store_models import (
     bits_of,
@@ -234,7 +234,7 @@ _WRITER = """
 import os, signal, sys, time
 import numpy as np
 from deltawire import weight_store
-from deltawire.weight_store import folder, folder_lock
+from deltawire.weights.store import folder, folder_lock
 
 def stop_at(number):
     real = os.fsync

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from deltawire import DeltawireError, InvalidArgumentError, weight_store
-from deltawire.weight_store.model_tensors import ModelTensor
+from deltawire.weights.store.model_tensors import ModelTensor
 
 from tests.weight_store.store_models import (
     bits_of,

@@ -9,8 +9,9 @@ import time
 import warnings
 
 import torch
-from deltawire.live import Publisher, Subscriber, peer
-from deltawire.weight_store.model_tensors import Model
+from deltawire.live import Publisher, Subscriber
+from deltawire.weights.live import peer
+from deltawire.weights.store.model_tensors import Model
 
 from lab.ranks.rank import Line, Place
 

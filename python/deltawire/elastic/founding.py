@@ -13,7 +13,7 @@ from deltawire.elastic.shares import receive_shares
 from deltawire.elastic.state import Plan, Taking
 from deltawire.elastic.views import Member, View
 from deltawire.errors import DeltawireError, make_error
-from deltawire.network import Doors
+from deltawire.session.network import Doors
 
 _SLICE = 0.1  # seconds
 _PAUSE = 0.2  # before a door is tried again at which nobody answered

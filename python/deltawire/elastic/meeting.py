@@ -19,8 +19,8 @@ from deltawire.elastic.shares import receive_shares
 from deltawire.elastic.state import Offer
 from deltawire.elastic.views import Member, view_of
 from deltawire.errors import DeltawireError, make_error
-from deltawire.network import Network
-from deltawire.registration_record import problem_of
+from deltawire.session.leaving import problem_of
+from deltawire.session.network import Network
 
 logger = logging.getLogger("deltawire")
 

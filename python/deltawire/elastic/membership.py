@@ -23,7 +23,7 @@ from deltawire.elastic.meeting import Means, Meeting
 from deltawire.elastic.state import Taking
 from deltawire.elastic.views import View
 from deltawire.errors import DeltawireError, in_epoch, make_error
-from deltawire.network import Doors
+from deltawire.session.network import Doors
 
 logger = logging.getLogger("deltawire")
 

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.base_session import BaseSession
 from deltawire.errors import DeltawireError, make_error
-from deltawire.history import History
-from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
+from deltawire.session.base_session import BaseSession
+from deltawire.session.history import History
+from deltawire.session.leaving import ClosesAtEnd, exception_under_way, gave_up
 from deltawire.torch.core import abort
 from deltawire.torch.metrics import scalars as flat
 from deltawire.torch.metrics.explanation import Explanation, TensorRow, explanation

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from deltawire.history import History
+from deltawire.session.history import History
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.connector import LAST_STEP, Connector
 from deltawire.torch.auto.decision import Decision

@@ -6,8 +6,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.history import History
-from deltawire.terms import Terms
+from deltawire.session.history import History
+from deltawire.session.terms import Terms
 from deltawire.torch.auto.clocks import clock_of
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.replica_check import check_for

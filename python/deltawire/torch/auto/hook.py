@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.base_session import STATE_VERSION
 from deltawire.errors import DeltawireError, check_state_given
-from deltawire.history import History
+from deltawire.session.base_session import STATE_VERSION
+from deltawire.session.history import History
 from deltawire.torch.auto import decision as decisions
 from deltawire.torch.auto.chooser import Chooser
 from deltawire.torch.auto.connector import Connector

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator
 
 from deltawire.errors import DeltawireError, make_error
-from deltawire.leaving import ClosesAtEnd, forget, leave_at_exit
+from deltawire.session.leaving import ClosesAtEnd, forget, leave_at_exit
 
 logger = logging.getLogger("deltawire")
 

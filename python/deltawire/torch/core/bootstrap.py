@@ -14,18 +14,18 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.registration_record import (
+from deltawire.session.leaving import problem_of
+from deltawire.session.registration_record import (
     RegistrationRecord,
     check_alike,
     check_endpoints,
     check_secret,
     mesh_of,
     packed,
-    problem_of,
     proof,
     unpacked,
 )
-from deltawire.terms import Terms, Whole
+from deltawire.session.terms import Terms, Whole
 from deltawire.torch.core import arguments
 from deltawire.torch.core.leader_decides import told_by
 

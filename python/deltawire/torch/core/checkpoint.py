@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import check_state_given, make_error
+from deltawire.session import leaving
 from deltawire.torch.core import bootstrap
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def collective_load(
         record.settings = load()
         loaded = True
     except Exception as cause:
-        problem, record.problem = cause, bootstrap.problem_of(cause)
+        problem, record.problem = cause, leaving.problem_of(cause)
     try:
         records = bootstrap.gather_records(record, group, near)
         if problem is None:

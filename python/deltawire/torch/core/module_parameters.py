@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 
 from deltawire.errors import make_error
-from deltawire.terms import tensor_line
+from deltawire.session.terms import tensor_line
 from deltawire.torch.core import arguments, wrappers
-from deltawire.weight_store.model_tensors import overlaps_itself
+from deltawire.weights.store.model_tensors import overlaps_itself
 
 
 class ModuleParameters:

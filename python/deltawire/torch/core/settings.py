@@ -9,7 +9,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.terms import exchange_settings
+from deltawire.session.terms import exchange_settings
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.loss_scale import LossScale, Scaler

@@ -6,9 +6,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import torch
 
-from deltawire import _core
+from deltawire import _core, policy
 from deltawire.errors import DTypeError, make_error
-from deltawire.significance import require_use
 from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 from deltawire.torch.core.staging import Staging, is_forced
@@ -226,7 +225,7 @@ def source_for(
         return None
     source = SignificanceSource(optimizer)
     source.require_any_of(names)
-    require_use(spec, "optimizer=")
+    policy.require_use(spec, "optimizer=")
     return source
 
 

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DTypeError
-from deltawire.weight_store.model_tensors import plain_name as plain_name
+from deltawire.weights.store.model_tensors import plain_name as plain_name
 
 # Who calls it, and what it does that keeps deltawire out. By class names: to import these classes,
 # only to compare with them, would take seconds.

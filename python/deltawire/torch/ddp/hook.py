@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.arguments import check_count
 from deltawire.errors import DeltawireError, make_error
-from deltawire.history import History
+from deltawire.session.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import cut_short, in_backward
 from deltawire.torch.core.checkpoint import (

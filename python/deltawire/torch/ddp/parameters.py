@@ -8,7 +8,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DeltawireError, make_error
-from deltawire.terms import tensor_line
+from deltawire.session.terms import tensor_line
 from deltawire.torch.core import arguments
 from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 

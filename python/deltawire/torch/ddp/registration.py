@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
-from deltawire.terms import Terms
+from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.late_tensors import LateTensors
 from deltawire.torch.core.momentum_choice import rule_for, stays_in_optimizer

@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, check_state_given, make_error
-from deltawire.history import History
-from deltawire.leaving import gave_up
+from deltawire.session.history import History
+from deltawire.session.leaving import gave_up
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import after_backward, cut_short, in_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire.policy import Policy
-from deltawire.terms import Terms, tensor_line
+from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.late_rule import LateRule
 from deltawire.torch.core.late_tensors import LateTensors

@@ -2,7 +2,7 @@
 
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
-from deltawire.terms import Terms
+from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.local.local_steps import LocalSteps
 

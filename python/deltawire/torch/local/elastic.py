@@ -7,7 +7,9 @@ import torch
 from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.session import TIMEOUT
+from deltawire.session.session import TIMEOUT
+from deltawire.session.trainers_session import TrainersSession
+from deltawire.session.weighted import check_weight
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.device_choice import Twins
 from deltawire.torch.core.module_parameters import check_writable, layout_digest
@@ -19,8 +21,6 @@ from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
 from deltawire.torch.local.trainer import LocalTrainer, Steps
 from deltawire.torch.local.weights import Weights
-from deltawire.trainers_session import TrainersSession
-from deltawire.weighted import check_weight
 
 _ONE_BUCKET = 1 << 62  # bytes: as few as a fragment has devices; a step exchanges all at once
 _OWN = ("elastic", "state")  # arguments of a session that the trainer gives

@@ -8,8 +8,8 @@ from typing import Any
 
 from deltawire import _core
 from deltawire.errors import DeltawireError
-from deltawire.leaving import gave_up
-from deltawire.trainers_session import TrainersSession
+from deltawire.session.leaving import gave_up
+from deltawire.session.trainers_session import TrainersSession
 
 _JOIN_SECONDS = 10.0
 

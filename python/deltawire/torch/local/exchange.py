@@ -7,7 +7,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.history import History
+from deltawire.session.history import History
 from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.staging import Staging
 from deltawire.torch.local.momentum import Momentum

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.terms import Terms, exchange_settings
+from deltawire.session.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.device_choice import Twins

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error, with_advice
-from deltawire.history import History
-from deltawire.leaving import gave_up
+from deltawire.session.history import History
+from deltawire.session.leaving import gave_up
 from deltawire.torch.local.weights import Weights
 
 _DIFFERENT_WEIGHTS = (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from deltawire.leaving import exception_under_way
+from deltawire.session.leaving import exception_under_way
 from deltawire.torch.core import arguments
 from deltawire.torch.core.abort import AbortsOnError
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE

@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from deltawire import _core, arguments, foreign_json
 from deltawire.errors import DeltawireError, make_error
-from deltawire.history import History
 from deltawire.policy import Policy
+from deltawire.session.history import History
 from deltawire.torch.core.arguments import is_auto
 from deltawire.torch.core.device_choice import check_not_for_auto
 from deltawire.torch.core.leader_decides import leader_decides

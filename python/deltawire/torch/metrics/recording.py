@@ -15,8 +15,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from deltawire.errors import DeltawireError, DTypeError, make_error
 from deltawire.torch.core import wrappers
 from deltawire.torch.core.significance import SignificanceSource
-from deltawire.trace_writer import TraceWriter
 from deltawire.traces import TracedGradient, TracedTensor
+from deltawire.traces.writer import TraceWriter
 
 logger = logging.getLogger("deltawire")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from deltawire.history import BucketRecord
+from deltawire.session.history import BucketRecord
 from deltawire.torch.metrics.explanation import TensorRow
 
 _PREFIX = "deltawire"

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch.distributed as dist
 
 from deltawire import new_file
-from deltawire.base_session import BaseSession
 from deltawire.errors import make_error
-from deltawire.history import BucketRecord
+from deltawire.session.base_session import BaseSession
+from deltawire.session.history import BucketRecord
 
 
 def timeline(hook: BaseSession, path: str | os.PathLike) -> Path:

@@ -14,9 +14,9 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy
-from deltawire.terms import Terms
+from deltawire.session.leaving import exception_under_way
+from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.module_parameters import layout, share_model

@@ -4,7 +4,7 @@ import logging
 
 from deltawire import _core
 from deltawire.errors import DeltawireError
-from deltawire.leaving import exception_under_way, gave_up
+from deltawire.session.leaving import exception_under_way, gave_up
 from deltawire.torch.core import abort
 from deltawire.torch.core.abort import AbortsOnError
 

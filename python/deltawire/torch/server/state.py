@@ -13,7 +13,8 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, check_state_given, make_error
-from deltawire.folder_sync import sync_folder
+from deltawire.new_file import sync_folder
+from deltawire.session import leaving
 from deltawire.torch.core import bootstrap
 from deltawire.torch.core.arguments import check_positive
 
@@ -102,7 +103,7 @@ class Snapshots:
             own = self._files.find()
             record.settings = " ".join(map(str, own))
         except Exception as cause:
-            record.problem = bootstrap.problem_of(cause)
+            record.problem = leaving.problem_of(cause)
         records = bootstrap.gather_records(record, group)
         step = _common_step(records, self._servers)
         if step in own:

@@ -1,0 +1,1 @@
+"""Versions over TCP. `deltawire.live` has what users import."""

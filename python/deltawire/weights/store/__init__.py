@@ -1,0 +1,1 @@
+"""Versions of a model in files. `deltawire.weight_store` has what users import."""

@@ -1,0 +1,123 @@
+"""Reading a file from an object store, by ranges, so that a broken connection costs one range.
+
+With a cache folder, what has arrived stays there: a reader that starts again continues, and the
+readers of one machine download a file once.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from deltawire.errors import DeltawireError, make_error
+from deltawire.weights.store.cache import PARTIAL
+from deltawire.weights.store.manifest import StoredFile
+
+RANGE_BYTES = 16 << 20
+ATTEMPTS = 5  # in a row without a byte
+_FIRST_PAUSE = 0.1  # seconds; doubles with each attempt
+
+
+class Download:
+    """One file's way to this machine."""
+
+    def __init__(self, system, path: str, file: StoredFile, cache: Path | None) -> None:
+        self._system = system
+        self._path = path
+        self._file = file
+        self._cache = cache
+
+    def run(self) -> np.ndarray:
+        """The file's bytes: in memory, or mapped from the cache.
+
+        Raises:
+            DeltawireError: code "Io" if the file is missing or can't be read, "Truncated" if it is
+                shorter than the manifest says.
+            OSError: the cache can't be written, e.g. because its disk is full.
+        """
+        if self._cache is None or self._file.bytes == 0:
+            return self._into_memory()
+        try:
+            return self._into_cache(self._cache)
+        except OSError as error:  # a full disk's names no file
+            raise OSError(error.errno, error.strerror, str(self._cache)) from error
+
+    def _into_cache(self, cache: Path) -> np.ndarray:
+        cache.mkdir(parents=True, exist_ok=True)
+        whole = cache / self._file.name
+        if not self._is_there(whole):
+            beside = cache / f"{self._file.name}{PARTIAL}"
+            with _opened_to_append(beside) as partial:
+                try:
+                    fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:  # somebody else downloads it: don't wait for them
+                    return self._into_memory()
+                if not self._is_there(whole):  # nobody finished it while this one was opened
+                    self._check_room(cache, partial.seek(0, os.SEEK_END))
+                    self._continue(partial)
+                    partial.flush()
+                    os.replace(beside, whole)
+        return np.memmap(whole, np.uint8, mode="r")
+
+    def _check_room(self, cache: Path, there: int) -> None:
+        """Raises OSError if the disk has no room for what is missing: not after reading all that it
+        has room for, at each attempt."""
+        if shutil.disk_usage(cache).free < self._file.bytes - there:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _is_there(self, whole: Path) -> bool:
+        return whole.exists() and whole.stat().st_size == self._file.bytes
+
+    def _into_memory(self) -> np.ndarray:
+        data = np.empty(self._file.bytes, np.uint8)
+        at = 0
+        for part in self._ranges(0):
+            data[at : at + len(part)] = np.frombuffer(part, np.uint8)
+            at += len(part)
+        return data
+
+    def _continue(self, partial) -> None:
+        if partial.seek(0, os.SEEK_END) > self._file.bytes:
+            partial.truncate(0)
+            partial.seek(0)
+        for part in self._ranges(partial.tell()):
+            partial.write(part)
+
+    def _ranges(self, at: int) -> Iterator[bytes]:
+        """The file from byte `at` on."""
+        failures = 0
+        while at < self._file.bytes:
+            end = min(at + RANGE_BYTES, self._file.bytes)
+            try:
+                part = self._system.cat_file(self._path, start=at, end=end)
+            except FileNotFoundError:
+                raise make_error("Io", f"{self._path} is missing") from None
+            except DeltawireError:  # a connection of our own, which won't come back
+                raise
+            except Exception as error:  # each filesystem has its own
+                failures += 1
+                if failures >= ATTEMPTS:
+                    raise make_error("Io", f"{self._path} can't be read: {error}") from error
+                time.sleep(_FIRST_PAUSE * 2 ** (failures - 1))
+                continue
+            if len(part) == 0 or len(part) > end - at:
+                raise make_error(
+                    "Truncated",
+                    f"{self._path} gives {len(part):,} bytes from byte {at:,} on: the manifest "
+                    f"says that it has {self._file.bytes:,}",
+                )
+            failures = 0
+            at += len(part)
+            yield bytes(part)
+
+
+def _opened_to_append(path: Path) -> BinaryIO:
+    """Not through a link that somebody has put there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666), "ab")

@@ -1,0 +1,113 @@
+"""A store on a filesystem of fsspec: S3, Google's and Azure's stores, HDFS, SFTP, ..."""
+
+import contextlib
+import hashlib
+import posixpath
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from deltawire.errors import make_error
+from deltawire.weights.store.cache import Cache
+from deltawire.weights.store.download import Download
+from deltawire.weights.store.manifest import StoredFile
+from deltawire.weights.store.object_lock import ObjectLock
+
+_FILES = "files"
+# Here one request replaces an object, whole or not at all. Elsewhere a file is renamed.
+_ONE_PUT = {"memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "hf"}
+
+
+class Objects:
+    """Files of a store on a filesystem of fsspec.
+
+    Attributes:
+        place: the URL, for messages.
+    """
+
+    def __init__(self, url: str, cache: str | None, options: dict) -> None:
+        try:
+            import fsspec
+        except ImportError:
+            raise make_error(
+                "InvalidArgument", f"{url} needs the package fsspec: pip install fsspec"
+            ) from None
+        try:
+            self._system, self._root = fsspec.url_to_fs(url, **options)
+        except (ImportError, ValueError) as error:
+            raise make_error("InvalidArgument", f"{url} can't be opened: {error}") from error
+        # Its own folder there: another store's files aren't known here.
+        name = hashlib.sha256(url.encode()).hexdigest()[:16]
+        self._cache = Cache(None if cache is None else Path(cache) / name)
+        self.place = url
+        protocols = self._system.protocol
+        names = {protocols} if isinstance(protocols, str) else set(protocols)
+        self._one_put = bool(names & _ONE_PUT)
+
+    def _path(self, *names: str) -> str:
+        return posixpath.join(self._root, *names)
+
+    def _make_folder(self, *names: str) -> None:
+        """Object stores have none, and would look for the bucket each time."""
+        if not self._one_put:
+            self._system.makedirs(self._path(*names), exist_ok=True)
+
+    def read(self, name: str, max_bytes: int) -> bytes | None:
+        """A small file's bytes, None if there is none."""
+        try:
+            data = self._system.cat_file(self._path(name))
+        except FileNotFoundError:
+            return None
+        if len(data) > max_bytes:
+            raise make_error("Limit", f"{self.place}/{name} has more than {max_bytes:,} bytes")
+        return data
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Puts a small file in its place, whole or not at all."""
+        self._make_folder()
+        if self._one_put:
+            self._system.pipe_file(self._path(name), data)
+        else:
+            partial = self._path(f"{name}.partial")
+            with contextlib.suppress(FileNotFoundError):
+                self._system.rm_file(partial)  # it may be a link
+            self._system.pipe_file(partial, data)
+            self._system.mv(partial, self._path(name))
+
+    def write(self, name: str, parts: Iterable) -> None:
+        """Writes a new file of the store."""
+        self._make_folder(_FILES)
+        with self._system.open(self._path(_FILES, name), "wb") as opened:
+            for part in parts:
+                opened.write(part)
+
+    def open(self, file: StoredFile) -> np.ndarray:
+        """A file's bytes, downloaded."""
+        path = self._path(_FILES, file.name)
+        return Download(self._system, path, file, self._cache.folder).run()
+
+    def forget(self, file: StoredFile) -> None:
+        """Drops what the cache has of a file, as it turned out to be damaged."""
+        self._cache.forget(file)
+
+    def forget_all_but(self, names: set[str]) -> None:
+        """Drops what the cache has of files that the manifest doesn't name any more."""
+        self._cache.forget_all_but(names)
+
+    def names(self) -> Iterator[str]:
+        """Names of all files of the store, also of those that the manifest doesn't name."""
+        self._system.invalidate_cache()
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._system.ls(self._path(_FILES), detail=False):
+                yield posixpath.basename(path.rstrip("/"))
+
+    def remove(self, name: str) -> None:
+        """Deletes a file of the store; one that is gone is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            self._system.rm_file(self._path(_FILES, name))
+
+    def lock(self, take_over: bool) -> ObjectLock:
+        """Makes the caller the store's only writer."""
+        self._make_folder()
+        return ObjectLock(self._system, self._path("writer.lock"), self.place, take_over)

@@ -30,7 +30,7 @@
 
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
-#include "transport/mesh/agreement.h"
+#include "transport/mesh/vote/agreement.h"
 
 namespace deltawire {
 

@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "transport/mesh/consensus.h"
+#include "transport/mesh/vote/consensus.h"
 #include "transport/mesh/wait_announcer.h"
 
 namespace deltawire {

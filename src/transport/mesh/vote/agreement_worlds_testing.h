@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/mesh/agreement.h"
 #include "transport/mesh/numbered_testing.h"
+#include "transport/mesh/vote/agreement.h"
 
 namespace deltawire::agreement_worlds {
 

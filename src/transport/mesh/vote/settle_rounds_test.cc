@@ -1,5 +1,5 @@
 // Unit tests of SettleRounds: when a round is complete, and when it is the last.
-#include "transport/mesh/settle_rounds.h"
+#include "transport/mesh/vote/settle_rounds.h"
 
 #include <gtest/gtest.h>
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "deltawire/transport.h"
-#include "transport/mesh/agreement_protocol.h"
 #include "transport/mesh/driver.h"
 #include "transport/mesh/peers.h"
+#include "transport/mesh/vote/agreement_protocol.h"
 #include "transport/mesh/waiters.h"
 #include "transport/process/machine.h"
 

@@ -13,9 +13,9 @@
 #include <optional>
 #include <vector>
 
-#include "transport/mesh/agreement_message.h"
-#include "transport/mesh/open_ballot.h"
-#include "transport/mesh/settle_rounds.h"
+#include "transport/mesh/vote/agreement_message.h"
+#include "transport/mesh/vote/open_ballot.h"
+#include "transport/mesh/vote/settle_rounds.h"
 
 namespace deltawire {
 

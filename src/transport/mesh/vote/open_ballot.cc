@@ -1,4 +1,4 @@
-#include "transport/mesh/open_ballot.h"
+#include "transport/mesh/vote/open_ballot.h"
 
 #include <algorithm>
 #include <cassert>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "transport/mesh/agreement_message.h"
+#include "transport/mesh/vote/agreement_message.h"
 
 namespace deltawire {
 

@@ -1,4 +1,4 @@
-#include "transport/mesh/agreement_protocol.h"
+#include "transport/mesh/vote/agreement_protocol.h"
 
 #include <cassert>
 #include <type_traits>

@@ -1,4 +1,4 @@
-#include "transport/mesh/settle_rounds.h"
+#include "transport/mesh/vote/settle_rounds.h"
 
 #include <cassert>
 

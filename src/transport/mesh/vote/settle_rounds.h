@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/mesh/agreement_message.h"
+#include "transport/mesh/vote/agreement_message.h"
 
 namespace deltawire {
 

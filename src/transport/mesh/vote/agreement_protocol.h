@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "transport/mesh/agreement.h"
 #include "transport/mesh/peers.h"
+#include "transport/mesh/vote/agreement.h"
 
 namespace deltawire {
 

@@ -1,4 +1,4 @@
-#include "transport/mesh/agreement.h"
+#include "transport/mesh/vote/agreement.h"
 
 #include <cassert>
 #include <variant>

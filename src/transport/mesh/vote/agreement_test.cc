@@ -1,5 +1,5 @@
 // The agreement in every state that a small mesh can reach.
-#include "transport/mesh/agreement.h"
+#include "transport/mesh/vote/agreement.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/mesh/agreement_worlds_testing.h"
+#include "transport/mesh/vote/agreement_worlds_testing.h"
 
 extern "C" {
 __attribute__((weak)) void __asan_init();

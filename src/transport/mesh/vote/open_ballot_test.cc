@@ -1,5 +1,5 @@
 // Unit tests of OpenBallot: votes, in any order, and what they say.
-#include "transport/mesh/open_ballot.h"
+#include "transport/mesh/vote/open_ballot.h"
 
 #include <gtest/gtest.h>
 

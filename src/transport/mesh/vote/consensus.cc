@@ -1,4 +1,4 @@
-#include "transport/mesh/consensus.h"
+#include "transport/mesh/vote/consensus.h"
 
 #include <algorithm>
 #include <cassert>

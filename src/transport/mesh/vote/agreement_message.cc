@@ -1,4 +1,4 @@
-#include "transport/mesh/agreement_message.h"
+#include "transport/mesh/vote/agreement_message.h"
 
 #include <cassert>
 

@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "codecs/fraction.h"
 #include "codecs/kernels/addends.h"
-#include "codecs/kernels/strata.h"
+#include "codecs/kernels/draws.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"

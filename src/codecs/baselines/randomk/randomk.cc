@@ -12,7 +12,7 @@
 #include "base/little_endian.h"
 #include "codecs/fraction.h"
 #include "codecs/kernels/addends.h"
-#include "codecs/kernels/strata.h"
+#include "codecs/kernels/draws.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_part.h"

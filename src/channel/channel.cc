@@ -18,7 +18,6 @@
 #include "channel/part_jobs.h"
 #include "channel/residual_store.h"
 #include "channel/step_record.h"
-#include "channel/weighted_residuals.h"
 #include "wire/hashes.h"
 
 namespace deltawire {

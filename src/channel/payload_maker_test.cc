@@ -1,11 +1,11 @@
-#include "channel/payload_maker.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "channel/message_maker.h"
 
 namespace deltawire::payload_maker_test {
 namespace {

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
 #include <cstdint>
+#include <cstring>
 
+#include "base/little_endian.h"
 #include "channel/decode_runs.h"
 #include "deltawire/codec.h"
 #include "deltawire/tensor.h"
@@ -24,6 +27,19 @@ inline Sizes raw_sizes(const TensorSlot& tensor) noexcept {
 }
 
 // What Codec::decode() makes of such a tensor's bytes. REQUIRES: the defined floating-point mode.
-void take_raw_values(Bytes values, const TensorSlot& tensor, const Target& target) noexcept;
+inline void take_raw_values(Bytes values, const TensorSlot& tensor, const Target& target) noexcept {
+  assert(has_raw_values(tensor) && values.size() == sizeof(float) * tensor.count);
+  auto* const slot = static_cast<float*>(tensor.values);
+  const auto value_at = [&](std::uint64_t i) {
+    return std::bit_cast<float>(load_le<std::uint32_t>(values.data() + i * sizeof(float)));
+  };
+  if (target.into == Into::kAccumulate) {
+    for (std::uint64_t i = 0; i < tensor.count; ++i) slot[i] += target.scale * value_at(i);
+  } else if (target.scale == 1.0F) {
+    std::memcpy(slot, values.data(), values.size());
+  } else {
+    for (std::uint64_t i = 0; i < tensor.count; ++i) slot[i] = target.scale * value_at(i);
+  }
+}
 
 }  // namespace deltawire

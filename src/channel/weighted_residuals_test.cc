@@ -1,5 +1,4 @@
 // Channel::load_weighted: sums, cuts and what is refused.
-#include "channel/weighted_residuals.h"
 
 #include <cmath>
 #include <limits>

@@ -1,8 +1,10 @@
-"""Checks of the arguments that all interfaces share."""
+"""Arguments that all interfaces share, and their checks."""
 
+import dataclasses
 import math
 import os
 import re
+from typing import TypedDict
 
 from deltawire import _core
 from deltawire.errors import make_error
@@ -13,20 +15,69 @@ _MOST_THREADS = (1 << 31) - 1  # and its number of threads, of which it takes fe
 _MOST_RANKS = 65_535  # messages have ranks in 16 bits
 
 
-def reducer_options(
-    min_elements: int,
-    revert: str,
-    threads: int | None,
-    nonfinite: str = "error",
-    device: object = None,
-) -> _core.ReducerOptions:
-    """The core's options for residuals, small tensors, overflows and threads. Raises
-    InvalidArgumentError.
-    """
-    check_count("min_elements", min_elements)
-    if threads is not None:
-        _check_whole("threads", threads, 1, _MOST_THREADS)
-    return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite), device)
+@dataclasses.dataclass(frozen=True)
+class Coding:
+    """The arguments by which messages are coded, by their names in `Session` and
+    `deltawire.torch.register`."""
+
+    min_elements: int = 256
+    threads: int | None = None
+    revert: str = "exact"
+    nonfinite: str = "error"
+
+    def options(self, device: object = None) -> _core.ReducerOptions:
+        """As the core takes them. Raises InvalidArgumentError.
+
+        Args:
+            device: the `DeviceParts` that code there; None: the CPU does.
+        """
+        check_count("min_elements", self.min_elements)
+        if self.threads is not None:
+            _check_whole("threads", self.threads, 1, _MOST_THREADS)
+        revert, nonfinite = str(self.revert), str(self.nonfinite)
+        return _core.ReducerOptions(self.min_elements, revert, self.threads or 0, nonfinite, device)
+
+    def terms(self, spec: str) -> dict[str, object]:
+        """What must be equal on all ranks, by name, with a canonical spec."""
+        return {
+            "spec": spec,
+            "min_elements": self.min_elements,
+            "revert": self.revert,
+            "nonfinite": self.nonfinite,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """The arguments by which a rank of a process group connects to the others, by their names in
+    `deltawire.torch.register`."""
+
+    interface: str | None = None
+    port: int | str | None = None
+    token: str | bytes | None = None
+    encryption: str | None = None
+    link: _core.LinkShape | None = None
+    connect_timeout: float = 60.0
+
+    @classmethod
+    def of(cls, where: str, keywords: dict[str, object]) -> "Connection":
+        """Of the further keywords of a call; raises TypeError for one that is not among these."""
+        known = [each.name for each in dataclasses.fields(cls)]
+        for name in keywords:
+            if name not in known:
+                raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
+        return cls(**keywords)
+
+
+class ConnectionKeywords(TypedDict, total=False):
+    """The fields of `Connection`, for type checkers."""
+
+    interface: str | None
+    port: int | str | None
+    token: str | bytes | None
+    encryption: str | None
+    link: _core.LinkShape | None
+    connect_timeout: float
 
 
 def check_reducer(spec: str, options: _core.ReducerOptions) -> None:

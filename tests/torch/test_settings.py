@@ -7,6 +7,7 @@ import socket
 import deltawire
 import deltawire.torch
 import pytest
+import torch
 import torch.distributed as dist
 from deltawire.torch.core import arguments, bootstrap
 from models import Net, fingerprint, train_step, wrapped
@@ -73,6 +74,15 @@ def test_a_rank_that_cant_register_tells_the_others(bad, says):
     assert own[0] in ("InvalidArgumentError", "TypeError", "DeltawireError") and says in own[1]
     for _kind, text, suspect in (first, third):
         assert suspect == 1 and "rank 1 could not register" in text and says in text
+
+
+@pytest.mark.parametrize("name", ["LocalSteps", "ParameterServer"])
+def test_a_misspelt_argument_of_the_connection_is_named(name):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    more = {"steps": 1} if name == "LocalSteps" else {}
+    with pytest.raises(TypeError, match=f"{name} got an unexpected keyword argument 'ports'"):
+        getattr(deltawire.torch, name)(model, optimizer, "3lc", **more, ports="29600-29699")
 
 
 def test_timeouts_are_whole_milliseconds_and_never_none():

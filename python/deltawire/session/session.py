@@ -124,7 +124,8 @@ class Session(ClosesAtEnd, BaseSession):
         joins = elastic and rank is None and world_size is None
         place = None if joins else _place(rank, world_size)
         text = spec_of(spec).text
-        options = arguments.reducer_options(min_elements, revert, threads, nonfinite, self._device)
+        coding = arguments.Coding(min_elements, threads, revert, nonfinite)
+        options = coding.options(self._device)
         arguments.check_reducer(text, options)
         arguments.check_link(link)
         self._timeout_ms, self._min_elements = arguments.timeout_in_ms(timeout), min_elements

@@ -49,18 +49,6 @@ class Terms:
         return text
 
 
-def exchange_settings(
-    spec: str, min_elements: int, revert: str, nonfinite: str = "error"
-) -> dict[str, object]:
-    """The settings of every exchange: its canonical spec, and `arguments.reducer_options`."""
-    return {
-        "spec": spec,
-        "min_elements": min_elements,
-        "revert": revert,
-        "nonfinite": nonfinite,
-    }
-
-
 def tensor_line(name: str, dtype: str, shape: Iterable[int], *more: str) -> str:
     """A tensor in words, for messages: "'fc.weight' float32 (10, 32)"."""
     return " ".join([f"'{name}'", dtype, str(tuple(shape)), *more])

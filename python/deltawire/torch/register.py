@@ -149,18 +149,11 @@ def register(
     arguments.check_not_elastic(elastic)
     arguments.check_no_delay(delay)
     settings = Settings(
+        arguments.Connection(interface, port, token, encryption, link, connect_timeout),
+        arguments.Coding(min_elements, threads, revert),
         optimizer=optimizer,
-        min_elements=min_elements,
         timeout=timeout,
         arrival_timeout=arrival_timeout,
-        connect_timeout=connect_timeout,
-        interface=interface,
-        port=port,
-        token=token,
-        encryption=encryption,
-        link=link,
-        revert=revert,
-        threads=threads,
         scaler=scaler,
         nonfinite=nonfinite,
         summary_every=summary_every,

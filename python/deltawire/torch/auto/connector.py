@@ -81,7 +81,7 @@ class Connector:
             chosen = {"spec": arguments.AUTO, "tier": self.tier, "exchange": made.spec.text}
             chosen |= {"staged": self.is_staged}  # then copies are measured, too
             meeting.agree_on(Terms("register", self.parameters.lines(), **made.terms() | chosen))
-            made.listen(meeting)
+            meeting.listen(self.settings.connection)
         return made.connect(meeting), made
 
 

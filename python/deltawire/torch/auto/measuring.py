@@ -103,7 +103,7 @@ class Measuring:
             self._trials.advance()
 
     def _trials_of(self, parts: dict) -> codec_figures.Trials:
-        least = self._connector.settings.min_elements
+        least = self._connector.settings.coding.min_elements
         return codec_figures.Trials([_UNCODED, *self._specs], parts, least)
 
     def figures(self) -> dict:
@@ -113,7 +113,7 @@ class Measuring:
             return {"problem": self._failed}
         sample, processors = self._sample, _processors()
         cores = processors / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-        threads = self._connector.settings.threads
+        threads = self._connector.settings.coding.threads
         found, refused = self._trials.results()
         uncoded = _core.Spec(_UNCODED).text
         return self._steps | {

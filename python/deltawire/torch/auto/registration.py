@@ -52,13 +52,13 @@ def _check_settings(settings: Settings) -> None:
             'optimizer= and "auto" don\'t go together: of the codecs that it tries none makes use '
             'of one; leave it out, or name "gcomp"',
         )
-    if arguments.encryption(settings.encryption, has_secret=True) == "required":
+    if arguments.encryption(settings.connection.encryption, has_secret=True) == "required":
         raise make_error(
             "InvalidArgument",
             'encryption="required" and "auto" don\'t go together: it begins with the process '
             "group's own all-reduce, which is in the clear; name a codec",
         )
-    if settings.link is not None:
+    if settings.connection.link is not None:
         raise make_error(
             "InvalidArgument",
             "link= and \"auto\" don't go together: it slows deltawire's messages alone, and the "

@@ -9,13 +9,15 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.arguments import (
+    Coding,
+    Connection,
+    ConnectionKeywords,
     check_count,
     check_link,
     check_positive,
     check_reducer,
     encryption,
     ports,
-    reducer_options,
     secret,
     timeout_in_ms,
 )
@@ -24,6 +26,9 @@ from deltawire.policy import Policy
 
 __all__ = [
     "AUTO",
+    "Coding",
+    "Connection",
+    "ConnectionKeywords",
     "DEVICES",
     "DTYPES",
     "arrival_timeout_in_ms",
@@ -43,7 +48,6 @@ __all__ = [
     "is_auto",
     "named",
     "ports",
-    "reducer_options",
     "secret",
     "timeout_in_ms",
     "warn_of_rules_without_tensor",

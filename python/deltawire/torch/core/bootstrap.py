@@ -75,6 +75,7 @@ class Meeting:
         self._text = ""
         self._listener: _core.Listener | None = None
         self._secret: bytes | None = None
+        self._link: _core.LinkShape | None = None
         self.encryption = "auto"
         self._connect_timeout_ms = 0
         self._records: list[RegistrationRecord] = []
@@ -86,20 +87,15 @@ class Meeting:
         """Sets what must be equal on all ranks."""
         self._terms, self._text = terms, terms.text
 
-    def listen(
-        self,
-        interface: str | None,
-        port: int | str | None = None,
-        connect_timeout: float = 60.0,
-        token: str | bytes | None = None,
-        encryption: str | None = None,
-    ) -> None:
-        """Opens this rank's listener (see the function `listen`). Token, encryption and timeout are
-        kept for `connect`."""
-        self._connect_timeout_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
-        self._secret = arguments.secret(token)
-        self.encryption = arguments.encryption(encryption, self._secret is not None)
-        self._listener = listen(interface, arguments.ports(port))
+    def listen(self, connection: arguments.Connection) -> None:
+        """Opens this rank's listener (see the function `listen`), after a check of the arguments,
+        which are kept for `connect`. Raises InvalidArgumentError, TypeError."""
+        seconds, self._link = connection.connect_timeout, connection.link
+        self._connect_timeout_ms = arguments.timeout_in_ms(seconds, "connect_timeout")
+        arguments.check_link(self._link)
+        self._secret = arguments.secret(connection.token)
+        self.encryption = arguments.encryption(connection.encryption, self._secret is not None)
+        self._listener = listen(connection.interface, arguments.ports(connection.port))
         _core.check_descriptors(*self.place)
 
     def __exit__(self, kind, cause, traceback) -> None:
@@ -126,25 +122,21 @@ class Meeting:
         return told_by(rank, self._terms.whole(name), self._group, self._near)
 
     def connect(
-        self,
-        spec: _core.Spec,
-        options: _core.ReducerOptions,
-        link: _core.LinkShape | None,
-        arrival_timeout_ms: int,
+        self, spec: _core.Spec, options: _core.ReducerOptions, arrival_timeout_ms: int
     ) -> _core.Session:
         """Opens the session with all ranks. Call it after the `with` block."""
-        mesh = self._mesh(link)
+        mesh = self._mesh()
         mesh.arrival_timeout_ms = arrival_timeout_ms
         return _core.Session(self._listener, mesh, spec.text, options)
 
-    def join(self, link: _core.LinkShape | None) -> _core.Connection:
+    def join(self) -> _core.Connection:
         """Like `connect`, for a parameter server."""
-        return _core.Connection(self._listener, self._mesh(link))
+        return _core.Connection(self._listener, self._mesh())
 
-    def _mesh(self, link: _core.LinkShape | None) -> _core.Mesh:
+    def _mesh(self) -> _core.Mesh:
         mesh = mesh_of(self._records, self.place[0], self._secret)
         mesh.set_encryption(self.encryption)
-        mesh.shape = link
+        mesh.shape = self._link
         if self._numbers is not None:
             mesh.name_ranks("global rank", self._numbers)
         mesh.connect_timeout_ms = self._connect_timeout_ms

@@ -30,7 +30,7 @@ class LateTensors:
         self, spec: _core.Spec, min_elements: int, names: dict[int, str], tensors: list[tuple]
     ) -> None:
         self.spec = spec
-        self._options = arguments.reducer_options(min_elements, "exact", 1)
+        self._options = arguments.Coding(min_elements, threads=1).options()
         self.names = names
         self.tensors = tensors
         self._range = range(0)  # the steps for which `_late` is right

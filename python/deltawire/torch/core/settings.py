@@ -9,7 +9,6 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.session.terms import exchange_settings
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.loss_scale import LossScale, Scaler
@@ -21,18 +20,11 @@ from deltawire.torch.core.replica_check import EVERY, check_compare_every
 class Settings:
     """Arguments of `register`, by their names there."""
 
+    connection: arguments.Connection
+    coding: arguments.Coding  # its `nonfinite` is the exchange's to choose
     optimizer: torch.optim.Optimizer | None
-    min_elements: int
     timeout: float
     arrival_timeout: float | None
-    connect_timeout: float
-    interface: str | None
-    port: int | str | None
-    token: str | bytes | None
-    encryption: str | None
-    link: _core.LinkShape | None
-    revert: str
-    threads: int | None
     scaler: Scaler | None
     nonfinite: str | None
     summary_every: int | None
@@ -44,7 +36,7 @@ class Settings:
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError for revert="fold", if `what` is in the exchange, which can't
         keep a failed step's gradients."""
-        if self.revert == "fold":
+        if self.coding.revert == "fold":
             raise make_error(
                 "InvalidArgument",
                 f'revert="fold" does not go with {what}, which keeps nothing of a failed step; '
@@ -71,19 +63,18 @@ class Settings:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
         spec = spec_of(policy)
         scale = LossScale(self.scaler, self.nonfinite, spec.keeps_residual)
+        coding = dataclasses.replace(self.coding, nonfinite=scale.nonfinite)
         made = ExchangeSettings(
             given=self,
             spec=spec,
             optimizer=optimizer,
             loss_scale=scale,
-            options=arguments.reducer_options(
-                self.min_elements, self.revert, self.threads, scale.nonfinite
-            ),
+            coding=coding,
+            options=coding.options(),
             timeout_ms=arguments.timeout_in_ms(self.timeout),
             arrival_timeout_ms=arguments.arrival_timeout_in_ms(self.arrival_timeout, group),
         )
         arguments.check_reducer(spec.text, made.options)
-        arguments.check_link(self.link)
         return made
 
 
@@ -102,6 +93,7 @@ class ExchangeSettings:
     spec: _core.Spec
     optimizer: torch.optim.Optimizer | None
     loss_scale: LossScale
+    coding: arguments.Coding
     options: _core.ReducerOptions
     timeout_ms: int
     arrival_timeout_ms: int
@@ -117,41 +109,26 @@ class ExchangeSettings:
     ) -> "ExchangeSettings":
         """The same, with whoever the caller wants to code such gradients: arguments of `Exchange`.
         Raises as `choose`."""
-        given, nonfinite = self.given, self.loss_scale.nonfinite
         exchange = Exchange(
             self.spec,
             devices,
             dtypes,
             self.timeout_ms / 1e3,
             rank,
-            given.revert,
+            self.coding.revert,
             has_sparse=has_sparse,
         )
-        choice = choose(given.twins, exchange)
-        options = arguments.reducer_options(
-            given.min_elements, given.revert, given.threads, nonfinite, choice.parts
-        )
-        return dataclasses.replace(self, options=options, choice=choice)
+        choice = choose(self.given.twins, exchange)
+        return dataclasses.replace(self, options=self.coding.options(choice.parts), choice=choice)
 
     def terms(self) -> dict[str, object]:
         """What must be equal on all ranks, by name."""
-        given, scale = self.given, self.loss_scale
-        settings = exchange_settings(
-            self.spec.text, given.min_elements, given.revert, scale.nonfinite
-        )
-        return settings | {
-            "scaler": scale.setting,
+        return self.coding.terms(self.spec.text) | {
+            "scaler": self.loss_scale.setting,
             "coder": self.choice.coder,
-            "compare_every": given.compare_every,
+            "compare_every": self.given.compare_every,
         }
-
-    def listen(self, meeting: bootstrap.Meeting) -> None:
-        """Opens this rank's listener, for `connect`."""
-        given = self.given
-        meeting.listen(
-            given.interface, given.port, given.connect_timeout, given.token, given.encryption
-        )
 
     def connect(self, meeting: bootstrap.Meeting) -> _core.Session:
         """The session with all ranks that have met."""
-        return meeting.connect(self.spec, self.options, self.given.link, self.arrival_timeout_ms)
+        return meeting.connect(self.spec, self.options, self.arrival_timeout_ms)

@@ -35,7 +35,7 @@ def register_ddp(
         check_sparse(made.spec, made.options, parameters.sparse)
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
-        late = LateTensors(made.spec, given.min_elements, names, parameters.tensors)
+        late = LateTensors(made.spec, given.coding.min_elements, names, parameters.tensors)
         rule = rule_for(made.optimizer, given.momentum, late)
         has_other_use = rule is not None or stays_in_optimizer(given.momentum, made.spec)
         source = source_for(made.optimizer, made.spec, names, has_other_use)
@@ -48,7 +48,7 @@ def register_ddp(
         )
         terms = made.terms() | {"optimizer": optimizer}
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
-        made.listen(meeting)
+        meeting.listen(given.connection)
     made.choice.log(meeting.place[0])
     if meeting.place[0] == 0:
         values = parameters.gradient_bytes

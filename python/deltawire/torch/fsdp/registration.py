@@ -1,5 +1,7 @@
 """What `register` does for models made by fully_shard or the FSDP-based replicate."""
 
+import dataclasses
+
 import torch
 import torch.distributed as dist
 
@@ -64,7 +66,7 @@ class _Registration:
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
             rows = [(s.name, s.shape, s.dtype_name) for group in self._groups for s in group.shards]
-            late = LateTensors(made.spec, given.min_elements, trained, rows)
+            late = LateTensors(made.spec, given.coding.min_elements, trained, rows)
             self._rule = rule_for(made.optimizer, given.momentum, late)
             has_other_use = self._rule is not None or stays_in_optimizer(given.momentum, made.spec)
             self._source = source_for(made.optimizer, made.spec, trained, has_other_use)
@@ -75,14 +77,17 @@ class _Registration:
                 self._replicas.place[0],  # which errors of the session name
             )
             self._terms = self._agreed_on()
-            self._listen(self._replicas)
+            self._replicas.agree_on(self._terms)
+            self._replicas.listen(given.connection)
 
     def meet_shards(self, failed: Exception | None) -> None:
         """Meets the ranks that share this replica. Raises `failed`, and lets them know of it."""
         with self._meeting(self.shard_group) as self._shards:
             if failed is not None:
                 raise failed
-            self._listen(self._shards)
+            self._shards.agree_on(self._terms)
+            # What they say to end a step alike is small, and no experiment's.
+            self._shards.listen(dataclasses.replace(self._settings.connection, link=None))
 
     def hook(self) -> ShardedHook:
         """Connects, and attaches the hook to the model."""
@@ -105,14 +110,10 @@ class _Registration:
     def _agreement(self) -> ReplicaAgreement | None:
         if self.shard_group is None:
             return None
-        options = arguments.reducer_options(0, "exact", 1)
+        options = arguments.Coding(0, threads=1).options()
         arrival_ms = self._made.arrival_timeout_ms
-        session = self._shards.connect(ReplicaAgreement.SPEC, options, None, arrival_ms)
+        session = self._shards.connect(ReplicaAgreement.SPEC, options, arrival_ms)
         return ReplicaAgreement(session, self._made.timeout_ms)
-
-    def _listen(self, meeting: bootstrap.Meeting) -> None:
-        meeting.agree_on(self._terms)
-        self._made.listen(meeting)
 
     def _agreed_on(self) -> Terms:
         first = self._groups[0]

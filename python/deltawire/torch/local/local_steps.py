@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
+from typing_extensions import Unpack
 
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.session.terms import Terms, exchange_settings
+from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.device_choice import Twins
@@ -89,9 +90,10 @@ class LocalSteps(LocalTrainer):
         arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived: how
             much longer one rank's local steps may take than another's. At least `timeout`. Default:
             the group's timeout.
-        connect_timeout, interface, port, token, encryption, link: as for `register`; but with
-            encryption="required" rank 0's weights are not sent to the others, since the process
-            group would carry them in the clear: all ranks must begin with equal ones.
+        connection: `interface`, `port`, `token`, `encryption`, `link` and `connect_timeout`, as
+            for `register`; but with encryption="required" rank 0's weights are not sent to the
+            others, since the process group would carry them in the clear: all ranks must begin with
+            equal ones.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't repeat a change that was just sent (momentum masking;
             supplement A of the paper). Only sparse codecs are affected. Default: yes, but not with
@@ -160,26 +162,21 @@ class LocalSteps(LocalTrainer):
         min_elements: int = 256,
         timeout: float = 120.0,
         arrival_timeout: float | None = None,
-        connect_timeout: float = 60.0,
-        interface: str | None = None,
-        port: int | str | None = None,
-        token: str | bytes | None = None,
-        encryption: str | None = None,
-        link: _core.LinkShape | None = None,
         mask_momentum: bool | None = None,
         momentum: Sequence[str] = DEFAULT_MOMENTUM,
         bucket_bytes: int = _BUCKET_BYTES,
         threads: int | None = None,
         twins: Twins = False,
         group: dist.ProcessGroup | None = None,
+        **connection: Unpack[arguments.ConnectionKeywords],
     ) -> None:
+        reached = arguments.Connection.of("LocalSteps", connection)
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
             self._tuner = tuner_of(reducer, steps, self.group)
             spec = _core.Spec(AUTO_SPEC) if self._tuner else spec_of(reducer)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
-            arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
             weights = Weights(model, bucket_bytes, fragments, factory_of(outer), spec.holds_back)
             arguments.warn_of_rules_without_tensor(spec, weights.names, meeting.place[0])
@@ -189,15 +186,16 @@ class LocalSteps(LocalTrainer):
             timeout_ms = arguments.timeout_in_ms(timeout)
             choice = who_codes(weights, twins, spec, timeout_ms, meeting.place[0])
             # "fold" would count a failed round's changes twice: the weights still have them.
-            options = arguments.reducer_options(min_elements, "exact", threads, device=choice.parts)
+            coding = arguments.Coding(min_elements, threads)
+            options = coding.options(choice.parts)
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
             super().__init__(optimizer, steps, weights, exchange)
-            settings = exchange_settings(spec.text, min_elements, "exact")
-            settings |= {"bucket_bytes": bucket_bytes, **self._settings(overlaps)}
+            settings = coding.terms(spec.text) | {"bucket_bytes": bucket_bytes}
+            settings |= self._settings(overlaps)
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
-            meeting.listen(interface, port, connect_timeout, token, encryption)
-        self._connect(meeting.connect(spec, options, link, arrival_ms), meeting.place, self.group)
+            meeting.listen(reached)
+        self._connect(meeting.connect(spec, options, arrival_ms), meeting.place, self.group)
         with self._aborting_on_error():
             share_model(model, self.group, meeting.encryption)
         self._weights.start_from_here()

@@ -198,7 +198,7 @@ def explain(
         )
     module = model.module if isinstance(model, DistributedDataParallel) else model
     arguments.check_count("step", step)
-    options = arguments.reducer_options(min_elements, "exact", 1)
+    options = arguments.Coding(min_elements, threads=1).options()
     names = ModuleParameters(module).names()
     tensors = []
     for parameter in module.parameters():

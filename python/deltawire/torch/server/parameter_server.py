@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from typing_extensions import Unpack
 
 from deltawire import _core
 from deltawire.errors import make_error
@@ -99,9 +100,10 @@ class ParameterServer(ServedRank):
         timeout: seconds that servers wait for workers' gradients, and workers for servers, before
             they give up and name the rank they wait for. Make it longer than the longest pause of a
             worker (an evaluation). A rank whose process has ended is named at once.
-        connect_timeout, interface, port, token, encryption, link: as for `register`; but with
-            encryption="required" rank 0's weights are not sent to the others, since the process
-            group would carry them in the clear: all ranks must begin with equal ones.
+        connection: `interface`, `port`, `token`, `encryption`, `link` and `connect_timeout`, as
+            for `register`; but with encryption="required" rank 0's weights are not sent to the
+            others, since the process group would carry them in the clear: all ranks must begin with
+            equal ones.
         group: the process group. Default: the world.
 
     Raises:
@@ -152,14 +154,10 @@ class ParameterServer(ServedRank):
         snapshot: str | os.PathLike | None = None,
         every: int = 100,
         timeout: float = 300.0,
-        connect_timeout: float = 60.0,
-        interface: str | None = None,
-        port: int | str | None = None,
-        token: str | bytes | None = None,
-        encryption: str | None = None,
-        link: _core.LinkShape | None = None,
         group: dist.ProcessGroup | None = None,
+        **connection: Unpack[arguments.ConnectionKeywords],
     ) -> None:
+        reached = arguments.Connection.of("ParameterServer", connection)
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group) as meeting:
             self.rank, self.world_size = meeting.place
@@ -170,7 +168,6 @@ class ParameterServer(ServedRank):
             optimizer = arguments.bare_optimizer(optimizer, "ParameterServer")
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
             self._optimizer = optimizer
-            arguments.check_link(link)
             check_counts(min_elements=min_elements, seed=seed, staleness=staleness)
             drops = drops_workers(on_worker_loss, min_workers, self.world_size - servers)
             lasting = lasting_settings(codecs, servers, min_elements, self.optimizer_spec)
@@ -184,8 +181,8 @@ class ParameterServer(ServedRank):
             others = {"optimizer": self.optimizer_spec, "every": snapshot and every}
             settings = lasting | losses | counts | others
             meeting.agree_on(Terms("ParameterServer", layout(model), **settings))
-            meeting.listen(interface, port, connect_timeout, token, encryption)
-        super().__init__(meeting.join(link), self.rank)
+            meeting.listen(reached)
+        super().__init__(meeting.join(), self.rank)
         self.serves = self.rank < servers
         self._server: Serving | None = None
         self._worker: ServedWorker | None = None

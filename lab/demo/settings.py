@@ -68,7 +68,9 @@ class Settings:
         """
         if not method.late or self.same_optimizer or not method.local_steps:
             return self
-        from deltawire.torch.core.momentum_as_rate import constant_rate_times  # needs the extension
+        from deltawire.torch.core.late.momentum_as_rate import (
+            constant_rate_times,  # needs the extension
+        )
 
         return dataclasses.replace(
             self, lr=self.lr * constant_rate_times(self.momentum), momentum=0.0

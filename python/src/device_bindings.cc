@@ -76,7 +76,7 @@ class Specs {
   nb::list specs_;
 };
 
-// Some parts of a call of `encode`, as core/device_encoding.py says.
+// Some parts of a call of `encode`, as core/device/encoding.py says.
 class EncodedParts {
  public:
   explicit EncodedParts(nb::handle given)

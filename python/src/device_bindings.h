@@ -9,7 +9,7 @@
 
 namespace deltawire::python {
 
-// Calls the object's methods of the same names, which take addresses as numbers (core/device_parts.py). Any
+// Calls the object's methods of the same names, which take addresses as numbers (core/device/parts.py). Any
 // thread may use it, and takes the GIL for each call.
 std::shared_ptr<PartBackend> backend_of(nanobind::object device);
 

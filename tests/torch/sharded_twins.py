@@ -6,7 +6,7 @@ import dataclasses
 import deltawire.torch
 import torch
 from deltawire.torch.core.checkpoint import residuals_of
-from deltawire.torch.core.device_choice import Choice
+from deltawire.torch.core.device.choice import Choice
 from host_twin import WAYS, HostTwin
 from sharded import Uneven, cut, descend, fingerprint, gradients, loss_of, mesh_of, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from deltawire.torch.core.checkpoint import residuals_of
-from deltawire.torch.core.device_parts import DeviceParts
+from deltawire.torch.core.device.parts import DeviceParts
 from host_twin import LIBRARY, HostTwin
 from models import Net, backward, fingerprint, wrapped
 from ranks import AT_ONCE, results, started

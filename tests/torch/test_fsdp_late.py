@@ -6,7 +6,7 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.core.momentum_as_rate import rate_times
+from deltawire.torch.core.late.momentum_as_rate import rate_times
 from ranks import results
 from sharded import Uneven, cut, fingerprint, loss_of, mesh_of, needs_fsdp2, one_after_another
 

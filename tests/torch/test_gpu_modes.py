@@ -8,7 +8,7 @@ import gpu
 import pytest
 import torch
 import torch.distributed as dist
-from deltawire.torch.core.staging import Staging
+from deltawire.torch.core.device.staging import Staging
 from gpu import DEVICE, OnDevice, backward, descend, fingerprint, results
 from models import BUCKET_CAP_MB, wrapped
 from ranks import attempted

@@ -10,7 +10,7 @@ import pytest
 import torch
 from deltawire import _core
 from deltawire.torch import MomentumWarning
-from deltawire.torch.core import momentum_advice
+from deltawire.torch.core.late import momentum_advice
 from models import Net, train_step, wrapped
 from ranks import results
 from torch.optim import optimizer as torch_optimizers

@@ -9,7 +9,7 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.core.momentum_as_rate import rate_times
+from deltawire.torch.core.late.momentum_as_rate import rate_times
 from models import Net, backward, fingerprint, wrapped
 from ranks import attempted, results
 from torch.distributed.checkpoint.state_dict import (

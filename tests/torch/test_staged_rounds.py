@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from deltawire.errors import DeltawireError
-from deltawire.torch.core.staging import Staging
+from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.local import round as local_round
 from deltawire.torch.local.changes import Changes, device_borders
 from host_twin import LIBRARY, HostTwin

@@ -11,7 +11,7 @@ import pytest
 import torch
 from deltawire.errors import DeltawireError
 from deltawire.torch.core import abort, arguments
-from deltawire.torch.core.staging import Staging
+from deltawire.torch.core.device.staging import Staging
 from models import Net, batch, fingerprint, train_step, wrapped
 from ranks import AT_ONCE, results
 

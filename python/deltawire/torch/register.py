@@ -10,10 +10,11 @@ from deltawire import _core
 from deltawire.policy import Policy
 from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.registration import register_auto
-from deltawire.torch.core import arguments, momentum_advice, wrappers
-from deltawire.torch.core.device_choice import Twins, check_not_for_auto
+from deltawire.torch.core import arguments, wrappers
+from deltawire.torch.core.device.choice import Twins, check_not_for_auto
+from deltawire.torch.core.late import momentum_advice
+from deltawire.torch.core.late.momentum_choice import AS_RATE, stays_in_optimizer
 from deltawire.torch.core.loss_scale import Scaler
-from deltawire.torch.core.momentum_choice import AS_RATE, stays_in_optimizer
 from deltawire.torch.core.replica_check import EVERY
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook

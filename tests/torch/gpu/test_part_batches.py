@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from deltawire import DeltawireError, canonical_spec
-from deltawire.torch.core.device_parts import DeviceParts
+from deltawire.torch.core.device.parts import DeviceParts
 
 KINDS = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3}
 COUNTS = [5, 40, 320, 1, 42000, 333, 1000]

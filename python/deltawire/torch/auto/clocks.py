@@ -4,8 +4,8 @@ import time
 
 import torch
 
-from deltawire.torch.core.device_memory import until
-from deltawire.torch.core.device_parts import is_captured
+from deltawire.torch.core.device.memory import until
+from deltawire.torch.core.device.parts import is_captured
 
 _COPIED = 1 << 23  # bytes
 _TRIES = 3

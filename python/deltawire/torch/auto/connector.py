@@ -10,9 +10,9 @@ from deltawire.session.history import History
 from deltawire.session.terms import Terms
 from deltawire.torch.auto.clocks import clock_of
 from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.device.staging import is_forced
 from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
-from deltawire.torch.core.staging import is_forced
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 

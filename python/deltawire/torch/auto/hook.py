@@ -21,8 +21,8 @@ from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.measuring import Measuring
 from deltawire.torch.auto.native import NATIVE, NativeExchange
 from deltawire.torch.core.checkpoint import kept_by
-from deltawire.torch.core.device_parts import refuse_capture
-from deltawire.torch.core.staging import Staging
+from deltawire.torch.core.device.parts import refuse_capture
+from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.hook import Hook, check_failed
 from deltawire.torch.metrics.explanation import Explanation, TensorRow

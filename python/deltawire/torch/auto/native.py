@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.torch.auto.measuring import Measuring
-from deltawire.torch.core.staging import future_of
+from deltawire.torch.core.device.staging import future_of
 
 NATIVE = "native"
 

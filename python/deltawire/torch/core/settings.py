@@ -10,9 +10,9 @@ from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
+from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
+from deltawire.torch.core.late.momentum_choice import AS_RATE, check_momentum
 from deltawire.torch.core.loss_scale import LossScale, Scaler
-from deltawire.torch.core.momentum_choice import AS_RATE, check_momentum
 from deltawire.torch.core.replica_check import EVERY, check_compare_every
 
 

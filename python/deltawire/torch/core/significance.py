@@ -9,8 +9,8 @@ import torch
 from deltawire import _core, policy
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch.core import arguments
+from deltawire.torch.core.device.staging import Staging, is_forced
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
-from deltawire.torch.core.staging import Staging, is_forced
 
 logger = logging.getLogger("deltawire")
 

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire.torch.core.backward_pass import after_backward, in_backward
-from deltawire.torch.core.staging import Staging, future_of
+from deltawire.torch.core.device.staging import Staging, future_of
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 
 

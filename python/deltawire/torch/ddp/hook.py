@@ -22,13 +22,13 @@ from deltawire.torch.core.checkpoint import (
     kept_by,
     residuals_of,
 )
-from deltawire.torch.core.device_choice import BY_CPU, Choice
-from deltawire.torch.core.late_rule import LateRule
+from deltawire.torch.core.device.choice import BY_CPU, Choice
+from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.core.late.rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.significance import SignificanceSource
-from deltawire.torch.core.staging import Staging
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient

@@ -9,8 +9,8 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.late_tensors import LateTensors
-from deltawire.torch.core.momentum_choice import rule_for, stays_in_optimizer
+from deltawire.torch.core.late.momentum_choice import rule_for, stays_in_optimizer
+from deltawire.torch.core.late.tensors import LateTensors
 from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.core.significance import source_for

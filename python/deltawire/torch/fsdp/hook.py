@@ -16,12 +16,12 @@ from deltawire.session.leaving import gave_up
 from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import after_backward, cut_short, in_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
-from deltawire.torch.core.device_choice import Choice
-from deltawire.torch.core.late_rule import LateRule
+from deltawire.torch.core.device.choice import Choice
+from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.core.late.rule import LateRule
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.significance import SignificanceSource
-from deltawire.torch.core.staging import Staging
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement

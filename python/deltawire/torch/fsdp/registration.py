@@ -8,9 +8,9 @@ import torch.distributed as dist
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.late_rule import LateRule
-from deltawire.torch.core.late_tensors import LateTensors
-from deltawire.torch.core.momentum_choice import rule_for, stays_in_optimizer
+from deltawire.torch.core.late.momentum_choice import rule_for, stays_in_optimizer
+from deltawire.torch.core.late.rule import LateRule
+from deltawire.torch.core.late.tensors import LateTensors
 from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for

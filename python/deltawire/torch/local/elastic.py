@@ -11,7 +11,7 @@ from deltawire.session.session import TIMEOUT
 from deltawire.session.trainers_session import TrainersSession
 from deltawire.session.weighted import check_weight
 from deltawire.torch.core import arguments, wrappers
-from deltawire.torch.core.device_choice import Twins
+from deltawire.torch.core.device.choice import Twins
 from deltawire.torch.core.module_parameters import check_writable, layout_digest
 from deltawire.torch.local.elastic_core import ElasticCore
 from deltawire.torch.local.exchange import LocalExchange, who_codes

@@ -8,8 +8,8 @@ import torch
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.session.history import History
-from deltawire.torch.core.device_choice import BY_CPU, Choice, Exchange, Twins, choose
-from deltawire.torch.core.staging import Staging
+from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
+from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.local.momentum import Momentum
 from deltawire.torch.local.outer import state_digest
 from deltawire.torch.local.overlap import Overlap

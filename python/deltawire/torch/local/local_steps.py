@@ -13,9 +13,10 @@ from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.session.terms import Terms
-from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
+from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.checkpoint import collective_load
-from deltawire.torch.core.device_choice import Twins
+from deltawire.torch.core.device.choice import Twins
+from deltawire.torch.core.late import momentum_advice
 from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum

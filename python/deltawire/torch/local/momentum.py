@@ -6,7 +6,8 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
-from deltawire.torch.core import arguments, staging
+from deltawire.torch.core import arguments
+from deltawire.torch.core.device import staging
 from deltawire.torch.local.weights import Weights
 
 # SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.

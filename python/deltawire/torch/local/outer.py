@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from deltawire.errors import DTypeError, make_error
-from deltawire.torch.core.weight_sums import digest_of_sums, sums_of
+from deltawire.torch.core.replica_check import digest_of_sums, sums_of
 
 # Makes the optimizer that steps the common weights.
 OuterFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]

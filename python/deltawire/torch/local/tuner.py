@@ -15,7 +15,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.policy import Policy
 from deltawire.session.history import History
 from deltawire.torch.core.arguments import is_auto
-from deltawire.torch.core.device_choice import check_not_for_auto
+from deltawire.torch.core.device.choice import check_not_for_auto
 from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.local import adaptive
 from deltawire.torch.local.adaptive import SHARES, Plan

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from deltawire.errors import make_error
-from deltawire.torch.core.device_memory import until
-from deltawire.torch.core.device_parts import refuse_capture
-from deltawire.torch.core.staging import is_forced
+from deltawire.torch.core.device.memory import until
+from deltawire.torch.core.device.parts import refuse_capture
+from deltawire.torch.core.device.staging import is_forced
 
 
 class ServedMemory:

@@ -7,7 +7,7 @@ average and adds nothing to it. Error feedback delays it as well, and both toget
 
 import torch
 
-from deltawire.torch.core.late_rule import LateRule
+from deltawire.torch.core.late.rule import LateRule
 
 # Of the learning rate, measured there: without the mean over steps each one is longer, and at the
 # highest rates that fp32 trains with the whole makes signs diverge.

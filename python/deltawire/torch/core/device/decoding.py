@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from deltawire.errors import DeltawireError
-from deltawire.torch.core.device_encoding import can_batch
-from deltawire.torch.core.device_memory import DeviceMemory
+from deltawire.torch.core.device.encoding import can_batch
+from deltawire.torch.core.device.memory import DeviceMemory
 from deltawire.torch.gpu.parts import Decoding, EncodedPart
 
 _ERRORS = 1 << 16  # parts of a step's decodings whose errors are looked at together

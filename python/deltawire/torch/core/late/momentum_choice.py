@@ -6,10 +6,10 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.torch.core.adam_without_momentum import AdamWithoutMomentum
-from deltawire.torch.core.late_rule import LateRule
-from deltawire.torch.core.late_tensors import LateTensors, late_rules
-from deltawire.torch.core.momentum_as_rate import MomentumAsRate
+from deltawire.torch.core.late.adam_without_momentum import AdamWithoutMomentum
+from deltawire.torch.core.late.momentum_as_rate import MomentumAsRate
+from deltawire.torch.core.late.rule import LateRule
+from deltawire.torch.core.late.tensors import LateTensors, late_rules
 
 logger = logging.getLogger("deltawire")
 

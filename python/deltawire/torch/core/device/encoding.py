@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from deltawire.errors import DeltawireError, make_error
-from deltawire.torch.core.device_memory import DeviceMemory
+from deltawire.torch.core.device.memory import DeviceMemory
 from deltawire.torch.gpu.parts import INFINITY, Encoding
 
 DTYPES = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers them

@@ -9,8 +9,8 @@ import sys
 
 import torch
 
-from deltawire.torch.core.late_rule import LateRule
-from deltawire.torch.core.late_tensors import LateTensors
+from deltawire.torch.core.late.rule import LateRule
+from deltawire.torch.core.late.tensors import LateTensors
 
 # Of 1 / (1 - momentum): the learning rate without momentum that trains from the first step on,
 # measured with 0.9, where it is 5. The whole of it diverges.

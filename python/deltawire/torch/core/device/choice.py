@@ -9,7 +9,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.torch.core.device_parts import DeviceParts
+from deltawire.torch.core.device.parts import DeviceParts
 
 logger = logging.getLogger("deltawire")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from deltawire.torch.core.device_memory import until
-from deltawire.torch.core.device_parts import DeviceParts, refuse_capture
+from deltawire.torch.core.device.memory import until
+from deltawire.torch.core.device.parts import DeviceParts, refuse_capture
 
 _JOIN_SECONDS = 10.0
 _GAP = 64  # bytes; buckets begin at multiples

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from deltawire.errors import make_error
-from deltawire.torch.core.device_decoding import PartDecoder
-from deltawire.torch.core.device_encoding import BEYOND, Encoded, PartEncoder, is_beyond
-from deltawire.torch.core.device_memory import TORCH_DTYPES, DeviceMemory
-from deltawire.torch.core.mean_digest import MeanDigest
+from deltawire.torch.core.device.decoding import PartDecoder
+from deltawire.torch.core.device.encoding import BEYOND, Encoded, PartEncoder, is_beyond
+from deltawire.torch.core.device.mean_digest import MeanDigest
+from deltawire.torch.core.device.memory import TORCH_DTYPES, DeviceMemory
 
 
 def is_captured(device: torch.device) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from deltawire.torch.core.late_tensors import LateTensors, late_rules
+from deltawire.torch.core.late.tensors import LateTensors, late_rules
 
 
 class LateRule(abc.ABC):

@@ -8,8 +8,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from deltawire import _core
-from deltawire.torch.core.late_tensors import late_rules
-from deltawire.torch.core.momentum_as_rate import constant_rate_times
+from deltawire.torch.core.late.momentum_as_rate import constant_rate_times
+from deltawire.torch.core.late.tensors import late_rules
 
 
 class MomentumWarning(UserWarning):

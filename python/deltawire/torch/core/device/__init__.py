@@ -1,0 +1,1 @@
+"""Gradients on a device: who codes them, and where their values go."""

@@ -1,0 +1,1 @@
+"""Tensors whose gradients arrive late, and what becomes of their momentum."""

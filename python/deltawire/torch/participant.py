@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -43,25 +44,11 @@ class DetachedSession:
             "it (or use it under torch.no_grad())",
         )
 
-    def submit(self, *_) -> None:
-        """Raises `error()`."""
+    def submit(self, *_) -> NoReturn:
+        """As all calls that need a session: raises `error()`."""
         raise self.error()
 
-    def explain(self, *_) -> list:
-        """Raises `error()`."""
-        raise self.error()
-
-    def save(self) -> bytes:
-        """Raises `error()`."""
-        raise self.error()
-
-    def load(self, _) -> None:
-        """Raises `error()`."""
-        raise self.error()
-
-    def load_resized(self, *_) -> None:
-        """Raises `error()`."""
-        raise self.error()
+    explain = save = load = load_resized = submit
 
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received: a copy has no links."""

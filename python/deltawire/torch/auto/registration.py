@@ -44,7 +44,7 @@ def _check_spec(spec: str) -> None:
 
 def _check_settings(settings: Settings) -> None:
     arguments.timeout_in_ms(settings.timeout)
-    arguments.check_summary_every(settings.summary_every)
+    arguments.check_every("summary_every", settings.summary_every)
     settings.check_no_fold('"auto", which begins with the process group\'s own all-reduce')
     if settings.optimizer is not None:
         raise make_error(

@@ -24,33 +24,19 @@ from deltawire.arguments import (
 from deltawire.errors import DTypeError, make_error
 from deltawire.policy import Policy
 
+# What is handed on; the rest is here.
 __all__ = [
-    "AUTO",
     "Coding",
     "Connection",
     "ConnectionKeywords",
-    "DEVICES",
-    "DTYPES",
-    "arrival_timeout_in_ms",
     "check_count",
-    "check_is_optimizer",
     "check_link",
-    "check_optimizer",
-    "check_parameter",
-    "check_reducer",
     "check_positive",
-    "check_served",
-    "check_tensor",
-    "device_near",
-    "device_of",
-    "dtype_name",
+    "check_reducer",
     "encryption",
-    "is_auto",
-    "named",
     "ports",
     "secret",
     "timeout_in_ms",
-    "warn_of_rules_without_tensor",
 ]
 
 logger = logging.getLogger("deltawire")
@@ -180,11 +166,11 @@ def check_has_values(what: str, tensor: torch.Tensor) -> None:
         )
 
 
-def check_summary_every(steps: object) -> None:
+def check_every(name: str, steps: object) -> None:
     """Raises InvalidArgumentError unless `steps` is None or a positive int."""
     if steps is not None and (type(steps) is not int or steps < 1):
         raise make_error(
-            "InvalidArgument", f"summary_every={steps!r} is not a number of steps, from 1, or None"
+            "InvalidArgument", f"{name}={steps!r} is not a number of steps, from 1, or None"
         )
 
 

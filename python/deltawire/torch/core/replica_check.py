@@ -10,20 +10,12 @@ import torch
 import torch.distributed as dist
 
 from deltawire import foreign_json
-from deltawire.errors import DeltawireError, changed, make_error, with_advice
+from deltawire.errors import DeltawireError, changed, with_advice
 
 EVERY = 100  # steps
 _OTHERS = datetime.timedelta(seconds=5)  # for the sums of the other ranks, once all have failed
 _ELEMENTS = 1 << 18  # at a time, so that temporary memory stays in the caches
 _WORDS = {2: torch.int16, 4: torch.int32}
-
-
-def check_compare_every(steps: object) -> None:
-    """Raises InvalidArgumentError unless `steps` is None or a positive int."""
-    if steps is not None and (type(steps) is not int or steps < 1):
-        raise make_error(
-            "InvalidArgument", f"compare_every={steps!r} is not a number of steps, from 1, or None"
-        )
 
 
 def check_for(every: int | None, group: dist.ProcessGroup) -> "ReplicaCheck | None":

@@ -13,7 +13,7 @@ from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
 from deltawire.torch.core.late.momentum_choice import AS_RATE, check_momentum
 from deltawire.torch.core.loss_scale import LossScale, Scaler
-from deltawire.torch.core.replica_check import EVERY, check_compare_every
+from deltawire.torch.core.replica_check import EVERY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Settings:
     def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
         """Parses and checks what an exchange between the group's ranks is made from. Raises
         InvalidArgumentError; TypeError for what is no optimizer, no scaler or no link."""
-        arguments.check_summary_every(self.summary_every)
+        arguments.check_every("summary_every", self.summary_every)
         check_momentum(self.momentum)
-        check_compare_every(self.compare_every)
+        arguments.check_every("compare_every", self.compare_every)
         optimizer = self.optimizer
         if optimizer is not None:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")

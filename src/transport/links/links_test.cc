@@ -1,7 +1,7 @@
 // Links that are slow or broken on purpose.
 #include <cmath>
 
-#include "transport/links/shaped_link.h"
+#include "transport/links/impaired_link.h"
 #include "transport/links/socket_link.h"
 #include "transport/mesh_testing.h"
 

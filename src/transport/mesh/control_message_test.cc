@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/little_endian.h"
-#include "transport/mesh/wait_graph.h"
+#include "transport/mesh/wait_announcer.h"
 
 namespace deltawire::control_message_test {
 namespace {

@@ -9,8 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "base/os_error.h"
-#include "transport/links/faulty_link.h"
-#include "transport/links/shaped_link.h"
+#include "transport/links/impaired_link.h"
 #include "transport/mesh/engine.h"
 #include "transport/process/machine.h"
 

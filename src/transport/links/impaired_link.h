@@ -1,5 +1,4 @@
-// A link as slow as a given line. All data links of a rank share two buckets, one for each direction, as
-// the connections of a machine share its network card.
+// Links that are slow or broken on purpose, around others.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +40,8 @@ struct LineBuckets {
   TokenBucket ingress;
 };
 
+// A link as slow as a given line. All data links of a rank share two buckets, one for each direction, as
+// the connections of a machine share its network card.
 class ShapedLink final : public LinkDecorator {
  public:
   ShapedLink(std::unique_ptr<Link> inner, std::shared_ptr<LineBuckets> line) noexcept
@@ -68,5 +69,9 @@ class ShapedLink final : public LinkDecorator {
  private:
   std::shared_ptr<LineBuckets> line_;
 };
+
+// `inner` with the defect that `fault` describes in what it sends; several defects are several links around
+// each other.
+std::unique_ptr<Link> make_faulty_link(std::unique_ptr<Link> inner, const LinkFault& fault);
 
 }  // namespace deltawire

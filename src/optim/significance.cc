@@ -9,6 +9,7 @@
 #include "optim/bias_correction.h"
 
 namespace deltawire {
+
 namespace {
 
 struct Coefficients {
@@ -152,6 +153,13 @@ Status significance(const OptimizerSettings& settings, std::span<const float> pa
     write_with_second(c, parameters, moments, out.data());
   }
   return {};
+}
+
+void count_rounding_to(DType parameters, std::span<float> significance) noexcept {
+  if (parameters != DType::kBF16 && parameters != DType::kF16) return;
+  const FloatEnvironment environment;
+  const float factor = parameters == DType::kBF16 ? 0x1p16F : 0x1p13F;
+  for (float& value : significance) value *= factor;
 }
 
 }  // namespace deltawire

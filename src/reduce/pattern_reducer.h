@@ -10,14 +10,30 @@
 
 #include "base/buffer_pool.h"
 #include "base/memory_meter.h"
+#include "deltawire/channel.h"
+#include "deltawire/reducer.h"
 #include "deltawire/workers.h"
 #include "reduce/bucket_exchange.h"
 #include "reduce/buckets_in_flight.h"
 #include "reduce/saved_ranks.h"
-#include "reduce/tensor_check.h"
 #include "reduce/wakeable_reducer.h"
 
 namespace deltawire {
+
+// Which tensors in key-value form a reducer takes.
+struct PairRules {
+  const Reducer& reducer;  // for its spec, in errors
+  const Channel& channel;  // that encodes them first
+  bool pattern_takes = false;
+  bool folds = false;
+
+  bool take(const Named& tensor, std::uint64_t step) const {
+    return pattern_takes && channel.takes_pairs(tensor, step);
+  }
+};
+
+// kInvalidArgument, kUnsupportedDType.
+Status check_tensors(const Bucket& bucket, const Step& step, const PairRules& pairs);
 
 struct PatternInfo {
   std::string_view name;  // in specs

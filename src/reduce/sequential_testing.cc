@@ -11,8 +11,8 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 #include "reduce/pattern_reducer.h"
+#include "reduce/patterns/hierarchical_plan.h"
 #include "reduce/patterns/owners.h"
-#include "reduce/patterns/rank_groups.h"
 #include "reduce/patterns/ring_plan.h"
 
 namespace deltawire::testing {

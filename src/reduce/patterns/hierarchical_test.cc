@@ -10,7 +10,7 @@
 
 #include "base/float16.h"
 #include "reduce/forwarding_transport_testing.h"
-#include "reduce/patterns/rank_groups.h"
+#include "reduce/patterns/hierarchical_plan.h"
 #include "reduce/rank_threads_testing.h"
 
 namespace deltawire::hierarchical_test {

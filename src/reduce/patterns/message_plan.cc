@@ -5,7 +5,7 @@
 #include <string>
 
 #include "deltawire/transport.h"
-#include "reduce/tensor_parts.h"
+#include "reduce/patterns/owners.h"
 
 namespace deltawire {
 namespace {

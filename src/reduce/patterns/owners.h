@@ -1,12 +1,24 @@
-// Which rank owns which part. A function of (name, element count, world size) alone, never of buckets, so
-// that another bucket size or a bucket rebuild changes no byte and orphans no residual.
+// Parts of tensors, and which rank owns which: a function of (name, element count, world size) alone, never
+// of buckets, so that another bucket size or a bucket rebuild changes no byte and orphans no residual.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "deltawire/tensor.h"
+
 namespace deltawire {
+
+// Elements [first, first + count) of `whole` as a part. `values` is the memory of the whole tensor: the
+// caller's, or another copy. A part that is the whole tensor has its dims, others have none.
+Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values);
+
+// The same part in staging memory, where means are float32 whatever the tensor is.
+Named staged_part(Named part) noexcept;
+
+// Points the part at another copy of its tensor.
+void move_part(Named& part, const Named& whole, void* values) noexcept;
 
 // Tensors below this many elements have one owner; docs/reference/format.md, "Parts", states it: it is on the
 // wire.

@@ -4,7 +4,6 @@
 #include <cassert>
 
 #include "reduce/patterns/owners.h"
-#include "reduce/tensor_parts.h"
 
 namespace deltawire {
 

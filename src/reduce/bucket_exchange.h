@@ -7,6 +7,7 @@
 
 #include "deltawire/reducer.h"
 #include "deltawire/transport.h"
+#include "reduce/bucket_messages.h"
 #include "reduce/bucket_run.h"
 #include "reduce/bucket_tensors.h"
 
@@ -27,9 +28,9 @@ struct Progress {
   static Progress done() { return {Kind::kDone, Handle::kNone}; }
 };
 
-// What a pattern does with a bucket. An implementation owns what it needs: a BucketRun, BucketTensors,
-// BucketMessages, and its plan of who sends which part to whom. `is_oldest`: all older buckets are complete,
-// so that this one waits for the memory of none; once true, it stays true.
+// What a pattern does with a bucket. An implementation adds its plan of who sends which part to whom; one
+// whose rounds are exchanges of their own leaves `messages_` empty. `is_oldest`: all older buckets are
+// complete, so that this one waits for the memory of none; once true, it stays true.
 class BucketExchange {
  public:
   virtual ~BucketExchange() = default;
@@ -56,19 +57,27 @@ class BucketExchange {
   // Of a step that is reverted: passes what has not been encoded yet to the channel, as if it had been.
   virtual void keep_unsent() noexcept {}
 
-  virtual void restart_clock() noexcept { run().restart_clock(); }
+  virtual void restart_clock() noexcept { run_.restart_clock(); }
 
   // Gives memory that is no longer in use to the next bucket: after publish(), and again when the step ends.
-  virtual void give_back() noexcept = 0;
+  virtual void give_back() noexcept {
+    tensors_.give_back();
+    messages_.give_back();
+  }
 
   // BucketMessages::drain.
-  virtual void drain() noexcept = 0;
+  virtual void drain() noexcept { messages_.drain(); }
 
-  virtual BucketRun& run() noexcept = 0;
-  virtual BucketTensors& tensors() noexcept = 0;
+  BucketRun& run() noexcept { return run_; }
+  BucketTensors& tensors() noexcept { return tensors_; }
 
  protected:
-  BucketExchange() = default;
+  explicit BucketExchange(BufferPool& pool, PartBackend* backend = nullptr)
+      : messages_(pool, run_), tensors_(pool, backend) {}
+
+  BucketRun run_;
+  BucketMessages messages_;
+  BucketTensors tensors_;
 };
 
 }  // namespace deltawire

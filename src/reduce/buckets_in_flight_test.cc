@@ -21,7 +21,7 @@ using Kind = Progress::Kind;
 class ScriptedExchange final : public BucketExchange {
  public:
   ScriptedExchange(char name, BufferPool& pool, std::vector<std::string>& calls)
-      : name_(1, name), calls_(calls), tensors_(pool) {}
+      : BucketExchange(pool), name_(1, name), calls_(calls) {}
 
   std::vector<Progress> moves;  // to come; then it is done
   std::vector<Handle> more;
@@ -49,16 +49,12 @@ class ScriptedExchange final : public BucketExchange {
   void restart_clock() noexcept override { note("clock"); }
   void give_back() noexcept override { note("give_back"); }
   void drain() noexcept override { note("drain"); }
-  BucketRun& run() noexcept override { return run_; }
-  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   void note(const char* call) { calls_.push_back(name_ + "." + call); }
 
   std::string name_;
   std::vector<std::string>& calls_;
-  BucketRun run_;
-  BucketTensors tensors_;
 };
 
 class InFlight : public ::testing::Test {

@@ -83,12 +83,11 @@ class DirectExchange final : public BucketExchange {
  public:
   DirectExchange(BufferPool& pool, const DirectChannels& channels, const MostElements& most,
                  std::shared_ptr<PieceWindow> window)
-      : push_(channels.push),
+      : BucketExchange(pool, channels.backend),
+        push_(channels.push),
         pull_(channels.pull),
         most_(most),
-        messages_(pool, run_),
         receives_(messages_, run_),
-        tensors_(pool, channels.backend),
         means_(run_, tensors_, plan_),
         rounds_(std::move(window)) {}
 
@@ -99,13 +98,6 @@ class DirectExchange final : public BucketExchange {
   Result<Progress> move(bool is_oldest) override;
   void more_awaited(std::vector<Handle>& handles) const override;
   void keep_unsent() noexcept override;
-  void give_back() noexcept override {
-    tensors_.give_back();
-    messages_.give_back();
-  }
-  void drain() noexcept override { messages_.drain(); }
-  BucketRun& run() noexcept override { return run_; }
-  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   using Piece = DirectRounds::Piece;
@@ -133,10 +125,7 @@ class DirectExchange final : public BucketExchange {
   Channel& push_;
   Channel& pull_;
   MostElements most_;
-  BucketRun run_;
-  BucketMessages messages_;
   DirectReceives receives_;
-  BucketTensors tensors_;
   MessagePlan plan_;
   PartMeans means_;
   DirectRounds rounds_;

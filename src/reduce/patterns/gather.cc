@@ -33,23 +33,15 @@ std::vector<OwnedRange> gathered_ranges(const Named& tensor, std::uint64_t most_
 class GatherExchange final : public BucketExchange {
  public:
   GatherExchange(BufferPool& pool, Channel& channel, PartBackend* backend, std::uint64_t most_elements)
-      : channel_(channel),
+      : BucketExchange(pool, backend),
+        channel_(channel),
         most_elements_(most_elements),
-        messages_(pool, run_),
-        tensors_(pool, backend),
         means_(run_, tensors_, plan_) {}
 
   void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
             std::uint16_t round) override;
   Status start(bool is_oldest) override;
   Result<Progress> move(bool is_oldest) override;
-  void give_back() noexcept override {
-    tensors_.give_back();
-    messages_.give_back();
-  }
-  void drain() noexcept override { messages_.drain(); }
-  BucketRun& run() noexcept override { return run_; }
-  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   // All ranks' messages have the same parts, and every rank sums them up.
@@ -64,9 +56,6 @@ class GatherExchange final : public BucketExchange {
 
   Channel& channel_;
   std::uint64_t most_elements_;
-  BucketRun run_;
-  BucketMessages messages_;
-  BucketTensors tensors_;
   MessagePlan plan_;
   PartMeans means_;
   std::vector<std::span<const Bytes>> own_;  // this rank's messages, in pieces

@@ -34,7 +34,7 @@ using Place = MessagePlan::Place;
 class HierarchicalExchange final : public BucketExchange {
  public:
   HierarchicalExchange(BufferPool& pool, const HierarchicalChannels& channels, int members)
-      : channels_(channels), members_(members), messages_(pool, run_), tensors_(pool) {}
+      : BucketExchange(pool), channels_(channels), members_(members) {}
 
   void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
             std::uint16_t round) override;
@@ -42,9 +42,6 @@ class HierarchicalExchange final : public BucketExchange {
   Result<Progress> move(bool is_oldest) override;
   void more_awaited(std::vector<Handle>& handles) const override;
   void give_back() noexcept override;
-  void drain() noexcept override { messages_.drain(); }
-  BucketRun& run() noexcept override { return run_; }
-  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   int self() const noexcept { return run_.rank(); }
@@ -68,9 +65,6 @@ class HierarchicalExchange final : public BucketExchange {
 
   HierarchicalChannels channels_;
   int members_;
-  BucketRun run_;
-  BucketMessages messages_;
-  BucketTensors tensors_;
   HierarchicalPlan plan_;
   struct Room {
     std::uint64_t share = 0, sum = 0, mean = 0;
@@ -359,8 +353,7 @@ void HierarchicalExchange::give_back() noexcept {
   for (const Handle handle : passing_) {
     if (!run_.transport().done(handle)) return;
   }
-  tensors_.give_back();
-  messages_.give_back();
+  BucketExchange::give_back();
 }
 
 }  // namespace

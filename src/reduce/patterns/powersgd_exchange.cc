@@ -39,8 +39,8 @@ low_rank::Shape shape_of(const Named& tensor, std::uint32_t rank) noexcept {
 class PowerSgdExchange final : public BucketExchange {
  public:
   PowerSgdExchange(BufferPool& pool, FactorStore& store, const PowerSgdSettings& settings, Rounds rounds)
-      : pool_(pool),
-        tensors_(pool),
+      : BucketExchange(pool),
+        pool_(pool),
         store_(store),
         settings_(settings),
         first_(std::move(rounds.first)),
@@ -55,8 +55,6 @@ class PowerSgdExchange final : public BucketExchange {
   void give_back() noexcept override;
   void drain() noexcept override;
   void restart_clock() noexcept override;
-  BucketRun& run() noexcept override { return run_; }
-  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   enum class Phase : std::uint8_t { kFirst, kFactors, kSecond, kMeans };
@@ -85,8 +83,6 @@ class PowerSgdExchange final : public BucketExchange {
   void collect_reports();
 
   BufferPool& pool_;
-  BucketRun run_;
-  BucketTensors tensors_;
   FactorStore& store_;
   PowerSgdSettings settings_;
   std::unique_ptr<BucketExchange> first_;

@@ -30,8 +30,7 @@ namespace {
 class RingExchange final : public BucketExchange {
  public:
   RingExchange(BufferPool& pool, Channel& scatter, Channel& gather, PartBackend* backend)
-      : messages_(pool, run_),
-        tensors_(pool, backend),
+      : BucketExchange(pool, backend),
         scatter_{.channel = scatter, .slots_from = 0},
         gather_{.channel = gather, .slots_from = 1} {}
 
@@ -40,9 +39,6 @@ class RingExchange final : public BucketExchange {
   Status start(bool is_oldest) override;
   Result<Progress> move(bool is_oldest) override;
   void give_back() noexcept override;
-  void drain() noexcept override { messages_.drain(); }
-  BucketRun& run() noexcept override { return run_; }
-  BucketTensors& tensors() noexcept override { return tensors_; }
 
  private:
   // One of the two phases: its arrivals come in a fixed order into a few buffers that take turns.
@@ -84,9 +80,6 @@ class RingExchange final : public BucketExchange {
   Status add_arrivals(std::span<const RingStop> stops);
   Status apply_arrivals(std::span<const RingStop> stops);
 
-  BucketRun run_;
-  BucketMessages messages_;
-  BucketTensors tensors_;
   RingPlan plan_;
   Phase scatter_;
   Phase gather_;
@@ -292,8 +285,7 @@ void RingExchange::give_back() noexcept {
   for (const Handle forward : gather_.forwards) {
     if (!run_.transport().done(forward)) return;
   }
-  tensors_.give_back();
-  messages_.give_back();
+  BucketExchange::give_back();
 }
 
 class RingReducer final : public PatternReducer {

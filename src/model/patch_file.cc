@@ -10,7 +10,7 @@
 
 #include "base/little_endian.h"
 #include "base/no_memory.h"
-#include "model/new_model_file.h"
+#include "model/model_file.h"
 #include "model/patch_file_writer.h"
 #include "model/patched_model.h"
 

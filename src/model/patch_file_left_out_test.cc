@@ -5,7 +5,7 @@
 
 #include "deltawire/patch_file.h"
 #include "model/model_testing.h"
-#include "model/patch_entries.h"
+#include "model/patched_model.h"
 
 namespace deltawire::patch_file_left_out_test {
 namespace {

@@ -9,7 +9,6 @@
 #include "base/os_error.h"
 #include "model/file_layout.h"
 #include "model/model_file.h"
-#include "model/new_model_file.h"
 #include "patch/patch_stream.h"
 
 namespace deltawire::model {

@@ -1,7 +1,7 @@
 // What a codec's folder gives the registry: src/codecs/<name>/<name>.cc defines, in namespace
 // deltawire::<name>,
 //
-//   Registration registration() noexcept;
+//   extern constinit const Registration kRegistration = {&kInfo, make};
 //
 // and registry.cc has a row for it.
 #pragma once

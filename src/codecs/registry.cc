@@ -114,9 +114,9 @@ tl::unexpected<Error> unknown_codec(std::string_view name, std::span<const Codec
 
 }  // namespace
 
-#define DELTAWIRE_DECLARE(folder)       \
-  namespace folder {                    \
-  Registration registration() noexcept; \
+#define DELTAWIRE_DECLARE(folder)          \
+  namespace folder {                       \
+  extern const Registration kRegistration; \
   }
 DELTAWIRE_CODECS(DELTAWIRE_DECLARE)
 #undef DELTAWIRE_DECLARE
@@ -124,7 +124,7 @@ DELTAWIRE_CODECS(DELTAWIRE_DECLARE)
 namespace {
 
 const auto& codecs() noexcept {
-#define DELTAWIRE_CALL(folder) folder::registration(),
+#define DELTAWIRE_CALL(folder) folder::kRegistration,
   static const std::array kCodecs = {DELTAWIRE_CODECS(DELTAWIRE_CALL)};
 #undef DELTAWIRE_CALL
   return kCodecs;

@@ -455,8 +455,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 
 DELTAWIRE_KERNELS(reference, avx2, avx512, avx512vbmi, neon)
 
-Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for, sparse::kernels_for>};
-}
+extern constinit const Registration kRegistration = {&kInfo, make,
+                                                     own_kernels<kernels_for, sparse::kernels_for>};
 
 }  // namespace deltawire::fastsgd

@@ -40,8 +40,6 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
 
 DELTAWIRE_KERNELS(reference, avx2)
 
-Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for>};
-}
+extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<kernels_for>};
 
 }  // namespace deltawire::fp16

@@ -131,18 +131,14 @@ DELTAWIRE_KERNELS(reference)
 
 namespace deltawire::fp8 {
 
-Registration registration() noexcept {
-  using namespace minifloat;
-  return {&kFp8.info, make<kFp8>, own_kernels<kernels_for>};
-}
+extern constinit const Registration kRegistration = {&minifloat::kFp8.info, minifloat::make<minifloat::kFp8>,
+                                                     own_kernels<minifloat::kernels_for>};
 
 }  // namespace deltawire::fp8
 
 namespace deltawire::fp4 {
 
-Registration registration() noexcept {
-  using namespace minifloat;
-  return {&kFp4.info, make<kFp4>, own_kernels<kernels_for>};
-}
+extern constinit const Registration kRegistration = {&minifloat::kFp4.info, minifloat::make<minifloat::kFp4>,
+                                                     own_kernels<minifloat::kernels_for>};
 
 }  // namespace deltawire::fp4

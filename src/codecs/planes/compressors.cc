@@ -114,9 +114,8 @@ constexpr planes::Compressor kCompressor = {
 
 }  // namespace
 
-Registration registration() noexcept {
-  return {&kCompressor.info, planes::make<kCompressor>, own_kernels<planes::kernels_for>};
-}
+extern constinit const Registration kRegistration = {&kCompressor.info, planes::make<kCompressor>,
+                                                     own_kernels<planes::kernels_for>};
 
 }  // namespace deltawire::zstd
 
@@ -207,8 +206,7 @@ constexpr planes::Compressor kCompressor = {
 
 }  // namespace
 
-Registration registration() noexcept {
-  return {&kCompressor.info, planes::make<kCompressor>, own_kernels<planes::kernels_for>};
-}
+extern constinit const Registration kRegistration = {&kCompressor.info, planes::make<kCompressor>,
+                                                     own_kernels<planes::kernels_for>};
 
 }  // namespace deltawire::zlib

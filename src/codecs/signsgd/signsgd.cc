@@ -120,8 +120,6 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 
 DELTAWIRE_KERNELS(reference)
 
-Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<kernels_for>};
-}
+extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<kernels_for>};
 
 }  // namespace deltawire::signsgd

@@ -221,8 +221,6 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
 
 }  // namespace
 
-Registration registration() noexcept {
-  return {&kInfo, make, own_kernels<sparse::kernels_for>};
-}
+extern constinit const Registration kRegistration = {&kInfo, make, own_kernels<sparse::kernels_for>};
 
 }  // namespace deltawire::dropping

@@ -136,8 +136,6 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId) {
 
 }  // namespace
 
-Registration registration() noexcept {
-  return {&kInfo, make};
-}
+extern constinit const Registration kRegistration = {&kInfo, make};
 
 }  // namespace deltawire::twobit

@@ -1,11 +1,14 @@
 #include "codecs/part_checks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 #include <limits>
 
 #include "base/checked.h"
+#include "base/float_bits.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire {
 
@@ -80,6 +83,13 @@ EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, 
   }
   return EncodedPart{
       .payload_bytes = count * element_bytes, .chunks = static_cast<std::uint32_t>(chunks), .scalar = 0};
+}
+
+Status check_scalar(std::string_view codec, std::string_view what, std::uint32_t bits) {
+  if (bits < kInfinityBits) return {};
+  return fail(ErrorCode::kCorrupt, std::string(codec) + ": " + std::string(what) + " is " +
+                                       number_text(std::bit_cast<float>(bits)) +
+                                       ", not a finite number >= 0");
 }
 
 tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::uint64_t chunk,

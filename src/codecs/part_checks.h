@@ -39,6 +39,9 @@ Sizes fixed_sizes(std::uint64_t count, std::uint64_t chunk_elements, std::uint64
 EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes,
                              std::span<std::uint32_t> chunk_ends) noexcept;
 
+// kCorrupt unless a scalar is the bits of a finite float32 >= 0; `what` names it: "the scale".
+Status check_scalar(std::string_view codec, std::string_view what, std::uint32_t bits);
+
 // The error of one chunk, "<codec> chunk <number>: <text>".
 tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::uint64_t chunk,
                                   std::string_view text);

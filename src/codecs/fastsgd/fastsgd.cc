@@ -383,9 +383,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
                                            std::to_string(in.chunk_ends.size()) + " chunks for " +
                                            std::to_string(elements) + " elements");
     }
-    if (in.scalar < kInfinityBits) return {};
-    return fail(ErrorCode::kCorrupt, "fastsgd: the sum is " + number_text(std::bit_cast<float>(in.scalar)) +
-                                         ", not a finite number >= 0");
+    return check_scalar("fastsgd", "the sum", in.scalar);
   }
 
   Status decode_chunks(const PartView& in, DecodeTarget& target) const override {

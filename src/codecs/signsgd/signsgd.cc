@@ -74,11 +74,7 @@ class Signsgd final : public FixedCodec {
   }
 
   Status check_codes(const PartView& in, std::uint64_t count) const override {
-    if (in.scalar >= kInfinityBits) {
-      return fail(ErrorCode::kCorrupt, "signsgd: the scale is " +
-                                           number_text(std::bit_cast<float>(in.scalar)) +
-                                           ", not a finite number >= 0");
-    }
+    if (auto ok = check_scalar("signsgd", "the scale", in.scalar); !ok) return ok;
     if (is_bare_ && count > 0 && in.scalar != kOneBits) {
       return fail(ErrorCode::kCorrupt, "signsgd: the scale of a bare sign is not 1");
     }

@@ -155,7 +155,7 @@ class Threelc final : public Codec {
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_scalar(in); !ok) return ok;
+    if (auto ok = check_scalar("3lc", "m", in.scalar); !ok) return ok;
     DecodeTarget target{.slot = out.slot,
                         .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
                         .zeros_only = in.scalar == 0,
@@ -171,7 +171,7 @@ class Threelc final : public Codec {
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_scalar(in); !ok) return ok;
+    if (auto ok = check_scalar("3lc", "m", in.scalar); !ok) return ok;
     std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
     std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
@@ -354,12 +354,6 @@ class Threelc final : public Codec {
     const std::uint64_t least = std::uint64_t{code.nonzeros} * (code.parameter + 2);
     if (kRiceHeaderBytes + ceil_div(least, 8) >= limit) return limit;
     return kernels_.rice(maps_in(scratch, count), count, code, out, limit);
-  }
-
-  static Status check_scalar(const PartView& in) {
-    if (in.scalar < kInfinityBits) return {};
-    return fail(ErrorCode::kCorrupt,
-                "3lc: m is " + number_text(std::bit_cast<float>(in.scalar)) + ", not a finite number >= 0");
   }
 
   Parameters parameters_;

@@ -175,9 +175,7 @@ class Terngrad final : public Codec {
   // All but the digits.
   static Status check_frame(const PartView& in, std::uint64_t count) {
     if (auto ok = check_fixed_ends(in, bytes_of(count), kChunkBytes, 1); !ok) return ok;
-    if (in.scalar < kInfinityBits) return {};
-    return fail(ErrorCode::kCorrupt, "terngrad: m is " + number_text(std::bit_cast<float>(in.scalar)) +
-                                         ", not a finite number >= 0");
+    return check_scalar("terngrad", "m", in.scalar);
   }
 
   // m: the largest magnitude, or where values are clipped.

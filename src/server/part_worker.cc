@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "server/skip_message.h"
+#include "server/message_heads.h"
 
 namespace deltawire {
 namespace {

@@ -14,7 +14,7 @@
 #include "deltawire/codec.h"
 #include "deltawire/result.h"
 #include "deltawire/transport.h"
-#include "server/pull_head.h"
+#include "server/message_heads.h"
 #include "server/worker_group.h"
 
 namespace deltawire {

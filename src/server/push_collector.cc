@@ -5,7 +5,7 @@
 #include <string>
 
 #include "deltawire/frame.h"
-#include "server/skip_message.h"
+#include "server/message_heads.h"
 
 namespace deltawire {
 

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/channel.h"
+#include "server/message_heads.h"
 #include "server/served_model.h"
-#include "server/skip_message.h"
 
 namespace deltawire::server_test {
 namespace {

@@ -1,8 +1,8 @@
-#include "server/skip_message.h"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
+
+#include "server/message_heads.h"
 
 namespace deltawire {
 namespace {

@@ -4,10 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "server/pull_head.h"
+#include "server/message_heads.h"
 #include "server/served_model.h"
 #include "server/server_testing.h"
-#include "server/skip_message.h"
 
 namespace deltawire::server_test {
 namespace {

@@ -1,6 +1,7 @@
-// The first bytes of a pull: whether the server counted the worker's pushes, and what follows.
+// What workers and servers tell each other besides frames: the first bytes of a pull, and that no push comes.
 #pragma once
 
+#include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +22,9 @@ enum class PullKind : std::uint8_t {
   kWhole = 4,   // the part as it is, instead of several changes
 };
 
-// A head is its PullKind (u8), the number of steps (u16, little-endian), a verdict's byte for each of them,
-// and the CRC-32C of these bytes (u32), because the frames behind it have checksums of their own alone.
+// The first bytes of a pull say whether the server counted the worker's pushes, and what follows. A head is
+// its PullKind (u8), the number of steps (u16, little-endian), a verdict's byte for each of them, and the
+// CRC-32C of these bytes (u32), because the frames behind it have checksums of their own alone.
 inline constexpr std::size_t kVerdictsMax = 0xFFFF;
 constexpr std::size_t pull_head_bytes(std::size_t verdicts) noexcept {
   return 3 + verdicts + 4;
@@ -46,5 +48,16 @@ Result<PullHead> read_pull(Bytes pull);
 std::vector<std::byte> change_head(Verdict verdict);
 // Of 1 to kVerdictsMax of them.
 std::vector<std::byte> whole_head(const std::deque<Verdict>& verdicts);
+
+// A worker's word to a server that no push of it for a step will come, because other parts of its model have
+// the step already: the step (u64, little-endian), and the CRC-32C of its bytes (u32). Any push is longer.
+using SkipMessage = std::array<std::byte, 12>;
+
+SkipMessage skip_message(std::uint64_t step) noexcept;
+constexpr bool is_skip(std::uint64_t bytes) noexcept {
+  return bytes == std::tuple_size_v<SkipMessage>;
+}
+// The step, of a message whose size is_skip. Errors: kCorrupt.
+Result<std::uint64_t> read_skip(Bytes message);
 
 }  // namespace deltawire

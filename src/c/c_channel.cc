@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "c_bytes.h"
 #include "c_tensor.h"
 #include "call.h"
 #include "deltawire/channel.h"

@@ -3,7 +3,6 @@
 #include <span>
 #include <vector>
 
-#include "c_bytes.h"
 #include "call.h"
 #include "deltawire/deltawire.h"
 #include "deltawire/patch.h"

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "c_bytes.h"
 #include "c_session_options.h"
 #include "c_tensor.h"
 #include "call.h"

@@ -150,4 +150,16 @@ const char* deltawire_error_name(std::int32_t code) {
   return deltawire::error_code_name(static_cast<deltawire::ErrorCode>(code)).data();
 }
 
+const void* deltawire_bytes_data(const deltawire_bytes* bytes) {
+  return bytes == nullptr ? nullptr : bytes->bytes.data();
+}
+
+std::uint64_t deltawire_bytes_count(const deltawire_bytes* bytes) {
+  return bytes == nullptr ? 0 : bytes->bytes.size();
+}
+
+void deltawire_bytes_free(deltawire_bytes* bytes) {
+  delete bytes;
+}
+
 }  // extern "C"

@@ -1,15 +1,22 @@
 // The frame of every function of the C interface: no exception leaves it, and errors become numbers and text.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "deltawire/deltawire.h"
 #include "deltawire/result.h"
+
+// Bytes that a call returns.
+struct deltawire_bytes {
+  std::vector<std::byte> bytes;
+};
 
 namespace deltawire::c {
 

@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "linear/number_scan.h"
 
 namespace deltawire::linear {
 namespace {

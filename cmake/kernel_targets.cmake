@@ -1,5 +1,6 @@
 # The instruction sets that kernels are written for, in the order of TargetId, each with its files' suffix and flags:
-# `targets`, suffix_TARGET and flags_TARGET. src/codecs/dispatch.cc asks the CPU for the same features.
+# `targets`, suffix_TARGET and flags_TARGET. src/codecs/dispatch.cc asks the CPU for the same features. unsanitized_TARGET: what
+# deltawire_layer is told of a target that this machine can't run.
 set(targets reference)
 set(suffix_reference ref)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
@@ -9,6 +10,17 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(flags_avx512vbmi ${flags_avx512} -mavx512vbmi -mavx512vbmi2)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|ARM64|arm64)$")
   list(APPEND targets neon)
+endif()
+if("avx2" IN_LIST targets AND EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
+  set(cpu_flag_avx2 avx2)
+  set(cpu_flag_avx512 avx512bw)
+  set(cpu_flag_avx512vbmi avx512_vbmi2)
+  foreach(target IN ITEMS avx2 avx512 avx512vbmi)
+    if(NOT "${cpu_flags} " MATCHES " ${cpu_flag_${target}} ")
+      set(unsanitized_${target} UNSANITIZED)
+    endif()
+  endforeach()
 endif()
 foreach(target IN LISTS targets)
   if(flags_${target} AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

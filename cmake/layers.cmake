@@ -45,13 +45,14 @@ function(deltawire_gather layers property result)
 endfunction()
 
 # deltawire_layer(NAME [OBJECTS] [UNITY_GROUPS] SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...]
-#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [NO_TWIN])
+#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED | NO_TWIN])
 # Makes a static library, or objects alone if only the libraries of libraries.cmake use them; with OBJECTS these
 # become part of each library that depends on the layer. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled
 # together. The DEPENDS are the arrows of docs/design/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
-# NO_TWIN: it is compiled once, and programs with it have no twin.
+# NO_TWIN: it is compiled once, and programs with it have no twin. UNSANITIZED: it is compiled once, and twins have the same
+# objects; kernels that this machine can't run would be sanitized for nobody.
 function(deltawire_layer name)
-  cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS;NO_TWIN" "SHARDS"
+  cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS;UNSANITIZED;NO_TWIN" "SHARDS"
                         "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
   set(type OBJECT)
   if(NOT ARG_OBJECTS AND (DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH))
@@ -80,7 +81,9 @@ function(deltawire_layer name)
   deltawire_gather("${ARG_DEPENDS}" libraries libraries)
   set_property(GLOBAL PROPERTY deltawire_below_${name} ${name} ${below})
   set_property(GLOBAL PROPERTY deltawire_libraries_${name} ${ARG_LIBRARIES} ${libraries})
-  if(DELTAWIRE_SANITIZED_TWIN AND NOT ARG_NO_TWIN)
+  if(DELTAWIRE_SANITIZED_TWIN AND ARG_UNSANITIZED)
+    add_library(deltawire_${name}_sanitized ALIAS deltawire_${name})
+  elseif(DELTAWIRE_SANITIZED_TWIN AND NOT ARG_NO_TWIN)
     add_library(deltawire_${name}_sanitized OBJECT ${ARG_SOURCES})
     target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options})
     set_target_properties(deltawire_${name}_sanitized PROPERTIES

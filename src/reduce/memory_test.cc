@@ -1,6 +1,7 @@
 // What an exchange holds, in bytes of this rank's heap: the bounds that docs/design/memory.md states.
 #include <algorithm>
 #include <cctype>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,26 @@ class UncountedTransport final : public ForwardingTransport {
   testing::HeapCount* count_;
 };
 
+constexpr std::size_t kDrawn = 65537;  // a prime: no two tensors begin at the same place
+
+// Before any heap is counted, and once: for each step and rank anew it takes longer than most exchanges.
+const std::vector<float> kNoise = [] {
+  CounterRng random(0);
+  std::vector<float> drawn(kDrawn);
+  for (float& value : drawn) value = static_cast<float>(random.next_uniform() - 0.5);
+  return drawn;
+}();
+
+// The noise again and again, from another place on for each step and rank.
+void fill(std::span<float> values, std::uint64_t step, std::uint64_t rank) {
+  std::size_t from = (10007 * step + 1009 * rank) % kDrawn;
+  for (std::size_t filled = 0; filled < values.size(); from = 0) {
+    const std::size_t count = std::min(kDrawn - from, values.size() - filled);
+    std::ranges::copy(std::span(kNoise).subspan(from, count), values.subspan(filled).begin());
+    filled += count;
+  }
+}
+
 Held held_by(const Case& chosen) {
   std::vector<Held> held(static_cast<std::size_t>(chosen.world));
   run_ranks(chosen.world, {}, [&](int rank, Transport& counted) {
@@ -123,8 +144,7 @@ Held held_by(const Case& chosen) {
     options.threads = 1;  // this thread alone is counted
     auto reducer = reducer_of(chosen.spec, options);
     for (std::size_t step = 0; step < chosen.buckets.size(); ++step) {
-      CounterRng random(100 * step + static_cast<std::uint64_t>(rank));
-      for (float& value : values) value = static_cast<float>(random.next_uniform() - 0.5);
+      fill(values, step, static_cast<std::uint64_t>(rank));
       const Status done = step_of(*reducer, tensors, step, chosen.buckets[step], transport);
       EXPECT_TRUE(done) << done.error().message;
     }

@@ -45,7 +45,8 @@ function(deltawire_gather layers property result)
 endfunction()
 
 # deltawire_layer(NAME [OBJECTS] [UNITY_GROUPS] SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...]
-#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED | NO_TWIN])
+#                 [OPTIONS flag...] [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [CHECK_ONLY case...]
+#                 [UNSANITIZED | NO_TWIN])
 # Makes a static library, or objects alone if only the libraries of libraries.cmake use them; with OBJECTS these
 # become part of each library that depends on the layer. UNITY_GROUPS: the sources' UNITY_GROUP says which are compiled
 # together. The DEPENDS are the arrows of docs/design/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
@@ -53,7 +54,7 @@ endfunction()
 # objects; kernels that this machine can't run would be sanitized for nobody.
 function(deltawire_layer name)
   cmake_parse_arguments(ARG "OBJECTS;UNITY_GROUPS;UNSANITIZED;NO_TWIN" "SHARDS"
-                        "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
+                        "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO;CHECK_ONLY" ${ARGN})
   set(type OBJECT)
   if(NOT ARG_OBJECTS AND (DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH))
     set(type STATIC)
@@ -95,7 +96,8 @@ function(deltawire_layer name)
   endif()
   if(ARG_TESTS)
     deltawire_test(deltawire_${name}_test SOURCES ${ARG_TESTS} LAYERS ${name} LIBRARIES GTest::gtest_main deltawire_property
-                   SHARDS ${ARG_SHARDS} RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO})
+                   SHARDS ${ARG_SHARDS} RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO}
+                   CHECK_ONLY ${ARG_CHECK_ONLY})
   endif()
 endfunction()
 
@@ -148,59 +150,71 @@ function(deltawire_test_program name)
 endfunction()
 
 # deltawire_test(NAME SOURCES file... LAYERS layer... [LIBRARIES target...] [SHARDS n] [RELEASED_ONLY case...]
-#                [RELEASED_TOO case...] [ARGUMENTS text...])
+#                [RELEASED_TOO case...] [CHECK_ONLY case...] [ARGUMENTS text...])
 # A test program, and the tests that run it: all its cases in one process, or divided among SHARDS processes, which suits
 # tests that wait. One case alone: NAME --gtest_filter=CASE.
 function(deltawire_test name)
   if(NOT DELTAWIRE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LAYERS;LIBRARIES;RELEASED_ONLY;RELEASED_TOO;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LAYERS;LIBRARIES;RELEASED_ONLY;RELEASED_TOO;CHECK_ONLY;ARGUMENTS" ${ARGN})
   deltawire_test_program(${name} SOURCES ${ARG_SOURCES} LAYERS ${ARG_LAYERS} LIBRARIES ${ARG_LIBRARIES})
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
   deltawire_shards(${name} ${ARG_SHARDS} RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO}
-                   ARGUMENTS ${ARG_ARGUMENTS})
+                   CHECK_ONLY ${ARG_CHECK_ONLY} ARGUMENTS ${ARG_ARGUMENTS})
 endfunction()
 
-# deltawire_shards(PROGRAM COUNT [RELEASED_ONLY case...] [RELEASED_TOO case...] [ARGUMENTS text...]): the tests
-# PROGRAM.1 to PROGRAM.COUNT.
+# deltawire_shards(PROGRAM COUNT [RELEASED_ONLY case...] [RELEASED_TOO case...] [CHECK_ONLY case...] [ARGUMENTS text...]): the
+# tests PROGRAM.1 to PROGRAM.COUNT.
 function(deltawire_shards program count)
-  cmake_parse_arguments(ARG "" "" "RELEASED_ONLY;RELEASED_TOO;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "RELEASED_ONLY;RELEASED_TOO;CHECK_ONLY;ARGUMENTS" ${ARGN})
   foreach(shard RANGE 1 ${count})
     math(EXPR index "${shard} - 1")
     set(environment GTEST_TOTAL_SHARDS=${count} GTEST_SHARD_INDEX=${index})
     deltawire_run(${program}.${shard} PROGRAM ${program} ARGUMENTS ${ARG_ARGUMENTS} ENVIRONMENT ${environment}
-                  RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO})
+                  RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO} CHECK_ONLY ${ARG_CHECK_ONLY})
   endforeach()
 endfunction()
 
-# deltawire_run(TEST PROGRAM program [RELEASED_ONLY case...] [RELEASED_TOO case...] [LAUNCHER text...]
+# deltawire_run(TEST PROGRAM program [RELEASED_ONLY case...] [RELEASED_TOO case...] [CHECK_ONLY case...] [LAUNCHER text...]
 #               [ARGUMENTS text...] [ENVIRONMENT setting...])
-# Registers TEST, which runs all cases of the program. If it has a twin, TEST has the label "twice", which the preset
-# `release` leaves out; there each case runs once: TEST.sanitized runs the twin, and TEST.released the cases that
-# need the released libraries. Both lists are GoogleTest patterns: RELEASED_ONLY are slow cases that check results and
-# access no memory that others don't; RELEASED_TOO are run by both.
+# Registers TEST, which runs all cases of the program. Where twins are wanted, TEST has the label "twice", which the preset
+# `release` leaves out and `make check` runs; in `release` each case runs once, or not at all: TEST.sanitized runs the twin, and
+# TEST.released the cases that need the released libraries. The lists are GoogleTest patterns: RELEASED_ONLY are slow cases
+# that check results and access no memory that others don't; RELEASED_TOO are run by both; CHECK_ONLY are more of what others
+# show, for `make check` and mutants. A program without a twin is split only for CHECK_ONLY, and has TEST.released alone.
 function(deltawire_run test)
-  cmake_parse_arguments(ARG "" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
+  cmake_parse_arguments(ARG "" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT;RELEASED_ONLY;RELEASED_TOO;CHECK_ONLY" ${ARGN})
   set(released ${ARG_PROGRAM})  # by its target's name CTest has the emulator run it, where there is one
   if(ARG_LAUNCHER)
     set(released ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}>)
   endif()
+  set(has_twin OFF)
+  if(TARGET ${ARG_PROGRAM}_sanitized)
+    set(has_twin ON)
+  endif()
   deltawire_register(${test} COMMAND ${released} ${ARG_ARGUMENTS} ENVIRONMENT ${ARG_ENVIRONMENT})
-  if(NOT TARGET ${ARG_PROGRAM}_sanitized)
+  if(NOT has_twin AND NOT (DELTAWIRE_SANITIZED_TWIN AND ARG_CHECK_ONLY))
     return()
   endif()
   set_tests_properties(${test} PROPERTIES LABELS twice)
-  list(JOIN ARG_RELEASED_ONLY ":" released_only)
-  list(JOIN ARG_RELEASED_TOO ":" released_too)
-  if(released_only OR released_too)
-    deltawire_register(${test}.released COMMAND ${released} ${ARG_ARGUMENTS}
-                       ENVIRONMENT ${ARG_ENVIRONMENT} "GTEST_FILTER=${released_only}:${released_too}")
+  list(JOIN ARG_CHECK_ONLY ":" check_only)
+  set(filters ${ARG_RELEASED_ONLY} ${ARG_RELEASED_TOO})
+  if(NOT has_twin)
+    set(filters *)
   endif()
-  deltawire_register(${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS}
-                     ENVIRONMENT ${twin_environment} ${ARG_ENVIRONMENT} "GTEST_FILTER=-${released_only}")
+  if(filters)
+    list(JOIN filters ":" filters)
+    deltawire_register(${test}.released COMMAND ${released} ${ARG_ARGUMENTS}
+                       ENVIRONMENT ${ARG_ENVIRONMENT} "GTEST_FILTER=${filters}-${check_only}")
+  endif()
+  if(has_twin)
+    list(JOIN ARG_RELEASED_ONLY ":" released_only)
+    deltawire_register(${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS}
+                       ENVIRONMENT ${twin_environment} ${ARG_ENVIRONMENT} "GTEST_FILTER=-${released_only}:${check_only}")
+  endif()
 endfunction()
 
 # deltawire_register(TEST COMMAND program... ENVIRONMENT setting...)

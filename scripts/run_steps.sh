@@ -35,7 +35,7 @@ build() {
   cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs" "${targets[@]}"
 }
 
-# run_tests cpp|python JOBS: those that have not passed with the same inputs; AGAIN=1: all.
+# run_tests cpp|python|thorough JOBS: those that have not passed with the same inputs; AGAIN=1: all.
 run_tests() {
   .venv/bin/python scripts/run_tests.py "$1" --jobs "$2" ${AGAIN:+--again}
 }
@@ -114,6 +114,7 @@ check_steps() {
   step "spelling (codespell)" spelling
   test_steps
   step "C++ tests, all with the released libraries" ctest --preset release-twice -j "$test_jobs"
+  step "Python tests that make test leaves out" run_tests thorough "$python_jobs"
   step "figures that deltawire compare finds" .venv/bin/python scripts/codec_tables.py --check --compared
   step "programs that measure speed" build release benchmarks
   step "the site, strictly" scripts/build_docs.sh

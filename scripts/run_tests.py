@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Runs the tests of the release build, except those that passed before with the same inputs.
 
-    scripts/run_tests.py cpp|python [--jobs N] [--again]
+    scripts/run_tests.py cpp|python|thorough [--jobs N] [--again]
 
-A C++ test's inputs are its command, the programs, files and folders in it, and its properties.
-Python's tests share one set of inputs: all files of the project and what was built for them. The
-data in DELTAWIRE_DATA, the machine, installed packages and the environment's DELTAWIRE_... are
-inputs of both. build/release/passed.json keeps what passed; --again runs all tests.
+`python` leaves out tests with the mark `thorough`; `thorough` runs those alone, pytest by itself
+all. A C++ test's inputs are its command, the programs, files and folders in it, and its
+properties. Python's tests share one set of inputs: all files of the project and what was built for
+them. The data in DELTAWIRE_DATA, the machine, installed packages and the environment's
+DELTAWIRE_... are inputs of both. build/release/passed.json keeps what passed; --again runs all
+tests.
 """
 
 import argparse
@@ -155,31 +157,34 @@ def run_cpp(jobs: int, passed: Passed, again: bool) -> int:
     return status
 
 
-def run_python(jobs: int, passed: Passed, again: bool) -> int:
-    """Runs Python's tests, and returns pytest's exit status."""
+def run_python(tests: str, jobs: int, passed: Passed, again: bool) -> int:
+    """Runs Python's tests, `python` or `thorough`, and returns pytest's exit status."""
     built = [BUILD / "deltawire", *(BUILD / "python").rglob("*.so")]
     key = project_key(surroundings(), Files(), ROOT, built)
-    if not again and passed.has("python", key):
+    if not again and passed.has(tests, key):
         print("passed before with the same inputs (AGAIN=1 runs them all the same)")
         return 0
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal"]
     command += ["--durations=25", "--durations-min=3"]
+    command += ["-m", "thorough" if tests == "thorough" else "not thorough"]
     # The tests start hundreds of interpreters; without bytecode each would compile the package.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     status = subprocess.run(command, cwd=ROOT, env=environment).returncode
-    passed.keep({"python": key}, {"python"} if status else set())
+    passed.keep({tests: key}, {tests} if status else set())
     return status
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tests that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("tests", choices=("cpp", "python"))
+    parser.add_argument("tests", choices=("cpp", "python", "thorough"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests at one time")
     parser.add_argument("--again", action="store_true", help="those that passed before, too")
     given = parser.parse_args(arguments)
-    run = run_cpp if given.tests == "cpp" else run_python
-    return run(given.jobs, Passed(BUILD / "passed.json"), given.again)
+    passed = Passed(BUILD / "passed.json")
+    if given.tests == "cpp":
+        return run_cpp(given.jobs, passed, given.again)
+    return run_python(given.tests, given.jobs, passed, given.again)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,7 @@ def test_a_page_from_rows(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert (folder / "page.md").read_text() == text, "it follows from the files"
 
 
+@pytest.mark.thorough
 def test_seeds_are_medians(folder: Path, capsys: pytest.CaptureFixture) -> None:
     files = ["--results", str(folder / "kept"), "--page", str(folder / "page.md")]
     add = [*files, "--add", str(folder / "rows.json")]
@@ -179,6 +180,7 @@ def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture) -> None:
         results.read(folder / "tiny.json")
 
 
+@pytest.mark.thorough
 def test_the_page_in_docs_is_that_of_its_files(tmp_path: Path) -> None:
     page = tmp_path / "frontier.md"
     assert program.main(["--results", str(DOCS / "frontier"), "--page", str(page)]) == 0

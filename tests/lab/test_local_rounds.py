@@ -79,6 +79,7 @@ def test_goes_on_with_the_rows_that_are_missing(folder, monkeypatch):
     assert rows_of(folder / "out")[0] == first
 
 
+@pytest.mark.thorough
 def test_another_setting_is_another_table(folder):
     arguments = [*SHORT, "--methods", "local", "--out", str(folder / "out")]
     for more in ([], ["--lr", "0.01"], ["--batch", "1"], ["--bf16"], ["--pretraining", "1"]):

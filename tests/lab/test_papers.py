@@ -91,7 +91,9 @@ def test_declaration_is_whole(name: str):
 
 
 FIRST = [
-    pytest.param(paper, run, id=f"{name}-{kind}")
+    pytest.param(
+        paper, run, id=f"{name}-{kind}", marks=[pytest.mark.thorough] if kind == "plan" else []
+    )
     for name, paper in PAPERS.items()
     for kind in paper.kinds
     for run in [next(run for run in paper.runs if run.kind == kind)]

@@ -301,6 +301,7 @@ def test_budgets_and_words():
     assert [in_words(s) for s in (50, 720, 12600)] == ["50 s", "12 min", "3.5 h"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", program.PAPERS)
 def test_the_page_in_docs_is_made_from_the_results_beside_it(name: str):
     paper, path = program.load_paper(name), program.PAGES / f"{name}.json"

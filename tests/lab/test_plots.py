@@ -75,7 +75,10 @@ def legend_of(figure):
     return legend
 
 
-@pytest.mark.parametrize(("label", "count"), [("short", 3), *((label, 9) for label in LABELS)])
+@pytest.mark.parametrize(
+    ("label", "count"),
+    [("short", 3), *(pytest.param(label, 9, marks=pytest.mark.thorough) for label in LABELS)],
+)
 def test_a_phone_shows_all_words_large_enough_and_uncovered(drawn: list, label: str, count: int):
     plots.draw_plots([a_row(number, label, spread=0.05) for number in range(count)])
     phone = 320 / 72  # pixels for the width of a card on it, by points of an inch

@@ -48,6 +48,7 @@ def one_thread():
     torch.use_deterministic_algorithms(deterministic)
 
 
+@pytest.mark.thorough
 def test_every_training_leaves_a_trace_and_the_same_one_again(folder, tmp_path, one_thread, capsys):
     for out in ("first", "second"):
         arguments = ["all", "--size", "small", "--record", "1-2,4", "--out", str(tmp_path / out)]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(300)  # compilers on a busy machine
 COMMANDS_MAX = 180  # of all that the outer project runs
 
 
-@pytest.fixture(params=["subdirectory", "fetch"])
+@pytest.fixture(params=["subdirectory", pytest.param("fetch", marks=pytest.mark.thorough)])
 def outer(request, tmp_path) -> Path:
     """The outer project, configured with flags of its own and no build type."""
     build.run(

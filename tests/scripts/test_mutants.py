@@ -396,6 +396,7 @@ def test_applications_are_judged_by_their_tests_in_python_too() -> None:
     assert "ctest" in near and "pytest" not in near
 
 
+@pytest.mark.thorough
 def test_every_layer_of_this_tree_has_mutants() -> None:
     layers = layer_tests.Layers(ROOT)
     found = mutants.generate(ROOT, layers, layers.names)

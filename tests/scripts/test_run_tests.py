@@ -94,3 +94,29 @@ def test_any_file_of_the_project_counts_for_python(tmp_path):
     (tmp_path / "ignored").write_text("")
     assert len(set(keys)) == 4
     assert key() == keys[-1]
+
+
+MARKED = """
+import pathlib
+import pytest
+
+@pytest.mark.thorough
+def test_thorough():
+    pathlib.Path("said-thorough").touch()
+
+def test_other():
+    pathlib.Path("said-other").touch()
+"""
+
+
+def test_thorough_tests_are_run_apart(tmp_path, monkeypatch):
+    (tmp_path / "build" / "release").mkdir(parents=True)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = thorough\n")
+    (tmp_path / "test_both.py").write_text(MARKED)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(run_tests, "BUILD", tmp_path / "build" / "release")
+    for tests in ("other", "thorough"):
+        assert run_tests.main(["python" if tests == "other" else tests, "--jobs", "1"]) == 0
+        assert [said.name for said in tmp_path.glob("said-*")] == [f"said-{tests}"]
+        (tmp_path / f"said-{tests}").unlink()

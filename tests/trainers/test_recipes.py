@@ -86,6 +86,7 @@ def test_slurm_program(tmp_path):
     check_against_plain(*runs)
 
 
+@pytest.mark.thorough
 def test_torchrun_on_two_hosts(tmp_path):
     """Two network namespaces are two hosts: each has its own loopback and one address."""
     shutil.copy(FOLDER / "ddp.py", tmp_path)

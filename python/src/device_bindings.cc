@@ -37,14 +37,44 @@ nb::object lent(Number* values, std::size_t count) {
   return nb::cast(nb::ndarray<nb::numpy, Number, nb::ndim<1>>(values, {count}, nb::handle()),
                   nb::rv_policy::reference);
 }
-// Rows of numbers, likewise.
-template <std::size_t Columns>
-using Rows = std::vector<std::array<std::int64_t, Columns>>;
-template <std::size_t Columns>
-nb::object lent(Rows<Columns>& rows) {
-  return nb::cast(
-      nb::ndarray<nb::numpy, std::int64_t, nb::ndim<2>>(rows.data(), {rows.size(), Columns}, nb::handle()),
-      nb::rv_policy::reference);
+
+// What a device is told of parts, and tells of them: structs of int64 alone, which Python sees as rows of
+// numbers and, by these names, as records (torch/gpu/parts.py).
+struct PartToEncode {
+  std::int64_t codec, values, count, dtype, before, after, carrier, stream, significance;
+};
+constexpr auto kToEncode = std::to_array<const char*>(
+    {"codec", "values", "count", "dtype", "before", "after", "carrier", "stream", "significance"});
+
+struct PartEncoded {
+  std::int64_t part, is_encoded, is_zeros, carries, first_chunk, chunks, scalar, scalar2;
+};
+constexpr auto kEncoded = std::to_array<const char*>(
+    {"part", "is_encoded", "is_zeros", "carries", "first_chunk", "chunks", "scalar", "scalar2"});
+
+struct PartToDecode {
+  std::int64_t codec, slot, count, scalar, scalar2, begin, chunks;
+};
+constexpr auto kToDecode =
+    std::to_array<const char*>({"codec", "slot", "count", "scalar", "scalar2", "begin", "chunks"});
+
+template <class Row>
+constexpr std::size_t kMembers = sizeof(Row) / sizeof(std::int64_t);
+static_assert(kMembers<PartToEncode> == kToEncode.size());
+static_assert(kMembers<PartEncoded> == kEncoded.size());
+static_assert(kMembers<PartToDecode> == kToDecode.size());
+
+template <class Row>
+nb::object lent(std::vector<Row>& rows) {
+  return nb::cast(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<2>>(rows.data(), {rows.size(), kMembers<Row>},
+                                                                    nb::handle()),
+                  nb::rv_policy::reference);
+}
+
+nb::tuple names_of(std::span<const char* const> members) {
+  nb::list names;
+  for (const char* const each : members) names.append(each);
+  return nb::tuple(names);
 }
 
 template <class Number>
@@ -88,25 +118,25 @@ class EncodedParts {
 
   void give_to(std::span<EncodeJob> jobs) const {
     for (std::size_t i = 0; i < rows_.shape(0); ++i) {
-      const std::int64_t* const row = rows_.data() + i * kColumns;
-      EncodeJob& job = jobs[static_cast<std::size_t>(row[0])];
-      job.is_zeros = row[2] != 0;
-      job.carries = row[3] != 0;
-      if (row[1] != 0) job.encoded = part(row + 4, job.out);
+      PartEncoded row;
+      std::memcpy(&row, rows_.data() + i * kMembers<PartEncoded>, sizeof row);
+      EncodeJob& job = jobs[static_cast<std::size_t>(row.part)];
+      job.is_zeros = row.is_zeros != 0;
+      job.carries = row.carries != 0;
+      if (row.is_encoded != 0) job.encoded = part(row, job.out);
     }
   }
 
  private:
-  static constexpr std::size_t kColumns = 8;
-  using Table = nb::ndarray<const std::int64_t, nb::shape<-1, kColumns>, nb::c_contig, nb::device::cpu>;
+  using Table =
+      nb::ndarray<const std::int64_t, nb::shape<-1, kMembers<PartEncoded>>, nb::c_contig, nb::device::cpu>;
 
-  // From (first chunk, chunks, both scalars).
-  Result<EncodedPart> part(const std::int64_t* row, const PartBuffer& out) const {
-    const auto first = static_cast<std::size_t>(row[0]);
+  Result<EncodedPart> part(const PartEncoded& row, const PartBuffer& out) const {
+    const auto first = static_cast<std::size_t>(row.first_chunk);
     EncodedPart encoded;
-    encoded.chunks = static_cast<std::uint32_t>(row[1]);
-    encoded.scalar = static_cast<std::uint32_t>(row[2]);
-    encoded.scalar2 = static_cast<std::uint32_t>(row[3]);
+    encoded.chunks = static_cast<std::uint32_t>(row.chunks);
+    encoded.scalar = static_cast<std::uint32_t>(row.scalar);
+    encoded.scalar2 = static_cast<std::uint32_t>(row.scalar2);
     encoded.has_sums = out.chunk_sums.size() >= encoded.chunks;
     bool fits = encoded.chunks <= out.chunk_ends.size();
     for (std::size_t i = 0; fits && i < encoded.chunks; ++i) {
@@ -235,14 +265,19 @@ class PythonBackend final : public PartBackend {
 Status PythonBackend::encode(std::span<EncodeJob> jobs) {
   return call<void>([&]() -> Status {
     Specs specs;
-    Rows<9> rows;
+    std::vector<PartToEncode> rows;
     std::vector<double> factors;
     for (const EncodeJob& job : jobs) {
       const auto carrier = job.carrier == DType::kF32 ? 0 : static_cast<std::int64_t>(job.carrier);
-      rows.push_back({specs.number(*job.codec), signed_address(job.in.values),
-                      static_cast<std::int64_t>(job.in.count), static_cast<std::int64_t>(job.in.dtype),
-                      signed_address(job.before), signed_address(job.after), carrier,
-                      static_cast<std::int64_t>(job.stream), signed_address(job.in.significance)});
+      rows.push_back({.codec = specs.number(*job.codec),
+                      .values = signed_address(job.in.values),
+                      .count = static_cast<std::int64_t>(job.in.count),
+                      .dtype = static_cast<std::int64_t>(job.in.dtype),
+                      .before = signed_address(job.before),
+                      .after = signed_address(job.after),
+                      .carrier = carrier,
+                      .stream = static_cast<std::int64_t>(job.stream),
+                      .significance = signed_address(job.in.significance)});
       factors.push_back(job.factor);
     }
     const nb::object results =
@@ -258,14 +293,17 @@ Status PythonBackend::encode(std::span<EncodeJob> jobs) {
 Status PythonBackend::decode(std::span<DecodeJob> jobs, Into into, float scale) {
   return call<void>([&]() -> Status {
     Specs specs;
-    Rows<7> rows;
+    std::vector<PartToDecode> rows;
     std::vector<std::int64_t> ends;
     std::size_t behind = 0;
     for (const DecodeJob& job : jobs) {
-      rows.push_back({specs.number(*job.codec), signed_address(job.slot.values),
-                      static_cast<std::int64_t>(job.slot.count), job.in.scalar, job.in.scalar2,
-                      static_cast<std::int64_t>(behind),
-                      static_cast<std::int64_t>(job.in.chunk_ends.size())});
+      rows.push_back({.codec = specs.number(*job.codec),
+                      .slot = signed_address(job.slot.values),
+                      .count = static_cast<std::int64_t>(job.slot.count),
+                      .scalar = job.in.scalar,
+                      .scalar2 = job.in.scalar2,
+                      .begin = static_cast<std::int64_t>(behind),
+                      .chunks = static_cast<std::int64_t>(job.in.chunk_ends.size())});
       ends.insert(ends.end(), job.in.chunk_ends.begin(), job.in.chunk_ends.end());
       behind += (job.in.payload.size() + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
     }
@@ -273,7 +311,7 @@ Status PythonBackend::decode(std::span<DecodeJob> jobs, Into into, float scale) 
     const auto memory = nb::cast<nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(room);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       const Bytes payload = jobs[i].in.payload;
-      const auto begin = static_cast<std::size_t>(rows[i][5]);
+      const auto begin = static_cast<std::size_t>(rows[i].begin);
       if (payload.size() > memory.size() - begin)
         return fail(ErrorCode::kSystem, "a device's room is too small");
       if (!payload.empty()) std::memcpy(memory.data() + begin, payload.data(), payload.size());
@@ -315,6 +353,14 @@ void PythonBackend::forget_decoded() noexcept {
 
 std::shared_ptr<PartBackend> backend_of(nb::object device) {
   return std::make_shared<PythonBackend>(std::move(device));
+}
+
+nb::dict part_rows() {
+  nb::dict members;
+  members["to_encode"] = names_of(kToEncode);
+  members["encoded"] = names_of(kEncoded);
+  members["to_decode"] = names_of(kToDecode);
+  return members;
 }
 
 }  // namespace deltawire::python

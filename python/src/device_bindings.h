@@ -13,4 +13,7 @@ namespace deltawire::python {
 // thread may use it, and takes the GIL for each call.
 std::shared_ptr<PartBackend> backend_of(nanobind::object device);
 
+// By what they are for, the members of the rows in which these methods take and give parts.
+nanobind::dict part_rows();
+
 }  // namespace deltawire::python

@@ -252,6 +252,7 @@ void bind_reports(nb::module_& module) {
 }
 
 void bind_settings(nb::module_& module) {
+  module.attr("part_rows") = part_rows();
   module.def(
       "shared_state",
       [](const BytesIn& state) {

@@ -155,6 +155,7 @@ def test_what_is_sent_and_what_is_left(device, spec, dtype, fed, has_seen):
 def test_sums_of_float16_stay_in_its_range(device, spec, has_seen):
     from deltawire.torch import gpu
     from deltawire.torch.gpu.part_batches import PartBatches
+    from deltawire.torch.gpu.parts import TO_ENCODE, row_of
 
     values = torch.linspace(-65504, 65504, 60).half()
     values[values.abs() < 32768] = 0  # smaller ones of sums are kept whole, too
@@ -162,8 +163,10 @@ def test_sums_of_float16_stay_in_its_range(device, spec, has_seen):
     wanted = HostTwin(f"gcomp:{spec},values=fp16").encode(values, significance=seen).collect()
     sums = values.float().to(device)
     seen = seen.to(device) if has_seen else None
-    row = (sums.data_ptr(), 60, 1, 0, 0, 3, 0, seen.data_ptr() if has_seen else 0)  # their carrier
-    given = ([gpu.twin(f"gcomp:{spec},values=fp16")], np.array([row]), np.ones(1))
+    places = {"values": sums.data_ptr(), "significance": seen.data_ptr() if has_seen else 0}
+    row = row_of(TO_ENCODE, **places, count=60, dtype=1, carrier=3)
+    rows = np.array([row], TO_ENCODE)
+    given = ([gpu.twin(f"gcomp:{spec},values=fp16")], rows, np.ones(1))
     _, sizes, _, payload = PartBatches(device).encode_on_device(*given)
     assert payload[: int(sizes[0])].tolist() == wanted.payload.tolist()
 

@@ -23,9 +23,9 @@ from deltawire.torch.gpu.kernels.part_tables import (
     look,
     numbered,
 )
+from deltawire.torch.gpu.parts import KINDS
 
 TILES = 1 if INTERPRETED else 8  # blocks of a program that looks at values
-KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtypes
 ALIGNED = 16  # bytes
 _KEPT = 256  # layouts of batches
 
@@ -266,18 +266,16 @@ class PartBatches:
         """Launches the encoding of parts that aren't empty.
 
         Args:
-            rows: of each part its address, count, dtype, residual's address or 0, the new one's,
-                its carrier's dtype or 0, the stream of its random numbers, and the address of its
-                significances or 0.
+            rows: `TO_ENCODE` of each part.
             factors: of the residuals, float64.
 
         Returns:
             What `EncodedBatch` takes: the second is on the device.
         """
-        kinds = [KINDS[each] for each in rows[:, 2].tolist()]
-        has_seen = rows[:, 7] != 0
+        kinds = [KINDS[each] for each in rows["dtype"].tolist()]
+        has_seen = rows["significance"] != 0
         twins = [t.with_significance if h else t for t, h in zip(twins, has_seen, strict=True)]
-        layout = self._layout(_EncodeLayout, twins, kinds, rows[:, 1])
+        layout = self._layout(_EncodeLayout, twins, kinds, rows["count"])
         scaled = bool((factors != 1).any())
         head = 8 * COLUMNS * len(rows)
         regions = _regions(layout)
@@ -285,14 +283,14 @@ class PartBatches:
         sent = host.numpy()
         table, facts, begins, sizes = _cut(sent, head, *regions[:3])
         table = table.view(np.int64).reshape(-1, COLUMNS)
-        table[:, :3] = rows[:, (0, 3, 4)]
-        table[:, 3] = rows[:, 1]
+        for column, member in enumerate(("values", "before", "after", "count")):
+            table[:, column] = rows[member]
         table[:, 4] = factors.view(np.int64)
         table[:, 5] = layout.out
-        table[:, 6:] = rows[:, (5, 7)]
+        table[:, 6], table[:, 7] = rows["carrier"], rows["significance"]
         facts[:] = 0
         drawn = layout.draws
-        seeds = seeds_of(rows[drawn, 6].view(np.uint64))
+        seeds = seeds_of(rows["stream"][drawn].view(np.uint64))
         facts.view(np.uint32).reshape(-1, FACTS)[drawn, SCALAR.value] = seeds
         begins.view(np.int64)[: layout.chunk_count] = layout.begins
         sizes.view(np.int32)[: layout.chunk_count] = layout.sizes
@@ -332,20 +330,20 @@ class PartBatches:
         """The host's memory for the payloads of parts that are decoded next, and aren't empty.
 
         Args:
-            rows: of each part its slot's address, count, both scalars, where its payload begins in
-                the memory, at a multiple of ALIGNED, and its number of chunks.
+            rows: `TO_DECODE` of each part; payloads begin at multiples of ALIGNED.
             ends: of all parts' chunks in their payloads.
             payload_on_device: all payloads, if they are there; then the memory has no bytes.
         """
         kinds = ["float32"] * len(twins)
-        layout = self._layout(_Layout, twins, kinds, rows[:, 1], rows[:, 5])
-        size = int(rows[-1, 4] + ends[-1]) if payload_on_device is None else 0
+        layout = self._layout(_Layout, twins, kinds, rows["count"], rows["chunks"])
+        size = int(rows["begin"][-1] + ends[-1]) if payload_on_device is None else 0
         regions = 8 * DECODE_COLUMNS * len(rows), 16 * layout.chunk_count, aligned(size)
         host = self.host(sum(regions))
         table, spans, payload = _cut(host.numpy(), *regions)
         table = table.view(np.int64).reshape(-1, DECODE_COLUMNS)
-        table[:, :3] = rows[:, (0, 1, 4)]
-        table[:, 3] = rows[:, 2] | rows[:, 3] << 32
+        for column, member in enumerate(("slot", "count", "begin")):
+            table[:, column] = rows[member]
+        table[:, 3] = rows["scalar"] | rows["scalar2"] << 32
         begins = np.concatenate(([0], ends[:-1]))
         given = np.cumsum(layout.chunks) - layout.chunks  # each part's first among all ends
         begins[given] = 0
@@ -354,8 +352,8 @@ class PartBatches:
             part, chunk = order[:, 0], order[:, 1]
             at = given[part] + chunk
             here = slice(segment.first, segment.last)
-            spans[here, 0] = rows[part, 4] + begins[at]
-            spans[here, 1] = rows[part, 4] + ends[at]
+            spans[here, 0] = rows["begin"][part] + begins[at]
+            spans[here, 1] = rows["begin"][part] + ends[at]
         self._room = layout, regions, host, payload_on_device
         return payload
 

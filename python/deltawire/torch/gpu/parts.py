@@ -3,11 +3,38 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from deltawire import _core
 from deltawire.errors import make_error
 
+KINDS = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers dtypes
 INFINITY = 0x7F800000  # bits of the magnitude from which on a value is not finite
+
+
+def _record(rows: str) -> np.dtype:
+    return np.dtype([(member, np.int64) for member in _core.part_rows[rows]])
+
+
+# A part to encode: number of its codec, addresses of values, residual or 0, the new one's place and
+# significances or 0, dtypes (also of its carrier, or 0), stream of its random numbers.
+TO_ENCODE = _record("to_encode")
+# How it was encoded: its number in the call, whether it was and what is known of its values, the
+# first of its chunks and their number, both scalars.
+ENCODED = _record("encoded")
+# A part to decode: number of its codec, its slot's address, both scalars, where its payload begins.
+TO_DECODE = _record("to_decode")
+
+
+def row_of(kind: np.dtype, **members: int) -> tuple[int, ...]:
+    """One record, to make arrays of; members that are not given are 0."""
+    return tuple(members.get(name, 0) for name in kind.names)
+
+
+def records(kind: np.dtype, rows: np.ndarray) -> np.ndarray:
+    """The core's rows, with names for their members."""
+    return rows.view(kind)[:, 0]
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,18 @@ import torch
 from deltawire.torch.gpu.batch_codec import BatchCodec
 from deltawire.torch.gpu.kernels.chunks import join
 from deltawire.torch.gpu.kernels.part_tables import LARGEST
-from deltawire.torch.gpu.part_batches import ALIGNED, KINDS, PartBatches
-from deltawire.torch.gpu.parts import INFINITY, EncodedPart, Encoding
+from deltawire.torch.gpu.part_batches import ALIGNED, PartBatches
+from deltawire.torch.gpu.parts import (
+    INFINITY,
+    KINDS,
+    TO_DECODE,
+    TO_ENCODE,
+    EncodedPart,
+    Encoding,
+    row_of,
+)
 
-_MASK = (1 << 64) - 1
+_HALF = 1 << 63
 _NUMBERS = {getattr(torch, kind): number for number, kind in KINDS.items()}
 
 
@@ -28,9 +36,18 @@ def encode(
         left = torch.empty_like(residual)
     given = (residual, left, significance)
     before, behind, seen = (0 if each is None else each.data_ptr() for each in given)
-    row = (values.data_ptr(), len(values), _NUMBERS[values.dtype], before, behind, 0)
-    row = np.array([(*row, stream & _MASK, seen)], np.uint64).view(np.int64)
-    facts, sizes, sums, payload = batches.encode_on_device([twin], row, np.ones(1))
+    row = row_of(
+        TO_ENCODE,
+        values=values.data_ptr(),
+        count=len(values),
+        dtype=_NUMBERS[values.dtype],
+        before=before,
+        after=behind,
+        stream=(stream + _HALF) % (2 * _HALF) - _HALF,
+        significance=seen,
+    )
+    rows = np.array([row], TO_ENCODE)
+    facts, sizes, sums, payload = batches.encode_on_device([twin], rows, np.ones(1))
     if left is not after:
         if twin.finite_only:
             left = torch.where(facts[LARGEST.value] < INFINITY, left, residual)
@@ -64,8 +81,10 @@ def decode(
     payload = part.payload.to(out.device)
     if payload.data_ptr() % ALIGNED:
         payload = payload.clone()
-    row = (out.data_ptr(), out.numel(), *part.scalars, 0, len(part.ends))
+    scalar, scalar2 = part.scalars
+    place = {"slot": out.data_ptr(), "count": out.numel(), "chunks": len(part.ends)}
+    row = row_of(TO_DECODE, **place, scalar=scalar, scalar2=scalar2)
     ends = np.array(part.ends, np.int64)
-    batches.room([twin], np.array([row], np.int64), ends, payload)
+    batches.room([twin], np.array([row], TO_DECODE), ends, payload)
     batches.decode(error, add, scale)
     return error

@@ -30,10 +30,10 @@ class PartDecoder:
 
     def room(self, twins: Sequence, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """As `DeviceParts.room`."""
-        of_rows = [twins[number] for number in rows[:, 0].tolist()]
+        of_rows = [twins[number] for number in rows["codec"].tolist()]
         is_batch = all(map(can_batch, of_rows)) and self._may_be(twins, rows, ends)
         if not is_batch:
-            memory = np.empty(int(rows[:, 5].max() + ends.max()) if len(ends) else 0, np.uint8)
+            memory = np.empty(int(rows["begin"].max() + ends.max()) if len(ends) else 0, np.uint8)
             self._next = of_rows, rows, ends, memory
             return memory
         from deltawire.torch.gpu.part_batches import PartBatches
@@ -41,17 +41,18 @@ class PartDecoder:
         if self._batches is None:
             self._batches = PartBatches(self._memory.device)
         self._next = of_rows, rows, ends, None
-        return self._batches.room(of_rows, rows[:, 1:], ends)
+        return self._batches.room(of_rows, rows, ends)
 
     @staticmethod
     def _may_be(twins: Sequence, rows: np.ndarray, ends: np.ndarray) -> bool:
-        firsts = np.cumsum(rows[:, 6]) - rows[:, 6]
         for number, twin in enumerate(twins):
-            mine = rows[rows[:, 0] == number]
+            is_mine = rows["codec"] == number
+            mine = rows[is_mine]
             if not len(mine):
                 return False
-            at = np.repeat(rows[:, 0] == number, rows[:, 6]) if len(firsts) else []
-            if not twin.may_be(mine[:, 2], mine[:, 6], ends[at], mine[:, 3:5]):
+            scalars = np.stack([mine["scalar"], mine["scalar2"]], axis=1)
+            its_ends = ends[np.repeat(is_mine, rows["chunks"])]
+            if not twin.may_be(mine["count"], mine["chunks"], its_ends, scalars):
                 return False
         return True
 
@@ -102,14 +103,14 @@ class PartDecoder:
 
     def _decode_each(self, twins, rows, ends, memory, add, scale) -> list[tuple[int, Exception]]:
         on_device = self._memory.to_device(torch.from_numpy(memory))
-        behind = np.cumsum(rows[:, 6]).tolist()
+        behind = np.cumsum(rows["chunks"]).tolist()
         under_way: list[Decoding | Exception] = []
-        for twin, row, last in zip(twins, rows.tolist(), behind, strict=True):
-            _, address, count, first, second, begin, chunks = row
-            mine = ends[last - chunks : last].tolist()
+        for twin, row, last in zip(twins, rows, behind, strict=True):
+            begin, scalars = int(row["begin"]), (int(row["scalar"]), int(row["scalar2"]))
+            mine = ends[last - int(row["chunks"]) : last].tolist()
             size = mine[-1] if mine else 0
-            part = EncodedPart(on_device[begin : begin + size], mine, (), (first, second))
-            slot = self._memory.at(address, count)
+            part = EncodedPart(on_device[begin : begin + size], mine, (), scalars)
+            slot = self._memory.at(int(row["slot"]), int(row["count"]))
             try:
                 decode = twin.decode_add if add else twin.decode
                 under_way.append(decode(part, slot, scale))

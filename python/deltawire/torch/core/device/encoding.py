@@ -8,9 +8,8 @@ import torch
 
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.core.device.memory import DeviceMemory
-from deltawire.torch.gpu.parts import INFINITY, Encoding
+from deltawire.torch.gpu.parts import ENCODED, INFINITY, KINDS, Encoding, row_of
 
-DTYPES = {1: "float32", 2: "bfloat16", 3: "float16"}  # as the core numbers them
 # Magnitudes that round to infinity: half a step above the largest value.
 BEYOND = {"bfloat16": float.fromhex("0x1.ffp127"), "float16": 65520.0}
 _SOME, _NOT_CARRIED, _OUT_OF_RANGE = 1, 2, 4  # what a device finds: `part_tables`
@@ -20,9 +19,7 @@ class Encoded(NamedTuple):
     """Some parts of a call, in the host's memory.
 
     Attributes:
-        parts: a row for each: its number in the call, whether it was encoded, whether all values
-            are zeros, whether its carrier holds them, the first of its chunks and their number, and
-            both scalars; int64.
+        parts: an `ENCODED` row for each, int64.
         payload: bytes of all chunks.
         begins, sizes, sums: of the chunks: where in the payload (int64), bytes, CRC-32C (uint32).
         errors: what refuses parts, each with the number of the part.
@@ -45,13 +42,13 @@ class PartEncoder:
 
     def encode(self, twins: Sequence, rows: np.ndarray, factors: np.ndarray) -> list[Encoded]:
         """As `DeviceParts.encode`."""
-        of_rows = [twins[number] for number in rows[:, 0].tolist()]
+        of_rows = [twins[number] for number in rows["codec"].tolist()]
         together = np.array([can_batch(twin) for twin in of_rows], bool)
         finish = None
         if together.any():
             numbers = np.flatnonzero(together)
             some = [of_rows[i] for i in numbers]
-            finish = self._launch_batch(some, numbers, rows[together, 1:], factors[together])
+            finish = self._launch_batch(some, numbers, rows[together], factors[together])
         found = []
         if alone := np.flatnonzero(~together).tolist():
             found = [self._encode_each([(i, of_rows[i], rows[i], factors[i]) for i in alone])]
@@ -84,9 +81,12 @@ class PartEncoder:
                 errors.append((int(numbers[i]), error))
         good = ~np.isin(numbers, [i for i, _ in errors])
         zeros, carries = flags & _SOME == 0, flags & _NOT_CARRIED == 0
-        parts = [numbers, good, zeros, carries, batch.first_chunk, batch.chunks, first, second]
-        parts = np.stack([each.astype(np.int64) for each in parts], axis=1)
-        return Encoded(parts, batch.payload, batch.begins, batch.sizes, batch.sums, errors)
+        parts = np.empty(len(numbers), ENCODED)
+        parts["part"], parts["is_encoded"] = numbers, good
+        parts["is_zeros"], parts["carries"] = zeros, carries
+        parts["first_chunk"], parts["chunks"] = batch.first_chunk, batch.chunks
+        parts["scalar"], parts["scalar2"] = first, second
+        return Encoded(_rows(parts), batch.payload, batch.begins, batch.sizes, batch.sums, errors)
 
     def _refusal(self, facts: list[int], twin, row: np.ndarray, factor: float) -> Exception | None:
         """Why a part is refused, if it is."""
@@ -104,32 +104,33 @@ class PartEncoder:
 
     def _tensors(self, row: np.ndarray) -> tuple:
         """A part's values, its residual and the place of the new one."""
-        address, count, dtype, before, after = row[:5].tolist()
-        values = self._memory.at(address, count, DTYPES[dtype])
+        count, before = int(row["count"]), int(row["before"])
+        values = self._memory.at(int(row["values"]), count, KINDS[int(row["dtype"])])
         if not before:
             return values, None, None
-        return values, self._memory.at(before, count), self._memory.at(after, count)
+        return values, self._memory.at(before, count), self._memory.at(int(row["after"]), count)
 
     def _encode_each(self, jobs: list[tuple]) -> Encoded:
         """Parts whose twins code one at a time. Waits three times for all of them: for what refuses
         them and their numbers of chunks, for the chunks' ends and checksums, and for the
         payloads."""
-        launched = [self._launch(twin, row[1:], float(factor)) for _, twin, row, factor in jobs]
+        launched = [self._launch(twin, row, float(factor)) for _, twin, row, factor in jobs]
         status = torch.stack([_status(encoding, flags) for encoding, flags in launched])
         status = self._memory.to_host(status).tolist()
         parts, good, errors = [], [], []
         for (number, *_), (encoding, _), row in zip(jobs, launched, status, strict=True):
             largest, first, second, chunks, some, not_carried, out_of_range = row
+            facts = {"part": number, "is_zeros": not some, "carries": not not_carried}
             error = _refusal_of(encoding, largest, first, out_of_range)
             if error is not None:
                 errors.append((number, error))
-                parts.append((number, 0, not some, not not_carried, 0, 0, 0, 0))
-                continue
-            begin = sum(count for _, count in good)
-            good.append((encoding, chunks))
-            scalars = (first & 0xFFFFFFFF, second & 0xFFFFFFFF)
-            parts.append((number, 1, not some, not not_carried, begin, chunks, *scalars))
-        return Encoded(np.array(parts, np.int64), *self._payloads(good), errors)
+            else:
+                facts |= {"is_encoded": 1, "chunks": chunks}
+                facts |= {"first_chunk": sum(count for _, count in good)}
+                facts |= {"scalar": first & 0xFFFFFFFF, "scalar2": second & 0xFFFFFFFF}
+                good.append((encoding, chunks))
+            parts.append(row_of(ENCODED, **facts))
+        return Encoded(_rows(np.array(parts, ENCODED)), *self._payloads(good), errors)
 
     def _launch(
         self, twin, row: np.ndarray, factor: float
@@ -143,13 +144,13 @@ class PartEncoder:
             if factor != 1:
                 residual = (residual.double() * factor).float()
                 flags[2] = ~torch.isfinite(residual).all()
-        if row[5]:
-            flags[1] = _not_carried(values, DTYPES[int(row[5])])
+        if row["carrier"]:
+            flags[1] = _not_carried(values, KINDS[int(row["carrier"])])
         seen = {}
-        if row[7]:
-            seen["significance"] = self._memory.at(int(row[7]), len(values))
+        if row["significance"]:
+            seen["significance"] = self._memory.at(int(row["significance"]), len(values))
         try:
-            encoding = twin.encode(values, residual, after=left, stream=int(row[6]), **seen)
+            encoding = twin.encode(values, residual, after=left, stream=int(row["stream"]), **seen)
         except DeltawireError as cause:
             return cause, torch.stack(flags)
         return encoding, torch.stack(flags)
@@ -173,6 +174,11 @@ class PartEncoder:
         payload = self._memory.to_host(torch.cat(payloads)).numpy()
         begins = np.cumsum(sizes) - sizes
         return iter((payload, begins, sizes.astype(np.uint32), sums.astype(np.uint32)))
+
+
+def _rows(parts: np.ndarray) -> np.ndarray:
+    """As the core takes them."""
+    return parts.view(np.int64).reshape(len(parts), -1)
 
 
 def can_batch(twin) -> bool:

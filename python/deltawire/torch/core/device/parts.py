@@ -12,8 +12,11 @@ import torch
 from deltawire.errors import make_error
 from deltawire.torch.core.device.decoding import PartDecoder
 from deltawire.torch.core.device.encoding import BEYOND, Encoded, PartEncoder, is_beyond
-from deltawire.torch.core.device.mean_digest import MeanDigest
 from deltawire.torch.core.device.memory import TORCH_DTYPES, DeviceMemory
+from deltawire.torch.gpu.parts import TO_DECODE, TO_ENCODE, records
+
+_ELEMENTS = 1 << 22  # that are digested at a time, so that temporary memory is bounded
+_FACTOR = 0x9E3779B1 - 2**32
 
 
 def is_captured(device: torch.device) -> bool:
@@ -105,24 +108,23 @@ class DeviceParts(DeviceMemory):
 
         Args:
             specs: of codecs.
-            rows: of each part the number of its codec in `specs`, its address, count, dtype, the
-                addresses of its residual and of the new one or 0, its carrier's dtype or 0, the
-                stream of its random numbers, and the address of its significances or 0.
+            rows: `TO_ENCODE` of each part, int64.
             factors: of the residuals.
         """
         with self.own_stream():
-            return self._encoder.encode([self.twin(spec) for spec in specs], rows, factors)
+            twins = [self.twin(spec) for spec in specs]
+            return self._encoder.encode(twins, records(TO_ENCODE, rows), factors)
 
     def room(self, specs: Sequence[str], rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Memory of the host for payloads, which `decode` then takes.
 
         Args:
-            rows: of each part the number of its codec in `specs`, its slot's address, count, both
-                scalars, where its payload begins in the memory, and its number of chunks.
+            rows: `TO_DECODE` of each part, int64.
             ends: of all chunks in their parts' payloads.
         """
         with self.own_stream():
-            return self._decoder.room([self.twin(spec) for spec in specs], rows, ends)
+            twins = [self.twin(spec) for spec in specs]
+            return self._decoder.room(twins, records(TO_DECODE, rows), ends)
 
     def decode(self, add: bool, scale: float) -> list[tuple[int, Exception]]:
         """Decodes what is in the room. Errors that are known at once, each with the number of its
@@ -185,3 +187,35 @@ def _joined(means: Sequence[tuple]) -> list[tuple]:
                 continue
         joined.append((mean, tensor, count, dtype))
     return joined
+
+
+class MeanDigest:
+    """The digest of means on a device, which any order of adding gives alike: two 64-bit sums over
+    the bits of float32 values and their places, modulo 2^64.
+
+    A value that differs changes the first sum for certain; the second, which mixes bits and places
+    in another way, tells apart what would cancel out in the first.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._odd = torch.empty(0, dtype=torch.int32, device="cpu")  # 1, 3, 5, ...
+
+    def of(self, values: torch.Tensor) -> list[torch.Tensor]:
+        """Both sums, on the device."""
+        words = values.view(torch.int32)
+        if len(self._odd) < min(len(words), _ELEMENTS):
+            self._odd = torch.arange(
+                1, 2 * min(len(words), _ELEMENTS), 2, dtype=torch.int32, device=self._device
+            )
+        sums = [torch.zeros((), dtype=torch.int64, device=self._device) for _ in range(2)]
+        for first in range(0, len(words), _ELEMENTS):
+            block = words[first : first + _ELEMENTS]
+            places = self._odd[: len(block)] + _as_int32(2 * first)
+            sums[0] += (block * places).sum(dtype=torch.int64)
+            sums[1] += ((block ^ places) * _FACTOR).sum(dtype=torch.int64)
+        return sums
+
+
+def _as_int32(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31

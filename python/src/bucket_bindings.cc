@@ -74,6 +74,13 @@ std::uint64_t elements_of(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{});
 }
 
+Revert revert_called(std::string_view name) {
+  if (name == "exact") return Revert::kExact;
+  if (name == "fold") return Revert::kFold;
+  raise(
+      {ErrorCode::kInvalidArgument, "revert='" + std::string(name) + "' is unknown; use 'exact' or 'fold'"});
+}
+
 DType dtype_of(std::string_view name) {
   constexpr std::array kAll{DType::kF32, DType::kBF16, DType::kF16};
   for (const DType dtype : kAll) {

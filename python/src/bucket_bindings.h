@@ -19,6 +19,7 @@ using Shape = std::vector<std::uint64_t>;
 std::uint64_t elements_of(const Shape& shape);
 // By dtype_name(); raises for another name.
 DType dtype_of(std::string_view name);
+Revert revert_called(std::string_view name);  // "exact" or "fold"; raises for another name
 
 // Dense: name, address, bytes of memory and shape of a float32 tensor; with the name of its dtype; and with
 // the address of its significance. The bytes are counted by whoever has the memory, not from shape and dtype:

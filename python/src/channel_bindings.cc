@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -15,6 +14,7 @@
 
 #include "bindings.h"
 #include "bucket_bindings.h"
+#include "byte_arrays.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
 #include "python_error.h"
@@ -24,8 +24,6 @@ using namespace nb::literals;
 
 namespace deltawire::python {
 namespace {
-
-using ChannelBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // `arrays` outlive them.
 std::vector<Named> parts_at(const std::vector<TypedTensorAt>& arrays) {
@@ -39,22 +37,14 @@ MessageId message_id(std::uint64_t step, std::uint16_t rank, std::uint16_t world
   return MessageId{.step = step, .rank = rank, .world = world, .scale = scale};
 }
 
-Bytes bytes_of(const ChannelBytes& data) {
-  return {reinterpret_cast<const std::byte*>(data.data()), data.size()};
-}
-
 struct ChannelHandle {
   std::unique_ptr<Channel> channel;
 };
 
 void make(ChannelHandle* self, const std::string& codecs, std::uint64_t min_elements, std::string_view revert,
           bool error_feedback, std::uint64_t seed) {
-  if (revert != "exact" && revert != "fold") {
-    raise({ErrorCode::kInvalidArgument,
-           "revert='" + std::string(revert) + "' is unknown; use 'exact' or 'fold'"});
-  }
   const ChannelOptions options{.policy = {min_elements},
-                               .revert = revert == "fold" ? Revert::kFold : Revert::kExact,
+                               .revert = revert_called(revert),
                                .error_feedback = error_feedback,
                                .seed = seed};
   new (self) ChannelHandle{value_or_raise(make_channel(codecs, options))};
@@ -75,10 +65,10 @@ nb::bytes encode(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, 
     }
   }
   value_or_raise(std::move(pieces));
-  return nb::bytes(message.data(), message.size());
+  return given(message);
 }
 
-void decode(ChannelHandle& self, const ChannelBytes& message, const std::vector<TypedTensorAt>& arrays,
+void decode(ChannelHandle& self, const BytesIn& message, const std::vector<TypedTensorAt>& arrays,
             const std::tuple<std::uint64_t, std::uint16_t, std::uint16_t>& from, bool accumulate, float scale,
             float message_scale) {
   const std::vector<Named> parts = parts_at(arrays);
@@ -94,7 +84,7 @@ void decode(ChannelHandle& self, const ChannelBytes& message, const std::vector<
 }
 
 // Of the first frame, whose checksum is verified.
-std::tuple<std::uint64_t, std::uint16_t, std::uint16_t, float> sender(const ChannelBytes& message) {
+std::tuple<std::uint64_t, std::uint16_t, std::uint16_t, float> sender(const BytesIn& message) {
   const MessageId id = value_or_raise(FrameReader::open(bytes_of(message))).header().message;
   return {id.step, id.rank, id.world, id.scale};
 }
@@ -128,12 +118,12 @@ void bind_channels(nb::module_& module) {
           "save",
           [](const ChannelHandle& self) {
             const std::vector<std::byte> state = value_or_raise(self.channel->save());
-            return nb::bytes(state.data(), state.size());
+            return given(state);
           },
           "The residuals, between steps.")
       .def(
           "load",
-          [](ChannelHandle& self, const ChannelBytes& state) {
+          [](ChannelHandle& self, const BytesIn& state) {
             raise_if_failed(self.channel->load(bytes_of(state)));
           },
           "state"_a, "Replaces the residuals by saved ones, or raises and changes nothing.");

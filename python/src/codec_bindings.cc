@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "byte_arrays.h"
 #include "deltawire/codec.h"
 #include "deltawire/file.h"
 #include "python_error.h"
@@ -22,11 +23,6 @@ namespace {
 
 using FloatsIn = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using FloatsOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-Bytes as_bytes(const BytesIn& data) {
-  return {reinterpret_cast<const std::byte*>(data.data()), data.size()};
-}
 
 // Of one codec, as a .dw file names it.
 bool is_lossless(std::string_view codec_spec) {
@@ -51,19 +47,18 @@ nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uin
     const nb::gil_scoped_release no_gil;
     file = encode_file(view, shape, spec, {min_elements});
   }
-  const std::vector<std::byte> bytes = value_or_raise(std::move(file));
-  return nb::bytes(bytes.data(), bytes.size());
+  return given(value_or_raise(std::move(file)));
 }
 
 FileHeader file_header(const BytesIn& data) {
-  return value_or_raise(read_file_header(as_bytes(data)));
+  return value_or_raise(read_file_header(bytes_of(data)));
 }
 
 void decode_array(const BytesIn& data, const FloatsOut& out) {
   Status decoded;
   {
     const nb::gil_scoped_release no_gil;
-    decoded = decode_file(as_bytes(data), TensorSlot{out.data(), out.size(), DType::kF32});
+    decoded = decode_file(bytes_of(data), TensorSlot{out.data(), out.size(), DType::kF32});
   }
   raise_if_failed(decoded);
 }

@@ -16,6 +16,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "byte_arrays.h"
 #include "python_error.h"
 
 namespace nb = nanobind;
@@ -53,10 +54,6 @@ void make_shape(LinkShape* self, const nb::object& bytes_per_second, const nb::o
                                             " must be a whole number, 1 ... 16384"});
   }
   new (self) LinkShape{rate, burst};
-}
-
-Bytes bytes_of(const nb::bytes& bytes) {
-  return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
 void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoints, const nb::bytes& token,
@@ -176,12 +173,8 @@ void bind_texts(nb::module_& module) {
       "text"_a, "name"_a,
       "(host, port) of the argument `name`, \"10.0.0.1:29600\", \"node1:29600\" or \"[fd00::1]:29600\".");
   module.def(
-      "trim_secret",
-      [](const nb::bytes& secret) {
-        const Bytes trimmed = trim_secret(bytes_of(secret));
-        return nb::bytes(trimmed.data(), trimmed.size());
-      },
-      "secret"_a, "A secret without the line break behind it; one of 32 bytes as it is.");
+      "trim_secret", [](const nb::bytes& secret) { return given(trim_secret(bytes_of(secret))); }, "secret"_a,
+      "A secret without the line break behind it; one of 32 bytes as it is.");
   module.def(
       "token_of",
       [](const nb::bytes& secret) {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -14,6 +13,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "byte_arrays.h"
 #include "deltawire/patch_file.h"
 #include "deltawire/safetensors.h"
 #include "python_error.h"
@@ -24,7 +24,6 @@ using namespace nb::literals;
 namespace deltawire::python {
 namespace {
 
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Described = std::tuple<std::string, std::string, std::vector<std::uint64_t>>;  // name, dtype, shape
 
 // A tensor, or its patch, in a file.
@@ -40,10 +39,6 @@ struct StoredPatchFile {
   std::vector<StoredTensor> tensors;
 };
 
-Bytes as_bytes(const BytesIn& data) {
-  return {reinterpret_cast<const std::byte*>(data.data()), data.size()};
-}
-
 template <class T>
 T value_of(const std::string& file, Result<T> result) {
   if (!result) result.error().message = printable_line(file) + ": " + result.error().message;
@@ -55,7 +50,7 @@ std::uint64_t place_in(Bytes file, Bytes part) {
 }
 
 std::vector<StoredTensor> stored_in(const std::string& name, const BytesIn& data) {
-  const Bytes file = as_bytes(data);
+  const Bytes file = bytes_of(data);
   const ModelView view = value_of(name, read_model(file));
   std::vector<StoredTensor> tensors;
   for (const ModelTensor& tensor : view.header.tensors) {
@@ -65,7 +60,7 @@ std::vector<StoredTensor> stored_in(const std::string& name, const BytesIn& data
 }
 
 StoredPatchFile read_patches(const std::string& name, const BytesIn& data) {
-  const Bytes file = as_bytes(data);
+  const Bytes file = bytes_of(data);
   StoredPatchFile read{value_of(name, read_patch_file(file)), {}};
   for (const PatchFilePart& part : read.view.parts) {
     read.tensors.push_back({part.tensor, !part.full, place_in(file, part.data), part.data.size()});
@@ -83,7 +78,7 @@ std::vector<ModelTensor> entries_of(const std::vector<Described>& tensors) {
 
 nb::bytes front_of(const std::vector<Described>& tensors, const ModelMetadata& metadata) {
   const std::string front = model_front(entries_of(tensors), metadata);
-  return nb::bytes(front.data(), front.size());
+  return given(front);
 }
 
 std::string digest_of(const std::vector<Described>& tensors, const std::vector<std::uint64_t>& digests) {
@@ -106,12 +101,12 @@ std::pair<nb::bytes, std::vector<std::size_t>> begin_patches(
   std::vector<PatchFilePart> parts;
   for (ModelTensor& tensor : entries_of(tensors)) {
     const auto& patch = patches[parts.size()];
-    parts.push_back({std::move(tensor), !patch, patch ? as_bytes(*patch) : Bytes()});
+    parts.push_back({std::move(tensor), !patch, patch ? bytes_of(*patch) : Bytes()});
   }
   const NewPatchFile file{number_of(digests.first), number_of(digests.second), versions.first,
                           versions.second, std::string_view(header.c_str(), header.size())};
   const PatchFileFront front = value_or_raise(begin_patch_file(parts, file));
-  return {nb::bytes(front.bytes.data(), front.bytes.size()), front.order};
+  return {given(front.bytes), front.order};
 }
 
 }  // namespace

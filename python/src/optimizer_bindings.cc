@@ -13,6 +13,7 @@
 
 #include "bindings.h"
 #include "bucket_bindings.h"
+#include "byte_arrays.h"
 #include "deltawire/optimizer.h"
 #include "python_error.h"
 
@@ -25,7 +26,6 @@ namespace {
 using ArrayIn = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using ArrayInPlace = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using KeysIn = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 std::span<const float> span_of(const ArrayIn& array) {
   return {array.data(), array.size()};
@@ -138,16 +138,9 @@ void bind_optimizers(nb::module_& module) {
           "steps_of",
           [](const Optimizer& self, std::string_view tensor) { return self.moments(tensor).steps; },
           "tensor"_a)
-      .def("save",
-           [](const Optimizer& self) {
-             const auto state = self.save();
-             return nb::bytes(state.data(), state.size());
-           })
+      .def("save", [](const Optimizer& self) { return given(self.save()); })
       .def(
-          "load",
-          [](Optimizer& self, const BytesIn& state) {
-            raise_if_failed(self.load({reinterpret_cast<const std::byte*>(state.data()), state.size()}));
-          },
+          "load", [](Optimizer& self, const BytesIn& state) { raise_if_failed(self.load(bytes_of(state))); },
           "state"_a);
   module.def("significance", &write_significance, "settings"_a, "parameters"_a.noconvert(), "steps"_a,
              nb::arg("first").noconvert().none(), nb::arg("second").noconvert().none(), "out"_a.noconvert(),

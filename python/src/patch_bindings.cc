@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
 
 #include "bindings.h"
+#include "byte_arrays.h"
 #include "deltawire/patch.h"
 #include "python_error.h"
 
@@ -18,13 +18,6 @@ using namespace nb::literals;
 
 namespace deltawire::python {
 namespace {
-
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using BytesInPlace = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-Bytes span_of(const BytesIn& array) {
-  return std::as_bytes(std::span(array.data(), array.size()));
-}
 
 WeightType type_called(std::string_view name) {
   for (unsigned number = 1; number < 256; ++number) {
@@ -39,10 +32,9 @@ nb::bytes make(const BytesIn& from, const BytesIn& to, std::string_view type_nam
   Result<std::vector<std::byte>> patch;
   {
     const nb::gil_scoped_release no_gil;
-    patch = make_patch(span_of(from), span_of(to), type, Workers::of_process().get());
+    patch = make_patch(bytes_of(from), bytes_of(to), type, Workers::of_process().get());
   }
-  if (!patch) raise(patch.error());
-  return nb::bytes(patch->data(), patch->size());
+  return given(value_or_raise(std::move(patch)));
 }
 
 void apply(const BytesIn& patch, const BytesIn& from, std::string_view type_name, const BytesInPlace& out) {
@@ -51,7 +43,7 @@ void apply(const BytesIn& patch, const BytesIn& from, std::string_view type_name
   {
     const nb::gil_scoped_release no_gil;
     applied =
-        apply_patch(span_of(patch), span_of(from), type,
+        apply_patch(bytes_of(patch), bytes_of(from), type,
                     std::as_writable_bytes(std::span(out.data(), out.size())), Workers::of_process().get());
   }
   raise_if_failed(applied);
@@ -62,13 +54,13 @@ void verify(const BytesIn& patch, const BytesIn& from, std::string_view type_nam
   Status sound;
   {
     const nb::gil_scoped_release no_gil;
-    sound = verify_patch(span_of(patch), span_of(from), type, Workers::of_process().get());
+    sound = verify_patch(bytes_of(patch), bytes_of(from), type, Workers::of_process().get());
   }
   raise_if_failed(sound);
 }
 
 std::uint64_t digest(const BytesIn& weights, std::string_view type_name) {
-  return value_or_raise(weights_digest(span_of(weights), type_called(type_name)));
+  return value_or_raise(weights_digest(bytes_of(weights), type_called(type_name)));
 }
 
 }  // namespace
@@ -91,7 +83,7 @@ void bind_patches(nb::module_& module) {
   module.def("verify_patch", &verify, "patch"_a, "old"_a, "type"_a);
   module.def("weights_digest", &digest, "weights"_a, "type"_a);
   module.def(
-      "inspect_patch", [](const BytesIn& patch) { return value_or_raise(inspect_patch(span_of(patch))); },
+      "inspect_patch", [](const BytesIn& patch) { return value_or_raise(inspect_patch(bytes_of(patch))); },
       "patch"_a);
 }
 

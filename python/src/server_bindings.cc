@@ -18,6 +18,7 @@
 
 #include "bindings.h"
 #include "bucket_bindings.h"
+#include "byte_arrays.h"
 #include "deltawire/server.h"
 #include "deltawire/snapshot.h"
 #include "mesh_bindings.h"
@@ -30,7 +31,6 @@ namespace deltawire::python {
 namespace {
 
 using FloatsIn = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using FloatsInPlace = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Deadline in_ms(std::int64_t timeout_ms) {
@@ -108,14 +108,12 @@ class Served {
 };
 template <class Role>
 nb::bytes save(Served<Role>& self) {
-  const std::vector<std::byte> state = value_or_raise(self.use([](Role& role) { return role.save(); }));
-  return nb::bytes(state.data(), state.size());
+  return given(value_or_raise(self.use([](Role& role) { return role.save(); })));
 }
 
 template <class Role>
 void load(Served<Role>& self, const BytesIn& state) {
-  const Bytes bytes(reinterpret_cast<const std::byte*>(state.data()), state.size());
-  raise_if_failed(self.use([&](Role& role) { return role.load(bytes); }));
+  raise_if_failed(self.use([&](Role& role) { return role.load(bytes_of(state)); }));
 }
 
 using Server = Served<ParameterServer>;
@@ -300,7 +298,7 @@ void bind_snapshots(nb::module_& module) {
       .def(
           "write",
           [](const SnapshotPlace& self, std::uint64_t step, const nb::bytes& state) {
-            const Bytes bytes(reinterpret_cast<const std::byte*>(state.c_str()), state.size());
+            const Bytes bytes = bytes_of(state);
             raise_if_failed(without_gil([&] { return write_snapshot(self, step, bytes); }));
           },
           "step"_a, "state"_a, "Whole and on the disk when it returns; the oldest go.")
@@ -313,9 +311,7 @@ void bind_snapshots(nb::module_& module) {
       .def(
           "read",
           [](const SnapshotPlace& self, std::uint64_t step) {
-            const std::vector<std::byte> state =
-                value_or_raise(without_gil([&] { return read_snapshot(self, step); }));
-            return nb::bytes(state.data(), state.size());
+            return given(value_or_raise(without_gil([&] { return read_snapshot(self, step); })));
           },
           "step"_a)
       .def(

@@ -11,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -24,6 +23,7 @@
 
 #include "bindings.h"
 #include "bucket_bindings.h"
+#include "byte_arrays.h"
 #include "completions.h"
 #include "deltawire/reducer.h"
 #include "deltawire/session.h"
@@ -38,21 +38,15 @@ using namespace nb::literals;
 namespace deltawire::python {
 namespace {
 
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std::string_view revert,
                           int threads, std::string_view nonfinite, const nb::object& device) {
-  if (revert != "exact" && revert != "fold") {
-    raise({ErrorCode::kInvalidArgument,
-           "revert='" + std::string(revert) + "' is unknown; use 'exact' or 'fold'"});
-  }
   if (nonfinite != "error" && nonfinite != "pass") {
     raise({ErrorCode::kInvalidArgument,
            "nonfinite='" + std::string(nonfinite) + "' is unknown; use 'error' or 'pass'"});
   }
   const NonFinite steps = nonfinite == "pass" ? NonFinite::kPass : NonFinite::kError;
   new (self) ReducerOptions{.policy = {min_elements, steps},
-                            .revert = revert == "fold" ? Revert::kFold : Revert::kExact,
+                            .revert = revert_called(revert),
                             .threads = threads,
                             .measure_flow = true,
                             .backend = device.is_none() ? nullptr : backend_of(device)};
@@ -94,22 +88,18 @@ void mask_sent(Session& session, const std::vector<TensorAt>& momenta) {
 }
 
 nb::bytes save(Session& session) {
-  const std::vector<std::byte> bytes = value_or_raise(without_gil([&] { return session.save(); }));
-  return nb::bytes(bytes.data(), bytes.size());
+  return given(value_or_raise(without_gil([&] { return session.save(); })));
 }
 
 void load(Session& session, const BytesIn& state) {
-  const Bytes bytes(reinterpret_cast<const std::byte*>(state.data()), state.size());
-  raise_if_failed(without_gil([&] { return session.load(bytes); }));
+  raise_if_failed(without_gil([&] { return session.load(bytes_of(state)); }));
 }
 
 void load_resized(Session& session, const std::vector<BytesIn>& states,
                   const std::vector<TensorNamed>& tensors, std::pair<int, int> place,
                   const std::vector<int>& continued) {
   std::vector<Bytes> all;
-  for (const BytesIn& state : states) {
-    all.emplace_back(reinterpret_cast<const std::byte*>(state.data()), state.size());
-  }
+  for (const BytesIn& state : states) all.push_back(bytes_of(state));
   const std::vector<Named> shaped = as_named(tensors);
   const SavedRanks saved{all, shaped, place.second, place.first, continued};
   raise_if_failed(without_gil([&] { return session.load_resized(saved); }));
@@ -255,12 +245,8 @@ void bind_settings(nb::module_& module) {
   module.attr("part_rows") = part_rows();
   module.def(
       "shared_state",
-      [](const BytesIn& state) {
-        const Bytes bytes(reinterpret_cast<const std::byte*>(state.data()), state.size());
-        const std::vector<std::byte> part = value_or_raise(shared_state(bytes));
-        return nb::bytes(part.data(), part.size());
-      },
-      "state"_a, "Of a state that save gave, what the other ranks need for load_resized with `continued`.");
+      [](const BytesIn& state) { return given(value_or_raise(shared_state(bytes_of(state)))); }, "state"_a,
+      "Of a state that save gave, what the other ranks need for load_resized with `continued`.");
   module.def(
       "agreed_settings",
       [](const std::string& spec, const ReducerOptions& options) {

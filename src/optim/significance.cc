@@ -6,7 +6,7 @@
 
 #include "base/float_environment.h"
 #include "deltawire/optimizer.h"
-#include "optim/bias_correction.h"
+#include "optim/step_rules.h"
 
 namespace deltawire {
 

@@ -7,9 +7,18 @@
 #include <cstdint>
 
 #include "deltawire/optimizer.h"
-#include "optim/bias_correction.h"
 
 namespace deltawire {
+
+// Adam's bias correction, 1 - beta^steps, by repeated squaring: the last bit of pow() depends on the
+// mathematics library.
+inline double bias_correction(double beta, std::uint64_t steps) noexcept {
+  double power = 1;
+  for (double square = beta; steps > 0; steps >>= 1, square *= square) {
+    if ((steps & 1) != 0) power *= square;
+  }
+  return 1 - power;
+}
 
 // The arrays of a step. keys = nullptr: gradient[i] belongs to element i, otherwise to keys[i].
 struct StepArrays {

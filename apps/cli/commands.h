@@ -27,7 +27,7 @@ void add_patch_command(CLI::App& app, Command& chosen);
 CLI::Validator number_range(double low, double high);  // both included
 CLI::Validator number_from_0();
 CLI::Validator positive_number();
-// Makes digits of a count (count_text.h) for the option to read; both ends included.
+// Makes digits of a count (number_text.h) for the option to read; both ends included.
 CLI::Validator count_range(std::uint64_t least,
                            std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/count_text.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {
+
 namespace {
 
 constexpr double kSmallestPositive = std::numeric_limits<double>::min();
@@ -55,6 +55,14 @@ CLI::Validator number_from_0() {
 
 CLI::Validator positive_number() {
   return number_range(kSmallestPositive, kLargestDouble);
+}
+
+void add_min_elements_option(CLI::App& command, std::uint64_t& min_elements) {
+  command
+      .add_option("--min-elements", min_elements, "Send tensors with fewer values as float32, as in training")
+      ->transform(count_range(0))
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 }  // namespace deltawire::cli

@@ -1,6 +1,10 @@
 #include "cli/number_text.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <string>
+#include <system_error>
 
 namespace deltawire::cli {
 
@@ -48,6 +52,58 @@ double FileSize::bits_per_value() const noexcept {
 std::string ratio_text(const FileSize& size) {
   if (size.count == 0) return "no values";
   return times_smaller_text(size.times_smaller()) + ", " + rounded(size.bits_per_value()) + " bits per value";
+}
+
+namespace {
+
+constexpr std::size_t kMostZeros = 20;  // 10^20 is beyond 64 bits
+
+// The power of ten that a count ends with; none for another end.
+std::optional<std::size_t> zeros_of(std::string_view end) {
+  if (end.empty()) return 0;
+  const char unit = static_cast<char>(end.front() | 0x20);
+  if (end.size() == 1) {
+    constexpr std::string_view kUnits = "kmbt";
+    const std::size_t power = kUnits.find(unit == 'g' ? 'b' : unit);
+    if (power == std::string_view::npos) return std::nullopt;
+    return 3 * (power + 1);
+  }
+  std::size_t zeros = 0;
+  const auto [stop, error] = std::from_chars(end.data() + 1, end.data() + end.size(), zeros);
+  const bool whole = unit == 'e' && error == std::errc() && stop == end.data() + end.size();
+  return whole ? std::optional(std::min(zeros, kMostZeros)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> count_of(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  const auto digits_from = [&](std::size_t begin) {
+    const std::size_t end = std::min(text.find_first_not_of(kDigits, begin), text.size());
+    return text.substr(begin, end - begin);
+  };
+  std::string digits(digits_from(0));
+  std::size_t at = digits.size();
+  std::size_t decimals = 0;
+  if (at < text.size() && text[at] == '.') {
+    const std::string_view after = digits_from(at + 1);
+    decimals = after.size();
+    if (digits.empty() || decimals == 0) return std::nullopt;
+    digits += after;
+    at += 1 + decimals;
+  }
+  const auto zeros = zeros_of(text.substr(at));
+  if (digits.empty() || !zeros || decimals > *zeros) return std::nullopt;
+  digits.append(*zeros - decimals, '0');
+  std::uint64_t count = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (error != std::errc()) return std::nullopt;
+  return count;
+}
+
+std::string digits_of_count(std::string& text) {
+  if (const auto count = count_of(text)) text = std::to_string(*count);
+  return {};
 }
 
 }  // namespace deltawire::cli

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "cli/count_text.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {

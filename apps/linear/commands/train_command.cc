@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "cli/count_text.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"

@@ -1,11 +1,11 @@
-#include "cli/count_text.h"
+#include "cli/number_text.h"
 
 #include <string_view>
 #include <utility>
 
 #include <gtest/gtest.h>
 
-namespace deltawire::cli::count_text_test {
+namespace deltawire::cli::number_text_test {
 namespace {
 
 TEST(CountText, HasUnitsAndPowersOfTen) {
@@ -64,4 +64,4 @@ TEST(CountText, IsWholeAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace deltawire::cli::count_text_test
+}  // namespace deltawire::cli::number_text_test

@@ -26,11 +26,8 @@ class Coding:
     nonfinite: str = "error"
 
     def options(self, device: object = None) -> _core.ReducerOptions:
-        """As the core takes them. Raises InvalidArgumentError.
-
-        Args:
-            device: the `DeviceParts` that code there; None: the CPU does.
-        """
+        """As the core takes them; `device`: the `DeviceParts` that code there, or None for the CPU.
+        Raises InvalidArgumentError."""
         check_count("min_elements", self.min_elements)
         if self.threads is not None:
             _check_whole("threads", self.threads, 1, _MOST_THREADS)

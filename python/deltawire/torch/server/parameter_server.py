@@ -28,7 +28,6 @@ from deltawire.torch.server.model import ServedModel
 from deltawire.torch.server.rank import ServedRank
 from deltawire.torch.server.serving import Serving
 from deltawire.torch.server.settings import (
-    check_counts,
     check_overlap,
     checked_servers,
     codecs_of,
@@ -168,7 +167,9 @@ class ParameterServer(ServedRank):
             optimizer = arguments.bare_optimizer(optimizer, "ParameterServer")
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
             self._optimizer = optimizer
-            check_counts(min_elements=min_elements, seed=seed, staleness=staleness)
+            arguments.check_count("min_elements", min_elements)
+            arguments.check_count("seed", seed)
+            arguments.check_count("staleness", staleness)
             drops = drops_workers(on_worker_loss, min_workers, self.world_size - servers)
             lasting = lasting_settings(codecs, servers, min_elements, self.optimizer_spec)
             self._snapshots = self._snapshots_in(snapshot, every, lasting)

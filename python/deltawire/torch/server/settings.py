@@ -32,12 +32,6 @@ def checked_servers(servers: int, backup: int, world_size: int) -> int:
     return servers
 
 
-def check_counts(**counts: int) -> None:
-    """Raises InvalidArgumentError, with the name, for a count that is not an int >= 0."""
-    for name, value in counts.items():
-        arguments.check_count(name, value)
-
-
 def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
     """Returns whether a lost worker is dropped. Raises InvalidArgumentError."""
     if on_worker_loss not in LOSSES:

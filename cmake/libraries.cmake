@@ -82,7 +82,7 @@ function(deltawire_show target name functions c_functions)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
 endfunction()
 
-deltawire_library(deltawire LAYERS planner server model c
+deltawire_library(deltawire LAYERS planner server elastic model c
                   FUNCTIONS deltawire::* C_FUNCTIONS deltawire_*)
 if(DELTAWIRE_HAS_GLOO)
   deltawire_library(deltawire_gloo LAYERS transport_gloo BESIDE deltawire

@@ -71,6 +71,8 @@ DELTAWIRE_API Result<Encryption> parse_encryption(std::string_view text);
 struct Endpoint {
   std::string host;  // numeric address, IPv4 or IPv6, or a name, which is looked up before each attempt
   std::uint16_t port = 0;
+
+  bool operator==(const Endpoint&) const = default;
 };
 
 // Parses "10.0.0.1:29600", "node1:29600" or "[fd00::1]:29600". kInvalidArgument: anything else, and port 0.

@@ -9,6 +9,7 @@
 #include "deltawire/codec.h"
 #include "deltawire/connect.h"
 #include "deltawire/door.h"
+#include "deltawire/elastic.h"
 #include "deltawire/file.h"
 #include "deltawire/frame.h"
 #include "deltawire/optimizer.h"

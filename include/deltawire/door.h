@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -63,8 +64,10 @@ DELTAWIRE_API Result<std::unique_ptr<Door>> open_door(std::unique_ptr<Listener> 
                                                       const DoorOptions& options);
 
 // Calls at a door. kPeerLost, at once: nobody listens there. kUnauthorized: whoever does has another token,
-// or is no door. kMismatch: another encryption. kTimeout: no answer.
+// or is no door. kMismatch: another encryption. kTimeout: no answer. kAborted: `interrupted`, which is called
+// a few times a second on this thread, has returned true.
 DELTAWIRE_API Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorOptions& options,
-                                                         Deadline deadline);
+                                                         Deadline deadline,
+                                                         const std::function<bool()>& interrupted = {});
 
 }  // namespace deltawire

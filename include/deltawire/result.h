@@ -40,9 +40,11 @@ enum class ErrorCode : std::uint16_t {
   kState = 18,              // calls in an order that the contract forbids
   kIo = 19,                 // a file can't be read or written
   kNoMemory = 20,           // memory for a step, a residual or a message could not be had
+  kExcluded = 21,           // the other members of an elastic session went on without this process
+  kNoQuorum = 22,           // too few members of an elastic session are left, or can be reached, to go on
 };
 
-inline constexpr ErrorCode kLastErrorCode = ErrorCode::kNoMemory;
+inline constexpr ErrorCode kLastErrorCode = ErrorCode::kNoQuorum;
 
 // The enumerator's name without its k, e.g. "PeerLost"; "Unknown" for a number outside the enum.
 DELTAWIRE_API std::string_view error_code_name(ErrorCode code) noexcept;

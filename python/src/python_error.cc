@@ -33,9 +33,9 @@ std::string line_in(nb::handle exception, const char* name) {
   return value.is_none() ? std::string() : nb::cast<std::string>(value);
 }
 
-// kAborted for a code that Python alone has, such as "NoQuorum".
+// kAborted for a code that no mesh has, such as "NoQuorum", which ends one process's session.
 ErrorCode code_named(const std::string& name) {
-  for (int i = 1; i <= static_cast<int>(kLastErrorCode); ++i) {
+  for (int i = 1; i < static_cast<int>(ErrorCode::kExcluded); ++i) {
     if (error_code_name(static_cast<ErrorCode>(i)) == name) return static_cast<ErrorCode>(i);
   }
   return ErrorCode::kAborted;

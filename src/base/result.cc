@@ -24,6 +24,8 @@ std::string_view error_code_name(ErrorCode code) noexcept {
     case ErrorCode::kState: return "State";
     case ErrorCode::kIo: return "Io";
     case ErrorCode::kNoMemory: return "NoMemory";
+    case ErrorCode::kExcluded: return "Excluded";
+    case ErrorCode::kNoQuorum: return "NoQuorum";
   }
   return "Unknown";
 }

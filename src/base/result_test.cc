@@ -39,6 +39,8 @@ constexpr std::array kPinned = {
     Pinned{ErrorCode::kState, 18, "State"},
     Pinned{ErrorCode::kIo, 19, "Io"},
     Pinned{ErrorCode::kNoMemory, 20, "NoMemory"},
+    Pinned{ErrorCode::kExcluded, 21, "Excluded"},
+    Pinned{ErrorCode::kNoQuorum, 22, "NoQuorum"},
 };
 
 TEST(ErrorCodes, NumbersAndNamesArePinned) {

@@ -26,8 +26,9 @@ static_assert(is(DELTAWIRE_INVALID_ARGUMENT, ErrorCode::kInvalidArgument) &&
               is(DELTAWIRE_UNAUTHORIZED, ErrorCode::kUnauthorized) &&
               is(DELTAWIRE_ADDRESS_IN_USE, ErrorCode::kAddressInUse) &&
               is(DELTAWIRE_SYSTEM, ErrorCode::kSystem) && is(DELTAWIRE_STATE, ErrorCode::kState) &&
-              is(DELTAWIRE_IO, ErrorCode::kIo) && is(DELTAWIRE_NO_MEMORY, ErrorCode::kNoMemory));
-static_assert(is(DELTAWIRE_NO_MEMORY, kLastErrorCode), "the header lacks an error's number");
+              is(DELTAWIRE_IO, ErrorCode::kIo) && is(DELTAWIRE_NO_MEMORY, ErrorCode::kNoMemory) &&
+              is(DELTAWIRE_EXCLUDED, ErrorCode::kExcluded) && is(DELTAWIRE_NO_QUORUM, ErrorCode::kNoQuorum));
+static_assert(is(DELTAWIRE_NO_QUORUM, kLastErrorCode), "the header lacks an error's number");
 static_assert(DELTAWIRE_NO_SUSPECT == kNoSuspect && DELTAWIRE_NO_STEP == kNoStep);
 
 // The text, cut after at most `room` bytes, at the end of a character.

@@ -25,7 +25,7 @@ static void test_versions(void) {
   EXPECT(strcmp(deltawire_error_name(DELTAWIRE_TIMEOUT), "Timeout") == 0);
   EXPECT(strcmp(deltawire_error_name(DELTAWIRE_STATE), "State") == 0);
   EXPECT(strcmp(deltawire_error_name(DELTAWIRE_NO_MEMORY), "NoMemory") == 0);
-  EXPECT(strcmp(deltawire_error_name(DELTAWIRE_NO_MEMORY + 1), "Unknown") == 0);
+  EXPECT(strcmp(deltawire_error_name(DELTAWIRE_NO_QUORUM + 1), "Unknown") == 0);
   EXPECT(strcmp(deltawire_error_name(-1), "Unknown") == 0);
   EXPECT(strcmp(deltawire_error_name(INT32_MAX), "Unknown") == 0);
   EXPECT(sizeof(deltawire_error) == 1024);

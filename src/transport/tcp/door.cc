@@ -11,6 +11,7 @@
 
 #include "base/little_endian.h"
 #include "base/os_error.h"
+#include "transport/process/machine.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/descriptors.h"
 #include "transport/tcp/dialer.h"
@@ -23,6 +24,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::chrono::seconds kCallerSilence{5};  // of a caller that has proved itself, for the rest
+constexpr std::chrono::milliseconds kLookAtInterruption{100};
 constexpr std::size_t kLineHeadBytes = 4;
 constexpr std::size_t kLineGrowth = std::size_t{1} << 20;  // memory is taken in steps of this
 
@@ -54,7 +56,7 @@ Claims claims_of(Claims::Role role, const EncryptionPolicy& policy) {
 }
 
 int poll_ms(Deadline until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - MachineClock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
 }
 
@@ -129,7 +131,7 @@ class TcpLine final : public Line {
                                             ? "encrypted bytes were changed on the way; check the network"
                                             : "the connection broke: " + os_error_text(result.error));
     }
-    if (Clock::now() >= deadline) return fail(ErrorCode::kTimeout, "the other end is silent");
+    if (MachineClock::now() >= deadline) return fail(ErrorCode::kTimeout, "the other end is silent");
     pollfd entry{link_->fd(), event, 0};
     (void)::poll(&entry, 1, poll_ms(deadline));
     return {};
@@ -154,7 +156,7 @@ class TcpDoor final : public Door {
 
   Result<std::unique_ptr<Line>> answer(Deadline deadline) override {
     while (true) {
-      const Deadline now = Clock::now();
+      const Deadline now = MachineClock::now();
       (void)strangers_.accept_all(now, secrets_.token, own_);  // what it lacks may come back
       for (Greeting& greeting : strangers_.hear(now)) {
         configure_connection(greeting.fd(), Claims::Stream::kControl);
@@ -236,25 +238,28 @@ Result<std::unique_ptr<Door>> open_door(std::unique_ptr<Listener> listener, cons
 }
 
 Result<std::unique_ptr<Line>> call_at_door(const Endpoint& endpoint, const DoorOptions& options,
-                                           Deadline deadline) {
+                                           Deadline deadline, const std::function<bool()>& interrupted) {
   if (endpoint.host.empty()) return fail(ErrorCode::kInvalidArgument, "a door's host is empty");
   const auto secrets = secrets_of(options);
   if (!secrets) return forward_error(secrets);
   const Claims own = claims_of(Claims::Role::kDialer, secrets->policy);
   Dialer dialer(0, Claims::Stream::kControl, endpoint);
   std::vector<pollfd> polls;
-  while (!dialer.advance(Clock::now(), secrets->token, own, secrets->policy)) {
+  while (!dialer.advance(MachineClock::now(), secrets->token, own, secrets->policy)) {
     const std::string at = to_string(endpoint);
     const Status goes_on = refusal_of(dialer.findings(), at, options.encryption);
     if (!goes_on) return forward_error(goes_on);
-    if (Clock::now() >= deadline) {
+    if (MachineClock::now() >= deadline) {
       const std::string silence = dialer.findings().silence();
       return fail(ErrorCode::kTimeout,
                   "no answer from " + at + (silence.empty() ? "" : ": the process there" + silence));
     }
+    if (interrupted && interrupted()) return fail(ErrorCode::kAborted, "a call at a door was interrupted");
     polls.clear();
     dialer.add_interests(polls);
-    (void)::poll(polls.data(), polls.size(), poll_ms(std::min(deadline, dialer.wake_at())));
+    Deadline until = std::min(deadline, dialer.wake_at());
+    if (interrupted) until = std::min(until, MachineClock::now() + kLookAtInterruption);
+    (void)::poll(polls.data(), polls.size(), poll_ms(until));
   }
   const Claims& peer = dialer.claims();
   if (peer.version != Claims::kVersion || peer.problem != 0 || peer.encryption != options.encryption) {

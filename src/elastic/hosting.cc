@@ -1,0 +1,225 @@
+#include "elastic/hosting.h"
+
+#include <algorithm>
+
+namespace deltawire::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = Decision::Kind;
+
+constexpr Clock::duration kLook = 20ms;
+
+void erase(PendingPeers& peers, const std::shared_ptr<PendingPeer>& peer) {
+  std::erase(peers, peer);
+}
+
+}  // namespace
+
+OrEnded<std::optional<Agreement>> Hosting::host() {
+  auto agreement = gather();
+  if (!agreement) {
+    // Or they would be kept waiting for as long as this process lives.
+    const Error& error = agreement.error().error;
+    tell_all(error.code == ErrorCode::kNoQuorum ? Message(Alone{error.message}) : Message(Again{}));
+  }
+  return agreement;
+}
+
+OrEnded<std::optional<Agreement>> Hosting::gather() {
+  while (true) {
+    if (Status open = context_.check_open("while its members met"); !open) return ended(open);
+    receive();
+    const Attendance here = attendance();
+    for (const Member& member : here.absent()) meeting_.probes().ask(member);
+    const Decision decision =
+        decide(here, {meeting_.passed(), MachineClock::now() - begun_at_, context_.limit});
+    switch (decision.kind) {
+      case Kind::kWait: break;
+      case Kind::kYield: tell_all(Again{}); return std::nullopt;
+      case Kind::kExcluded:
+        tell_all(Excluded{decision.epoch, decision.why});
+        return excluded(decision.epoch, decision.why);
+      case Kind::kPropose: {
+        auto agreement = propose(decision.proposal);
+        if (!agreement) return ended(agreement);
+        if (*agreement) return std::move(*agreement);
+        continue;
+      }
+      case Kind::kGiveUp: {
+        if (auto included = meeting_.check_included(); !included)
+          return tl::unexpected<Ended>(included.error());
+        return ended(fail(ErrorCode::kNoQuorum, decision.why).value());
+      }
+    }
+    context_.ending.pause(kLook);
+  }
+}
+
+void Hosting::receive() {
+  for (auto& peer : context_.reception->take_callers()) {
+    const auto* const meet = std::get_if<Meet>(&peer->said);
+    if (meet == nullptr || meet->state.job != meeting_.state().job) continue;
+    peer->line->keep(Wait{.hosted = true});
+    left_.insert(meet->left.begin(), meet->left.end());
+    callers_.insert_or_assign(meet->state.id, Caller{peer, meet->state});
+  }
+  for (auto& peer : context_.reception->take_joiners()) joiners_.push_back(std::move(peer));
+  std::erase_if(callers_, [](const auto& each) { return !each.second.peer->line->is_waiting(); });
+  std::erase_if(joiners_, [](const auto& peer) { return !peer->line->is_waiting(); });
+}
+
+Left Hosting::gone_by_will() const {
+  Left all = context_.reception->left();
+  all.insert(left_.begin(), left_.end());
+  return all;
+}
+
+Attendance Hosting::attendance() const {
+  Attendance here;
+  here.own = meeting_.state();
+  for (const auto& [id, caller] : callers_) here.callers.emplace(id, caller.state);
+  for (const auto& peer : joiners_) here.joiners.push_back(std::get<Join>(peer->said).address);
+  here.left = gone_by_will();
+  here.findings = meeting_.probes().findings();
+  here.given_up = meeting_.given_up();
+  here.at_least = context_.options.at_least;
+  return here;
+}
+
+void Hosting::tell_all(const Message& message) {
+  for (const auto& [id, caller] : callers_) (void)caller.peer->line->say(message);
+  for (const auto& peer : joiners_) (void)peer->line->say(Again{});
+  callers_.clear();
+  joiners_.clear();
+}
+
+Result<std::optional<Agreement>> Hosting::propose(const Proposal& proposal) {
+  const PendingPeers joiners(joiners_.begin(),
+                             joiners_.begin() + static_cast<std::ptrdiff_t>(proposal.joiners));
+  if (!all_have_the_state(joiners, proposal.chosen)) return std::nullopt;
+  const Excluded turned_away{meeting_.state().latest_epoch(),
+                             "it is at another step, or others could not connect to it"};
+  for (const int id : proposal.turned_away) {
+    (void)callers_.at(id).peer->line->say(turned_away);
+    callers_.erase(id);
+  }
+  auto shares = share(proposal, joiners);
+  if (!shares) return forward_error(shares);
+  if (!*shares) return std::nullopt;
+  auto listener = context_.listen();
+  if (!listener) return forward_error(listener);
+  Agreement agreement{next_view(proposal), **std::move(shares), *std::move(listener), {}};
+  agreement.next.meeting_place = agreement.listener->endpoint();
+  for (const auto& peer : joiners) agreement.lines.push_back(peer->line);
+  send(agreement, joiners);
+  return std::optional(std::move(agreement));
+}
+
+NextView Hosting::next_view(const Proposal& proposal) const {
+  NextView next;
+  next.job = meeting_.state().job;
+  next.view = proposal.view;
+  next.base = proposal.base;
+  next.steps = meeting_.state().steps;
+  next.gone = proposal.gone;
+  next.tensors = context_.tensors;
+  next.opens = context_.opens;
+  next.residual_kept = proposal.residual_kept;
+  next.residual_lost = proposal.residual_lost;
+  if (proposal.base && proposal.base->ids() != proposal.view.ids()) {
+    next.shares.emplace();
+    for (const int id : proposal.base->ids()) {
+      if (proposal.chosen.contains(id)) next.shares->push_back(id);
+    }
+  }
+  return next;
+}
+
+bool Hosting::all_have_the_state(const PendingPeers& joiners, const Ids& chosen) {
+  PendingPeers late;
+  std::ranges::copy_if(joiners, std::back_inserter(late), [](const auto& peer) { return !peer->has_state; });
+  if (late.empty()) return true;
+  const auto known = attendance().known();
+  std::vector<Endpoint> doors{context_.reception->address()};
+  PendingPeers members;
+  for (const int id : chosen) {
+    if (id == meeting_.state().id) continue;
+    doors.push_back(known.at(id).door);
+    members.push_back(callers_.at(id).peer);
+  }
+  const Deadline begun = MachineClock::now();
+  give_state(context_, late, members, doors);
+  meeting_.stand_still(MachineClock::now() - begun);  // it stood still for the others, too
+  bool have_all = true;
+  for (const auto& peer : late) {
+    if (peer->has_state) continue;
+    have_all = false;
+    erase(joiners_, peer);
+  }
+  return have_all;
+}
+
+Result<std::optional<ResidualShares>> Hosting::share(const Proposal& proposal, const PendingPeers& joiners) {
+  const int own = meeting_.state().id;
+  meeting_.state().promised = proposal.view.epoch;
+  const bool are_due = proposal.base && proposal.base->ids() != proposal.view.ids();
+  const Ids owing = are_due ? proposal.base->ids() : Ids{};
+  PeersByKey everybody;
+  PeersByKey owe;
+  PendingPeers waiting = joiners;
+  for (const int id : proposal.chosen) {
+    if (id == own) continue;
+    const auto& peer = callers_.at(id).peer;
+    everybody[id] = peer;
+    waiting.push_back(peer);
+    if (owing.contains(id)) owe[id] = peer;
+  }
+  for (std::size_t i = 0; i < joiners.size(); ++i) everybody[-1 - static_cast<int>(i)] = joiners[i];
+  const Deadline begun = MachineClock::now();
+  ResidualShares shares;
+  Failures lost;
+  {
+    const KeptWaiting kept(waiting);
+    std::tie(shares, lost) = collect_shares(owe, context_.ending);
+    if (lost.empty()) {
+      if (owing.contains(own)) {
+        auto share = context_.share();
+        if (!share) return forward_error(share);
+        shares[own] = *std::move(share);
+      }
+      lost = spread_shares(proposal.view.epoch, shares, everybody, context_.chunk_time, context_.ending);
+    }
+  }
+  meeting_.stand_still(MachineClock::now() - begun);
+  for (const auto& [key, error] : lost) {
+    if (key < 0) {
+      erase(joiners_, everybody.at(key));
+    } else {
+      callers_.erase(key);
+      meeting_.probes().note(key, error);
+    }
+  }
+  if (!lost.empty()) return std::nullopt;
+  return std::optional(std::move(shares));
+}
+
+// Whoever is gone by now will be missing in the mesh.
+void Hosting::send(const Agreement& agreement, const PendingPeers& joiners) {
+  NextView next = agreement.next;
+  int id = next.view.next_id - static_cast<int>(joiners.size());
+  for (const auto& peer : joiners) {
+    next.new_id = id++;
+    const Busy busy(*peer->line);
+    (void)peer->line->say(next);
+  }
+  next.new_id.reset();
+  for (const auto& [caller_id, caller] : callers_) {
+    const Busy busy(*caller.peer->line);
+    (void)caller.peer->line->say(next);
+  }
+  callers_.clear();
+  joiners_.clear();
+}
+
+}  // namespace deltawire::elastic

@@ -1,0 +1,83 @@
+// How the members of an elastic session agree on the next view: each calls at the door of the member with the
+// lowest id that answers; whoever finds none hosts the meeting (`Hosting`).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "elastic/meeting_context.h"
+#include "elastic/probes.h"
+
+namespace deltawire::elastic {
+
+// The next view, and what its members need to begin in it.
+struct Agreement {
+  NextView next;
+  ResidualShares shares;               // if next.shares; without this member's own on others than the host
+  std::unique_ptr<Listener> listener;  // the host's, at the meeting place; null on others
+  // Between the host and processes that join; kept until all are connected, because the host takes a process
+  // that hangs up for dead.
+  std::vector<std::shared_ptr<PeerLine>> lines;
+};
+
+// Of an error that ends a session, with the epoch that it is about.
+struct Ended {
+  Error error;
+  std::optional<std::uint32_t> epoch;
+};
+template <class T>
+using OrEnded = tl::expected<T, Ended>;
+
+tl::unexpected<Ended> ended(Error error);
+template <class T>
+tl::unexpected<Ended> ended(const Result<T>& result) {
+  return ended(result.error());
+}
+// kExcluded, of a member that another one answers so.
+tl::unexpected<Ended> excluded(std::optional<std::uint32_t> epoch, const std::string& why);
+
+// One meeting of one member. Thread rule: one thread.
+class Meeting {
+ public:
+  // Both must outlive it.
+  Meeting(MemberState& state, MeetingContext& context)
+      : state_(state), context_(context), begun_at_(MachineClock::now()), probes_(context, state.job) {}
+
+  // The next view. kExcluded, kNoQuorum, kAborted (the session was closed meanwhile).
+  OrEnded<Agreement> agree();
+  // Asks all members, before this one gives up: its time may be over because it was frozen. kExcluded if they
+  // went on without it.
+  OrEnded<void> check_included();
+
+  MemberState& state() { return state_; }
+  MeetingContext& context() { return context_; }
+  Probes& probes() { return probes_; }
+  const Ids& given_up() const { return given_up_; }
+  Clock::duration passed() const { return MachineClock::now() - begun_at_; }
+  bool is_over() const { return passed() > context_.limit; }
+  // The meeting's clock stood still for that time.
+  void stand_still(Clock::duration time) { begun_at_ += time; }
+
+ private:
+  // Nothing: look for the host anew.
+  using OrNothing = OrEnded<std::optional<Agreement>>;
+
+  // All members that this one knows of, but for itself and those that left.
+  std::vector<Member> others() const;
+  OrNothing attend(const Member& member, PeerLine& line);
+  bool is_out_of_patience(Clock::duration waited, bool is_hosted) const;
+  struct Visit;
+  OrEnded<std::optional<Agreement>> take(Visit& visit, const Message& message);
+  // Who waits here would wait for the wrong one.
+  void redirect(const Member& host);
+
+  MemberState& state_;
+  MeetingContext& context_;
+  Deadline begun_at_;
+  Ids given_up_;  // members that answer but don't come
+  Probes probes_;
+};
+
+}  // namespace deltawire::elastic

@@ -1,0 +1,45 @@
+// What a member needs at meetings besides its MemberState.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/elastic.h"
+#include "elastic/peer_line.h"
+#include "elastic/reception.h"
+#include "elastic/residual_shares.h"
+#include "elastic/tasks.h"
+#include "elastic/timing.h"
+
+namespace deltawire::elastic {
+
+struct MeetingContext {
+  MeetingContext(ElasticOptions given, std::string all_settings);
+
+  // kAborted, once the session is closed or its opening interrupted.
+  Status check_open(const char* meanwhile) const;
+  // For the next mesh.
+  Result<std::unique_ptr<Listener>> listen() const;
+  // What other members need of this one's residuals.
+  Result<std::vector<std::byte>> share() const;
+  // Offers what a process needs that joins; nothing: this member has nothing to give. kAborted, or the code
+  // of the error, where `state` fails: that is the joiner's loss, not the job's.
+  Result<std::shared_ptr<const StateSender>> offer_state();
+  void log(const std::string& line) const;
+
+  ElasticOptions options;
+  const std::string settings;        // all that must be equal on all members
+  const Clock::duration limit;       // within which members meet
+  const Clock::duration chunk_time;  // that a chunk of bytes may take
+  Ending ending;                     // set when the session is closed
+  const Caller caller;
+  std::unique_ptr<Reception> reception;  // set before anything else is called
+  std::vector<std::byte> residuals;      // after a failure: those of the last step
+  std::vector<TensorShape> tensors;      // that were exchanged
+  std::vector<TensorShape> opens;        // those of the open step
+  Tasks probing;                         // last: its threads use the caller
+};
+
+}  // namespace deltawire::elastic

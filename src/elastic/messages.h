@@ -1,0 +1,222 @@
+// The messages between the doors of an elastic session (docs/reference/elastic-messages.md): their bytes, and
+// a decoder that trusts none of them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "deltawire/connect.h"
+#include "deltawire/result.h"
+#include "deltawire/tensor.h"
+#include "elastic/view.h"
+
+namespace deltawire::elastic {
+
+inline constexpr std::uint8_t kMessageVersion = 1;
+inline constexpr std::size_t kMessageMax = std::size_t{1} << 20;  // bytes
+
+using Digest = std::array<std::byte, 32>;  // SHA-256
+using Left = std::map<int, std::string>;   // who has left, by id, and why
+
+struct TensorShape {
+  std::string name;
+  std::vector<std::uint64_t> dims;
+
+  bool operator==(const TensorShape&) const = default;
+};
+
+// Asks a door who is there.
+struct Probe {
+  bool operator==(const Probe&) const = default;
+};
+// The place of a process in a job.
+struct Place {
+  std::uint64_t job = 0;
+  int id = 0;
+  bool meets = false;  // it looks for the next view
+  View view;           // that it runs in; of a process that still connects, the one before
+
+  bool operator==(const Place&) const = default;
+};
+struct Here {
+  std::optional<Place> place;  // nothing: in no view yet
+
+  bool operator==(const Here&) const = default;
+};
+// A rank that the session begins with comes to rank 0.
+struct Found {
+  int rank = 0;
+  int world_size = 0;
+  Endpoint address;  // of its door
+  std::string settings;
+
+  bool operator==(const Found&) const = default;
+};
+struct Join {
+  Endpoint address;
+  std::string settings;
+
+  bool operator==(const Join&) const = default;
+};
+struct Meet {
+  MemberState state;
+  Left left;  // of the members of its views
+
+  bool operator==(const Meet&) const = default;
+};
+// The caller's turn comes. `hosted`: this process hosts the meeting, and says itself when it gives up.
+struct Wait {
+  bool hosted = false;
+
+  bool operator==(const Wait&) const = default;
+};
+// States are in transfer, so the meeting's clock stands still.
+struct Moves {
+  bool operator==(const Moves&) const = default;
+};
+// Call at that door instead.
+struct Elsewhere {
+  Endpoint address;
+
+  bool operator==(const Elsewhere&) const = default;
+};
+// Look for the host anew.
+struct Again {
+  bool operator==(const Again&) const = default;
+};
+struct Refused {
+  ErrorCode code = ErrorCode::kMismatch;
+  std::string why;
+
+  bool operator==(const Refused&) const = default;
+};
+// The others went on without the receiver.
+struct Excluded {
+  std::optional<std::uint32_t> epoch;
+  std::string why;
+
+  bool operator==(const Excluded&) const = default;
+};
+// The host gives up, for want of a quorum.
+struct Alone {
+  std::string why;
+
+  bool operator==(const Alone&) const = default;
+};
+// To a process that joins: the state follows, as a plan; take its chunks at these doors. To a member: give
+// yours.
+struct Offer {
+  std::vector<Endpoint> doors;
+
+  bool operator==(const Offer&) const = default;
+};
+// Send your share of the residuals.
+struct AskShare {
+  bool operator==(const AskShare&) const = default;
+};
+// The shares of these members follow, for a view of that epoch.
+struct Shares {
+  std::uint32_t epoch = 0;
+  std::vector<int> ids;
+
+  bool operator==(const Shares&) const = default;
+};
+// The sender has them, and will take part in no other view of that epoch.
+struct HasShares {
+  bool operator==(const HasShares&) const = default;
+};
+// The next view, and what its members need to begin in it.
+struct NextView {
+  std::uint64_t job = 0;
+  View view;
+  std::optional<View> base;                // whose states the shares are; nothing where there are none
+  Endpoint meeting_place;                  // where rank 0 of the view listens for the mesh
+  std::uint64_t steps = 0;                 // committed
+  Left gone;                               // members of the base that don't go on
+  std::vector<TensorShape> tensors;        // all that the job has exchanged
+  std::vector<TensorShape> opens;          // those of the step that is repeated, in order
+  std::optional<std::vector<int>> shares;  // whose shares its members have; nothing if nobody left or joined
+  double residual_kept = 0;                // as in ElasticEvent
+  double residual_lost = 0;
+  std::optional<int> new_id;  // of the receiver, if it joins
+
+  bool operator==(const NextView&) const = default;
+};
+// Asks for a chunk of the state.
+struct Take {
+  Digest digest{};
+
+  bool operator==(const Take&) const = default;
+};
+// It follows.
+struct Gives {
+  bool operator==(const Gives&) const = default;
+};
+struct Lacks {
+  bool operator==(const Lacks&) const = default;
+};
+// How many chunks the sender has taken.
+struct Taken {
+  std::uint64_t chunks = 0;
+
+  bool operator==(const Taken&) const = default;
+};
+// It has the whole state.
+struct Ready {
+  bool operator==(const Ready&) const = default;
+};
+// The sender leaves.
+struct Leaves {
+  std::uint64_t job = 0;
+  int id = 0;
+  std::string why;
+
+  bool operator==(const Leaves&) const = default;
+};
+struct Heard {
+  bool operator==(const Heard&) const = default;
+};
+// So many bytes follow, in messages of their own.
+struct BytesHead {
+  std::uint64_t count = 0;
+  Digest digest{};
+
+  bool operator==(const BytesHead&) const = default;
+};
+
+// A message's kind is its place here, from 1 on.
+using Message = std::variant<Refused, Probe, Here, Found, Join, Meet, Wait, Moves, Elsewhere, Again, Excluded,
+                             Alone, Offer, AskShare, Shares, HasShares, NextView, Take, Gives, Lacks, Taken,
+                             Ready, Leaves, Heard, BytesHead>;
+
+std::vector<std::byte> encode(const Message& message);
+// Errors: kCorrupt; kMismatch, of another version, which it names; both say that another process sent it.
+Result<Message> decode(Bytes bytes);
+
+// What a state is made of, as bytes of their own. The same errors.
+struct StateRow {
+  std::string name;
+  std::string kind;
+  std::uint32_t element_bytes = 0;
+  std::vector<std::uint64_t> dims;
+
+  bool operator==(const StateRow&) const = default;
+};
+struct StateLayout {
+  std::vector<StateRow> rows;
+  std::uint64_t chunk_bytes = 0;
+  std::vector<Digest> digests;  // of the chunks, in order
+
+  bool operator==(const StateLayout&) const = default;
+};
+std::vector<std::byte> encode(const StateLayout& layout);
+Result<StateLayout> decode_layout(Bytes bytes);
+
+}  // namespace deltawire::elastic

@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "base/checked.h"
+#include "deltawire/file.h"
+#include "elastic/state_transfer.h"
+
+namespace deltawire::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 40;
+constexpr std::size_t kGiversMax = 8;  // whom one process takes chunks from at once
+constexpr Clock::duration kLook = 50ms;
+constexpr Clock::duration kAskAgain = 200ms;  // where a member hasn't got a chunk, or not yet
+
+std::uint64_t bytes_of(const StateRow& row) {
+  std::uint64_t bytes = row.element_bytes;
+  for (const std::uint64_t dim : row.dims) bytes = product_or_max(bytes, dim);
+  return bytes;
+}
+
+std::uint64_t bytes_of(const StateLayout& layout) {
+  std::uint64_t count = 0;
+  for (const StateRow& row : layout.rows) count = sum_or_max(count, bytes_of(row));
+  return count;
+}
+
+Result<std::vector<std::byte>> unpacked(Bytes packed, std::uint64_t count, const Digest& digest) {
+  const auto header = read_file_header(packed);
+  if (!header) return forward_error(header);
+  const std::uint64_t words = ceil_div(count, 4);
+  if (header->count() != words || header->dtype != DType::kF32) {
+    return fail(ErrorCode::kCorrupt, "a chunk of " + std::to_string(count) + " bytes came with " +
+                                         std::to_string(header->count()) + " words");
+  }
+  std::vector<std::byte> bytes(4 * words);
+  if (Status decoded = decode_file(packed, {.values = bytes.data(), .count = words}); !decoded) {
+    return forward_error(decoded);
+  }
+  bytes.resize(count);
+  if (digest_of(bytes) != digest) {
+    return fail(ErrorCode::kCorrupt, "a chunk of the state does not have the digest that it had");
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<StateLayout> state_layout_in(Bytes bytes) {
+  auto layout = decode_layout(bytes);
+  if (!layout) return layout;
+  const std::uint64_t count = bytes_of(*layout);
+  const bool has_odd_row =
+      std::ranges::any_of(layout->rows, [](const StateRow& row) { return row.element_bytes == 0; });
+  if (has_odd_row || count > kBytesMax || layout->chunk_bytes < 4 ||
+      layout->chunk_bytes > chunk_bytes_of(count)) {
+    return fail(ErrorCode::kCorrupt, "another member told a state that can't be");
+  }
+  if (layout->digests.size() != ceil_div(count, layout->chunk_bytes)) {
+    return fail(ErrorCode::kCorrupt, "another member told a state with other chunks");
+  }
+  return layout;
+}
+
+struct StateReceiver::Shared {
+  Mutex mutex;
+  std::deque<Digest> missing;  // and not asked for
+  std::set<Digest> lacking;    // not taken
+  std::map<Digest, Deadline> asked_at;
+  std::size_t active = 0;  // threads
+  Ending stops;
+
+  // The next one that nobody was asked for, or whose giver is silent.
+  std::optional<Digest> next(const std::set<Digest>& refused) {
+    const Deadline now = MachineClock::now();
+    const MutexLock lock(mutex);
+    for (auto each = missing.begin(); each != missing.end(); ++each) {
+      const Digest digest = *each;
+      if (refused.contains(digest) || !lacking.contains(digest)) continue;
+      missing.erase(each);
+      asked_at[digest] = now;
+      return digest;
+    }
+    for (auto& [digest, at] : asked_at) {
+      if (now <= at + kSilence || refused.contains(digest) || !lacking.contains(digest)) continue;
+      at = now;
+      return digest;
+    }
+    return std::nullopt;
+  }
+  void put_back(const Digest& digest) {
+    const MutexLock lock(mutex);
+    asked_at.erase(digest);
+    if (lacking.contains(digest) && std::ranges::find(missing, digest) == missing.end()) {
+      missing.push_back(digest);
+    }
+  }
+  bool has_all() {
+    const MutexLock lock(mutex);
+    return lacking.empty();
+  }
+};
+
+Status StateReceiver::take(StateLayout layout, std::span<const Endpoint> doors,
+                           const std::function<Status(std::uint64_t)>& look) {
+  layout_ = std::move(layout);
+  Shared shared;
+  for (const Digest& digest : layout_.digests) {
+    if (!held_.contains(digest) && shared.lacking.insert(digest).second) shared.missing.push_back(digest);
+  }
+  Status result;
+  {
+    Tasks threads;  // joined before `shared` goes; who waits for a frozen member sees the end in a slice
+    for (const Endpoint& door : doors.first(std::min(doors.size(), kGiversMax))) {
+      threads.start([this, door, &shared] { take_from(door, shared); });
+    }
+    while (result && !shared.has_all() && threads.running() > 0) {
+      std::uint64_t taken = 0;
+      {
+        const MutexLock lock(shared.mutex);
+        taken = taken_;
+      }
+      result = look(taken);
+      if (result) shared.stops.pause(kLook);
+    }
+    shared.stops.set();
+  }
+  if (!result) return result;
+  if (!shared.lacking.empty()) return fail(ErrorCode::kPeerLost, "no member gives the rest of the state");
+  return {};
+}
+
+void StateReceiver::take_from(const Endpoint& door, Shared& shared) {
+  const auto size_of = [this](const Digest& digest) {
+    const std::uint64_t before = (layout_.digests.size() - 1) * layout_.chunk_bytes;
+    return digest == layout_.digests.back() ? bytes_of(layout_) - before : layout_.chunk_bytes;
+  };
+  std::set<Digest> refused;
+  std::shared_ptr<PeerLine> line;
+  const auto take_one = [&](const Digest& digest) -> Status {
+    if (!line) {
+      auto called = caller_.call(door, kSilence, &shared.stops);
+      if (!called) return forward_error(called);
+      line = *std::move(called);
+    }
+    if (Status said = line->say(Take{digest}); !said) return said;
+    const auto answer = line->hear_within(within_, shared.stops);
+    if (!answer) return forward_error(answer);
+    if (!std::holds_alternative<Gives>(*answer)) {
+      refused.insert(digest);
+      shared.put_back(digest);
+      return {};
+    }
+    const auto packed = line->receive_bytes(within_, shared.stops);
+    if (!packed) return forward_error(packed);
+    auto chunk = unpacked(*packed, size_of(digest), digest);
+    if (!chunk) return forward_error(chunk);
+    const MutexLock lock(shared.mutex);
+    held_[digest] = *std::move(chunk);
+    shared.lacking.erase(digest);
+    shared.asked_at.erase(digest);
+    ++taken_;
+    return {};
+  };
+  while (!shared.stops.is_set() && !shared.has_all()) {
+    const auto digest = shared.next(refused);
+    if (!digest) {
+      refused.clear();
+      shared.stops.pause(kAskAgain);
+    } else if (!take_one(*digest)) {
+      shared.put_back(*digest);
+      return;  // others give what it did not
+    }
+  }
+}
+
+StateReceiver::Arrays StateReceiver::arrays() {
+  Arrays arrays;
+  arrays.bytes.reserve(bytes_of(layout_));
+  for (const Digest& digest : layout_.digests) {
+    const auto& chunk = held_.at(digest);
+    arrays.bytes.insert(arrays.bytes.end(), chunk.begin(), chunk.end());
+  }
+  Bytes rest = arrays.bytes;
+  for (const StateRow& row : layout_.rows) {
+    const std::uint64_t count = bytes_of(row);
+    arrays.list.push_back({row.name, row.kind, row.element_bytes, row.dims, rest.first(count)});
+    rest = rest.subspan(count);
+  }
+  held_.clear();
+  return arrays;
+}
+
+}  // namespace deltawire::elastic

@@ -1,0 +1,48 @@
+// How long members of an elastic session wait for each other.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include "base/mutex.h"
+#include "deltawire/transport.h"
+#include "transport/process/machine.h"
+
+namespace deltawire::elastic {
+
+inline constexpr Clock::duration kSilence = std::chrono::seconds(3);  // after which a process counts as gone
+inline constexpr Clock::duration kSlice =
+    std::chrono::milliseconds(100);  // between two looks at interruptions
+
+// "12.5"
+inline std::string seconds_text(Clock::duration time) {
+  char text[32];
+  (void)std::snprintf(text, sizeof text, "%g", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+// Whether a session has been closed, and pauses that this ends.
+class Ending {
+ public:
+  void set() {
+    const MutexLock lock(mutex_);
+    is_set_ = true;
+    changed_.notify_all();
+  }
+  bool is_set() const noexcept { return is_set_; }
+  // For that time, or until set().
+  void pause(Clock::duration time) {
+    MutexLock lock(mutex_);
+    const Deadline until = MachineClock::now() + time;
+    while (!is_set_ && MachineClock::now() < until) changed_.wait_until(lock.standard(), until);
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  std::atomic<bool> is_set_ = false;
+};
+
+}  // namespace deltawire::elastic

@@ -119,8 +119,9 @@ struct ElasticEvent {
 // A bucket of a step.
 struct ElasticBucket {
   Bucket bucket;
-  // Called before it is begun, in each attempt of the step, once the buckets before it are finished: for
-  // tensors whose values depend on those, or that an attempt which failed has changed. May be empty.
+  // Called before it is begun, in each attempt of the step, once the buckets before it are finished: it
+  // writes the tensors, of which an attempt that failed in a later bucket has made means. Only the last
+  // bucket may be without.
   std::function<void()> prepare;
 };
 
@@ -154,9 +155,9 @@ class DELTAWIRE_API ElasticSession {
   // report. Errors that end the session, each with the epoch in its message: kExcluded (the others went on
   // without this process, which may join again), kNoQuorum (too few are left or can be reached), kAborted (by
   // abort or close), kMismatch (this process joined with other names or shapes, and has left, or ranks give
-  // different ones), kNotFinite and others of Reducer::begin and finish. After an error tensors may have been
-  // changed if a bucket's `prepare` changes them, and are untouched otherwise. kInvalidArgument without an
-  // epoch, which ends nothing: two tensors share memory or a name.
+  // different ones), kNotFinite and others of Reducer::begin and finish. After an error the last
+  // bucket's tensors are untouched, and the others' are what is left of an attempt. kInvalidArgument without
+  // an epoch, which ends nothing: two tensors share memory or a name, or a `prepare` is missing.
   Result<Report> all_reduce(std::span<const ElasticBucket> buckets, const ElasticStep& step = {});
   Result<Report> all_reduce(std::span<const Named> tensors, const ElasticStep& step = {}) {
     const ElasticBucket bucket{tensors, {}};
@@ -170,6 +171,9 @@ class DELTAWIRE_API ElasticSession {
   std::vector<ElasticMember> members() const;  // by rank
   // How many steps are committed, which is the number of the next one.
   std::uint64_t steps() const;
+
+  // Whether processes wait to join, which the next all_reduce lets in.
+  bool has_joiners() const;
 
   std::vector<ElasticEvent> events() const;
   // Of a process that has joined: the arrays that another member gave, in memory that lives as long as the

@@ -90,6 +90,10 @@ std::uint64_t ElasticSession::steps() const {
   return parts_->membership.record().steps();
 }
 
+bool ElasticSession::has_joiners() const {
+  return parts_->membership.has_joiners();
+}
+
 std::vector<ElasticEvent> ElasticSession::events() const {
   return parts_->membership.record().events();
 }

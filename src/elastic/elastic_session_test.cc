@@ -339,6 +339,29 @@ TEST(ElasticDoor, AnotherVersionIsRefusedByName) {
   EXPECT_NE(std::get<elastic::Refused>(*refused).why.find("speaks version 9"), std::string::npos);
 }
 
+TEST(ElasticStep, BucketsBeforeTheLastArePreparedInEachAttempt) {
+  ElasticOptions options;
+  options.place = {0, 1};
+  options.token = token_of(7);
+  const auto session = ElasticSession::open("fp32", {}, options, *listen_tcp("127.0.0.1"));
+  ASSERT_TRUE(session) << session.error().message;
+  std::vector<float> first(kElements, 1);
+  std::vector<float> second(kElements, 1);
+  const Named one[] = {{.name = "first", .tensor = {.values = first.data(), .count = first.size()}}};
+  const Named other[] = {{.name = "second", .tensor = {.values = second.data(), .count = second.size()}}};
+  std::vector<ElasticBucket> buckets{{one, {}}, {other, {}}};
+  const auto refused = (*session)->all_reduce(buckets);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_FALSE((*session)->end()) << "it goes on";
+  int prepared = 0;
+  buckets[0].prepare = [&] { ++prepared; };
+  const auto report = (*session)->all_reduce(buckets);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(prepared, 1);
+  EXPECT_EQ((*session)->steps(), 1U);
+}
+
 TEST(ElasticOptions, ThatCannotBeAreRefused) {
   const auto code_of = [](const ReducerOptions& options, const ElasticOptions& elastic) {
     const auto session = ElasticSession::open("fp32", options, elastic);

@@ -35,6 +35,18 @@ std::string rank_text(int rank) {
   return "rank " + std::to_string(rank);
 }
 
+std::string text_of(const ElasticEvent& event) {
+  std::string gone;
+  for (const ElasticEvent::Gone& each : event.gone) {
+    gone += (gone.empty() ? "" : ", ") + std::to_string(each.rank) + " (" + each.why + ")";
+  }
+  std::string joined;
+  for (const int id : event.joined) joined += (joined.empty() ? "" : ", ") + std::to_string(id);
+  return "epoch " + std::to_string(event.epoch) + " begins at step " + std::to_string(event.step) + " with " +
+         std::to_string(event.world_size) + " members, after " + std::to_string(event.seconds) +
+         " s; gone [" + gone + "], joined [" + joined + "]";
+}
+
 // Counts whom an attempt to form the view failed for; twice, and the member is blamed. A host that gave up
 // has found that a process which joins is dead.
 void blame(const View& view, const Error& error, std::map<int, int>& counts, MemberState& state) {
@@ -146,6 +158,10 @@ MeshOptions Membership::mesh_of(const Agreement& agreement, int rank, Clock::dur
 Result<std::shared_ptr<EpochExchange>> Membership::connect(Agreement& agreement, Clock::duration within) {
   const auto rank = agreement.next.view.rank_of(state_.id);
   if (!rank) return fail(ErrorCode::kCorrupt, "the members agreed on a view without this one");
+  if (agreement.next.view.epoch > 0) {
+    context_.log("epoch " + std::to_string(agreement.next.view.epoch) + " was agreed on, at step " +
+                 std::to_string(agreement.next.steps));
+  }
   const MeshOptions mesh = mesh_of(agreement, *rank, within);
   Result<std::unique_ptr<Listener>> listener = std::move(agreement.listener);
   if (!*listener) listener = context_.listen();
@@ -216,6 +232,13 @@ std::optional<Error> Membership::check_open_step(std::span<const ElasticBucket> 
 }
 
 Result<Report> Membership::all_reduce(std::span<const ElasticBucket> buckets, const ElasticStep& step) {
+  const auto bare = std::ranges::find_if(buckets, [](const ElasticBucket& each) { return !each.prepare; });
+  if (buckets.end() - bare > 1) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "a bucket but the last has no `prepare`: an attempt that fails after it leaves means in its tensors, "
+        "which the next one would take for gradients");
+  }
   for (const ElasticBucket& each : buckets) {
     if (Status names = check_names(each.bucket.tensors); !names) return forward_error(names);
     if (Status apart = check_apart(each.bucket.tensors); !apart) return forward_error(apart);
@@ -226,7 +249,7 @@ Result<Report> Membership::all_reduce(std::span<const ElasticBucket> buckets, co
   while (true) {
     Error error;
     const auto exchange = record_.exchange();
-    if (context_.reception->has_joiners()) {
+    if (has_joiners()) {
       const int own = rank();
       error = {.code = ErrorCode::kAborted, .message = rank_text(own) + " lets others join", .reporter = own};
       exchange->abort(error);
@@ -280,7 +303,7 @@ Status Membership::recover(const Error& error) {
     return ends({ErrorCode::kAborted, "the session was closed while its members met"}, {});
   }
   const double seconds = std::chrono::duration<double>(MachineClock::now() - begun).count();
-  log_event(record_.add_event(*next, before, error, seconds));
+  context_.log(rank_text(rank()) + ": " + text_of(record_.add_event(*next, before, error, seconds)));
   return {};
 }
 
@@ -323,18 +346,6 @@ OrEnded<NextView> Membership::form_view() {
     blame(agreement->next.view, error, blamed, state_);
     context_.ending.pause(kPause);
   }
-}
-
-void Membership::log_event(const ElasticEvent& event) const {
-  std::string gone;
-  for (const ElasticEvent::Gone& each : event.gone) {
-    gone += (gone.empty() ? "" : ", ") + std::to_string(each.rank) + " (" + each.why + ")";
-  }
-  std::string joined;
-  for (const int id : event.joined) joined += (joined.empty() ? "" : ", ") + std::to_string(id);
-  context_.log(rank_text(rank()) + ": epoch " + std::to_string(event.epoch) + " begins at step " +
-               std::to_string(event.step) + " with " + std::to_string(event.world_size) + " members, after " +
-               std::to_string(event.seconds) + " s; gone [" + gone + "], joined [" + joined + "]");
 }
 
 Error Membership::given_up(const std::string& how) const {

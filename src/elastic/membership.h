@@ -31,6 +31,7 @@ class Membership {
   void abort(std::string_view reason);
   void close(std::string_view why);
 
+  bool has_joiners() const { return context_.reception->has_joiners(); }
   bool closed() const noexcept { return context_.ending.is_set(); }
   const std::string& spec() const { return spec_; }
   const SessionRecord& record() const { return record_; }
@@ -79,7 +80,6 @@ class Membership {
   Status recover(const Error& error);
   Status save_residuals();
   OrEnded<NextView> form_view();
-  void log_event(const ElasticEvent& event) const;
   // kAborted, whose suspect is this rank.
   Error given_up(const std::string& how) const;
 

@@ -100,7 +100,8 @@ void Reception::enter(std::uint64_t job, int id, const View& view) {
   }
   for (const auto& peer : waiting) (void)receive(peer);
   // A thread that reads the caller's arrays does so for the time of a chunk.
-  while (given.use_count() > 1) ends_.pause(kLookAtReader);
+  Ending never;  // ends_ may be set, and no loop may go round without waiting
+  while (given.use_count() > 1) never.pause(kLookAtReader);
 }
 
 void Reception::introduce(std::uint64_t job, int id, const View& known) {

@@ -339,7 +339,7 @@ void make_control() {
 // Programs for the harnesses that read their input as commands.
 void make_programs() {
   CounterRng rng(20260101);
-  for (const std::string target : {"data", "engine"}) {
+  for (const std::string target : {"data", "engine", "elastic"}) {
     for (int i = 0; i < 24; ++i) {
       Seed seed(8 + rng.next() % 120);
       for (std::byte& byte : seed) {

@@ -17,6 +17,7 @@ void bind_models(nanobind::module_& module);  // safetensors and patch files in 
 void bind_planner(nanobind::module_& module);
 void bind_meshes(nanobind::module_& module);  // listener, mesh
 void bind_sessions(nanobind::module_& module);
+void bind_elastic(nanobind::module_& module);
 void bind_doors(nanobind::module_& module);    // messages outside any mesh
 void bind_servers(nanobind::module_& module);  // parameter servers and their workers
 

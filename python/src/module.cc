@@ -20,5 +20,6 @@ NB_MODULE(_core, module) {
   deltawire::python::bind_meshes(module);
   deltawire::python::bind_doors(module);
   deltawire::python::bind_sessions(module);
+  deltawire::python::bind_elastic(module);
   deltawire::python::bind_servers(module);
 }

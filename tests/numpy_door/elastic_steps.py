@@ -1,6 +1,10 @@
 """Steps of members of an elastic session, for tests."""
 
 import hashlib
+import logging
+import os
+import re
+import signal
 
 import numpy as np
 
@@ -28,3 +32,16 @@ def steps_of(say, session, last: int, weights: np.ndarray, before=lambda session
         weights -= mean
         ids = [each["id"] for each in session.members()]
         say(("step", session.steps - 1, session.epoch, ids, digest(mean), digest(weights)))
+
+
+def dies_when_a_view_is_agreed_on(after: int = 0) -> None:
+    """From now on this process dies before it connects to the others of a view, at the step `after`
+    or a later one."""
+
+    class Death(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said = re.search(r"was agreed on, at step (\d+)", record.getMessage())
+            if said and int(said[1]) >= after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    logging.getLogger("deltawire").addHandler(Death())

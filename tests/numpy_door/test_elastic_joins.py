@@ -8,12 +8,9 @@ import time
 import deltawire
 import numpy as np
 import pytest
-from deltawire import _core
-from deltawire.elastic import membership
-from deltawire.elastic.calls import Caller
-from deltawire.elastic.membership import Membership
-from elastic_steps import ELEMENTS, KILLED, STEPS, steps_of
-from members import LIMIT, SECRET, Process, members, settings
+from elastic_steps import ELEMENTS, KILLED, STEPS, dies_when_a_view_is_agreed_on, steps_of
+from member_door import members_at
+from members import LIMIT, Process, members, settings
 from rank_threads import in_threads
 
 
@@ -120,7 +117,7 @@ def early(say, rank, world_size, address) -> None:
     changed = settings(state=lambda: {"weights": weights})
     with deltawire.Session("3lc", **place, address=address, **changed) as session:
         end = time.monotonic() + LIMIT
-        while rank == 0 and not session._crew.shall_admit() and time.monotonic() < end:
+        while rank == 0 and not session._session.has_joiners and time.monotonic() < end:
             time.sleep(0.02)
         time.sleep(0.5 if rank == 0 else 0.0)  # rank 1 is in its step
         steps_of(say, session, STEPS, weights)
@@ -136,12 +133,9 @@ def test_a_process_joins_while_the_first_step_has_begun_on_one_rank_alone() -> N
 
 def test_any_member_names_the_one_that_takes_joiners_in() -> None:
     with members(grow, 3, "3lc", 10) as (processes, address):
-        probe = Caller(_core.token_of(SECRET.encode()), "auto")
-        host, port = address.split(":")
         processes[0].until("step")
-        view = probe.ask((host, int(port)), {"say": "probe"})["view"]
-        _, other_host, other_port = view["members"][2]
-        joiner = Process(grow, None, None, f"{other_host}:{other_port}", "3lc", 10)
+        _, other = members_at(address)[2]
+        joiner = Process(grow, None, None, other, "3lc", 10)
         processes.append(joiner)
         assert joiner.until("joined")
         for each in processes:
@@ -152,9 +146,8 @@ def burst(say, rank, world_size, address) -> None:
     """Two go on, though three come at once, and die before they are connected."""
     weights = np.zeros(ELEMENTS, np.float32)
     place = {} if rank is None else {"rank": rank, "world_size": world_size}
-    membership._CONNECT_SECONDS = 2 * LIMIT
     if rank is None:
-        Membership._connect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        dies_when_a_view_is_agreed_on()
     # Who waited for the dead would wait too long.
     changed = settings(connect_timeout=2 * LIMIT)
     with deltawire.Session("3lc", **place, address=address, **changed) as session:

@@ -6,9 +6,15 @@ import signal
 import deltawire
 import numpy as np
 import pytest
-from deltawire.elastic.calls import Caller
-from deltawire.elastic.membership import Membership
-from elastic_steps import ELEMENTS, KILLED, STEPS, digest, gradient, steps_of
+from elastic_steps import (
+    ELEMENTS,
+    KILLED,
+    STEPS,
+    dies_when_a_view_is_agreed_on,
+    digest,
+    gradient,
+    steps_of,
+)
 from members import LIMIT, SECRET, members, settings
 from rank_threads import in_threads
 
@@ -124,13 +130,8 @@ def test_the_last_one_goes_on_alone() -> None:
 def die_in_the_meeting(say, rank, world_size, address, first, second) -> None:
     """`first` dies in a step, `second` when it has agreed on the members without it."""
     if rank == second:
-        Membership._connect = lambda self, *_: (
-            os.kill(os.getpid(), signal.SIGKILL) if self.steps else connect(self, *_)
-        )
+        dies_when_a_view_is_agreed_on(after=1)
     lose(say, rank, world_size, address, "3lc", [first], {})
-
-
-connect = Membership._connect
 
 
 @pytest.mark.parametrize("second", [0, 1, 3])  # 0 is the host
@@ -175,41 +176,3 @@ def test_an_exception_is_a_reason_to_leave() -> None:
     for rank in (0, 2):
         (event,) = said[rank][-1][1]
         assert "the data ended" in event["gone"][0]["why"]
-
-
-def split(say, rank, world_size, address, sides) -> None:
-    """In the fourth step the sides can't hear each other any more."""
-    weights = np.zeros(ELEMENTS, np.float32)
-    changed = settings(connect_timeout=4.0, arrival_timeout=4.0)
-    call = Caller.call
-    try:
-        with deltawire.Session(
-            "3lc", rank=rank, world_size=world_size, address=address, **changed
-        ) as session:
-            steps_of(say, session, KILLED, weights)
-            doors = {each["address"]: each["rank"] for each in session.members()}
-            side = next(each for each in sides if rank in each)
-
-            def call_within_a_side(self, address, seconds=3.0):
-                if doors.get(f"{address[0]}:{address[1]}") not in side:
-                    raise deltawire.make_error("Timeout", "the network is split")
-                return call(self, address, seconds)
-
-            Caller.call = call_within_a_side
-            session._session.abort("the network is split")
-            steps_of(say, session, STEPS, weights)
-    except deltawire.DeltawireError as error:
-        say(("error", error.code, str(error)))
-
-
-@pytest.mark.parametrize("sides", [[[0, 1], [2, 3]], [[0], [1, 2, 3]], [[0, 3], [1], [2]]])
-def test_one_side_of_a_split_goes_on(sides: list[list[int]]) -> None:
-    with members(split, 4, sides) as (processes, _):
-        said = [each.rest() for each in processes]
-    goes_on = max(sides, key=lambda side: (len(side), -min(side)))
-    for rank, found in enumerate(said):
-        steps = [each[1:] for each in found if each[0] == "step"]
-        if rank in goes_on:
-            assert len(steps) == STEPS and steps[-1][2] == goes_on
-        else:
-            assert len(steps) == KILLED and found[-1][1] == "NoQuorum", found[-1]

@@ -8,37 +8,30 @@ import deltawire
 import numpy as np
 import pytest
 from deltawire import _core
-from deltawire.elastic import founding
-from deltawire.elastic.calls import Caller, hear_within, say
-from deltawire.elastic.probes import Probes
-from deltawire.elastic.views import Member
-from deltawire.errors import make_error
 from elastic_steps import ELEMENTS, KILLED, STEPS, steps_of
+from member_door import JOIN, refusal, token
 from members import LIMIT, SECRET, members, settings
 
-TOKEN = _core.token_of(SECRET.encode())
 
-
-def test_who_joins_waits_for_a_member_that_is_slow(monkeypatch):
-    monkeypatch.setattr(founding, "SILENCE", 0.1)
-    door = _core.open_door(_core.Listener("127.0.0.1", 0), TOKEN, "auto")
+def test_who_joins_waits_for_a_member_that_is_slow():
+    door = _core.open_door(_core.Listener("127.0.0.1", 0), token(), "auto")
     host, port = door.endpoint
     asked = []
 
     def answer() -> None:
         line = door.answer(round(1e3 * LIMIT))
-        asked.append(hear_within(line, LIMIT)["say"])
-        time.sleep(0.5)  # five times as long as a member would wait
-        say(line, {"say": "refused", "code": "Mismatch", "why": "this is the answer"})
+        asked.append(line.receive(1 << 20, round(1e3 * LIMIT))[1])
+        time.sleep(4.0)  # longer than a member would wait
+        line.send(refusal("this is the answer"), round(1e3 * LIMIT))
 
     member = threading.Thread(target=answer)
     member.start()
     with pytest.raises(deltawire.DeltawireError, match="this is the answer"):
         deltawire.Session(
-            "3lc", address=f"{host}:{port}", elastic=True, token=SECRET, connect_timeout=20.0
+            "3lc", address=f"{host}:{port}", elastic=True, token=SECRET, connect_timeout=LIMIT
         )
     member.join()
-    assert asked == ["join"]
+    assert asked == [JOIN]
 
 
 def stall(say, rank, world_size, address) -> None:
@@ -65,16 +58,10 @@ def test_a_member_that_keeps_its_gil_is_waited_for() -> None:
     assert [row[2] for row in said[0]] == [[0, 1]] * (STEPS - KILLED)
 
 
-def test_a_member_that_was_not_asked_for_may_be_found_silent() -> None:
-    probes, member = Probes(Caller(TOKEN, "auto"), "job"), Member(3, "127.0.0.1", 1)
-    probes.note(member, make_error("Timeout", "it says nothing"))
-    assert "nothing" in probes.found(member)["gone"]
-
-
 def test_what_asks_whether_to_go_on_connecting_may_end_it():
     def ends(asked) -> deltawire.DeltawireError | ZeroDivisionError:
         listener = _core.Listener("127.0.0.1", 0)
-        mesh = _core.Mesh.at(listener.endpoint, 0, 2, TOKEN)
+        mesh = _core.Mesh.at(listener.endpoint, 0, 2, token())
         mesh.connect_timeout_ms = round(1e3 * LIMIT)
         mesh.set_interrupted(asked)
         with pytest.raises((deltawire.DeltawireError, ZeroDivisionError)) as caught:

@@ -10,9 +10,8 @@ from pathlib import Path
 import deltawire
 import numpy as np
 import pytest
-from deltawire import _core
-from deltawire.elastic.calls import Caller
 from elastic_steps import ELEMENTS
+from member_door import members_at
 from members import LIMIT, SECRET, settings
 from ports import kept_port
 from rank_threads import in_threads
@@ -22,12 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def wait_for_members(port: int, ids: list[int]) -> None:
     """Until these are the members; the one at that port says so."""
-    caller = Caller(_core.token_of(SECRET.encode()), "auto")
     end = time.monotonic() + LIMIT
     while time.monotonic() < end:
         with contextlib.suppress(deltawire.DeltawireError):
-            answer = caller.ask(("127.0.0.1", port), {"say": "probe"})
-            if answer["job"] and [row[0] for row in answer["view"]["members"]] == ids:
+            if [number for number, _ in members_at(f"127.0.0.1:{port}")] == ids:
                 return
         time.sleep(0.05)
     raise AssertionError("they don't meet")

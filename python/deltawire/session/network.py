@@ -8,6 +8,7 @@ from pathlib import Path
 
 from deltawire import _core, arguments
 from deltawire.errors import DeltawireError, make_error
+from deltawire.session.elastic import log
 
 Address = tuple[str, int]
 
@@ -57,6 +58,27 @@ class Network:
     def listen_on(self, host: str) -> _core.Listener:
         """A listener on an address of this machine."""
         return _core.Listener(host, *self._ports)
+
+    def elastic_session(
+        self,
+        spec: str,
+        options: _core.ReducerOptions,
+        place: tuple[int, int] | None,
+        doors: "Doors",
+        times_ms: tuple[int, int, int],
+        at_least: int | None,
+        gives_state: bool,
+        settings: str,
+    ) -> _core.ElasticSession:
+        """A session that goes on when ranks die; place: None to join. times_ms: of a step, to
+        connect, for an arrival."""
+        first = [doors.first] if place else doors.resolved()
+        secrets = self.token, self.encryption
+        listening = self._interface, self._ports, self._link
+        given = at_least, gives_state, settings, log
+        return _core.ElasticSession(
+            spec, options, place, first, doors.resolved, *secrets, *listening, times_ms, *given
+        )
 
     def mesh(self, meeting_place: Address, place: tuple[int, int], seconds: float) -> _core.Mesh:
         """The mesh of the ranks that meet there; place: rank and world size."""

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from deltawire import _core, arguments, arrays
-from deltawire.elastic.meeting import Means
-from deltawire.elastic.membership import RECOVERABLE, Membership, check_membership
-from deltawire.errors import DeltawireError, in_epoch, make_error
+from deltawire.errors import DeltawireError, make_error
 from deltawire.policy import Policy, spec_of
+from deltawire.session import elastic as members
 from deltawire.session.base_session import BaseSession
 from deltawire.session.history import History
 from deltawire.session.leaving import (
@@ -18,6 +17,7 @@ from deltawire.session.leaving import (
     forget,
     gave_up,
     leave_at_exit,
+    problem_of,
 )
 from deltawire.session.network import Doors, Network, secret_of
 from deltawire.session.weighted import LEAST_ELEMENTS, WeightsFirst, check_weight
@@ -39,7 +39,6 @@ class Session(ClosesAtEnd, BaseSession):
     call `all_reduce`, the order of their calls must be the same on all ranks.
     """
 
-    _gave_up = False  # `abort` was called
     _terms = ""  # of a trainer
     _device = None  # of a trainer whose tensors are on one: the `DeviceParts` that codes them there
 
@@ -136,25 +135,22 @@ class Session(ClosesAtEnd, BaseSession):
         encryption = arguments.encryption(encryption, has_secret=True)
         doors = Doors(address, alone)
         network = Network(secret, encryption, interface, arguments.ports(port), link, arrival_ms)
-        check_membership(elastic, at_least, state, revert)
-
-        def make_session(listener: _core.Listener, mesh: _core.Mesh) -> _core.Session:
-            return _core.Session(listener, mesh, text, options)
-
-        self._crew: Membership | None = None
+        members.check_membership(elastic, at_least, state, revert)
+        self._elastic: _core.ElasticSession | None = None
         if elastic:
-            seconds = max(connect_timeout, arrival_timeout), timeout
-            settings = "; ".join(filter(None, (_core.agreed_settings(text, options), self._terms)))
-            means = Means(network, doors.towards(place), place, settings, state, at_least, seconds)
-            self._crew = Membership(make_session, means, doors, connect_timeout)
-            place, core, close = self._crew.place, self._crew.session, self._crew.close
+            times_ms = self._timeout_ms, arguments.timeout_in_ms(connect_timeout), arrival_ms
+            joining = at_least, state is not None, self._terms
+            core = network.elastic_session(text, options, place, doors, times_ms, *joining)
+            place, self._elastic = (core.rank, core.world_size), core
         else:
-            core = make_session(*network.listen_and_mesh(doors.only(), place, connect_timeout))
-            close = core.close
+            listener, mesh = network.listen_and_mesh(doors.only(), place, connect_timeout)
+            core = _core.Session(listener, mesh, text, options)
         super().__init__(core, place, History(place[0], _NONFINITE_ADVICE))
-        self._steps = self._crew.steps if self._crew else 0
+        self._steps = core.steps if elastic else 0
+        self._state = state
+        self._joined = members.joined_arrays(core) if elastic else None
         self._lock = threading.Lock()
-        self._end = weakref.finalize(self, close)
+        self._end = weakref.finalize(self, core.close)
         self._end.atexit = False  # `leave` is called then
         leave_at_exit(self)
 
@@ -225,12 +221,10 @@ class Session(ClosesAtEnd, BaseSession):
 
     def _run(self, tensors: list[tuple], weights: WeightsFirst | None = None, **more) -> "_Waiting":
         """Until the step is committed, or has failed for good; counts it. more: of `_core.Step`."""
-        run = self._run_elastic if self._crew is not None else self._run_once
+        run = self._run_elastic if self._elastic is not None else self._run_once
         waiting = run(tensors, weights, more)
         if waiting.error is None:
             self._steps += 1
-            if self._crew is not None:
-                self._crew.committed()
         return waiting
 
     def _run_once(
@@ -259,41 +253,25 @@ class Session(ClosesAtEnd, BaseSession):
     def _run_elastic(
         self, tensors: list[tuple], weights: WeightsFirst | None, more: dict[str, Any]
     ) -> "_Waiting":
-        crew = self._crew
+        waiting, state = _Waiting(), self._state
+        buckets = [(tensors, None)]
+        if weights is not None:
+            buckets = [(weights.begin(), weights.begin), (tensors, weights.weigh)]
+        given = None if state is None else lambda: members.offered(state)
         try:
-            crew.open_step(tensors if weights is None else [*weights.begin(), *tensors])
-        except DeltawireError as problem:
-            return _Waiting(problem)
-        while True:
-            if crew.failed is not None:
-                return _Waiting(crew.failed)
-            if self._gave_up:
-                error = make_error("Aborted", "this session was aborted")
-                return _Waiting(in_epoch(error, crew.view.epoch))
-            if crew.shall_admit():
-                text = f"rank {self.rank} lets others join"
-                error = make_error("Aborted", text, reporter=self.rank)
-                self._session.abort(error)
-            else:
-                waiting = self._run_once(tensors, weights, more)
-                if waiting.error is None:
-                    return waiting
-                error = waiting.error
-                if error.code not in RECOVERABLE or self._gave_up:
-                    crew.failed = waiting.error = in_epoch(error, crew.view.epoch)
-                    return waiting
-            try:
-                crew.recover(error)
-            except DeltawireError as problem:
-                return _Waiting(problem)
-            self._session = crew.session
-            self.rank, self.world_size = crew.place
-            self._history.rank = self.rank
+            waiting.report = self._elastic.all_reduce(buckets, given, **more)
+        except DeltawireError as error:
+            waiting.error = members.ended(self._elastic, error)
+        self.rank, self.world_size = self._elastic.rank, self._elastic.world_size
+        self._history.rank = self.rank
+        return waiting
 
     def abort(self, reason: str) -> None:
         """Fails every wait on every rank, naming this one and the reason. The other members of an
         elastic session go on without this one."""
-        self._gave_up = True
+        if self._elastic is not None:
+            self._elastic.abort(reason)
+            return
         text = f"rank {self.rank} gave up: {reason}"
         self._session.abort(make_error("Aborted", text, reporter=self.rank))
 
@@ -314,8 +292,8 @@ class Session(ClosesAtEnd, BaseSession):
         with self._lock:
             self._session.load(_bytes_of(state["residuals"]))
             self._steps = state["steps"]
-            if self._crew is not None:
-                self._crew.steps = self._steps
+            if self._elastic is not None:
+                self._elastic.begin_at(self._steps)
 
     @property
     def steps(self) -> int:
@@ -326,16 +304,16 @@ class Session(ClosesAtEnd, BaseSession):
     def epoch(self) -> int:
         """Of an elastic session: the number of its view, which grows when members go or come. 0 for
         others."""
-        return self._crew.view.epoch if self._crew is not None else 0
+        return self._elastic.epoch if self._elastic is not None else 0
 
     def members(self) -> list[dict[str, Any]]:
         """Of an elastic session: its members by rank, as dicts of "id" (a number that a process
         keeps while it is a member), "rank" and "address" (of its door). Empty for others."""
-        if self._crew is None:
+        if self._elastic is None:
             return []
         return [
-            {"id": member.id, "rank": rank, "address": member.text}
-            for rank, member in enumerate(self._crew.view.members)
+            {"id": number, "rank": rank, "address": address}
+            for rank, (number, address) in enumerate(self._elastic.members())
         ]
 
     @property
@@ -346,19 +324,19 @@ class Session(ClosesAtEnd, BaseSession):
         "residual_kept", the L2 norm of the residuals of the members that go on, in the unit of the
         arrays that a rank gives; and "residual_lost", an estimate of the others' residuals: as if
         each had had the mean square of those that are kept."""
-        return list(self._crew.events) if self._crew is not None else []
+        return self._elastic.events() if self._elastic is not None else []
 
     @property
     def joined_state(self) -> dict[str, Any] | None:
         """Of a process that joined an elastic session: the arrays that another rank's `state`
         returned, by name. None for others."""
-        return self._crew.joined_arrays if self._crew is not None else None
+        return self._joined
 
     def metrics(self) -> dict[str, Any]:
         """`BaseSession.metrics`; of an elastic session also "epoch", "world_size", and
         "recoveries" and "recovery_seconds", the number of changes of members and their time, and
         "residual_lost" in all of them (see `events`). Traffic is then that of the epoch."""
-        changes = {} if self._crew is None else self._crew.metrics()
+        changes = {} if self._elastic is None else members.changes(self._elastic)
         return {**super().metrics(), **changes}
 
     def close(self) -> None:
@@ -372,12 +350,12 @@ class Session(ClosesAtEnd, BaseSession):
         self._leave(exception_under_way(at_exit=True))
 
     def _leave(self, cause: BaseException | None) -> None:
-        why = None if cause is None else gave_up(self.rank, cause)
-        if why is not None and not self.closed:
-            self._session.abort(why)
+        if cause is not None and not self.closed:
+            if self._elastic is not None:
+                self._elastic.abort(problem_of(cause))
+            else:
+                self._session.abort(gave_up(self.rank, cause))
         forget(self)
-        if self._crew is not None and why is not None:
-            self._crew.close(str(why))
         self._end()
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from deltawire import _core
 from deltawire.errors import DeltawireError
+from deltawire.session.elastic import changes
 from deltawire.session.session import Session
 from deltawire.session.weighted import Weighted
 
@@ -34,14 +35,14 @@ class TrainersSession:
         return cls(made)
 
     @property
-    def core(self) -> _core.Session:
-        """The core's session of the current epoch."""
+    def core(self) -> _core.ElasticSession:
+        """The core's session."""
         return self.session._session
 
     def know(self, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
         """(name, shape) of all tensors that will be exchanged, also in fragments that had no turn
         yet: a loaded state has residuals of all."""
-        self.session._crew.note_tensors((name, 0, list(shape)) for name, shape in tensors)
+        self.core.declare_tensors([(name, list(shape)) for name, shape in tensors])
 
     def take_step(self, tensors: list[tuple], weight: float, agreed: int) -> _core.Report:
         """A step of memory that is no NumPy array. Raises DeltawireError as `all_reduce`.
@@ -68,14 +69,13 @@ class TrainersSession:
     def begin_at(self, steps: int) -> None:
         """The next step's number, after residuals were loaded."""
         with self.session._lock:
-            self.session._steps = self.session._crew.steps = steps
+            self.session._steps = steps
+            self.core.begin_at(steps)
 
     def changes(self) -> dict[str, Any]:
         """The entries of `Session.metrics` about changes of members."""
-        return self.session._crew.metrics()
+        return changes(self.core)
 
     def abort(self, why: str | DeltawireError) -> None:
         """This member leaves at once; a step or a meeting under way ends with "Aborted"."""
-        self.session._gave_up = True
-        self.core.abort(why)
-        self.session._crew.close(str(why))
+        self.core.abort(str(why))

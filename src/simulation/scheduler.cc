@@ -100,8 +100,8 @@ void Scheduler::wake(std::size_t thread) noexcept {
 }
 
 void Scheduler::notify(const void* event) noexcept {
-  for (std::size_t thread = 0; thread < threads_.size(); ++thread) {
-    if (!threads_[thread].ended && threads_[thread].waiting.event == event) wake(thread);
+  for (const std::size_t thread : alive_) {
+    if (threads_[thread].waiting.event == event) wake(thread);
   }
 }
 
@@ -117,8 +117,7 @@ void Scheduler::poll(const void* event, std::span<pollfd> entries, Deadline unti
 }
 
 void Scheduler::on_ready(int descriptor) noexcept {
-  for (std::size_t thread = 0; thread < threads_.size(); ++thread) {
-    if (threads_[thread].ended) continue;
+  for (const std::size_t thread : alive_) {
     for (const pollfd& entry : threads_[thread].waiting.entries) {
       if (entry.fd == descriptor && (readiness_(descriptor) & entry.events) != 0) {
         wake(thread);
@@ -137,7 +136,7 @@ std::uint64_t Scheduler::start_on(int process, std::function<void()> body) {
   Thread& thread = threads_.emplace_back();
   thread.fiber = std::make_unique<Fiber>(std::move(body));
   thread.process = process;
-  ++alive_;
+  alive_.push_back(number);
   wake(number);
   return number;
 }
@@ -168,7 +167,7 @@ void Scheduler::thaw(int process) {
 }
 
 void Scheduler::resume(std::size_t thread) {
-  assert(running_ == kNoThread && alive_ > 0 && !threads_[thread].ended);
+  assert(running_ == kNoThread && !alive_.empty() && !threads_[thread].ended);
   trace_.add(thread);
   trace_.add(static_cast<std::uint64_t>(time_.time_since_epoch().count()));
   running_ = thread;
@@ -178,13 +177,13 @@ void Scheduler::resume(std::size_t thread) {
   if (!has_ended) return;
   threads_[thread].ended = true;
   threads_[thread].fiber.reset();
-  --alive_;
+  std::erase(alive_, thread);
   notify(&threads_[thread]);
 }
 
 std::string Scheduler::run(std::uint64_t limit) {
-  while (alive_ > 0) {
-    if (queue_.empty()) return std::to_string(alive_) + " threads wait for ever";
+  while (!alive_.empty()) {
+    if (queue_.empty()) return std::to_string(alive_.size()) + " threads wait for ever";
     if (++events_ > limit) return "more than " + std::to_string(limit) + " events: some thread spins";
     Event event = queue_.pop();
     time_ = std::max(time_, event.when);

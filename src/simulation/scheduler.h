@@ -119,7 +119,7 @@ class Scheduler final : public SimulatedMachine {
   std::uint64_t events_ = 0;
   std::deque<Thread> threads_;
   std::size_t running_ = kNoThread;  // the thread that runs; none: the scheduler does
-  std::size_t alive_ = 0;
+  std::vector<std::size_t> alive_;   // threads that have not ended, the oldest first
   std::vector<Interruption> interruptions_;
   std::vector<Process> processes_;
   std::vector<Event> held_;  // of frozen processes

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "simulation/elastic_run.h"
 #include "simulation/job.h"
 #include "simulation/meeting.h"
 #include "simulation/reference.h"
@@ -66,6 +67,20 @@ Outcome simulate_served(std::uint64_t seed, int world, bool prints) {
   outcome.faults = run.happened();
   outcome.errors = run.errors();
   outcome.steps = run.served();
+  return outcome;
+}
+
+Outcome simulate_elastic(std::uint64_t seed, int world, bool prints) {
+  const ElasticPlan plan = draw_elastic(seed, world);
+  Outcome outcome = begun(plan.text(), prints);
+  Trace trace(prints);
+  ElasticRun run(plan, trace);
+  outcome.broken = run.run();
+  outcome.hash = trace.hash();
+  outcome.events = run.events();
+  outcome.faults = run.happened();
+  outcome.errors = run.errors();
+  outcome.steps = run.commits().size();
   return outcome;
 }
 

@@ -22,5 +22,7 @@ Outcome simulate(std::uint64_t seed, int world = 0, bool prints = false);
 Outcome simulate_meeting(std::uint64_t seed, int world = 0, bool prints = false);
 // A parameter server and its workers; `steps` counts those of all servers.
 Outcome simulate_served(std::uint64_t seed, int world = 0, bool prints = false);
+// An elastic session; `steps` counts those that its processes have seen committed.
+Outcome simulate_elastic(std::uint64_t seed, int world = 0, bool prints = false);
 
 }  // namespace deltawire::simulation

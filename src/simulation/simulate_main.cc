@@ -12,8 +12,8 @@ namespace {
 using deltawire::simulation::Outcome;
 
 constexpr const char* kHelp =
-    "usage: deltawire_simulate [--seed N] [--seeds COUNT] [--ranks N] [--meetings | --servers] [--trace] "
-    "[--keep-going]\n"
+    "usage: deltawire_simulate [--seed N] [--seeds COUNT] [--ranks N] [--meetings | --servers | --elastic] "
+    "[--trace] [--keep-going]\n"
     "Simulates jobs in one thread, on a clock of their own: what goes wrong, and when, follows from the "
     "seed.\n"
     "  --seed N        the first seed (default 0)\n"
@@ -21,6 +21,7 @@ constexpr const char* kHelp =
     "  --ranks N       3 to 7 ranks instead of what the seed decides\n"
     "  --meetings      ranks that connect over TCP, instead of jobs of ranks that are connected\n"
     "  --servers       parameter servers and their workers\n"
+    "  --elastic       elastic sessions, whose members die, leave and join\n"
     "  --trace         print what happens\n"
     "  --keep-going    go on after a seed that breaks a promise\n"
     "Exit status: 0, or 1 if a promise was broken, or 2 for wrong usage.\n";
@@ -35,6 +36,7 @@ struct Kind {
 constexpr Kind kJobs;
 constexpr Kind kMeetings{" --meetings", deltawire::simulation::simulate_meeting, "ranks have met"};
 constexpr Kind kServers{" --servers", deltawire::simulation::simulate_served, "steps served"};
+constexpr Kind kElastic{" --elastic", deltawire::simulation::simulate_elastic, "steps seen committed"};
 
 struct Options {
   std::uint64_t seed = 0;
@@ -67,6 +69,8 @@ bool read(char** arguments, Options& options) {
       options.kind = &kMeetings;
     } else if (name == "--servers") {
       options.kind = &kServers;
+    } else if (name == "--elastic") {
+      options.kind = &kElastic;
     } else if (name == "--keep-going") {
       options.keeps_going = true;
     } else if (name == "--seed" || name == "--seeds" || name == "--ranks") {

@@ -7,17 +7,19 @@
 
 #include <gtest/gtest.h>
 
+#include "deltawire/door.h"
 #include "deltawire/snapshot.h"
 #include "simulation/disks.h"
 #include "simulation/job.h"
 #include "simulation/simulate.h"
+#include "simulation/sockets.h"
 
 namespace deltawire::simulation::simulation_test {
 namespace {
 
 constexpr std::uint64_t kSeeds = 250;  // in each of four tests, which run beside each other
 
-// Of jobs, meetings, or parameter servers.
+// Of jobs, meetings, parameter servers, or elastic sessions.
 using Simulate = Outcome (*)(std::uint64_t seed, int world, bool prints);
 
 struct Totals {
@@ -85,6 +87,20 @@ TEST(Servers, RepeatThemselvesToTheLastEvent) {
 
 TEST(Servers, TakeAsManyRanksAsWanted) {
   take_as_many_ranks_as_wanted(simulate_served, 3);
+}
+
+TEST(Elastic, KeepsEveryPromise) {
+  const Totals totals = keep_every_promise(simulate_elastic, "--elastic ", 0, 60);
+  EXPECT_GT(totals.faults, 60U);
+  EXPECT_GT(totals.steps, 3000U);
+}
+
+TEST(Elastic, RepeatsItselfToTheLastEvent) {
+  repeat_to_the_last_event(simulate_elastic, {1, 18, 32});
+}
+
+TEST(Elastic, TakesAsManyMembersAsWanted) {
+  take_as_many_ranks_as_wanted(simulate_elastic, 2);
 }
 
 TEST(Simulation, RepeatsItselfToTheLastEvent) {
@@ -255,6 +271,44 @@ TEST(Network, DeliversInOrderAndHoldsBackWhileAPathIsDown) {
     EXPECT_LT(scheduler.now() - begin, std::chrono::seconds(4));
   });
   EXPECT_EQ(scheduler.run(1000), "");
+}
+
+// Doors and lines run over simulated sockets as meshes do.
+TEST(Doors, AnswerOverSimulatedSockets) {
+  using namespace std::chrono_literals;
+  for (const Encryption encryption : {Encryption::kOff, Encryption::kRequired}) {
+    Scheduler scheduler(1, {1us, 1us, 1}, silent_trace());
+    Network network(1, scheduler, silent_trace());
+    Sockets sockets(scheduler, network, 10'000);
+    for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)})
+      network.path(from, to) = {1ms, {}, 1e9, true};
+    const DoorOptions options{.encryption = encryption};
+    const Deadline begin = scheduler.now();
+    std::size_t heard = 0;
+    scheduler.start_on(0, [&] {
+      const auto door = *open_door(*listen_tcp("10.0.0.1", 29600), options);
+      EXPECT_EQ(door->answer(scheduler.now() + 10s).error().code, ErrorCode::kTimeout);
+      const auto line = *door->answer(scheduler.now() + 1h);
+      heard = line->receive(100'000, scheduler.now() + 10s)->size();
+      EXPECT_EQ(line->receive(10, scheduler.now() + 1h).error().code, ErrorCode::kPeerLost);
+    });
+    scheduler.start_on(1, [&] {
+      const auto call = [&](const char* host) {
+        return call_at_door({host, 29600}, options, scheduler.now() + 5s);
+      };
+      scheduler.sleep(20s);
+      EXPECT_EQ(call("10.0.0.2").error().code, ErrorCode::kPeerLost) << "nobody listens there";
+      network.cut(0, 1);
+      EXPECT_EQ(call("10.0.0.1").error().code, ErrorCode::kTimeout);
+      network.heal(0, 1);
+      const auto line = *call("10.0.0.1");
+      EXPECT_TRUE(line->send(std::vector<std::byte>(50'000), scheduler.now() + 10s));
+    });
+    EXPECT_EQ(scheduler.run(100'000), "");
+    EXPECT_EQ(heard, 50'000U);
+    EXPECT_EQ(sockets.open_ends(), 0U);
+    EXPECT_LT(scheduler.now() - begin, 40s);
+  }
 }
 
 TEST(Scheduler, FindsThreadsThatWaitForEver) {

@@ -63,6 +63,7 @@ int Sockets::bind(int fd, const sockaddr_in& address) noexcept {
 int Sockets::listen(int fd) noexcept {
   assert(at(fd).state == State::kNew);
   at(fd).state = State::kListens;
+  if (const auto action = on_listen_) action(at(fd).process);  // a copy: it may set another one
   return 0;
 }
 

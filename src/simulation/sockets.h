@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
+#include <utility>
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -20,7 +22,7 @@ namespace deltawire::simulation {
 class Sockets {
  public:
   // Processes r, r + kMachines, ... run on machine r, whose address is 10.0.0.(r + 1).
-  static constexpr int kMachines = 8;
+  static constexpr int kMachines = 16;
   static constexpr int kFirstDescriptor = 1 << 21;
 
   // REQUIRES: `network` has its paths between machines; the buffers of a stream take `buffer` bytes.
@@ -51,6 +53,8 @@ class Sockets {
   void close(int fd) noexcept;
   int poll(std::span<pollfd> entries, int timeout_ms);
 
+  // Called when a process begins to listen.
+  void set_on_listen(std::function<void(int process)> action) { on_listen_ = std::move(action); }
   // The process has died: its machine closes all that it had.
   void close_all(int process) noexcept;
   // Sockets that are not closed.
@@ -86,6 +90,7 @@ class Sockets {
   Network& network_;
   std::size_t buffer_;
   std::deque<Socket> sockets_;
+  std::function<void(int)> on_listen_;
 };
 
 }  // namespace deltawire::simulation

@@ -1,0 +1,120 @@
+// An elastic session in a simulation: its processes, what happens to them, and what each of them has seen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/elastic.h"
+#include "simulation/elastic_plan.h"
+#include "simulation/ledger.h"
+#include "simulation/sockets.h"
+
+namespace deltawire::simulation {
+
+// A step that a process has seen committed.
+struct ElasticCommit {
+  int process = 0;
+  int id = 0;  // its number in the session
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;
+  std::vector<int> members;  // ids
+  std::uint64_t before = 0;  // names all steps before it, with their members and means
+  std::uint64_t after = 0;
+  std::uint64_t weights = 0;       // a hash of the sum of all means
+  std::uint64_t means = 0;         // a hash of this step's
+  std::vector<std::byte> state{};  // the residuals after it
+  Deadline at{};
+};
+
+// A process, which runs on the machine of the same number.
+struct ElasticLife {
+  int process = 0;
+  bool is_misfit = false;  // its tensors have other shapes
+  bool is_dead = false;
+  bool has_lost_power = false;
+  bool is_over = false;
+  bool has_met = false;  // it was in an epoch
+  bool has_been_frozen = false;
+  bool shall_leave = false;
+  Clock::duration busy{};    // before its next step
+  Clock::duration frozen{};  // for how long it did not run
+  Clock::duration waited{};  // the longest step, without freezes
+  double recovery = 0;       // the longest change of members, in seconds
+  // Whether its session ended without a word of those that went on without it.
+  bool has_missed_others = false;
+  std::optional<Error> error;  // with which it ended
+  std::shared_ptr<ElasticSession> session;
+  // As it knew them last: nobody calls the session of another process, which may have stopped anywhere.
+  int id = -1;
+  std::uint32_t epoch = 0;
+  std::vector<ElasticMember> members;
+  // What it trains, and gives to others that join.
+  Gradient weights;
+  std::uint64_t history = 0;
+  std::vector<std::byte> ballast;
+
+  // Reads the session.
+  void look();
+  std::vector<int> ids() const;
+};
+
+// Of all bits.
+std::uint64_t hash_of(const Gradient& tensors);
+
+class ElasticRun {
+ public:
+  ElasticRun(const ElasticPlan& plan, Trace& trace);
+
+  // Runs it to its end. Returns what promise it broke, or nothing.
+  std::string run();
+
+  const ElasticPlan& plan() const noexcept { return plan_; }
+  const std::vector<std::unique_ptr<ElasticLife>>& lives() const noexcept { return lives_; }
+  // In the order of time.
+  const std::vector<ElasticCommit>& commits() const noexcept { return commits_; }
+  std::uint64_t events() const noexcept { return scheduler_.events(); }
+  // Faults that have happened, and errors with which processes that live have ended.
+  std::size_t happened() const noexcept { return happened_; }
+  std::size_t errors() const noexcept;
+
+ private:
+  ElasticLife& at(int process) { return *lives_[static_cast<std::size_t>(process)]; }
+  void start(bool is_misfit, Clock::duration after);
+  void live(ElasticLife& own);
+  Status train(ElasticLife& own);
+  Status step(ElasticLife& own);
+  ElasticOptions options_of(ElasticLife& own);
+  std::vector<Endpoint> doors_for(const ElasticLife& own);
+  Result<std::vector<StateArray>> state_of(ElasticLife& own);
+  Status take_state(ElasticLife& own);
+  void keep(ElasticLife& own, const Gradient& means);
+  bool has_missed_others(const ElasticLife& own);
+
+  void happen(const ElasticFault& fault);
+  void kill(ElasticLife& own, bool loses_power);
+  void freeze(ElasticLife& own, Clock::duration time);
+  void arm_listening(Clock::duration time);
+  void disturb_paths(const ElasticFault& fault);
+  bool has_lost_power(int process) const;
+  void bury_the_dead();
+  void end_late();
+  void breaks(const std::string& text);
+  void note(const std::string& text) { trace_.note(scheduler_.read(), text); }
+
+  const ElasticPlan plan_;
+  Trace& trace_;
+  Dice dice_;
+  Scheduler scheduler_;
+  Network network_;
+  Sockets sockets_;
+  std::vector<std::unique_ptr<ElasticLife>> lives_;
+  std::vector<ElasticCommit> commits_;
+  std::size_t happened_ = 0;
+  bool is_buried_ = false;
+  std::string broken_;
+};
+
+}  // namespace deltawire::simulation

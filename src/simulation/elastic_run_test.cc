@@ -1,0 +1,69 @@
+// Elastic sessions whose faults are given.
+#include "simulation/elastic_run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+namespace deltawire::simulation::elastic_run_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Of so many members, without faults, on a fast network.
+ElasticPlan calm_elastic(int world) {
+  ElasticPlan plan;
+  plan.world = world;
+  plan.spec = "direct(3lc:s=1.75)";
+  plan.steps = 20;
+  plan.pause = 100ms;
+  plan.timeout = 4s;
+  plan.meeting = 60s;
+  plan.path = {100us, 10us, 1e9, true};
+  plan.buffer = 1'000'000;
+  plan.latencies = {10us, 1ms, 20};
+  plan.comes.assign(static_cast<std::size_t>(world), 1ms);
+  return plan;
+}
+
+// The longest change of members that a process which lives has seen, in seconds.
+double longest_recovery(const ElasticPlan& plan) {
+  Trace trace(false);
+  ElasticRun run(plan, trace);
+  EXPECT_EQ(run.run(), "") << plan.text();
+  double longest = 0;
+  for (const auto& life : run.lives()) longest = std::max(longest, life->is_dead ? 0 : life->recovery);
+  return longest;
+}
+
+constexpr double kSilence = 3;  // seconds, after which a member counts as gone
+
+// The three with the lowest ids, so that each of the others would have them as its host.
+TEST(Elastic, WaitsForSilentMembersAtOnce) {
+  ElasticPlan plan = calm_elastic(7);
+  for (int process = 0; process < 3; ++process) {
+    plan.faults.push_back({.kind = ElasticFault::Kind::kPowerOff, .process = process, .at = 1s});
+  }
+  const double recovery = longest_recovery(plan);
+  EXPECT_GT(recovery, kSilence);
+  EXPECT_LT(recovery, 1.5 * kSilence);
+}
+
+// It freezes within a call while the others meet because a process joins: it may have come, and be asked.
+TEST(Elastic, DoesNotWaitLongForTheResidualsOfASilentMember) {
+  double longest = 0;
+  for (std::uint64_t calls = 300; calls <= 380; calls += 20) {
+    ElasticPlan plan = calm_elastic(3);
+    plan.timeout = 60s;
+    plan.faults = {
+        {.kind = ElasticFault::Kind::kJoin, .at = 600ms},
+        {.kind = ElasticFault::Kind::kFreeze, .process = 2, .at = 601ms, .calls = calls, .lasts = 20s}};
+    longest = std::max(longest, longest_recovery(plan));
+  }
+  EXPECT_GT(longest, kSilence);
+  EXPECT_LT(longest, 2.5 * kSilence);
+}
+
+}  // namespace
+}  // namespace deltawire::simulation::elastic_run_test

@@ -94,13 +94,6 @@ def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
     return changed(error, advice=f"{error.advice}; {advice}" if error.advice else advice)
 
 
-def in_epoch(error: DeltawireError, epoch: int) -> DeltawireError:
-    """The same error with the epoch in its message and in `epoch`."""
-    if error.epoch is not None:
-        return error
-    return changed(error, message=f"{error.message} (epoch {epoch})", epoch=epoch)
-
-
 class InvalidArgumentError(DeltawireError, ValueError):
     """An invalid spec, parameter or setting, or an unknown codec."""
 

@@ -2,16 +2,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -19,7 +16,6 @@
 
 #include "bindings.h"
 #include "deltawire/door.h"
-#include "doorkeeper.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
 
@@ -53,49 +49,6 @@ std::optional<nb::bytes> receive(Line& line, std::size_t bytes_max, std::int64_t
   auto got = value_in_time(without_gil([&] { return line.receive(bytes_max, in_ms(ms)); }));
   if (!got) return std::nullopt;
   return nb::bytes(got->data(), got->size());
-}
-
-void bind_keepers(nb::module_& module) {
-  nb::class_<KeptLine, Line>(module, "KeptLine", "A line at a door that is kept. Any thread.")
-      .def(
-          "keep",
-          [](KeptLine& self, std::optional<std::string> text) {
-            without_gil([&] { self.keep(std::move(text)); });
-          },
-          "text"_a.none(), "Repeats this text twice a second, whoever has the GIL; None: no more.");
-  nb::class_<Doorkeeper>(module, "Doorkeeper",
-                         "A door with a thread of the core, which answers while another keeps the GIL.")
-      .def_prop_ro("endpoint",
-                   [](const Doorkeeper& self) {
-                     const Endpoint at = self.endpoint();
-                     return Address{at.host, at.port};
-                   })
-      .def("describe", &Doorkeeper::describe, "answer"_a, "What it answers to the question.")
-      .def(
-          "next",
-          [](Doorkeeper& self,
-             std::int64_t ms) -> std::optional<std::pair<std::shared_ptr<KeptLine>, nb::bytes>> {
-            auto visit = without_gil([&] { return self.next(in_ms(ms)); });
-            if (!visit) return std::nullopt;
-            return std::pair{std::move(visit->first), nb::bytes(visit->second.data(), visit->second.size())};
-          },
-          "timeout_ms"_a, nb::sig("def next(self, timeout_ms: int) -> tuple[KeptLine, bytes] | None"),
-          "The next caller and its first message that is not the question; None if none has come.");
-  module.def(
-      "keep_door",
-      [](OpenListener& listener, const nb::bytes& token, std::string_view encryption, std::string question,
-         std::vector<std::string> waiting, std::string wait, std::size_t bytes_max) {
-        raise_if_used(listener);
-        auto door = value_or_raise(open_door(std::move(listener.listener), door_options(token, encryption)));
-        KeeperWords words{std::move(question), std::move(waiting), std::move(wait), bytes_max};
-        try {
-          return std::make_unique<Doorkeeper>(std::move(door), std::move(words));
-        } catch (const std::system_error& error) {
-          raise({ErrorCode::kSystem, std::string("no thread for the door: ") + error.what()});
-        }
-      },
-      "listener"_a, "token"_a, "encryption"_a, "question"_a, "waiting"_a, "wait"_a, "bytes_max"_a,
-      "Uses the listener up. Callers whose message begins with one of `waiting` are told `wait`.");
 }
 
 }  // namespace
@@ -140,7 +93,6 @@ void bind_doors(nb::module_& module) {
         return value_or_raise(open_door(std::move(listener.listener), door_options(token, encryption)));
       },
       "listener"_a, "token"_a, "encryption"_a, "Uses the listener up.");
-  bind_keepers(module);
   module.def(
       "call_at_door",
       [](const Address& address, const nb::bytes& token, std::string_view encryption, std::int64_t ms) {

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 from deltawire import _core, errors
-from deltawire.errors import changed, in_epoch, make_error, with_advice
+from deltawire.errors import changed, make_error, with_advice
 
 NUMBERS = [1, 3]  # of the ranks of a part of a job
 NAME = "layers.rank 1.w"
@@ -160,16 +160,16 @@ def test_a_mesh_has_one_number_for_each_rank():
 
 @pytest.mark.parametrize("way", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_a_copy_has_all_fields(way):
-    error = in_epoch(
+    error = changed(
         make_error(
             "NoMemory", "too much", 1, 7, reporter=2, waits_for=3, ranks=[4, 5], tensor=NAME,
             advice="take less",
         ),
-        6,
+        epoch=6,
     )  # fmt: skip
     other = way(error)
     assert type(other) is type(error) is errors.NoMemoryError
-    assert str(other) == str(error) == "too much (epoch 6); take less"
+    assert str(other) == str(error) == "too much; take less"
     assert vars(other) == vars(error)
     assert (other.ranks, other.epoch, other.last_committed_step) == ((4, 5), 6, 7)
 

@@ -119,6 +119,11 @@ bool ElasticPromises::is_victim(const ElasticLife& life) const {
 
 // Whether so little happens that it ends the session of its victim alone.
 bool ElasticPromises::is_mild() const {
+  // A session begins on all of its first processes, or on none.
+  const auto is_missing = [this](const auto& life) {
+    return life->process < plan_.world && !life->is_dead && !life->has_met;
+  };
+  if (std::ranges::any_of(run_.lives(), is_missing)) return false;
   if (plan_.is_pure) return true;
   if (plan_.at_least && *plan_.at_least >= plan_.world) return false;
   int faults = 0;

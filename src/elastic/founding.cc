@@ -61,7 +61,8 @@ class Founding {
     }
     const auto before = ranks_.find(found->rank);
     if (before != ranks_.end() && before->second->line->is_waiting()) {
-      const std::string why = "two processes call themselves " + rank + "; give each its own rank";
+      const std::string why =
+          "two processes call themselves rank " + std::to_string(found->rank) + "; give each its own rank";
       (void)peer->line->say(Refused{ErrorCode::kMismatch, why});
     } else {
       ranks_[found->rank] = peer;

@@ -28,6 +28,7 @@
 #include "explain_bindings.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
+#include "state_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -37,15 +38,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using Address = std::pair<std::string, std::uint16_t>;
-using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 // Name, kind, bytes of an element, shape, address; and what keeps the memory.
 using ArrayAt = std::tuple<std::string, std::string, std::uint32_t, Shape, std::uintptr_t, nb::object>;
 
 constexpr auto kSignals = 50ms;  // between two looks
-
-Bytes array_bytes(const BytesIn& array) {
-  return {reinterpret_cast<const std::byte*>(array.data()), array.size()};
-}
 
 // Lets a thread without the GIL call functions on the thread that waits for it, which has Python's context.
 class CallersThread {
@@ -312,6 +308,10 @@ void bind_members(nb::class_<ElasticHandle>& session) {
       .def_prop_ro("steps", [](const ElasticHandle& self) { return self->steps(); })
       .def(
           "begin_at", [](ElasticHandle& self, std::uint64_t steps) { self->begin_at(steps); }, "steps"_a)
+      .def("declare_tensors",
+           [](ElasticHandle& self, const std::vector<TensorNamed>& tensors) {
+             self->declare_tensors(as_named(tensors));
+           })
       .def(
           "members",
           [](const ElasticHandle& self) {
@@ -337,51 +337,6 @@ void bind_members(nb::class_<ElasticHandle>& session) {
             return std::pair{make_exception(end->error), end->epoch};
           },
           "The error that ended the session and the epoch that it is about, or None.");
-}
-
-void bind_between_steps(nb::class_<ElasticHandle>& session) {
-  session
-      .def("declare_tensors",
-           [](ElasticHandle& self, const std::vector<TensorNamed>& tensors) {
-             self->declare_tensors(as_named(tensors));
-           })
-      .def(
-          "mask_sent",
-          [](ElasticHandle& self, const std::vector<TensorAt>& momenta) {
-            std::vector<Named> parts;
-            for (const TensorAt& momentum : momenta) parts.push_back(named(momentum));
-            raise_if_failed(without_gil([&] { return self->mask_sent(parts); }));
-          },
-          "momenta"_a, "As Session's.")
-      .def(
-          "explain",
-          [](ElasticHandle& self, const std::vector<TensorNamed>& tensors, std::uint64_t step) {
-            const std::vector<Named> shaped = as_named(tensors);
-            return value_or_raise(without_gil([&] { return self->explain(shaped, step); }));
-          },
-          "tensors"_a, "step"_a, "As Session's.")
-      .def("save",
-           [](ElasticHandle& self) {
-             const auto bytes = value_or_raise(without_gil([&] { return self->save(); }));
-             return nb::bytes(bytes.data(), bytes.size());
-           })
-      .def(
-          "load",
-          [](ElasticHandle& self, const BytesIn& state) {
-            raise_if_failed(without_gil([&] { return self->load(array_bytes(state)); }));
-          },
-          "state"_a)
-      .def(
-          "load_resized",
-          [](ElasticHandle& self, const std::vector<BytesIn>& states, const std::vector<TensorNamed>& tensors,
-             std::pair<int, int> place) {
-            std::vector<Bytes> all;
-            for (const BytesIn& state : states) all.push_back(array_bytes(state));
-            const std::vector<Named> shaped = as_named(tensors);
-            const SavedRanks saved{all, shaped, place.second, place.first, {}};
-            raise_if_failed(without_gil([&] { return self->load_resized(saved); }));
-          },
-          "states"_a, "tensors"_a, "place"_a, "As Session's.");
 }
 
 }  // namespace
@@ -419,16 +374,9 @@ void bind_elastic(nb::module_& module) {
       .def(
           "close",
           [](ElasticHandle& self, const std::string& why) { without_gil([&] { self->close(why); }); },
-          "why"_a = "it left")
-      .def_prop_ro("closed", [](const ElasticHandle& self) { return self->closed(); })
-      .def_prop_ro("spec", [](const ElasticHandle& self) { return self->spec(); })
-      .def("memory", [](const ElasticHandle& self) { return self->memory(); })
-      .def("traffic", [](const ElasticHandle& self) {
-        const Traffic traffic = self->traffic();
-        return std::pair{traffic.bytes_sent, traffic.bytes_received};
-      });
+          "why"_a = "it left");
   bind_members(session);
-  bind_between_steps(session);
+  bind_state(session);
 }
 
 }  // namespace deltawire::python

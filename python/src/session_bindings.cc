@@ -31,6 +31,7 @@
 #include "explain_bindings.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
+#include "state_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -78,36 +79,6 @@ std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> spans_of(const 
     spans.emplace_back(kNames[static_cast<int>(span.phase)], nanoseconds(span.begin), nanoseconds(span.end));
   }
   return spans;
-}
-
-void mask_sent(Session& session, const std::vector<TensorAt>& momenta) {
-  std::vector<Named> parts;
-  parts.reserve(momenta.size());
-  for (const TensorAt& momentum : momenta) parts.push_back(named(momentum));
-  raise_if_failed(without_gil([&] { return session.mask_sent(parts); }));
-}
-
-nb::bytes save(Session& session) {
-  return given(value_or_raise(without_gil([&] { return session.save(); })));
-}
-
-void load(Session& session, const BytesIn& state) {
-  raise_if_failed(without_gil([&] { return session.load(bytes_of(state)); }));
-}
-
-void load_resized(Session& session, const std::vector<BytesIn>& states,
-                  const std::vector<TensorNamed>& tensors, std::pair<int, int> place,
-                  const std::vector<int>& continued) {
-  std::vector<Bytes> all;
-  for (const BytesIn& state : states) all.push_back(bytes_of(state));
-  const std::vector<Named> shaped = as_named(tensors);
-  const SavedRanks saved{all, shaped, place.second, place.first, continued};
-  raise_if_failed(without_gil([&] { return session.load_resized(saved); }));
-}
-
-std::pair<std::uint64_t, std::uint64_t> traffic(const Session& session) {
-  const Traffic traffic = session.traffic();
-  return {traffic.bytes_sent, traffic.bytes_received};
 }
 
 // The exception, or None.
@@ -244,10 +215,6 @@ void bind_reports(nb::module_& module) {
 void bind_settings(nb::module_& module) {
   module.attr("part_rows") = part_rows();
   module.def(
-      "shared_state",
-      [](const BytesIn& state) { return given(value_or_raise(shared_state(bytes_of(state)))); }, "state"_a,
-      "Of a state that save gave, what the other ranks need for load_resized with `continued`.");
-  module.def(
       "agreed_settings",
       [](const std::string& spec, const ReducerOptions& options) {
         return value_or_raise(agreed_settings(spec, options));
@@ -255,23 +222,6 @@ void bind_settings(nb::module_& module) {
       "spec"_a, "options"_a,
       "What all ranks of a session must give alike, as one line: the canonical spec and the options but for "
       "threads. Session compares it when the ranks meet.");
-}
-
-void bind_state(nb::class_<SessionHandle>& session) {
-  session.def(
-             "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
-      .def(
-          "load", [](SessionHandle& self, const BytesIn& state) { load(*self, state); }, "state"_a,
-          "Replaces the residuals by saved ones, or raises and changes nothing.")
-      .def(
-          "load_resized",
-          [](SessionHandle& self, const std::vector<BytesIn>& states, const std::vector<TensorNamed>& tensors,
-             std::pair<int, int> place,
-             const std::vector<int>& continued) { load_resized(*self, states, tensors, place, continued); },
-          "states"_a, "tensors"_a, "place"_a, "continued"_a = std::vector<int>(),
-          "As load, of what all ranks of another world saved, in their order, for a rank of a job that "
-          "exchanges `tensors`, as explain takes them; place: (rank, world size); continued: by new rank, "
-          "which old one it is, -1 for none.");
 }
 
 // How a session ends, and why it has.
@@ -299,8 +249,7 @@ void bind_ends(nb::class_<SessionHandle>& session) {
           "left in good order, or None while all ranks are there. Waits up to wait_ms for either.")
       .def(
           "close", [](SessionHandle& self) { without_gil([&] { self.close(); }); },
-          "Joins the session's threads and says goodbye; idempotent. Buckets in flight are aborted.")
-      .def_prop_ro("closed", [](const SessionHandle& self) { return self->closed(); });
+          "Joins the session's threads and says goodbye; idempotent. Buckets in flight are aborted.");
 }
 
 }  // namespace
@@ -328,30 +277,7 @@ void bind_sessions(nb::module_& module) {
           "mean over ranks, and optionally its dtype's name (float32 without) and the address of its "
           "significance: as many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory "
           "must stay until callback(error or None, report or None) has run, in the order of buckets, on a "
-          "thread of the session's that does nothing else.")
-      .def(
-          "traffic", [](const SessionHandle& self) { return traffic(*self); },
-          "Bytes (sent, received) by the links, headers and control messages included.")
-      .def(
-          "memory", [](const SessionHandle& self) { return self->memory(); },
-          "What the reducer holds, from any thread.")
-      .def_prop_ro("spec", [](const SessionHandle& self) { return self->spec(); })
-      .def(
-          "mask_sent",
-          [](SessionHandle& self, const std::vector<TensorAt>& momenta) { mask_sent(*self, momenta); },
-          "momenta"_a,
-          "Sets elements of momenta to 0 where this rank sent the tensor of the same name's element in the "
-          "step committed last: (name, address, bytes, shape) of each float32 tensor. Between steps. Does "
-          "nothing for codecs that are not sparse.")
-      .def(
-          "explain",
-          [](SessionHandle& self, const std::vector<TensorNamed>& tensors, std::uint64_t step) {
-            const std::vector<Named> shaped = as_named(tensors);
-            return value_or_raise(without_gil([&] { return self->explain(shaped, step); }));
-          },
-          "tensors"_a, "step"_a,
-          "A TensorUse for each (name, shape), perhaps with the dtype's name, with the codec of that step. "
-          "Between steps.");
+          "thread of the session's that does nothing else.");
   bind_state(session);
 }
 

@@ -65,5 +65,19 @@ TEST(Elastic, DoesNotWaitLongForTheResidualsOfASilentMember) {
   EXPECT_LT(longest, 2.5 * kSilence);
 }
 
+// The second ends the epoch that the first is about to enter, whose door must know it already.
+TEST(Elastic, TakesAProcessInWhileAnotherOneConnects) {
+  ElasticPlan plan = calm_elastic(4);
+  plan.seed = 56;
+  plan.steps = 30;
+  plan.meeting = 10s;
+  plan.latencies.longest = 11ms;
+  plan.is_pure = true;
+  for (const Clock::duration at : {1000ms, 1056ms}) {
+    plan.faults.push_back({.kind = ElasticFault::Kind::kJoin, .at = at});
+  }
+  (void)longest_recovery(plan);
+}
+
 }  // namespace
 }  // namespace deltawire::simulation::elastic_run_test

@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 151_700,
-    "library (src, include, python), lines": 110_600,
+    "product code, lines": 153_900,
+    "library (src, include, python), lines": 114_400,
     "library, files": 866,
-    "of it python, lines": 37_800,
-    "lab, lines": 13_800,
-    "tests without golden files and traces, lines": 105_700,
-    "files tracked": 3_566,
+    "of it python, lines": 35_750,
+    "lab, lines": 12_050,
+    "tests without golden files and traces, lines": 106_900,
+    "files tracked": 3_560,
 }
 
 

@@ -3,6 +3,7 @@
  *   codecs     a tensor to bytes and back, stateless
  *   channels   messages of many tensors, with the residuals that stay from step to step
  *   sessions   a rank's place in a job over TCP: the mean of named tensors over all ranks
+ *   elastic    sessions that go on when ranks die, leave and join
  *   patches    the changes between two versions of a tensor of weights, without loss
  *
  * Errors: calls that can fail return 0 (DELTAWIRE_OK) or an error's number, and write it with a line of text
@@ -12,8 +13,8 @@
  * releases (NULL does nothing), or memory that belongs to a handle. On an error, the handles that a call
  * would return are NULL.
  *
- * Threads: any number of threads may use a codec or a session; one thread at a time a channel or a
- * deltawire_bytes. No other thread may use a handle while or after it is closed.
+ * Threads: any number of threads may use a codec or a session; one thread at a time a channel, an elastic
+ * session or a deltawire_bytes. No other thread may use a handle while or after it is closed.
  *
  * Versions: structs with the field abi_version are filled with defaults by their _init, which is given the
  * DELTAWIRE_ABI_VERSION that the program was compiled with. Later versions only add calls, error numbers, and
@@ -368,6 +369,61 @@ DELTAWIRE_API int32_t deltawire_session_load(deltawire_session* session, const v
 /* Fails every wait of every rank, naming this rank and the reason. */
 DELTAWIRE_API int32_t deltawire_session_abort(deltawire_session* session, const char* reason,
                                               deltawire_error* error);
+
+/* ---- elastic sessions: deltawire/elastic.h ---- */
+
+typedef struct deltawire_elastic_options {
+  uint32_t abi_version;
+  int32_t at_least; /* members that suffice to go on; 0: more than half of the previous ones, or half with
+                       the lowest id. With a number both sides of a network split may go on */
+  const char* const* doors; /* where rank 0 listens or, to join, where members do: "10.0.0.1:7171" */
+  uint32_t door_count;
+  uint32_t state_count;
+  const deltawire_tensor* state; /* what a process needs to join, e.g. the weights: read within _all_reduce,
+                                    and written by the _open of a process that joins. The values stay the
+                                    caller's and must outlive the session, the rest is copied. The same
+                                    names, counts and dtypes on all members */
+  int64_t timeout_ms;            /* of a step, once it has begun: 60,000 */
+  uint64_t reserved[8];
+} deltawire_elastic_options;
+
+/* As deltawire_channel_options_init. The caller fills in the doors. */
+DELTAWIRE_API int32_t deltawire_elastic_options_init(deltawire_elastic_options* options, uint32_t abi_version,
+                                                     deltawire_error* error);
+
+typedef struct deltawire_elastic deltawire_elastic;
+
+/* Begins a session with the other ranks of `options`, whose endpoints is NULL and whose epoch is 0; or, where
+ * options->world_size is 0, joins one that runs. An arrival_timeout_ms of 0 is connect_timeout_ms. Processes
+ * in C++ and Python can take part. `listener` may be NULL: rank 0 listens on the first door, others on the
+ * local address towards it. Otherwise it is consumed, as in deltawire_session_open. What the options point to
+ * is copied, but for the state's values. MISMATCH if settings differ, or the state is not that of the others.
+ */
+DELTAWIRE_API int32_t deltawire_elastic_open(const char* spec, const deltawire_session_options* options,
+                                             const deltawire_elastic_options* elastic,
+                                             deltawire_listener* listener, deltawire_elastic** session,
+                                             deltawire_error* error);
+
+/* Leaves: the others go on. */
+DELTAWIRE_API void deltawire_elastic_close(deltawire_elastic* session);
+
+/* One step: replaces the float32 tensors by their means over the members, bit-equal everywhere. It is
+ * repeated without members that are lost, and with those that join, until it is committed. `scale` is that of
+ * deltawire_step; 1. `report` may be NULL. On an error the values are untouched; EXCLUDED (the others went on
+ * without this process, which can close the session and join), NO_QUORUM and others but INVALID_ARGUMENT end
+ * the session. */
+DELTAWIRE_API int32_t deltawire_elastic_all_reduce(deltawire_elastic* session,
+                                                   const deltawire_tensor* tensors, uint32_t tensor_count,
+                                                   float scale, deltawire_report* report,
+                                                   deltawire_error* error);
+
+/* Of the present epoch, which may be another one after every step. Without a session -1 and 0. */
+DELTAWIRE_API int32_t deltawire_elastic_rank(const deltawire_elastic* session);
+DELTAWIRE_API int32_t deltawire_elastic_world_size(const deltawire_elastic* session);
+DELTAWIRE_API uint32_t deltawire_elastic_epoch(const deltawire_elastic* session); /* changes of members */
+
+/* How many steps are committed: a process that joins begins at the others' step, so loops end by this. */
+DELTAWIRE_API uint64_t deltawire_elastic_steps(const deltawire_elastic* session);
 
 /* ---- patches: deltawire/patch.h ---- */
 

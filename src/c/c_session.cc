@@ -1,4 +1,6 @@
 // Sessions over TCP through the C interface.
+#include "c_session.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,11 +23,6 @@ using deltawire::Session;
 using deltawire::Status;
 using namespace deltawire::c;  // NOLINT(google-build-using-namespace)
 
-struct deltawire_listener {
-  std::unique_ptr<deltawire::Listener> listener;  // null once a session has it
-  std::string endpoint;
-};
-
 struct deltawire_session {
   std::unique_ptr<Session> session;
   std::string spec;
@@ -46,10 +43,7 @@ Result<std::unique_ptr<deltawire::Listener>> take_listener(deltawire_listener* g
     const deltawire::Endpoint& own = mesh.endpoints[static_cast<std::size_t>(mesh.rank)];
     return deltawire::listen_tcp(own.host, own.port);
   }
-  if (given->listener == nullptr) {
-    return deltawire::fail(ErrorCode::kState, "this listener was used by another session; open a new one");
-  }
-  return std::move(given->listener);
+  return consume(*given);
 }
 
 // `find` adds the endpoints or the rendezvous to the options.
@@ -92,15 +86,26 @@ Result<deltawire::Step> step_of(const deltawire_step* given) {
   }
   const auto last = flag(given->last, "last");
   if (!last) return forward_error(last);
-  if (!std::isfinite(given->scale) || given->scale <= 0) {
-    return deltawire::fail(
-        ErrorCode::kInvalidArgument,
-        "the step's scale is " + std::to_string(given->scale) + "; it must be finite and above 0");
-  }
+  if (Status scale = check_scale(given->scale, "the step's scale"); !scale) return forward_error(scale);
   return deltawire::Step{given->number, given->bucket, *last, given->scale};
 }
 
-deltawire_report report_of(const deltawire::Report& report) {
+}  // namespace
+
+namespace deltawire::c {
+
+Result<std::unique_ptr<Listener>> consume(deltawire_listener& given) {
+  if (given.listener != nullptr) return std::move(given.listener);
+  return fail(ErrorCode::kState, "this listener was used by another session; open a new one");
+}
+
+Status check_scale(float scale, std::string_view whose) {
+  if (std::isfinite(scale) && scale > 0) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              std::string(whose) + " is " + std::to_string(scale) + "; it must be finite and above 0");
+}
+
+deltawire_report report_of(const Report& report) {
   deltawire_report out{};
   out.encode_seconds = report.encode_seconds;
   out.exchange_seconds = report.exchange_seconds;
@@ -114,7 +119,7 @@ deltawire_report report_of(const deltawire::Report& report) {
   return out;
 }
 
-}  // namespace
+}  // namespace deltawire::c
 
 extern "C" {
 

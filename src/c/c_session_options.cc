@@ -84,13 +84,22 @@ Result<SessionOptions> session_options(const deltawire_session_options& given) {
   return options;
 }
 
-Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh) {
-  if (given.endpoints == nullptr) return null_argument("endpoints");
-  for (const char* text : std::span(given.endpoints, static_cast<std::size_t>(mesh.world_size))) {
-    auto endpoint = endpoint_of(text, "endpoints[" + std::to_string(mesh.endpoints.size()) + "]");
+Result<std::vector<Endpoint>> endpoints_of(const char* const* given, std::size_t count,
+                                           const std::string& name) {
+  if (given == nullptr && count != 0) return forward_error(null_argument(name));
+  std::vector<Endpoint> endpoints;
+  for (const char* text : std::span(given, count)) {
+    auto endpoint = endpoint_of(text, name + "[" + std::to_string(endpoints.size()) + "]");
     if (!endpoint) return forward_error(endpoint);
-    mesh.endpoints.push_back(*std::move(endpoint));
+    endpoints.push_back(*std::move(endpoint));
   }
+  return endpoints;
+}
+
+Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh) {
+  auto endpoints = endpoints_of(given.endpoints, static_cast<std::size_t>(mesh.world_size), "endpoints");
+  if (!endpoints) return forward_error(endpoints);
+  mesh.endpoints = *std::move(endpoints);
   return {};
 }
 

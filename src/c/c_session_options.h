@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "deltawire/connect.h"
 #include "deltawire/deltawire.h"
@@ -18,6 +20,10 @@ struct SessionOptions {
 // Errors: kInvalidArgument, kUnsupportedVersion; they name the option. Endpoints and rendezvous are not set
 // yet.
 Result<SessionOptions> session_options(const deltawire_session_options& given);
+
+// Errors: kInvalidArgument; they name the endpoint, as one of `name`.
+Result<std::vector<Endpoint>> endpoints_of(const char* const* given, std::size_t count,
+                                           const std::string& name);
 
 // Sets the endpoints of all ranks. Errors: kInvalidArgument.
 Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh);

@@ -33,6 +33,7 @@ static void test_versions(void) {
 
 int main(void) {
   test_versions();
+  test_elastic(); /* before others have threads, as it forks */
   test_codecs();
   test_channels();
   test_sessions();

@@ -41,6 +41,7 @@ void fill(float* values, uint64_t count);
 void test_codecs(void);
 void test_channels(void);
 void test_sessions(void);
+void test_elastic(void);
 void test_patches(void);
 
 #endif

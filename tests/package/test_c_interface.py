@@ -37,6 +37,17 @@ def test_a_c_program_trains(prefix, tmp_path, way):
     build.train_two_ranks(program, rendezvous=True, env=told)
 
 
+@pytest.mark.parametrize(
+    ("compiler", "source"),
+    [(("cc", "-std=c99"), "c/elastic.c"), (("c++", "-std=c++20"), "cpp/elastic.cc")],
+)
+def test_ranks_go_on_without_one_that_is_killed(prefix, tmp_path, compiler, source):
+    program = tmp_path / "elastic"
+    strict = (*compiler, "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1")
+    build.run(*strict, EXAMPLES / source, *flags(prefix), "-o", program)
+    build.lose_a_rank(program, env=os.environ | {"LD_LIBRARY_PATH": str(prefix / "lib")})
+
+
 def linked_with(program: Path) -> str:
     return build.run("readelf", "--dynamic", program)
 

@@ -12,7 +12,7 @@ COMMAND = re.compile(
     r"python3? -m lab\.\w|\bcoding --|\bbench/\w|\b(?:scripts|examples|tests)/[\w/-]+\.\w+"
     r"|\bdeltawire (?:encode|compare|plan|patch|trace|train)\b|\bmake [a-z]+|--gtest_filter"
     r"|<!-- (?:rows of|codecs|compared|demo|block: )|`lab\.\w|\bcommit [0-9a-f]{8}\b"
-    r"|in the history: "
+    r"|\bdeltawire_simulate --|in the history: "
 )
 # Heads of tables whose numbers are chosen or specified, not measured.
 SPECIFIED = [

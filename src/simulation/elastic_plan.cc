@@ -13,6 +13,8 @@ constexpr std::array kKinds{"is killed",
                             "loses power",
                             "freezes",
                             "freezes as the host of a meeting",
+                            "freezes when it is asked for its residuals",
+                            "is not heard any more when it votes",
                             "is busy",
                             "is split off",
                             "is cut off, one way, from",
@@ -23,9 +25,11 @@ constexpr std::array kKinds{"is killed",
                             "joins with other shapes"};
 constexpr std::array kSpecs{"direct(fp32)", "direct(3lc:s=1.75)", "direct(3lc:s=1.75)", "direct(int8)",
                             "ring(int8)",   "gather(sbc)",        "gather(3lc)",        "ring(fp32)"};
-constexpr std::array kScenes{"a host freezes", "a member freezes", "a member is busy",
-                             "a misfit",       "a crowd",          "two die at once"};
-constexpr int kCrowd = 7;  // processes that join and leave again
+constexpr std::array kScenes{"a host freezes",  "a giver freezes",  "a member freezes",
+                             "a voter is mute", "a member is busy", "a misfit",
+                             "a crowd",         "two die at once",  "several join"};
+constexpr Clock::duration kShort = 7s;  // time to meet
+constexpr int kCrowd = 7;               // processes that join and leave again
 
 std::string seconds(Clock::duration time) {
   return std::to_string(std::chrono::duration<double>(time).count()) + " s";
@@ -79,18 +83,29 @@ void draw_scene(Dice& dice, ElasticPlan& plan) {
     plan.comes.assign(5, 1ms);
   }
   const Clock::duration at = 1s + up_to(dice, 2s);
+  const bool is_aimed =
+      plan.scene == "a host freezes" || plan.scene == "a giver freezes" || plan.scene == "a voter is mute";
+  if (is_aimed && plan.is_pure) {  // the others still train when the victim's time is over
+    plan.steps = 60;
+    plan.pause = 1s;
+    if (dice.one_in(2)) plan.meeting = kShort;
+  }
   const int victim = static_cast<int>(dice.below(static_cast<std::uint64_t>(plan.world)));
   const int other = (victim + dice.between(1, plan.world - 1)) % plan.world;
   ElasticFault kill{.kind = Kind::kKill, .process = victim, .at = at};
   const std::array<Clock::duration, 3> longest{5s, 10s, plan.meeting * 3 / 2};
   ElasticFault freeze{.kind = Kind::kFreezeHost, .at = at, .lasts = up_to(dice, dice.pick(longest))};
-  if (dice.one_in(4)) freeze.lasts = 2500ms + up_to(dice, 1s);  // about when others take it for gone
-  if (plan.scene == "a member freezes") {                       // somewhere in the meeting
+  // About when others take it for gone; they have no time to form two more views.
+  if (dice.one_in(4) || plan.meeting == kShort) freeze.lasts = 2900ms + up_to(dice, 300ms);
+  if (plan.scene == "a giver freezes") freeze.kind = Kind::kFreezeGiver;
+  if (plan.scene == "a member freezes") {  // somewhere in the meeting
     freeze.kind = Kind::kFreeze;
     freeze.process = other;
     freeze.calls = 1 + dice.below(1000);
   }
-  if (plan.scene == "a host freezes" || plan.scene == "a member freezes") {
+  if (plan.scene == "a voter is mute") {
+    plan.faults.push_back({.kind = Kind::kMuteVoter, .at = at, .lasts = up_to(dice, 10s)});
+  } else if (is_aimed || plan.scene == "a member freezes") {
     plan.faults.insert(plan.faults.end(), {kill, freeze});
   } else if (plan.scene == "a member is busy") {
     kill.at += up_to(dice, 500ms);
@@ -117,7 +132,8 @@ void draw_scene(Dice& dice, ElasticPlan& plan) {
 
 std::string ElasticFault::text() const {
   std::string told = seconds(at) + (calls > 0 ? " and " + std::to_string(calls) + " calls" : "") + ": ";
-  if (kind == Kind::kFreezeHost || kind == Kind::kJoin || kind == Kind::kMisfit) {
+  if (kind == Kind::kFreezeHost || kind == Kind::kFreezeGiver || kind == Kind::kMuteVoter ||
+      kind == Kind::kJoin || kind == Kind::kMisfit) {
     told += "a process ";
   } else {
     told += "process " + std::to_string(process) + " ";

@@ -16,18 +16,20 @@ namespace deltawire::simulation {
 // order in which they come.
 struct ElasticFault {
   enum class Kind : std::uint8_t {
-    kKill,        // the process dies; its machine closes its sockets
-    kPowerOff,    // the machine is gone: silence
-    kFreeze,      // the process stops for a while
-    kFreezeHost,  // whoever next listens for a mesh, which is the host of a meeting that has decided
-    kBusy,        // the program comes late to its next step
-    kSplit,       // no process of `group` hears any other, nor is heard, for a while
-    kCut,         // nothing arrives from `process` at `peer` for a while
-    kSlow,        // the path from `process` to `peer` takes far longer for a while
-    kLeave,       // the program leaves in good order
-    kAbort,       // another thread of the program gives up
-    kJoin,        // a process wants to join
-    kMisfit,      // one whose tensors have other shapes
+    kKill,         // the process dies; its machine closes its sockets
+    kPowerOff,     // the machine is gone: silence
+    kFreeze,       // the process stops for a while
+    kFreezeHost,   // whoever next listens for a mesh, which is the host of a meeting that has decided
+    kFreezeGiver,  // whoever is asked next for its residuals
+    kMuteVoter,    // of whoever votes next nothing arrives at any other for a while, its ballot first
+    kBusy,         // the program comes late to its next step
+    kSplit,        // no process of `group` hears any other, nor is heard, for a while
+    kCut,          // nothing arrives from `process` at `peer` for a while
+    kSlow,         // the path from `process` to `peer` takes far longer for a while
+    kLeave,        // the program leaves in good order
+    kAbort,        // another thread of the program gives up
+    kJoin,         // a process wants to join
+    kMisfit,       // one whose tensors have other shapes
   };
   Kind kind{};
   int process = 0;

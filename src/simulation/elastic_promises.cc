@@ -33,6 +33,7 @@ class ElasticPromises {
     for (const auto& life : run_.lives()) {
       check_end(*life);
       check_wait(*life);
+      check_recovery(*life);
     }
     if (plan_.faults.empty()) check_calm();
     return broken_.empty() ? differs_from_undisturbed(run_) : broken_;
@@ -55,6 +56,7 @@ class ElasticPromises {
   void check_line();
   void check_end(const ElasticLife& life);
   void check_wait(const ElasticLife& life);
+  void check_recovery(const ElasticLife& life);
   void check_calm();
   bool is_mild() const;
   bool is_victim(const ElasticLife& life) const;
@@ -109,7 +111,7 @@ void ElasticPromises::check_line() {
 }
 
 bool ElasticPromises::is_victim(const ElasticLife& life) const {
-  return life.has_been_frozen || std::ranges::any_of(plan_.faults, [this, &life](const ElasticFault& fault) {
+  return life.is_victim || std::ranges::any_of(plan_.faults, [this, &life](const ElasticFault& fault) {
            return fault.process == life.process &&
                   (fault.kind == Kind::kKill || fault.kind == Kind::kPowerOff ||
                    fault.kind == Kind::kFreeze || fault.kind == Kind::kLeave || fault.kind == Kind::kAbort ||
@@ -157,6 +159,17 @@ void ElasticPromises::check_wait(const ElasticLife& life) {
   if (life.is_dead || life.waited <= rounds * (plan_.timeout + plan_.meeting * 13 / 10 + kSpare)) return;
   breaks(name(life.process) + " waited " +
          std::to_string(std::chrono::duration<double>(life.waited).count()) + " s for a step");
+}
+
+// Where a process dies and one of the meeting freezes, the others wait for it once, until it counts as gone.
+void ElasticPromises::check_recovery(const ElasticLife& life) {
+  const bool is_about_it = plan_.scene == "a host freezes" || plan_.scene == "a giver freezes";
+  if (!plan_.is_pure || !is_about_it || life.is_dead || is_victim(life)) return;
+  constexpr Clock::duration kGone = 3s;
+  const Clock::duration lasts = plan_.faults.back().lasts;
+  if (lasts > kGone - 500ms && lasts < kGone + 1s) return;  // some may have given it up, and others not
+  if (life.recovery <= std::chrono::duration<double>(std::min(lasts, kGone) + 2500ms).count()) return;
+  breaks(name(life.process) + " took " + std::to_string(life.recovery) + " s to go on");
 }
 
 // Where nothing goes wrong, all make all steps together.

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "elastic/messages.h"
 #include "simulation/elastic_promises.h"
+#include "transport/mesh/control_message.h"
 
 namespace deltawire::simulation {
 namespace {
@@ -27,6 +29,15 @@ std::string address_of(int process) {
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
   return hash ^ hash >> 29;
+}
+
+// Of the mesh (control_message.h).
+bool is_vote(Bytes bytes) {
+  std::vector<std::byte> vote;
+  append_control_message(Vote{}, vote);
+  constexpr std::size_t kKind = 8;
+  return bytes.size() > kKind && std::ranges::equal(bytes.first(4), std::span(vote).first(4)) &&
+         bytes[kKind] == vote[kKind];
 }
 
 template <class Value>
@@ -302,6 +313,8 @@ void ElasticRun::happen(const ElasticFault& fault) {
       ++happened_;
       return start(fault.kind == Kind::kMisfit, {});
     case Kind::kFreezeHost: return arm_listening(fault.lasts);
+    case Kind::kFreezeGiver:
+    case Kind::kMuteVoter: return arm_sending(fault);
     default: break;
   }
   if (fault.process >= static_cast<int>(lives_.size())) return;
@@ -381,7 +394,7 @@ void ElasticRun::kill(ElasticLife& own, bool loses_power) {
 
 void ElasticRun::freeze(ElasticLife& own, Clock::duration time) {
   if (own.is_dead || own.is_over || scheduler_.is_frozen(own.process)) return;
-  own.has_been_frozen = true;
+  own.is_victim = true;
   own.frozen += time;
   scheduler_.freeze(own.process);
   scheduler_.after(time, [this, &own] {
@@ -400,6 +413,37 @@ void ElasticRun::arm_listening(Clock::duration time) {
          std::to_string(std::chrono::duration<double>(time).count()) + " s");
     ++happened_;
     scheduler_.interrupt(process, 1, [this, process, time] { freeze(at(process), time); });
+  });
+}
+
+// Until the message that the fault waits for is sent; not where messages are encrypted.
+void ElasticRun::arm_sending(const ElasticFault& fault) {
+  sockets_.set_on_send([this, &fault](int process, int to, Bytes bytes) {
+    const bool is_it = fault.kind == Kind::kFreezeGiver
+                           ? std::ranges::equal(bytes, elastic::encode(elastic::AskShare{}))
+                           : is_vote(bytes);
+    if (!is_it) return;
+    const int victim = fault.kind == Kind::kFreezeGiver ? to : process;
+    note("process " + std::to_string(victim) + ": " + fault.text());
+    ++happened_;
+    if (fault.kind == Kind::kMuteVoter) mute(victim, fault.lasts);
+    // Not from within another process' thread.
+    if (fault.kind == Kind::kFreezeGiver) {
+      scheduler_.after({}, [this, victim, &fault] { freeze(at(victim), fault.lasts); });
+    }
+    sockets_.set_on_send({});
+  });
+}
+
+void ElasticRun::mute(int process, Clock::duration time) {
+  at(process).is_victim = true;
+  for (int other = 0; other < Sockets::kMachines; ++other) {
+    if (other != process) network_.cut(process, other);
+  }
+  scheduler_.after(time, [this, process] {
+    for (int other = 0; other < Sockets::kMachines; ++other) {
+      if (!has_lost_power(process) && !has_lost_power(other)) network_.heal(process, other);
+    }
   });
 }
 

@@ -36,8 +36,8 @@ struct ElasticLife {
   bool is_dead = false;
   bool has_lost_power = false;
   bool is_over = false;
-  bool has_met = false;  // it was in an epoch
-  bool has_been_frozen = false;
+  bool has_met = false;    // it was in an epoch
+  bool is_victim = false;  // of a fault that hits whoever comes to a point
   bool shall_leave = false;
   Clock::duration busy{};    // before its next step
   Clock::duration frozen{};  // for how long it did not run
@@ -97,6 +97,8 @@ class ElasticRun {
   void kill(ElasticLife& own, bool loses_power);
   void freeze(ElasticLife& own, Clock::duration time);
   void arm_listening(Clock::duration time);
+  void arm_sending(const ElasticFault& fault);
+  void mute(int process, Clock::duration time);
   void disturb_paths(const ElasticFault& fault);
   bool has_lost_power(int process) const;
   void bury_the_dead();

@@ -153,6 +153,10 @@ int Sockets::peer_name(int fd, sockaddr_in& address) noexcept {
 }
 
 ssize_t Sockets::send(int fd, std::span<const iovec> pieces) noexcept {
+  if (const auto action = on_send_; action && at(fd).state == State::kConnected && !pieces.empty()) {
+    action(at(fd).process, simulation::machine_of(at(fd).peer),
+           {static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len});
+  }
   const IoResult sent =
       at(fd).state == State::kConnected ? network_.send(at(fd).end, pieces) : IoResult::closed();
   scheduler_.called();

@@ -55,6 +55,10 @@ class Sockets {
 
   // Called when a process begins to listen.
   void set_on_listen(std::function<void(int process)> action) { on_listen_ = std::move(action); }
+  // Called when a process is about to send bytes on a connection, with the machine at the other end.
+  void set_on_send(std::function<void(int process, int to, Bytes bytes)> action) {
+    on_send_ = std::move(action);
+  }
   // The process has died: its machine closes all that it had.
   void close_all(int process) noexcept;
   // Sockets that are not closed.
@@ -91,6 +95,7 @@ class Sockets {
   std::size_t buffer_;
   std::deque<Socket> sockets_;
   std::function<void(int)> on_listen_;
+  std::function<void(int, int, Bytes)> on_send_;
 };
 
 }  // namespace deltawire::simulation

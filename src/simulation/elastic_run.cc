@@ -31,6 +31,23 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ hash >> 29;
 }
 
+using Lives = std::vector<std::unique_ptr<ElasticLife>>;
+
+// Of members that run.
+std::vector<Endpoint> doors_of(const Lives& lives) {
+  std::vector<Endpoint> doors;
+  for (const auto& each : lives) {
+    if (each->is_dead || each->is_over || !each->has_met) continue;
+    for (const ElasticMember& member : each->members) doors.push_back(member.door);
+  }
+  return doors;
+}
+
+// Such a machine hears nothing any more.
+bool has_lost_power(const Lives& lives, int process) {
+  return process < static_cast<int>(lives.size()) && lives[static_cast<std::size_t>(process)]->has_lost_power;
+}
+
 // Of the mesh (control_message.h).
 bool is_vote(Bytes bytes) {
   std::vector<std::byte> vote;
@@ -131,7 +148,9 @@ void ElasticRun::live(ElasticLife& own) {
 ElasticOptions ElasticRun::options_of(ElasticLife& own) {
   ElasticOptions options;
   if (own.process < plan_.world) options.place = ElasticPlace{own.process, plan_.world};
-  options.doors = doors_for(own);
+  // Rank 0's; for a process that joins, that of any member.
+  const std::vector<Endpoint> known = own.process < plan_.world ? std::vector<Endpoint>() : doors_of(lives_);
+  options.doors = {known.empty() ? Endpoint{address_of(0), kPort} : dice_.pick(known)};
   options.token.fill(std::byte{7});
   options.encryption = plan_.encryption;
   options.interface = address_of(own.process);
@@ -147,18 +166,6 @@ ElasticOptions ElasticRun::options_of(ElasticLife& own) {
     if (!own.is_dead) note("process " + std::to_string(own.process) + ": " + std::string(line));
   };
   return options;
-}
-
-// Rank 0's; for a process that joins, that of any member.
-std::vector<Endpoint> ElasticRun::doors_for(const ElasticLife& own) {
-  std::vector<Endpoint> doors;
-  if (own.process >= plan_.world) {
-    for (const auto& each : lives_) {
-      if (each->is_dead || each->is_over || !each->has_met) continue;
-      for (const ElasticMember& member : each->members) doors.push_back(member.door);
-    }
-  }
-  return {doors.empty() ? Endpoint{address_of(0), kPort} : dice_.pick(doors)};
 }
 
 Status ElasticRun::train(ElasticLife& own) {
@@ -366,15 +373,9 @@ void ElasticRun::disturb_paths(const ElasticFault& fault) {
   for (const auto& [from, to] : pairs) network_.cut(from, to);
   scheduler_.after(fault.lasts, [this, pairs] {
     for (const auto& [from, to] : pairs) {
-      if (!has_lost_power(from) && !has_lost_power(to)) network_.heal(from, to);
+      if (!has_lost_power(lives_, from) && !has_lost_power(lives_, to)) network_.heal(from, to);
     }
   });
-}
-
-// A machine without power hears nothing any more.
-bool ElasticRun::has_lost_power(int process) const {
-  return process < static_cast<int>(lives_.size()) &&
-         lives_[static_cast<std::size_t>(process)]->has_lost_power;
 }
 
 void ElasticRun::kill(ElasticLife& own, bool loses_power) {
@@ -442,7 +443,7 @@ void ElasticRun::mute(int process, Clock::duration time) {
   }
   scheduler_.after(time, [this, process] {
     for (int other = 0; other < Sockets::kMachines; ++other) {
-      if (!has_lost_power(process) && !has_lost_power(other)) network_.heal(process, other);
+      if (!has_lost_power(lives_, process) && !has_lost_power(lives_, other)) network_.heal(process, other);
     }
   });
 }

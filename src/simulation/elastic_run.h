@@ -87,7 +87,6 @@ class ElasticRun {
   Status train(ElasticLife& own);
   Status step(ElasticLife& own);
   ElasticOptions options_of(ElasticLife& own);
-  std::vector<Endpoint> doors_for(const ElasticLife& own);
   Result<std::vector<StateArray>> state_of(ElasticLife& own);
   Status take_state(ElasticLife& own);
   void keep(ElasticLife& own, const Gradient& means);
@@ -100,7 +99,6 @@ class ElasticRun {
   void arm_sending(const ElasticFault& fault);
   void mute(int process, Clock::duration time);
   void disturb_paths(const ElasticFault& fault);
-  bool has_lost_power(int process) const;
   void bury_the_dead();
   void end_late();
   void breaks(const std::string& text);

@@ -68,16 +68,17 @@ void bind_state(nanobind::class_<Handle>& session) {
       .def(
           "load_resized",
           [](Handle& self, const std::vector<BytesIn>& states, const std::vector<TensorNamed>& tensors,
-             std::pair<int, int> place) {
+             std::pair<int, int> place, const std::vector<int>& continued) {
             std::vector<Bytes> all;
             for (const BytesIn& state : states) all.push_back(bytes_of(state));
             const std::vector<Named> shaped = as_named(tensors);
-            const SavedRanks saved{all, shaped, place.second, place.first, {}};
+            const SavedRanks saved{all, shaped, place.second, place.first, continued};
             raise_if_failed(without_gil([&] { return self->load_resized(saved); }));
           },
-          "states"_a, "tensors"_a, "place"_a,
+          "states"_a, "tensors"_a, "place"_a, "continued"_a = std::vector<int>(),
           "As load, of what all ranks of another world saved, in their order, for a rank of a job that "
-          "exchanges `tensors`, as explain takes them; place: (rank, world size).");
+          "exchanges `tensors`, as explain takes them; place: (rank, world size); continued: by new rank, "
+          "which old one it is, -1 for none.");
 }
 
 }  // namespace deltawire::python

@@ -134,7 +134,7 @@ def test_a_table_of_modules_that_are_gone(house: Path) -> None:
     plant(house, "CMakeLists.txt", "\n")
     status, said = check(house)
     assert status == 1
-    assert "layer elastic names elastic/, which python/deltawire/ does not have" in said
+    assert "layer flower names flower/, which python/deltawire/ does not have" in said
     assert "names errors" not in said
 
 

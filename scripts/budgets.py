@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 153_900,
-    "library (src, include, python), lines": 114_400,
-    "library, files": 866,
-    "of it python, lines": 35_750,
-    "lab, lines": 12_050,
-    "tests without golden files and traces, lines": 106_900,
-    "files tracked": 3_560,
+    "product code, lines": 153_700,
+    "library (src, include, python), lines": 114_300,
+    "library, files": 865,
+    "of it python, lines": 35_700,
+    "lab, lines": 12_010,
+    "tests without golden files and traces, lines": 106_700,
+    "files tracked": 3_550,
 }
 
 

@@ -183,19 +183,18 @@ class ElasticHandle {
         call();
         is_done = true;
       } catch (nb::python_error& error) {
-        caller_->note(std::move(error));
+        if (steps_) {
+          caller_->note(std::move(error));
+        } else if (!raised_) {
+          raised_.emplace(std::move(error));
+        }
       }
     };
     if (steps_) {
       caller_->call(guarded);
     } else {
       const nb::gil_scoped_acquire gil;
-      try {
-        call();
-        is_done = true;
-      } catch (nb::python_error& error) {
-        if (!raised_) raised_.emplace(std::move(error));
-      }
+      guarded();
     }
     return is_done;
   }

@@ -3,14 +3,11 @@
 #include "base/no_memory.h"
 #include "deltawire/elastic.h"
 #include "elastic/membership.h"
+#include "reduce/session_calls.h"
 #include "transport/process/fork_guard.h"
 
 namespace deltawire {
 namespace {
-
-tl::unexpected<Error> refused_in_child() {
-  return fail(ErrorCode::kState, "this process was forked from a rank; only the rank itself can exchange");
-}
 
 Status check_options(const ReducerOptions& options, const ElasticOptions& elastic) {
   const auto refuse = [](const std::string& why) { return fail(ErrorCode::kInvalidArgument, why); };
@@ -66,7 +63,7 @@ Result<std::unique_ptr<ElasticSession>> ElasticSession::open(std::string_view sp
 
 Result<Report> ElasticSession::all_reduce(std::span<const ElasticBucket> buckets, const ElasticStep& step) {
   if (parts_->forked()) return refused_in_child();
-  return or_no_memory("a step of an elastic session",
+  return or_no_memory("taking a step of an elastic session",
                       [&] { return parts_->membership.all_reduce(buckets, step); });
 }
 
@@ -112,20 +109,15 @@ void ElasticSession::declare_tensors(std::span<const Named> tensors) {
 
 Status ElasticSession::mask_sent(std::span<const Named> momenta) {
   if (parts_->forked()) return refused_in_child();
-  return parts_->membership.between_steps([&](Reducer& reducer) -> Status {
-    for (const Named& momentum : momenta) {
-      auto* const values = static_cast<float*>(momentum.tensor.values);
-      Status masked = reducer.mask_sent(momentum.name, {values, momentum.tensor.count});
-      if (!masked) return masked;
-    }
-    return {};
-  });
+  return parts_->membership.between_steps([&](Reducer& reducer) { return mask_all(reducer, momenta); });
 }
 
 Result<std::vector<TensorUse>> ElasticSession::explain(std::span<const Named> tensors, std::uint64_t step) {
   if (parts_->forked()) return refused_in_child();
-  return parts_->membership.between_steps(
-      [&](Reducer& reducer) -> Result<std::vector<TensorUse>> { return reducer.explain(tensors, step); });
+  return parts_->membership.between_steps([&](Reducer& reducer) {
+    return or_no_memory("explaining",
+                        [&]() -> Result<std::vector<TensorUse>> { return reducer.explain(tensors, step); });
+  });
 }
 
 Result<std::vector<std::byte>> ElasticSession::save() {

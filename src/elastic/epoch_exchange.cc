@@ -30,7 +30,7 @@ Result<Report> EpochExchange::run(std::span<const ElasticBucket> buckets, std::u
                      .scale = step.scale,
                      .agreed = is_last ? step.agreed : 0,
                      .timed = step.timed};
-    report = or_no_memory("a step", [&] {
+    report = or_no_memory("exchanging a bucket", [&] {
       return reducer_->all_reduce(buckets[i].bucket, place, *transport, MachineClock::now() + timeout);
     });
     if (!report) break;

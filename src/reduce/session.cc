@@ -12,16 +12,13 @@
 #include "base/no_memory.h"
 #include "base/os_error.h"
 #include "reduce/reduce_queue.h"
+#include "reduce/session_calls.h"
 #include "reduce/wakeable_reducer.h"
 #include "transport/mesh/settings.h"
 #include "transport/process/fork_guard.h"
 
 namespace deltawire {
 namespace {
-
-tl::unexpected<Error> refused_in_child() {
-  return fail(ErrorCode::kState, "this process was forked from a rank; only the rank itself can exchange");
-}
 
 std::optional<Error> failure_of(const Transport& transport, std::chrono::milliseconds wait) {
   std::optional<Error> error = transport.failure(wait);
@@ -166,14 +163,7 @@ Result<Report> Session::all_reduce(const Bucket& bucket, const Step& step,
 
 Status Session::mask_sent(std::span<const Named> momenta) {
   if (parts_->forked()) return refused_in_child();
-  return parts_->queue.while_idle([&]() -> Status {
-    for (const Named& momentum : momenta) {
-      auto* values = static_cast<float*>(momentum.tensor.values);
-      Status masked = parts_->reducer->mask_sent(momentum.name, {values, momentum.tensor.count});
-      if (!masked) return masked;
-    }
-    return {};
-  });
+  return parts_->queue.while_idle([&] { return mask_all(*parts_->reducer, momenta); });
 }
 
 Result<std::vector<TensorUse>> Session::explain(std::span<const Named> tensors, std::uint64_t step) {

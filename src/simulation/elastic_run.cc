@@ -370,8 +370,12 @@ void ElasticRun::disturb_paths(const ElasticFault& fault) {
       }
     }
   }
+  cut(std::move(pairs), fault.lasts);
+}
+
+void ElasticRun::cut(std::vector<std::pair<int, int>> pairs, Clock::duration time) {
   for (const auto& [from, to] : pairs) network_.cut(from, to);
-  scheduler_.after(fault.lasts, [this, pairs] {
+  scheduler_.after(time, [this, pairs = std::move(pairs)] {
     for (const auto& [from, to] : pairs) {
       if (!has_lost_power(lives_, from) && !has_lost_power(lives_, to)) network_.heal(from, to);
     }
@@ -427,24 +431,17 @@ void ElasticRun::arm_sending(const ElasticFault& fault) {
     const int victim = fault.kind == Kind::kFreezeGiver ? to : process;
     note("process " + std::to_string(victim) + ": " + fault.text());
     ++happened_;
-    if (fault.kind == Kind::kMuteVoter) mute(victim, fault.lasts);
-    // Not from within another process' thread.
-    if (fault.kind == Kind::kFreezeGiver) {
+    if (fault.kind == Kind::kMuteVoter) {
+      at(victim).is_victim = true;
+      std::vector<std::pair<int, int>> pairs;
+      for (int other = 0; other < Sockets::kMachines; ++other) {
+        if (other != victim) pairs.emplace_back(victim, other);
+      }
+      cut(std::move(pairs), fault.lasts);
+    } else {  // not from within another process' thread
       scheduler_.after({}, [this, victim, &fault] { freeze(at(victim), fault.lasts); });
     }
     sockets_.set_on_send({});
-  });
-}
-
-void ElasticRun::mute(int process, Clock::duration time) {
-  at(process).is_victim = true;
-  for (int other = 0; other < Sockets::kMachines; ++other) {
-    if (other != process) network_.cut(process, other);
-  }
-  scheduler_.after(time, [this, process] {
-    for (int other = 0; other < Sockets::kMachines; ++other) {
-      if (!has_lost_power(lives_, process) && !has_lost_power(lives_, other)) network_.heal(process, other);
-    }
   });
 }
 

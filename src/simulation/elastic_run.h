@@ -97,7 +97,7 @@ class ElasticRun {
   void freeze(ElasticLife& own, Clock::duration time);
   void arm_listening(Clock::duration time);
   void arm_sending(const ElasticFault& fault);
-  void mute(int process, Clock::duration time);
+  void cut(std::vector<std::pair<int, int>> pairs, Clock::duration time);
   void disturb_paths(const ElasticFault& fault);
   void bury_the_dead();
   void end_late();

@@ -16,7 +16,7 @@ logger = logging.getLogger("deltawire")
 State = Callable[[], Mapping[str, Any]]
 
 
-def check_membership(elastic: bool, at_least: object, state: object, revert: str) -> None:
+def check_membership(elastic: bool, at_least: object, state: object) -> None:
     """Raises InvalidArgumentError for arguments of `Session` that don't go together."""
     if not elastic and (at_least is not None or state is not None):
         raise make_error("InvalidArgument", "at_least= and state= are for elastic=True")
@@ -24,12 +24,6 @@ def check_membership(elastic: bool, at_least: object, state: object, revert: str
         arguments.check_positive("at_least", at_least)
     if state is not None and not callable(state):
         raise make_error("InvalidArgument", "state= must be a function that returns arrays by name")
-    if elastic and revert != "exact":
-        raise make_error(
-            "InvalidArgument",
-            f"revert={revert!r} keeps the input of a failed step, which an elastic session gives "
-            'again: use revert="exact"',
-        )
 
 
 def log(line: str) -> None:

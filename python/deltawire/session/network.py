@@ -55,10 +55,6 @@ class Network:
         left = max(0.001, seconds - took) if took else seconds
         return listener, self.mesh(meeting_place, place, left)
 
-    def listen_on(self, host: str) -> _core.Listener:
-        """A listener on an address of this machine."""
-        return _core.Listener(host, *self._ports)
-
     def elastic_session(
         self,
         spec: str,
@@ -131,10 +127,6 @@ class Doors:
                 f"{len(self._named)} addresses, which are for elastic=True: give rank 0's alone",
             )
         return self.first
-
-    def towards(self, place: tuple[int, int] | None) -> Address:
-        """One of them, to choose the local address by; `place`: None for a process that joins."""
-        return self.first if place else self.resolved()[0]
 
     def resolved(self) -> list[Address]:
         """All addresses as they are now: the file is read again, and a name stands for all that it

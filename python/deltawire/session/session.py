@@ -135,7 +135,7 @@ class Session(ClosesAtEnd, BaseSession):
         encryption = arguments.encryption(encryption, has_secret=True)
         doors = Doors(address, alone)
         network = Network(secret, encryption, interface, arguments.ports(port), link, arrival_ms)
-        members.check_membership(elastic, at_least, state, revert)
+        members.check_membership(elastic, at_least, state)
         self._elastic: _core.ElasticSession | None = None
         if elastic:
             times_ms = self._timeout_ms, arguments.timeout_in_ms(connect_timeout), arrival_ms

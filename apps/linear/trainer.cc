@@ -222,13 +222,16 @@ Status Trainer::pull_batch(EpochRows& order, std::uint64_t count) {
 // Combines this rank's figures of the data epoch with those of all ranks.
 Status Trainer::sum_up() {
   EpochReport& report = progress_.report;
-  const std::array parts{&EpochReport::compute_seconds,  &EpochReport::encode_seconds,
-                         &EpochReport::exchange_seconds, &EpochReport::decode_seconds,
-                         &EpochReport::update_seconds,   &EpochReport::checkpoint_seconds};
+  // The whole is a mean as its parts are: of one rank alone it may be less than theirs, since ranks wait for
+  // each other at different places.
+  const std::array parts{&EpochReport::seconds,           &EpochReport::compute_seconds,
+                         &EpochReport::encode_seconds,    &EpochReport::exchange_seconds,
+                         &EpochReport::decode_seconds,    &EpochReport::update_seconds,
+                         &EpochReport::checkpoint_seconds};
   std::vector<double> numbers{static_cast<double>(progress_.bytes), static_cast<double>(progress_.plain),
                               static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]),
                               static_cast<double>(progress_.weights)};
-  for (double EpochReport::* part : parts) numbers.push_back(report.*part);
+  for (const double EpochReport::* part : parts) numbers.push_back(report.*part);
   const auto sums = exchange_.sums(numbers);
   if (!sums) return forward_error(sums);
   const double world = exchange_.world();

@@ -24,7 +24,7 @@ struct EpochReport {
   // (convergence.h) if TrainSettings::gap_is_bound() is false. NaN if unknown: with `stop` the bound is
   // computed after every data epoch, else after the last one.
   double gap = 0;
-  double seconds = 0;                 // wall clock of training so far, without evaluations
+  double seconds = 0;                 // of training so far, without evaluations: a mean over ranks
   double rows_per_second = 0;         // in this data epoch
   double bytes_per_step = 0;          // sent by a rank, on average
   double bytes_sent = 0;              // by a rank, on average, of training so far

@@ -64,6 +64,9 @@ def test_programs_of_the_history_are_where_pages_say():
     assert len(named) > 10
     for path, commit in named:
         assert not (pages.ROOT / path).exists(), f"{path} is not gone"
+        # A commit that no branch holds is there where it was made, and in no clone.
+        reached = git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+        assert reached, f"{commit}, which has {path}, is not in the history"
         assert git("cat-file", "-e", f"{commit}:{path}").returncode == 0, f"{commit} has no {path}"
 
 

@@ -1,1 +1,1 @@
-"""Measurements of the library itself: ceilings, pacing, predictions, faults."""
+"""Measurements of the library itself: local rounds, their frontier, faults."""

@@ -1,1 +1,0 @@
-"""Steps over slow links, compared with the ceiling: steps without any exchange."""

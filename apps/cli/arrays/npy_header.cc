@@ -88,7 +88,7 @@ bool take_truth(Reader& reader, bool& truth) {
 }
 
 // As numpy.save would write it. Others write "=f4", "f4" or "float32" too, all of which NumPy reads.
-std::string with_byte_order(std::string descr) {
+std::string with_byte_order(const std::string& descr) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"float16", "<f2"}, {"float32", "<f4"}, {"float64", "<f8"}, {"int64", "<i8"}};
   for (const auto& [name, saved] : kNames) {

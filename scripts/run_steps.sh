@@ -160,10 +160,10 @@ lint_steps() {
 bench_steps() {
   local name
   step "build" build release benchmarks
-  for name in patches rounds seam transports; do
+  for name in patches rounds transports; do
     step "bench/$name" "build/release/bench/$name"
   done
-  for name in coding ddp_overhead weight_versions; do
+  for name in coding ddp_overhead; do
     step "bench/$name.py" .venv/bin/python "bench/$name.py"
   done
 }

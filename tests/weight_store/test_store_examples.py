@@ -21,9 +21,3 @@ def test_the_engine_in_vllms_shape() -> None:
     """Both servers end at the last version; the program asserts that the weights are equal."""
     said = output_of(FOLDER / "vllm_engine.py")
     assert len(re.findall(r"at version 3, which read 2\d\d,\d\d\d bytes", said)) == 2, said
-
-
-def test_the_bytes_of_versions() -> None:
-    """bench/weight_versions.py's table has a row for each rate."""
-    said = output_of(ROOT / "bench" / "weight_versions.py", "--weights", "20000")
-    assert len(re.findall(r"^\| \d+\.\d\d % \|", said, flags=re.M)) == 3

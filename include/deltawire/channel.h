@@ -31,7 +31,7 @@ enum class Revert : std::uint8_t {
   // part loses nothing. Instead of a second buffer, every message is kept until its step ends; a part whose
   // codec keeps no residual gets room for one, which a committed step empties again.
   // x is rounded once, as in encoding. Adding what was sent to what was left is exact if encoding was exact
-  // (3lc, int8; |sent - x| <= |sent| / 2); otherwise the error is at most half a unit in the last place of
+  // (3lc, int8; |sent - x| <= |sent|); otherwise the error is at most half a unit in the last place of
   // what was left plus half a unit of x (sbc). Elements whose input or sum is not finite are dropped: the
   // residual keeps its value. Tensors in key-value form can't be folded, and are refused.
   kFold,
@@ -43,7 +43,8 @@ struct ChannelOptions {
   bool error_feedback = true;  // false: no residuals; each message is independent (files), so nothing can be
                                // folded: kInvalidArgument with Revert::kFold
   bool means = false;  // true: the parts are means of gradients to which clip, momentum, masking and decay
-                       // were already applied, so the rules' "with" has no effect here
+                       // were already applied, so the rules' "with" has no effect here; each is coded by
+                       // its codec's mean_spec()
   std::uint64_t seed = 0;     // for codecs that draw random numbers; receivers don't need it
   bool measure_flow = false;  // for flow(): a measured step allocates and frees 4 bytes for each element
   bool bare_parts = true;     // false: received messages have values of all parts (files)

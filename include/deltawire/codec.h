@@ -170,6 +170,10 @@ class DELTAWIRE_API Codec {
   // everywhere.
   virtual std::string spec() const = 0;
 
+  // The canonical spec of the codec that a pattern codes means with, which their owners send back: its own,
+  // unless a parameter says otherwise (3lc's `pull`). Its bytes are this codec's to decode, too.
+  virtual std::string mean_spec() const { return spec(); }
+
   // An upper bound of the factor by which each encoding and decoding multiplies a part when this is repeated
   // with new input added each time, as on the hops of a ring. It bounds the largest magnitude or, for
   // stochastic codecs, the root of the expected mean square. It includes what error feedback adds in the long

@@ -77,6 +77,10 @@ struct DELTAWIRE_API Spec {
   // Whether any rule's codec is said to be so, e.g. &CodecInfo::significance.
   bool any(bool CodecInfo::* property) const noexcept;
 
+  // With this `pull` for every rule whose codec takes one and names none: 3lc, where owners send means back
+  // that they have coded a second time. With `gather`, where none do, it is the same spec.
+  Result<Spec> with_pull(float pull) const;
+
   // Parses what make_reducer takes, and recipes that hold back. Errors: those of make_reducer;
   // kInvalidArgument for "group=host" where the host's ranks are unknown.
   static Result<Spec> parse(std::string_view text, const SpecDefaults& defaults = {});

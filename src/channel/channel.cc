@@ -341,7 +341,7 @@ Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, c
                 "a channel without error feedback keeps nothing, so that a revert can fold nothing; take the "
                 "exact revert, or error feedback");
   }
-  Result<CodecRules> rules = CodecRules::parse(codecs);
+  Result<CodecRules> rules = CodecRules::parse(codecs, {.of_means = options.means});
   if (!rules) return forward_error(rules);
   if (resources.backend && options.revert == Revert::kFold) {
     return fail(ErrorCode::kInvalidArgument,

@@ -135,6 +135,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
   }
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
   if (!codec && make_codec(trim(conditions))) return parameters_apart(trim(conditions), codec_spec);
+  if (codec && use_.of_means) codec = make_codec((*codec)->mean_spec());
   if (!codec) return forward_error(codec);
   rule.codec = std::move(*codec);
   for (std::size_t i = 0; i < 2 && rule.codec->info().half_form; ++i) {
@@ -171,8 +172,9 @@ bool CodecRules::Rule::fits(const Named& part, std::uint64_t step) const noexcep
   });
 }
 
-Result<CodecRules> CodecRules::parse(std::string_view text, bool shows_weights) {
+Result<CodecRules> CodecRules::parse(std::string_view text, const RulesUse& use) {
   CodecRules rules;
+  rules.use_ = use;
   for (const std::string_view each : split_rules(text)) {
     const std::string_view rule = trim(each);
     if (!rules.rules_.empty() && rules.rules_.back().fits_all()) {
@@ -190,7 +192,7 @@ Result<CodecRules> CodecRules::parse(std::string_view text, bool shows_weights) 
   }
   const bool weights_needed =
       std::ranges::any_of(rules.rules_, [](const Rule& rule) { return rule.recipe.weights; });
-  if (weights_needed && (!shows_weights || rules.rules_.size() > 1)) return needs_weights();
+  if (weights_needed && (!use.shows_weights || rules.rules_.size() > 1)) return needs_weights();
   if (rules.rules_.back().fits_all()) return rules;
   return bad_rule("there is none for the rest; end them with 'rest CODEC', e.g. 'rest fp32'");
 }

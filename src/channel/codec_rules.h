@@ -19,6 +19,11 @@ namespace deltawire {
 // Whether a rule's name pattern matches a tensor's name: `*` stands for any characters, `?` for one.
 bool name_matches(std::string_view pattern, std::string_view name) noexcept;
 
+struct RulesUse {
+  bool shows_weights = false;  // recipes may hold back what the weights don't show
+  bool of_means = false;       // means are coded, each by the mean_spec() of its rule's codec
+};
+
 class CodecRules {
  public:
   enum class Property : std::uint8_t { kElements, kDims, kStep };
@@ -46,9 +51,8 @@ class CodecRules {
     }
   };
 
-  // `text` as make_channel takes it. `shows_weights`: whether recipes may hold back what the weights don't
-  // show. Errors: those of make_codec; kInvalidArgument for a rule that is none.
-  static Result<CodecRules> parse(std::string_view text, bool shows_weights = false);
+  // `text` as make_channel takes it. Errors: those of make_codec; kInvalidArgument for a rule that is none.
+  static Result<CodecRules> parse(std::string_view text, const RulesUse& use = {});
 
   const std::vector<Rule>& rules() const noexcept { return rules_; }
 
@@ -93,6 +97,7 @@ class CodecRules {
   Status add_rule(std::string_view conditions, std::string_view codec_spec, const RecipeNeeds& recipe);
   const Rule& rule_of(const Named& part, std::uint64_t step) const noexcept;
 
+  RulesUse use_;
   std::vector<Rule> rules_;  // the last one fits all
   std::string spec_;
   bool has_feedback_ = false;  // of any rule: without, none need be matched for its feedback

@@ -373,6 +373,23 @@ TEST(Feedback, MeansAreNotPutThroughItAgain) {
   }
 }
 
+// What owners send back, each by its codec's mean_spec(); messages and states are that codec's.
+TEST(Feedback, MeansHaveACodecOfTheirOwn) {
+  const std::string spec = "w: 3lc:s=1.5,pull=0.5 with clip=1, rest 3lc";
+  const auto means = std::move(*make_channel(spec, {.policy = {}, .means = true}));
+  EXPECT_EQ(means->spec(), "w: 3lc:s=0.5,mode=auto,runs=on with clip=1, rest 3lc:s=1,mode=auto,runs=on");
+  const auto fine = channel("3lc:s=0.5");
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    ASSERT_TRUE(same_bits(encode(*means, gradient(step), step_id(step)),
+                          encode(*fine, gradient(step), step_id(step))));
+    means->commit();
+    fine->commit();
+  }
+  EXPECT_EQ(channel(spec)->spec(),
+            "w: 3lc:s=1.5,mode=auto,runs=on,pull=0.5 with clip=1, rest "
+            "3lc:s=1,mode=auto,runs=on");
+}
+
 TEST(Feedback, APartMovesOnceAStep) {
   const auto sender = channel("sbc with momentum=0.9");
   encode(*sender, gradient(0), step_id(0));

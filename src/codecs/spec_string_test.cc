@@ -67,17 +67,20 @@ TEST(SpecString, UnknownCodecsAreTakenForWhatTheyResemble) {
 }
 
 TEST(SpecString, UnknownParameterListsTheKnownOnes) {
-  EXPECT_EQ(message_of("3lc:t=1"),
-            "3lc has no parameter \"t\": it has s (1 <= s < 2), mode (auto or paper), runs (on or off)");
+  EXPECT_EQ(
+      message_of("3lc:t=1"),
+      "3lc has no parameter \"t\": it has s (0.5 <= s < 2), mode (auto or paper), runs (on or off), pull (s, "
+      "or 0.5 <= pull < 2)");
   EXPECT_EQ(message_of("bf16:t=1"), "bf16 has no parameter \"t\": it has none");
 }
 
 TEST(SpecString, NumbersOutOfRangeAreRefusedWithTheRange) {
   for (const char* s :
-       {"2", "0.99", "-1", "nan", "NaN", "inf", "1e99", "1x", "x", "+1", " 1", "1.99999999999"}) {
+       {"2", "0.49", "-1", "nan", "NaN", "inf", "1e99", "1x", "x", "+1", " 1", "1.99999999999"}) {
     EXPECT_EQ(code_of("3lc:s=" + std::string(s)), ErrorCode::kInvalidArgument) << s;
   }
-  EXPECT_EQ(message_of("3lc:s=2"), "3lc: s=2 is out of range: give a number 1 <= s < 2");
+  EXPECT_EQ(message_of("3lc:s=2"), "3lc: s=2 is out of range: give a number 0.5 <= s < 2");
+  EXPECT_EQ(message_of("3lc:pull=0.4"), "3lc: pull=0.4 is out of range: give a number 0.5 <= pull < 2");
 }
 
 TEST(SpecString, NumbersAreWrittenWithoutExponent) {

@@ -30,15 +30,18 @@ struct Pattern {
 constexpr std::array<Pattern, 5> kPatterns{{
     {"direct",
      [](const auto&, auto codecs, const auto& options) { return make_direct_reducer(codecs, options); },
-     {.takes_backend = true}},
+     {.takes_backend = true, .codes_means = true}},
     {"ring",
      [](const auto&, auto codecs, const auto& options) { return make_ring_reducer(codecs, options); },
-     {.takes_backend = true, .sends_sums = true}},
+     {.takes_backend = true, .sends_sums = true, .codes_means = true}},
     {"gather",
      [](const auto&, auto codecs, const auto& options) { return make_gather_reducer(codecs, options); },
      {.takes_backend = true}},
-    {"powersgd", make_powersgd_reducer, {.keeps_residual = true}, {"rank"}, "fp32"},
-    {"hierarchical", make_hierarchical_reducer, {.sends_sums = true}, {"group", "within"}},
+    {"powersgd", make_powersgd_reducer, {.keeps_residual = true, .codes_means = true}, {"rank"}, "fp32"},
+    {"hierarchical",
+     make_hierarchical_reducer,
+     {.sends_sums = true, .codes_means = true},
+     {"group", "within"}},
 }};
 
 std::string known_patterns() {
@@ -84,7 +87,8 @@ Result<SplitSpec> split_reducer_spec(std::string_view spec, std::string_view def
                   "the exchange pattern " + text + " lacks its codec; write e.g. " + text + "(bf16)");
     }
     if (!default_pattern.empty()) return SplitSpec{default_pattern, spec};
-    const auto rules = CodecRules::parse(spec, true);  // who codes by them looks for what they need
+    const auto rules =
+        CodecRules::parse(spec, {.shows_weights = true});  // who codes by them looks for what they need
     if (!rules) return forward_error(rules);
     if (!rules->default_pattern().empty()) return SplitSpec{rules->default_pattern(), spec};
     return fail(ErrorCode::kInvalidArgument, "the codecs in '" + std::string(spec) +

@@ -23,6 +23,7 @@ struct PatternTraits {
   bool takes_backend = false;   // ReducerOptions::backend may code for it
   bool sends_sums = false;      // a rank sends partial sums, not its own elements
   bool keeps_residual = false;  // whatever its codecs do
+  bool codes_means = false;     // owners send back what they have averaged, coded anew
 };
 
 // Of the pattern with this name, without parameters.

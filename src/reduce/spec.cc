@@ -4,6 +4,7 @@
 
 #include "base/spec_text.h"
 #include "channel/codec_rules.h"
+#include "codecs/spec_string.h"
 #include "deltawire/reducer.h"
 #include "reduce/reducer_spec.h"
 
@@ -47,6 +48,13 @@ Result<std::string> with_ranks_of_host(std::string_view pattern, std::uint64_t r
   return text;
 }
 
+// Whether a rule's codec has a `pull`, and the spec doesn't say which.
+bool leaves_pull_open(const SpecRule& rule) {
+  return std::ranges::find(rule.info->parameters, "pull", &ParameterInfo::name) !=
+             rule.info->parameters.end() &&
+         rule.codec_parameters.value("pull").empty();
+}
+
 }  // namespace
 
 std::string_view NamedParameters::value(std::string_view key) const noexcept {
@@ -72,12 +80,33 @@ bool Spec::any(bool CodecInfo::* property) const noexcept {
   return std::ranges::any_of(rules, [&](const SpecRule& rule) { return rule.info->*property; });
 }
 
+Result<Spec> Spec::with_pull(float pull) const {
+  if (!pattern_traits(pattern_name).codes_means || std::ranges::none_of(rules, leaves_pull_open))
+    return *this;
+  std::string changed;
+  for (const SpecRule& rule : rules) {
+    changed += changed.empty() ? "" : ", ";
+    changed += rule.text.substr(0, rule.text.size() - rule.codec.size()) + rule.codec_alone;
+    if (leaves_pull_open(rule)) changed += ",pull=" + canonical_number(pull);
+    changed += rule.codec.substr(rule.codec_alone.size());
+  }
+  auto made = parse(pattern + "(" + changed + ")");
+  if (!made) return made;
+  // What only the text as it was given says.
+  for (std::size_t i = 0; i < rules.size(); ++i) made->rules[i].recipe = rules[i].recipe;
+  made->given = given;
+  made->names_pattern = names_pattern;
+  made->keeps_inner_momentum = keeps_inner_momentum;
+  made->holds_back = holds_back;
+  return made;
+}
+
 Result<Spec> Spec::parse(std::string_view text, const SpecDefaults& defaults) {
   const auto given = split_reducer_spec(text, defaults.pattern);
   if (!given) return forward_error(given);
   const auto pattern = with_ranks_of_host(given->pattern, defaults.ranks_of_host);
   if (!pattern) return forward_error(pattern);
-  const auto rules = CodecRules::parse(given->codecs, true);
+  const auto rules = CodecRules::parse(given->codecs, {.shows_weights = true});
   if (!rules) return forward_error(rules);
   // A reducer takes no recipe that holds back, but its codec.
   const bool holds_back = rules->rules().front().recipe.weights;

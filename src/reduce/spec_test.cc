@@ -139,6 +139,30 @@ TEST(Spec, WhatHoldsBackIsForThoseWhoLookForIt) {
   }
 }
 
+TEST(Spec, WithPullIsForCodecsThatLeaveItOpen) {
+  const Spec spec = parsed("direct(conv*: 3lc with clip=2, fc*: 3lc:pull=1, dims<2: bf16, rest 3lc:s=1.5)");
+  const auto finer = spec.with_pull(0.5F);
+  ASSERT_TRUE(finer) << finer.error().message;
+  EXPECT_EQ(finer->text,
+            "direct(conv*: 3lc:s=1,mode=auto,runs=on,pull=0.5 with clip=2, fc*: "
+            "3lc:s=1,mode=auto,runs=on,pull=1, dims<2: bf16, rest 3lc:s=1.5,mode=auto,runs=on,pull=0.5)");
+  EXPECT_EQ(finer->rules[0].codec_parameters.value("pull"), "0.5");
+  EXPECT_EQ(finer->given, spec.given);
+  EXPECT_EQ(finer->with_pull(0.75F)->text, finer->text);
+  EXPECT_FALSE(spec.with_pull(2));
+}
+
+TEST(Spec, WithPullLeavesOthersAsTheyAre) {
+  for (const char* text : {"gather(3lc)", "topk:k=1%", "direct(3lc:pull=0.7)"}) {
+    EXPECT_EQ(parsed(text).with_pull(0.5F)->text, parsed(text).text) << text;
+  }
+  EXPECT_EQ(parsed("hierarchical:group=2(3lc)").with_pull(0.5F)->text,
+            "hierarchical:group=2,within=fp32(3lc:s=1,mode=auto,runs=on,pull=0.5)");
+  const Spec recipe = parsed("conv*: sparseloco, rest 3lc", {.pattern = "direct"});
+  EXPECT_EQ(recipe.with_pull(0.5F)->rules[0].recipe, "sparseloco");
+  EXPECT_EQ(recipe.with_pull(0.5F)->keeps_inner_momentum, recipe.keeps_inner_momentum);
+}
+
 TEST(Spec, RefusesWhatNoReducerTakes) {
   for (const std::string text : {"", "3lc:s=9", "nothing", "direct(3lc", "ring(topk with momentum=0.9)",
                                  "far(3lc)", "a: 3lc", "direct()", "hierarchical(3lc)", "powersgd(3lc)"}) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/bits.h"
@@ -26,9 +27,10 @@ namespace deltawire::threelc {
 namespace {
 
 constexpr ParameterInfo kParameters[] = {
-    {"s", "1 <= s < 2", "1", "sparsity multiplier: m = s * max|x|; larger is sparser"},
+    {"s", "0.5 <= s < 2", "1", "sparsity multiplier: m = s * max|x|; larger is sparser"},
     {"mode", "auto or paper", "auto", "chunk codings: the paper's, or also positions where that is smaller"},
     {"runs", "on or off", "on", "off: base 3^5 alone, 1.6 bits an element whatever the mode"},
+    {"pull", "s, or 0.5 <= pull < 2", "s", "the s of means, which owners send back; smaller is finer"},
 };
 
 constexpr std::string_view kExamples[] = {"3lc:s=1.75", "3lc:s=1.5,mode=paper", "3lc:runs=off"};
@@ -49,10 +51,14 @@ constexpr CodecInfo kInfo = {
 
 enum class Modes : std::uint8_t { kBase3, kPaper, kAuto };  // which chunk modes an encoder may choose from
 
+// Below it |x| may be more than 2 m, and x - m would have to be rounded: error feedback would lose the rest.
+constexpr float kLeastS = 0.5F;
+
 struct Parameters {
   float s = 1;
   bool mode_auto = true;
   bool runs = true;
+  std::optional<float> pull = std::nullopt;  // none: as s
 
   Modes modes() const noexcept {
     if (!runs) return Modes::kBase3;
@@ -126,14 +132,17 @@ class Threelc final : public Codec {
       : Codec(kInfo), parameters_(parameters), kernels_(kernels) {}
 
   std::string spec() const override {
-    return "3lc:s=" + canonical_number(parameters_.s) +
-           ",mode=" + (parameters_.mode_auto ? "auto" : "paper") +
-           ",runs=" + (parameters_.runs ? "on" : "off");
+    const std::string own = spec_with(parameters_.s);
+    return parameters_.pull ? own + ",pull=" + canonical_number(*parameters_.pull) : own;
   }
 
+  std::string mean_spec() const override { return spec_with(parameters_.pull.value_or(parameters_.s)); }
+
   // For input up to A: rounding leaves at most m / 2, so m = s * max|x| <= s * (A + m / 2), and no decoded
-  // value is larger than m.
-  double gain() const noexcept override { return 2 * double{parameters_.s} / (2 - double{parameters_.s}); }
+  // value is larger than m. An s below 2/3 leaves up to max|x| - m instead, so that max|x| <= A / s.
+  double gain() const noexcept override {
+    return std::max(1.0, 2 * double{parameters_.s} / (2 - double{parameters_.s}));
+  }
 
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
@@ -191,6 +200,11 @@ class Threelc final : public Codec {
   }
 
  private:
+  std::string spec_with(float s) const {
+    return "3lc:s=" + canonical_number(s) + ",mode=" + (parameters_.mode_auto ? "auto" : "paper") +
+           ",runs=" + (parameters_.runs ? "on" : "off");
+  }
+
   // In place it reads all values and writes none, so that an error leaves the residual as it was. Apart, the
   // sums go to where the new residual will be.
   Result<Scale> find_scale(const PartSource& source, Workers* workers) const {
@@ -363,13 +377,19 @@ class Threelc final : public Codec {
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kModes[] = {"auto", "paper"};
   constexpr std::string_view kRuns[] = {"on", "off"};
-  const auto s = float_parameter(spec, "s", {.low = 1, .high = 2, .default_value = 1});
+  const auto s = float_parameter(spec, "s", {.low = kLeastS, .high = 2, .default_value = 1});
   if (!s) return forward_error(s);
   const auto mode = choice_parameter(spec, "mode", kModes, 0);
   if (!mode) return forward_error(mode);
   const auto runs = choice_parameter(spec, "runs", kRuns, 0);
   if (!runs) return forward_error(runs);
-  return std::make_unique<const Threelc>(Parameters{*s, *mode == 0, *runs == 0}, kernels_for(target));
+  Parameters parameters{*s, *mode == 0, *runs == 0};
+  if (const SpecParameter* given = find_parameter(spec, "pull"); given != nullptr && given->value != "s") {
+    const auto pull = float_parameter(spec, "pull", {.low = kLeastS, .high = 2});
+    if (!pull) return forward_error(pull);
+    parameters.pull = *pull;
+  }
+  return std::make_unique<const Threelc>(parameters, kernels_for(target));
 }
 
 }  // namespace

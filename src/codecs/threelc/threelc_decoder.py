@@ -89,13 +89,25 @@ def positions_digits(body: bytes, n: int) -> np.ndarray:
     return digits
 
 
+def s_of_means(text: str) -> None:
+    """Check `pull`, whose default is s itself."""
+    if text != "s":
+        number(0.5, 2)(text)
+
+
 CODEC = Codec(
     "3lc",
     3,
     decode,
     chunk_elements=40960,
     scalars=1,
-    parameters={"s": number(1, 2), "mode": one_of("auto", "paper"), "runs": SWITCH},
+    parameters={
+        "s": number(0.5, 2),
+        "mode": one_of("auto", "paper"),
+        "runs": SWITCH,
+        "pull": s_of_means,
+    },
+    later={"pull": "s"},
 )
 
 

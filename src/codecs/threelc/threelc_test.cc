@@ -24,8 +24,11 @@ using Ints = std::vector<int>;
 // Values in {-m, 0, m}; the scalar is m.
 const testing::Expects kExpects{{
     .codec = "3lc",
-    .error_bound = [](const testing::EncodedValue& value) { return value.scalar() / 2; },
-    .limits = {"3lc:s=1.9999,mode=auto"},
+    .error_bound =
+        [](const testing::EncodedValue& value) {
+          return std::max(value.scalar() / 2, value.largest - value.scalar());
+        },
+    .limits = {"3lc:s=1.9999,mode=auto", "3lc:s=0.5", "3lc:s=0.7,pull=1.5"},
 }};
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -61,6 +64,34 @@ TEST(Threelc, TiesAtHalfOfMGoAwayFromZero) {
   // m = 1.75: half is 0.875
   EXPECT_EQ(round_trip("3lc:s=1.75", {1, 0.875F, 0.874F, -0.875F}),
             (std::vector<float>{1.75F, 1.75F, 0, -1.75F}));
+}
+
+// An s below 1 sends less than the largest value, whose rest comes in the steps after.
+TEST(Threelc, ASmallSLeavesTheRestOfLargeValues) {
+  const auto codec = codec_of("3lc:s=0.5");
+  std::vector<float> residual = {0, 0, 0, 0};
+  const std::vector<float> values = {1, -0.75F, 0.25F, 0.125F};
+  const auto first = testing::encode(*codec, values, residual);
+  EXPECT_EQ(*testing::decode(*codec, first->view(), 4), (std::vector<float>{0.5F, -0.5F, 0.5F, 0}));
+  EXPECT_EQ(residual, (std::vector<float>{0.5F, -0.25F, -0.25F, 0.125F}));
+}
+
+// m = 2^-149 / 2 is rounded to even, which is 0; then nothing is sent.
+TEST(Threelc, ASmallSKeepsTheLeastSubnormal) {
+  std::vector<float> residual = {0};
+  const auto part = testing::encode(*codec_of("3lc:s=0.5"), std::vector<float>{0x1p-149F}, residual);
+  EXPECT_EQ(part->scalar, 0U);
+  EXPECT_EQ(residual, std::vector<float>{0x1p-149F});
+}
+
+TEST(Threelc, MeansHaveAnSOfTheirOwn) {
+  EXPECT_EQ(codec_of("3lc")->mean_spec(), codec_of("3lc")->spec());
+  const auto codec = codec_of("3lc:s=1.5,mode=paper,pull=0.5");
+  EXPECT_EQ(codec->spec(), "3lc:s=1.5,mode=paper,runs=on,pull=0.5");
+  EXPECT_EQ(codec->mean_spec(), "3lc:s=0.5,mode=paper,runs=on");
+  EXPECT_EQ(codec->gain(), 6) << "of gradients, which alone are coded at each hop";
+  EXPECT_EQ(codec_of("3lc:s=1.5,pull=s")->spec(), "3lc:s=1.5,mode=auto,runs=on");
+  EXPECT_EQ(codec_of("3lc:s=1.5,pull=1.5")->spec(), "3lc:s=1.5,mode=auto,runs=on,pull=1.5");
 }
 
 TEST(Threelc, SubnormalsAreValues) {
@@ -139,16 +170,18 @@ PROPERTY(ThreelcProperty, NothingIsLost) {
     const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(word) * 2654435761U & 0xFEFFFFFFU);
     values.push_back(std::isfinite(value) && std::fabs(value) < 1e38F ? value : 0.25F);
   }
-  const char* specs[] = {"3lc", "3lc:s=1.75", "3lc:s=1.1,mode=paper", "3lc:s=1.999"};
-  const auto codec = codec_of(specs[choice % 4]);
+  const char* specs[] = {"3lc",         "3lc:s=1.75", "3lc:s=1.1,mode=paper",
+                         "3lc:s=1.999", "3lc:s=0.5",  "3lc:s=0.7"};
+  const auto codec = codec_of(specs[choice % 6]);
   std::vector<float> residual(values.size(), 0.0F);
   const auto part = testing::encode(*codec, values, residual);
   HOLDS(part.has_value());
   const auto back = *testing::decode(*codec, part->view(), values.size());
   const double m = std::bit_cast<float>(part->scalar);
+  const double most = std::max(m / 2, testing::largest_magnitude(values) - m);
   for (std::size_t i = 0; i < values.size(); ++i) {
     HOLDS(static_cast<double>(back[i]) + static_cast<double>(residual[i]) == static_cast<double>(values[i]));
-    HOLDS(std::fabs(residual[i]) <= m / 2);
+    HOLDS(std::fabs(residual[i]) <= most);
   }
 }
 

@@ -32,7 +32,10 @@ std::vector<std::string> codecs() {
   std::vector<std::string> all = testing::every_spec();
   std::erase_if(
       all, [](const std::string& spec) { return spec != "fp32" && (*make_codec(spec))->info().lossless; });
-  for (const char* extreme : {"3lc:s=1.01",
+  for (const char* extreme : {"3lc:s=0.5",
+                              "3lc:s=0.76",
+                              "3lc:pull=0.5",
+                              "3lc:s=1.01",
                               "3lc:s=1.9",
                               "3lc:s=1.99",
                               "sbc:p=0.000001",
@@ -145,6 +148,7 @@ TEST_P(Growth, NoiseStaysBounded) {
 TEST(Gain, FollowsFromTheParameters) {
   const auto gain = [](const char* spec) { return (*make_codec(spec))->gain(); };
   EXPECT_EQ(gain("3lc"), 2);
+  EXPECT_EQ(gain("3lc:s=0.5"), 1);
   EXPECT_EQ(gain("3lc:s=1.75"), 14);
   EXPECT_EQ(gain("qsgd:levels=1,bucket=64"), 3);  // 1 + sqrt(64) is the smaller of two
   EXPECT_EQ(gain("qsgd:levels=16,bucket=64"), std::sqrt(1.25));
@@ -167,6 +171,7 @@ TEST(Gain, OfMoreThanOneIsRefusedByTheRing) {
     EXPECT_TRUE(make_reducer("direct(" + std::string(codec) + ")")) << codec;
   }
   EXPECT_TRUE(make_reducer("ring(qsgd:levels=31)"));
+  EXPECT_TRUE(make_reducer("ring(3lc:s=0.76)"));
   EXPECT_TRUE(make_reducer("ring(qsgd:levels=1,norm=max)"));
   // Of rules the one that gains most, in whatever step.
   EXPECT_EQ(make_reducer("ring(conv* step<10: 3lc:s=1.75, fc*: 3lc, rest fp32)").error().message,

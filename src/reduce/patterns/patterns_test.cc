@@ -158,6 +158,32 @@ INSTANTIATE_TEST_SUITE_P(Specs, Patterns, ::testing::ValuesIn(cases(testing::red
 INSTANTIATE_TEST_SUITE_P(Specs, Conservation,
                          ::testing::ValuesIn(cases(testing::reducer_specs_that_lose_nothing())), case_name);
 
+// The first value of the mean, of gradients that are 1 there: what is sent is m = s * max|x|.
+float mean_of_ones(const std::string& spec) {
+  float mean = 0;
+  run_ranks(2, {}, [&](int rank, Transport& transport) {
+    std::vector<float> values(300, 0.0F);
+    values[0] = 1;
+    const Named tensor{"w", {values.data(), values.size(), DType::kF32}};
+    const auto report =
+        reducer_of(spec)->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(20));
+    ASSERT_TRUE(report) << report.error().message;
+    if (rank == 0) mean = values[0];
+  });
+  return mean;
+}
+
+TEST(Means, AreCodedAsPullSays) {
+  EXPECT_EQ(mean_of_ones("direct(3lc)"), 1);
+  EXPECT_EQ(mean_of_ones("direct(3lc:pull=0.5)"), 0.5F);
+  EXPECT_EQ(mean_of_ones("direct(3lc:s=0.5,pull=1)"), 0.5F);
+  EXPECT_EQ(mean_of_ones("direct(3lc:s=0.5)"), 0.25F);
+  EXPECT_EQ(mean_of_ones("hierarchical:group=1(3lc:pull=0.5)"), 0.5F);
+  EXPECT_EQ(mean_of_ones("ring(3lc:s=0.5)"), 0.375F) << "1/2 comes as 1/4, and 1/4 + 1/2 as half of that";
+  EXPECT_EQ(mean_of_ones("ring(3lc:s=0.5,pull=1)"), 0.75F);
+  EXPECT_EQ(mean_of_ones("gather(3lc:pull=0.5)"), 1) << "nothing is sent back";
+}
+
 class PatternsFp32 : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PatternsFp32, GiveTheMeanToOneRoundingARank) {

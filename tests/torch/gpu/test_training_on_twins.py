@@ -25,7 +25,7 @@ SPECS = {
         "direct(step>=1: fp32, rest fp8)",
     ],
     "bfloat16": ["gather(int8)", "ring(fp32)"],
-    "float16": ["fp16", "direct(3lc:mode=paper)"],
+    "float16": ["fp16", "direct(3lc:mode=paper,pull=0.5)"],
 }
 SHARDED = {"float32": [], "bfloat16": ["gather(topk:k=2%)"], "float16": ["3lc:s=1.75"]}
 

@@ -9,6 +9,8 @@ SPECS = [
     "3lc",
     "3lc:s=1.75,mode=paper",
     "3lc:runs=off",
+    "3lc:s=0.5",
+    "3lc:pull=0.5",
     "int8",
     "topk:k=0.05",
     "topk:k=0.2,values=int8",

@@ -1,5 +1,7 @@
 """The way with the fewest bytes."""
 
+from dataclasses import replace
+
 import pytest
 from deltawire.weights.store import routes
 from deltawire.weights.store.manifest import Manifest, StoredFile, Version
@@ -11,7 +13,7 @@ def manifest(files: dict[tuple[int | None, int], int]) -> Manifest:
         versions=tuple(
             Version(
                 number,
-                "0" * 16,
+                f"{number:016}",
                 tuple(
                     StoredFile(f"{base}-{to}", size, "0" * 64, base)
                     for (base, to), size in files.items()
@@ -64,7 +66,17 @@ def test_files_that_the_reader_has_cost_nothing() -> None:
 
 def test_where_tied_tensors_are_others_a_snapshot_is_needed() -> None:
     store = manifest(CHAIN)
-    tied = Version(5, "0" * 16, store.versions[4].files, {"head": "embedding"})
+    tied = Version(5, f"{5:016}", store.versions[4].files, {"head": "embedding"})
     store = Manifest(versions=(*store.versions[:4], tied))
     assert routes.shortest(store, 1, 4).bytes == 30
     assert routes.shortest(store, 1, 5).files[0].base is None
+
+
+def test_of_versions_with_the_same_weights_the_nearest_counts() -> None:
+    """Also where another one is the reader's; but no way is empty that leads to another version."""
+    store = manifest(CHAIN)
+    same = [replace(each, digest=store.versions[0].digest) for each in store.versions[:4]]
+    store = Manifest(versions=(*same, store.versions[4]))
+    for start in (1, 2, 3, 4):
+        assert [file.name for file in routes.shortest(store, start, 5).files] == ["4-5"]
+    assert [file.name for file in routes.shortest(store, 1, 4).files] == ["3-4"]

@@ -33,7 +33,7 @@ def shortest(
     Args:
         manifest: of the store.
         start: the version that the reader has, if any; one that the store doesn't know, or whose
-            tied tensors are others, is of no use.
+            tied tensors are others, is of no use. Versions of the same weights are as good.
         goal: the version that it wants.
         without: names of files that can't be read.
         held: names of files that the reader has: they cost nothing.
@@ -42,8 +42,12 @@ def shortest(
         None if there is no way.
     """
     base, target = (None if each is None else manifest.find(each) for each in (start, goal))
-    usable = base is not None and target is not None and base.tied == target.tied
-    best: dict[int, Route] = {start: Route((), (), 0)} if usable else {}
+    best: dict[int, Route] = {}
+    if base is not None and target is not None:
+        for each in manifest.versions:  # the goal itself is read, if only to be checked
+            same = each.digest == base.digest and each.version != goal
+            if (same or each is base) and each.tied == target.tied:
+                best[each.version] = Route((), (), 0)
     for version in manifest.versions:  # ascending, so all bases come before
         number = version.version
         for file in version.files:

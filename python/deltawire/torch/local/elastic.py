@@ -8,12 +8,11 @@ from deltawire.arguments import timeout_in_ms
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.session.session import TIMEOUT
-from deltawire.session.trainers_session import TrainersSession
 from deltawire.session.weighted import check_weight
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.device.choice import Twins
 from deltawire.torch.core.module_parameters import check_writable, layout_digest
-from deltawire.torch.local.elastic_core import ElasticCore
+from deltawire.torch.local.elastic_core import ElasticCore, TrainersSession
 from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.given import packed, unpacked
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
@@ -135,10 +134,11 @@ class ElasticLocalSteps(LocalTrainer):
         self._opened: dict | None = None  # where the open exchange stands
         self._foreign = [0] * fragments  # of each fragment's local steps, those before it joined
         parts, terms = choice.parts, self._terms()
-        inner = TrainersSession.made(spec.text, terms, parts, state=self._given, **session)
-        inner.know(weights.tensors())
-        self.session = inner.session
-        self._connect(ElasticCore(inner), (self.session.rank, self.session.world_size))
+        self.session = TrainersSession(spec.text, terms, parts, state=self._given, **session)
+        # All, as a loaded state has residuals of fragments that had no turn yet.
+        tensors = [(name, list(shape)) for name, shape in weights.tensors()]
+        self.session.core.declare_tensors(tensors)
+        self._connect(ElasticCore(self.session), (self.session.rank, self.session.world_size))
         if self.session.joined_state is not None:
             with self._aborting_on_error():
                 self._take_over(unpacked(self.session.joined_state))

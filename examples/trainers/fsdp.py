@@ -15,7 +15,7 @@ for layer in (network[0], network[2]):
     fully_shard(layer, mesh=mesh)
 model = fully_shard(network, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-hook = deltawire.torch.register(model, "3lc")  # deltawire
+hook = deltawire.torch.register(model, "3lc", optimizer=optimizer)  # deltawire
 for step in range(20):
     torch.manual_seed(1000 * rank + step)
     x = torch.randn(32, 64)

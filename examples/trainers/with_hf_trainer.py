@@ -1,7 +1,7 @@
 """Hugging Face's Trainer. Start it with: torchrun --nproc-per-node=2 with_hf_trainer.py"""
 
-import deltawire.torch  # deltawire
 import torch
+from deltawire.torch import register  # deltawire
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 
@@ -21,8 +21,8 @@ class Network(torch.nn.Module):
 
 
 class Compression(TrainerCallback):  # deltawire
-    def on_train_begin(self, args, state, control, **_):  # deltawire
-        self.hook = deltawire.torch.register(trainer.model_wrapped, "3lc")  # deltawire
+    def on_train_begin(self, args, state, control, optimizer, **_):  # deltawire
+        self.hook = register(trainer.model_wrapped, "3lc", optimizer=optimizer)  # deltawire
 
 
 x = torch.randn(20 * 2 * 32, 64, generator=torch.Generator().manual_seed(1))

@@ -71,9 +71,10 @@ def register(
             all-reduce, measures, and follows rank 0's plan (docs/guides/planner.md, "In training");
             for dense gradients on one device, without optimizer=, link= and twins=.
         optimizer: the model's optimizer, the same kind on all ranks, as it is or as Accelerate or
-            Lightning wrap it: for a codec that sends most of a gradient later ("topk", "sbc",
-            "signsgd" and the like; see `momentum`), and for one that cuts what the optimizer's step
-            can't see ("gcomp", which cuts nothing without it; see `SignificanceSource`).
+            Lightning wrap it: for a codec that its own way to step does not suit ("topk", "sbc",
+            "signsgd" and the like; "3lc" under Adam and AdamW; see `momentum`), and for one that
+            cuts what the optimizer's step can't see ("gcomp", which cuts nothing without it; see
+            `SignificanceSource`).
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
             and name the culprit; also how long a rank may be silent.

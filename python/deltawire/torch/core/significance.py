@@ -10,6 +10,7 @@ from deltawire import _core, policy
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch.core import arguments
 from deltawire.torch.core.device.staging import Staging, is_forced
+from deltawire.torch.core.late.rows import gradient_strides, in_memory_order, local_part
 from deltawire.torch.core.optimizer_settings import KINDS, KNOWN, settings_of
 
 logger = logging.getLogger("deltawire")
@@ -67,7 +68,7 @@ class SignificanceSource:
         self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
         for known, parameter in self._known_parameters():
             state = optimizer.state.get(parameter, {})
-            _read_moments(*known, state, _here(parameter), "a parameter")
+            _read_moments(*known, state, local_part(parameter), "a parameter")
 
     @property
     def name(self) -> str:
@@ -80,7 +81,7 @@ class SignificanceSource:
         device."""
         stepped = [each for _, each in self._known_parameters() if id(each) in names]
         for parameter in stepped:
-            here = _here(parameter)
+            here = local_part(parameter)
             _check_parameter(f"parameter '{names[id(parameter)]}'", here)
         if not stepped:
             raise make_error(
@@ -124,15 +125,15 @@ class SignificanceSource:
     ) -> tuple[torch.Tensor, list[int]]:
         """(Memory on the device, addresses in it.) Of parameters on a GPU it is there when the
         current stream is done."""
-        needed = sum(_here(parameter).numel() for _, parameter in tensors)
+        needed = sum(local_part(parameter).numel() for _, parameter in tensors)
         memory = self._buffers.pop(key, None)
         if memory is None or memory.numel() != needed:
-            comes = any(_here(parameter).device != device for _, parameter in tensors)
+            comes = any(local_part(parameter).device != device for _, parameter in tensors)
             memory = torch.empty(needed, dtype=torch.float32, device=device, pin_memory=comes)
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
         addresses, first = [], 0
         for name, parameter in tensors:
-            here = _here(parameter)
+            here = local_part(parameter)
             out = memory[first : first + here.numel()]
             first += here.numel()
             known = by_parameter.get(id(parameter))
@@ -158,7 +159,7 @@ class SignificanceSource:
             if known is not None:
                 state = self._optimizer.state.get(parameter, {})
                 self._write(_read_moments(*known, state, parameter, name), parameter, out)
-            return out.as_strided(parameter.shape, _gradient_strides(parameter))
+            return out.as_strided(parameter.shape, gradient_strides(parameter))
 
         return significance
 
@@ -167,9 +168,9 @@ class SignificanceSource:
         """Writes the significance of one parameter to `out`, in the order of its gradient's
         memory."""
         settings, steps, *moments = known
-        strides = _gradient_strides(parameter)
+        strides = gradient_strides(parameter)
         theta, first, second = (
-            None if values is None else _in_memory_order(values, strides).to(torch.float32)
+            None if values is None else in_memory_order(values, strides).to(torch.float32)
             for values in (parameter.detach(), *moments)
         )
         if parameter.device.type == "cpu" and not self._forced:
@@ -229,11 +230,6 @@ def source_for(
     return source
 
 
-def _here(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a sharded tensor; any other tensor unchanged."""
-    return tensor.detach().to_local() if hasattr(tensor, "device_mesh") else tensor
-
-
 def _read_moments(settings, moments, state, parameter, name) -> tuple:
     """(settings, steps, first moment, second moment) of a parameter with this state, checked; None
     for a missing moment. Only this rank's rows."""
@@ -252,7 +248,7 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
     for key in (moments.first, second_name):
         moment = state.get(key) if key else None
         if moment is not None:
-            moment = _here(moment)
+            moment = local_part(moment)
             _check_tensor(f"the optimizer's {key} of {name}", moment, parameter)
         found.append(moment)
     return settings, int(steps), *found
@@ -280,24 +276,6 @@ def on_device(
         out.add_(first * momentum)
     out.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     return out if second is None else out.masked_fill_(~(second > 0), 0.0)
-
-
-def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
-    """The strides of a gradient in DDP's bucket: those of the parameter if it has no gaps and
-    overlaps, whatever the order of its dimensions (channels_last); else contiguous. (The strides of
-    GradBucket.gradients() are always contiguous, and wrong for such parameters.)"""
-    without_gaps = torch.empty_like(parameter, device="meta").stride()
-    if parameter.stride() == without_gaps:
-        return without_gaps
-    return torch.empty(parameter.shape, dtype=parameter.dtype, device="meta").stride()
-
-
-def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """The tensor's values, flat, in the order of these strides, without a copy if it has them, as
-    it usually does."""
-    if tensor.stride() != strides:
-        tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
-    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 # By how much the rounding of parameters to their dtype raises their significance, as

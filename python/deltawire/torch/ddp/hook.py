@@ -24,10 +24,11 @@ from deltawire.torch.core.checkpoint import (
 )
 from deltawire.torch.core.device.choice import BY_CPU, Choice
 from deltawire.torch.core.device.staging import Staging
-from deltawire.torch.core.late.rule import LateRule
+from deltawire.torch.core.late.momentum_choice import OptimizerRules
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.replica_check import ReplicaCheck
+from deltawire.torch.core.row_energies import Beside, RowEnergies
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -82,7 +83,8 @@ class Hook(Participant):
         loss_scale: LossScale | None = None,
         history: History | None = None,
         choice: Choice = BY_CPU,
-        rule: LateRule | None = None,
+        rule: OptimizerRules | None = None,
+        energies: RowEnergies | None = None,
         check: ReplicaCheck | None = None,
         notices_unexchanged: bool = False,
         **of_participant: Any,
@@ -91,7 +93,8 @@ class Hook(Participant):
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
         self._source = source  # computes what the optimizer can see; None: nothing is cut
-        self._rule = rule  # None: the optimizer's momentum is left alone
+        self._rule = rule  # None: the optimizer is left alone
+        self._energies = energies  # None: nothing travels beside gradients
         if rule is not None:
             rule.attach()
             weakref.finalize(self, rule.remove)
@@ -169,7 +172,7 @@ class Hook(Participant):
         if index == 0:
             self._scale = self._loss_scale.now()
             if self._rule is not None:
-                self._rule.step = self._step
+                self._rule.go_to(self._step)
             self._log_summary()
             self._agreed = self._compared()
         step = _core.Step(self._step, index, last, self._scale, self._agreed, timed=True)
@@ -206,6 +209,7 @@ class Hook(Participant):
             whole = list(zip(names, pending.parameters, strict=True))
             addresses, over = source.of_bucket(self._staging, buffer, index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
+        beside = self._beside(pending, tensors)
         history, check = self._history, self._check
         history.ready(names)
 
@@ -218,6 +222,8 @@ class Hook(Participant):
                 error = history.end(error, report, last)
                 if error is None:
                     pending.store()
+                if beside is not None:
+                    beside.end(error is None)
             except Exception as cause:
                 self._give_up(cause)
                 error = self.last_error
@@ -226,10 +232,22 @@ class Hook(Participant):
 
         def submit(host):
             at = [pending.sparse.at] if pending.sparse else _at(host.data_ptr(), tensors)
+            at += beside.tensors if beside is not None else []
             self._session.submit(at, step, self._timeout_ms, complete)
 
         failed = functools.partial(self._fail, pending=pending)
         self._staging.load(index, buffer, submit, failed)
+
+    def _beside(self, pending: PendingBucket, tensors: list[tuple]) -> Beside | None:
+        """What travels beside a bucket; see `RowEnergies`."""
+        if self._energies is None or pending.sparse:
+            return None
+        buffer, width = pending.buffer, pending.buffer.element_size()
+        gradients = [
+            (each, buffer[offset // width : (offset + size) // width], None)
+            for each, (_, offset, size, *_) in zip(pending.parameters, tensors, strict=True)
+        ]
+        return self._energies.of_bucket(self._staging, buffer, pending.index, gradients)
 
     def _dense(
         self, bucket: dist.GradBucket, pending: PendingBucket, names: tuple[str, ...]

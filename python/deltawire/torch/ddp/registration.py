@@ -1,5 +1,6 @@
 """What `register` does for a DistributedDataParallel model."""
 
+import functools
 import logging
 
 import torch.distributed as dist
@@ -9,9 +10,10 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.late.momentum_choice import rule_for, stays_in_optimizer
-from deltawire.torch.core.late.tensors import LateTensors
+from deltawire.torch.core.late.momentum_choice import rules_for, stays_in_optimizer
+from deltawire.torch.core.late.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
+from deltawire.torch.core.row_energies import energies_for
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
@@ -35,8 +37,10 @@ def register_ddp(
         check_sparse(made.spec, made.options, parameters.sparse)
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
-        late = LateTensors(made.spec, given.coding.min_elements, names, parameters.tensors)
-        rule = rule_for(made.optimizer, given.momentum, late)
+        least = given.coding.min_elements
+        coded_as = functools.partial(CodedTensors, made.spec, least, names, parameters.tensors)
+        rule = rules_for(made.optimizer, given.momentum, made.spec, coded_as)
+        energies = energies_for(rule, least, meeting.place[1])
         has_other_use = rule is not None or stays_in_optimizer(given.momentum, made.spec)
         source = source_for(made.optimizer, made.spec, names, has_other_use)
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
@@ -63,6 +67,7 @@ def register_ddp(
         made.loss_scale,
         choice=made.choice,
         rule=rule,
+        energies=energies,
         check=check_for(given.compare_every, group),
         notices_unexchanged=True,
         group=group,

@@ -18,9 +18,11 @@ from deltawire.torch.core.backward_pass import after_backward, cut_short, in_bac
 from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.device.choice import Choice
 from deltawire.torch.core.device.staging import Staging
-from deltawire.torch.core.late.rule import LateRule
+from deltawire.torch.core.late.momentum_choice import OptimizerRules
+from deltawire.torch.core.late.rows import local_part
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.replica_check import ReplicaCheck
+from deltawire.torch.core.row_energies import Beside, RowEnergies
 from deltawire.torch.core.significance import SignificanceSource
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
@@ -39,7 +41,8 @@ class StepRules:
         timeout_ms: for a bucket.
         loss_scale: read once a step.
         source: computes what the optimizer can see; None: nothing is cut by it.
-        late: how the optimizer steps parameters whose gradients arrive late; None: like all others.
+        of_optimizer: how the optimizer steps some parameters; None: like all others.
+        energies: what travels beside gradients for that; None: nothing.
         choice: who codes gradients.
         check: compares the replicas' rows; None: nothing does.
     """
@@ -47,7 +50,8 @@ class StepRules:
     timeout_ms: int
     loss_scale: LossScale
     source: SignificanceSource | None
-    late: LateRule | None
+    of_optimizer: OptimizerRules | None
+    energies: RowEnergies | None
     choice: Choice
     check: ReplicaCheck | None
 
@@ -122,9 +126,9 @@ class ShardedHook(Participant):
         for group in self._groups:
             group.take_over(AllReduce(group, self, self.all_reduce))
         self._covered = covered
-        if self._rules.late is not None:
-            self._rules.late.attach()
-            weakref.finalize(self, self._rules.late.remove)
+        if self._rules.of_optimizer is not None:
+            self._rules.of_optimizer.attach()
+            weakref.finalize(self, self._rules.of_optimizer.remove)
         self._handle = model.register_forward_hook(torch.compiler.disable(self._after_forward))
 
     def _give_up_cut_step(self) -> None:
@@ -175,8 +179,8 @@ class ShardedHook(Participant):
         self._raise_at_end()
         if first:
             self._scale = self._rules.loss_scale.now()
-            if self._rules.late is not None:
-                self._rules.late.step = self._step
+            if self._rules.of_optimizer is not None:
+                self._rules.of_optimizer.go_to(self._step)
             if self._rules.check is not None:
                 self._agreed = self._rules.check.agreed(self._step, self._rows_by_name())
 
@@ -193,12 +197,24 @@ class ShardedHook(Participant):
         """Submits a group's gradient; see `_submit`."""
         arguments.check_tensor("a gradient", gradient)
         tensors, source = group.tensors_in(gradient), self._rules.source
+        beside = self._beside(group, gradient, tensors)
         if source is None:
-            return self._submit(tensors, gradient)
+            return self._submit(tensors, gradient, beside=beside)
         shards = [(shard.name, shard.parameter) for shard in group.trained]
         addresses, over = source.of_bucket(self._staging, gradient, id(group), shards)
         tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
-        return self._submit(tensors, gradient, over=over)
+        return self._submit(tensors, gradient, over=over, beside=beside)
+
+    def _beside(self, group: Group, gradient: torch.Tensor, tensors: list[tuple]) -> Beside | None:
+        """What travels beside a group's gradient; see `RowEnergies`."""
+        if self._rules.energies is None:
+            return None
+        first, width, rows = gradient.data_ptr(), gradient.element_size(), []
+        for shard, (_, address, size, *_) in zip(group.trained, tensors, strict=True):
+            at, parameter = (address - first) // width, shard.parameter
+            before = parameter.grad if parameter.grad is None else local_part(parameter.grad)
+            rows.append((parameter, gradient[at : at + size // width], before))
+        return self._rules.energies.of_bucket(self._staging, gradient, len(self._pending), rows)
 
     def _submit(
         self,
@@ -206,21 +222,23 @@ class ShardedHook(Participant):
         memory: torch.Tensor | None,
         last: bool = False,
         over: Callable[[], None] = lambda: None,
+        beside: Beside | None = None,
     ) -> concurrent.futures.Future:
-        """Hands a bucket, whose tensors are in `memory`, to the communication thread, which calls
-        `over` afterwards. The Future's value is whether the mean is finite, or None after an error.
-        """
+        """Hands a bucket, whose tensors are in `memory`, and what is `beside` it to the
+        communication thread, which calls `over` afterwards. The Future's value is whether the mean
+        is finite, or None after an error."""
         if not self._pending:
             self._log_summary()
         bucket = len(self._pending)
         step = _core.Step(self._step, bucket, last, self._scale, self._agreed, timed=True)
         done = concurrent.futures.Future()
         self._history.ready(tuple(tensor[0] for tensor in tensors))
-        complete = self._completion(done, last, over, memory, bucket)
+        complete = self._completion(done, last, over, memory, bucket, beside)
 
         def submit(host: torch.Tensor) -> None:
             moved = host.data_ptr() - memory.data_ptr()
             at = [(name, address + moved, *rest) for name, address, *rest in tensors]
+            at += beside.tensors if beside is not None else []
             self._session.submit(at, step, self._rules.timeout_ms, complete)
 
         def failed(cause: Exception) -> None:
@@ -245,6 +263,7 @@ class ShardedHook(Participant):
         over: Callable[[], None],
         memory: torch.Tensor | None,
         bucket: int,
+        beside: Beside | None,
     ) -> Callable:
         """What the communication thread calls at the end of a bucket."""
         history, staging = self._history, self._staging
@@ -254,21 +273,24 @@ class ShardedHook(Participant):
             finite = None
             try:
                 over()
-                if error is not None:
-                    error = error if check is None else check.explained(error)
-                elif memory is not None:
-                    error = stored()
+                if error is not None and check is not None:
+                    error = check.explained(error)
+                error = ended(error)
                 if history.end(error, report, last) is None:
                     finite = report.finite
             finally:  # a Future that nobody completes is a wait without a deadline
                 done.set_result(finite)
 
-        def stored() -> DeltawireError | None:
+        def ended(error: DeltawireError | None) -> DeltawireError | None:
+            """Takes what has arrived, unless there is an error. Returns the first error."""
             try:
-                staging.store(bucket, memory)
+                if error is None and memory is not None:
+                    staging.store(bucket, memory)
+                if beside is not None:
+                    beside.end(error is None)
             except Exception as cause:
-                return gave_up(history.rank, cause, who)
-            return None
+                return error or gave_up(history.rank, cause, who)
+            return error
 
         return complete
 
@@ -336,7 +358,7 @@ class ShardedHook(Participant):
     @property
     def stepped_by_rule(self) -> set[int]:
         """id(parameter) of those whose late gradients the optimizer= of `register` provides for."""
-        return self._rules.late.held if self._rules.late is not None else set()
+        return self._rules.of_optimizer.held if self._rules.of_optimizer is not None else set()
 
     def close(self) -> None:
         """Joins the communication threads and says goodbye to the other ranks; idempotent. Happens
@@ -345,8 +367,8 @@ class ShardedHook(Participant):
         super().close()
         self._staging.close()
         self._handle.remove()
-        if self._rules.late is not None:
-            self._rules.late.remove()
+        if self._rules.of_optimizer is not None:
+            self._rules.of_optimizer.remove()
         if self._agreement is not None:
             self._agreement.close()
 
@@ -357,8 +379,8 @@ class ShardedHook(Participant):
         shards = [shard for group in self._groups for shard in group.shards]
         tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
         explained = self._explain(tensors, self._step, self._rules.choice.coded_on)
-        late = self._rules.late
-        return explained.with_fields(late.shown(self._step)) if late is not None else explained
+        rules = self._rules.of_optimizer
+        return explained.with_fields(rules.shown(self._step)) if rules is not None else explained
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or

@@ -1,6 +1,7 @@
 """What `register` does for models made by fully_shard or the FSDP-based replicate."""
 
 import dataclasses
+import functools
 
 import torch
 import torch.distributed as dist
@@ -8,10 +9,14 @@ import torch.distributed as dist
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.late.momentum_choice import rule_for, stays_in_optimizer
-from deltawire.torch.core.late.rule import LateRule
-from deltawire.torch.core.late.tensors import LateTensors
+from deltawire.torch.core.late.momentum_choice import (
+    OptimizerRules,
+    rules_for,
+    stays_in_optimizer,
+)
+from deltawire.torch.core.late.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
+from deltawire.torch.core.row_energies import RowEnergies, energies_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for
 from deltawire.torch.fsdp.covered import Covered
@@ -49,7 +54,8 @@ class _Registration:
         self._settings = settings
         self._made: ExchangeSettings | None = None
         self._source: SignificanceSource | None = None
-        self._rule: LateRule | None = None
+        self._energies: RowEnergies | None = None
+        self._rule: OptimizerRules | None = None
 
     def _meeting(self, group: dist.ProcessGroup) -> bootstrap.Meeting:
         return bootstrap.Meeting(group, self._groups[0].device, names_globally=True)
@@ -66,8 +72,10 @@ class _Registration:
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
             rows = [(s.name, s.shape, s.dtype_name) for group in self._groups for s in group.shards]
-            late = LateTensors(made.spec, given.coding.min_elements, trained, rows)
-            self._rule = rule_for(made.optimizer, given.momentum, late)
+            least = given.coding.min_elements
+            coded_as = functools.partial(CodedTensors, made.spec, least, trained, rows)
+            self._rule = rules_for(made.optimizer, given.momentum, made.spec, coded_as)
+            self._energies = energies_for(self._rule, least, dist.get_world_size(replicas))
             has_other_use = self._rule is not None or stays_in_optimizer(given.momentum, made.spec)
             self._source = source_for(made.optimizer, made.spec, trained, has_other_use)
             self._made = made.coded_for(
@@ -101,7 +109,9 @@ class _Registration:
             raise
         timeout_ms, scale, choice = made.timeout_ms, made.loss_scale, made.choice
         check = check_for(self._settings.compare_every, self._groups[0].replicas)
-        steps = StepRules(timeout_ms, scale, self._source, self._rule, choice, check)
+        steps = StepRules(
+            timeout_ms, scale, self._source, self._rule, self._energies, choice, check
+        )
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
         hook.attach(self._model, self._covered)

@@ -30,7 +30,7 @@ class AdamWithoutMomentum(LateRule):
     def _prepare(self, late: dict[int, str], parameters: list[torch.Tensor]) -> None:
         """Nothing: beta1 = 0 forgets the first moment."""
 
-    def _has_momentum(self, group: dict) -> bool:
+    def _applies_to(self, group: dict) -> bool:
         return float(group["betas"][0]) > 0
 
     def _settings(self, group: dict) -> dict:

@@ -1,4 +1,4 @@
-"""Warns once if the optimizer's momentum and the codec don't go together."""
+"""Warns once if the optimizer and the codec don't go together."""
 
 import warnings
 import weakref
@@ -9,11 +9,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from deltawire import _core
 from deltawire.torch.core.late.momentum_as_rate import constant_rate_times
-from deltawire.torch.core.late.tensors import late_rules
+from deltawire.torch.core.late.tensors import late_rules, row_rules
 
 
 class MomentumWarning(UserWarning):
-    """An optimizer's momentum acts on gradients that arrive late, or a second time. To silence it:
+    """An optimizer's momentum acts on gradients that arrive late, or a second time; or its second
+    moment on a few large values in place of a gradient. To silence it:
     `warnings.filterwarnings("ignore", category=deltawire.torch.MomentumWarning)`."""
 
 
@@ -27,16 +28,16 @@ def watch(
     rank: int,
     stepped_by_rule: Collection[int] = (),
 ) -> None:
-    """Warns, on rank 0, if the momentum of the optimizer that first steps these parameters doesn't
-    go with the spec.
+    """Warns, on rank 0, if the optimizer that first steps these parameters doesn't go with the
+    spec.
 
     Args:
-        stepped_by_rule: id(parameter) of those whose late gradients are provided for
-            (`LateRule`). So are those that their optimizer gets later.
+        stepped_by_rule: id(parameter) of those that are provided for (`OptimizerRule`). So are
+            those that their optimizer gets later.
     """
     if rank != 0:
         return
-    if not late_rules(spec) and not _rules_with_momentum(spec):
+    if not late_rules(spec) and not _rules_with_momentum(spec) and not row_rules(spec):
         return
     parameters = list(parameters)
     others = [each for each in parameters if id(each) not in stepped_by_rule]
@@ -53,6 +54,9 @@ def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
     for each in list(_watches):
         if each.is_over(optimizer):
             _watches.remove(each)
+
+
+_WITH_SECOND_MOMENT = ("Adam", "AdamW")  # with a rule for it
 
 
 class _Watch:
@@ -75,8 +79,11 @@ class _Watch:
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
         if groups:
             kind = type(optimizer).__name__
-            late = [] if self._is_provided_for(optimizer) else late_rules(self._spec)
+            provided = self._is_provided_for(optimizer)
+            late, rows = ([] if provided else of(self._spec) for of in (late_rules, row_rules))
             _warn(self._spec, late, kind, groups, stacklevel=5)
+            if rows and kind in _WITH_SECOND_MOMENT and not (late and any(map(_beta1_of, groups))):
+                _warn_of_rows(rows[0], kind, stacklevel=5)
         return bool(groups)
 
     def _is_provided_for(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -156,6 +163,17 @@ def _warn(spec, late, optimizer, groups, *, stacklevel) -> None:
     else:
         return
     warnings.warn(text, MomentumWarning, stacklevel=stacklevel)
+
+
+def _warn_of_rows(codec: str, optimizer: str, *, stacklevel: int) -> None:
+    warnings.warn(
+        f"'{codec}' sends a few values as large as the largest, which the second moment of "
+        f"{optimizer} takes for the gradient: its steps become too short, and LeNet-5 lost 8 "
+        "points (docs/results/training/late-codecs.md). Give register optimizer=, so that it gets "
+        "exact mean squares; or exchange after several local steps (LocalSteps)",
+        MomentumWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def _momentum_of(groups: list[dict]) -> float:

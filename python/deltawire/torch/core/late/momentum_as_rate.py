@@ -10,7 +10,7 @@ import sys
 import torch
 
 from deltawire.torch.core.late.rule import LateRule
-from deltawire.torch.core.late.tensors import LateTensors
+from deltawire.torch.core.late.tensors import CodedTensors
 
 # Of 1 / (1 - momentum): the learning rate without momentum that trains from the first step on,
 # measured with 0.9, where it is 5. The whole of it diverges.
@@ -47,7 +47,7 @@ class MomentumAsRate(LateRule):
     states expect one for every tensor, and a step without this rule may go on from it.
     """
 
-    def __init__(self, optimizer: torch.optim.SGD, late: LateTensors) -> None:
+    def __init__(self, optimizer: torch.optim.SGD, late: CodedTensors) -> None:
         super().__init__(optimizer, late)
         self._zero: dict[int, torch.Tensor] = {}  # velocities that are 0, by id(parameter)
         self._late_before: dict[int, str] = {}
@@ -72,7 +72,7 @@ class MomentumAsRate(LateRule):
             velocity.zero_()
         self._zero[id(parameter)] = velocity
 
-    def _has_momentum(self, group: dict) -> bool:
+    def _applies_to(self, group: dict) -> bool:
         return 0 < group["momentum"] < 1
 
     def _settings(self, group: dict) -> dict:

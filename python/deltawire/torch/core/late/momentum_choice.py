@@ -1,6 +1,7 @@
-"""The rule by which an optimizer steps what arrives late."""
+"""The rules by which an optimizer steps what its own way does not suit."""
 
 import logging
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -8,17 +9,19 @@ from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.torch.core.late.adam_without_momentum import AdamWithoutMomentum
 from deltawire.torch.core.late.momentum_as_rate import MomentumAsRate
-from deltawire.torch.core.late.rule import LateRule
-from deltawire.torch.core.late.tensors import LateTensors, late_rules
+from deltawire.torch.core.late.row_second_moment import RowSecondMoment
+from deltawire.torch.core.late.rule import OptimizerRule
+from deltawire.torch.core.late.tensors import CodedTensors, late_rules, row_rules
 
 logger = logging.getLogger("deltawire")
 
 AS_RATE, IN_OPTIMIZER = "rate", "optimizer"
-_RULES: dict[type, type[LateRule]] = {
+_FOR_LATE: dict[type, type[OptimizerRule]] = {
     torch.optim.SGD: MomentumAsRate,
     torch.optim.Adam: AdamWithoutMomentum,
     torch.optim.AdamW: AdamWithoutMomentum,
 }
+_BY_ROWS = (torch.optim.Adam, torch.optim.AdamW)
 # Points of accuracy that LeNet-5 lost under AdamW in spite of the rule
 # (docs/results/training/late-codecs.md).
 _LOST_UNDER_ADAM = {"twobit": 11}
@@ -37,36 +40,99 @@ def check_momentum(momentum: str) -> None:
 
 
 def stays_in_optimizer(momentum: str, spec: _core.Spec) -> bool:
-    """Whether there are late gradients, and momentum= says that the optimizer keeps its momentum
-    for them."""
-    return momentum == IN_OPTIMIZER and bool(late_rules(spec))
+    """Whether there is a rule for some optimizer, and momentum= says that it is left alone."""
+    return momentum == IN_OPTIMIZER and bool(late_rules(spec) or row_rules(spec))
 
 
-def rule_for(
-    optimizer: torch.optim.Optimizer | None, momentum: str, late: LateTensors
-) -> LateRule | None:
-    """The rule for register's optimizer= and momentum=; None if nothing arrives late, without an
+class OptimizerRules:
+    """The rules of one optimizer, as one.
+
+    Attributes:
+        by_rows: the one that needs mean squares beside the coded gradients; None: there is none.
+    """
+
+    def __init__(self, rules: list[OptimizerRule]) -> None:
+        self._rules = rules
+        self.by_rows = next((each for each in rules if isinstance(each, RowSecondMoment)), None)
+
+    @property
+    def name(self) -> str:
+        """For the comparison between ranks."""
+        return "; ".join(each.name for each in self._rules)
+
+    @property
+    def held(self) -> set[int]:
+        """id(parameter) of all that the optimizer steps."""
+        return set().union(*(each.held for each in self._rules))
+
+    def text(self) -> str:
+        """What will happen, in one line."""
+        return "; ".join(each.text() for each in self._rules)
+
+    def attach(self) -> None:
+        """Begins."""
+        for each in self._rules:
+            each.attach()
+
+    def remove(self) -> None:
+        """Leaves the optimizer's step as it was; idempotent."""
+        for each in self._rules:
+            each.remove()
+
+    def go_to(self, step: int) -> None:
+        """Sets the number of the step whose gradients the optimizer gets next."""
+        for each in self._rules:
+            each.step = step
+
+    def shown(self, step: int) -> dict[str, dict[str, float]]:
+        """What `explain` shows of each tensor that is stepped in another way: fields of its row."""
+        return {name: row for each in self._rules for name, row in each.shown(step).items()}
+
+
+def rules_for(
+    optimizer: torch.optim.Optimizer | None,
+    momentum: str,
+    spec: _core.Spec,
+    coded_as: Callable[[list[str]], CodedTensors],
+) -> OptimizerRules | None:
+    """The rules for register's optimizer= and momentum=; None if there is nothing to do, without an
     optimizer, or with momentum="optimizer".
+
+    Args:
+        coded_as: gives the tensors that have one of some codecs.
 
     Raises InvalidArgumentError for an optimizer that holds none of the parameters, or for which
     there is no rule. If the spec has another use for such a one, a warning says so instead.
     """
-    if optimizer is None or momentum == IN_OPTIMIZER or not late_rules(late.spec):
+    if optimizer is None or momentum == IN_OPTIMIZER:
         return None
-    kind = type(optimizer)
-    if kind not in _RULES:
-        _refuse(late.spec, kind.__name__)
+    rules = list(_rules_of(optimizer, spec, coded_as))
+    if not rules:
         return None
-    rule = _RULES[kind](optimizer, late)
-    if rule.held.isdisjoint(late.names):
+    made = OptimizerRules(rules)
+    if made.held.isdisjoint(coded_as([]).names):
         raise make_error(
             "InvalidArgument",
-            f"optimizer={kind.__name__} holds none of the model's parameters; pass the optimizer "
-            "that steps this model",
+            f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
+            "optimizer that steps this model",
         )
-    if kind is not torch.optim.SGD:
-        _warn_of_loss(late.spec)
-    return rule
+    if type(optimizer) is not torch.optim.SGD:
+        _warn_of_loss(spec)
+    return made
+
+
+def _rules_of(
+    optimizer: torch.optim.Optimizer,
+    spec: _core.Spec,
+    coded_as: Callable[[list[str]], CodedTensors],
+) -> Iterator[OptimizerRule]:
+    kind, late, by_rows = type(optimizer), late_rules(spec), row_rules(spec)
+    if late and kind in _FOR_LATE:
+        yield _FOR_LATE[kind](optimizer, coded_as(late))
+    elif late:
+        _refuse(spec, kind.__name__)
+    if by_rows and kind in _BY_ROWS:
+        yield RowSecondMoment(optimizer, coded_as(by_rows))
 
 
 def _warn_of_loss(spec: _core.Spec) -> None:

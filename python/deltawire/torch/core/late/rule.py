@@ -1,18 +1,17 @@
-"""Steps the tensors whose gradients arrive late with other settings than the optimizer's."""
+"""Rules by which an optimizer steps tensors whose codec its own way does not suit."""
 
 import abc
 from collections.abc import Iterator
 
 import torch
 
-from deltawire.torch.core.late.tensors import LateTensors, late_rules
+from deltawire.torch.core.late.tensors import CodedTensors
 
 
-class LateRule(abc.ABC):
-    """Replaces the momentum with which an optimizer steps the late tensors of a model.
+class OptimizerRule(abc.ABC):
+    """Changes how an optimizer steps those tensors of a model that have one of some codecs.
 
-    The optimizer's step() runs on a stand-in with the optimizer's state and other param_groups: the
-    late tensors of a group with momentum are a group of their own, with other settings. The
+    The optimizer's step() runs on a stand-in with the optimizer's state and other param_groups. The
     optimizer's own param_groups keep what the user or a scheduler wrote there, which is read in
     every step.
 
@@ -22,10 +21,10 @@ class LateRule(abc.ABC):
     Thread rule: the thread of optimizer.step(); `step` is set between two of them.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, late: LateTensors) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, coded: CodedTensors) -> None:
         self.step = 0
         self._optimizer = optimizer
-        self._late = late
+        self._coded = coded
         self._handle = None
         # One for all steps: torch.compile compiles a step for each optimizer that it sees.
         self._stand_in: torch.optim.Optimizer | None = None
@@ -42,18 +41,17 @@ class LateRule(abc.ABC):
 
     def text(self) -> str:
         """What will happen, in one line."""
-        late = self._late.at(0)
-        of_ours = self.held & late.keys()
+        coded = self._coded.at(0)
+        of_ours = self.held & coded.keys()
         changes = {
             self._change(group)
             for group in self._optimizer.param_groups
-            if self._has_momentum(group) and not of_ours.isdisjoint(map(id, group["params"]))
+            if self._applies_to(group) and not of_ours.isdisjoint(map(id, group["params"]))
         }
         return (
-            f"{type(self._optimizer).__name__} steps {len(of_ours)} of {len(self._late.tensors)} "
-            f"tensors without momentum, because '{late_rules(self._late.spec)[0]}' sends most of a "
-            f"gradient later: {'; '.join(sorted(changes)) or 'it has none now'} "
-            '(momentum="optimizer": it keeps its momentum)'
+            f"{type(self._optimizer).__name__} steps {len(of_ours)} of {len(self._coded.tensors)} "
+            f"tensors {self._way()}: {'; '.join(sorted(changes)) or 'it has none now'} "
+            '(momentum="optimizer": it is left alone)'
         )
 
     def attach(self) -> None:
@@ -68,33 +66,79 @@ class LateRule(abc.ABC):
             self._handle.remove()
 
     def shown(self, step: int) -> dict[str, dict[str, float]]:
-        """What `explain` shows of each late tensor that an optimizer with momentum steps: fields of
-        its row."""
-        late = self._late.at(step)
+        """What `explain` shows of each tensor that is stepped in another way: fields of its row."""
+        coded = self._coded.at(step)
         return {
-            late[id(parameter)]: self._shown(group, step)
+            coded[id(parameter)]: self._shown(group, step)
             for group in self._optimizer.param_groups
-            if self._has_momentum(group)
+            if self._applies_to(group)
             for parameter in group["params"]
-            if id(parameter) in late
+            if id(parameter) in coded
         }
 
     def _before_step(self, _, args: tuple, kwargs: dict) -> tuple:
-        own = args[0]  # the optimizer, or a stand-in for it, if it steps two models
-        late = self._late.at(self.step)
-        groups = [part for group in own.param_groups for part in self._parts(group, late)]
+        own, *args = args  # the optimizer, or a stand-in for it, if it has several rules
+        args, kwargs = _evaluated(args, kwargs)
+        coded = self._coded.at(self.step)
+        groups = [part for group in own.param_groups for part in self._parts(own, group, coded)]
         if type(self._stand_in) is not type(own):
             self._stand_in = object.__new__(type(own))
         vars(self._stand_in).update(vars(own), param_groups=groups)
-        return (self._stand_in, *args[1:]), kwargs
+        return (self._stand_in, *args), kwargs
 
-    def _parts(self, group: dict, late: dict[int, str]) -> Iterator[dict]:
-        parameters = [each for each in group["params"] if id(each) in late]
-        if not parameters or not self._has_momentum(group):
+    @abc.abstractmethod
+    def _parts(
+        self, own: torch.optim.Optimizer, group: dict, coded: dict[int, str]
+    ) -> Iterator[dict]:
+        """The groups that take a group's place in the coming step. `coded`: id(parameter) -> name
+        of the tensors that the rule is for."""
+
+    @abc.abstractmethod
+    def _applies_to(self, group: dict) -> bool:
+        """Whether there is anything to change in one of the optimizer's groups."""
+
+    @abc.abstractmethod
+    def _way(self) -> str:
+        """How the tensors are stepped, and why, in words."""
+
+    @abc.abstractmethod
+    def _change(self, group: dict) -> str:
+        """What becomes of a group's settings, in words."""
+
+    @abc.abstractmethod
+    def _shown(self, group: dict, step: int) -> dict[str, float]:
+        """Fields of `TensorRow`."""
+
+
+def _evaluated(args: list, kwargs: dict) -> tuple[list, dict]:
+    """The arguments of step() after its closure, which computes the gradients that a rule needs:
+    the closure that is left gives the loss that this one gave."""
+    closure = args[0] if args else kwargs.get("closure")
+    if closure is None:
+        return args, kwargs
+    with torch.enable_grad():
+        loss = closure()
+    if args:
+        return [lambda: loss, *args[1:]], kwargs
+    return args, {**kwargs, "closure": lambda: loss}
+
+
+class LateRule(OptimizerRule):
+    """Replaces the momentum with which an optimizer steps what arrives late: the late tensors of a
+    group with momentum are a group of their own, with other settings."""
+
+    def _way(self) -> str:
+        return f"without momentum, because '{self._coded.codecs[0]}' sends most of a gradient later"
+
+    def _parts(
+        self, own: torch.optim.Optimizer, group: dict, coded: dict[int, str]
+    ) -> Iterator[dict]:
+        parameters = [each for each in group["params"] if id(each) in coded]
+        if not parameters or not self._applies_to(group):
             yield group
             return
-        self._prepare(late, [each for each in parameters if each.grad is not None])
-        others = [each for each in group["params"] if id(each) not in late]
+        self._prepare(coded, [each for each in parameters if each.grad is not None])
+        others = [each for each in group["params"] if id(each) not in coded]
         if others:
             yield {**group, "params": others}
         yield {**group, "params": parameters, **self._settings(group)}
@@ -104,17 +148,5 @@ class LateRule(abc.ABC):
         """Changes the state of those of the late tensors that are about to be stepped."""
 
     @abc.abstractmethod
-    def _has_momentum(self, group: dict) -> bool:
-        """Whether there is anything to replace in one of the optimizer's groups."""
-
-    @abc.abstractmethod
     def _settings(self, group: dict) -> dict:
         """What late tensors of a group have in place of its settings, in the coming step."""
-
-    @abc.abstractmethod
-    def _change(self, group: dict) -> str:
-        """What becomes of a group's momentum, in words."""
-
-    @abc.abstractmethod
-    def _shown(self, group: dict, step: int) -> dict[str, float]:
-        """Fields of `TensorRow`."""

@@ -1,4 +1,4 @@
-"""The tensors of a model whose gradients arrive late."""
+"""The tensors of a model that an optimizer steps by a rule, because of their codecs."""
 
 import sys
 
@@ -17,31 +17,48 @@ def late_rules(spec: _core.Spec) -> list[str]:
     return [rule.codec for rule in spec.rules if rule.is_late]
 
 
-class LateTensors:
-    """Which tensors of a model arrive late, step by step.
+def row_rules(spec: _core.Spec) -> list[str]:
+    """The codecs, with what stands before them, of which Adam's second moment sees a few values as
+    large as the largest, instead of the gradient's scale."""
+    return [rule.codec for rule in spec.rules if rule.info.name == "3lc" and not rule.momentum]
+
+
+class CodedTensors:
+    """Which tensors of a model have one of these codecs, step by step.
 
     Args:
         min_elements: as for `register`.
         names: id(parameter) -> name.
         tensors: (name, shape, name of the dtype) of each.
+        codecs: with what stands before them.
     """
 
     def __init__(
-        self, spec: _core.Spec, min_elements: int, names: dict[int, str], tensors: list[tuple]
+        self,
+        spec: _core.Spec,
+        min_elements: int,
+        names: dict[int, str],
+        tensors: list[tuple],
+        codecs: list[str],
     ) -> None:
         self.spec = spec
         self._options = arguments.Coding(min_elements, threads=1).options()
         self.names = names
         self.tensors = tensors
-        self._range = range(0)  # the steps for which `_late` is right
-        self._late: dict[int, str] = {}
+        self.codecs = codecs
+        self._range = range(0)  # the steps for which `_chosen` is right
+        self._chosen: dict[int, str] = {}
 
     def at(self, step: int) -> dict[int, str]:
         """Those of this step: id(parameter) -> name."""
         if step not in self._range:
             uses = _core.explain(self.spec.text, self._options, self.tensors, step)
-            late = {name for (name, *_), use in zip(self.tensors, uses, strict=True) if use.late}
-            self._late = {key: name for key, name in self.names.items() if name in late}
+            chosen = {
+                name
+                for (name, *_), use in zip(self.tensors, uses, strict=True)
+                if use.codec in self.codecs
+            }
+            self._chosen = {key: name for key, name in self.names.items() if name in chosen}
             changes = (use.changes_at for use in uses if use.changes_at is not None)
             self._range = range(step, min(changes, default=sys.maxsize))
-        return self._late
+        return self._chosen

@@ -1,0 +1,199 @@
+"""Adam and AdamW whose second moment is that of exact gradients, by rows.
+
+Codecs that send a few values as large as the largest, and keep the rest for later steps, show
+Adam's second moment rare spikes instead of the gradient's scale, and its steps become too short
+(docs/results/training/late-codecs.md). So each rank sends the mean squares of its gradient's rows
+beside the coded gradient. For ranks whose gradients differ independently, the mean of N ranks has
+1 / N of their mean.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+
+from deltawire.errors import make_error
+from deltawire.torch.core.late.rows import (
+    gradient_strides,
+    in_memory_order,
+    local_part,
+    mean_squares,
+    means_of_rows,
+    row_count,
+    spread,
+)
+from deltawire.torch.core.late.rule import OptimizerRule
+from deltawire.torch.core.late.tensors import CodedTensors
+
+# At most: a codec with feedback delays a gradient already, measured there.
+BETA1 = 0.5
+_REFUSED = ("amsgrad", "capturable", "differentiable")
+
+
+@dataclasses.dataclass(frozen=True)
+class Received:
+    """What ranks have sent of one tensor's gradient beside it.
+
+    Attributes:
+        squares: estimate of the exact mean's mean squares, by rows.
+        index, value: of the largest of the first elements of the decoded mean, in the order of
+            memory. What the gradient has there in a step tells by how much it was scaled (clipped,
+            unscaled) since, with an error of one rounding on every processor, as a norm would not.
+    """
+
+    squares: torch.Tensor
+    index: torch.Tensor
+    value: torch.Tensor
+
+    def scaled_as(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The squares of a gradient (flat, in the order of memory) that was scaled."""
+        value = self.value.float()
+        factor = torch.where(value == 0, 1.0, gradient.take(self.index).float() / value)
+        return self.squares * factor.square()
+
+
+@dataclasses.dataclass
+class _Known:
+    """What is kept of a tensor from step to step, as long as the counter in the optimizer's state
+    has this version: loading a state, or a step without the rule, changes it.
+
+    Attributes:
+        squares: the second moment by rows, float32 whatever the parameter's dtype is.
+    """
+
+    counter: torch.Tensor
+    version: int
+    steps: int
+    squares: torch.Tensor
+
+
+class RowSecondMoment(OptimizerRule):
+    """Steps the tensors of some codecs by Adam or AdamW with a second moment by rows, and beta1 =
+    0.5 at most.
+
+    In the optimizer's state are the true counter and moments, the second one of the parameter's
+    shape and constant within a row, from which a step without this rule may go on. From a second
+    moment by elements, as such a step leaves it, the rule goes on with the means of its rows.
+
+    Raises InvalidArgumentError for amsgrad, capturable and differentiable.
+
+    Attributes:
+        received: by id(parameter), of the last exchange; whoever exchanges sets it. Tensors without
+            are stepped by their own gradient's mean squares.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, coded: CodedTensors) -> None:
+        super().__init__(optimizer, coded)
+        self.received: dict[int, Received] = {}
+        self._known: dict[int, _Known] = {}
+        for each in _REFUSED:
+            if any(group.get(each) for group in optimizer.param_groups):
+                raise make_error(
+                    "InvalidArgument",
+                    f"optimizer={type(optimizer).__name__} has {each}=True, with which the second "
+                    f"moment by rows that '{coded.codecs[0]}' needs is not known; make it without, "
+                    'or give momentum="optimizer"',
+                )
+
+    @property
+    def name(self) -> str:
+        """For the comparison between ranks."""
+        return f"{type(self._optimizer).__name__}, second moment by rows"
+
+    def needs(self) -> set[int]:
+        """id(parameter) of the tensors whose mean squares it needs in the coming step."""
+        return self.held & self._coded.at(self.step).keys()
+
+    def _way(self) -> str:
+        return (
+            f"by a second moment of their exact gradients' rows, because '{self._coded.codecs[0]}' "
+            "sends a few large values at a time"
+        )
+
+    def _applies_to(self, group: dict) -> bool:
+        return True
+
+    def _change(self, group: dict) -> str:
+        beta1 = float(group["betas"][0])
+        return f"beta1={beta1:g} {f'becomes {BETA1:g}' if beta1 > BETA1 else 'stays'}"
+
+    def _shown(self, group: dict, step: int) -> dict[str, float]:
+        return {"beta1": min(float(group["betas"][0]), BETA1), "second_moment_by_rows": True}
+
+    def _parts(
+        self, own: torch.optim.Optimizer, group: dict, coded: dict[int, str]
+    ) -> Iterator[dict]:
+        others = [each for each in group["params"] if id(each) not in coded]
+        ours = [each for each in group["params"] if id(each) in coded and each.grad is not None]
+        # A fused step that a GradScaler skips.
+        overflow = getattr(own, "found_inf", None)
+        if ours and (overflow is None or not overflow.item()):
+            scale = getattr(own, "grad_scale", None)
+            for each in ours:
+                if scale is not None:  # by a GradScaler, which leaves it to a fused step
+                    local_part(each.grad).div_(scale.to(each.grad.device))
+                self._step(own, group, each)
+        if others:
+            yield {**group, "params": others}
+
+    @torch.no_grad()
+    def _step(self, own: torch.optim.Optimizer, group: dict, parameter: torch.Tensor) -> None:
+        state = own.state[parameter]
+        if not state:
+            _begin(state, parameter, group)
+        known = self._at_next_step(state, parameter)
+        beta1, beta2 = min(float(group["betas"][0]), BETA1), float(group["betas"][1])
+        rate, decay = float(group["lr"]), group["weight_decay"]
+        weights, gradient = local_part(parameter), local_part(parameter.grad)
+        squares = self._squares_of(parameter, gradient)
+        if decay and _is_decoupled(own, group):
+            weights.mul_(1 - rate * decay)
+        elif decay:  # Adam's is part of the gradient, and of its scale
+            squares = squares + means_of_rows((weights * decay).square(), len(squares))
+            gradient = gradient.add(weights, alpha=-decay if group["maximize"] else decay)
+        first, second = local_part(state["exp_avg"]), local_part(state["exp_avg_sq"])
+        first.lerp_(-gradient if group["maximize"] else gradient, 1 - beta1)
+        known.squares.mul_(beta2).add_(squares, alpha=1 - beta2)
+        corrected = known.squares / (1 - beta2**known.steps)
+        root = spread(corrected.sqrt_().add_(group["eps"]), weights)
+        weights.addcdiv_(first, root, value=-rate / (1 - beta1**known.steps))
+        second.copy_(spread(known.squares, second))
+
+    def _at_next_step(self, state: dict, parameter: torch.Tensor) -> _Known:
+        """What is known of the parameter, with the coming step counted."""
+        counter = state["step"]
+        known = self._known.get(id(parameter))
+        if known is None or known.counter is not counter or known.version != counter._version:
+            count = row_count(local_part(parameter))
+            squares = means_of_rows(local_part(state["exp_avg_sq"]), count)
+            known = self._known[id(parameter)] = _Known(counter, 0, int(counter), squares)
+        counter += 1
+        known.version, known.steps = counter._version, known.steps + 1
+        return known
+
+    def _squares_of(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """The mean squares by rows of the gradient as it is now."""
+        strides = gradient_strides(local_part(parameter))
+        flat = in_memory_order(gradient, strides)
+        received = self.received.get(id(parameter))
+        if received is not None:
+            return received.scaled_as(flat)
+        own = torch.empty(
+            row_count(local_part(parameter)), dtype=torch.float32, device=gradient.device
+        )
+        mean_squares(flat, own)
+        return own
+
+
+def _begin(state: dict, parameter: torch.Tensor, group: dict) -> None:
+    """The state that torch's Adam begins with."""
+    on = parameter.device if group.get("fused") else torch.device("cpu")
+    wide = torch.get_default_dtype() == torch.float64 and not group.get("fused")
+    dtype = torch.float64 if wide else torch.float32
+    state["step"] = torch.zeros((), dtype=dtype, device=on)
+    for moment in ("exp_avg", "exp_avg_sq"):
+        state[moment] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+
+
+def _is_decoupled(own: torch.optim.Optimizer, group: dict) -> bool:
+    return group.get("decoupled_weight_decay", isinstance(own, torch.optim.AdamW))

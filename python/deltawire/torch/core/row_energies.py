@@ -1,0 +1,152 @@
+"""The mean squares of gradients' rows, which travel beside a coded bucket."""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+
+from deltawire.errors import make_error
+from deltawire.torch.core.device.staging import Staging
+from deltawire.torch.core.late.momentum_choice import OptimizerRules
+from deltawire.torch.core.late.row_second_moment import Received, RowSecondMoment
+from deltawire.torch.core.late.rows import local_part, mean_squares, row_count
+
+# Elements of a mean on the CPU among which the largest is looked for first.
+_LOOKED_AT = 1 << 14
+
+
+class RowEnergies:
+    """Sends the mean squares of exact gradients, by rows, with each bucket, for a rule of the
+    optimizer.
+
+    They are tensors of their own in the bucket, of fewer than `min_elements` elements, so that they
+    travel as float32, and every rank gets the same mean of them. A gradient is exact before the
+    residual is added to it; it has its loss scale.
+
+    Thread rule: `of_bucket` belongs to the thread of backward; what it returns, to the session's.
+
+    Raises InvalidArgumentError for min_elements below 2.
+    """
+
+    def __init__(self, rule: RowSecondMoment, min_elements: int, world_size: int) -> None:
+        if min_elements < 2:
+            raise make_error(
+                "InvalidArgument",
+                f"min_elements={min_elements} leaves nothing that travels as it is, as the mean "
+                f"squares must that {rule.name} needs; give 2 or more",
+            )
+        self._rule, self._most, self._world_size = rule, min_elements - 1, world_size
+        self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
+
+    @torch.no_grad()
+    def of_bucket(
+        self,
+        staging: Staging,
+        buffer: torch.Tensor,
+        key: int,
+        gradients: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]],
+    ) -> "Beside | None":
+        """Computes those of a bucket before its `Staging.load`; None if it has no such tensor.
+
+        Args:
+            staging, buffer: of the bucket.
+            key: identifies the bucket, whose memory is reused.
+            gradients: (parameter, its part of the buffer, what the mean will be added to or None)
+                of each tensor of the bucket.
+        """
+        needed = self._rule.needs()
+        parts, rows = [], 0
+        for parameter, values, before in gradients:
+            if id(parameter) in needed and values.numel():
+                count = row_count(local_part(parameter))
+                parts.append((id(parameter), slice(rows, rows + count), values, before))
+                rows += count
+        if not parts:
+            return None
+        memory = self._memory(key, rows, staging, buffer)
+        with staging.aside(buffer):
+            here = memory if memory.device == buffer.device else memory.to(buffer.device)
+            for _, at, values, _ in parts:
+                mean_squares(values, here[at])
+            if here is not memory:
+                memory.copy_(here, non_blocking=True)
+        staging.lend(memory)
+
+        def end(arrived: bool) -> None:
+            if arrived:
+                with staging.returning(buffer):
+                    self._receive(parts, memory)
+            staging.release(memory)
+            self._buffers[key] = memory
+
+        return Beside(self._tensors(key, memory), end)
+
+    def _memory(
+        self, key: Hashable, count: int, staging: Staging, buffer: torch.Tensor
+    ) -> torch.Tensor:
+        device = staging.coded_on(buffer)
+        memory = self._buffers.pop(key, None)
+        if memory is None or memory.numel() != count or memory.device != device:
+            comes = buffer.device != device
+            memory = torch.empty(count, dtype=torch.float32, device=device, pin_memory=comes)
+        return memory
+
+    def _tensors(self, key: int, memory: torch.Tensor) -> list[tuple]:
+        """(name, address, bytes, shape) of each piece of the memory."""
+        pieces = memory.split(self._most)
+        return [
+            (
+                f"mean squares of bucket {key}, {i + 1} of {len(pieces)}: {len(piece)}",
+                piece.data_ptr(),
+                piece.nbytes,
+                (len(piece),),
+            )
+            for i, piece in enumerate(pieces)
+        ]
+
+    @torch.no_grad()
+    def _receive(self, parts: list[tuple], memory: torch.Tensor) -> None:
+        """Hands the means to the rule, once those of the gradients are in the bucket."""
+        device = parts[0][2].device
+        # A mean of N gradients that differ independently has 1 / N of their mean squares.
+        squares = memory.to(device, non_blocking=True) / self._world_size
+        for key, at, values, before in parts:
+            mine = squares[at]
+            index = _index_of_largest(values)
+            value = values.take(index)
+            if before is not None:
+                mine = mine + self._rule.received[key].squares
+                value = value + before.reshape(-1).take(index)
+            self._rule.received[key] = Received(mine, index, value)
+
+
+def energies_for(
+    rules: OptimizerRules | None, min_elements: int, world_size: int
+) -> RowEnergies | None:
+    """Those that one of these rules needs; None: there is none. Raises like `RowEnergies`."""
+    if rules is None or rules.by_rows is None:
+        return None
+    return RowEnergies(rules.by_rows, min_elements, world_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """What travels beside one bucket.
+
+    Attributes:
+        tensors: (name, address, bytes, shape) of each.
+        end: to be called once the exchange is over, with whether the means are in the bucket.
+    """
+
+    tensors: list[tuple]
+    end: Callable[[bool], None]
+
+
+def _index_of_largest(values: torch.Tensor) -> torch.Tensor:
+    """Of one of the first elements, or of any if they are all 0."""
+    if values.device.type != "cpu":  # where reading one would wait
+        return values.abs().argmax().view(1)
+    index = values[:_LOOKED_AT].abs().argmax().view(1)
+    if values.numel() > _LOOKED_AT and not values.take(index):
+        index = values.abs().argmax().view(1)
+    return index

@@ -1,0 +1,340 @@
+"""Mean squares of gradients' rows beside 3lc's gradients, and the Adam that they are for."""
+
+import contextlib
+import copy
+import functools
+import logging
+import os
+
+import deltawire.torch
+import pytest
+import torch
+import torch.distributed as dist
+from host_twin import LIBRARY, HostTwin
+from models import Net, backward, batch, fingerprint, wrapped
+from ranks import attempted, results
+
+AdamW = torch.optim.AdamW
+
+
+def registered(spec="3lc", net=None, ddp=None, register=None, **of_adamw):
+    model = wrapped(net or Net(), **(ddp or {}))
+    optimizer = AdamW(model.parameters(), **({"lr": 0.01} | of_adamw))
+    given = {"optimizer": optimizer} | (register or {})
+    return model, optimizer, deltawire.torch.register(model, spec, **given)
+
+
+def received(hook):
+    """name -> squares, of the last exchange."""
+    names = hook._parameters.names
+    return {names[key]: each.squares for key, each in hook._rule.by_rows.received.items()}
+
+
+def exact_squares(model, world_size, steps):
+    """What every rank must receive of gradients that are sums over these steps."""
+    net, named = model.module, dict(model.module.named_parameters())
+    calls, sums = net.calls, dict.fromkeys(named, 0.0)
+    for rank in range(world_size):
+        total = dict.fromkeys(named, 0.0)
+        for step in steps:
+            net.calls = calls
+            x, y = batch(rank, step)
+            loss = (net(x) - y).square().mean()
+            found = torch.autograd.grad(
+                loss, list(named.values()), allow_unused=True, materialize_grads=True
+            )
+            total = {n: total[n] + g.double() for n, g in zip(named, found, strict=True)}
+        for name, gradient in total.items():
+            squares = gradient.square()
+            squares = squares.mean(1) if squares.dim() > 1 else squares.mean()
+            sums[name] = sums[name] + squares / world_size**2
+    net.calls = calls
+    return sums
+
+
+def apart(found, exact):
+    """The largest relative difference; of what is 0 exactly, the size."""
+    differences = [(found[n] - exact[n]).abs() / (exact[n] + (exact[n] == 0)) for n in found]
+    return max(each.max().item() for each in differences)
+
+
+def exchanged(rank, world_size, report, spec):
+    """Steps in which DDP rebuilds its buckets, and uses a layer in each second one."""
+    model, optimizer, hook = registered(
+        spec, Net(sometimes=True), {"find_unused_parameters": True}, {"min_elements": 32}
+    )
+    differences = []
+    with contextlib.closing(hook):
+        for step in range(4):
+            exact = exact_squares(model, world_size, [step])
+            backward(model, rank, step)
+            differences.append(apart(received(hook), exact))
+            optimizer.step()
+    return max(differences), sorted(received(hook)), fingerprint(model)
+
+
+@pytest.mark.parametrize("spec", ["3lc", "gather(3lc)", "hierarchical:group=2(3lc)"])
+def test_every_rank_gets_the_exact_mean_squares(spec):
+    ranks = results(exchanged, 4 if "group" in spec else 2, spec)
+    for difference, names, digest in ranks:
+        assert difference < 1e-5
+        assert {"layers.0.0.weight", "layers.0.0.bias", "extra.weight"} <= set(names)
+        assert digest == ranks[0][2], "the replicas differ"
+
+
+def accumulated(rank, world_size, report):
+    """Two passes, of which the second is exchanged."""
+    model, _, hook = registered()
+    with contextlib.closing(hook):
+        exact = exact_squares(model, world_size, [0, 1])
+        for step, context in ((0, model.no_sync()), (1, contextlib.nullcontext())):
+            with context:
+                x, y = batch(rank, step)
+                (model(x) - y).square().mean().backward()
+        return apart(received(hook), exact)
+
+
+def costs(rank, world_size, report):
+    """(Bytes of the first step with the rule, without it; rows; the table)."""
+    found = []
+    for momentum in ("rate", "optimizer"):
+        spec = found[0][1] if found else "3lc"
+        model, optimizer, hook = registered(spec, register={"momentum": momentum})
+        with contextlib.closing(hook):
+            backward(model, rank, 0)
+            optimizer.step()
+            found.append((hook.metrics()["bytes_sent"], hook.spec, hook.explain()))
+    rows = {row.name for row in found[0][2].rows if row.second_moment_by_rows and row.beta1 == 0.5}
+    others = [explained.other_bytes for *_, explained in found]
+    return found[0][0] - found[1][0], others[0] - others[1], rows, str(found[0][2])
+
+
+def goes_on(rank, world_size, report):
+    """In one piece, and from the states of all ranks after three steps."""
+    digests = []
+    for pieces in ((range(6),), (range(3), range(3, 6))):
+        state = None
+        for steps in pieces:
+            model, optimizer, hook = registered(weight_decay=0.1)
+            if state is not None:
+                of_model, of_optimizer, of_hooks = state
+                model.load_state_dict(of_model)
+                optimizer.load_state_dict(of_optimizer)
+                hook.load_state_dict(of_hooks)
+            for step in steps:
+                backward(model, rank, step)
+                optimizer.step()
+            of_hooks = [None] * world_size
+            dist.all_gather_object(of_hooks, hook.state_dict())
+            state = copy.deepcopy((model.state_dict(), optimizer.state_dict(), of_hooks))
+            hook.close()
+        digests.append(fingerprint(model))
+    return digests, like_stock(model, optimizer)
+
+
+def like_stock(model, optimizer):
+    """Whether the optimizer's state is that of a stock one, which goes on from it, and a stock
+    one's is taken."""
+    stock = AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    stock.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    stock.step()
+    kept, plain = (each.state_dict()["state"] for each in (optimizer, stock))
+    keys = [(k, list(v), [t.shape for t in v.values()]) for k, v in kept.items()]
+    steps = {float(each["step"]) for each in kept.values()}
+    optimizer.load_state_dict(copy.deepcopy(stock.state_dict()))
+    return keys == [(k, list(v), [t.shape for t in v.values()]) for k, v in plain.items()], steps
+
+
+def in_each_way(rank, world_size, report):
+    """Weights and bytes where gradients stay where they are, are copied as from a GPU, and are
+    coded by a device that the host plays."""
+    found = {}
+    ways = {"plain": False, "staged": False} | ({"device": HostTwin} if LIBRARY.is_file() else {})
+    for way, twins in ways.items():
+        os.environ["DELTAWIRE_FORCE_STAGING"] = str(int(way == "staged"))
+        model, optimizer, hook = registered(register={"twins": twins})
+        with contextlib.closing(hook):
+            for step in range(3):
+                backward(model, rank, step)
+                optimizer.step()
+            found[way] = fingerprint(model), hook.metrics()["total_bytes_sent"]
+    del os.environ["DELTAWIRE_FORCE_STAGING"]
+    return found
+
+
+def several(rank, world_size, report):
+    workers = (accumulated, costs, goes_on, in_each_way)
+    return {each.__name__: each(rank, world_size, report) for each in workers}
+
+
+@pytest.fixture(scope="module")
+def of_two():
+    return results(several, 2)
+
+
+def test_accumulated_gradients_are_sent_with_their_own_squares(of_two):
+    assert [each["accumulated"] < 1e-5 for each in of_two] == [True, True]
+
+
+def test_a_device_may_code_what_they_travel_with(of_two):
+    for ways in (each["in_each_way"] for each in of_two):
+        assert len(set(ways.values())) == 1, ways
+
+
+def test_their_bytes_are_counted(of_two):
+    more, others = (sum(each["costs"][i] for each in of_two) for i in (0, 1))
+    rows, table = of_two[0]["costs"][2:]
+    assert rows == {f"layers.{i}.0.weight" for i in range(6)}
+    # 64 rows of six matrices, to their owner and back, as float32, and heads.
+    assert 2 * 6 * 64 * 4 < more < 1.2 * 2 * 6 * 64 * 4 and others == more
+    assert "; beta1 0.5; second moment by rows" in table
+    assert "other: heads of messages, mean squares of gradients' rows." in table
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_is_the_same(of_two):
+    for (whole, in_pieces), (is_stock, steps) in (each["goes_on"] for each in of_two):
+        assert whole == in_pieces
+        assert is_stock and steps == {6.0}
+
+
+def scaled_steps(fused, scaler):
+    """Five clipped steps; with a scaler, one in the middle overflows, and is skipped."""
+    register = {"scaler": scaler} if scaler is not None else None
+    model, optimizer, hook = registered(fused=fused, register=register)
+    with contextlib.closing(hook):
+        for step in range(5):
+            for overflows in (True, False) if step == 2 and scaler is not None else (False,):
+                model.zero_grad()
+                x, y = batch(0, step)
+                loss = (model(x) - y).square().mean() * (float("inf") if overflows else 1.0)
+                if scaler is None:
+                    loss.backward()
+                    optimizer.step()
+                else:
+                    scaler.scale(loss).backward()
+                    scaler.step(optimizer)
+                    scaler.update()
+    return fingerprint(model), {float(each["step"]) for each in optimizer.state.values()}
+
+
+def with_scalers(rank, world_size, report):
+    return [
+        [
+            scaled_steps(fused, each)
+            for each in (None, torch.amp.GradScaler("cpu", init_scale=2.0**12))
+        ]
+        for fused in (False, True)
+    ]
+
+
+def clipped(rank, world_size, report):
+    """How far weights are apart if gradients are scaled between backward and step."""
+    ends = []
+    for factor in (1.0, 0.01):
+        model, optimizer, hook = registered(eps=0.0)
+        with contextlib.closing(hook):
+            for step in range(4):
+                backward(model, rank, step)
+                for each in model.parameters():
+                    each.grad *= factor
+                optimizer.step()
+        ends.append(torch.cat([each.detach().flatten() for each in model.parameters()]))
+    return (ends[0] - ends[1]).abs().max().item()
+
+
+def with_closures(rank, world_size, report):
+    digests = []
+    for closes in (False, True):
+        model, optimizer, hook = registered()
+        with contextlib.closing(hook):
+            for step in range(3):
+                once = iter([functools.partial(backward, model, rank, step)])
+                if closes:
+                    assert 0 < optimizer.step(lambda once=once: next(once)()) < 9
+                else:
+                    next(once)()
+                    optimizer.step()
+        digests.append(fingerprint(model))
+    return digests
+
+
+def compiled(rank, world_size, report):
+    """How far weights are from those of steps that torch.compile has not seen, and how often it had
+    compiled after the third step, and after the last one."""
+    graphs, ends, seen = [], [], []
+
+    def backend(module, _):
+        graphs.append(module)
+        return module.forward
+
+    for compiles in (True, False):
+        model, optimizer, hook = registered()
+        take_step = torch.compile(optimizer.step, backend=backend) if compiles else optimizer.step
+        for step in range(5):
+            backward(model, rank, step)
+            take_step()
+            seen.append(len(graphs))
+        hook.close()
+        ends.append(torch.cat([each.detach().flatten() for each in model.parameters()]))
+    return (ends[0] - ends[1]).abs().max().item(), seen[2], seen[-1]
+
+
+def said(rank, world_size, report):
+    """What registration logs, and of what else is refused."""
+    texts = []
+    handler = logging.Handler()
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logger = logging.getLogger("deltawire")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    _, optimizer, hook = registered()
+    hook.close()
+    refusals = [
+        attempted(lambda more=more: registered(**more))
+        for more in ({"amsgrad": True}, {"capturable": True}, {"differentiable": True})
+    ]
+    refusals.append(attempted(lambda: registered(register={"min_elements": 1})))
+    left = len(optimizer._optimizer_step_pre_hooks)
+    return [text for text in texts if "by a second" in text], refusals, left
+
+
+def alone(rank, world_size, report):
+    workers = (with_scalers, clipped, with_closures, compiled, said)
+    return {each.__name__: each(rank, world_size, report) for each in workers}
+
+
+@pytest.fixture(scope="module")
+def of_one():
+    return results(alone, 1)[0]
+
+
+@pytest.mark.parametrize("path", ["foreach", "fused"])
+def test_a_loss_scale_changes_no_bit_and_a_skipped_step_leaves_nothing(of_one, path):
+    plain, scaled = of_one["with_scalers"][path == "fused"]
+    assert plain == scaled and plain[1] == {5.0}
+
+
+def test_a_gradient_may_be_scaled_before_the_step(of_one):
+    assert of_one["clipped"] < 1e-5
+
+
+def test_a_closure_computes_the_gradients_of_the_step(of_one):
+    plain, closed = of_one["with_closures"]
+    assert plain == closed
+
+
+def test_a_compiled_step_is_the_same_step(of_one):
+    difference, by_then, in_all = of_one["compiled"]
+    assert difference < 1e-6
+    assert 0 < by_then == in_all, "it is compiled again in each step"
+
+
+def test_registration_says_what_is_done_and_what_can_not_be(of_one):
+    (text,), (amsgrad, capturable, differentiable, raw), left = of_one["said"]
+    assert "AdamW steps 6 of 12 tensors by a second moment of their exact gradients' rows" in text
+    assert "'3lc:s=1" in text and "beta1=0.9 becomes 0.5" in text and left == 0
+    assert "has amsgrad=True" in amsgrad[1] and 'momentum="optimizer"' in amsgrad[1]
+    assert "has capturable=True" in capturable[1]
+    assert "has differentiable=True" in differentiable[1]
+    assert {each[0] for each in (amsgrad, raw)} == {"InvalidArgumentError"}
+    assert "min_elements=1" in raw[1] and "give 2 or more" in raw[1]

@@ -50,10 +50,13 @@ TEST_P(Conformance, RoundTripWithinTheStatedBound) {
       ASSERT_LE(std::fabs(decoded + residual[i] - values[i]), lost)
           << "not conserved: " << i << " of " << count;
     }
+    const auto scaled = testing::decode(*codec_, part->view(), count, Into::kOverwrite, 0.25F, 3);
     const auto sum = testing::decode(*codec_, part->view(), count, Into::kAccumulate, 0.25F, 3);
-    ASSERT_TRUE(sum);
+    ASSERT_TRUE(scaled && sum);
     std::vector<float> wanted(count);
-    std::transform(back->begin(), back->end(), wanted.begin(), [](float each) { return 3 + 0.25F * each; });
+    std::transform(back->begin(), back->end(), wanted.begin(), [](float each) { return 0.25F * each; });
+    ASSERT_EQ(*scaled, wanted);
+    std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](float each) { return 3 + each; });
     ASSERT_EQ(*sum, wanted);
   }
 }
@@ -93,6 +96,16 @@ TEST_P(Conformance, SpecialValues) {
   }
   EXPECT_TRUE(expected_.tiny_signs[3] != 0 || bits_of(back[3]) == 0U);
   EXPECT_TRUE(!codec_->info().lossless || same_bits(back, tiny));
+}
+
+TEST_P(Conformance, AnErrorLeavesTheResidual) {
+  if (!codec_->info().finite_only) GTEST_SKIP() << "carries all values";
+  std::vector<float> residual = {1, kMax};
+  const auto part = testing::encode(*codec_, std::vector<float>{1, kMax}, residual);
+  ASSERT_FALSE(part);
+  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
+  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
+  EXPECT_EQ(residual, (std::vector<float>{1, kMax}));
 }
 
 TEST_P(Conformance, BuffersOneShortAreRefused) {
@@ -272,6 +285,12 @@ TEST_P(Conformance, PartsCutAtChunksGiveTheSameChunks) {
   Encoded tail = whole;
   tail.payload.erase(tail.payload.begin(), tail.payload.begin() + cut);
   tail.chunk_ends = {whole.chunk_ends[1] - cut, whole.chunk_ends[2] - cut};
+  const TensorView behind{values.data() + chunk, chunk + 77, DType::kF32};
+  const auto alone = *testing::encode_view(*codec_, behind);
+  const bool draws = testing::encode_view(*codec_, behind, {}, 4)->payload != alone.payload;
+  if (codec_->info().scalars == 0 && !draws) {
+    EXPECT_EQ(alone.payload, tail.payload);
+  }
   const auto back = *testing::decode(*codec_, whole.view(), values.size());
   const auto tail_back = testing::decode(*codec_, tail.view(), chunk + 77);
   ASSERT_TRUE(tail_back);

@@ -63,12 +63,5 @@ TEST(Bf16, ResidualKeepsWhatRoundingLeft) {
   EXPECT_EQ(bits_of(residual[3] + back[3]), bits_of(0x1p-140F + 0x1p-149F));
 }
 
-TEST(Bf16, AccumulatesWithTwoRoundings) {
-  const auto codec = codec_of("bf16");
-  const auto part = testing::encode(*codec, std::vector<float>{1.5F});
-  EXPECT_EQ(testing::decode(*codec, part->view(), 1, Into::kAccumulate, 2, 10)->at(0), 13);
-  EXPECT_EQ(testing::decode(*codec, part->view(), 1, Into::kOverwrite, 2, 10)->at(0), 3);
-}
-
 }  // namespace
 }  // namespace deltawire::bf16_test

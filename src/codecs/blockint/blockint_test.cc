@@ -71,18 +71,6 @@ TEST(Blockint, EachBlockHasItsStep) {
   }
 }
 
-// In two chunks, so that the second begins with steps of its own.
-TEST(Blockint, ChunksAreAlone) {
-  for (const char* spec : {"blockint", "blockint:bits=4,block=4096"}) {
-    const Floats values = testing::normal_values(kChunk + 333, 4);
-    const Encoded whole = coded(spec, values);
-    const Encoded tail = coded(spec, {values.begin() + kChunk, values.end()});
-    ASSERT_EQ(whole.chunk_ends.size(), 2U);
-    EXPECT_TRUE(std::equal(whole.payload.begin() + whole.chunk_ends[0], whole.payload.end(),
-                           tail.payload.begin(), tail.payload.end()));
-  }
-}
-
 TEST(Blockint, LargestAndSmallestValues) {
   for (const char* spec : {"blockint", "blockint:bits=4"}) {
     const auto codec = codec_of(spec);
@@ -126,23 +114,11 @@ TEST(Blockint, CodesAndResidualsAreTheModels) {
   }
 }
 
-TEST(Blockint, AnErrorLeavesTheResidual) {
-  Floats residual = {1, kMax};
-  const auto part = testing::encode(*codec_of("blockint"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (Floats{1, kMax}));
-}
-
-TEST(Blockint, AccumulatesAndScales) {
-  const auto codec = codec_of("blockint");
-  const Encoded part = one_chunk(with_step(0.5F, {127, 255, 0}), 0);
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 3, Into::kAccumulate, 2, 10), (Floats{137, 9, 10}));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 3, Into::kOverwrite, 2, 10), (Floats{127, -1, 0}));
-  // (3 * 0.1) * 0.3, not 3 * (0.1 * 0.3).
+// (3 * 0.1) * 0.3, not 3 * (0.1 * 0.3).
+TEST(Blockint, ScalesWhatTheStepGives) {
   const Encoded tenths = one_chunk(with_step(0.1F, {3}), 0);
-  EXPECT_EQ(testing::decode(*codec, tenths.view(), 1, Into::kOverwrite, 0.3F)->at(0), 0.3F * (3 * 0.1F));
+  EXPECT_EQ(testing::decode(*codec_of("blockint"), tenths.view(), 1, Into::kOverwrite, 0.3F)->at(0),
+            0.3F * (3 * 0.1F));
 }
 
 ErrorCode verdict(const std::string& spec, const Ints& bytes, std::uint64_t count) {

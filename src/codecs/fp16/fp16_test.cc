@@ -79,22 +79,6 @@ TEST(Fp16Residual, KeepsWhatRoundingLeft) {
   EXPECT_EQ(residual, (Floats{0x1p-12F, 4496.0F}));
 }
 
-TEST(Fp16Residual, StaysWhenAnElementIsNotFinite) {
-  Floats residual = {1, 2};
-  const auto part = testing::encode(*codec_of("fp16"), Floats{1, INFINITY}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (Floats{1, 2}));
-}
-
-TEST(Fp16Decoding, ScalesThenAdds) {
-  const auto codec = codec_of("fp16");
-  const Encoded part = one_chunk({0, 0x3E}, 0);  // 1.5
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kOverwrite, 2, 10), Floats{3});
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kAccumulate, 2, 10), Floats{13});
-}
-
 TEST(Fp16Refusals, ValuesAndLengths) {
   EXPECT_EQ(verdict({0xFF, 0x7B}), kAccepted);
   for (const int high : {0x7C, 0x7E, 0xFC, 0xFF}) EXPECT_EQ(verdict({0, high}), ErrorCode::kCorrupt) << high;

@@ -157,31 +157,6 @@ TEST(Fp8, CodesAndResidualsAreTheModels) {
   }
 }
 
-TEST(Fp8, ChunksAreAlone) {
-  const Floats values = testing::normal_values(kChunk + 333, 4);
-  const Encoded whole = *testing::encode(*codec_of("fp8"), values);
-  const Encoded tail = *testing::encode(*codec_of("fp8"), Floats(values.begin() + kChunk, values.end()));
-  ASSERT_EQ(whole.chunk_ends.size(), 2U);
-  EXPECT_TRUE(std::equal(whole.payload.begin() + whole.chunk_ends[0], whole.payload.end(),
-                         tail.payload.begin(), tail.payload.end()));
-}
-
-TEST(Fp8, AnErrorLeavesTheResidual) {
-  Floats residual = {1, kMax};
-  const auto part = testing::encode(*codec_of("fp8"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (Floats{1, kMax}));
-}
-
-TEST(Fp8, ScalesThenAdds) {
-  const auto codec = codec_of("fp8");
-  const Encoded part = one_chunk({127, 0x3C}, 0);  // 1.5
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kOverwrite, 2, 10), Floats{3});
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kAccumulate, 2, 10), Floats{13});
-}
-
 ErrorCode verdict(const std::string& spec, const Ints& bytes, std::uint64_t count) {
   return testing::verdict_of(spec, one_chunk(bytes, 0), count);
 }

@@ -181,25 +181,6 @@ TEST(Int8, CodesAndResidualsAreTheModels) {
   }
 }
 
-TEST(Int8, AnErrorLeavesTheResidual) {
-  std::vector<float> residual = {1, kMax};
-  const std::vector<float> values = {1, kMax};
-  const auto part = testing::encode(*codec_of("int8"), values, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (std::vector<float>{1, kMax}));
-}
-
-TEST(Int8, AccumulatesAndScales) {
-  const Encoded part = one_chunk({127, 255, 0}, bits_of(0.5F));
-  const auto codec = codec_of("int8");
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 3, Into::kAccumulate, 2, 10),
-            (std::vector<float>{137, 9, 10}));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 3, Into::kOverwrite, 2, 10),
-            (std::vector<float>{127, -1, 0}));
-}
-
 ErrorCode verdict(const Encoded& part, std::uint64_t count) {
   return testing::verdict_of("int8", part, count);
 }

@@ -114,22 +114,6 @@ TEST(OnebitColumns, MeansOfColumnsLeaveLess) {
             0.6 * error(*testing::encode(*codec_of("onebit"), values), "onebit"));
 }
 
-TEST(OnebitColumns, AnErrorLeavesTheResidual) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  Floats residual = {1, kMax};
-  const auto part = testing::encode(*codec_of(kSpec), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_EQ(residual, (Floats{1, kMax}));
-}
-
-TEST(OnebitColumns, ScalesThenAdds) {
-  const auto codec = codec_of(kSpec);
-  const Encoded part = coded({1.5F, -0.5F}, {2});
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kOverwrite, 2, 10), (Floats{3, -1}));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kAccumulate, 2, 10), (Floats{13, 9}));
-}
-
 // 128 elements in two columns, all 1, but for what is changed.
 Encoded two_columns() {
   return coded(Floats(128, 1.0F), {64, 2});

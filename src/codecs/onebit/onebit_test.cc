@@ -160,22 +160,6 @@ TEST(Onebit, TheMeansHaveTheSmallestSquaredError) {
   }
 }
 
-TEST(Onebit, AnErrorLeavesTheResidual) {
-  Floats residual = {1, kMax};
-  const auto part = testing::encode(*codec_of("onebit"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (Floats{1, kMax}));
-}
-
-TEST(Onebit, ScalesThenAdds) {
-  const auto codec = codec_of("onebit");
-  const Encoded part = part_of({0b10}, bits_of(1.5F), bits_of(-0.5F));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kOverwrite, 2, 10), (Floats{3, -1}));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kAccumulate, 2, 10), (Floats{13, 9}));
-}
-
 ErrorCode verdict(const Encoded& part, std::uint64_t count) {
   return testing::verdict_of("onebit", part, count);
 }

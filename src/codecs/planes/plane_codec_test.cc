@@ -106,13 +106,6 @@ TEST_P(Planes, ResidualIsSentWholeAndCleared) {
   EXPECT_EQ(residual, Floats(values.size(), 0.0F));
 }
 
-TEST_P(Planes, ScalesThenAdds) {
-  const auto codec = codec_of(GetParam());
-  const Encoded part = one_chunk({0, 0, 0, 0xC0, 0x3F}, 0);  // 1.5
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kOverwrite, 2, 10), Floats{3});
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kAccumulate, 2, 10), Floats{13});
-}
-
 TEST_P(Planes, DescribesModes) {
   const auto codec = codec_of(GetParam());
   Floats values = any_bits(2 * kChunk);

@@ -165,22 +165,6 @@ TEST(Signsgd, BareSignsHaveTheScaleOne) {
   }
 }
 
-TEST(Signsgd, AnErrorLeavesTheResidual) {
-  Floats residual = {1, kMax};
-  const auto part = testing::encode(*codec_of("signsgd"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (Floats{1, kMax}));
-}
-
-TEST(Signsgd, ScalesThenAdds) {
-  const auto codec = codec_of("signsgd");
-  const Encoded part = one_chunk({0b10}, bits_of(1.5F));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kOverwrite, 2, 10), (Floats{3, -3}));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kAccumulate, 2, 10), (Floats{13, 7}));
-}
-
 ErrorCode verdict(const Ints& bytes, std::uint32_t scale, std::uint64_t count) {
   return testing::verdict_of("signsgd", one_chunk(bytes, scale), count);
 }

@@ -166,14 +166,6 @@ TEST(LogquantResidual, WithItNothingIsLost) {
   }
 }
 
-TEST(LogquantResidual, StaysWhereASumIsNotFinite) {
-  Floats residual = {0, kMax};
-  const auto part = testing::encode(*codec_of("logquant"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_EQ(residual, (Floats{0, kMax}));
-}
-
 TEST(LogquantSpecs, ParametersAreChecked) {
   EXPECT_EQ(codec_of("logquant")->spec(), "logquant:bits=4,base=2");
   EXPECT_EQ(codec_of("logquant:base=sqrt2,bits=8")->spec(), "logquant:bits=8,base=sqrt2");

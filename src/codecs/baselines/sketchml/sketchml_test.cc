@@ -385,14 +385,6 @@ TEST(SketchmlResidual, HoldsWhatTheTableLost) {
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(residual[i], x[i] - back[i]) << i;
 }
 
-TEST(SketchmlResidual, StaysWhereASumIsNotFinite) {
-  Floats residual = {0, kMax};
-  const auto part = testing::encode(*codec_of("sketchml"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_EQ(residual, (Floats{0, kMax}));
-}
-
 // Keys at random places: 10 bits, 8 more for each gap of 256 or more in a list that has an eighth of the
 // keys. The paper's 1.27 bytes a key are reached where an eighth of the elements has a value.
 TEST(SketchmlKeys, TakeTenBitsAndTheirLongGaps) {

@@ -157,14 +157,6 @@ TEST(Terngrad, TheStreamAloneDecides) {
   EXPECT_FALSE(codec_of("terngrad")->info().error_feedback);
 }
 
-TEST(Terngrad, AnErrorLeavesTheResidual) {
-  Floats residual = {1, kMax};
-  const auto part = testing::encode(*codec_of("terngrad"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_EQ(residual, (Floats{1, kMax}));
-}
-
 TEST(Terngrad, ScalesThenAddsAndZerosTouchNothing) {
   const auto codec = codec_of("terngrad");
   const Encoded part = one_chunk({81 * 2 + 0 + 9 + 3 + 1}, bits_of(1.5F));

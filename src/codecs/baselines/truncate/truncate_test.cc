@@ -109,13 +109,6 @@ TEST(Truncate, ResidualIsZeroWhereNothingCanBeCorrected) {
   EXPECT_EQ(testing::decode(*codec, part.view(), 4)->at(2), INFINITY);
 }
 
-TEST(Truncate, ScalesThenAdds) {
-  const auto codec = codec_of(kOf18);
-  const Encoded part = *testing::encode(*codec, Floats{1.5F});
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kOverwrite, 2, 10), Floats{3});
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kAccumulate, 2, 10), Floats{13});
-}
-
 TEST(Truncate, DescribesEachBit) {
   std::vector<Section> sections;
   ASSERT_TRUE(codec_of(kOf18)->describe(one_chunk({0, 0, 0}, 0).view(), 1, sections));

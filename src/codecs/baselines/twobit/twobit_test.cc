@@ -89,15 +89,6 @@ TEST(TwobitResidual, OfTheLargestIsFinite) {
   EXPECT_EQ(residual, (Floats{0, 0}));
 }
 
-TEST(TwobitResidual, StaysWhenAnElementIsNotFinite) {
-  Floats residual = {1, kMax};
-  const auto part = testing::encode(*codec_of("twobit"), Floats{1, kMax}, residual);
-  ASSERT_FALSE(part);
-  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
-  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
-  EXPECT_EQ(residual, (Floats{1, kMax}));
-}
-
 // apache/mxnet, tests/nightly/test_kvstore.py (compute_expected_2bit_quantization) and dist_sync_kvstore.py
 // (check_compr_residual), with t = 0.5.
 TEST(TwobitPublished, CheckComprResidual) {
@@ -143,13 +134,6 @@ TEST(TwobitReference, SumsOfManySteps) {
       ASSERT_EQ(residual[i], owed[i]) << "step " << step << " element " << i;
     }
   }
-}
-
-TEST(TwobitDecoding, ScalesThenAdds) {
-  const auto codec = codec_of("twobit:t=1.5");
-  const Encoded part = one_chunk({0xE0}, 0);
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 3, Into::kOverwrite, 2, 10), (Floats{3, -3, 0}));
-  EXPECT_EQ(*testing::decode(*codec, part.view(), 3, Into::kAccumulate, 2, 10), (Floats{13, 7, 10}));
 }
 
 TEST(TwobitDecoding, AZeroLeavesTheSlotsBits) {

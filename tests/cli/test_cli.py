@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import os
 import stat
 import zipfile
@@ -26,14 +25,6 @@ SPECS = [spec for codec in listed_codecs() for spec in [codec["name"], *codec["e
 
 def gradient(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def ternary(density: float) -> np.ndarray:
-    random = np.random.default_rng(11)
-    values = np.zeros(MILLION, np.float32)
-    places = random.choice(MILLION, int(MILLION * density), replace=False)
-    values[places] = random.choice([-1.0, 1.0], len(places))
-    return values
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -166,71 +157,6 @@ def test_one_line_tells_the_ratio(tmp_path: Path) -> None:
         "16.00 bits",
     ):
         assert word in said
-
-
-def test_size_without_runs(tmp_path: Path) -> None:
-    file = encode(tmp_path, "3lc:runs=off", gradient((MILLION,)))
-    assert file.stat().st_size <= MILLION * 1.6 / 8 + 400
-
-
-@pytest.mark.parametrize("spec,least", [("3lc:mode=paper", 265), ("3lc", 2000)])
-def test_size_of_zeros(tmp_path: Path, spec: str, least: float) -> None:
-    file = encode(tmp_path, spec, np.zeros(MILLION, np.float32))
-    assert 4 * MILLION / file.stat().st_size >= least
-    assert not decode(tmp_path, file).any()
-
-
-def test_size_of_sparse_ternary(tmp_path: Path) -> None:
-    density = 0.005
-    values = ternary(density)
-    file = encode(tmp_path, "3lc", values)
-    entropy = -density * math.log2(density) - (1 - density) * math.log2(1 - density)
-    assert file.stat().st_size <= 1.10 * (MILLION * entropy + MILLION * density) / 8
-    assert np.array_equal(decode(tmp_path, file), values)
-
-
-# The expected bits per position of a Golomb code, b* + 1 / (1 - (1 - p)^(2^b*)), and the file's.
-@pytest.mark.parametrize("p,b,most", [(0.001, 9, 1.12), (0.01, 6, 1.04), (0.05, 4, 1.03)])
-def test_size_of_sparse_positions(tmp_path: Path, p: float, b: int, most: float) -> None:
-    values = gradient((MILLION,))
-    file = encode(tmp_path, f"sbc:p={100 * p:g}%", values)
-    positions = round(p * MILLION)
-    expected = positions * (b + 1 / (1 - (1 - p) ** 2**b))
-    facts = json.loads(must_run("inspect", file, "--json"))
-    assert facts["spec"] == f"sbc:p={p:g}"
-    bits = {section["name"]: section["bits"] for section in facts["sections"]}
-    assert 0.97 * expected <= bits["positions"] <= 1.03 * expected
-    assert 8 * file.stat().st_size <= most * expected
-    back = decode(tmp_path, file)
-    sent = back[back != 0]
-    assert len(sent) == positions and len(np.unique(sent)) == 1
-    side = np.sort(values * np.sign(sent[0]))[::-1]
-    assert np.all(values[back != 0] * np.sign(sent[0]) >= side[positions - 1])
-    assert abs(sent[0]) == pytest.approx(side[:positions].mean(dtype=np.float64), rel=1e-6)
-
-
-@pytest.mark.parametrize("share_of_zeros", [0.0, 0.5])
-def test_gcomp_size_is_near_the_entropy(tmp_path: Path, share_of_zeros: float) -> None:
-    values = gradient((MILLION,))
-    values[np.random.default_rng(5).random(MILLION) < share_of_zeros] = 0
-    exponents = np.bincount(values.view(np.uint32) >> 23 & 0xFF)
-    shares = exponents[exponents > 0] / MILLION
-    bits = -(shares * np.log2(shares)).sum() + 24 * (1 - exponents[0] / MILLION)
-    file = encode(tmp_path, "gcomp", values)
-    assert bits < 8 * file.stat().st_size / MILLION <= 1.02 * bits
-    assert decode(tmp_path, file).tobytes() == values.tobytes()
-
-
-@pytest.mark.parametrize("spec", ["gcomp", "gcomp:lossless=on"])
-@pytest.mark.parametrize("finite", [True, False])
-def test_gcomp_hardly_grows_what_is_incompressible(tmp_path: Path, spec: str, finite: bool) -> None:
-    values = np.random.default_rng(3).integers(0, 2**32, MILLION, np.uint32).view(np.float32)
-    if finite:
-        values[~np.isfinite(values)] = 1
-    file = encode(tmp_path, spec, values)
-    assert file.stat().st_size <= 1.001 * 4 * MILLION
-    if spec == "gcomp:lossless=on":
-        assert decode(tmp_path, file).tobytes() == values.tobytes()
 
 
 def test_inspect_for_people(tmp_path: Path) -> None:

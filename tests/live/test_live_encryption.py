@@ -3,14 +3,10 @@ nothing."""
 
 import contextlib
 import os
-import socket
-import struct
-import threading
-from pathlib import Path
 
 import pytest
-from deltawire import DeltawireError, InvalidArgumentError, live, weight_store
-from deltawire.weights.live import messages, peer
+from deltawire import DeltawireError, InvalidArgumentError, live
+from deltawire.weights.live import peer
 
 from tests.live.changing_relay import Relay
 from tests.live.live_pairs import (
@@ -24,8 +20,6 @@ from tests.live.live_pairs import (
     wait_until,
     weights,
 )
-
-PROVED = 32 + 60 + 32  # bytes of a server in the handshake: nonce, claims, proof
 
 
 def test_nothing_is_readable() -> None:
@@ -55,98 +49,6 @@ def test_nothing_is_readable() -> None:
     for text in (b"safetensors", b"versions", b"BF16", b"F16", bytes(model["first"].data[:20])):
         assert text not in seen
     assert len(seen) > model["first"].nbytes
-
-
-class Forger:
-    """Lets a reader and the publisher prove themselves to each other, and then answers instead of
-    the publisher, with the weights of a store of its own.
-
-    Attributes:
-        address: of the listener.
-        answered: how many requests.
-    """
-
-    def __init__(self, target: str, store: Path) -> None:
-        host, port = target.rsplit(":", 1)
-        self._target = host, int(port)
-        self._manifest = (store / "manifest.json").read_bytes()
-        self._files = {each.name: each.read_bytes() for each in (store / "files").iterdir()}
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.answered = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                reader, _ = self._listener.accept()
-                threading.Thread(target=self._forge, args=(reader,), daemon=True).start()
-
-    def _forge(self, reader: socket.socket) -> None:
-        server = socket.create_connection(self._target)
-        with contextlib.suppress(OSError, KeyError, struct.error), reader, server:
-            server.sendall(_exactly(reader, 60 + 32))
-            reader.sendall(_exactly(server, 32))
-            server.sendall(_exactly(reader, 32))
-            reader.sendall(_exactly(server, PROVED - 32))
-            while True:
-                message = _exactly(reader, *struct.unpack("<I", _exactly(reader, 4)))
-                if message[0] != messages.HELLO:
-                    answer = self._answer(message[0], message[1:])
-                    reader.sendall(struct.pack("<I", len(answer)) + answer)
-                    self.answered += 1
-
-    def _answer(self, kind: int, body: bytes) -> bytes:
-        if kind == messages.PLACE:
-            return messages.placed(messages.Placed(b"R" * 16, 0, ""))
-        if kind == messages.READ:
-            offset, count = struct.unpack_from("<QI", body)
-            part = self._files[body[12:].decode()][offset : offset + count]
-            return messages.frame(messages.DATA, part)
-        if struct.unpack("<16sqI", body)[1] >= 0:
-            return messages.frame(messages.NOTHING)
-        return messages.frame(messages.MANIFEST, self._manifest)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
-def _exactly(source: socket.socket, count: int) -> bytes:
-    got = b""
-    while len(got) < count:
-        piece = source.recv(count - len(got))
-        if not piece:
-            raise ConnectionError("it has ended")
-        got += piece
-    return got
-
-
-def test_a_relay_replaces_no_weights(tmp_path, monkeypatch) -> None:
-    """It replaces them where encryption="off" says that it may."""
-    monkeypatch.setattr(peer, "CALL_SECONDS", 2.0)
-    model, forged = weights(), weights(666)
-    with weight_store.Store(tmp_path) as store:
-        store.publish(forged, 0)
-    for encryption in ("off", None):
-        served = weights(2)
-        before = {name: each.copy() for name, each in served.items()}
-        with (
-            publisher_of(model, encryption=encryption) as publisher,
-            contextlib.closing(Forger(publisher.address, tmp_path)) as relay,
-            live.Subscriber(
-                served, relay.address, token=TOKEN, encryption=encryption
-            ) as subscriber,
-        ):
-            publish(publisher)
-            if encryption == "off":
-                subscriber.wait(timeout=20)
-                assert subscriber.update() == 0 and same(served, forged)
-                continue
-            wait_until(lambda s=subscriber: s.problem is not None, "it has noticed")
-            assert relay.address in str(subscriber.problem)
-            assert subscriber.update() is None and same(served, before)
-            assert not relay.answered
 
 
 @pytest.mark.parametrize(

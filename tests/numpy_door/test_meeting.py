@@ -14,7 +14,6 @@ from pathlib import Path
 import deltawire
 import numpy as np
 import pytest
-from forked import CONTEXT, Forked
 from ports import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,42 +117,6 @@ def dial(address: str) -> socket.socket:
         except OSError:
             assert time.monotonic() < end, "rank 0 never listened"
             time.sleep(0.02)
-
-
-def test_silent_connections_take_no_rank_s_place(address: str) -> None:
-    strangers_are_there = CONTEXT.Event()
-    with contextlib.ExitStack() as held:
-        ranks = Forked(average_behind_strangers, 2, address, strangers_are_there)
-        for _ in range(150):
-            held.enter_context(dial(address))
-        strangers_are_there.set()
-        assert ranks.values() == [0.5, 0.5]
-
-
-def average_behind_strangers(rank, world_size, address, strangers_are_there) -> float:
-    assert rank == 0 or strangers_are_there.wait(LIMIT)
-    return average(rank, world_size, address)
-
-
-def connections_to(address: str) -> int:
-    """Those from this machine that were accepted."""
-    port = address.rsplit(":", 1)[1]
-    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    named = [row for row in rows if row[-1].endswith(f":{port}") and "deltawire/" in row[-1]]
-    return sum(row[5] == "03" for row in named)
-
-
-def test_a_rank_that_dies_while_others_wait_may_be_started_again(address: str) -> None:
-    place = (3, address, "3lc", 256)
-    with rank_of("python", 0, *place) as first, rank_of("c++", 1, *place) as dies:
-        end = time.monotonic() + LIMIT
-        while connections_to(address) < 2:
-            assert time.monotonic() < end, "rank 1 never came"
-            time.sleep(0.02)
-        dies.kill()
-        dies.wait(LIMIT)
-        with rank_of("python", 1, *place) as second, rank_of("c", 2, *place) as third:
-            assert said(first, second, third) == 3 * ["mean 1\n"]
 
 
 def test_ctrl_c_ends_the_wait_for_others(address: str) -> None:

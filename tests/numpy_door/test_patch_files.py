@@ -58,28 +58,6 @@ def test_the_new_file_comes_back(tmp_path: Path, versions: list[Path]) -> None:
     assert (more.name, more.full, more.patch, more.bytes) == ("more", True, None, 100)
 
 
-def test_an_old_model_that_was_saved_again_makes_no_other_file(
-    tmp_path: Path, versions: list[Path]
-) -> None:
-    """Its weights are the same, but the new file would not be."""
-    patch, out = tmp_path / "patch", tmp_path / "out"
-    patches.make_file(versions[0], versions[1], patch)
-    saved = versions[0].read_bytes()
-    (length,) = struct.unpack_from("<Q", saved)
-    resaved = tmp_path / "resaved"
-    header = saved[8 : 8 + length] + b" "
-    resaved.write_bytes(struct.pack("<Q", length + 1) + header + saved[8 + length :])
-    for call in (
-        lambda: patches.apply_file(resaved, patch, out),
-        lambda: patches.verify_file(resaved, patch),
-        lambda: patches.merge_files(resaved, [patch], out),
-    ):
-        with pytest.raises(DeltawireError, match="resaved: has another header") as refused:
-            call()
-        assert refused.value.code == "Mismatch"
-    assert not out.exists()
-
-
 def test_merged_patches_are_the_direct_one(tmp_path: Path, versions: list[Path]) -> None:
     """With the names of the ends."""
     steps = [tmp_path / "p1", tmp_path / "p2"]

@@ -1,13 +1,10 @@
 """`deltawire.Session`: ranks that are processes, found at an address, averaging NumPy arrays."""
 
-import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -270,54 +267,6 @@ def test_ranks_that_never_come(address: str) -> None:
     alone = raised(lambda: session(1, 3, address, connect_timeout=2.0))
     assert alone[1] == "Timeout" and f"nobody in 2000 ms at {address}" in alone[2]
     assert alone[3] == 0
-
-
-def test_strangers_delay_no_rank(address: str) -> None:
-    host = host_and_port(address)
-    stop, held = threading.Event(), []
-
-    def bother() -> None:
-        while not stop.wait(0.02):
-            try:
-                line = socket.create_connection(host, timeout=1)
-            except OSError:
-                continue
-            held.append(line)
-            with_garbage = len(held) % 2 == 0
-            if with_garbage:
-                with contextlib.suppress(OSError):
-                    line.sendall(os.urandom(10_000))
-
-    thread = threading.Thread(target=bother)
-    thread.start()
-    try:
-        assert Forked(average, 2, address, "fp32").values()[0][1] == 0.5
-    finally:
-        stop.set()
-        thread.join()
-        for line in held:
-            line.close()
-
-
-def test_an_answer_without_the_token_is_ignored(address: str) -> None:
-    heard = bytearray()
-    with socket.create_server(host_and_port(address)) as impostor:
-        found = []
-        joining = threading.Thread(
-            target=lambda: found.append(raised(lambda: session(1, 2, address, connect_timeout=3.0)))
-        )
-        joining.start()
-        for _ in range(2):  # both streams
-            line, _ = impostor.accept()
-            with line:
-                line.sendall(bytes(32))  # its number, as rank 0 says one
-                heard += line.recv(124, socket.MSG_WAITALL)
-                line.sendall(bytes(92))
-                assert line.recv(1) == b"", "what follows is for those who know the token"
-        impostor.close()
-        joining.join()
-    assert found[0][1] == "Unauthorized" and "same token?" in found[0][2]
-    assert TOKEN.encode() not in heard and heard.startswith(b"DWDH")
 
 
 def lose(rank, world_size, address):

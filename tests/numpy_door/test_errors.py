@@ -57,23 +57,6 @@ def step(session, array, agreed=0):
     return found[0]
 
 
-def test_ranks_that_differ_are_those_of_the_job():
-    sessions = of_part("fp32")
-    array = np.ones(1000, np.float32)
-    found = at_once(
-        *(lambda r=r, s=s: step(s, array.copy(), agreed=7 + r) for r, s in enumerate(sessions))
-    )
-    for error in found:
-        assert error.code == "Mismatch" and error.suspect == 3 and error.ranks == (3,)
-        fact = (
-            "the replicas differ after this step: global rank 3 holds other means, or began the "
-            "step with other weights, than the rest"
-        )
-        assert fact in error.message and "(s)" not in error.message, error
-        assert error.advice == "were all ranks given the same seed or checkpoint?"
-        assert str(error) == f"{error.message}; {error.advice}"
-
-
 def test_a_tensors_name_stays_as_it_is():
     sessions = of_part("3lc")
     arrays = [np.ones(1000, np.float32) for _ in sessions]
@@ -120,24 +103,6 @@ def test_a_code_that_the_core_does_not_know_is_passed_on_as_aborted():
     assert (error.code, str(error)) == ("Aborted", "global rank 3 reports: too few are left")
 
 
-def test_who_waits_for_whom():
-    sessions = of_part("fp32")
-    array = np.ones(1000, np.float32)
-    ended, found = threading.Event(), []
-    where = [(NAME, array.ctypes.data, array.nbytes, array.shape)]
-    sessions[0].submit(
-        where, _core.Step(0, 0, True), 100, lambda error, _: (found.append(error), ended.set())
-    )
-    ended.wait()
-    (error,) = found
-    assert error.code == "Timeout" and str(error).startswith("global rank 1 waited "), error
-    assert (error.reporter, error.waits_for, error.suspect) == (1, 3, 3)
-    assert "see its own log" in error.advice
-    far = sessions[1].failure(MS)
-    assert far.message == error.message.partition("; no step")[0], "not: global rank 1 reports"
-    assert (far.reporter, far.waits_for, far.suspect) == (1, 3, 3)
-
-
 def test_who_does_not_come_is_named_as_the_job_does():
     listeners = [_core.Listener("127.0.0.1") for _ in NUMBERS]
     mesh = _core.Mesh(0, [each.endpoint for each in listeners], bytes(range(32)), "a test")
@@ -148,14 +113,6 @@ def test_who_does_not_come_is_named_as_the_job_does():
     error = caught.value
     assert str(error).startswith("global rank 1 found no connection in 100 ms")
     assert (error.code, error.reporter, error.suspect, error.ranks) == ("Timeout", 1, 3, (3,))
-
-
-def test_a_mesh_has_one_number_for_each_rank():
-    listener = _core.Listener("127.0.0.1")
-    mesh = _core.Mesh(0, [listener.endpoint], bytes(range(32)), "a test")
-    mesh.name_ranks("global rank", [1, 3])
-    with pytest.raises(errors.InvalidArgumentError, match="2 for a world of 1; give each rank"):
-        _core.Session(listener, mesh, "fp32", _core.ReducerOptions(8, "exact", 1, "error"))
 
 
 @pytest.mark.parametrize("way", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
@@ -181,3 +138,9 @@ def test_advice_is_the_end_of_the_line():
     other = changed(error, advice="skip it")
     assert (str(other), other.code, other.suspect) == ("beyond it; skip it", "Range", 1)
     assert str(with_advice(make_error("Range", "beyond it"), "skip it")) == "beyond it; skip it"
+
+
+def test_no_memory_is_a_memory_error():
+    error = make_error("NoMemory", "out of memory while encoding a message", 1)
+    assert isinstance(error, MemoryError) and isinstance(error, errors.NoMemoryError)
+    assert error.code == "NoMemory"

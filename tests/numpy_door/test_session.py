@@ -101,63 +101,6 @@ def test_memory_of_others_by_dlpack(address: str) -> None:
     assert Forked(average_tensor, 2, address).values() == 2 * [[0.5] * 300]
 
 
-MIXED = {"weight": (100, 50), "bias": (50,), "other": (60, 60), "plain": (300,)}
-MIXED_SPEC = "direct(step>=9: fp32, weight: 3lc, other: gcomp, rest fp32)"  # at last all that waits
-
-
-def mixed(rank: int, step: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng((rank, step))
-    return {name: rng.standard_normal(of).astype(np.float32) for name, of in MIXED.items()}
-
-
-def obey_the_rule(rank, world_size, addresses, spec, options):
-    """A step fails, and what `revert` says is done; all that went in, and all that came out."""
-    given = {name: np.zeros(of) for name, of in MIXED.items()}
-    came_out = {name: np.zeros(of) for name, of in MIXED.items()}
-
-    def step(door, arrays):
-        door.all_reduce(arrays)
-        for name, array in arrays.items():
-            came_out[name] += array
-
-    with session(rank, world_size, addresses[0], spec, **options) as door:
-        for number in range(2):
-            arrays = mixed(rank, number)
-            for name, array in arrays.items():
-                given[name] += array
-            if number == 0:
-                step(door, arrays)
-                continue
-            if rank == 1:
-                door.abort("a fault")
-            assert raised(lambda arrays=arrays: door.all_reduce(arrays))[1] == "Aborted"
-        state = door.save()
-    with session(rank, world_size, addresses[1], spec, **options) as door:
-        door.load(state)
-        if options.get("revert") != "fold":
-            step(door, mixed(rank, 1))
-        while door.steps < 10:
-            # What waits would not leave with zeros.
-            step(door, {name: np.full(of, 1e-30, np.float32) for name, of in MIXED.items()})
-    return given, came_out
-
-
-@pytest.mark.parametrize("options", [{}, {"revert": "exact"}, {"revert": "fold"}])
-def test_a_step_that_fails_is_given_once_by_one_rule(options: dict) -> None:
-    with kept_port() as first, kept_port() as second:
-        addresses = [f"127.0.0.1:{port}" for port in (first, second)]
-        found = Forked(obey_the_rule, 2, addresses, MIXED_SPEC, options).values()
-    for name in MIXED:
-        mean = (found[0][0][name] + found[1][0][name]) / 2
-        assert np.abs(found[0][1][name] - mean).max() < 1e-5, name
-
-
-def test_what_cannot_be_folded_is_refused() -> None:
-    for spec, more in [("ring(int8)", {}), ("3lc", {"nonfinite": "pass"})]:
-        with pytest.raises(deltawire.InvalidArgumentError, match="take the exact revert"):
-            session(0, 1, None, spec, revert="fold", **more)
-
-
 def refuse(rank, world_size, address):
     with session(rank, world_size, address, "fp32") as door:
         frozen = np.zeros(300, np.float32)

@@ -91,15 +91,6 @@ def test_a_killed_server_is_named_and_training_goes_on_from_the_last_snapshot(tm
     assert len({value[1] for value in again[2:]}) == 1
 
 
-def test_with_staleness_too(tmp_path):
-    with started(train, 4, str(tmp_path), 8, 2) as ranks:
-        kill_server_after_step_8(ranks, tmp_path)
-        ranks.outcomes([0, 3])
-    again = finished(tmp_path, None, 2)
-    assert {value[0] for value in again} == {6}
-    assert again[2][1] == again[3][1], "all have the last step when they have closed"
-
-
 def refuse(rank, world_size, report, folder, settings):
     model = Normed()
     return attempted(

@@ -136,30 +136,6 @@ def test_replicas_stay_bit_equal_through_the_bucket_rebuild(world_size, mode):
     )
 
 
-def train_with_threads(rank, world_size, report):
-    states = []
-    for threads in (1, 3):
-        torch.manual_seed(7)
-        model = wrapped(torch.nn.Linear(512, 256))
-        hook = deltawire.torch.register(model, "gcomp:cut=12", threads=threads)
-        for step in range(2):
-            x = torch.randn(8, 512, generator=torch.Generator().manual_seed(10 * rank + step))
-            model.zero_grad()
-            model(x).square().mean().backward()
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter -= 0.1 * parameter.grad
-        states.append(fingerprint(model))
-        hook.close()
-    return states
-
-
-def test_the_number_of_threads_changes_nothing():
-    first, second = results(train_with_threads, 2)
-    assert first == second
-    assert first[0] == first[1]
-
-
 def accumulate(rank, world_size, report):
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "3lc:s=1.75")

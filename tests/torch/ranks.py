@@ -183,6 +183,19 @@ def refusals(worker, *settings):
     return values
 
 
+def _in_turn(rank, world_size, report, worker, cases):
+    return [worker(rank, world_size, report, settings) for settings in cases]
+
+
+def refusals_in_turn(worker, cases):
+    """`refusals` of each of several lists of settings, by one group, which each leaves usable: to
+    start ranks costs more than to refuse what they ask for."""
+    values = list(zip(*results(_in_turn, len(cases[0]), worker, cases), strict=True))
+    print(values)
+    assert all(value is not None and "\n" not in value[1] for case in values for value in case)
+    return values
+
+
 def wait_for_training(ranks):
     """Until each rank has reported "training"."""
     for rank in range(len(ranks.processes)):

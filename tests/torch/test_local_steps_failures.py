@@ -8,7 +8,7 @@ import deltawire.torch
 import pytest
 import torch
 from models import Net, backward, fingerprint, wrapped
-from ranks import AT_ONCE, attempted, refusals, started, wait_for_training
+from ranks import AT_ONCE, attempted, refusals, refusals_in_turn, started, wait_for_training
 
 VICTIM = 1
 LONG = 60.0  # a timeout that a test never waits for
@@ -54,23 +54,24 @@ def no_optimizer(model):
     return model.parameters()
 
 
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        ({"steps": 4}, ("steps=4", "steps=3")),
-        ({"steps": abs}, ("steps=scheduled", "steps=3")),
-        ({"reducer": "bf16"}, ("bf16", "fp32")),
-        ({"bucket_bytes": 4096}, ("bucket_bytes=4096",)),
-        ({"overlap": 2}, ("overlap=2", "overlap=0")),
-        ({"wrap": narrow}, ("models differ: tensor ", "make the same model on every rank")),
-        ({"wrap": freeze}, ("'layers.3.0.weight' float32 (64, 64) frozen", "(64, 64) trained")),
-    ],
-)
-def test_another_ranks_settings_or_model_are_named_by_all(other, says):
-    caught = errors_of({}, other, {})
-    assert len(set(caught)) == 1
-    kind, text, suspect = caught[0]
-    assert kind == "DeltawireError" and suspect == VICTIM and all(part in text for part in says)
+OTHER = [
+    ({"steps": 4}, ("steps=4", "steps=3")),
+    ({"steps": abs}, ("steps=scheduled", "steps=3")),
+    ({"reducer": "bf16"}, ("bf16", "fp32")),
+    ({"bucket_bytes": 4096}, ("bucket_bytes=4096",)),
+    ({"overlap": 2}, ("overlap=2", "overlap=0")),
+    ({"wrap": narrow}, ("models differ: tensor ", "make the same model on every rank")),
+    ({"wrap": freeze}, ("'layers.3.0.weight' float32 (64, 64) frozen", "(64, 64) trained")),
+]
+
+
+def test_another_ranks_settings_or_model_are_named_by_all():
+    found = refusals_in_turn(attempt, [({}, other, {}) for other, _ in OTHER])
+    for (other, says), caught in zip(OTHER, found, strict=True):
+        assert len(set(caught)) == 1, other
+        kind, text, suspect = caught[0]
+        assert kind == "DeltawireError" and suspect == VICTIM, other
+        assert all(part in text for part in says), text
 
 
 def test_a_recipe_and_its_codec_are_not_the_same_training():
@@ -83,25 +84,25 @@ def test_a_recipe_and_its_codec_are_not_the_same_training():
     assert suspect == VICTIM and "mask_momentum=True" in text and "mask_momentum=False" in text
 
 
-@pytest.mark.parametrize(
-    ("bad", "kind", "says"),
-    [
-        ({"wrap": wrapped}, "DTypeError", "pass model.module"),
-        ({"wrap": doubled}, "DTypeError", "'layers.0.0.weight' is torch.float64"),
-        ({"wrap": no_gradients}, "InvalidArgumentError", "no parameter"),
-        ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
-        ({"of": foreign}, "InvalidArgumentError", "(5,)"),
-        ({"steps": 0}, "InvalidArgumentError", "steps=0"),
-        ({"reducer": "ring(sbc)"}, "InvalidArgumentError", "mask_momentum=False"),
-        ({"momentum": "exp_avg"}, "InvalidArgumentError", "momentum='exp_avg'"),
-        ({"timeout": -1}, "InvalidArgumentError", "timeout"),
-    ],
-)
-def test_a_rank_that_cant_take_part_tells_the_other(bad, kind, says):
-    first, own = errors_of({}, bad) if bad.get("wrap") is not wrapped else errors_of(bad, bad)
-    assert own[0] == kind and says in own[1]
-    if first != own:
-        assert first[2] == VICTIM and says in first[1]
+BAD = [
+    ({"wrap": wrapped}, "DTypeError", "pass model.module"),
+    ({"wrap": doubled}, "DTypeError", "'layers.0.0.weight' is torch.float64"),
+    ({"wrap": no_gradients}, "InvalidArgumentError", "no parameter"),
+    ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
+    ({"of": foreign}, "InvalidArgumentError", "(5,)"),
+    ({"steps": 0}, "InvalidArgumentError", "steps=0"),
+    ({"reducer": "ring(sbc)"}, "InvalidArgumentError", "mask_momentum=False"),
+    ({"momentum": "exp_avg"}, "InvalidArgumentError", "momentum='exp_avg'"),
+    ({"timeout": -1}, "InvalidArgumentError", "timeout"),
+]
+
+
+def test_a_rank_that_cant_take_part_tells_the_other():
+    both = [(bad if bad.get("wrap") is wrapped else {}, bad) for bad, *_ in BAD]
+    for (bad, kind, says), (first, own) in zip(BAD, refusals_in_turn(attempt, both), strict=True):
+        assert own[0] == kind and says in own[1], bad
+        if first != own:
+            assert first[2] == VICTIM and says in first[1], bad
 
 
 def test_without_a_process_group():

@@ -7,7 +7,7 @@ import deltawire.torch
 import pytest
 import torch
 from models import Net, backward, wrapped
-from ranks import AT_ONCE, attempted, refusals, started, wait_for_training
+from ranks import AT_ONCE, attempted, refusals, refusals_in_turn, started, wait_for_training
 from served import SOON, sgd
 
 VICTIM = 1
@@ -61,33 +61,33 @@ def halved(model):
     return model.half()
 
 
-@pytest.mark.parametrize(
-    ("bad", "kind", "says"),
-    [
-        ({"of": two_groups}, "InvalidArgumentError", "weight_decay=0.1"),
-        ({"of": some}, "InvalidArgumentError", "'layers.0.0.weight' is not in the optimizer"),
-        ({"of": foreign}, "InvalidArgumentError", "(5,)"),
-        ({"of": amsgrad}, "InvalidArgumentError", "Adam(amsgrad=True)"),
-        ({"of": lbfgs}, "DTypeError", "not LBFGS"),
-        ({"of": stepped}, "InvalidArgumentError", "has stepped already"),
-        ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
-        ({"wrap": halved}, "DTypeError", "ParameterServer serves float32"),
-        ({"servers": 2}, "InvalidArgumentError", "leaves nobody to work"),
-        ({"backup": 1}, "InvalidArgumentError", "must count"),
-        ({"overlap": "all"}, "InvalidArgumentError", "overlap='all'"),
-        ({"overlap": "both", "staleness": 1}, "InvalidArgumentError", "staleness=1"),
-        ({"on_worker_loss": "ignore"}, "InvalidArgumentError", "on_worker_loss='ignore'"),
-        ({"min_workers": 2}, "InvalidArgumentError", "min_workers=2 of 1"),
-        ({"staleness": -1}, "InvalidArgumentError", "staleness"),
-        ({"spec": "auto"}, "InvalidArgumentError", "ParameterServer takes no"),
-        ({"push": "gather(3lc)"}, "InvalidArgumentError", "gather"),
-        ({"snapshot": "here", "every": 0}, "InvalidArgumentError", "every=0"),
-    ],
-)
-def test_a_rank_that_cant_take_part_tells_the_other(bad, kind, says):
-    first, own = errors_of({}, bad)
-    assert own[0] == kind and says in own[1]
-    assert first[2] == VICTIM and says in first[1]
+BAD = [
+    ({"of": two_groups}, "InvalidArgumentError", "weight_decay=0.1"),
+    ({"of": some}, "InvalidArgumentError", "'layers.0.0.weight' is not in the optimizer"),
+    ({"of": foreign}, "InvalidArgumentError", "(5,)"),
+    ({"of": amsgrad}, "InvalidArgumentError", "Adam(amsgrad=True)"),
+    ({"of": lbfgs}, "DTypeError", "not LBFGS"),
+    ({"of": stepped}, "InvalidArgumentError", "has stepped already"),
+    ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
+    ({"wrap": halved}, "DTypeError", "ParameterServer serves float32"),
+    ({"servers": 2}, "InvalidArgumentError", "leaves nobody to work"),
+    ({"backup": 1}, "InvalidArgumentError", "must count"),
+    ({"overlap": "all"}, "InvalidArgumentError", "overlap='all'"),
+    ({"overlap": "both", "staleness": 1}, "InvalidArgumentError", "staleness=1"),
+    ({"on_worker_loss": "ignore"}, "InvalidArgumentError", "on_worker_loss='ignore'"),
+    ({"min_workers": 2}, "InvalidArgumentError", "min_workers=2 of 1"),
+    ({"staleness": -1}, "InvalidArgumentError", "staleness"),
+    ({"spec": "auto"}, "InvalidArgumentError", "ParameterServer takes no"),
+    ({"push": "gather(3lc)"}, "InvalidArgumentError", "gather"),
+    ({"snapshot": "here", "every": 0}, "InvalidArgumentError", "every=0"),
+]
+
+
+def test_a_rank_that_cant_take_part_tells_the_other():
+    found = refusals_in_turn(attempt, [({}, bad) for bad, *_ in BAD])
+    for (bad, kind, says), (first, own) in zip(BAD, found, strict=True):
+        assert own[0] == kind and says in own[1], bad
+        assert first[2] == VICTIM and says in first[1], bad
 
 
 def test_wrapped_models_and_other_settings_are_refused():

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from deltawire.torch.core import arguments, bootstrap
 from models import Net, fingerprint, train_step, wrapped
-from ranks import attempted, refusals, started
+from ranks import attempted, refusals, refusals_in_turn, started
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -25,26 +25,26 @@ def register_with(rank, world_size, report, settings):
 errors_of = functools.partial(refusals, register_with)
 
 
-@pytest.mark.parametrize(
-    ("other", "texts"),
-    [
-        (("3lc:s=1.5", {}), ("s=1.5", "s=1.75")),
-        (("bf16", {}), ("bf16", "3lc")),
-        (("3lc:s=1.75", {"min_elements": 7}), ("min_elements=7", "min_elements=256")),
-        (("3lc:s=1.75", {"nonfinite": "pass"}), ("nonfinite=pass", "nonfinite=error")),
-        (
-            ("3lc:s=1.75", {"scaler": float, "nonfinite": "error"}),
-            ("scaler=given", "scaler=none"),
-        ),
-    ],
-)
-def test_another_ranks_settings_are_named_by_all(other, texts):
-    usual = ("3lc:s=1.75", {})
-    caught = errors_of(usual, other, usual)
-    assert len(set(caught)) == 1, "the ranks disagree about what is wrong"
-    kind, text, suspect = caught[0]
-    assert kind == "DeltawireError" and suspect == 1 and "rank 1" in text
-    assert all(part in text for part in texts)
+USUAL = ("3lc:s=1.75", {})
+OTHER = [
+    (("3lc:s=1.5", {}), ("s=1.5", "s=1.75")),
+    (("bf16", {}), ("bf16", "3lc")),
+    (("3lc:s=1.75", {"min_elements": 7}), ("min_elements=7", "min_elements=256")),
+    (("3lc:s=1.75", {"nonfinite": "pass"}), ("nonfinite=pass", "nonfinite=error")),
+    (
+        ("3lc:s=1.75", {"scaler": float, "nonfinite": "error"}),
+        ("scaler=given", "scaler=none"),
+    ),
+]
+
+
+def test_another_ranks_settings_are_named_by_all():
+    found = refusals_in_turn(register_with, [(USUAL, other, USUAL) for other, _ in OTHER])
+    for (_, texts), caught in zip(OTHER, found, strict=True):
+        assert len(set(caught)) == 1, "the ranks disagree about what is wrong"
+        kind, text, suspect = caught[0]
+        assert kind == "DeltawireError" and suspect == 1 and "rank 1" in text
+        assert all(part in text for part in texts), text
 
 
 def test_a_spec_that_is_wrong_everywhere():
@@ -53,27 +53,28 @@ def test_a_spec_that_is_wrong_everywhere():
     assert caught[0][0] == "InvalidArgumentError" and "s" in caught[0][1]
 
 
-@pytest.mark.parametrize(
-    ("bad", "says"),
-    [
-        (("fp32", {"interface": "nosuch0"}), "nosuch0"),
-        (("fp33", {}), "fp33"),
-        (("fp32", {"timeout": 0}), "timeout"),
-        (("fp32", {"arrival_timeout": "1"}), "arrival_timeout"),
-        (("fp32", {"revert": "undo"}), "undo"),
-        (("fp32", {"min_elements": -1}), "min_elements"),
-        (("fp32", {"link": 100}), "LinkShape"),
-        (("fp32", {"threads": 0}), "threads"),
-        (("fp32", {"nonfinite": "skip"}), "skip"),
-        (("fp32", {"scaler": 1024.0}), "GradScaler"),
-    ],
-)
-def test_a_rank_that_cant_register_tells_the_others(bad, says):
-    good = ("fp32", {})
-    first, own, third = errors_of(good, bad, good)
-    assert own[0] in ("InvalidArgumentError", "TypeError", "DeltawireError") and says in own[1]
-    for _kind, text, suspect in (first, third):
-        assert suspect == 1 and "rank 1 could not register" in text and says in text
+GOOD = ("fp32", {})
+BAD = [
+    (("fp32", {"interface": "nosuch0"}), "nosuch0"),
+    (("fp33", {}), "fp33"),
+    (("fp32", {"timeout": 0}), "timeout"),
+    (("fp32", {"arrival_timeout": "1"}), "arrival_timeout"),
+    (("fp32", {"revert": "undo"}), "undo"),
+    (("fp32", {"min_elements": -1}), "min_elements"),
+    (("fp32", {"link": 100}), "LinkShape"),
+    (("fp32", {"threads": 0}), "threads"),
+    (("fp32", {"nonfinite": "skip"}), "skip"),
+    (("fp32", {"scaler": 1024.0}), "GradScaler"),
+]
+
+
+def test_a_rank_that_cant_register_tells_the_others():
+    found = refusals_in_turn(register_with, [(GOOD, bad, GOOD) for bad, _ in BAD])
+    for (bad, says), (first, own, third) in zip(BAD, found, strict=True):
+        assert own[0] in ("InvalidArgumentError", "TypeError", "DeltawireError"), bad
+        assert says in own[1], bad
+        for _kind, text, suspect in (first, third):
+            assert suspect == 1 and "rank 1 could not register" in text and says in text, bad
 
 
 @pytest.mark.parametrize("name", ["LocalSteps", "ParameterServer"])

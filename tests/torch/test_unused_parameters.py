@@ -58,13 +58,7 @@ def with_and_without(rank, world_size, report, spec):
     return all(torch.equal(a, b) for a, b in zip(plain, interrupted, strict=True))
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *("3lc", "3lc:s=1.75", "int8", "sbc:p=1%", "gather(3lc)", "ring(onebit)", "bf16", "gcomp"),
-        "powersgd:rank=2",
-    ],
-)
+@pytest.mark.parametrize("spec", ["3lc", "gather(sbc:p=1%)", "ring(onebit)", "powersgd:rank=2"])
 def test_steps_without_a_parameter_change_nothing_of_it(spec):
     assert results(with_and_without, 2, spec) == [True, True]
 

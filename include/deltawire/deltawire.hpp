@@ -13,6 +13,7 @@
 #include "deltawire/file.h"
 #include "deltawire/frame.h"
 #include "deltawire/optimizer.h"
+#include "deltawire/optimizer_rules.h"
 #include "deltawire/part_backend.h"
 #include "deltawire/patch.h"
 #include "deltawire/patch_file.h"

@@ -9,6 +9,7 @@ void bind_codecs(nanobind::module_& module);  // registry, .dw files
 void bind_specs(nanobind::module_& module);
 void bind_channels(nanobind::module_& module);
 void bind_optimizers(nanobind::module_& module);  // optimizers, significance
+void bind_optimizer_rules(nanobind::module_& module);
 void bind_explain(nanobind::module_& module);
 void bind_buckets(nanobind::module_& module);  // the tensors of a bucket
 void bind_patches(nanobind::module_& module);

@@ -11,6 +11,7 @@ NB_MODULE(_core, module) {
   deltawire::python::bind_specs(module);
   deltawire::python::bind_channels(module);
   deltawire::python::bind_optimizers(module);
+  deltawire::python::bind_optimizer_rules(module);
   deltawire::python::bind_explain(module);
   deltawire::python::bind_buckets(module);
   deltawire::python::bind_patches(module);

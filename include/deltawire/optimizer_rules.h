@@ -1,0 +1,94 @@
+// Codecs and optimizers: which go together, what else an optimizer's step must do where they don't, and what
+// training loses where it doesn't. One table for all doors; docs/results/training/late-codecs.md has the
+// measurements.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/export.h"
+#include "deltawire/optimizer.h"
+#include "deltawire/spec.h"
+
+namespace deltawire {
+
+enum class OptimizerFamily : std::uint8_t {
+  kSgd,  // with any momentum, Nesterov's included
+  kAdaGrad,
+  kRmsProp,
+  kAdam,
+  kAdamW,
+  kNAdam,
+  kAdafactor,
+  kLion,
+  kMuon,
+  kScheduleFree,
+  kOther,
+};
+
+// An optimizer as the table knows it.
+struct DELTAWIRE_API OptimizerTraits {
+  OptimizerFamily family = OptimizerFamily::kOther;
+  std::string name;     // in sentences: "AdamW"
+  double momentum = 0;  // the highest of any tensor's: b = momentum b + g
+  double beta1 = 0;     // likewise: m = beta1 m + (1 - beta1) g
+
+  // By the name of its class: "SGD", "AdamW", "AdamWScheduleFree".
+  static OptimizerTraits named(std::string_view name, double momentum, double beta1);
+  static OptimizerTraits of(const OptimizerSettings& settings);
+};
+
+// How the tensors are stepped whose gradients a codec sends late, or as spikes.
+enum class StepRule : std::uint8_t {
+  kAsItIs,
+  kMomentumAsRate,      // SGD without momentum, at a rate MomentumRate::times() as high
+  kWithoutFirstMoment,  // Adam with beta1 = 0, at `rate_share` of the rate
+  kSecondMomentByRows,  // Adam with `beta1` at most, its v from the mean squares of the ranks' gradients by
+                        // rows
+};
+
+// Where the optimizer steps, for what a warning tells to write.
+enum class OptimizerPlace : std::uint8_t {
+  kRegister,    // register and LocalSteps of Python's deltawire.torch
+  kServer,      // a parameter server
+  kOuter,       // the outer optimizer of local steps, which gets the mean of ranks' changes
+  kOwnProgram,  // a program that exchanges by a Session or a Reducer
+};
+
+// What the table says of one of a spec's rules and an optimizer. Its sentences are one line each, or empty.
+struct OptimizerRule {
+  StepRule rule = StepRule::kAsItIs;
+  double beta1 = 0;
+  double rate_share = 1;
+  double pull = 0;  // for Spec::with_pull; 0: as the spec says
+
+  std::string warning;  // where the rule is not applied, or there is none
+  std::string remark;   // of what training loses in spite of the rule
+  std::string refusal;  // of an optimizer that was given to be stepped by a rule, and has none
+};
+
+DELTAWIRE_API OptimizerRule optimizer_rule(const SpecRule& rule, const OptimizerTraits& optimizer,
+                                           OptimizerPlace place);
+
+// The warnings of a spec's rules, each once.
+DELTAWIRE_API std::vector<std::string> optimizer_warnings(const Spec& spec, const OptimizerTraits& optimizer,
+                                                          OptimizerPlace place);
+
+// The learning rate in place of a momentum. A momentum of m adds up to 1 / (1 - m) of each gradient, spread
+// over the next steps; error feedback spreads them as well.
+struct DELTAWIRE_API MomentumRate {
+  double momentum = 0;  // 0 <= momentum < 1
+  double dampening = 0;
+
+  // The factor in step 0, 1, ...: it rises like a velocity to half of 1 / (1 - m), and then to three quarters
+  // of that, over rise_steps(). Never below 1.
+  double times(std::uint64_t step) const noexcept;
+  double rise_steps() const noexcept;
+
+  // A factor for all steps.
+  double constant() const noexcept;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,197 @@
+// Every cell of the table: each codec of the registry with each optimizer.
+#include "deltawire/optimizer_rules.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reduce/optimizer_table.h"
+
+namespace deltawire::optimizer_rules_test {
+namespace {
+
+std::vector<OptimizerTraits> optimizers() {
+  const auto named = &OptimizerTraits::named;
+  return {named("SGD", 0, 0),
+          named("SGD", 0.9, 0),
+          named("Adagrad", 0, 0),
+          named("RMSprop", 0, 0),
+          named("Adam", 0, 0.9),
+          named("AdamW", 0, 0.9),
+          named("NAdam", 0, 0.9),
+          named("Adafactor", 0, 0),
+          named("Lion", 0, 0.9),
+          named("Muon", 0.95, 0),
+          named("AdamWScheduleFree", 0, 0.9),
+          named("Adamax", 0, 0.9),
+          named("Rprop", 0, 0)};
+}
+
+OptimizerRule rule_of(std::string_view spec, const OptimizerTraits& optimizer,
+                      OptimizerPlace place = OptimizerPlace::kRegister) {
+  const auto parsed = Spec::parse(spec);
+  EXPECT_TRUE(parsed) << spec << ": " << parsed.error().message;
+  return parsed ? optimizer_rule(parsed->rules.back(), optimizer, place) : OptimizerRule{};
+}
+
+// What is done ("." nothing, "R" momentum as rate, "0" no first moment, "E" second moment by rows) and what
+// is said ("!" warned where it isn't done, "*" remarked though it is, "x" refused).
+std::string cell(std::string_view spec, const OptimizerTraits& optimizer) {
+  const OptimizerRule found = rule_of(spec, optimizer);
+  std::string text(1, ".R0E"[static_cast<int>(found.rule)]);
+  if (!found.warning.empty()) text += "!";
+  if (!found.remark.empty()) text += "*";
+  if (!found.refusal.empty()) text += "x";
+  for (const std::string& said : {found.warning, found.remark, found.refusal}) {
+    EXPECT_EQ(said.find('\n'), std::string::npos);
+  }
+  return text;
+}
+
+std::string line(std::string_view spec) {
+  std::string cells;
+  for (const OptimizerTraits& optimizer : optimizers()) {
+    cells += (cells.empty() ? "" : " ") + cell(spec, optimizer);
+  }
+  return cells;
+}
+
+// SGD, the same with momentum, Adagrad, RMSprop, Adam, AdamW, NAdam, Adafactor, Lion, Muon, schedule-free,
+// others with beta1 and without.
+constexpr std::string_view kNothing = ". . . . . . . . . . . . .";
+constexpr std::string_view kLate = "R R! .x .x 0! 0! .!x .x .!x .!x .!x .!x .x";
+constexpr std::string_view kSpikes = ". . .! .! E! E! .! .! .! . . . .";
+
+TEST(OptimizerRules, OfEveryCodec) {
+  const std::map<std::string_view, std::string_view> others = {
+      {"3lc", kSpikes},    {"sbc", kLate},
+      {"randomk", kLate},  {"onebit", kLate},
+      {"signsgd", kLate},  {"topk", kLate},
+      {"dropping", kLate}, {"twobit", "R R! .x .x 0!* 0!* .!x .x .!x .!x .!x .!x .x"}};
+  for (const CodecInfo* info : registered_codecs()) {
+    const CodecRow* row = row_of_codec(info->name);
+    ASSERT_NE(row, nullptr) << info->name << " has no row in src/reduce/optimizer_rules.cc";
+    const auto other = others.find(info->name);
+    EXPECT_EQ(line(info->name), other == others.end() ? kNothing : other->second) << info->name;
+    EXPECT_EQ(row->arrival != Arrival::kAtOnce, other != others.end()) << info->name;
+    for (const std::string_view example : info->examples) {
+      const auto codec = make_codec(example);
+      ASSERT_TRUE(codec) << example;
+      if ((*codec)->info().late) {
+        EXPECT_EQ(row->arrival, Arrival::kLate) << example;
+      }
+    }
+  }
+}
+
+TEST(OptimizerRules, OfParameters) {
+  const std::map<std::string_view, std::string_view> lines = {
+      {"signsgd:feedback=off", kNothing},
+      {"randomk:unbiased=on", kNothing},
+      {"topk:k=50%", kNothing},
+      {"3lc:s=0.5", kSpikes},
+      {"3lc:s=1.75", ".! .! .! .! E!* E!* .! .! .! .! .! .! .!"},
+      {"topk with momentum=0.9", ". .! . . . . . . . .! . . ."},
+      {"3lc with momentum=0.9", ". .! .! .! .! .! .! .! .! .! . . ."}};
+  for (const auto& [spec, expected] : lines) EXPECT_EQ(line(spec), expected) << spec;
+}
+
+TEST(OptimizerRules, HaveConstants) {
+  const OptimizerTraits adamw = OptimizerTraits::named("AdamW", 0, 0.9);
+  const OptimizerRule rows = rule_of("3lc", adamw);
+  EXPECT_EQ(rows.beta1, 0.5);
+  EXPECT_EQ(rows.pull, 0.5);
+  EXPECT_EQ(rows.rate_share, 1);
+  const OptimizerRule late = rule_of("topk", adamw);
+  EXPECT_EQ(late.beta1, 0);
+  EXPECT_EQ(late.pull, 0);
+  EXPECT_EQ(late.rate_share, 0.75);
+}
+
+TEST(OptimizerRules, SayWhatIsLostAndWhatToWrite) {
+  const OptimizerTraits adamw = OptimizerTraits::named("AdamW", 0, 0.9);
+  const OptimizerTraits sgd = OptimizerTraits::named("SGD", 0.9, 0);
+  EXPECT_EQ(
+      rule_of("3lc", adamw).warning,
+      "'3lc:s=1,mode=auto,runs=on' sends few values, as large as the largest, and AdamW's second moment "
+      "takes them for large gradients: LeNet-5 lost 8 points under AdamW "
+      "(docs/results/training/late-codecs.md). Under DistributedDataParallel or FSDP2, give register "
+      "optimizer=; or take sbc:p=1% or topk:k=1%, with optimizer=; or exchange after several local steps "
+      "(LocalSteps)");
+  EXPECT_NE(rule_of("3lc", adamw, OptimizerPlace::kServer)
+                .warning.find("Take topk:k=1%, with beta1=0 and 0.75 times"),
+            std::string::npos);
+  const std::string rmsprop = rule_of("3lc", OptimizerTraits::named("RMSprop", 0, 0)).warning;
+  EXPECT_NE(rmsprop.find("not measured; under AdamW LeNet-5 lost 8 points"), std::string::npos) << rmsprop;
+  EXPECT_EQ(
+      rule_of("sbc", sgd, OptimizerPlace::kServer).warning,
+      "'sbc:p=0.01' sends most of a gradient in later steps, and the momentum=0.9 of SGD "
+      "multiplies what arrives: such runs diverged (docs/results/training/late-codecs.md). Give SGD "
+      "momentum=0 and 5 times the learning rate; or momentum=0, and the momentum before the codec, as in "
+      "'dgc' or '... with momentum=0.9'; or exchange after several local steps (LocalSteps)");
+  EXPECT_EQ(
+      rule_of("3lc:s=1.75", sgd).warning,
+      "'3lc:s=1.75,mode=auto,runs=on' lost 14 points on LeNet-5 under SGD, and can diverge with momentum "
+      "(docs/results/training.md): take 3lc, whose s is 1; or exchange after several local steps "
+      "(LocalSteps)");
+  EXPECT_EQ(rule_of("twobit", adamw).remark,
+            "'twobit:t=0.5' lost 11 points under AdamW on LeNet-5, where topk:k=1% and sbc:p=1% lost none "
+            "(docs/results/training/late-codecs.md): take one of these");
+}
+
+TEST(OptimizerRules, OfAnOuterOptimizer) {
+  const OptimizerTraits nesterov = OptimizerTraits::named("SGD", 0.9, 0);
+  const OptimizerRule late = rule_of("topk", nesterov, OptimizerPlace::kOuter);
+  EXPECT_EQ(late.rule, StepRule::kAsItIs);
+  EXPECT_EQ(late.warning.rfind(
+                "'topk:k=0.01,values=fp32,positions=golomb' sends most of a change in later rounds, and the "
+                "momentum=0.9 of the outer SGD multiplies what arrives",
+                0),
+            0)
+      << late.warning;
+  EXPECT_EQ(rule_of("topk", OptimizerTraits::named("SGD", 0, 0), OptimizerPlace::kOuter).warning, "");
+  EXPECT_EQ(rule_of("3lc:s=1.75", nesterov, OptimizerPlace::kOuter).warning, "");
+  EXPECT_EQ(rule_of("3lc with momentum=0.9", nesterov, OptimizerPlace::kOuter).warning, "");
+}
+
+TEST(OptimizerRules, OfAllRulesOfASpec) {
+  const auto spec = *Spec::parse("direct(conv*: topk:k=1%, fc*: topk:k=1%, dims<2: bf16, rest 3lc:s=1.75)");
+  EXPECT_EQ(
+      optimizer_warnings(spec, OptimizerTraits::named("SGD", 0.9, 0), OptimizerPlace::kOwnProgram).size(), 2);
+  EXPECT_EQ(optimizer_warnings(spec, OptimizerTraits::named("SGD", 0, 0), OptimizerPlace::kOwnProgram).size(),
+            1);
+}
+
+TEST(OptimizerRules, KnowTheCoresOwnOptimizers) {
+  using enum OptimizerFamily;
+  const auto of = [](OptimizerKind kind) {
+    return OptimizerTraits::of({.kind = kind, .momentum = 0.8, .beta1 = 0.7});
+  };
+  EXPECT_EQ(of(OptimizerKind::kSgd).family, kSgd);
+  EXPECT_EQ(of(OptimizerKind::kSgd).momentum, 0) << "a setting of other kinds";
+  EXPECT_EQ(of(OptimizerKind::kMomentum).momentum, 0.8);
+  EXPECT_EQ(of(OptimizerKind::kNesterov).momentum, 0.8);
+  EXPECT_EQ(of(OptimizerKind::kAdaGrad).family, kAdaGrad);
+  EXPECT_EQ(of(OptimizerKind::kRmsProp).family, kRmsProp);
+  EXPECT_EQ(of(OptimizerKind::kAdam).beta1, 0.7);
+  EXPECT_EQ(of(OptimizerKind::kAdamW).name, "AdamW");
+}
+
+TEST(OptimizerRules, MomentumAsARateRisesAndThenStays) {
+  const MomentumRate rate{0.9, 0};
+  EXPECT_DOUBLE_EQ(rate.times(0), 1);
+  EXPECT_NEAR(rate.times(3), 1.732, 1e-3);
+  EXPECT_NEAR(rate.times(100), 6.25, 1e-3);
+  EXPECT_NEAR(rate.times(200), 7.5, 1e-6);
+  EXPECT_NEAR(rate.times(kNoStep), 7.5, 1e-9);
+  EXPECT_NEAR(rate.rise_steps(), 200, 1e-9);
+  EXPECT_NEAR(rate.constant(), 5, 1e-9);
+  EXPECT_EQ((MomentumRate{0.2, 0}.times(99)), 1) << "never a lower one";
+  EXPECT_NEAR((MomentumRate{0.99, 0.5}.times(kNoStep)), 37.5, 1e-9);
+  EXPECT_EQ((MomentumRate{1, 0}.constant()), 1);
+}
+
+}  // namespace
+}  // namespace deltawire::optimizer_rules_test

@@ -289,13 +289,22 @@ def said(rank, world_size, report):
     logger.setLevel(logging.INFO)
     _, optimizer, hook = registered()
     hook.close()
+    specs = [hook.spec]
+    for spec, momentum in (
+        ("3lc:pull=0.75", "rate"),
+        ("gather(3lc)", "rate"),
+        ("3lc", "optimizer"),
+    ):
+        *_, other = registered(spec, register={"momentum": momentum})
+        specs.append(other.spec)
+        other.close()
     refusals = [
         attempted(lambda more=more: registered(**more))
         for more in ({"amsgrad": True}, {"capturable": True}, {"differentiable": True})
     ]
     refusals.append(attempted(lambda: registered(register={"min_elements": 1})))
     left = len(optimizer._optimizer_step_pre_hooks)
-    return [text for text in texts if "by a second" in text], refusals, left
+    return [text for text in texts if "by a second" in text], refusals, left, specs
 
 
 def alone(rank, world_size, report):
@@ -330,7 +339,7 @@ def test_a_compiled_step_is_the_same_step(of_one):
 
 
 def test_registration_says_what_is_done_and_what_can_not_be(of_one):
-    (text,), (amsgrad, capturable, differentiable, raw), left = of_one["said"]
+    (text, *_), (amsgrad, capturable, differentiable, raw), left, _ = of_one["said"]
     assert "AdamW steps 6 of 12 tensors by a second moment of their exact gradients' rows" in text
     assert "'3lc:s=1" in text and "beta1=0.9 becomes 0.5" in text and left == 0
     assert "has amsgrad=True" in amsgrad[1] and 'momentum="optimizer"' in amsgrad[1]
@@ -338,3 +347,10 @@ def test_registration_says_what_is_done_and_what_can_not_be(of_one):
     assert "has differentiable=True" in differentiable[1]
     assert {each[0] for each in (amsgrad, raw)} == {"InvalidArgumentError"}
     assert "min_elements=1" in raw[1] and "give 2 or more" in raw[1]
+
+
+def test_means_are_coded_finer_where_the_spec_leaves_it_open(of_one):
+    plain, given, gathered, stock = of_one["said"][-1]
+    assert plain == "direct(3lc:s=1,mode=auto,runs=on,pull=0.5)"
+    assert "pull=0.75" in given and "pull" not in stock
+    assert gathered == "gather(3lc:s=1,mode=auto,runs=on)"

@@ -11,7 +11,7 @@ from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
-from deltawire.torch.core.late.momentum_choice import AS_RATE, check_momentum
+from deltawire.torch.core.late.momentum_choice import AS_RATE, check_momentum, with_means_for
 from deltawire.torch.core.loss_scale import LossScale, Scaler
 from deltawire.torch.core.replica_check import EVERY
 
@@ -61,7 +61,7 @@ class Settings:
         optimizer = self.optimizer
         if optimizer is not None:
             optimizer = arguments.bare_optimizer(optimizer, "optimizer=")
-        spec = spec_of(policy)
+        spec = with_means_for(optimizer, self.momentum, spec_of(policy))
         scale = LossScale(self.scaler, self.nonfinite, spec.keeps_residual)
         coding = dataclasses.replace(self.coding, nonfinite=scale.nonfinite)
         made = ExchangeSettings(

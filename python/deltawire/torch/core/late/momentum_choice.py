@@ -22,6 +22,9 @@ _FOR_LATE: dict[type, type[OptimizerRule]] = {
     torch.optim.AdamW: AdamWithoutMomentum,
 }
 _BY_ROWS = (torch.optim.Adam, torch.optim.AdamW)
+# s of the means that owners send back, for these: with the push's 1 they would be delayed once more
+# (docs/results/training/late-codecs.md).
+_PULL = 0.5
 # Points of accuracy that LeNet-5 lost under AdamW in spite of the rule
 # (docs/results/training/late-codecs.md).
 _LOST_UNDER_ADAM = {"twobit": 11}
@@ -42,6 +45,15 @@ def check_momentum(momentum: str) -> None:
 def stays_in_optimizer(momentum: str, spec: _core.Spec) -> bool:
     """Whether there is a rule for some optimizer, and momentum= says that it is left alone."""
     return momentum == IN_OPTIMIZER and bool(late_rules(spec) or row_rules(spec))
+
+
+def with_means_for(
+    optimizer: torch.optim.Optimizer | None, momentum: str, spec: _core.Spec
+) -> _core.Spec:
+    """The spec, with means as fine as the rule of this optimizer needs them, where it leaves that
+    open."""
+    acts = type(optimizer) in _BY_ROWS and momentum == AS_RATE and row_rules(spec)
+    return spec.with_pull(_PULL) if acts else spec
 
 
 class OptimizerRules:

@@ -45,6 +45,9 @@ class Request:
     data: Path
 
 
+_ADAMW_RATE = 0.004  # LeNet-5's best in fp32 (docs/results/training/late-codecs.md)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, and exit 2 (argparse would print the usage before)."""
@@ -63,7 +66,8 @@ def parse(arguments: list[str]) -> Request:
     except (ValueError, methods.UnknownMethod, DataError) as cause:
         parser.error(str(cause))
     if given.lr is None:
-        given.lr = WORKLOADS[given.network].learning_rate
+        of_sgd = WORKLOADS[given.network].learning_rate
+        given.lr = of_sgd if given.optimizer == "sgd" else _ADAMW_RATE
     _check(parser, given)
     names = {field.name for field in dataclasses.fields(Settings)}
     own = {name: value for name, value in vars(given).items() if name in names}
@@ -140,14 +144,19 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "the spread (default 1)",
     )
     rates = ", ".join(f"{each.learning_rate:g} for {name}" for name, each in WORKLOADS.items())
-    add("--lr", type=float, help=f"learning rate at the start (default {rates})")
+    add("--optimizer", choices=("sgd", "adamw"), default="sgd", help="default sgd")
+    add(
+        "--lr",
+        type=float,
+        help=f"learning rate at the start (default {rates}; {_ADAMW_RATE:g} with adamw)",
+    )
     add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
     add(
         "--same-optimizer",
         action="store_true",
-        help="this momentum and rate for every row; by default a row whose codec sends most of a "
+        help="this optimizer as it is for every row; by default a row whose codec sends most of a "
         "gradient later (sbc, topk, onebit ...) has no momentum and a higher rate, because it "
-        "diverges with momentum",
+        "diverges with momentum, and 3lc another second moment under adamw",
     )
     add(
         "--clip",

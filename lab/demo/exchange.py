@@ -85,8 +85,8 @@ class HookExchange(_DeltawireExchange):
     ) -> None:
         import deltawire.torch
 
-        as_rate = settings.momentum_as_rate(method)
-        takes_optimizer = as_rate or deltawire.uses_significance(method.spec)
+        by_rule = settings.by_rule(method)
+        takes_optimizer = by_rule or deltawire.uses_significance(method.spec)
         session = deltawire.torch.register(
             model,
             method.spec,
@@ -94,7 +94,7 @@ class HookExchange(_DeltawireExchange):
             interface=interface,
             link=_shaped_link(settings),
             optimizer=optimizer if takes_optimizer else None,
-            momentum="rate" if as_rate else "optimizer",
+            momentum="rate" if by_rule else "optimizer",
         )
         super().__init__(model, optimizer, session)
 

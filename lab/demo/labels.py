@@ -14,8 +14,10 @@ def label_of(method: Method, settings: Settings) -> str:
 
 def own_optimizer(method: Method, settings: Settings) -> str:
     """ ", momentum 0, rate x 5" for a row that differs from the demo's settings, ", momentum as
-    rate" for one where `register` sees to it; else nothing."""
-    if settings.momentum_as_rate(method) and settings.momentum:
+    rate" or ", optimizer's rule" for one where `register` sees to it; else nothing."""
+    if settings.by_rule(method) and settings.optimizer == "adamw":
+        return ", optimizer's rule"
+    if settings.by_rule(method) and settings.momentum:
         return ", momentum as rate"
     own = settings.of_row(method)
     if (own.momentum, own.lr) == (settings.momentum, settings.lr):

@@ -110,7 +110,9 @@ def in_words(request: Request) -> dict:
         "ranks": settings.ranks,
         "batch_per_rank": settings.batch,
         "steps": settings.steps,
-        "optimizer": f"SGD, momentum {settings.momentum:g}",
+        "optimizer": f"SGD, momentum {settings.momentum:g}"
+        if settings.optimizer == "sgd"
+        else "AdamW",
         "learning_rate": settings.lr,
         "schedule": SCHEDULE,
         "gradient_clipping": f"mean gradient's norm at most {settings.clip:g}"

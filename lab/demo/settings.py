@@ -24,7 +24,8 @@ class Settings:
         batch: images a step on each rank.
         seed: of initial parameters and the order of images, in a row's first training.
         repeats: trainings of each row; each takes the next seed.
-        lr, momentum: of SGD; lr at the first step.
+        lr: at the first step.
+        momentum: of SGD.
         same_optimizer: whether rows whose codec diverges with momentum have it, too (see `of_row`).
         clip: limit of the mean gradient's norm; 0: none. It hardly affects fp32, but keeps very
             sparse methods, which send rare and large values, from diverging.
@@ -33,6 +34,7 @@ class Settings:
         namespaces: the link is a real one, not shaped in the transport.
         data: folder of the images.
         timeout: seconds after which a step that hangs is an error.
+        optimizer: "sgd" or "adamw".
     """
 
     network: str
@@ -50,6 +52,7 @@ class Settings:
     namespaces: bool
     data: str
     timeout: float
+    optimizer: str = "sgd"
 
     @property
     def workload(self) -> Workload:
@@ -66,7 +69,8 @@ class Settings:
         momentum and a higher rate; otherwise the row would diverge
         (docs/results/training/late-codecs.md). In rows without local steps `register` sees to that.
         """
-        if not method.late or self.same_optimizer or not method.local_steps:
+        has_own = method.late and method.local_steps and self.optimizer == "sgd"
+        if not has_own or self.same_optimizer:
             return self
         from deltawire.torch.core.late.momentum_as_rate import (
             constant_rate_times,  # needs the extension
@@ -76,9 +80,10 @@ class Settings:
             self, lr=self.lr * constant_rate_times(self.momentum), momentum=0.0
         )
 
-    def momentum_as_rate(self, method: Method) -> bool:
-        """Whether `register` turns momentum into a higher rate in this row."""
-        return method.late and not method.local_steps and not self.same_optimizer
+    def by_rule(self, method: Method) -> bool:
+        """Whether `register` changes how the optimizer steps what this row codes."""
+        needs_rule = method.late or (self.optimizer == "adamw" and method.is_3lc)
+        return needs_rule and not method.local_steps and not self.same_optimizer
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see SCHEDULE."""

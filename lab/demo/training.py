@@ -56,9 +56,7 @@ def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) 
     # On a separate network, because a forward pass changes the statistics of batch normalization.
     compute_ms = _measure_compute(resources, make_network(resources.settings.seed))
     network = make_network(resources.settings.seed)
-    optimizer = torch.optim.SGD(
-        network.parameters(), lr=resources.settings.lr, momentum=resources.settings.momentum
-    )
+    optimizer = _make_optimizer(network, resources.settings)
     exchange = make_exchange(network, optimizer, method, resources.settings, resources.interface)
     try:
         training = _Training(resources, network, optimizer, exchange, tell)
@@ -70,6 +68,12 @@ def run_row(resources: Resources, method: Method, tell: Callable[[dict], None]) 
     finally:
         exchange.close()
     return {**report, "compute_ms": compute_ms, "parameters": _fingerprint(network)}
+
+
+def _make_optimizer(network: torch.nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(network.parameters(), lr=settings.lr)
+    return torch.optim.SGD(network.parameters(), lr=settings.lr, momentum=settings.momentum)
 
 
 class _Training:

@@ -272,12 +272,23 @@ def test_rows_whose_gradients_arrive_late_train_without_momentum(name, late):
     assert (row["momentum"], row["learning_rate"]) == (own.momentum, own.lr)
     assert row["detail"]["label"].endswith(", momentum 0, rate x 5") is in_rounds
     assert row["detail"]["label"].endswith(", momentum as rate") is (late and not in_rounds)
-    assert SETTINGS.momentum_as_rate(method) is (late and not in_rounds)
+    assert SETTINGS.by_rule(method) is (late and not in_rounds)
     same = dataclasses.replace(SETTINGS, same_optimizer=True)
-    assert same.of_row(method) == same and not same.momentum_as_rate(method)
+    assert same.of_row(method) == same and not same.by_rule(method)
     without = dataclasses.replace(SETTINGS, momentum=0.0)
     assert not label_of(method, without).endswith("rate")
     assert without.of_row(method) == without
+
+
+@pytest.mark.parametrize(
+    ("name", "by_rule"),
+    [("fp32", False), ("3lc:s=1.00", True), ("topk:k=1%", True), ("3lc@10", False)],
+)
+def test_with_adamw_register_gets_the_optimizer_of_rows_that_it_does_not_suit(name, by_rule):
+    method, settings = methods.find(name), dataclasses.replace(SETTINGS, optimizer="adamw")
+    assert settings.by_rule(method) is by_rule and settings.of_row(method) == settings
+    assert label_of(method, settings).endswith(", optimizer's rule") is by_rule
+    assert not dataclasses.replace(settings, same_optimizer=True).by_rule(method)
 
 
 def test_a_row_has_exactly_the_promised_keys():

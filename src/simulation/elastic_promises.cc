@@ -1,12 +1,10 @@
-#include "simulation/elastic_promises.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "simulation/elastic_replay.h"
+#include "simulation/elastic_run.h"
 
 namespace deltawire::simulation {
 namespace {

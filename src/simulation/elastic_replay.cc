@@ -1,11 +1,10 @@
-#include "simulation/elastic_replay.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "simulation/elastic_run.h"
 #include "transport/mesh/engine.h"
 
 namespace deltawire::simulation {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "elastic/messages.h"
-#include "simulation/elastic_promises.h"
 #include "transport/mesh/control_message.h"
 
 namespace deltawire::simulation {

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "simulation/promises.h"
-#include "simulation/rank_program.h"
-
 namespace deltawire::simulation {
 namespace {
 

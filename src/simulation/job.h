@@ -138,4 +138,10 @@ class Job {
   std::string violation_;
 };
 
+// What one rank does, and what it checks on the way.
+void run_rank(Job& job, int rank);
+
+// A promise that the job broke; empty: it broke none.
+std::string broken_promise(Job& job);
+
 }  // namespace deltawire::simulation

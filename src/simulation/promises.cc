@@ -1,10 +1,9 @@
-#include "simulation/promises.h"
-
 #include <algorithm>
 #include <bit>
 #include <string>
 #include <vector>
 
+#include "simulation/job.h"
 #include "simulation/work.h"
 
 namespace deltawire::simulation {

@@ -1,7 +1,6 @@
-#include "simulation/rank_program.h"
-
 #include <string>
 
+#include "simulation/job.h"
 #include "simulation/work.h"
 
 namespace deltawire::simulation {

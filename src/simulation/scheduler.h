@@ -4,23 +4,86 @@
 // Thread rule: one thread, from beginning to end.
 #pragma once
 
+#include <algorithm>
+#include <cassert>
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <poll.h>
 
+#include "deltawire/transport.h"
 #include "simulation/dice.h"
-#include "simulation/event_queue.h"
 #include "simulation/fiber.h"
-#include "simulation/trace.h"
 #include "transport/process/machine.h"
 
 namespace deltawire::simulation {
+
+// What happened, as a hash and, if wanted, as text.
+class Trace {
+ public:
+  explicit Trace(bool prints) noexcept : prints_(prints) {}
+
+  // Equal for equal runs.
+  std::uint64_t hash() const noexcept { return hash_; }
+  bool prints() const noexcept { return prints_; }
+
+  void add(std::uint64_t value) noexcept {
+    hash_ = (hash_ ^ value) * 0x9E3779B97F4A7C15U;
+    hash_ ^= hash_ >> 29;
+  }
+  // An event that a reader wants to see.
+  void note(Deadline now, const std::string& text) {
+    add(static_cast<std::uint64_t>(now.time_since_epoch().count()));
+    for (const char letter : text) add(static_cast<unsigned char>(letter));
+    if (!prints_) return;
+    std::printf("%14.6f  %s\n", std::chrono::duration<double>(now.time_since_epoch()).count(), text.c_str());
+  }
+
+ private:
+  bool prints_;
+  std::uint64_t hash_ = 0;
+};
+
+struct Event {
+  Deadline when;
+  std::size_t fiber = 0;
+  std::uint64_t token = 0;       // of the fiber's wait that it ends
+  std::function<void()> action;  // instead of a fiber
+  std::uint64_t number = 0;      // of equal times the earlier; the queue's
+};
+
+class EventQueue {
+ public:
+  bool empty() const noexcept { return events_.empty(); }
+  void push(Event event) {
+    event.number = pushed_++;
+    events_.push_back(std::move(event));
+    std::ranges::push_heap(events_, is_later);
+  }
+  // The next one.
+  Event pop() {
+    assert(!empty());
+    std::ranges::pop_heap(events_, is_later);
+    Event next = std::move(events_.back());
+    events_.pop_back();
+    return next;
+  }
+
+ private:
+  static bool is_later(const Event& one, const Event& other) noexcept {
+    return one.when != other.when ? one.when > other.when : one.number > other.number;
+  }
+
+  std::vector<Event> events_;  // a heap
+  std::uint64_t pushed_ = 0;
+};
 
 // The scheduler's own actions, which no rank's freeze holds up.
 inline constexpr int kNobody = -1;

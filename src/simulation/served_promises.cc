@@ -1,11 +1,10 @@
-#include "simulation/served_promises.h"
-
 #include <algorithm>
 #include <cmath>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "simulation/served_run.h"
 #include "simulation/work.h"
 
 namespace deltawire::simulation {

@@ -1,5 +1,3 @@
-#include "simulation/served_rank.h"
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "server/served_model.h"
+#include "simulation/served_run.h"
 #include "simulation/work.h"
 
 namespace deltawire::simulation {

@@ -8,9 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "simulation/served_promises.h"
-#include "simulation/served_rank.h"
-
 namespace deltawire::simulation {
 namespace {
 

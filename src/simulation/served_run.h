@@ -85,4 +85,10 @@ class ServedRun {
   bool has_ended_ = false;  // all that live have closed, or none may go on
 };
 
+// What a server or a worker does, and what it checks on the way.
+void run_served_rank(ServedRun& run, Job& job, int rank);
+
+// A promise that this start broke; empty: it broke none.
+std::string broken_promise(const ServedRun& run, Job& job);
+
 }  // namespace deltawire::simulation

@@ -18,6 +18,15 @@ Outcome begun(const std::string& plan, bool prints) {
   return outcome;
 }
 
+// Runs it to its end.
+template <class Run>
+void run_to_end(Run& run, const Trace& trace, Outcome& outcome) {
+  outcome.broken = run.run();
+  outcome.hash = trace.hash();
+  outcome.events = run.events();
+  outcome.faults = run.happened();
+}
+
 }  // namespace
 
 Outcome simulate(std::uint64_t seed, int world, bool prints) {
@@ -30,10 +39,7 @@ Outcome simulate(std::uint64_t seed, int world, bool prints) {
   }
   Trace trace(prints);
   Job job(plan, trace);
-  outcome.broken = job.run();
-  outcome.hash = trace.hash();
-  outcome.events = job.events();
-  outcome.faults = job.happened();
+  run_to_end(job, trace, outcome);
   for (const RankLog& log : job.logs()) {
     outcome.steps += log.next_step;
     for (const Ending& ending : log.endings) outcome.errors += ending.error ? 1U : 0U;
@@ -46,10 +52,7 @@ Outcome simulate_meeting(std::uint64_t seed, int world, bool prints) {
   Outcome outcome = begun(plan.text(), prints);
   Trace trace(prints);
   Meeting meeting(plan, trace);
-  outcome.broken = meeting.run();
-  outcome.hash = trace.hash();
-  outcome.events = meeting.events();
-  outcome.faults = meeting.happened();
+  run_to_end(meeting, trace, outcome);
   outcome.errors = meeting.errors();
   outcome.steps = meeting.met();
   return outcome;
@@ -61,10 +64,7 @@ Outcome simulate_served(std::uint64_t seed, int world, bool prints) {
   const auto& reference = ServedRun::reference_of(plan);
   Trace trace(prints);
   ServedRun run(plan, trace, &reference);
-  outcome.broken = run.run();
-  outcome.hash = trace.hash();
-  outcome.events = run.events();
-  outcome.faults = run.happened();
+  run_to_end(run, trace, outcome);
   outcome.errors = run.errors();
   outcome.steps = run.served();
   return outcome;
@@ -75,10 +75,7 @@ Outcome simulate_elastic(std::uint64_t seed, int world, bool prints) {
   Outcome outcome = begun(plan.text(), prints);
   Trace trace(prints);
   ElasticRun run(plan, trace);
-  outcome.broken = run.run();
-  outcome.hash = trace.hash();
-  outcome.events = run.events();
-  outcome.faults = run.happened();
+  run_to_end(run, trace, outcome);
   outcome.errors = run.errors();
   outcome.steps = run.commits().size();
   return outcome;

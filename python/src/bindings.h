@@ -1,7 +1,18 @@
 // The parts of deltawire._core, one function per file.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
 #include <nanobind/nanobind.h>
+
+#include "deltawire/part_backend.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire::python {
 
@@ -26,5 +37,19 @@ void bind_servers(nanobind::module_& module);  // parameter servers and their wo
 inline bool interpreter_is_up() noexcept {
   return Py_IsInitialized() != 0 && nanobind::is_alive();
 }
+
+// Name and shape of a float32 tensor; with the name of its dtype.
+using TensorNamed = std::variant<std::pair<std::string, std::vector<std::uint64_t>>,
+                                 std::tuple<std::string, std::vector<std::uint64_t>, std::string>>;
+
+// Without values. `tensors` must outlive them.
+std::vector<Named> as_named(const std::vector<TensorNamed>& tensors);
+
+// Calls the object's methods of the same names, which take addresses as numbers (core/device/parts.py). Any
+// thread may use it, and takes the GIL for each call.
+std::shared_ptr<PartBackend> backend_of(nanobind::object device);
+
+// By what they are for, the members of the rows in which these methods take and give parts.
+nanobind::dict part_rows();
 
 }  // namespace deltawire::python

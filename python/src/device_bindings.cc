@@ -1,5 +1,3 @@
-#include "device_bindings.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -25,7 +25,6 @@
 #include "bindings.h"
 #include "bucket_bindings.h"
 #include "deltawire/elastic.h"
-#include "explain_bindings.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
 #include "state_bindings.h"

@@ -1,6 +1,4 @@
 // What a spec means for a model's tensors, and what each of them took.
-#include "explain_bindings.h"
-
 #include <optional>
 #include <type_traits>
 

@@ -149,7 +149,6 @@ void bind_outputs(nb::module_& module) {
       .def_ro("step_seconds", &Prediction::step_seconds)
       .def_ro("exposed_seconds", &Prediction::exposed_seconds, "Of it, after the computation.")
       .def_ro("wire_seconds", &Prediction::wire_seconds, "That the busier direction of the link is busy.")
-      .def_ro("coding_seconds", &Prediction::coding_seconds, "Processor time, all threads together.")
       .def_ro("bytes_sent", &Prediction::bytes_sent);
   nb::class_<PlanRow>(module, "PlanRow", "A codec in a plan.")
       .def_ro("figures", &PlanRow::figures)

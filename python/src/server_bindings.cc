@@ -160,12 +160,10 @@ void make_options(ServerOptions* self, int servers, int backup, std::string push
 void bind_options(nb::module_& module) {
   nb::class_<ServerOptions>(module, "ServerOptions", "What is the same on all ranks of a parameter server.")
       .def("__init__", &make_options, "servers"_a, "backup"_a, "push"_a, "pull"_a, "min_elements"_a,
-           "seed"_a = 0, "staleness"_a = 0, "drops_workers"_a = false, "min_workers"_a = 1)
-      .def_rw("max_lag", &ServerOptions::max_lag);
+           "seed"_a = 0, "staleness"_a = 0, "drops_workers"_a = false, "min_workers"_a = 1);
   nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
       .def_ro("steps", &ServerCounts::steps)
       .def_ro("encodes", &ServerCounts::encodes, "Of parts, by this server.")
-      .def_ro("whole_models", &ServerCounts::whole_models, "Of parts, instead of several changes.")
       .def_ro("push_bytes", &ServerCounts::push_bytes, "Of messages, sent (worker) or received (server).")
       .def_ro("pull_bytes", &ServerCounts::pull_bytes,
               "Of messages, received (worker) or sent (server), every copy counted.")
@@ -271,14 +269,6 @@ void bind_worker(nb::module_& module) {
       .def("catch_up", waiting(&ParameterWorker::catch_up), "timeout_ms"_a,
            "Until the parameters have the changes of all its steps.")
       .def("close", waiting(&ParameterWorker::close), "timeout_ms"_a)
-      .def(
-          "add_residual",
-          [](Worker& self, std::size_t tensor, const FloatsInPlace& sum) {
-            raise_if_failed(self.use([&](ParameterWorker& worker) {
-              return worker.add_residual(tensor, {sum.data(), sum.size()});
-            }));
-          },
-          "tensor"_a, "sum"_a.noconvert(), "Adds what waits for the tensor's next push.")
       .def("save", &save<ParameterWorker>, "What waits for the next pushes; between steps.")
       .def("load", &load<ParameterWorker>, "state"_a, "Before open(); or raises and changes nothing.")
       .def_prop_ro("step", [](const Worker& self) { return self.look().step(); })

@@ -27,8 +27,6 @@
 #include "completions.h"
 #include "deltawire/reducer.h"
 #include "deltawire/session.h"
-#include "device_bindings.h"
-#include "explain_bindings.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
 #include "state_bindings.h"
@@ -214,14 +212,6 @@ void bind_reports(nb::module_& module) {
 
 void bind_settings(nb::module_& module) {
   module.attr("part_rows") = part_rows();
-  module.def(
-      "agreed_settings",
-      [](const std::string& spec, const ReducerOptions& options) {
-        return value_or_raise(agreed_settings(spec, options));
-      },
-      "spec"_a, "options"_a,
-      "What all ranks of a session must give alike, as one line: the canonical spec and the options but for "
-      "threads. Session compares it when the ranks meet.");
 }
 
 // How a session ends, and why it has.

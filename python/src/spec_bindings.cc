@@ -38,7 +38,6 @@ void bind_rule(nb::module_& module) {
       .def_ro("text", &SpecRule::text, "\"conv* elements>=4096: topk:k=0.01 with momentum=0.9\".")
       .def_ro("codec", &SpecRule::codec, "With what stands before it: \"topk:k=0.01 with momentum=0.9\".")
       .def_ro("codec_alone", &SpecRule::codec_alone, "\"topk:k=0.01\".")
-      .def_ro("codec_parameters", &SpecRule::codec_parameters, "Those of codec_alone.")
       .def_prop_ro(
           "info", [](const SpecRule& self) { return self.info; }, nb::rv_policy::reference,
           "Of the codec with these parameters.")

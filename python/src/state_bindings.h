@@ -10,11 +10,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings.h"
 #include "bucket_bindings.h"
 #include "byte_arrays.h"
 #include "deltawire/reducer.h"
 #include "deltawire/transport.h"
-#include "explain_bindings.h"
 #include "python_error.h"
 
 namespace deltawire::python {

@@ -26,7 +26,7 @@ endif()
 # doesn't.
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  add_compile_options(-Wthread-safety)  # src/base/thread_annotations.h
+  add_compile_options(-Wthread-safety)  # src/base/mutex.h
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 sees overlapping copies inside std::string's operator+ (GCC bug 105651).

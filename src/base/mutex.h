@@ -1,9 +1,26 @@
-// A mutex that clang can tell is held (base/thread_annotations.h).
+// A mutex that clang can tell is held, and which lock guards what, for clang to check (-Wthread-safety);
+// other compilers skip it. std::mutex has no such annotations in libstdc++.
 #pragma once
 
 #include <mutex>
 
-#include "base/thread_annotations.h"
+#ifdef __clang__
+#define DELTAWIRE_THREAD_ATTRIBUTE(text) __attribute__((text))
+#else
+#define DELTAWIRE_THREAD_ATTRIBUTE(text)
+#endif
+
+// Of a class: a lock; an object that holds one while it lives.
+#define DELTAWIRE_CAPABILITY(name) DELTAWIRE_THREAD_ATTRIBUTE(capability(name))
+#define DELTAWIRE_SCOPED_CAPABILITY DELTAWIRE_THREAD_ATTRIBUTE(scoped_lockable)
+// Of a member: only whoever holds the lock reads and writes it.
+#define DELTAWIRE_GUARDED_BY(lock) DELTAWIRE_THREAD_ATTRIBUTE(guarded_by(lock))
+// Of a function, behind its noexcept: the caller holds the lock; it holds it afterwards; or no longer.
+#define DELTAWIRE_REQUIRES(lock) DELTAWIRE_THREAD_ATTRIBUTE(requires_capability(lock))
+#define DELTAWIRE_ACQUIRE(...) DELTAWIRE_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
+#define DELTAWIRE_RELEASE(...) DELTAWIRE_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
+// Of a function that clang can't follow. Its comment says why it is right.
+#define DELTAWIRE_UNCHECKED_LOCKS DELTAWIRE_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace deltawire {
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "deltawire/connect.h"
 #include "deltawire/deltawire.h"
@@ -24,5 +25,25 @@ Result<std::unique_ptr<Listener>> consume(deltawire_listener& given);
 Status check_scale(float scale, std::string_view whose);
 
 deltawire_report report_of(const Report& report);
+
+struct SessionOptions {
+  MeshOptions mesh;
+  ReducerOptions reducer;
+};
+
+// Errors: kInvalidArgument, kUnsupportedVersion; they name the option. Endpoints and rendezvous are not set
+// yet.
+Result<SessionOptions> session_options(const deltawire_session_options& given);
+
+// Errors: kInvalidArgument; they name the endpoint, as one of `name`.
+Result<std::vector<Endpoint>> endpoints_of(const char* const* given, std::size_t count,
+                                           const std::string& name);
+
+// Sets the endpoints of all ranks. Errors: kInvalidArgument.
+Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh);
+Status add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh);
+
+// 1 ms to 24 h. kInvalidArgument otherwise.
+Result<std::chrono::milliseconds> milliseconds_of(std::int64_t count, std::string_view name);
 
 }  // namespace deltawire::c

@@ -1,9 +1,8 @@
-#include "c_session_options.h"
-
 #include <algorithm>
 #include <cstring>
 #include <span>
 
+#include "c_session.h"
 #include "call.h"
 
 namespace deltawire::c {

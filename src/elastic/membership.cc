@@ -43,8 +43,9 @@ std::string text_of(const ElasticEvent& event) {
   std::string joined;
   for (const int id : event.joined) joined += (joined.empty() ? "" : ", ") + std::to_string(id);
   return "epoch " + std::to_string(event.epoch) + " begins at step " + std::to_string(event.step) + " with " +
-         std::to_string(event.world_size) + " members, after " + std::to_string(event.seconds) +
-         " s; gone [" + gone + "], joined [" + joined + "]";
+         std::to_string(event.world_size) + " members, after " +
+         seconds_text(std::chrono::duration<double>(event.seconds)) + " s; gone [" + gone + "], joined [" +
+         joined + "]";
 }
 
 // Counts whom an attempt to form the view failed for; twice, and the member is blamed. A host that gave up

@@ -17,9 +17,9 @@ inline constexpr Clock::duration kSlice =
     std::chrono::milliseconds(100);  // between two looks at interruptions
 
 // "12.5"
-inline std::string seconds_text(Clock::duration time) {
+inline std::string seconds_text(std::chrono::duration<double> time) {
   char text[32];
-  (void)std::snprintf(text, sizeof text, "%g", std::chrono::duration<double>(time).count());
+  (void)std::snprintf(text, sizeof text, "%g", time.count());
   return text;
 }
 

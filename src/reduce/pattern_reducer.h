@@ -15,7 +15,7 @@
 #include "deltawire/workers.h"
 #include "reduce/bucket_exchange.h"
 #include "reduce/buckets_in_flight.h"
-#include "reduce/saved_ranks.h"
+#include "reduce/reducer_state.h"
 #include "reduce/wakeable_reducer.h"
 
 namespace deltawire {

@@ -1,10 +1,10 @@
 // The table of operations by itself.
-#include "transport/mesh/operation_table.h"
-
 #include <array>
 #include <set>
 
 #include <gtest/gtest.h>
+
+#include "transport/mesh/operation.h"
 
 namespace deltawire::test::operation_table_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "transport/links/link.h"
-#include "transport/mesh/operation_table.h"
+#include "transport/mesh/operation.h"
 #include "transport/process/machine.h"
 
 namespace deltawire {

@@ -8,13 +8,17 @@
 //  10  u16  bytes of the content, <= 4096
 //
 // Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks has one bit for each rank, lowest first,
-// padded with 0 to whole bytes:
+// padded with 0 to whole bytes, a text of an error at most 512 bytes:
 //
-//   1 abort    u16 error code, u16 bytes of fields, rank suspect, rank origin, text of at most 512 bytes,
-//   fields 2 waiting  rank, u64 place 3 goodbye  u64 ballots that count 4 here     u64 place, rank deaf 5
-//   start    u64 step 6 vote     u64 number, ballot: u64 step, u64 digest 7 round    u32 number, u64 decided,
-//   ballot, set of voters, set of the absent 8 verdict  u64 ballots that count, set of the absent 9 dropped
-//   u16 error code, u16 bytes of fields, rank, rank suspect, text of at most 512 bytes, fields
+//   1 abort    u16 error code, u16 bytes of fields, rank suspect, rank origin, text, fields
+//   2 waiting  rank, u64 place
+//   3 goodbye  u64 ballots that count
+//   4 here     u64 place, rank deaf
+//   5 start    u64 step
+//   6 vote     u64 number, ballot: u64 step, u64 digest
+//   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
+//   8 verdict  u64 ballots that count, set of the absent
+//   9 dropped  u16 error code, u16 bytes of fields, rank, rank suspect, text, fields
 //
 // Fields of an error that has any: rank suspect, if it is outside of the mesh, rank reporter, rank it waits
 // for, u16 n <= 256, u16 bytes of the tensor's name <= 256, n ranks, the name, and the advice, <= 512 bytes.

@@ -224,10 +224,8 @@ Status Trainer::sum_up() {
   EpochReport& report = progress_.report;
   // The whole is a mean as its parts are: of one rank alone it may be less than theirs, since ranks wait for
   // each other at different places.
-  const std::array parts{&EpochReport::seconds,           &EpochReport::compute_seconds,
-                         &EpochReport::encode_seconds,    &EpochReport::exchange_seconds,
-                         &EpochReport::decode_seconds,    &EpochReport::update_seconds,
-                         &EpochReport::checkpoint_seconds};
+  std::vector parts{&EpochReport::seconds};
+  for (const EpochFigure& time : std::span(kEpochFigures).last(kEpochTimes)) parts.push_back(time.member);
   std::vector<double> numbers{static_cast<double>(progress_.bytes), static_cast<double>(progress_.plain),
                               static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]),
                               static_cast<double>(progress_.weights)};

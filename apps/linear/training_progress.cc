@@ -6,34 +6,15 @@
 namespace deltawire::linear {
 namespace {
 
-constexpr std::array kFigures{&EpochReport::train_loss,
-                              &EpochReport::objective,
-                              &EpochReport::test_loss,
-                              &EpochReport::accuracy,
-                              &EpochReport::constant_loss,
-                              &EpochReport::constant_accuracy,
-                              &EpochReport::gap,
-                              &EpochReport::seconds,
-                              &EpochReport::rows_per_second,
-                              &EpochReport::bytes_per_step,
-                              &EpochReport::weights_bytes_per_step,
-                              &EpochReport::evaluation_bytes,
-                              &EpochReport::bytes_sent,
-                              &EpochReport::plain_ratio,
-                              &EpochReport::compute_seconds,
-                              &EpochReport::encode_seconds,
-                              &EpochReport::exchange_seconds,
-                              &EpochReport::decode_seconds,
-                              &EpochReport::update_seconds,
-                              &EpochReport::checkpoint_seconds};
-
 void add_figures(std::vector<double>& figures, const EpochReport& report) {
-  for (const double EpochReport::* figure : kFigures) figures.push_back(report.*figure);
+  for (const EpochFigure& figure : kEpochFigures) figures.push_back(report.*figure.member);
 }
 
 EpochReport report_of(std::span<const double> figures, std::size_t i) {
   EpochReport report{.epoch = static_cast<int>(i) + 1};
-  for (std::size_t k = 0; k < kFigures.size(); ++k) report.*kFigures[k] = figures[kFigures.size() * i + k];
+  for (std::size_t k = 0; k < kEpochFigures.size(); ++k) {
+    report.*kEpochFigures[k].member = figures[kEpochFigures.size() * i + k];
+  }
   return report;
 }
 
@@ -72,7 +53,7 @@ Status TrainingProgress::load(CheckpointReader& in, std::uint64_t batches) {
            .epochs = {}};
   const std::uint64_t step = in.head().step;
   if (epoch > step / batches || batch != step - epoch * batches || batch > batches ||
-      figures.size() != kFigures.size() * (epoch + 1)) {
+      figures.size() != kEpochFigures.size() * (epoch + 1)) {
     return in.damaged("makes no sense");
   }
   for (std::size_t i = 0; i < epoch; ++i) epochs.push_back(report_of(figures, i));

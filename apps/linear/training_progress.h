@@ -1,6 +1,8 @@
 // How far a training has come: part of a checkpoint.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -40,6 +42,36 @@ struct EpochReport {
   double update_seconds = 0;  // weights and moments, with missed steps
   double checkpoint_seconds = 0;
 };
+
+struct EpochFigure {
+  const char* name = nullptr;  // in reports
+  double EpochReport::* member = nullptr;
+};
+
+// In the order of checkpoints; the times of a data epoch are the last.
+inline constexpr std::array kEpochFigures{
+    EpochFigure{"train_loss", &EpochReport::train_loss},
+    EpochFigure{"objective", &EpochReport::objective},
+    EpochFigure{"test_loss", &EpochReport::test_loss},
+    EpochFigure{"accuracy", &EpochReport::accuracy},
+    EpochFigure{"constant_loss", &EpochReport::constant_loss},
+    EpochFigure{"constant_accuracy", &EpochReport::constant_accuracy},
+    EpochFigure{"gap", &EpochReport::gap},
+    EpochFigure{"seconds", &EpochReport::seconds},
+    EpochFigure{"rows_per_second", &EpochReport::rows_per_second},
+    EpochFigure{"bytes_per_step", &EpochReport::bytes_per_step},
+    EpochFigure{"weights_bytes_per_step", &EpochReport::weights_bytes_per_step},
+    EpochFigure{"evaluation_bytes", &EpochReport::evaluation_bytes},
+    EpochFigure{"bytes_sent", &EpochReport::bytes_sent},
+    EpochFigure{"times_smaller_than_plain_pairs", &EpochReport::plain_ratio},
+    EpochFigure{"compute_seconds", &EpochReport::compute_seconds},
+    EpochFigure{"encode_seconds", &EpochReport::encode_seconds},
+    EpochFigure{"exchange_seconds", &EpochReport::exchange_seconds},
+    EpochFigure{"decode_seconds", &EpochReport::decode_seconds},
+    EpochFigure{"update_seconds", &EpochReport::update_seconds},
+    EpochFigure{"checkpoint_seconds", &EpochReport::checkpoint_seconds},
+};
+inline constexpr std::size_t kEpochTimes = 6;
 
 // Between steps.
 struct TrainingProgress {

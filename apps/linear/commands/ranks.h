@@ -28,7 +28,7 @@ class WorkerProcesses {
   // Forks into `count` processes, of which this one is rank 0. The others return from here too, must end with
   // _exit(), and die with this process. Call it before starting any thread.
   static cli::Outcome<WorkerProcesses> start(int count);
-  WorkerProcesses(WorkerProcesses&& other) noexcept;
+  WorkerProcesses(WorkerProcesses&& other) = default;  // leaves no process in `other`
   WorkerProcesses& operator=(WorkerProcesses&&) = delete;
   ~WorkerProcesses();  // waits a second for them, then kills them, as one may hang
 
@@ -41,14 +41,12 @@ class WorkerProcesses {
  private:
   explicit WorkerProcesses(int count) : count_(count) {}
 
-  bool exchange_ports(std::vector<std::uint16_t>& ports, std::chrono::milliseconds timeout) const;
-
   int count_ = 1;
   int rank_ = 0;
   std::vector<pid_t> started_;
-  std::vector<int> ports_to_;  // of rank 0: pipes to the others
-  std::vector<int> ports_from_;
-  std::vector<std::byte> token_;
+  std::unique_ptr<Listener> listener_;  // of rank 0, until they connect
+  Endpoint rendezvous_;                 // where it listens
+  Token token_{};
 };
 
 struct RankOptions {

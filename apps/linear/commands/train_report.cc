@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
-#include <utility>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
@@ -28,44 +28,19 @@ std::string stop_text(const TrainSettings& settings) {
 }
 
 Json epoch_json(const EpochReport& report) {
-  return {{"epoch", report.epoch},
-          {"train_loss", json_number(report.train_loss)},
-          {"objective", json_number(report.objective)},
-          {"test_loss", json_number(report.test_loss)},
-          {"accuracy", json_number(report.accuracy)},
-          {"constant_loss", json_number(report.constant_loss)},
-          {"constant_accuracy", json_number(report.constant_accuracy)},
-          {"gap", json_number(report.gap)},
-          {"seconds", report.seconds},
-          {"rows_per_second", report.rows_per_second},
-          {"bytes_per_step", report.bytes_per_step},
-          {"weights_bytes_per_step", report.weights_bytes_per_step},
-          {"bytes_sent", report.bytes_sent},
-          {"evaluation_bytes", report.evaluation_bytes},
-          {"times_smaller_than_plain_pairs", json_number(report.plain_ratio)},
-          {"compute_seconds", report.compute_seconds},
-          {"encode_seconds", report.encode_seconds},
-          {"exchange_seconds", report.exchange_seconds},
-          {"decode_seconds", report.decode_seconds},
-          {"update_seconds", report.update_seconds},
-          {"checkpoint_seconds", report.checkpoint_seconds}};
+  Json all{{"epoch", report.epoch}};
+  for (const EpochFigure& figure : kEpochFigures) all[figure.name] = json_number(report.*figure.member);
+  return all;
 }
 
 // Seconds of a training by what they went into, divided as in table 4 of FastSGD's paper: means over ranks.
 // The parts need not add up to the training time.
 Json time_split(const TrainedModel& model) {
-  constexpr std::pair<const char*, double EpochReport::*> kParts[] = {
-      {"compute_seconds", &EpochReport::compute_seconds},
-      {"encode_seconds", &EpochReport::encode_seconds},
-      {"exchange_seconds", &EpochReport::exchange_seconds},
-      {"decode_seconds", &EpochReport::decode_seconds},
-      {"update_seconds", &EpochReport::update_seconds},
-      {"checkpoint_seconds", &EpochReport::checkpoint_seconds}};
   Json split{{"seconds", model.epochs.back().seconds}};
-  for (const auto& [name, part] : kParts) {
+  for (const EpochFigure& figure : std::span(kEpochFigures).last(kEpochTimes)) {
     double seconds = 0;
-    for (const EpochReport& epoch : model.epochs) seconds += epoch.*part;
-    split[name] = seconds;
+    for (const EpochReport& epoch : model.epochs) seconds += epoch.*figure.member;
+    split[figure.name] = seconds;
   }
   return split;
 }

@@ -33,7 +33,7 @@ constexpr const char* kFooter =
     "  deltawire patch make OLD NEW PATCH                    write what changed between two models\n"
     "  deltawire train linear --data a9a --model a9a.npz     train a linear model on sparse rows\n"
     "  deltawire predict --model a9a.npz --data a9a.t        predict with it\n"
-    "  deltawire generate kdd12 --scale 0.01 clicks.zst      generate rows shaped like a published set\n"
+    "  deltawire generate kdd12 --scale 0.01 clicks.libsvm   generate rows shaped like a published set\n"
     "\n"
     "Run 'deltawire COMMAND --help' for help on a command.\n"
     "Exit status: 0 success, 1 failure, 2 wrong usage; one line on standard error says why.\n"

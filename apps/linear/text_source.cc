@@ -61,29 +61,10 @@ Result<DataFile> inspect(const std::string& path) {
   return found;
 }
 
-// "part-%04d" as the pattern "part-[0-9][0-9][0-9][0-9]", "part-%d" as "part-[0-9]*".
-std::string glob_of(const std::string& pattern) {
-  std::string glob;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const std::string_view rest = std::string_view(pattern).substr(i);
-    if (rest.starts_with("%d")) {
-      glob += "[0-9]*";
-      i += 1;
-    } else if (rest.size() > 3 && rest.starts_with("%0") && rest[2] > '0' && rest[2] <= '9' &&
-               rest[3] == 'd') {
-      for (char digit = '0'; digit < rest[2]; ++digit) glob += "[0-9]";
-      i += 3;
-    } else {
-      glob += rest[0];
-    }
-  }
-  return glob;
-}
-
 std::vector<std::string> matches(const std::string& pattern) {
   glob_t found{};
   std::vector<std::string> paths;
-  if (glob(glob_of(pattern).c_str(), 0, nullptr, &found) == 0) {
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
     paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   }
   globfree(&found);
@@ -97,7 +78,7 @@ Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patte
   for (const std::string& pattern : patterns) {
     std::vector<std::string> paths{pattern};
     // A file may have such characters in its name, and is then meant.
-    if (access(pattern.c_str(), F_OK) != 0 && pattern.find_first_of("*?[%") != std::string::npos) {
+    if (access(pattern.c_str(), F_OK) != 0 && pattern.find_first_of("*?[") != std::string::npos) {
       paths = matches(pattern);
       if (paths.empty())
         return fail(ErrorCode::kIo, pattern + ": no file has such a name; check the pattern");

@@ -24,8 +24,7 @@ struct DataFile {
 };
 
 // Finds the files of the patterns, those of each pattern in alphabetical order. A pattern is a path, which
-// may have * ? [] in it, and %d or %04d for a number. Errors (kIo): no file matches; a file is a folder or
-// cannot be opened.
+// may have * ? [] in it. Errors (kIo): no file matches; a file is a folder or cannot be opened.
 Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patterns);
 
 class TextSource {

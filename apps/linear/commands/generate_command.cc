@@ -6,16 +6,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <new>
 #include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/number_text.h"
@@ -29,125 +24,10 @@
 
 namespace deltawire::linear {
 
-// Compresses .gz .xz .bz2 .zst with libarchive; any other name, and "-", is plain text. The same text gives
-// the same bytes with the same libraries.
-class PackedOutput {
- public:
-  // Errors: those of OutputFile::create; a libarchive without this compression.
-  static cli::Outcome<std::unique_ptr<PackedOutput>> create(const std::string& path, bool force);
-  ~PackedOutput();  // without commit, removes the unfinished file
-  PackedOutput(const PackedOutput&) = delete;
-  PackedOutput& operator=(const PackedOutput&) = delete;
-
-  cli::Outcome<void> write(std::string_view text);
-  cli::Outcome<void> commit();
-
- private:
-  struct Packer;
-  explicit PackedOutput(cli::OutputFile file);
-
-  cli::OutputFile file_;
-  std::unique_ptr<Packer> packer_;  // null: plain
-};
-
-namespace {
-
-struct Ending {
-  std::string_view name;
-  int (*add_filter)(archive*);
-};
-
-constexpr std::array kEndings{
-    Ending{".gz", archive_write_add_filter_gzip}, Ending{".xz", archive_write_add_filter_xz},
-    Ending{".bz2", archive_write_add_filter_bzip2}, Ending{".zst", archive_write_add_filter_zstd}};
-
-}  // namespace
-
-struct PackedOutput::Packer {
-  struct Free {
-    void operator()(archive* writer) const noexcept { archive_write_free(writer); }
-  };
-
-  static la_ssize_t take(archive*, void* self, const void* bytes, std::size_t count) {
-    auto* packer = static_cast<Packer*>(self);
-    packer->written = packer->file.write(Bytes(static_cast<const std::byte*>(bytes), count));
-    return packer->written ? static_cast<la_ssize_t>(count) : -1;
-  }
-
-  // What the file said, where it was the file.
-  cli::Outcome<void> check(bool went_well) const {
-    if (went_well) return {};
-    if (!written) return written;
-    const char* text = archive_error_string(out.get());
-    return cli::failed("the text cannot be packed: " + std::string(text != nullptr ? text : "unknown error") +
-                       "; give a name with another ending");
-  }
-
-  cli::Outcome<void> open(const Ending& ending) {
-    archive* const to = out.get();
-    if (to == nullptr) throw std::bad_alloc();
-    // A warning says that another program would do the work.
-    bool opened = ending.add_filter(to) == ARCHIVE_OK && archive_write_set_format_raw(to) == ARCHIVE_OK &&
-                  archive_write_set_bytes_in_last_block(to, 1) == ARCHIVE_OK;
-    // Else the time of day would stand in the file.
-    if (opened && ending.name == ".gz") {
-      opened = archive_write_set_filter_option(to, "gzip", "timestamp", nullptr) == ARCHIVE_OK;
-    }
-    opened = opened && archive_write_open(to, this, nullptr, &take, nullptr) == ARCHIVE_OK;
-    if (!opened) return check(false);
-    const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
-                                                                         archive_entry_free);
-    if (!entry) throw std::bad_alloc();
-    archive_entry_set_filetype(entry.get(), AE_IFREG);
-    return check(archive_write_header(to, entry.get()) == ARCHIVE_OK);
-  }
-
-  cli::OutputFile& file;
-  cli::Outcome<void> written;
-  std::unique_ptr<archive, Free> out{archive_write_new()};
-};
-
-PackedOutput::PackedOutput(cli::OutputFile file) : file_(std::move(file)) {}
-
-// Without commit nothing more is written: the file is to be thrown away.
-PackedOutput::~PackedOutput() {
-  if (packer_) archive_write_fail(packer_->out.get());
-}
-
-cli::Outcome<std::unique_ptr<PackedOutput>> PackedOutput::create(const std::string& path, bool force) {
-  auto file = cli::OutputFile::create(path, force);
-  if (!file) return tl::unexpected<cli::Failure>(file.error());
-  std::unique_ptr<PackedOutput> output(new PackedOutput(*std::move(file)));
-  for (const Ending& ending : kEndings) {
-    if (!path.ends_with(ending.name)) continue;
-    output->packer_.reset(new Packer{.file = output->file_, .written = {}});
-    if (auto opened = output->packer_->open(ending); !opened)
-      return tl::unexpected<cli::Failure>(opened.error());
-  }
-  return output;
-}
-
-cli::Outcome<void> PackedOutput::write(std::string_view text) {
-  if (!packer_) return file_.write(std::as_bytes(std::span(text)));
-  while (!text.empty()) {
-    const la_ssize_t taken = archive_write_data(packer_->out.get(), text.data(), text.size());
-    if (taken <= 0) return packer_->check(false);
-    text.remove_prefix(static_cast<std::size_t>(taken));
-  }
-  return {};
-}
-
-cli::Outcome<void> PackedOutput::commit() {
-  if (packer_) {
-    if (auto closed = packer_->check(archive_write_close(packer_->out.get()) == ARCHIVE_OK); !closed)
-      return closed;
-  }
-  return file_.commit();
-}
-
 namespace {
 
 constexpr std::size_t kTextBytes = std::size_t{1} << 18;
+constexpr std::array kPackedEndings{".gz", ".xz", ".bz2", ".zst"};
 
 struct GenerateOptions {
   std::string name;
@@ -160,6 +40,11 @@ struct GenerateOptions {
 };
 
 cli::Outcome<DataShape> complete(GenerateOptions& options) {
+  if (std::ranges::any_of(kPackedEndings, [&](const char* each) { return options.output.ends_with(each); })) {
+    return cli::misused("rows are plain text, and " + options.output +
+                        " names packed ones; pack them on the way: deltawire generate " + options.name +
+                        " - | zstd > rows.zst");
+  }
   const auto shape = find_shape(options.name);
   const auto scaled = [&](std::uint64_t whole) {
     return static_cast<std::uint64_t>(std::ceil(options.scale * static_cast<double>(whole)));
@@ -185,7 +70,7 @@ cli::Outcome<DataShape> complete(GenerateOptions& options) {
 }
 
 cli::Outcome<void> write_rows(const GenerateOptions& options, RowGenerator& generator) {
-  auto output = PackedOutput::create(options.output, options.force);
+  auto output = cli::OutputFile::create(options.output, options.force);
   if (!output) return tl::unexpected<cli::Failure>(output.error());
   cli::Progress progress;
   std::string text;
@@ -193,13 +78,13 @@ cli::Outcome<void> write_rows(const GenerateOptions& options, RowGenerator& gene
   for (std::uint64_t row = 0; row < options.rows; ++row) {
     generator.append(row, text);
     if (text.size() < kTextBytes && row + 1 < options.rows) continue;
-    if (auto written = (*output)->write(text); !written) return written;
+    if (auto written = output->write(std::as_bytes(std::span(text))); !written) return written;
     bytes += text.size();
     text.clear();
     progress.show("generate: " + std::to_string(100 * (row + 1) / options.rows) + " % of " +
                   cli::grouped(options.rows) + " rows");
   }
-  if (auto done = (*output)->commit(); !done) return done;
+  if (auto done = output->commit(); !done) return done;
   cli::report_stream(options.output) << cli::output_name(options.output) << ": " << cli::grouped(options.rows)
                                      << " rows, " << cli::grouped(options.settings.features) << " features, "
                                      << cli::grouped(bytes) << " bytes of text\n";
@@ -250,11 +135,10 @@ std::string generate_footer() {
          "\n"
          "Rows have the format that 'train linear' reads. Frequencies of features follow Zipf's law.\n"
          "Labels are 1 and -1, from weights with a normal distribution: --weights writes them as a model\n"
-         "for 'predict'. OUT is compressed as its name says (.gz .xz .bz2 .zst). The same arguments give\n"
-         "the same rows.\n"
+         "for 'predict'. The same arguments give the same rows.\n"
          "\n"
          "Examples:\n"
-         "  deltawire generate kdd12 --scale 0.01 clicks.libsvm.zst\n"
+         "  deltawire generate kdd12 --scale 0.01 - | zstd > clicks.libsvm.zst\n"
          "  deltawire generate url --rows 100000 --features 20000 rows.libsvm --weights planted.npz\n"
          "  deltawire predict --model planted.npz --data rows.libsvm --margins > right-answers.txt\n";
 }

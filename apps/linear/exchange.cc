@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <utility>
 
 #include "base/byte_writer.h"
@@ -16,7 +15,6 @@
 namespace deltawire::linear {
 namespace {
 
-constexpr float kLarge = 1e18F;  // beyond any training that converges; its square is still a float
 // Apart from the tags of reducers, which count up from the step (docs/reference/format.md).
 constexpr Tag kAllToAllTag = Tag{0xDE17A} << 44;
 constexpr Tag kPairsTag = Tag{0xDE17B} << 44;
@@ -142,20 +140,8 @@ bool Exchange::takes_pairs(std::uint64_t dimension) {
   return uses && !uses->empty() && uses->front().takes_pairs;
 }
 
-// All ranks refuse together: one that failed alone would end the exchange for all.
-Status Exchange::check_size(const Pairs& gradient) {
-  if (!refuses_large_) return {};
-  const bool fits =
-      std::ranges::all_of(gradient.values, [](float value) { return std::fabs(value) < kLarge; });
-  const auto refusals = sums(std::vector<double>{fits ? 0.0 : 1.0});
-  if (!refusals) return forward_error(refusals);
-  if (refusals->front() == 0) return {};
-  return fail(ErrorCode::kRange, "a gradient is beyond all numbers; lower the learning rate (--lr)");
-}
-
 Result<Report> Exchange::average(Pairs& gradient) {
   if (feedback_) feedback_->residual.add_at(gradient.keys, gradient.values);
-  if (Status small = check_size(gradient); !small) return forward_error(small);
   if (world_ == 1) {
     ++step_;
     return Report();

@@ -74,15 +74,9 @@ class Exchange {
 
   // Replaces the gradient with the mean over ranks, sent as pairs of key and value if the codec takes them,
   // else as a dense tensor. With one rank nothing is sent or encoded. Keys grow strictly, before and after.
-  // Errors: those of Session::all_reduce; kRange, on all ranks, if one gradient is refused (refuse_large).
+  // Errors: those of Session::all_reduce.
   Result<Report> average(Pairs& gradient);
   bool takes_pairs(std::uint64_t dimension);
-
-  // If set, average() and check_size() first ask all ranks, with one more message to each, whether their
-  // gradients are finite and below 1e18, and refuse the step on all ranks if one is not. So a training that
-  // diverges ends without ending the exchange. The same on all ranks.
-  void refuse_large(bool refuses) noexcept { refuses_large_ = refuses; }
-  Status check_size(const Pairs& gradient);
 
   // The numbers of all ranks, in rank order; every rank passes as many. Between steps. Errors: those of
   // Transport::wait.
@@ -136,7 +130,6 @@ class Exchange {
   std::chrono::milliseconds timeout_{};
   std::uint64_t seed_ = 0;
   std::uint64_t step_ = 0;
-  bool refuses_large_ = false;
   std::uint64_t next_tag_ = 0;  // of all_to_all()
   std::vector<float> dense_;
   std::optional<Feedback> feedback_;  // with keep_losses()

@@ -56,7 +56,7 @@ class OwnedWeights {
                                 std::optional<std::uint32_t> list);
 
   // Collective: one step with the mean of all ranks' gradients, whose keys are among those of the last
-  // pull(). Errors: as of pull, and kRange if one is refused (Exchange::refuse_large).
+  // pull(). Errors: as of pull.
   Result<StepCost> push(const Pairs& gradient);
 
   // The sum of squares of the results owned here.

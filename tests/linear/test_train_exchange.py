@@ -150,18 +150,6 @@ def test_owners_send_less_in_fewer_bits(apart: Path) -> None:
     assert rounded["final"]["train_loss"] == pytest.approx(exact["final"]["train_loss"], rel=0.01)
 
 
-def test_a_grid_with_owners_finds_what_every_rank_would(shared: Path) -> None:
-    settings = ("--data", shared, "--epochs", 2, "--workers", 2, "--optimizer", "sgd", "--codec")
-    settings += ("fp32", "--loss", "squared", "--grid", "--grid-sample", 100, "--json", "-")
-    losses = {}
-    for exchange in ("owners", "gather"):
-        report = json.loads(must_run("train", "linear", *settings, "--exchange", exchange))
-        losses[exchange] = [point["loss"] for point in report["settings"]["grid"]["tried"]]
-    assert len(losses["owners"]) == 21
-    for own, other in zip(losses["owners"], losses["gather"], strict=True):
-        assert own == (other if other is None else pytest.approx(other, rel=1e-4))
-
-
 def test_owners_refuse_what_waits_for_later(shared: Path) -> None:
     command = ("train", "linear", "--data", shared, "--exchange")
     assert_refused(USAGE, ["3lc", "--exchange owners"], *command, "owners", "--codec", "3lc")
@@ -192,17 +180,6 @@ def test_what_waits_is_in_checkpoints(exchange: str, shared: Path, tmp_path: Pat
     must_run(*settings, "--epochs", 2, "--checkpoint", folder)
     must_run(*settings, "--epochs", 4, "--checkpoint", folder, "--resume", "--model", resumed)
     assert resumed.read_bytes() == through.read_bytes()
-
-
-def test_feedback_with_a_grid_starts_afresh_with_each_pair(shared: Path) -> None:
-    settings = ("--data", shared, "--epochs", 2, "--workers", 2, "--optimizer", "sgd", "--grid")
-    settings += ("--codec", "fastsgd:tau=60", "--feedback", "--grid-sample", 100, "--json", "-")
-    grid = json.loads(must_run("train", "linear", *settings))["settings"]["grid"]["tried"]
-    last = grid[-1]
-    rate = ("--lr", last["learning_rate"], "--decay", last["rate_decay"], "--stop", 0)
-    alone = [word for word in settings if word not in ("--grid", "--grid-sample", 100)]
-    report = json.loads(must_run("train", "linear", *alone, *rate))
-    assert report["final"]["test_loss"] == pytest.approx(last["loss"], rel=1e-6)
 
 
 @pytest.mark.parametrize(

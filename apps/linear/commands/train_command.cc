@@ -30,8 +30,6 @@ struct TrainCommandOptions {
   DataSettings data;
   TrainSettings train;
   RankOptions ranks;
-  GridOptions grid;
-  std::optional<GridReport> grid_report;
   int world = 1;      // once the ranks are connected
   std::string alike;  // must be the same on all ranks; MeshOptions::settings
   CheckpointOptions checkpoint;
@@ -72,8 +70,6 @@ struct TrainCommandOptions {
     all["merge_duplicates"] = data.parse.merge_duplicates;
     if (data.parse.positive) all["positive"] = *data.parse.positive;
     all["seed"] = train.seed;
-    if (grid.wanted) all["grid"] = grid.sample_percent;
-    if (grid_report) all["grid"] = grid_json(*grid_report);
     return all;
   }
 };
@@ -126,15 +122,6 @@ cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange)
   if (!settled) {
     exchange.abort(settled.error().text());
     return cli::failed(settled.error().text());
-  }
-  if (options.grid.wanted) {
-    auto chosen =
-        choose_by_grid(options.grid, prints, options.data.memory_bytes, options.train, *store, exchange);
-    if (!chosen) {
-      exchange.abort(chosen.error().text());
-      return cli::failed(chosen.error().text());
-    }
-    options.grid_report = *std::move(chosen);
   }
   Trainer trainer(options.train, *store, exchange);
   auto model =
@@ -217,7 +204,8 @@ std::string train_footer() {
          "LOSS is logistic, squared (linear regression), hinge (SVM) or squared-hinge. Labels are 0 and 1,\n"
          "or -1 and 1; any number for squared; with --positive LABEL that label against all others.\n"
          "FILE may be a pattern: 'part-*.libsvm'; - is standard input. With at least as many files as\n"
-         "workers, each worker reads its own files. Fewer files are divided: plain ones by bytes; compressed\n"
+         "workers, each worker reads its own files. Fewer files are divided: plain ones by bytes; "
+         "compressed\n"
          "ones are decompressed by all workers.\n"
          "CODEC is the codec of gradients, any of 'deltawire codecs'. Codecs for pairs of key and value\n"
          "(fastsgd, logquant, sketchml) send what a batch touches, others the whole gradient. direct(fp32)\n"
@@ -232,7 +220,6 @@ std::string train_footer() {
          "On a cluster you, srun or mpirun start each rank; srun and mpirun set its number. Ranks connect\n"
          "through rank 0's address, --rendezvous, or over MPI without one, if the program was built with\n"
          "it (-DDELTAWIRE_CLI_MPI=ON).\n"
-         "--grid tries rates from 0.001 to 1 (sgd: 0.01 to 10), each with decays 0, 0.1 and 1.\n"
          "\n"
          "Examples:\n"
          "  deltawire train linear --data a9a --model a9a.npz\n"
@@ -243,7 +230,6 @@ std::string train_footer() {
          "  deltawire train linear --data 'part-*' --rendezvous node1:7171 --rank 1 --world 4 --token-file "
          "job\n"
          "  mpirun -n 8 deltawire train linear --data 'part-*' --model url.npz\n"
-         "  deltawire train linear --data a9a --grid --model a9a.npz\n"
          "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n";
 }
 
@@ -288,7 +274,6 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
                    "Use lr / (1 + e X) in data epoch e, from 0; default: adagrad 0.1, adam 0.2, sgd 0.01")
       ->check(cli::number_from_0())
       ->type_name("X");
-  add_grid_options(command, options.grid);
   command->add_option("--l2", options.l2, "Factor of L2")
       ->check(cli::number_from_0())
       ->type_name("X")

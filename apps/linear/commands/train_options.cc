@@ -1,9 +1,5 @@
 #include "linear/commands/train_options.h"
 
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <iostream>
 #include <string>
 #include <utility>
 
@@ -13,7 +9,6 @@
 #include "cli/commands.h"
 #include "cli/number_text.h"
 #include "cli/outcome.h"
-#include "cli/progress.h"
 #include "deltawire/spec.h"
 #include "linear/plain_pairs.h"
 
@@ -41,36 +36,6 @@ cli::Outcome<void> check_pattern(const ExchangeOption& option, const std::string
   if (option.pattern == kAuto || !names_pattern(codec)) return {};
   return cli::misused("--exchange " + option.pattern + ": --codec " + codec +
                       " has a pattern of its own; leave one of them out");
-}
-
-std::string number(double value) {
-  char text[32];
-  (void)std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
-
-std::string row_of(const std::string& rate, const std::string& decay, const std::string& loss) {
-  char text[128];
-  (void)std::snprintf(text, sizeof text, "%-14s  %-6s  %s", rate.c_str(), decay.c_str(), loss.c_str());
-  return text;
-}
-
-std::string row_of(const GridPoint& point) {
-  std::string loss = "no finite loss";
-  if (std::isfinite(point.loss)) {
-    loss = number(point.loss) + " after " + std::to_string(point.epochs) + " data epochs";
-  }
-  return row_of(number(point.learning_rate), number(point.rate_decay), loss);
-}
-
-std::string choice_line(const GridReport& report, const Grid& grid) {
-  const GridPoint& best = report.tried[report.best];
-  std::string line = std::string("best by the ") + (report.judged_by_test ? "held-out loss" : "objective") +
-                     " on " + cli::grouped(report.rows) + " rows: --lr " + number(best.learning_rate) +
-                     " --decay " + number(best.rate_decay);
-  if (best.learning_rate == grid.rates.front()) line += " (the grid's smallest rate: try smaller ones)";
-  if (best.learning_rate == grid.rates.back()) line += " (the grid's largest rate: try larger ones)";
-  return line;
 }
 
 std::string in_words(const nlohmann::json& settings, const std::string& name) {
@@ -157,54 +122,6 @@ nlohmann::ordered_json exchange_json(const ExchangeOption& option, int world) {
   all["pairs_of_a_rank"] = figure(choice.overlap.own);
   all["distinct_pairs"] = figure(choice.overlap.distinct);
   all["direct_to_gather"] = figure(direct_to_gather(choice.overlap, world));
-  return all;
-}
-
-void add_grid_options(CLI::App* command, GridOptions& options) {
-  CLI::Option* grid =
-      command
-          ->add_flag("--grid", options.wanted,
-                     "Try learning rates and decays on a sample of the rows; train with the best")
-          ->excludes("--lr")
-          ->excludes("--decay");
-  command
-      ->add_option("--grid-sample", options.sample_percent, "Percent of rows for --grid, at least 1,000 rows")
-      ->check(cli::number_range(0, 100))
-      ->needs(grid)
-      ->type_name("P")
-      ->capture_default_str();
-}
-
-Result<GridReport> choose_by_grid(const GridOptions& options, bool prints, std::uint64_t memory_bytes,
-                                  TrainSettings& train, BlockStore& data, Exchange& exchange) {
-  GridSettings settings{.grid = grid_for(train.optimizer.kind), .share = options.sample_percent / 100};
-  settings.memory_bytes = static_cast<std::uint64_t>(settings.share * static_cast<double>(memory_bytes));
-  settings.interrupted = cli::interrupted;
-  if (prints) {
-    std::cout << row_of("learning rate", "decay", "loss") << "\n" << std::flush;
-    settings.tried = [](const GridPoint& point) { std::cout << row_of(point) << "\n" << std::flush; };
-  }
-  auto report = search_grid(train, settings, data, exchange);
-  if (!report) return report;
-  const GridPoint& best = report->tried[report->best];
-  train.optimizer.learning_rate = best.learning_rate;
-  train.rate_decay = best.rate_decay;
-  if (prints) std::cout << choice_line(*report, settings.grid) << "\n" << std::flush;
-  return report;
-}
-
-nlohmann::ordered_json grid_json(const GridReport& report) {
-  nlohmann::ordered_json all{{"sample_percent", 100 * report.share},
-                             {"sample_rows", report.rows},
-                             {"judged_by", report.judged_by_test ? "test_loss" : "objective"},
-                             {"tried", nlohmann::ordered_json::array()}};
-  for (const GridPoint& point : report.tried) {
-    all["tried"].push_back(
-        {{"learning_rate", point.learning_rate},
-         {"rate_decay", point.rate_decay},
-         {"loss", std::isfinite(point.loss) ? nlohmann::ordered_json(point.loss) : nlohmann::ordered_json()},
-         {"epochs", point.epochs}});
-  }
   return all;
 }
 

@@ -1,5 +1,4 @@
-// Groups of options of `deltawire train linear`: --exchange, --grid and --checkpoint, with what belongs to
-// each.
+// Groups of options of `deltawire train linear`: --exchange and --checkpoint, with what belongs to each.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 #include "deltawire/result.h"
 #include "linear/checkpoints.h"
 #include "linear/exchange_choice.h"
-#include "linear/grid_search.h"
+#include "linear/trainer.h"
 
 namespace CLI {
 class App;
@@ -46,22 +45,6 @@ std::string exchange_line(const ExchangeOption& option, int world);
 // {"reducer": ..., "reason": ..., "pairs_of_a_rank": ..., "distinct_pairs": ..., "direct_to_gather": ...};
 // the last three are null unless measured.
 nlohmann::ordered_json exchange_json(const ExchangeOption& option, int world);
-
-struct GridOptions {
-  bool wanted = false;
-  double sample_percent = 10;
-};
-
-// --grid and --grid-sample. REQUIRES: the command already has --lr and --decay, which --grid excludes.
-void add_grid_options(CLI::App* command, GridOptions& options);
-
-// Runs the grid search and sets the best rates in `train`. Prints a line for each pair if `prints`.
-// `memory_bytes`: the limit of this rank for all its rows. Errors: those of search_grid.
-Result<GridReport> choose_by_grid(const GridOptions& options, bool prints, std::uint64_t memory_bytes,
-                                  TrainSettings& train, BlockStore& data, Exchange& exchange);
-
-// For --json, and the settings in a model's file.
-nlohmann::ordered_json grid_json(const GridReport& report);
 
 struct CheckpointOptions {
   std::string folder;  // empty: no checkpoints

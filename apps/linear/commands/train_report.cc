@@ -88,7 +88,7 @@ std::string ending_line(const TrainSettings& settings, const TrainedModel& model
   if (model.converged) return "ended by " + stop_text(settings) + ": " + line;
   line = "ended by --epochs " + std::to_string(settings.epochs) + ": " + line;
   if (settings.stop > 0) {
-    line += ", where " + stop_text(settings) + " asks for less; give more --epochs, or --grid";
+    line += ", where " + stop_text(settings) + " asks for less; give more --epochs, or another --lr";
   }
   return line;
 }

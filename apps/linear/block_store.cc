@@ -1,39 +1,18 @@
 #include "linear/block_store.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <span>
+#include <string>
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "base/checked.h"
 #include "base/crc32c.h"
-#include "base/os_error.h"
 
 namespace deltawire::linear {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x0A3153574F525744;  // "DWROWS1\n" in little-endian order
-constexpr std::uint32_t kVersion = 1;
+constexpr const char* kFile = "the temporary file of rows (TMPDIR says where): ";
 
-struct Head {
-  std::uint64_t magic = kMagic;
-  std::uint32_t version = kVersion;
-  std::uint32_t labels = 0;
-  std::uint64_t key = 0;
-  std::uint64_t rows[2] = {0, 0};
-  std::uint64_t features = 0;
-  std::uint64_t keys_end = 0;
-  std::uint64_t index_offset = 0;
-  std::uint64_t index_count = 0;
-  std::uint32_t index_checksum = 0;
-  std::uint32_t checksum = 0;  // of all before
-};
-static_assert(sizeof(Head) == 80 && sizeof(BlockStore::Entry) == 24);
+static_assert(sizeof(BlockStore::Entry) == 24);
 
 template <class T>
 std::uint32_t checksum_of(std::span<const T> values, std::uint32_t seed = 0) {
@@ -47,10 +26,6 @@ std::uint32_t checksum_of(const RowBlock& block) {
   return checksum_of(std::span(block.values), sum);
 }
 
-std::uint32_t checksum_of(const Head& head) {
-  return crc32c(std::as_bytes(std::span(&head, 1)).first(sizeof(Head) - 4));
-}
-
 std::uint32_t kind_of(float label) {
   if (label == 1) return kPlusOne;
   if (label == 0) return kZero;
@@ -58,12 +33,11 @@ std::uint32_t kind_of(float label) {
 }
 
 // Reads or writes the four arrays, one after another.
-template <class File, class Block, class Move>
-Status move_arrays(File& file, Block& block, std::uint64_t offset, const Move& move) {
+template <class Block, class Move>
+Status move_arrays(Block& block, std::uint64_t offset, const Move& move) {
   const auto one = [&](auto& values) {
-    const std::size_t bytes = 4 * values.size();
-    Status moved = move(file, values.data(), bytes, offset);
-    offset += bytes;
+    Status moved = move(std::span(values), offset);
+    offset += 4 * values.size();
     return moved;
   };
   Status moved = one(block.labels);
@@ -75,18 +49,6 @@ Status move_arrays(File& file, Block& block, std::uint64_t offset, const Move& m
 
 }  // namespace
 
-std::string BlockStore::name() const {
-  return path_.empty() ? "the temporary file of rows (TMPDIR says where)" : path_;
-}
-
-tl::unexpected<Error> BlockStore::damaged(const std::string& what) const {
-  return fail(ErrorCode::kCorrupt, name() + ": " + what + "; remove the file, it will be made again");
-}
-
-tl::unexpected<Error> BlockStore::named(const Status& failure) const {
-  return fail(failure.error().code, name() + ": " + failure.error().message + "; make room there");
-}
-
 Status BlockStore::add(RowBlock& block, bool held_out) {
   if (block.rows() == 0) return {};
   Entry entry{0, static_cast<std::uint32_t>(block.rows()), static_cast<std::uint32_t>(block.keys.size()),
@@ -96,21 +58,21 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
     totals_.keys_end = std::max<std::uint64_t>(totals_.keys_end, std::uint64_t{key} + 1);
   }
   totals_.rows[entry.held_out] += entry.rows;
-  totals_.features += entry.features;
   entry.checksum = checksum_of(block);
   const bool fits = entry.bytes() <= memory_bytes_ - std::min(memory_bytes_, kept_bytes_);
-  if (!fits || !path_.empty()) {
+  if (!fits) {
     if (!file_) {
-      Result<StoreFile> file = StoreFile::create(path_);
-      if (!file) return forward_error(file);
+      Result<Descriptor> file = make_unnamed_file();
+      if (!file) return fail(ErrorCode::kIo, "rows beyond --memory: " + file.error().message);
       file_.emplace(*std::move(file));
-      file_end_ = sizeof(Head);
     }
     entry.offset = file_end_;
-    const auto write = [](const StoreFile& file, const void* bytes, std::size_t count, std::uint64_t at) {
-      return file.write(bytes, count, at);
+    const auto write = [&](auto values, std::uint64_t at) {
+      return write_at(file_->get(), std::as_bytes(values), at);
     };
-    if (Status written = move_arrays(*file_, block, file_end_, write); !written) return named(written);
+    if (Status written = move_arrays(block, file_end_, write); !written) {
+      return fail(ErrorCode::kIo, kFile + written.error().message + "; make room there");
+    }
     file_end_ += entry.bytes();
   }
   entries_.push_back(entry);
@@ -129,82 +91,6 @@ std::uint32_t BlockStore::checksum() const {
   return sum;
 }
 
-Status BlockStore::finish(std::uint64_t key) {
-  if (path_.empty() || !file_) return {};
-  Head head{.labels = totals_.labels,
-            .key = key,
-            .rows = {totals_.rows[0], totals_.rows[1]},
-            .features = totals_.features,
-            .keys_end = totals_.keys_end,
-            .index_offset = file_end_,
-            .index_count = entries_.size(),
-            .index_checksum = checksum_of(std::span<const Entry>(entries_))};
-  head.checksum = checksum_of(head);
-  Status done = file_->write(entries_.data(), entries_.size() * sizeof(Entry), file_end_);
-  if (done) done = file_->write(&head, sizeof head, 0);
-  return done ? file_->keep() : named(done);
-}
-
-Result<std::optional<BlockStore>> BlockStore::open(std::uint64_t memory_bytes, const std::string& path,
-                                                   std::uint64_t key) {
-  if (access(path.c_str(), F_OK) != 0) return std::nullopt;
-  Result<StoreFile> file = StoreFile::open(path);
-  if (!file) return forward_error(file);
-  BlockStore store(memory_bytes, path);
-  store.file_.emplace(*std::move(file));
-  bool matches = false;
-  if (Status read = store.read_index(key, matches); !read) return forward_error(read);
-  if (!matches) return std::nullopt;
-  return store;
-}
-
-Status BlockStore::read_index(std::uint64_t key, bool& matches) {
-  Head head;
-  const Result<std::uint64_t> bytes = file_->bytes();
-  if (!bytes) return forward_error(bytes);
-  if (*bytes < sizeof head) return damaged("is not a cache of rows");
-  if (Status read = file_->read(&head, sizeof head, 0); !read) return read;
-  if (head.magic != kMagic) return damaged("is not a cache of rows");
-  if (head.version != kVersion) return {};
-  if (head.checksum != checksum_of(head)) return damaged("its head is damaged");
-  if (head.key != key) return {};
-  const std::uint64_t index_bytes = product_or_max(head.index_count, sizeof(Entry));
-  if (!range_fits(head.index_offset, index_bytes, *bytes)) return damaged("it ends early");
-  entries_.resize(head.index_count);
-  if (Status read = file_->read(entries_.data(), index_bytes, head.index_offset); !read) return read;
-  if (head.index_checksum != checksum_of(std::span<const Entry>(entries_)))
-    return damaged("its index is damaged");
-  StoreTotals found{.features = 0, .keys_end = head.keys_end, .labels = head.labels};
-  for (const Entry& entry : entries_) {
-    if (entry.held_out > 1 || entry.rows == 0 ||
-        !range_fits(entry.offset, entry.bytes(), head.index_offset)) {
-      return damaged("its index makes no sense");
-    }
-    found.rows[entry.held_out] += entry.rows;
-    found.features += entry.features;
-  }
-  if (found.rows[0] != head.rows[0] || found.rows[1] != head.rows[1] || found.features != head.features) {
-    return damaged("its index makes no sense");
-  }
-  totals_ = found;
-  kept_.resize(entries_.size());
-  matches = true;
-  return {};
-}
-
-Status BlockStore::check_block(const Entry& entry, const RowBlock& block) const {
-  if (checksum_of(block) != entry.checksum) return damaged("rows are damaged");
-  std::uint32_t before = 0;
-  for (const std::uint32_t end : block.ends) {
-    if (end < before) return damaged("rows make no sense");
-    before = end;
-  }
-  if (before != entry.features) return damaged("rows make no sense");
-  const auto largest = std::ranges::max_element(block.keys);
-  if (largest != block.keys.end() && *largest >= totals_.keys_end) return damaged("rows make no sense");
-  return {};
-}
-
 Result<std::shared_ptr<const RowBlock>> BlockStore::load(std::size_t i) {
   if (kept_[i]) return kept_[i];
   const Entry& entry = entries_[i];
@@ -213,60 +99,21 @@ Result<std::shared_ptr<const RowBlock>> BlockStore::load(std::size_t i) {
   block->ends.resize(entry.rows);
   block->keys.resize(entry.features);
   block->values.resize(entry.features);
-  const auto read = [](const StoreFile& file, void* bytes, std::size_t count, std::uint64_t at) {
-    return file.read(bytes, count, at);
+  const auto read = [&](auto values, std::uint64_t at) -> Status {
+    const auto got = read_at(file_->get(), std::as_writable_bytes(values), at);
+    if (!got) return forward_error(got);
+    return *got == values.size_bytes() ? Status() : fail(ErrorCode::kTruncated, "it ends early");
   };
-  if (Status done = move_arrays(*file_, *block, entry.offset, read); !done)
-    return damaged(done.error().message);
-  if (Status checked = check_block(entry, *block); !checked) return forward_error(checked);
+  if (Status done = move_arrays(*block, entry.offset, read); !done) {
+    return fail(ErrorCode::kCorrupt, kFile + done.error().message);
+  }
+  if (checksum_of(*block) != entry.checksum)
+    return fail(ErrorCode::kCorrupt, std::string(kFile) + "rows are damaged");
   if (entry.bytes() <= memory_bytes_ - std::min(memory_bytes_, kept_bytes_)) {
     kept_[i] = block;
     kept_bytes_ += entry.bytes();
   }
   return std::shared_ptr<const RowBlock>(block);
-}
-
-Result<StoreFile> StoreFile::create(const std::string& path) {
-  StoreFile file;
-  if (path.empty()) {
-    Result<Descriptor> unnamed = make_unnamed_file();
-    if (!unnamed) return fail(ErrorCode::kIo, "rows beyond --memory: " + unnamed.error().message);
-    file.descriptor_ = *std::move(unnamed);
-  } else {
-    Result<NewFile> beside = NewFile::create(path);
-    if (!beside) return forward_error(beside);
-    file.new_.emplace(*std::move(beside));
-  }
-  return file;
-}
-
-Result<StoreFile> StoreFile::open(const std::string& path) {
-  StoreFile file;
-  file.descriptor_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0) return io_error(path + ": cannot be opened");
-  return file;
-}
-
-Status StoreFile::write(const void* bytes, std::size_t count, std::uint64_t offset) const {
-  return write_at(number(), Bytes(static_cast<const std::byte*>(bytes), count), offset);
-}
-
-Status StoreFile::read(void* bytes, std::size_t count, std::uint64_t offset) const {
-  const auto got = read_at(number(), MutBytes(static_cast<std::byte*>(bytes), count), offset);
-  if (!got) return forward_error(got);
-  if (*got < count) return fail(ErrorCode::kTruncated, "it ends early");
-  return {};
-}
-
-Result<std::uint64_t> StoreFile::bytes() const {
-  struct stat info{};
-  if (fstat(number(), &info) != 0) return io_error("the file of rows cannot be read");
-  return static_cast<std::uint64_t>(info.st_size);
-}
-
-Status StoreFile::keep() {
-  if (Status flushed = new_->flush(); !flushed) return flushed;
-  return new_->put_in_place();
 }
 
 }  // namespace deltawire::linear

@@ -78,7 +78,6 @@ BlockStore rows_of(int rank, bool alike, std::uint32_t features) {
   }
   block.keys.back() = features - 1;
   EXPECT_TRUE(store.add(block, false));
-  EXPECT_TRUE(store.finish(0));
   return store;
 }
 

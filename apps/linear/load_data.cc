@@ -1,9 +1,7 @@
 #include "linear/load_data.h"
 
-#include <bit>
+#include <algorithm>
 #include <utility>
-
-#include "base/random.h"
 
 namespace deltawire::linear {
 namespace {
@@ -12,49 +10,10 @@ namespace {
 // within them, shuffles the data.
 constexpr std::size_t kBlockBytes = std::size_t{1} << 22;
 
-// A hash of the files and of how they are read, which identifies a cache.
-class Key {
- public:
-  void add(std::uint64_t number) { key_ = CounterRng(key_).at(number); }
-  void add(const std::string& text) {
-    add(text.size());
-    for (const char c : text) add(static_cast<unsigned char>(c));
-  }
-  void add(const std::vector<DataFile>& files) {
-    add(files.size());
-    for (const DataFile& file : files) {
-      add(file.path);
-      add(file.bytes);
-      add(static_cast<std::uint64_t>(file.changed));
-    }
-  }
-  void add(const ParseOptions& options) {
-    add(options.merge_duplicates ? 1 : 0);
-    add(static_cast<std::uint64_t>(options.hash_bits));
-    add(options.positive ? 1 : 0);
-    add(std::bit_cast<std::uint32_t>(options.positive.value_or(0)));
-    add(options.seed);
-    add(std::bit_cast<std::uint64_t>(options.held_out));
-  }
-  std::uint64_t value() const noexcept { return key_; }
-
- private:
-  std::uint64_t key_ = 1;
-};
-
-Status check_standard_input(const std::vector<DataFile>& files, const DataSettings& settings,
-                            const RowPartition& partition) {
-  for (const DataFile& file : files) {
-    if (file.path != "-") continue;
-    if (partition.world > 1) {
-      return fail(ErrorCode::kInvalidArgument, "standard input feeds one worker; name files for several");
-    }
-    if (!settings.cache.empty()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "standard input can't be told from another; name a file for a cache");
-    }
-  }
-  return {};
+Status check_standard_input(const std::vector<DataFile>& files, int world) {
+  const bool reads_it = std::ranges::any_of(files, [](const DataFile& file) { return file.path == "-"; });
+  if (!reads_it || world == 1) return {};
+  return fail(ErrorCode::kInvalidArgument, "standard input feeds one worker; name files for several");
 }
 
 Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const RowPartition& partition,
@@ -80,27 +39,11 @@ Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& p
   const auto tests = find_data_files(settings.tests);
   if (!tests) return forward_error(tests);
   for (const auto* files : {&*data, &*tests}) {
-    if (Status usable = check_standard_input(*files, settings, partition); !usable)
-      return forward_error(usable);
+    if (Status usable = check_standard_input(*files, partition.world); !usable) return forward_error(usable);
   }
   ParseOptions parse = settings.parse;
   if (!tests->empty()) parse.held_out = 0;
-  std::string path = settings.cache;
-  if (!path.empty() && partition.world > 1) {
-    path += "." + std::to_string(partition.rank) + "-of-" + std::to_string(partition.world);
-  }
-  Key key;
-  key.add(*data);
-  key.add(*tests);
-  key.add(parse);
-  key.add(static_cast<std::uint64_t>(partition.rank));
-  key.add(static_cast<std::uint64_t>(partition.world));
-  if (!path.empty()) {
-    auto cached = BlockStore::open(settings.memory_bytes, path, key.value());
-    if (!cached) return forward_error(cached);
-    if (*cached) return **std::move(cached);
-  }
-  BlockStore store(settings.memory_bytes, path);
+  BlockStore store(settings.memory_bytes);
   if (Status read = parse_into(store, *data, partition, parse, interrupted); !read)
     return forward_error(read);
   if (!tests->empty()) {
@@ -108,7 +51,6 @@ Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& p
     if (Status read = parse_into(store, *tests, partition, parse, interrupted); !read)
       return forward_error(read);
   }
-  if (Status done = store.finish(key.value()); !done) return forward_error(done);
   return store;
 }
 

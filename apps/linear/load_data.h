@@ -1,4 +1,4 @@
-// Loads a rank's rows, from its files or from its cache.
+// Loads a rank's rows from its files.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,10 @@ struct DataSettings {
   std::vector<std::string> tests;                       // their rows are held out, instead of rows of `data`
   ParseOptions parse;                                   // `held_out` counts only without tests
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank; more rows go to a file
-  std::string cache;  // empty: none. With several ranks each has its own: "<cache>.<rank>-of-<world>"
 };
 
-// Errors: those of find_data_files, read_rows and BlockStore; kInvalidArgument for standard input with a
-// cache or with several ranks; kAborted once interrupted() is true.
+// Errors: those of find_data_files, read_rows and BlockStore; kInvalidArgument for standard input with
+// several ranks; kAborted once interrupted() is true.
 Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& partition,
                              const std::function<bool()>& interrupted);
 

@@ -101,7 +101,7 @@ TEST_F(ReadRows, RefusesFilesThatAreNotData) {
   EXPECT_NE(values_of_all({broken}, 1).error().message.find("cannot be unpacked"), std::string::npos);
 }
 
-TEST_F(ReadRows, RowsBeyondMemoryWaitInAFileAndACacheIsTheSameRows) {
+TEST_F(ReadRows, RowsBeyondMemoryWaitInAFile) {
   DataSettings settings;
   settings.data = {write("rows", rows_text(400000))};
   settings.parse.held_out = 0.3;
@@ -110,63 +110,20 @@ TEST_F(ReadRows, RowsBeyondMemoryWaitInAFileAndACacheIsTheSameRows) {
   ASSERT_TRUE(in_memory);
   settings.memory_bytes = 0;
   auto in_file = load_data(settings, {}, go_on);
-  settings.cache = path("cache");
-  auto cached = load_data(settings, {}, go_on);
-  ASSERT_TRUE(in_file && cached) << cached.error().message;
-  ASSERT_TRUE(std::filesystem::exists(path("cache")));
-  const auto made = std::filesystem::last_write_time(path("cache"));
-  auto again = load_data(settings, {}, go_on);
-  ASSERT_TRUE(again);
-  EXPECT_EQ(std::filesystem::last_write_time(path("cache")), made);
+  ASSERT_TRUE(in_file) << in_file.error().message;
   ASSERT_GT(in_memory->entries().size(), 2U);
   EXPECT_EQ(in_memory->totals().rows[0] + in_memory->totals().rows[1], 400000U);
-  EXPECT_EQ(again->totals().keys_end, 100001U);
-  for (BlockStore* other : {&*in_file, &*cached, &*again}) {
-    ASSERT_EQ(other->entries().size(), in_memory->entries().size());
-    for (std::size_t i = 0; i < other->entries().size(); ++i) {
-      const auto expected = in_memory->load(i);
-      const auto found = other->load(i);
-      ASSERT_TRUE(found) << found.error().message;
-      EXPECT_EQ((*found)->keys, (*expected)->keys);
-      EXPECT_EQ((*found)->values, (*expected)->values);
-      EXPECT_EQ((*found)->ends, (*expected)->ends);
-    }
+  EXPECT_EQ(in_file->totals().keys_end, 100001U);
+  EXPECT_EQ(in_file->checksum(), in_memory->checksum());
+  ASSERT_EQ(in_file->entries().size(), in_memory->entries().size());
+  for (std::size_t i = 0; i < in_file->entries().size(); ++i) {
+    const auto expected = in_memory->load(i);
+    const auto found = in_file->load(i);
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ((*found)->keys, (*expected)->keys);
+    EXPECT_EQ((*found)->values, (*expected)->values);
+    EXPECT_EQ((*found)->ends, (*expected)->ends);
   }
-}
-
-TEST_F(ReadRows, ACacheOfOtherDataIsMadeAgainAndADamagedOneIsRefused) {
-  DataSettings settings;
-  settings.data = {write("rows", rows_text(1000))};
-  settings.cache = path("cache");
-  settings.memory_bytes = 0;
-  const auto go_on = [] { return false; };
-  ASSERT_TRUE(load_data(settings, {}, go_on));
-  settings.parse.seed = 9;
-  ASSERT_TRUE(load_data(settings, {}, go_on));
-  write("rows", rows_text(1001));
-  const auto grown = load_data(settings, {}, go_on);
-  ASSERT_TRUE(grown);
-  EXPECT_EQ(grown->totals().rows[0], 1001U);
-  // Every byte of a cache counts: each flip is found when it is opened, or when the rows are loaded.
-  std::string bytes;
-  {
-    std::ifstream in(path("cache"), std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  for (std::size_t at = 0; at < bytes.size(); at += 41) {
-    std::string broken = bytes;
-    broken[at] = static_cast<char>(broken[at] ^ 4);
-    write("cache", broken);
-    auto store = load_data(settings, {}, go_on);
-    bool found = !store;
-    for (std::size_t i = 0; store && i < store->entries().size(); ++i) found = found || !store->load(i);
-    // Another version, or another key, is another's: it is made again.
-    EXPECT_TRUE(found || (at >= 8 && at < 24)) << at;
-  }
-  write("cache", bytes.substr(0, bytes.size() - 1));
-  const auto cut = load_data(settings, {}, go_on);
-  ASSERT_FALSE(cut);
-  EXPECT_NE(cut.error().message.find("remove the file"), std::string::npos);
 }
 
 }  // namespace

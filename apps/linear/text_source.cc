@@ -52,7 +52,6 @@ Result<DataFile> inspect(const std::string& path) {
   }
   if (!S_ISREG(info.st_mode) || path == "-") return found;
   found.bytes = static_cast<std::uint64_t>(info.st_size);
-  found.changed = std::int64_t{1'000'000'000} * info.st_mtim.tv_sec + info.st_mtim.tv_nsec;
   std::array<char, 6> front{};
   const auto got = read_at(file->get(), std::as_writable_bytes(std::span(front)), 0);
   if (!got) return fail(got.error().code, path + ": " + got.error().message);

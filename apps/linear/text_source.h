@@ -15,10 +15,9 @@
 namespace deltawire::linear {
 
 struct DataFile {
-  std::string path;          // "-" is standard input
-  bool plain = false;        // a regular, uncompressed file, which can be read from any offset
-  std::uint64_t bytes = 0;   // its size on disk
-  std::int64_t changed = 0;  // nanoseconds since 1970; with `bytes` it identifies the file's contents
+  std::string path;         // "-" is standard input
+  bool plain = false;       // a regular, uncompressed file, which can be read from any offset
+  std::uint64_t bytes = 0;  // its size on disk
 
   std::string name() const { return path == "-" ? "standard input" : path; }
 };

@@ -126,17 +126,14 @@ def test_plain_pairs_are_what_nothing_compressed_gives(data: Path) -> None:
     assert plain["final"]["update_seconds"] > 0
 
 
-def test_packed_data_a_cache_and_plain_data_train_alike(data: Path, tmp_path: Path) -> None:
+def test_packed_data_and_rows_in_a_file_train_alike(data: Path, tmp_path: Path) -> None:
     packed = tmp_path / "rows.libsvm.gz"
     packed.write_bytes(gzip.compress(data.read_bytes()))
-    cache = tmp_path / "cache"
     runs = [
         train("--data", data),
         train("--data", packed),
-        train("--data", data, "--cache", cache),
-        train("--data", data, "--cache", cache, "--memory", 0),
+        train("--data", data, "--memory", 0),
     ]
-    assert cache.is_file()
     assert len({run["final"]["train_loss"] for run in runs}) == 1
     assert len({run["final"]["test_loss"] for run in runs}) == 1
 

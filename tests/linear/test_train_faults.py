@@ -70,10 +70,9 @@ def test_features_that_only_the_test_data_have_count_nothing(data: Path, tmp_pat
             ["--hash-bits", 16, "--checkpoint", "kept", "--workers", 2],
             ["-of-2.checkpoint: cannot be written", "--resume"],
         ),
-        (["--cache", "rows", "--workers", 2], ["rows.", "-of-2: cannot be written", "make room"]),
         (["--memory", 0, "--workers", 2], ["temporary file of rows", "TMPDIR", "make room"]),
     ],
-    ids=["model", "model-with-checkpoint", "json", "checkpoint", "cache", "rows"],
+    ids=["model", "model-with-checkpoint", "json", "checkpoint", "rows"],
 )
 def test_a_full_disk_leaves_nothing_half_written(
     options: list, words: list[str], data: Path, tmp_path: Path

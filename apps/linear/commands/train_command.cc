@@ -253,8 +253,6 @@ void add_data(CLI::App* command, TrainCommandOptions& options) {
       ->check(cli::number_range(0, 1e9))
       ->type_name("MB")
       ->capture_default_str();
-  command->add_option("--cache", options.data.cache, "Keep parsed rows in FILE for the next training")
-      ->type_name("FILE");
 }
 
 void add_training(CLI::App* command, TrainCommandOptions& options) {

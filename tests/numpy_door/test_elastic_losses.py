@@ -69,9 +69,6 @@ def in_reference(spec: str, states: list[bytes], survivors: list[int]) -> list[s
     "spec,victims",
     [
         ("3lc", [0]),
-        ("3lc", [1]),
-        ("3lc", [2]),
-        ("3lc", [3]),
         ("3lc", [2, 3]),
         ("sbc:p=5%", [1, 3]),
         ("gather(3lc)", [0]),
@@ -134,7 +131,7 @@ def die_in_the_meeting(say, rank, world_size, address, first, second) -> None:
     lose(say, rank, world_size, address, "3lc", [first], {})
 
 
-@pytest.mark.parametrize("second", [0, 1, 3])  # 0 is the host
+@pytest.mark.parametrize("second", [0, 3])  # 0 is the host
 def test_a_death_while_the_others_meet(second: int) -> None:
     survivors = [rank for rank in range(5) if rank not in (4, second)]
     with members(die_in_the_meeting, 5, 4, second) as (processes, _):

@@ -14,7 +14,6 @@ from elastic_steps import ELEMENTS
 from member_door import members_at
 from members import LIMIT, SECRET, settings
 from ports import kept_port
-from rank_threads import in_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,40 +62,6 @@ def test_what_is_refused() -> None:
     with pytest.raises(deltawire.InvalidArgumentError, match="token"):
         os.environ.pop("DELTAWIRE_TOKEN", None)
         deltawire.Session("3lc", rank=0, world_size=1, elastic=True)
-
-
-def test_a_world_that_is_not_complete_names_who_is_missing() -> None:
-    begun = time.monotonic()
-    with kept_port() as port, pytest.raises(deltawire.DeltawireError, match="ranks 1, 2") as caught:
-        deltawire.Session(
-            "3lc",
-            rank=0,
-            world_size=3,
-            address=f"127.0.0.1:{port}",
-            **settings(connect_timeout=1.0),
-        )
-    assert caught.value.code == "Timeout" and time.monotonic() - begun < 10
-
-
-def test_ranks_that_were_started_with_other_settings_all_hear_which() -> None:
-    told: list[tuple[str, str]] = []
-
-    def begin(rank: int, address: str) -> None:
-        with pytest.raises(deltawire.DeltawireError) as caught:
-            deltawire.Session(
-                "3lc" if rank != 1 else "int8",
-                rank=rank,
-                world_size=3,
-                address=address,
-                **settings(),
-            )
-        told.append((type(caught.value).__name__, str(caught.value)))
-
-    in_threads(begin, 3, LIMIT)
-    words = (
-        "rank 0 has direct(3lc:s=1,mode=auto,runs=on), and rank 1 direct(int8); give all the same"
-    )
-    assert told == [("DeltawireError", words)] * 3
 
 
 def test_errors_that_end_the_session_name_the_epoch() -> None:

@@ -11,15 +11,13 @@
 #include "base/little_endian.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/dispatch.h"
-#include "codecs/target_testing.h"
+#include "codecs/spec_on_target_testing.h"
 
 namespace deltawire::gcomp_targets_test {
 namespace {
 
 using testing::Encoded;
 using testing::same_bits;
-using Case = std::tuple<std::string, TargetId>;
 
 struct Input {
   std::vector<float> values;
@@ -53,16 +51,8 @@ Input input_of(std::size_t count, std::uint64_t rare) {
   return input;
 }
 
-class GcompTargets : public ::testing::TestWithParam<Case> {
+class GcompTargets : public testing::OnTarget {
  protected:
-  void SetUp() override {
-    const auto& [spec, target] = GetParam();
-    testing::skip_unless_runnable(target);
-    if (IsSkipped()) return;
-    reference_ = *make_codec(spec, TargetId::kReference);
-    other_ = *make_codec(spec, target);
-  }
-
   static Encoded encode(const Codec& codec, const Input& input, std::span<float> residual,
                         DType summed = DType::kF32) {
     TensorView part{input.values.data(), input.values.size(), DType::kF32};
@@ -117,9 +107,6 @@ class GcompTargets : public ::testing::TestWithParam<Case> {
     const std::string& spec = std::get<0>(GetParam());
     return spec == "gcomp:cut=0" || spec == "gcomp:lossless=on" ? 4 * 64 : 4 * (64 + 16);
   }
-
-  std::unique_ptr<const Codec> reference_;
-  std::unique_ptr<const Codec> other_;
 };
 
 TEST_P(GcompTargets, SizesAndValues) {
@@ -263,19 +250,13 @@ TEST_P(GcompTargets, TinyZeros) {
   decode_both(bad, count);
 }
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const auto& [spec, target] = info.param;
-  return testing::test_name(spec) + "_" + std::string(testing::target_info(target).name);
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Targets, GcompTargets,
-    ::testing::Combine(::testing::Values("gcomp", "gcomp:levels=4", "gcomp:cut=0", "gcomp:cut=6",
-                                         "gcomp:lossless=on", "gcomp:lossless=on,values=bf16",
-                                         "gcomp:lossless=on,values=fp16", "gcomp:values=fp16",
-                                         "gcomp:cut=18,values=fp16"),
-                       ::testing::ValuesIn(testing::beyond_reference())),
-    case_name);
+    ::testing::ValuesIn(testing::on_every_target({"gcomp", "gcomp:levels=4", "gcomp:cut=0", "gcomp:cut=6",
+                                                  "gcomp:lossless=on", "gcomp:lossless=on,values=bf16",
+                                                  "gcomp:lossless=on,values=fp16", "gcomp:values=fp16",
+                                                  "gcomp:cut=18,values=fp16"})),
+    testing::spec_on_target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GcompTargets);  // a build may have the reference alone
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Every target's kernels of sbc give what the reference's do, where vectors end, and where values are made to
-// mislead a guess. Ordinary parts and hostile bytes: EveryTarget (dispatch_test.cc).
+// mislead a guess. Ordinary parts and hostile bytes: EveryTarget (dispatch_test.cc); long ones: TargetStreams.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -107,31 +107,6 @@ TEST_P(SbcTargets, ASampleOfCandidatesThatMisleads) {
       values[i] = static_cast<float>(1 + i * 37 % kCount) + ((i % 6 == 0) == are_large ? 1e5F : 0.0F);
     }
     expect_equal("sbc:p=0.3", values, Floats(kCount, 0.0F));
-  }
-}
-
-// A new residual of this size is stored past the caches, from the first line of the cache on.
-TEST_P(SbcTargets, ALargeResidualWhereverItLies) {
-  constexpr std::size_t kCount = (std::size_t{16} << 20) / sizeof(float) + 77;
-  const Floats values = testing::sparse_values(kCount, 0.1, 4);
-  const Floats residual = testing::sparse_values(kCount, 0.1, 5);
-  const auto codec = *make_codec("sbc:p=0.001", GetParam());
-  const TensorView view{values.data(), kCount, DType::kF32};
-  const Sizes sizes = codec->sizes(view);
-  std::vector<std::byte> payload(sizes.payload_bytes);
-  std::vector<std::uint32_t> ends(sizes.chunks);
-  std::vector<std::byte> scratch(sizes.scratch_bytes);
-  Floats in_place = residual;
-  const PartBuffer out{payload, ends};
-  ASSERT_TRUE(codec->encode(view, in_place, out, {.scratch = scratch}));
-  Floats room(kCount + 32);
-  for (const std::size_t from : {0U, 1U, 7U}) {
-    std::fill(room.begin(), room.end(), 0.25F);
-    const std::span<float> left = std::span(room).subspan(from, kCount);
-    ASSERT_TRUE(codec->encode(view, {residual, left}, out, {.scratch = scratch}));
-    ASSERT_TRUE(testing::same_bits(left, in_place)) << from;
-    ASSERT_EQ(std::count(room.begin() + static_cast<std::ptrdiff_t>(from + kCount), room.end(), 0.25F),
-              static_cast<std::ptrdiff_t>(32 - from));
   }
 }
 

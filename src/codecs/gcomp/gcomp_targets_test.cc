@@ -250,13 +250,12 @@ TEST_P(GcompTargets, TinyZeros) {
   decode_both(bad, count);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Targets, GcompTargets,
-    ::testing::ValuesIn(testing::on_every_target({"gcomp", "gcomp:levels=4", "gcomp:cut=0", "gcomp:cut=6",
-                                                  "gcomp:lossless=on", "gcomp:lossless=on,values=bf16",
-                                                  "gcomp:lossless=on,values=fp16", "gcomp:values=fp16",
-                                                  "gcomp:cut=18,values=fp16"})),
-    testing::spec_on_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, GcompTargets,
+                         ::testing::ValuesIn(testing::on_every_target(
+                             {"gcomp", "gcomp:levels=4", "gcomp:cut=0", "gcomp:cut=6", "gcomp:lossless=on",
+                              "gcomp:lossless=on,values=bf16", "gcomp:lossless=on,values=fp16",
+                              "gcomp:values=fp16", "gcomp:cut=18,values=fp16"})),
+                         testing::spec_on_target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GcompTargets);  // a build may have the reference alone
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Every target's kernels of sbc give what the reference's do, where vectors end, and where values are made to
-// mislead a guess. Ordinary parts and hostile bytes: EveryTarget (dispatch_test.cc); long ones: TargetStreams.
+// mislead a guess. Ordinary parts and hostile bytes: EveryTarget (dispatch_test.cc); long ones:
+// TargetStreams.
 #include <algorithm>
 #include <bit>
 #include <numeric>

@@ -52,17 +52,6 @@ def linked_with(program: Path) -> str:
     return build.run("readelf", "--dynamic", program)
 
 
-def test_a_cpp_program_by_pkg_config(prefix, tmp_path):
-    source, program = tmp_path / "name.cc", tmp_path / "name"
-    source.write_text(
-        "#include <cstdio>\n#include <deltawire/result.h>\n"
-        "int main() { puts(deltawire::error_code_name(deltawire::ErrorCode::kTimeout).data()); }\n"
-    )
-    build.run("c++", "-std=c++20", source, *flags(prefix), "-o", program)
-    found = os.environ | {"LD_LIBRARY_PATH": str(prefix / "lib")}
-    assert build.run(program, env=found) == "Timeout\n"
-
-
 def test_another_language_trains(prefix):
     library = prefix / "lib" / "libdeltawire.so.0.1"
     told = os.environ | {"LIBDELTAWIRE": str(library), "PYTHONPATH": ""}

@@ -29,7 +29,7 @@ from sharded import (
     train_step,
 )
 from sharded_significance import cut_what_the_optimizer_cant_see
-from sharded_twins import CASES, train_on_twins
+from sharded_twins import OF_RANKS, train_on_twins
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 pytestmark = needs_fsdp2
@@ -425,7 +425,7 @@ def test_a_state_fits_the_model_in_other_groups(of_four):
 @pytest.mark.parametrize("world_size", [4, 2], ids=["cut", "whole"])
 def test_training_on_twins_is_the_cpus(of_two, of_four, world_size):
     ranks = {2: of_two, 4: of_four}[world_size](train_on_twins)
-    for (spec, *_), rank in itertools.product(CASES, range(world_size)):
+    for (spec, *_), rank in itertools.product(OF_RANKS[world_size], range(world_size)):
         for one, other in zip(*ranks[rank][spec], strict=True):
             for what in one[0]:
                 assert one[0][what] == other[0][what], f"{spec}, rank {rank}: {what}"

@@ -25,7 +25,6 @@ TOKEN = "a secret of the tests, of no special length"
 DEFAULTS = [
     (torch.float32, "cpu"),
     (torch.bfloat16, "cpu"),
-    (torch.float64, "cpu"),
     (torch.float32, "meta"),
 ]
 STEPS = 4
@@ -178,7 +177,7 @@ def test_every_way_to_train_under_other_defaults():
         ranks = results(train_everywhere, 2, ports, timeout=150)
     for found in ranks:
         for name, (usual, *others) in found.items():
-            assert [each == usual for each in others] == [True] * 3, name
+            assert [each == usual for each in others] == [True] * 2, name
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

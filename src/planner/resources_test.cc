@@ -1,6 +1,6 @@
-#include "planner/resources.h"
-
 #include <gtest/gtest.h>
+
+#include "planner/exchange_models.h"
 
 namespace deltawire::planner {
 namespace {

@@ -12,9 +12,9 @@ rank = torch.distributed.get_rank()
 torch.manual_seed(0)
 truth = torch.randn(1000, 20)  # what is to be learned
 network = torch.nn.Linear(1000, 20, bias=False)  # the bare module, no DistributedDataParallel
-optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=STEPS // 2, gamma=0.3)
-server = deltawire.torch.ParameterServer(network, optimizer, "3lc:s=1.75", servers=2)
+server = deltawire.torch.ParameterServer(network, optimizer, "3lc", servers=2)
 
 if server.serves:  # ranks 0 and 1
     steps = server.serve(after_step=scheduler.step)  # until the workers close

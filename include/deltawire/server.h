@@ -205,6 +205,11 @@ DELTAWIRE_API Result<std::unique_ptr<ParameterServer>> make_server(std::span<con
                                                                    const ServerOptions& options,
                                                                    Transport& transport);
 
+// What to tell whoever starts such a run: where the optimizer doesn't go with the codecs of pushes
+// (deltawire/optimizer_rules.h). Servers step by no rule. Errors: those of make_channel and parse_optimizer.
+DELTAWIRE_API Result<std::vector<std::string>> server_warnings(std::string_view optimizer,
+                                                               const ServerOptions& options);
+
 // `model`: the same tensors; the worker writes to their memory, which must outlive it.
 DELTAWIRE_API Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> model,
                                                                    const ServerOptions& options,

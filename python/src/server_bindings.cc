@@ -161,6 +161,13 @@ void bind_options(nb::module_& module) {
   nb::class_<ServerOptions>(module, "ServerOptions", "What is the same on all ranks of a parameter server.")
       .def("__init__", &make_options, "servers"_a, "backup"_a, "push"_a, "pull"_a, "min_elements"_a,
            "seed"_a = 0, "staleness"_a = 0, "drops_workers"_a = false, "min_workers"_a = 1);
+  module.def(
+      "server_warnings",
+      [](std::string_view optimizer, const ServerOptions& options) {
+        return value_or_raise(server_warnings(optimizer, options));
+      },
+      "optimizer"_a, "options"_a,
+      "Where the optimizer doesn't go with the codecs of pushes, a sentence each.");
   nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
       .def_ro("steps", &ServerCounts::steps)
       .def_ro("encodes", &ServerCounts::encodes, "Of parts, by this server.")

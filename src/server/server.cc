@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "deltawire/optimizer.h"
+#include "deltawire/optimizer_rules.h"
+#include "deltawire/spec.h"
 #include "server/abandon.h"
 #include "server/part_server.h"
 #include "server/saved_state.h"
@@ -313,6 +315,14 @@ Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> mode
   if (Status prepared = server->prepare(model); !prepared) return forward_error(prepared);
   set_optional_workers(options, transport);
   return server;
+}
+
+Result<std::vector<std::string>> server_warnings(std::string_view optimizer, const ServerOptions& options) {
+  const auto settings = parse_optimizer(optimizer);
+  if (!settings) return forward_error(settings);
+  const auto push = Spec::parse(options.push, {.pattern = "direct"});
+  if (!push) return forward_error(push);
+  return optimizer_warnings(*push, OptimizerTraits::of(*settings), OptimizerPlace::kServer);
 }
 
 }  // namespace deltawire

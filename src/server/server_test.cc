@@ -156,6 +156,24 @@ TEST(Server, AnswersLayerByLayer) {
   server.join();
 }
 
+TEST(Server, WarnsWhereTheOptimizerDoesNotGoWithThePush) {
+  const auto warnings = [](std::string_view optimizer, std::string push, std::string pull) {
+    const auto texts = server_warnings(optimizer, {.push = std::move(push), .pull = std::move(pull)});
+    EXPECT_TRUE(texts) << texts.error().message;
+    return texts.value_or(std::vector<std::string>());
+  };
+  const auto late = warnings("momentum:lr=0.1", "conv*: sbc:p=1%, rest 3lc", "3lc");
+  ASSERT_EQ(late.size(), 1);
+  EXPECT_NE(late[0].find("'sbc:p=0.01' sends most of a gradient in later steps"), std::string::npos);
+  EXPECT_NE(late[0].find("Give SGD momentum=0 and 5 times the learning rate"), std::string::npos) << late[0];
+  EXPECT_EQ(warnings("adamw", "3lc", "fp32").size(), 1);
+  EXPECT_EQ(warnings("momentum", "3lc", "3lc").size(), 0);
+  EXPECT_EQ(warnings("sgd", "sbc", "3lc").size(), 0);
+  EXPECT_EQ(warnings("momentum", "int8", "sbc").size(), 0) << "no optimizer steps by what is pulled";
+  EXPECT_FALSE(server_warnings("sgd", {.push = "no codec"}));
+  EXPECT_FALSE(server_warnings("no optimizer", {}));
+}
+
 TEST(Server, SaysWhatAModelMayNotBe) {
   auto mesh = connect_inproc(2);
   ASSERT_TRUE(mesh);

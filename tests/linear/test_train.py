@@ -114,6 +114,20 @@ def test_codecs_train_over_loopback(codec: str, data: Path) -> None:
     assert report["final"]["times_smaller_than_plain_pairs"] > 0
 
 
+def test_a_warning_of_an_optimizer_that_does_not_go_with_the_codec(data: Path) -> None:
+    def said(workers: int, codec: str, optimizer: str) -> str:
+        settings = ("--workers", workers, "--codec", codec, "--optimizer", optimizer)
+        done = run("train", "linear", "--data", data, "--epochs", 1, "--json", "-", *settings)
+        assert done.returncode == 0
+        return done.stderr.decode()
+
+    text = said(2, "topk:k=10%", "adam")
+    assert text.startswith("warning: 'topk") and "beta1=0.9 of Adam delays it further" in text
+    assert text.count("\n") == 1, "of one worker"
+    assert said(1, "topk:k=10%", "adam") == said(2, "fastsgd", "adam") == ""
+    assert said(2, "topk:k=10%", "sgd") == ""
+
+
 def test_plain_pairs_are_what_nothing_compressed_gives(data: Path) -> None:
     settings = ("--data", data, "--workers", 3, "--stop", 0, "--epochs", 4, "--batch", 0.1)
     settings += ("--codec",)

@@ -12,6 +12,7 @@ from deltawire import _core
 from deltawire.torch import MomentumWarning
 from deltawire.torch.core.late import momentum_advice
 from models import Net, train_step, wrapped
+from ports import kept_port
 from ranks import results
 from torch.optim import optimizer as torch_optimizers
 
@@ -204,3 +205,27 @@ def test_the_warning_can_be_filtered():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=MomentumWarning)
         SGD(model.parameters(), lr=0.1, momentum=0.9).step()
+
+
+@pytest.mark.parametrize(
+    ("spec", "steps", "given", "words"),
+    [
+        ("topk:k=1%", 1, None, "multiplies what arrives: such runs diverged"),
+        ("topk:k=1%", 2, None, None),
+        ("sparseloco", 2, "nesterov", "the outer SGD multiplies what arrives"),
+        ("3lc", 1, "nesterov", None),
+    ],
+)
+def test_elastic_local_steps_say_what_local_steps_do(spec, steps, given, words):
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+    with warnings.catch_warnings(record=True) as caught, kept_port() as port:
+        warnings.simplefilter("always")
+        place = {"rank": 0, "world_size": 1, "address": f"127.0.0.1:{port}"}
+        token = "a secret of the tests, of no special length"
+        deltawire.torch.ElasticLocalSteps(
+            model, optimizer, spec, steps=steps, outer=given, token=token, **place
+        ).close()
+    told = [each for each in caught if each.category is MomentumWarning]
+    assert len(told) == (words is not None)
+    assert all(words in str(each.message) and each.filename == __file__ for each in told)

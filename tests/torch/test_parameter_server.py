@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 import time
+import warnings
 from pathlib import Path
 
 import deltawire.torch
@@ -77,6 +78,33 @@ def each_optimizer(rank, world_size, report):
 
 def test_servers_step_as_torchs_optimizers():
     results(each_optimizer, 4)
+
+
+def warned(rank, world_size, report, make, push, pull):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        part_of(rank, 1, make, push=push, pull=pull)
+    told = [each for each in caught if each.category is deltawire.torch.MomentumWarning]
+    return [(str(each.message), each.filename) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("make", "push", "pull", "words"),
+    [
+        (momentum, "sbc:p=1%", "fp32", "Give SGD momentum=0 and 5 times the learning rate"),
+        (adam, "3lc", "fp32", "LeNet-5 lost 8 points"),
+        (adam, "fp32", "3lc", None),
+        (momentum, "3lc", "3lc", None),
+    ],
+)
+def test_rank_0_says_where_the_optimizer_does_not_go_with_the_push(make, push, pull, words):
+    told, silent = results(warned, 2, make, push, pull)
+    assert silent == []
+    if words is None:
+        assert told == []
+    else:
+        ((text, file),) = told
+        assert words in text and "\n" not in text and file.endswith("served.py")
 
 
 def compressed(rank, world_size, report, overlap):

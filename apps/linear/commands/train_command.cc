@@ -13,7 +13,9 @@
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
+#include "deltawire/optimizer_rules.h"
 #include "deltawire/reducer.h"
+#include "deltawire/spec.h"
 #include "linear/commands/commands.h"
 #include "linear/commands/model_file.h"
 #include "linear/commands/ranks.h"
@@ -106,6 +108,16 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   return cli::check_outputs({options.model, options.json}, options.force);
 }
 
+// Where the optimizer doesn't go with the codec. Pairs without a residual, and owners, are not concerned.
+void warn_of_optimizer(const TrainCommandOptions& options) {
+  const auto spec = Spec::parse(options.codec, {.pattern = "direct"});
+  if (!spec) return;
+  const auto optimizer = OptimizerTraits::of(options.train.optimizer);
+  for (const std::string& text : optimizer_warnings(*spec, optimizer, OptimizerPlace::kOwnProgram)) {
+    std::cerr << "warning: " << text << "\n";
+  }
+}
+
 cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
   auto checkpoints = open_checkpoints(options.checkpoint, options.training, options.force, exchange);
   if (const Status ready = checkpoints ? checkpoints->prepare() : Status(); !ready) {
@@ -118,6 +130,7 @@ cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange)
     return cli::failed(store.error().text());
   }
   const bool prints = exchange.rank() == 0 && options.json != "-";
+  if (exchange.rank() == 0 && exchange.world() > 1) warn_of_optimizer(options);
   const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
   if (!settled) {
     exchange.abort(settled.error().text());

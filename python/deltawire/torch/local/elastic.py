@@ -143,6 +143,8 @@ class ElasticLocalSteps(LocalTrainer):
             with self._aborting_on_error():
                 self._take_over(unpacked(self.session.joined_state))
         choice.log(self.rank)
+        if self.rank == 0:
+            self._warn_of_momentum(stacklevel=3)
 
     def _terms(self) -> str:
         """What must be equal on all ranks besides the session's settings."""

@@ -16,7 +16,6 @@ from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.device.choice import Twins
-from deltawire.torch.core.late import momentum_advice
 from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
@@ -296,8 +295,7 @@ class LocalSteps(LocalTrainer):
         self.round, self.local_steps = own["round"], own["local_steps"]
 
     def _announce(self, optimizer: torch.optim.Optimizer, spec: str, masked: bool) -> None:
-        """Logs one line about the rounds. Warns of single steps with momentum, because only the
-        changes of several contain it, and of an outer momentum with a late codec."""
+        """Logs one line about the rounds, and warns of momentum."""
         weights, steps = self._weights, self._steps
         kind = type(optimizer).__name__
         often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
@@ -311,8 +309,4 @@ class LocalSteps(LocalTrainer):
             *(kind, len(weights.names), often, spec, outer),
             "becomes 0" if masked else "is kept",
         )
-        if steps == 1:
-            momentum_advice.warn(self.parsed_spec, kind, optimizer.param_groups, stacklevel=4)
-        if weights.outer:
-            groups = weights.outer.optimizer.param_groups
-            momentum_advice.warn_of_outer(self.parsed_spec, outer, groups, stacklevel=4)
+        self._warn_of_momentum(stacklevel=4)

@@ -6,6 +6,7 @@ Distributed Machine Learning", MLSys 2019, sections 2 and 3.
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from deltawire.session.leaving import exception_under_way
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.checkpoint import collective_load
+from deltawire.torch.core.late.momentum_advice import MomentumWarning
 from deltawire.torch.core.module_parameters import layout, share_model
 from deltawire.torch.server import optimizer as served_optimizer
 from deltawire.torch.server.memory import ServedMemory
@@ -119,6 +121,10 @@ class ParameterServer(ServedRank):
         resumed_at: the step of the snapshot from which training resumes; 0: it starts.
         optimizer_spec: the servers' optimizer, e.g. "momentum:lr=0.1,momentum=0.9,dampening=0,...".
 
+    A `MomentumWarning` on rank 0 says where the optimizer doesn't go with the codecs of gradients,
+    and what to give instead: servers step by no rule (docs/reference/algorithms.md, "Codecs and
+    optimizers").
+
     The first error ends training on all ranks with a typed error that names the suspect: a killed
     rank at once, a frozen one after `timeout`. A worker's parameters may then be from two steps.
     Only `close` may be called afterwards.
@@ -188,6 +194,9 @@ class ParameterServer(ServedRank):
         self._server: Serving | None = None
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
+        if self.rank == 0:
+            for text in _core.server_warnings(self.optimizer_spec, self._options):
+                warnings.warn(text, MomentumWarning, stacklevel=2)
         with self._aborting_on_error():
             share_model(model, self.group, meeting.encryption, on_any_device=True)
             self._take_part(overlap)

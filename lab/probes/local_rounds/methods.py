@@ -22,7 +22,7 @@ class Method:
         words: what it is.
         spec: pattern and codec, as `deltawire.torch.LocalSteps` takes them.
         every_step: gradients are averaged in every step (DDP), not weight changes in every round.
-        rule: gradients that arrive late are stepped as `register` does with optimizer=.
+        rule: AdamW steps as `register` has it with optimizer=.
         outer: makes the optimizer of the common weights; None: the mean change is added.
         fragments, overlap, mixing: as `deltawire.torch.LocalSteps` has them.
         muon: the workers step the matrices between embedding and decoder with Muon, not AdamW.
@@ -42,6 +42,9 @@ class Method:
 METHODS = {
     "ddp": Method("DDP", "direct(fp32)", every_step=True),
     "ddp-3lc": Method("DDP", "direct(3lc)", every_step=True),
+    "ddp-3lc-rows": Method(
+        "DDP, second moment by rows", "direct(3lc)", every_step=True, rule=True
+    ),
     "ddp-topk": Method("DDP", "gather(topk:k=1%)", every_step=True, rule=True),
     "ddp-topk-beta1": Method("DDP, momentum as it is", "gather(topk:k=1%)", every_step=True),
     "local": Method("local steps", "direct(fp32)"),

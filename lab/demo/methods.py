@@ -34,14 +34,6 @@ class Method:
         """Optimizer steps from one exchange to the next."""
         return max(1, self.local_steps)
 
-    @property
-    def is_3lc(self) -> bool:
-        """Whether 3lc codes any tensors, which AdamW does not suit by itself."""
-        import deltawire.policy  # here: the table alone is of use without the compiled extension
-
-        rules = deltawire.policy.spec_of(self.spec).rules if self.spec is not None else []
-        return any(rule.info.name == "3lc" for rule in rules)
-
 
 BASE = "fp32"  # what times_faster compares with
 PLAIN = "plain"

@@ -72,18 +72,20 @@ class Settings:
         has_own = method.late and method.local_steps and self.optimizer == "sgd"
         if not has_own or self.same_optimizer:
             return self
-        from deltawire.torch.core.late.momentum_as_rate import (
-            constant_rate_times,  # needs the extension
-        )
+        from deltawire import _core  # needs the extension
 
-        return dataclasses.replace(
-            self, lr=self.lr * constant_rate_times(self.momentum), momentum=0.0
-        )
+        rate = self.lr * _core.MomentumRate(self.momentum).constant
+        return dataclasses.replace(self, lr=rate, momentum=0.0)
 
     def by_rule(self, method: Method) -> bool:
         """Whether `register` changes how the optimizer steps what this row codes."""
-        needs_rule = method.late or (self.optimizer == "adamw" and method.is_3lc)
-        return needs_rule and not method.local_steps and not self.same_optimizer
+        if method.spec is None or method.local_steps or self.same_optimizer:
+            return False
+        from deltawire.policy import spec_of
+        from deltawire.torch.core.late.momentum_choice import has_rule  # needs the extension
+
+        kind = {"sgd": "SGD", "adamw": "AdamW"}[self.optimizer]
+        return has_rule(kind, spec_of(method.spec))
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see SCHEDULE."""

@@ -6,7 +6,7 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.core.late.momentum_as_rate import rate_times
+from deltawire import _core
 from ranks import results
 from sharded import Uneven, cut, fingerprint, loss_of, mesh_of, needs_fsdp2, one_after_another
 
@@ -28,7 +28,7 @@ class Reference:
     def sgd(self, step, name, g, late):
         v = self.moments[name][0] * (0.0 if late else 0.9) + g
         self.moments[name][0] = v
-        self.rows[name] -= 0.05 * (rate_times(0.9, 0.0, step) if late else 1.0) * v
+        self.rows[name] -= 0.05 * (_core.MomentumRate(0.9, 0.0).times(step) if late else 1.0) * v
 
     def adamw(self, step, name, g, late):
         b1, b2, lr = (0.0, 0.999, 0.0075) if late else (0.9, 0.999, 0.01)

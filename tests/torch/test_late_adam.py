@@ -140,9 +140,13 @@ def test_a_training_that_goes_on_from_a_checkpoint_is_the_same():
         assert whole == in_pieces
 
 
+class AdamW(torch.optim.AdamW):
+    """Another one of that name, whose state may be anything."""
+
+
 def refused(rank, world_size, report):
     model = wrapped(Net())
-    kinds = (torch.optim.NAdam, torch.optim.RMSprop)
+    kinds = (torch.optim.NAdam, torch.optim.RMSprop, AdamW)
     return [
         attempted(
             lambda kind=kind: deltawire.torch.register(
@@ -154,8 +158,9 @@ def refused(rank, world_size, report):
 
 
 def test_others_are_refused_in_words():
-    (nadam, rmsprop), _ = results(refused, 2)
-    assert nadam[0] == rmsprop[0] == "InvalidArgumentError"
+    (nadam, rmsprop, adamw), _ = results(refused, 2)
+    assert nadam[0] == rmsprop[0] == adamw[0] == "InvalidArgumentError"
+    assert "not for test_late_adam.AdamW" in adamw[1]
     assert "SGD, Adam and AdamW, not for NAdam" in nadam[1] and "3lc" in nadam[1]
     assert "not for RMSprop" in rmsprop[1]
 
@@ -207,5 +212,5 @@ def test_register_without_the_optimizer_warns_once():
 def test_3lc_without_the_optimizer_warns_once():
     (text,), silent = results(warned, 2, "3lc")
     assert silent == []
-    assert "'3lc:s=1" in text and "second moment of AdamW" in text and "\n" not in text
-    assert "LeNet-5 lost 8 points" in text and "Give register optimizer=" in text
+    assert "'3lc:s=1" in text and "AdamW's second moment" in text and "\n" not in text
+    assert "LeNet-5 lost 8 points" in text and "give register optimizer=" in text

@@ -165,7 +165,8 @@ def test_local_steps_say_so_of_an_outer_momentum():
         ("step<500: onebit, rest 3lc", 0.99, "50 times the learning rate"),
         ("dgc:p=1%", 0.9, "has momentum before the codec"),
         ("3lc with momentum=0.9", 0.9, "give SGD momentum=0"),
-        *((spec, 0.9, None) for spec in ("fp32", "3lc:s=1.75", "powersgd:rank=4", "gcomp",
+        ("3lc:s=1.75", 0.9, "lost 14 points"),
+        *((spec, 0.9, None) for spec in ("fp32", "3lc", "powersgd:rank=4", "gcomp",
                                          "threshold", "signsgd:feedback=off", "fastsgd",
                                          "muloco", "topk:k=50%", "randomk:unbiased=on")),
         ("gather(topk*: fp32, rest fastsgd)", 0.9, None),  # a tensor's name

@@ -9,7 +9,7 @@ import warnings
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch.core.late.momentum_as_rate import rate_times
+from deltawire import _core
 from models import Net, backward, fingerprint, wrapped
 from ranks import attempted, results
 from torch.distributed.checkpoint.state_dict import (
@@ -121,10 +121,10 @@ def test_the_equations_are_those_of_the_guide(spec, late_steps, settings):
 
 
 def test_the_rate_rises_and_then_stays():
-    risen = [rate_times(0.9, 0.0, step) for step in (0, 3, 100, 200, sys.maxsize)]
+    risen = [_core.MomentumRate(0.9, 0.0).times(step) for step in (0, 3, 100, 200, sys.maxsize)]
     assert risen == pytest.approx([1.0, 1.732, 6.25, 7.5, 7.5], abs=1e-3)
-    assert rate_times(0.2, 0.0, 99) == 1.0, "never a lower one"
-    assert rate_times(0.99, 0.5, sys.maxsize) == pytest.approx(37.5)
+    assert _core.MomentumRate(0.2, 0.0).times(99) == 1.0, "never a lower one"
+    assert _core.MomentumRate(0.99, 0.5).times(sys.maxsize) == pytest.approx(37.5)
 
 
 def resumed(rank, world_size, report, by_name):
@@ -250,8 +250,8 @@ def test_registration_and_explain_say_what_is_done():
     assert "momentum=0.9 becomes a learning rate up to 7.5 times as high, after 200 steps" in text
     assert "momentum=0.6 becomes a learning rate up to 1.88 times as high, after 50 steps" in text
     assert {name for name, times in rates.items() if times is not None} == set(LATE)
-    assert rates["layers.1.0.weight"] == pytest.approx(rate_times(0.9, 0.0, 2))
-    assert rates["layers.5.0.weight"] == pytest.approx(rate_times(0.6, 0.0, 2))
+    assert rates["layers.1.0.weight"] == pytest.approx(_core.MomentumRate(0.9, 0.0).times(2))
+    assert rates["layers.5.0.weight"] == pytest.approx(_core.MomentumRate(0.6, 0.0).times(2))
     assert "; rate x 1.36" in table and "rate x: times the optimizer's learning rate" in table
 
 

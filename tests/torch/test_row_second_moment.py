@@ -14,6 +14,7 @@ SHAPES = {"matrix": (8, 40), "filters": (6, 4, 3, 3), "vector": (300,)}
 KINDS = (torch.optim.Adam, torch.optim.AdamW)
 PATHS = ({"foreach": False}, {"foreach": True}, {"fused": True})
 STEPS = 12
+ADVICE = _core.optimizer_rule(_core.Spec("3lc").rules[0], _core.OptimizerTraits("AdamW"))
 
 
 def made(dtype, memory_format):
@@ -151,7 +152,7 @@ def test_a_step_is_that_of_the_equations(setting):
     }
     groups = [{"params": ours[:1], "lr": 0.02}, {"params": [*ours[1:], small]}]
     optimizer, stock = setting["kind"](groups, 0.01, **more), setting["kind"]([twin], 0.01, **more)
-    rule = RowSecondMoment(optimizer, coded(parameters))
+    rule = RowSecondMoment(optimizer, coded(parameters), ADVICE)
     rule.attach()
     model = {name: Reference(parameters[name], setting) for name in SHAPES}
     generator = torch.Generator().manual_seed(2)
@@ -177,7 +178,7 @@ def test_a_loaded_state_by_elements_goes_on_with_the_means_of_its_rows():
     for in_place in (False, True):
         parameters = made(torch.float32, torch.contiguous_format)
         optimizer = torch.optim.AdamW(parameters.values(), lr=0.01, weight_decay=0.0)
-        rule = RowSecondMoment(optimizer, coded(parameters))
+        rule = RowSecondMoment(optimizer, coded(parameters), ADVICE)
         rule.attach()
         generator = torch.Generator().manual_seed(3)
         give_gradients(parameters, rule, setting, generator)

@@ -9,14 +9,10 @@ import torch
 
 from deltawire.torch.core.late.rule import LateRule
 
-# Of the learning rate, measured there: without the mean over steps each one is longer, and at the
-# highest rates that fp32 trains with the whole makes signs diverge.
-RATE_SHARE = 0.75
-
 
 class AdamWithoutMomentum(LateRule):
-    """Steps the late tensors of a model by Adam or AdamW with beta1 = 0, at three quarters of the
-    rate.
+    """Steps the late tensors of a model by Adam or AdamW with beta1 = 0, at a share of the rate:
+    without the mean over steps each one is longer.
 
     In the optimizer's state their first moment is then the last gradient, from which a step without
     this rule may go on.
@@ -34,11 +30,11 @@ class AdamWithoutMomentum(LateRule):
         return float(group["betas"][0]) > 0
 
     def _settings(self, group: dict) -> dict:
-        return {"betas": (0.0, group["betas"][1]), "lr": RATE_SHARE * group["lr"]}
+        return {"betas": (0.0, group["betas"][1]), "lr": self._advice.rate_share * group["lr"]}
 
     def _change(self, group: dict) -> str:
         beta1 = float(group["betas"][0])
-        return f"beta1={beta1:g} becomes 0, at {RATE_SHARE:g} times the learning rate"
+        return f"beta1={beta1:g} becomes 0, at {self._advice.rate_share:g} times the learning rate"
 
     def _shown(self, group: dict, step: int) -> dict[str, float]:
-        return {"beta1": 0.0, "rate_times": RATE_SHARE}
+        return {"beta1": 0.0, "rate_times": self._advice.rate_share}

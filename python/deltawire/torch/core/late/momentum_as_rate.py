@@ -2,53 +2,29 @@
 
 A momentum of m adds up to 1 / (1 - m) of each gradient, spread over the next steps. Error feedback
 spreads them as well, and momentum on top of it diverges (docs/results/training/late-codecs.md). So
-such tensors are stepped without momentum, at a rate higher by `rate_times`.
+such tensors are stepped without momentum, at a rate higher by `_core.MomentumRate`.
 """
 
 import sys
 
 import torch
 
+from deltawire import _core
 from deltawire.torch.core.late.rule import LateRule
 from deltawire.torch.core.late.tensors import CodedTensors
 
-# Of 1 / (1 - momentum): the learning rate without momentum that trains from the first step on,
-# measured with 0.9, where it is 5. The whole of it diverges.
-RATE_SHARE = 0.5
-# Of 1 / (1 - m), measured there: RATE_SHARE trains from the first step on, 0.7 doesn't, nor does it
-# after a rise from far below; the whole diverges at any time.
-_LAST_SHARE = 0.75
-# Steps from one to the other, in units of 1 / (1 - m). With 10 two of 15 seeds diverged.
-_RISE = 20.0
-
-
-def constant_rate_times(momentum: float) -> float:
-    """The factor by which to raise the learning rate when this momentum is turned off."""
-    return max(1.0, RATE_SHARE / (1.0 - momentum)) if momentum < 1 else 1.0
-
-
-def rate_times(momentum: float, dampening: float, step: int) -> float:
-    """The factor of the learning rate that replaces this momentum, in step 0, 1, ...
-
-    It rises first like a velocity, to half of 1 / (1 - momentum), and then to three quarters of
-    that, over the first 20 / (1 - momentum) steps. It is never below 1.
-    """
-    risen = min(1.0, step * (1.0 - momentum) / _RISE)
-    share = RATE_SHARE + (_LAST_SHARE - RATE_SHARE) * risen
-    velocity = (1.0 - momentum ** (step + 1)) / (1.0 - momentum)
-    return (1.0 - dampening) * max(1.0, share * velocity)
-
 
 class MomentumAsRate(LateRule):
-    """Steps the late tensors of a model with SGD without momentum, at a rate higher by
-    `rate_times`.
+    """Steps the late tensors of a model with SGD without momentum, at a higher rate.
 
     In the optimizer's state the velocity of late tensors is kept, as 0: tools that save and load
     states expect one for every tensor, and a step without this rule may go on from it.
     """
 
-    def __init__(self, optimizer: torch.optim.SGD, late: CodedTensors) -> None:
-        super().__init__(optimizer, late)
+    def __init__(
+        self, optimizer: torch.optim.SGD, coded: CodedTensors, advice: _core.OptimizerRule
+    ) -> None:
+        super().__init__(optimizer, coded, advice)
         self._zero: dict[int, torch.Tensor] = {}  # velocities that are 0, by id(parameter)
         self._late_before: dict[int, str] = {}
 
@@ -76,19 +52,19 @@ class MomentumAsRate(LateRule):
         return 0 < group["momentum"] < 1
 
     def _settings(self, group: dict) -> dict:
-        rate = group["lr"] * _times_of(group, self.step)
+        rate = group["lr"] * _rate_of(group).times(self.step)
         return {"momentum": 0.0, "nesterov": False, "lr": rate}
 
     def _change(self, group: dict) -> str:
+        rate = _rate_of(group)
         return (
             f"momentum={group['momentum']:g} becomes a learning rate up to "
-            f"{rate_times(group['momentum'], group['dampening'], sys.maxsize):.3g} times as high, "
-            f"after {_RISE / (1.0 - group['momentum']):.0f} steps"
+            f"{rate.times(sys.maxsize):.3g} times as high, after {rate.rise_steps:.0f} steps"
         )
 
     def _shown(self, group: dict, step: int) -> dict[str, float]:
-        return {"rate_times": _times_of(group, step)}
+        return {"rate_times": _rate_of(group).times(step)}
 
 
-def _times_of(group: dict, step: int) -> float:
-    return rate_times(float(group["momentum"]), float(group["dampening"]), step)
+def _rate_of(group: dict) -> _core.MomentumRate:
+    return _core.MomentumRate(float(group["momentum"]), float(group["dampening"]))

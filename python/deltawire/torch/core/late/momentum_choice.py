@@ -8,30 +8,24 @@ import torch
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.torch.core.late.adam_without_momentum import AdamWithoutMomentum
+from deltawire.torch.core.late.momentum_advice import traits_of
 from deltawire.torch.core.late.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.late.row_second_moment import RowSecondMoment
 from deltawire.torch.core.late.rule import OptimizerRule
-from deltawire.torch.core.late.tensors import CodedTensors, late_rules, row_rules
+from deltawire.torch.core.late.tensors import CodedTensors
 
 logger = logging.getLogger("deltawire")
 
 AS_RATE, IN_OPTIMIZER = "rate", "optimizer"
-_FOR_LATE: dict[type, type[OptimizerRule]] = {
-    torch.optim.SGD: MomentumAsRate,
-    torch.optim.Adam: AdamWithoutMomentum,
-    torch.optim.AdamW: AdamWithoutMomentum,
-}
-_BY_ROWS = (torch.optim.Adam, torch.optim.AdamW)
-# s of the means that owners send back, for these: with the push's 1 they would be delayed once more
-# (docs/results/training/late-codecs.md).
-_PULL = 0.5
-# Points of accuracy that LeNet-5 lost under AdamW in spite of the rule
-# (docs/results/training/late-codecs.md).
-_LOST_UNDER_ADAM = {"twobit": 11}
 _OTHERWISE = (
     "int8 sends nearly everything at once and goes with any optimizer, 3lc with SGD; LocalSteps "
     'exchanges after several steps of it (docs/guides/pytorch.md, "Momentum")'
 )
+_RULES: dict[_core.StepRule, type[OptimizerRule]] = {
+    _core.StepRule.MOMENTUM_AS_RATE: MomentumAsRate,
+    _core.StepRule.WITHOUT_FIRST_MOMENT: AdamWithoutMomentum,
+    _core.StepRule.SECOND_MOMENT_BY_ROWS: RowSecondMoment,
+}
 
 
 def check_momentum(momentum: str) -> None:
@@ -42,18 +36,36 @@ def check_momentum(momentum: str) -> None:
         )
 
 
+def advice_of(optimizer: torch.optim.Optimizer, spec: _core.Spec) -> list[_core.OptimizerRule]:
+    """What the table says of each of the spec's rules with this optimizer, in their order."""
+    kind = type(optimizer)
+    name = kind.__name__
+    if getattr(torch.optim, name, kind) is not kind:  # others' AdamW may keep another state
+        name = f"{kind.__module__}.{name}"
+    traits = traits_of(name, optimizer.param_groups)
+    return [_core.optimizer_rule(rule, traits) for rule in spec.rules]
+
+
+def has_rule(optimizer: str, spec: _core.Spec) -> bool:
+    """Whether there is a rule for an optimizer of that name."""
+    traits = _core.OptimizerTraits(optimizer)
+    return any(_core.optimizer_rule(rule, traits).rule in _RULES for rule in spec.rules)
+
+
 def stays_in_optimizer(momentum: str, spec: _core.Spec) -> bool:
     """Whether there is a rule for some optimizer, and momentum= says that it is left alone."""
-    return momentum == IN_OPTIMIZER and bool(late_rules(spec) or row_rules(spec))
+    return momentum == IN_OPTIMIZER and any(has_rule(kind, spec) for kind in ("SGD", "AdamW"))
 
 
 def with_means_for(
     optimizer: torch.optim.Optimizer | None, momentum: str, spec: _core.Spec
 ) -> _core.Spec:
-    """The spec, with means as fine as the rule of this optimizer needs them, where it leaves that
+    """The spec, with means as fine as the rules of this optimizer need them, where it leaves that
     open."""
-    acts = type(optimizer) in _BY_ROWS and momentum == AS_RATE and row_rules(spec)
-    return spec.with_pull(_PULL) if acts else spec
+    if optimizer is None or momentum == IN_OPTIMIZER:
+        return spec
+    pull = max(each.pull for each in advice_of(optimizer, spec))
+    return spec.with_pull(pull) if pull else spec
 
 
 class OptimizerRules:
@@ -128,8 +140,6 @@ def rules_for(
             f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
             "optimizer that steps this model",
         )
-    if type(optimizer) is not torch.optim.SGD:
-        _warn_of_loss(spec)
     return made
 
 
@@ -138,33 +148,19 @@ def _rules_of(
     spec: _core.Spec,
     coded_as: Callable[[list[str]], CodedTensors],
 ) -> Iterator[OptimizerRule]:
-    kind, late, by_rows = type(optimizer), late_rules(spec), row_rules(spec)
-    if late and kind in _FOR_LATE:
-        yield _FOR_LATE[kind](optimizer, coded_as(late))
-    elif late:
-        _refuse(spec, kind.__name__)
-    if by_rows and kind in _BY_ROWS:
-        yield RowSecondMoment(optimizer, coded_as(by_rows))
+    found = advice_of(optimizer, spec)
+    if refusal := next((each.refusal for each in found if each.refusal), ""):
+        _refuse(spec, refusal)
+    for remark in dict.fromkeys(each.remark for each in found if each.remark):
+        logger.warning("%s", remark)
+    for kind, make in _RULES.items():
+        chosen = [each for each in zip(spec.rules, found, strict=True) if each[1].rule == kind]
+        if chosen:
+            yield make(optimizer, coded_as([rule.codec for rule, _ in chosen]), chosen[0][1])
 
 
-def _warn_of_loss(spec: _core.Spec) -> None:
-    for each in spec.rules:
-        if each.info.name in _LOST_UNDER_ADAM and each.is_late:
-            logger.warning(
-                "'%s' lost %d points under AdamW on LeNet-5, where topk:k=1%% and sbc:p=1%% lost "
-                "none (docs/results/training/late-codecs.md): take one of these",
-                each.codec,
-                _LOST_UNDER_ADAM[each.info.name],
-            )
-
-
-def _refuse(spec: _core.Spec, kind: str) -> None:
+def _refuse(spec: _core.Spec, refusal: str) -> None:
     """Raises InvalidArgumentError, or warns if the spec has another use for the optimizer."""
-    text = (
-        f"'{late_rules(spec)[0]}' sends most of a gradient later, which an optimizer's momentum "
-        "multiplies or delays; what can take its place is known for torch.optim.SGD, Adam and "
-        f"AdamW, not for {kind}"
-    )
     if not spec.uses_significance:
-        raise make_error("InvalidArgument", f"{text}; leave optimizer= out, or: {_OTHERWISE}")
-    logger.warning("%s: %s", text, _OTHERWISE)
+        raise make_error("InvalidArgument", f"{refusal}; leave optimizer= out, or: {_OTHERWISE}")
+    logger.warning("%s: %s", refusal, _OTHERWISE)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
+from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.torch.core.late.rows import (
     gradient_strides,
@@ -25,8 +26,6 @@ from deltawire.torch.core.late.rows import (
 from deltawire.torch.core.late.rule import OptimizerRule
 from deltawire.torch.core.late.tensors import CodedTensors
 
-# At most: a codec with feedback delays a gradient already, measured there.
-BETA1 = 0.5
 _REFUSED = ("amsgrad", "capturable", "differentiable")
 
 
@@ -68,8 +67,8 @@ class _Known:
 
 
 class RowSecondMoment(OptimizerRule):
-    """Steps the tensors of some codecs by Adam or AdamW with a second moment by rows, and beta1 =
-    0.5 at most.
+    """Steps the tensors of some codecs by Adam or AdamW with a second moment by rows, and a lower
+    beta1.
 
     In the optimizer's state are the true counter and moments, the second one of the parameter's
     shape and constant within a row, from which a step without this rule may go on. From a second
@@ -82,8 +81,13 @@ class RowSecondMoment(OptimizerRule):
             are stepped by their own gradient's mean squares.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, coded: CodedTensors) -> None:
-        super().__init__(optimizer, coded)
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        coded: CodedTensors,
+        advice: _core.OptimizerRule,
+    ) -> None:
+        super().__init__(optimizer, coded, advice)
         self.received: dict[int, Received] = {}
         self._known: dict[int, _Known] = {}
         for each in _REFUSED:
@@ -115,10 +119,15 @@ class RowSecondMoment(OptimizerRule):
 
     def _change(self, group: dict) -> str:
         beta1 = float(group["betas"][0])
-        return f"beta1={beta1:g} {f'becomes {BETA1:g}' if beta1 > BETA1 else 'stays'}"
+        most = self._advice.beta1
+        return f"beta1={beta1:g} {f'becomes {most:g}' if beta1 > most else 'stays'}"
+
+    def _beta1(self, group: dict) -> float:
+        """At most the advice's: a codec with feedback delays a gradient already."""
+        return min(float(group["betas"][0]), self._advice.beta1)
 
     def _shown(self, group: dict, step: int) -> dict[str, float]:
-        return {"beta1": min(float(group["betas"][0]), BETA1), "second_moment_by_rows": True}
+        return {"beta1": self._beta1(group), "second_moment_by_rows": True}
 
     def _parts(
         self, own: torch.optim.Optimizer, group: dict, coded: dict[int, str]
@@ -142,7 +151,7 @@ class RowSecondMoment(OptimizerRule):
         if not state:
             _begin(state, parameter, group)
         known = self._at_next_step(state, parameter)
-        beta1, beta2 = min(float(group["betas"][0]), BETA1), float(group["betas"][1])
+        beta1, beta2 = self._beta1(group), float(group["betas"][1])
         rate, decay = float(group["lr"]), group["weight_decay"]
         weights, gradient = local_part(parameter), local_part(parameter.grad)
         squares = self._squares_of(parameter, gradient)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
+from deltawire import _core
 from deltawire.torch.core.late.tensors import CodedTensors
 
 
@@ -21,8 +22,15 @@ class OptimizerRule(abc.ABC):
     Thread rule: the thread of optimizer.step(); `step` is set between two of them.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, coded: CodedTensors) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        coded: CodedTensors,
+        advice: _core.OptimizerRule,
+    ) -> None:
+        """`advice`: what the table of codecs and optimizers says, whose constants the rule uses."""
         self.step = 0
+        self._advice = advice
         self._optimizer = optimizer
         self._coded = coded
         self._handle = None

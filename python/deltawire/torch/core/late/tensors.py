@@ -17,12 +17,6 @@ def late_rules(spec: _core.Spec) -> list[str]:
     return [rule.codec for rule in spec.rules if rule.is_late]
 
 
-def row_rules(spec: _core.Spec) -> list[str]:
-    """The codecs, with what stands before them, of which Adam's second moment sees a few values as
-    large as the largest, instead of the gradient's scale."""
-    return [rule.codec for rule in spec.rules if rule.info.name == "3lc" and not rule.momentum]
-
-
 class CodedTensors:
     """Which tensors of a model have one of these codecs, step by step.
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -71,58 +70,41 @@ Outcome<void> read_values(ArrayReader& array, const std::string& name, std::uint
 // Compares the values of an array with those in the file, decoded part by part.
 class Echo {
  public:
-  // `header` is all that has been written of the array so far. `name` is the array's, for errors.
-  static Outcome<std::unique_ptr<Echo>> open(Bytes header, const std::string& name) {
-    std::unique_ptr<Echo> echo(new Echo(name));
-    echo->written_ = {header};
-    auto reader = FileReader::open([self = echo.get()](MutBytes out) { return self->take(out); });
+  // `header` is the file's. `name` is the array's, for errors.
+  static Outcome<Echo> open(Bytes header, const std::string& name) {
+    auto reader = FileReader::open(header);
     if (!reader) return failed(name + ": " + reader.error().message);
-    echo->reader_.emplace(*std::move(reader));
-    return echo;
+    return Echo(*std::move(reader), name);
   }
 
   // Compares the part that was encoded last; `pieces` are its bytes.
   Outcome<void> add(std::span<const Bytes> pieces, const TensorView& part, Difference& difference) {
-    written_.assign(pieces.begin(), pieces.end());
     const std::size_t each = dtype_bytes(part.dtype);
-    decoded_.resize(part.count * each);
-    if (Status read = reader_->read(TensorSlot{decoded_.data(), part.count, part.dtype}); !read) {
+    if (decoded_ == nullptr) decoded_ = std::make_unique_for_overwrite<std::byte[]>(part.count * each);
+    if (Status read = reader_.read(pieces, TensorSlot{decoded_.get(), part.count, part.dtype}); !read) {
       return failed(name_ + ": what was encoded cannot be decoded: " + read.error().message);
     }
     const ValueType type = value_type(part.dtype);
-    constexpr std::uint64_t kBlock = std::uint64_t{1} << 16;
-    before_.resize(std::min(kBlock, part.count));
+    before_.resize(std::min<std::uint64_t>(kBlock, part.count));
     after_.resize(before_.size());
     const auto* values = static_cast<const std::byte*>(part.values);
     for (std::uint64_t done = 0; done < part.count; done += before_.size()) {
       const std::uint64_t now = std::min<std::uint64_t>(before_.size(), part.count - done);
       widen_values(values + done * each, type, now, before_.data());
-      widen_values(decoded_.data() + done * each, type, now, after_.data());
+      widen_values(decoded_.get() + done * each, type, now, after_.data());
       difference.add(before_.data(), after_.data(), now);
     }
     return {};
   }
 
  private:
-  explicit Echo(std::string name) : name_(std::move(name)) {}
+  static constexpr std::uint64_t kBlock = std::uint64_t{1} << 13;  // both stay in the cache
 
-  std::size_t take(MutBytes out) {
-    std::size_t used = 0;
-    while (used < out.size() && !written_.empty()) {
-      Bytes& front = written_.front();
-      const std::size_t now = std::min(front.size(), out.size() - used);
-      std::ranges::copy(front.first(now), out.begin() + static_cast<std::ptrdiff_t>(used));
-      used += now;
-      front = front.subspan(now);
-      if (front.empty()) written_.pop_front();
-    }
-    return used;
-  }
+  Echo(FileReader reader, std::string name) : reader_(std::move(reader)), name_(std::move(name)) {}
 
+  FileReader reader_;
   std::string name_;
-  std::deque<Bytes> written_;  // and not read yet
-  std::optional<FileReader> reader_;
-  std::vector<std::byte> decoded_;
+  std::unique_ptr<std::byte[]> decoded_;  // as long as the first part, the longest
   std::vector<double> before_;
   std::vector<double> after_;
 };
@@ -141,11 +123,11 @@ class Encoding {
     if (!encoder) return failed(member.shown + ": " + encoder.error().message);
     if (auto opened = output_.open(member.name + ".dw", std::nullopt); !opened) return opened;
     if (auto written = output_.write(encoder->header()); !written) return written;
-    std::unique_ptr<Echo> echo;
+    std::optional<Echo> echo;
     if (lossy_) {
       auto opened = Echo::open(encoder->header(), member.shown);
       if (!opened) return tl::unexpected<Failure>(opened.error());
-      echo = *std::move(opened);
+      echo.emplace(*std::move(opened));
     }
     const auto values = std::make_unique_for_overwrite<std::byte[]>(encoder->due() * dtype_bytes(dtype));
     for (std::uint64_t first = 0; encoder->due() > 0;) {

@@ -165,6 +165,13 @@ class DELTAWIRE_API Channel {
     return encode(message, id, 0);
   }
 
+  // Encodes a message into memory of the caller's, message_bound() bytes or more, and returns its length. The
+  // same bytes; parts whose codec has separate chunks go there chunk by chunk, and take no other memory,
+  // where nothing of them waits and reverts are exact. Errors: as above, after which `out` is unspecified;
+  // kOutputTooSmall, by which nothing has begun.
+  virtual Result<std::uint64_t> encode_to(const MessageLayout& message, const MessageId& id,
+                                          MutBytes out) = 0;
+
   // Encodes several messages, which differ only in their parts, and appends the pieces of each: together if a
   // device codes, which costs it as much as one message; otherwise one after another. Errors as above.
   virtual Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,

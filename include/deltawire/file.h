@@ -59,6 +59,9 @@ class DELTAWIRE_API FileEncoder {
 
   Bytes header() const noexcept;  // the first bytes of the file
 
+  // The most bytes that the file has, header included.
+  std::uint64_t bound() const;
+
   // Elements of the part that encode takes next; 0: the file is complete.
   std::uint64_t due() const noexcept;
 
@@ -66,6 +69,11 @@ class DELTAWIRE_API FileEncoder {
   // count or dtype is not what is due; those of Codec::encode, after which nothing more can be encoded
   // (kState).
   Result<std::span<const Bytes>> encode(const TensorView& part);
+
+  // The whole file, of the whole tensor, into memory of bound() bytes or more; returns its length. Where the
+  // codec has separate chunks no other memory grows with the tensor. REQUIRES: nothing was encoded before.
+  // Errors: those of encode_file, after which `out` is unspecified.
+  Result<std::uint64_t> encode_all(const TensorView& tensor, MutBytes out);
 
  private:
   struct State;
@@ -89,6 +97,7 @@ DELTAWIRE_API Result<FileHeader> read_file_header(const ReadBytes& read);
 class DELTAWIRE_API FileReader {
  public:
   static Result<FileReader> open(ReadBytes read);
+  static Result<FileReader> open(Bytes file);  // which stay, and are not copied
   FileReader(FileReader&&) noexcept;
   FileReader& operator=(FileReader&&) noexcept;
   ~FileReader();
@@ -100,9 +109,16 @@ class DELTAWIRE_API FileReader {
   // last part. Errors: those of decode_file, after which nothing more can be read (kState).
   Status read(const TensorSlot& out);
 
+  // The same of a file that is not read but comes part by part: `frames` are the part that is due, as
+  // FileEncoder::encode made it. REQUIRES: opened with the header's bytes alone.
+  Status read(std::span<const Bytes> frames, const TensorSlot& out);
+
  private:
   struct State;
   explicit FileReader(std::unique_ptr<State> state);
+  static Result<FileReader> open(Result<FileHeader> header, std::unique_ptr<State> state);
+  template <class Gather>
+  Status decode(const Gather& frames, const TensorSlot& out);
   std::unique_ptr<State> state_;
 };
 

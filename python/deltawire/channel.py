@@ -97,7 +97,8 @@ class Channel:
         scale: float = 1.0,
         commit: bool = True,
         step: int | None = None,
-    ) -> bytes:
+        out: Any = None,
+    ) -> bytes | memoryview:
         """Encodes all the arrays as one message. Each array's residual is added, and keeps what the
         codec left out.
 
@@ -111,29 +112,52 @@ class Channel:
             step: the step's number, on which rules and random numbers depend; for programs that
                 don't keep the channel from step to step. Default: the last one's plus 1. "State"
                 while another step is open.
+            out: writable, contiguous memory of at least `message_bound(...)` bytes (a bytearray, a
+                uint8 array) for the message, for programs that keep it: of new memory each page is
+                made first, which may take as long as encoding.
+
+        Returns:
+            The message; with `out` a view of its first bytes.
 
         Raises:
             DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array or scale that
                 is not supported.
             DeltawireError: "NotFinite", "Range" (names the array and the element). The step is then
-                reverted as by `revert`.
+                reverted as by `revert`. "OutputTooSmall": nothing has begun.
         """
         arrays.check_names(arrays_by_name)
         arguments.check_scale(scale)
+        room = None if out is None else memoryview(out).cast("B")
+        if room is not None and room.readonly:
+            raise make_error("InvalidArgument", "'out' can't be written: give a bytearray or array")
         read = {name: arrays.to_read(name, array) for name, array in arrays_by_name.items()}
         with self._lock:
             if step is not None:
                 self._go_to(step)
-            place = (self._step, self.rank, self.world_size)
+            given = (_places(read), self._step, self.rank, self.world_size, scale)
             try:
-                message = self._core.encode(_places(read), *place, scale)
-            except BaseException:
-                self._end(self._core.revert)
+                if room is None:
+                    message = self._core.encode(*given)
+                else:
+                    message = room[: self._core.encode_to(*given, np.frombuffer(room, np.uint8))]
+            except BaseException as error:
+                if getattr(error, "code", None) != "OutputTooSmall":
+                    self._end(self._core.revert)
                 raise
             self._open = True
             if commit:
                 self._end(self._core.commit)
             return message
+
+    def message_bound(self, arrays_by_name: Mapping[str, Any], *, step: int | None = None) -> int:
+        """The most bytes that the message of such arrays takes in the open or next step, or in
+        `step`; their values are not read. Raises as `encode`."""
+        arrays.check_names(arrays_by_name)
+        if step is not None:
+            arguments.check_count("step", step)
+        read = {name: arrays.to_read(name, array) for name, array in arrays_by_name.items()}
+        with self._lock:
+            return self._core.message_bound(_places(read), self._step if step is None else step)
 
     def commit(self) -> None:
         """Ends the open step: its messages have arrived. Does nothing if none is open."""

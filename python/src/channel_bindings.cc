@@ -50,22 +50,27 @@ void make(ChannelHandle* self, const std::string& codecs, std::uint64_t min_elem
   new (self) ChannelHandle{value_or_raise(make_channel(codecs, options))};
 }
 
-nb::bytes encode(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, std::uint64_t step,
-                 std::uint16_t rank, std::uint16_t world, float scale) {
-  std::vector<Named> parts = parts_at(arrays);
-  Result<std::span<const Bytes>> pieces;
-  std::string message;
+std::uint64_t message_bound(const ChannelHandle& self, const std::vector<TypedTensorAt>& arrays,
+                            std::uint64_t step) {
+  return self.channel->message_bound(parts_at(arrays), step);
+}
+
+std::uint64_t encode_to(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, const MessageId& id,
+                        MutBytes out) {
+  const std::vector<Named> parts = parts_at(arrays);
+  Result<std::uint64_t> written;
   {
     const nb::gil_scoped_release no_gil;
-    pieces = self.channel->encode(MessageLayout(parts), message_id(step, rank, world, scale));
-    if (pieces) {
-      for (const Bytes piece : *pieces) {
-        message.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-      }
-    }
+    written = self.channel->encode_to(parts, id, out);
   }
-  value_or_raise(std::move(pieces));
-  return given(message);
+  return value_or_raise(std::move(written));
+}
+
+nb::bytes encode(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, std::uint64_t step,
+                 std::uint16_t rank, std::uint16_t world, float scale) {
+  NewBytes message(message_bound(self, arrays, step));
+  const std::uint64_t written = encode_to(self, arrays, message_id(step, rank, world, scale), message.room());
+  return std::move(message).cut(written);
 }
 
 void decode(ChannelHandle& self, const BytesIn& message, const std::vector<TypedTensorAt>& arrays,
@@ -106,6 +111,15 @@ void bind_channels(nb::module_& module) {
            "array. "
            "Releases "
            "the GIL.")
+      .def(
+          "encode_to",
+          [](ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, std::uint64_t step,
+             std::uint16_t rank, std::uint16_t world, float scale, const BytesInPlace& out) {
+            return encode_to(self, arrays, message_id(step, rank, world, scale), bytes_of(out));
+          },
+          "arrays"_a, "step"_a, "rank"_a, "world"_a, "scale"_a, "out"_a,
+          "The same into memory of the caller's; returns the message's length. Releases the GIL.")
+      .def("message_bound", &message_bound, "arrays"_a, "step"_a, "The most bytes that a message takes.")
       .def("decode", &decode, "message"_a, "arrays"_a, "sender"_a, "accumulate"_a, "scale"_a,
            "message_scale"_a,
            "Into the arrays: values times scale; sender: (step, rank, world) that is due. Releases the GIL.")

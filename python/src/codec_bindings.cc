@@ -42,12 +42,14 @@ nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uin
     }
     view.significance = significance->data();
   }
-  Result<std::vector<std::byte>> file;
+  FileEncoder encoder = value_or_raise(FileEncoder::make({spec, {min_elements}, DType::kF32, shape}));
+  NewBytes file(encoder.bound());
+  Result<std::uint64_t> written;
   {
     const nb::gil_scoped_release no_gil;
-    file = encode_file(view, shape, spec, {min_elements});
+    written = encoder.encode_all(view, file.room());
   }
-  return given(value_or_raise(std::move(file)));
+  return std::move(file).cut(value_or_raise(std::move(written)));
 }
 
 FileHeader file_header(const BytesIn& data) {

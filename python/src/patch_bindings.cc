@@ -42,9 +42,7 @@ void apply(const BytesIn& patch, const BytesIn& from, std::string_view type_name
   Status applied;
   {
     const nb::gil_scoped_release no_gil;
-    applied =
-        apply_patch(bytes_of(patch), bytes_of(from), type,
-                    std::as_writable_bytes(std::span(out.data(), out.size())), Workers::of_process().get());
+    applied = apply_patch(bytes_of(patch), bytes_of(from), type, bytes_of(out), Workers::of_process().get());
   }
   raise_if_failed(applied);
 }

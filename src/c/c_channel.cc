@@ -70,23 +70,6 @@ Result<deltawire::MessageId> id_of(const deltawire_message* message) {
                               .scale = message->scale};
 }
 
-Status encode(Channel& channel, std::span<const deltawire::Named> parts, const deltawire::MessageId& id,
-              std::span<std::byte> out, std::uint64_t& message_bytes) {
-  const deltawire::MessageLayout layout(parts);
-  const std::uint64_t bound = channel.message_bound(layout, id.step);
-  if (out.size() < bound) {
-    return deltawire::fail(ErrorCode::kOutputTooSmall, "the message may need " + std::to_string(bound) +
-                                                           " bytes, but there is room for " +
-                                                           std::to_string(out.size()));
-  }
-  const auto pieces = channel.encode(layout, id);
-  if (!pieces) return forward_error(pieces);
-  std::byte* end = out.data();
-  for (const deltawire::Bytes piece : *pieces) end = std::ranges::copy(piece, end).out;
-  message_bytes = static_cast<std::uint64_t>(end - out.data());
-  return {};
-}
-
 }  // namespace
 
 extern "C" {
@@ -154,7 +137,10 @@ std::int32_t deltawire_channel_encode(deltawire_channel* channel, const deltawir
     if (!id) return forward_error(id);
     if (message_bytes == nullptr) return null_argument("message_bytes");
     if (out == nullptr) return null_argument("out");
-    return encode(*channel->channel, *parts, *id, {static_cast<std::byte*>(out), capacity}, *message_bytes);
+    const auto written = channel->channel->encode_to(*parts, *id, {static_cast<std::byte*>(out), capacity});
+    if (!written) return forward_error(written);
+    *message_bytes = *written;
+    return {};
   });
 }
 

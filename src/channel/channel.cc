@@ -44,6 +44,24 @@ Status check_encode(const StepRecord& record, std::span<const Named> parts, cons
   return {};
 }
 
+// Opens the step for a message of these parts.
+Status begin(MessageMaker& maker, std::span<const Named> parts, const MessageId& id) {
+  if (Status legal = check_encode(maker.record(), parts, id); !legal) return legal;
+  maker.record().open(id.step);
+  maker.begin();
+  return {};
+}
+
+Result<std::uint64_t> copy_of_encoded(Channel& channel, const MessageLayout& layout, const MessageId& id,
+                                      MutBytes out) {
+  const auto pieces = channel.encode(layout, id, 1);
+  if (!pieces) return forward_error(pieces);
+  std::byte* end = out.data();
+  for (const Bytes piece : *pieces) end = std::ranges::copy(piece, end).out;
+  channel.release(*pieces);
+  return static_cast<std::uint64_t>(end - out.data());
+}
+
 // Whether the step needs the message until it ends: a revert folds it, or mask_sent decodes it.
 bool is_needed(const PartCodecs& codecs, const MessageLayout& message, std::uint64_t step, Revert revert) {
   return std::ranges::any_of(message.parts, [&](const Named& part) {
@@ -89,6 +107,7 @@ class ChannelImpl final : public Channel {
   std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
   Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id,
                                         std::uint64_t room) override;
+  Result<std::uint64_t> encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) override;
   Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
                     std::vector<std::span<const Bytes>>& encoded) override;
   void release(std::span<const Bytes> pieces) noexcept override {
@@ -125,9 +144,6 @@ class ChannelImpl final : public Channel {
             options_.revert == Revert::kFold,
             resources_.backend ? nullptr : resources_.workers.get(),
             resources_.backend.get()};
-  }
-  bool needs(const MessageLayout& layout, std::uint64_t step, std::uint64_t room) const {
-    return room == 0 || is_needed(codecs(), layout, step, options_.revert);
   }
   void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
   template <class Fill>
@@ -167,24 +183,41 @@ std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint
 
 Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id,
                                                    std::uint64_t room) {
-  if (Status legal = check_encode(maker_.record(), layout.parts, id); !legal) return forward_error(legal);
-  maker_.record().open(id.step);
-  maker_.begin();
+  if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
     if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
-    maker_.open(layout, id.step, needs(layout, id.step, room), room, bounds);
+    maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
+                bounds);
     if (resources_.backend) {
       code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
     } else {
       code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
     }
-    scratch_held_.set(memory_.scratch.capacity());
+    scratch_held_.set(memory_.scratch.capacity() + maker_.writer_bytes());
     if (Status made = maker_.close(id, low_half(params_hash_)); !made) return forward_error(made);
     return maker_.pieces(0);
   });
   if (!pieces && options_.revert == Revert::kFold) keep_what_was_not_coded(layout.parts, id);
   return pieces;
+}
+
+Result<std::uint64_t> ChannelImpl::encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) {
+  const std::uint64_t bound = message_bound(layout, id.step);
+  if (out.size() < bound) {
+    return fail(ErrorCode::kOutputTooSmall, "the message may need " + std::to_string(bound) +
+                                                " bytes, but there is room for " +
+                                                std::to_string(out.size()));
+  }
+  if (resources_.backend || options_.revert == Revert::kFold) return copy_of_encoded(*this, layout, id, out);
+  if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
+  return or_no_memory("encoding a message", [&]() -> Result<std::uint64_t> {
+    if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
+    const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_, true);
+    maker_.open(layout, id.step, is_needed(codecs(), layout, id.step, options_.revert), 0, bounds, true);
+    code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
+    return maker_.write(id, low_half(params_hash_), bounds.chunk, out);
+  });
 }
 
 Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const MessageId& id,
@@ -199,7 +232,8 @@ Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const Me
     for (const MessageLayout& layout : messages) {
       if (Status distinct = maker_.check_distinct(layout); !distinct) return distinct;
       const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
-      maker_.open(layout, id.step, needs(layout, id.step, room), room, bounds);
+      maker_.open(layout, id.step, room == 0 || is_needed(codecs(), layout, id.step, options_.revert), room,
+                  bounds);
     }
     code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
     if (Status made = maker_.close(id, low_half(params_hash_)); !made) return made;

@@ -109,6 +109,28 @@ struct FileEncoder::State {
   FilePlace place;
   std::vector<std::byte> header;
   std::unique_ptr<Channel> channel;
+  std::unique_ptr<std::byte[]> message;  // of a part, and its bound
+  std::uint64_t room = 0;
+  Bytes piece;
+
+  // encode only reads the values; Named serves both directions.
+  Named named(const TensorView& part) const noexcept {
+    return place.part(
+        TensorSlot{const_cast<void*>(part.values), part.count, part.dtype, nullptr, 0, part.significance});
+  }
+
+  std::uint64_t bound_of(const Named& part) const { return channel->message_bound(std::span(&part, 1), 0); }
+
+  // The message of the part that is due.
+  Result<std::uint64_t> encode(const TensorView& part, MutBytes out) {
+    if (Status legal = place.check(part); !legal) return forward_error(legal);
+    const Named each = named(part);
+    const auto written = channel->encode_to(std::span(&each, 1), MessageId{}, out);
+    if (!written) return place.error_in_part(written.error());
+    channel->commit();  // the next part's is in the same memory
+    place.first += part.count;
+    return written;
+  }
 };
 
 FileEncoder::FileEncoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -145,58 +167,133 @@ std::uint64_t FileEncoder::due() const noexcept {
   return state_->place.due();
 }
 
-Result<std::span<const Bytes>> FileEncoder::encode(const TensorView& part) {
-  FilePlace& place = state_->place;
-  if (Status legal = place.check(part); !legal) return forward_error(legal);
-  state_->channel->revert();  // the memory of the part before
-  // encode only reads the values; Named serves both directions.
-  const Named named = place.part(
-      TensorSlot{const_cast<void*>(part.values), part.count, part.dtype, nullptr, 0, part.significance});
-  auto pieces = state_->channel->encode(std::span(&named, 1), MessageId{});
-  if (!pieces) return place.error_in_part(pieces.error());
-  place.first += part.count;
-  return pieces;
+std::uint64_t FileEncoder::bound() const {
+  const FilePlace& place = state_->place;
+  const auto bound_of = [&](std::uint64_t count) {
+    return state_->bound_of(state_->named({nullptr, count, place.header.dtype}));
+  };
+  const std::uint64_t each = place.header.part_elements == 0 ? place.count : place.header.part_elements;
+  const std::uint64_t parts = each == 0 ? 0 : place.count / each;
+  const std::uint64_t rest = place.count - parts * each;
+  return state_->header.size() + parts * bound_of(each) + (rest == 0 ? 0 : bound_of(rest));
 }
 
-Status read_frame(const ReadBytes& read, std::vector<std::byte>& frame) {
+Result<std::span<const Bytes>> FileEncoder::encode(const TensorView& part) {
+  State& state = *state_;
+  return or_no_memory("encoding a file", [&]() -> Result<std::span<const Bytes>> {
+    const std::uint64_t bound = state.bound_of(state.named({nullptr, due(), state.place.header.dtype}));
+    if (state.room < bound) {
+      state.message = std::make_unique_for_overwrite<std::byte[]>(bound);
+      state.room = bound;
+    }
+    const auto written = state.encode(part, {state.message.get(), state.room});
+    if (!written) return forward_error(written);
+    state.piece = Bytes(state.message.get(), *written);
+    return std::span<const Bytes>(&state.piece, 1);
+  });
+}
+
+Result<std::uint64_t> FileEncoder::encode_all(const TensorView& tensor, MutBytes out) {
+  State& state = *state_;
+  assert(state.place.first == 0);
+  if (tensor.has_keys()) return forward_error(state.place.check(tensor));
+  if (tensor.count != state.place.count) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the shape must have " + std::to_string(tensor.count) + " elements");
+  }
+  if (const std::uint64_t most = bound(); out.size() < most) {
+    return fail(ErrorCode::kOutputTooSmall, "the file may need " + std::to_string(most) +
+                                                " bytes, but there is room for " +
+                                                std::to_string(out.size()));
+  }
+  std::uint64_t written = state.header.size();
+  std::memcpy(out.data(), state.header.data(), written);
+  TensorView part = tensor;
+  const auto* values = static_cast<const std::byte*>(tensor.values);
+  for (std::uint64_t first = 0; due() > 0; first += part.count) {
+    part.count = due();
+    part.values = values + first * dtype_bytes(tensor.dtype);
+    if (tensor.significance != nullptr) part.significance = tensor.significance + first;
+    const auto bytes = state.encode(part, out.subspan(written));
+    if (!bytes) return bytes;
+    written += *bytes;
+  }
+  return written;
+}
+
+namespace {
+
+// Bytes of the frame that begins here, by its own words; 0 if there is no whole beginning of one. The longer
+// of its two lengths: a head that goes beyond its frame is for FrameReader to refuse.
+std::uint64_t stated_bytes(Bytes start) noexcept {
   using namespace frame_layout;
+  if (start.size() < kFixedBytes || load_le<std::uint32_t>(start.data() + kMagicAt) != kFrameMagic) return 0;
+  const std::uint64_t stated = std::max(load_le<std::uint32_t>(start.data() + kHeadBytesAt),
+                                        load_le<std::uint32_t>(start.data() + kFrameBytesAt));
+  return std::min(stated, kMaxFrameBytes);
+}
+
+// As read_frame, behind what `bytes` has.
+Status add_frame(const ReadBytes& read, std::vector<std::byte>& bytes) {
+  const std::uint64_t before = bytes.size();
+  if (Status start = read_up_to(read, bytes, before + frame_layout::kFixedBytes); !start) return start;
+  return read_up_to(read, bytes, before + stated_bytes(Bytes(bytes).subspan(before)));
+}
+
+}  // namespace
+
+Status read_frame(const ReadBytes& read, std::vector<std::byte>& frame) {
   frame.clear();
-  if (Status start = read_up_to(read, frame, kFixedBytes); !start) return start;
-  if (frame.size() < kFixedBytes || load_le<std::uint32_t>(frame.data() + kMagicAt) != kFrameMagic) return {};
-  // The longer of the two: a head that goes beyond its frame is for FrameReader to refuse.
-  const std::uint64_t stated = std::max(load_le<std::uint32_t>(frame.data() + kHeadBytesAt),
-                                        load_le<std::uint32_t>(frame.data() + kFrameBytesAt));
-  return read_up_to(read, frame, std::min(stated, kMaxFrameBytes));
+  return add_frame(read, frame);
 }
 
 struct FileReader::State {
-  ReadBytes read;
+  ReadBytes read;  // null: the file is in memory
+  Bytes rest;      // of it
   FilePlace place;
   std::unique_ptr<Channel> channel;
-  std::vector<std::byte> frame;
-  std::vector<std::byte> message;
+  std::vector<std::byte> copied;  // frames of the part that is due, from `read`
+  std::vector<std::uint32_t> ends;
+  std::vector<std::uint32_t> sums;  // which decoding checks
+
+  // The next frame, or those bytes of it that there are.
+  Result<Bytes> next_frame() {
+    if (read) {
+      const std::uint64_t before = copied.size();
+      if (Status got = add_frame(read, copied); !got) return forward_error(got);
+      return Bytes(copied).subspan(before);
+    }
+    const std::uint64_t stated = std::max<std::uint64_t>(frame_layout::kFixedBytes, stated_bytes(rest));
+    const Bytes frame = rest.first(std::min<std::uint64_t>(rest.size(), stated));
+    rest = rest.subspan(frame.size());
+    return frame;
+  }
 
   // The frames of the part that is due: as many as cover it, or as there are.
-  Status gather() {
-    message.clear();
+  Result<Bytes> gather() {
+    copied.clear();
+    // What a header claims is asked for, not touched, and no more of it than a part of default length takes.
+    constexpr std::uint64_t kMost = std::uint64_t{64} << 20;
+    if (read) copied.reserve(std::min(kMost, 4 * place.due() + kReadBytes));
+    const std::byte* const begin = rest.data();
+    std::uint64_t bytes = 0;
     for (std::uint64_t covered = 0; covered < place.due();) {
-      if (Status got = read_frame(read, frame); !got) return got;
-      if (frame.empty()) return {};
-      Result<FrameReader> reader = FrameReader::open(frame);
+      const Result<Bytes> frame = next_frame();
+      if (!frame) return frame;
+      if (frame->empty()) break;
+      bytes += frame->size();
+      Result<FrameReader> reader = FrameReader::open(*frame);
       if (!reader) return forward_error(reader);
-      while (reader->segments_left() > 0) {
-        const Result<SegmentView> segment = reader->next();
-        if (!segment) return forward_error(segment);
-        covered += segment->segment.count;
-      }
-      message.insert(message.end(), frame.begin(), frame.end());
+      ends.clear();
+      sums.clear();
+      while (reader->segments_left() > 0) covered += reader->next_unchecked(ends, sums).segment.count;
     }
-    return {};
+    return read ? Bytes(copied) : Bytes(begin, bytes);
   }
 
   Status check_end() const {
     std::byte next{};
-    const Result<std::size_t> got = read(MutBytes(&next, 1));
+    const Result<std::size_t> got = read ? read(MutBytes(&next, 1)) : rest.size();
     if (!got) return forward_error(got);
     if (*got == 0) return {};
     return fail(ErrorCode::kCorrupt, "bytes follow the last part of the message");
@@ -209,13 +306,24 @@ FileReader& FileReader::operator=(FileReader&&) noexcept = default;
 FileReader::~FileReader() = default;
 
 Result<FileReader> FileReader::open(ReadBytes read) {
-  Result<FileHeader> header = read_file_header(read);
+  auto state = std::make_unique<State>();
+  state->read = std::move(read);
+  Result<FileHeader> header = read_file_header(state->read);
+  return open(std::move(header), std::move(state));
+}
+
+Result<FileReader> FileReader::open(Bytes file) {
+  auto state = std::make_unique<State>();
+  Result<FileHeader> header = read_file_header(file);
+  if (header) state->rest = file.subspan(header->header_bytes);
+  return open(std::move(header), std::move(state));
+}
+
+Result<FileReader> FileReader::open(Result<FileHeader> header, std::unique_ptr<State> state) {
   if (!header) return forward_error(header);
   if (Status canonical = check_canonical(header->codec_spec); !canonical) return forward_error(canonical);
   Result<std::unique_ptr<Channel>> channel = file_channel(*header);
   if (!channel) return forward_error(channel);
-  auto state = std::make_unique<State>();
-  state->read = std::move(read);
   const std::uint64_t count = header->count();
   state->place = FilePlace{*std::move(header), count};
   state->channel = *std::move(channel);
@@ -233,13 +341,16 @@ std::uint64_t FileReader::due() const noexcept {
   return state_->place.due();
 }
 
-Status FileReader::read(const TensorSlot& out) {
+// `frames` gives those of the part that is due.
+template <class Gather>
+Status FileReader::decode(const Gather& frames, const TensorSlot& out) {
   FilePlace& place = state_->place;
   if (Status legal = place.check(as_view(out)); !legal) return legal;
   const auto decoded = or_no_memory("reading a file", [&]() -> Status {
-    if (Status gathered = state_->gather(); !gathered) return gathered;
+    const auto message = frames();
+    if (!message) return forward_error(message);
     const Named part = place.part(out);
-    return state_->channel->decode(state_->message, std::span(&part, 1), MessageId{}, Into::kOverwrite, 1.0F);
+    return state_->channel->decode(*message, std::span(&part, 1), MessageId{}, Into::kOverwrite, 1.0F);
   });
   if (!decoded) return place.error_in_part(decoded.error());
   place.first += out.count;
@@ -247,6 +358,14 @@ Status FileReader::read(const TensorSlot& out) {
   const Status end = state_->check_end();
   place.failed = !end;
   return end;
+}
+
+Status FileReader::read(const TensorSlot& out) {
+  return decode([&] { return state_->gather(); }, out);
+}
+
+Status FileReader::read(std::span<const Bytes> frames, const TensorSlot& out) {
+  return decode([&] { return Result<std::span<const Bytes>>(frames); }, out);
 }
 
 Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
@@ -257,38 +376,14 @@ Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<c
   FileHeader header{std::string(codec_spec), policy, tensor.dtype, {shape.begin(), shape.end()}};
   Result<FileEncoder> encoder = FileEncoder::make(std::move(header));
   if (!encoder) return forward_error(encoder);
-  if (const auto count = file_elements(shape); *count != tensor.count) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the shape must have " + std::to_string(tensor.count) + " elements");
-  }
-  std::vector<std::byte> out(encoder->header().begin(), encoder->header().end());
-  TensorView part = tensor;
-  const auto* values = static_cast<const std::byte*>(tensor.values);
-  for (std::uint64_t first = 0; encoder->due() > 0; first += part.count) {
-    part.count = encoder->due();
-    part.values = values + first * dtype_bytes(tensor.dtype);
-    if (tensor.significance != nullptr) part.significance = tensor.significance + first;
-    const auto pieces = encoder->encode(part);
-    if (!pieces) return forward_error(pieces);
-    for (const Bytes piece : *pieces) out.insert(out.end(), piece.begin(), piece.end());
-  }
-  return out;
+  return or_no_memory("encoding a file", [&]() -> Result<std::vector<std::byte>> {
+    const std::uint64_t bound = encoder->bound();
+    const auto room = std::make_unique_for_overwrite<std::byte[]>(bound);
+    const auto written = encoder->encode_all(tensor, {room.get(), bound});
+    if (!written) return forward_error(written);
+    return std::vector<std::byte>(room.get(), room.get() + *written);
+  });
 }
-
-namespace {
-
-// A file of one part needs no copy of its message.
-Status decode_one_part(Bytes file, const FileHeader& header, const TensorSlot& out) {
-  if (Status canonical = check_canonical(header.codec_spec); !canonical) return canonical;
-  Result<std::unique_ptr<Channel>> channel = file_channel(header);
-  if (!channel) return forward_error(channel);
-  Named part{kTensorName, out};
-  part.tensor.dims = header.shape;
-  return (*channel)->decode(file.subspan(header.header_bytes), std::span(&part, 1), MessageId{},
-                            Into::kOverwrite, 1.0F);
-}
-
-}  // namespace
 
 Status decode_file(Bytes file, const TensorSlot& out) {
   const Result<FileHeader> header = read_file_header(file);
@@ -297,13 +392,7 @@ Status decode_file(Bytes file, const TensorSlot& out) {
     return fail(ErrorCode::kMismatch, "the output must have " + std::to_string(header->count()) +
                                           " elements of " + std::string(dtype_name(header->dtype)));
   }
-  if (header->part_elements == 0) return decode_one_part(file, *header, out);
-  Result<FileReader> reader = FileReader::open([rest = file](MutBytes wanted) mutable -> Result<std::size_t> {
-    const std::size_t bytes = std::min(wanted.size(), rest.size());
-    std::memcpy(wanted.data(), rest.data(), bytes);
-    rest = rest.subspan(bytes);
-    return bytes;
-  });
+  Result<FileReader> reader = FileReader::open(file);
   if (!reader) return forward_error(reader);
   TensorSlot part = out;
   for (auto* at = static_cast<std::byte*>(out.values); reader->due() > 0;

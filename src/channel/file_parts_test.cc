@@ -85,6 +85,24 @@ TEST(FileParts, EachPartIsCodedAlone) {
   }
 }
 
+TEST(FileParts, TheWholeFileIsWrittenWhereTheCallerWants) {
+  const std::vector<float> values = waves(1000);
+  for (const char* spec : {"3lc", "sbc:p=10%", "gcomp", "zlib", "qsgd"}) {
+    const FileHeader header = header_of(spec, {1000}, 300);
+    const TensorView tensor{values.data(), 1000, DType::kF32};
+    auto encoder = *FileEncoder::make(header);
+    std::vector<std::byte> file(encoder.bound());
+    EXPECT_EQ(
+        FileEncoder::make(header)->encode_all(tensor, MutBytes(file).first(file.size() - 1)).error().code,
+        ErrorCode::kOutputTooSmall);
+    EXPECT_EQ(FileEncoder::make(header)->encode_all({values.data(), 999, DType::kF32}, file).error().code,
+              ErrorCode::kInvalidArgument);
+    file.resize(*encoder.encode_all(tensor, file));
+    EXPECT_EQ(file, encode_parts(header, values)) << spec;
+    EXPECT_EQ(encoder.due(), 0u);
+  }
+}
+
 TEST(FileParts, ATensorOfOnePartHasTheBytesOfEncodeFile) {
   const std::vector<float> values = waves(500);
   const auto whole =

@@ -74,7 +74,7 @@ Status MessageMaker::check_distinct(const MessageLayout& layout) {
 }
 
 void MessageMaker::open(const MessageLayout& layout, std::uint64_t step, bool is_needed, std::uint64_t room,
-                        const MessageBounds& bounds) {
+                        const MessageBounds& bounds, bool leaves_alone) {
   Message& message = record_.messages().add(bounds.lists());
   message.is_needed = is_needed;
   payloads_.open(message, std::max(bounds.payload_bytes, is_needed ? 0 : room));
@@ -86,7 +86,8 @@ void MessageMaker::open(const MessageLayout& layout, std::uint64_t step, bool is
   for (const Named& part : layout.parts) {
     if (part.tensor.elements() == 0) continue;
     ++parts;
-    const Sizes sizes = encoder_.sizes(part, step);
+    const bool is_left = leaves_alone && encoder_.codes_alone(part, step);
+    const Sizes sizes = is_left ? Sizes() : encoder_.sizes(part, step);
     const PartBuffer buffer = message.buffer_behind(at, sizes);
     at.payload_bytes += sizes.payload_bytes;
     at.chunks += sizes.chunks;
@@ -94,6 +95,7 @@ void MessageMaker::open(const MessageLayout& layout, std::uint64_t step, bool is
     if (is_copied && jobs_.size() > first && jobs_.back().take_copied(sizes)) continue;
     PartJob& job = jobs_.emplace_back();
     job.part = &part;
+    job.is_left = is_left;
     job.copied_parts = is_copied ? 1 : 0;
     job.buffer = buffer;
     job.sent.index = static_cast<std::uint32_t>(&part - layout.parts.data());
@@ -104,12 +106,17 @@ void MessageMaker::open(const MessageLayout& layout, std::uint64_t step, bool is
   opened_.push_back({&message, parts, layout.hash});
 }
 
-Status MessageMaker::close(const MessageId& id, std::uint32_t params_hash) {
-  const std::size_t earlier = record_.parts().size();
+Status MessageMaker::record_jobs() {
   for (const PartJob& job : jobs_) record_job(job, record_);
   for (const PartJob& job : jobs_) {
     if (!job.coded) return job.coded;
   }
+  return {};
+}
+
+Status MessageMaker::close(const MessageId& id, std::uint32_t params_hash) {
+  const std::size_t earlier = record_.parts().size();
+  if (Status coded = record_jobs(); !coded) return coded;
   std::size_t begin = 0;
   for (const Opened& each : opened_) {
     assert(begin <= each.end);
@@ -121,6 +128,45 @@ Status MessageMaker::close(const MessageId& id, std::uint32_t params_hash) {
   }
   assert(earlier + begin == record_.parts().size());
   return {};
+}
+
+// What is left is as long as its codec makes it, and never more than its bound: the heads too, since parts
+// are cut as in other messages.
+Result<std::uint64_t> MessageMaker::write(const MessageId& id, std::uint32_t params_hash, const Sizes& chunk,
+                                          MutBytes out) {
+  assert(opened_.size() == 1);
+  Message& message = *opened_.front().message;
+  const std::size_t earlier = record_.parts().size();
+  if (Status coded = record_jobs(); !coded) return forward_error(coded);
+  const std::span<SentPart> sent = record_.parts().subspan(earlier);
+  if (sent.empty()) return 0;
+  payloads_.close(message, sent);
+  MessageWriter writer(
+      {.message = id, .params_hash = params_hash, .layout_hash = opened_.front().layout_hash}, out, chunk,
+      writing_);
+  std::size_t begin = 0;  // of the parts that are coded and not in the writer yet
+  std::size_t next = 0;
+  for (const PartJob& job : jobs_) {
+    if (job.is_left) {
+      writer.add(sent.subspan(begin, next - begin));
+      SentPart& part = sent[next];
+      part.state = SegmentState::kCoded;
+      const auto bytes = writer.code(part, as_view(job.part->tensor));
+      if (!bytes) return name_part(*job.part, bytes.error());
+      part.encoded.payload = out.first(*bytes);  // for its length
+      begin = next + 1;
+    }
+    next += std::max<std::uint32_t>(1, job.copied_parts);
+  }
+  assert(next == sent.size());
+  writer.add(sent.subspan(begin));
+  const std::uint64_t bytes = writer.finish();
+  message.count();
+  if (!message.is_needed) {
+    message.payload.reset();
+    message.is_released = true;
+  }
+  return bytes;
 }
 
 }  // namespace deltawire

@@ -13,6 +13,7 @@
 
 #include "base/buffer_pool.h"
 #include "channel/message_encoder.h"
+#include "channel/message_writer.h"
 #include "channel/part_encoder.h"
 #include "channel/part_jobs.h"
 #include "channel/step_record.h"
@@ -61,15 +62,21 @@ class MessageMaker {
   Status check_distinct(const MessageLayout& layout);
 
   // Takes all memory that coding and reverting the next message need, and lists its parts. `is_needed`: by
-  // the step, until it ends; else its memory has `room` bytes at least. REQUIRES: the layout's parts stay.
+  // the step, until it ends; else its memory has `room` bytes at least. `leaves_alone`: as of `bounds`; then
+  // write() has to follow. REQUIRES: the layout's parts stay.
   void open(const MessageLayout& layout, std::uint64_t step, bool is_needed, std::uint64_t room,
-            const MessageBounds& bounds);
+            const MessageBounds& bounds, bool leaves_alone = false);
 
   // The parts of all messages, to be coded.
   std::span<PartJob> jobs() noexcept { return jobs_; }
 
   // Records the parts; unless one has an error, which it returns, makes their messages.
   Status close(const MessageId& id, std::uint32_t params_hash);
+
+  // In place of close(), for one message: codes what was left and writes the message to `out`, which has room
+  // for it. Returns its bytes.
+  Result<std::uint64_t> write(const MessageId& id, std::uint32_t params_hash, const Sizes& chunk,
+                              MutBytes out);
 
   // Of the messages in their order, after close().
   std::size_t count() const noexcept { return opened_.size(); }
@@ -78,6 +85,7 @@ class MessageMaker {
     return opened_[i].message->pieces;
   }
 
+  std::uint64_t writer_bytes() const noexcept { return writing_.bytes(); }
   PayloadMaker& payloads() noexcept { return payloads_; }
   StepRecord& record() noexcept { return record_; }
   const StepRecord& record() const noexcept { return record_; }
@@ -89,12 +97,16 @@ class MessageMaker {
     std::uint32_t layout_hash;
   };
 
+  // Records the parts of all jobs; the first error of theirs.
+  Status record_jobs();
+
   PartEncoder& encoder_;
   const bool joins_copies_;
   PayloadMaker payloads_;
   StepRecord record_;  // whose messages' memory is that of payloads_
   std::vector<PartJob> jobs_;
   std::vector<Opened> opened_;
+  WriterMemory writing_;
   std::unordered_set<std::uint32_t> distinct_;  // layouts, by their hashes
 };
 

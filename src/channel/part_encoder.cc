@@ -87,7 +87,24 @@ bool PartEncoder::has_own_values(const Named& part) const noexcept {
 }
 
 bool PartEncoder::only_copies(const Named& part, std::uint64_t step) const noexcept {
-  if (!has_own_values(part) || !has_legal_dims(part.tensor)) return false;
+  return has_own_values(part) && has_legal_dims(part.tensor) && keeps_nothing(part, step);
+}
+
+bool PartEncoder::codes_alone(const Named& part, std::uint64_t step) const noexcept {
+  if (codecs_.is_raw(part) || part.tensor.has_keys() || !has_legal_dims(part.tensor)) return false;
+  const Codec& codec = codecs_.of(part, step);
+  return codec.info().separate_chunks && part.tensor.dtype == DType::kF32 &&
+         part.own_dtype() == DType::kF32 && keeps_nothing(part, step) &&
+         sizes(part, step).payload_bytes <= UINT32_MAX;
+}
+
+Sizes PartEncoder::chunk_sizes(const Named& part, std::uint64_t step) const noexcept {
+  const Codec& codec = codecs_.of(part, step);
+  return codec.sizes({nullptr, std::min(part.tensor.count, codec.info().chunk_elements), DType::kF32});
+}
+
+// Whether no residual of a part without error feedback of its codec's is read or made.
+bool PartEncoder::keeps_nothing(const Named& part, std::uint64_t step) const noexcept {
   if (!codecs_.error_feedback) return true;
   if (folds(part) || feedback_of(part, step).changes_input()) return false;
   const ResidualStore::Entry* waiting = residuals_.find(part);

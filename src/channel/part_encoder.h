@@ -27,6 +27,12 @@ class PartEncoder {
   // Whether to encode the part is to copy its values: a raw one, for which nothing waits and nothing is kept.
   bool only_copies(const Named& part, std::uint64_t step) const noexcept;
 
+  // Whether the part's chunks can be coded one by one, by its codec alone: nothing waits, nothing is kept,
+  // and whatever its values are there is no error, and no other codec that takes its place.
+  bool codes_alone(const Named& part, std::uint64_t step) const noexcept;
+  // Bounds of its longest chunk then.
+  Sizes chunk_sizes(const Named& part, std::uint64_t step) const noexcept;
+
   // What stands behind the part's codec in the rules, where it holds here.
   Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept;
 
@@ -78,6 +84,7 @@ class PartEncoder {
   static void mask(const SentPart& sent, MutBytes scratch) noexcept;
 
  private:
+  bool keeps_nothing(const Named& part, std::uint64_t step) const noexcept;
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
   bool folds(const Named& part) const noexcept;
   bool has_own_values(const Named& part) const noexcept;

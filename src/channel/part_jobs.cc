@@ -67,17 +67,25 @@ bool PartJob::take_copied(const Sizes& sizes) noexcept {
   return true;
 }
 
-MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const PartEncoder& encoder) {
+MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const PartEncoder& encoder,
+                        bool leaves_alone) {
   MessageBounds bounds;
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
+    ++bounds.parts;
+    if (leaves_alone && encoder.codes_alone(part, step)) {
+      const Sizes chunk = encoder.chunk_sizes(part, step);
+      bounds.chunk = {.payload_bytes = std::max(bounds.chunk.payload_bytes, chunk.payload_bytes),
+                      .chunks = 1,
+                      .scratch_bytes = std::max(bounds.chunk.scratch_bytes, chunk.scratch_bytes)};
+      continue;
+    }
     const Sizes sizes = encoder.sizes(part, step);
     bounds.payload_bytes += sizes.payload_bytes;
     bounds.chunks += sizes.chunks;
     bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
     bounds.elements += part.tensor.elements();
     bounds.longest = std::max(bounds.longest, part.tensor.elements());
-    ++bounds.parts;
   }
   return bounds;
 }
@@ -100,7 +108,7 @@ void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const Messa
     const Exec exec = lanes.exec(lane);
     const bool in_place = lane == 0;
     while (PartJob* const job = left.take(in_place)) {
-      if (!job->coded) continue;
+      if (!job->coded || job->is_left) continue;
       assert(!in_place || behind <= job->buffer.payload.data());
       if (in_place) job->buffer.payload = MutBytes(behind, job->buffer.payload.size());
       job->coded = or_no_memory("encoding a part", [&] {

@@ -19,6 +19,7 @@ namespace deltawire {
 struct PartJob {
   const Named* part = nullptr;     // the first one
   std::uint32_t copied_parts = 0;  // that have elements; 0: the part is coded
+  bool is_left = false;            // to be coded while the message is written
   PartBuffer buffer;
   SentPart sent;
   FeedbackFlow flow;  // without parts unless measures_flow(step)
@@ -36,11 +37,14 @@ struct MessageBounds {
   std::uint64_t elements = 0;
   std::uint64_t longest = 0;  // elements of the longest part
   std::uint64_t parts = 0;
+  Sizes chunk;  // of what is coded while the message is written: its longest chunk
 
   MessageLists lists() const noexcept { return lists_of(payload_bytes, chunks, parts); }
 };
 
-MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const PartEncoder& encoder);
+// `leaves_alone`: parts whose chunks can be coded one by one take no room but that of a chunk.
+MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step, const PartEncoder& encoder,
+                        bool leaves_alone = false);
 
 // What coding may use.
 struct CodingRoom {

@@ -297,6 +297,28 @@ TEST_P(Conformance, PartsCutAtChunksGiveTheSameChunks) {
   EXPECT_TRUE(same_bits(*tail_back, std::span(back).subspan(chunk)));
 }
 
+TEST_P(Conformance, SeparateChunksAreThoseOfTheWholePart) {
+  if (!codec_->info().separate_chunks) GTEST_SKIP() << "a chunk depends on others";
+  const std::uint64_t chunk = codec_->info().chunk_elements;
+  std::vector<float> values = testing::normal_values(2 * chunk + 77, 6);
+  std::fill(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(chunk), 0.0F);
+  values[chunk + 1] = std::numeric_limits<float>::quiet_NaN();
+  values[chunk + 2] = -std::numeric_limits<float>::infinity();
+  const auto whole = *testing::encode(*codec_, values);
+  std::vector<std::byte> joined;
+  for (std::uint64_t at = 0; at < values.size(); at += chunk) {
+    const std::uint64_t count = std::min<std::uint64_t>(chunk, values.size() - at);
+    const std::vector<float> own(&values[at], &values[at] + count);
+    const auto part = testing::encode(*codec_, own);
+    ASSERT_TRUE(part) << part.error().message;
+    ASSERT_EQ(part->chunk_ends.size(), 1u);
+    joined.insert(joined.end(), part->payload.begin(), part->payload.end());
+    EXPECT_EQ(joined.size(), whole.chunk_ends[at / chunk]);
+    EXPECT_EQ(part->scalar, 0u);
+  }
+  EXPECT_EQ(joined, whole.payload);
+}
+
 TEST_P(Conformance, KeysAreRefusedWithoutTheForm) {
   if (codec_->info().key_value) GTEST_SKIP() << "has the form";
   const float value = 1;

@@ -62,8 +62,8 @@ void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<
                                std::uint32_t start, std::span<const std::uint32_t> sums) {
   std::vector<std::byte>& out = *out_;
   assert(segment.state == SegmentState::kCoded && segment.codec > 0 && segment.count >= segment.parts);
-  assert(!ends.empty() && ends.back() == start + payload.size());
-  assert(sums.empty() || sums.size() == ends.size());
+  assert(!ends.empty() && ends.back() > start && (sums.empty() || sums.size() == ends.size()));
+  assert(payload.empty() ? !sums.empty() : ends.back() == start + payload.size());
   if (segment.parts > 1) need_version(2);
   append_segment(segment, out);
   append_varint(out, segment.codec);
@@ -83,7 +83,7 @@ void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<
     begin = ends[i];
   }
   ++segment_count_;
-  payload_bytes_ += payload.size();
+  payload_bytes_ += ends.back() - start;
 }
 
 void FrameBuilder::add_bare(const Segment& segment) {

@@ -17,7 +17,8 @@ class FrameBuilder {
   FrameBuilder(const FrameHeader& header, std::vector<std::byte>& out);
 
   // Appends a segment: chunk i is payload[ends[i-1] - start, ends[i] - start), the first from 0 on. The
-  // payloads of a frame's segments follow each other. `sums` are the chunks' checksums, if already known.
+  // payloads of a frame's segments follow each other. `sums` are the chunks' checksums, if already known:
+  // then the payload is not read, and may be empty.
   void add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
                    std::uint32_t start = 0, std::span<const std::uint32_t> sums = {});
 

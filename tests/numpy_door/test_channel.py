@@ -1,5 +1,6 @@
 """`deltawire.Channel`: messages and residuals of NumPy arrays."""
 
+import resource
 import threading
 
 import deltawire
@@ -289,3 +290,63 @@ def test_a_step_may_be_named():
         channel.encode(array, step=43)
     with pytest.raises(deltawire.InvalidArgumentError, match="step=-1"):
         channel.encode(array, step=-1)
+
+
+@pytest.mark.parametrize("spec", ["fp32", "gcomp", "3lc", "sbc:p=1%"])
+def test_a_message_goes_where_the_program_wants(spec: str) -> None:
+    senders = [deltawire.Channel(spec) for _ in range(2)]
+    values = {"w": gradient(1, (300, 300)), "b": gradient(2, (10,)), "h": gradient(3, (9, 90))}
+    values["h"] = values["h"].astype(np.float16)
+    room = bytearray(senders[0].message_bound(values))
+    for step in range(3):
+        message = senders[0].encode(values)
+        view = senders[1].encode(values, out=room)
+        assert isinstance(message, bytes) and isinstance(view, memoryview)
+        assert view == message and view.obj is room and senders[1].step == step + 1
+    array = np.zeros(senders[0].message_bound(values, step=9), np.uint8)
+    view = senders[1].encode(values, out=array, step=9)
+    assert bytes(array[: len(view)]) == view == senders[0].encode(values, step=9)
+
+
+def test_room_that_a_message_can_not_have() -> None:
+    sender, values = deltawire.Channel("3lc"), {"w": gradient(1)}
+    before = sender.save()
+    short = bytearray(sender.message_bound(values) - 1)
+    with pytest.raises(deltawire.DeltawireError, match="may need .* room for") as refused:
+        sender.encode(values, out=short)
+    assert code(refused) == "OutputTooSmall" and sender.step == 0 and sender.save() == before
+    with pytest.raises(deltawire.InvalidArgumentError, match="'out' can't be written"):
+        sender.encode(values, out=bytes(9999))
+    first = sender.encode(values, commit=False)
+    with pytest.raises(deltawire.DeltawireError):
+        sender.encode({"v": values["w"]}, out=bytearray(), commit=False)
+    sender.commit()  # the step is still the open one
+    assert first == deltawire.Channel("3lc").encode(values) and sender.residual("w").size
+
+
+def faults_of(call):
+    """The pages that were made while it ran, and what it returned."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    result = call()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, result
+
+
+@pytest.mark.parametrize("spec", ["fp32", "bf16", "gcomp", "int8", "3lc"])
+def test_a_call_makes_no_pages_but_its_result_s(spec: str) -> None:
+    """Whatever else it needs is there from the call before, or small."""
+    values = gradient(1, (1 << 22,)) * np.float32(1e-3)
+    sender, page, few = deltawire.Channel(spec), resource.getpagesize(), 400
+    room = bytearray(sender.message_bound({"w": values}))
+    for _ in range(2):  # the first makes room for a residual, and for an exact revert
+        sender.encode({"w": values}, out=room)
+    faults, _ = faults_of(lambda: sender.encode({"w": values}, out=room))
+    assert faults < few
+    faults, message = faults_of(lambda: sender.encode({"w": values}))
+    assert faults < len(message) / page + few
+    if spec in ("fp32", "bf16", "gcomp"):  # no other memory, so that a first call is as good
+        faults, file = faults_of(lambda: deltawire.encode(values, spec))
+        assert faults < len(file) / page + 3 * few
+    else:
+        file = deltawire.encode(values, spec)
+    faults, decoded = faults_of(lambda: deltawire.decode(file))
+    assert faults < decoded.nbytes / page + few

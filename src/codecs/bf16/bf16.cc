@@ -15,6 +15,7 @@ constexpr CodecInfo kInfo = {
     .source = "Intel, BFLOAT16 - Hardware Numerics Definition (2018), sections 1-2",
     .default_pattern = "direct",
     .chunk_elements = kFixedChunkElements,
+    .separate_chunks = true,
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {

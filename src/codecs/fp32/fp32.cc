@@ -22,6 +22,7 @@ constexpr CodecInfo kInfo = {
     .default_pattern = "direct",
     .lossless = true,
     .chunk_elements = kFixedChunkElements,
+    .separate_chunks = true,
 };
 
 float value_at(const std::byte* payload, std::uint64_t i) noexcept {

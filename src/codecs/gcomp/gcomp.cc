@@ -46,6 +46,7 @@ constexpr CodecInfo info_with(bool lossless, bool significance, bool halves) noe
       .significance = significance,
       .half_form = !halves,
       .chunk_elements = kChunkElements,
+      .separate_chunks = true,
   };
 }
 

@@ -22,6 +22,7 @@ constexpr CodecInfo info_of(const CodecInfo& own) noexcept {
   info.lossless = true;
   info.bytes_follow_library = true;
   info.chunk_elements = kChunkElements;
+  info.separate_chunks = true;
   return info;
 }
 

@@ -1,0 +1,156 @@
+// Channel::encode_to gives the bytes of Channel::encode, whichever way they go to their place.
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "deltawire/channel.h"
+
+namespace deltawire::encode_to_test {
+namespace {
+
+using Message = std::vector<std::byte>;
+
+struct Tensor {
+  std::string name;
+  std::vector<float> values;
+};
+
+std::vector<float> normal(std::size_t count, std::uint64_t seed) {
+  CounterRng rng(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(rng.next_uniform() + rng.next_uniform() - 1) * 0.01F;
+  return values;
+}
+
+std::vector<Named> named(std::vector<Tensor>& tensors) {
+  std::vector<Named> parts;
+  for (Tensor& each : tensors) {
+    parts.push_back({each.name, {each.values.data(), each.values.size(), DType::kF32}});
+  }
+  return parts;
+}
+
+std::unique_ptr<Channel> channel(std::string_view spec, const ChannelOptions& options = {}) {
+  auto made = make_channel(spec, options);
+  EXPECT_TRUE(made) << made.error().message;
+  return *std::move(made);
+}
+
+Message joined(Channel& sender, std::span<const Named> parts, const MessageId& id) {
+  Message all;
+  const auto pieces = sender.encode(parts, id);
+  EXPECT_TRUE(pieces) << pieces.error().message;
+  for (const Bytes piece : *pieces) all.insert(all.end(), piece.begin(), piece.end());
+  return all;
+}
+
+Message written(Channel& sender, std::span<const Named> parts, const MessageId& id) {
+  Message all(sender.message_bound(parts, id.step));
+  const auto bytes = sender.encode_to(parts, id, all);
+  EXPECT_TRUE(bytes) << bytes.error().message;
+  all.resize(bytes.value_or(0));
+  return all;
+}
+
+// Three steps, the second of which is reverted, by two channels that differ in nothing but this call.
+void expect_the_same(std::string_view spec, std::span<const Named> parts,
+                     const ChannelOptions& options = {}) {
+  const auto one = channel(spec, options);
+  const auto other = channel(spec, options);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const MessageId id{.step = step, .rank = 1, .world = 2};
+    ASSERT_EQ(joined(*one, parts, id), written(*other, parts, id)) << spec << ", step " << step;
+    step == 1 ? one->revert() : one->commit();
+    step == 1 ? other->revert() : other->commit();
+    ASSERT_EQ(one->last_step().size(), other->last_step().size());
+    for (std::size_t i = 0; i < one->last_step().size(); ++i) {
+      EXPECT_EQ(one->last_step()[i].payload_bytes, other->last_step()[i].payload_bytes) << spec;
+    }
+    EXPECT_EQ(*one->save(), *other->save()) << spec;
+  }
+}
+
+TEST(EncodeTo, GivesTheBytesOfEncodeWithEveryCodec) {
+  std::vector<Tensor> tensors{{"a", normal(1000, 1)},
+                              {"raw", normal(100, 2)},
+                              {"raw 2", normal(40, 3)},
+                              {"none", {}},
+                              {"b", normal(70001, 4)},
+                              {"raw 3", normal(7, 5)},
+                              {"zeros", std::vector<float>(5000)},
+                              {"c", normal(300, 6)}};
+  const auto parts = named(tensors);
+  for (const CodecInfo* info : registered_codecs()) {
+    expect_the_same(info->name, parts);
+    expect_the_same(info->name, parts, {.policy = {}, .error_feedback = false});
+    expect_the_same(info->name, parts, {.policy = {}, .revert = Revert::kFold});
+  }
+  expect_the_same("b: fp32, a: gcomp, zeros: sbc:p=1%, rest 3lc", parts);
+  expect_the_same("b: fp32 with momentum=0.9, rest gcomp", parts);
+}
+
+// Frames of one chunk and of many, chunks that wait for the next part's, and the ring's end in between.
+TEST(EncodeTo, LongPartsAreCutAlike) {
+  const float odd = std::numeric_limits<float>::quiet_NaN();
+  std::vector<Tensor> tensors{{"long", normal(1100000, 1)}, {"zeros", std::vector<float>(1500000)},
+                              {"short", normal(70000, 2)},  {"longer", normal(800000, 3)},
+                              {"raw", normal(30, 4)},       {"last", normal(400000, 5)}};
+  tensors[3].values[700000] = odd;
+  for (std::size_t i = 300000; i < 700000; ++i) tensors[0].values[i] = 0;
+  const auto parts = named(tensors);
+  for (const char* spec : {"fp32", "bf16", "gcomp", "gcomp:cut=6", "gcomp:lossless=on",
+                           "short: 3lc, rest gcomp", "longer: bf16, zeros: fp32, rest gcomp"}) {
+    expect_the_same(spec, parts);
+  }
+}
+
+TEST(EncodeTo, SixteenBitsAndSignificancesAreCodedAlike) {
+  std::vector<std::uint16_t> halves(400000);
+  CounterRng rng(3);
+  for (std::uint16_t& half : halves) half = static_cast<std::uint16_t>(0x3C00 + 64 * rng.next_uniform());
+  std::vector<float> values = normal(400000, 8);
+  std::vector<float> significance(values.size());
+  for (float& each : significance) each = static_cast<float>(rng.next_uniform());
+  const std::vector<Named> parts{
+      {"halves", {halves.data(), halves.size(), DType::kBF16}},
+      {"seen", {values.data(), values.size(), DType::kF32, nullptr, 0, significance.data()}}};
+  for (const char* spec : {"gcomp", "fp32", "bf16"}) expect_the_same(spec, parts);
+}
+
+// What waits is sent, by a codec that would keep nothing itself.
+TEST(EncodeTo, WhatWaitsLeavesWithTheNextMessage) {
+  std::vector<Tensor> tensors{{"a", normal(70000, 1)}};
+  expect_the_same("a step<1: 3lc, rest bf16", named(tensors));
+}
+
+TEST(EncodeTo, TooLittleRoomBeginsNothing) {
+  std::vector<Tensor> tensors{{"a", normal(70000, 1)}};
+  const auto parts = named(tensors);
+  const auto sender = channel("gcomp");
+  Message room(sender->message_bound(parts, 0) - 1);
+  const auto refused = sender->encode_to(parts, {}, room);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutputTooSmall);
+  EXPECT_TRUE(sender->save());  // no step is open
+}
+
+TEST(EncodeTo, AnErrorNamesThePart) {
+  std::vector<Tensor> tensors{{"a", normal(70000, 1)}, {"b", normal(70000, 2)}};
+  tensors[1].values[5] = std::numeric_limits<float>::infinity();
+  const auto parts = named(tensors);
+  const auto sender = channel("a: fp32, rest 3lc");
+  Message room(sender->message_bound(parts, 0));
+  const auto refused = sender->encode_to(parts, {}, room);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kNotFinite);
+  EXPECT_NE(refused.error().message.find("'b'"), std::string::npos) << refused.error().message;
+  sender->revert();
+  tensors[1].values[5] = 0;
+  EXPECT_EQ(written(*sender, parts, {}), joined(*channel("a: fp32, rest 3lc"), parts, {}));
+}
+
+}  // namespace
+}  // namespace deltawire::encode_to_test

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <span>
 #include <thread>
 
 #include <gtest/gtest.h>

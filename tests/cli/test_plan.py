@@ -128,17 +128,6 @@ def test_a_models_size_is_whole(given: str) -> None:
     assert_refused(USAGE, ["--parameters"], "plan", f"--parameters={given}", "--link", "1gbit")
 
 
-def test_prediction_is_the_wires_time_where_nothing_else_counts(figures: Path) -> None:
-    (only,) = plan(figures, "--link", "1mbit,0ms")["plans"]
-    values = 425_000
-    assert only["plain"]["ms_per_step"] == pytest.approx(1e3 * 1.5 * 4 * values / 125_000, rel=0.01)
-    sign = next(row for row in only["rows"] if row["codec"] == "sign")
-    assert sign["ms_per_step"] == pytest.approx(1e3 * 1.5 * values / 8 / 125_000, rel=0.1)
-    assert sign["times_faster"] == pytest.approx(
-        only["plain"]["ms_per_step"] / sign["ms_per_step"], rel=1e-6
-    )
-
-
 def test_tier_and_least_gain_decide_what_is_chosen(figures: Path) -> None:
     assert chosen(figures, "--link", "100mbit", "--tier", "lossy") == "sign"
     assert chosen(figures, "--link", "100mbit") == "exact", "as register(model, 'auto')"

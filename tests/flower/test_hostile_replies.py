@@ -213,24 +213,12 @@ def hostile_when_training(change):
 LAST = FIRST_NODE + NODES - 1
 
 
-@pytest.mark.parametrize("value", [3e38, 1e30, 1e3])
-def test_without_settings_a_huge_update_is_dropped_by_name(value, caplog):
+def test_without_settings_a_huge_update_is_dropped_by_name(caplog):
     wrapped = compressed()
-    found, _ = run(wrapped, hostile_when_training(lambda r: named(r, SHAPES, value)))
+    found, _ = run(wrapped, hostile_when_training(lambda r: named(r, SHAPES, 1e3)))
     assert [node for _, node, _ in wrapped.grid.refused] == [LAST] * 3
     assert "10 times the median of the round's 7 updates" in caplog.text
     assert max(np.abs(array).max() for array in found.values()) < 10
-
-
-def test_without_a_limit_what_would_overflow_is_dropped_by_name(caplog):
-    arrays = start_arrays()
-    arrays["w1"] = Array(np.full(SHAPES["w1"], 3e38, np.float32))
-    wrapped = compressed(max_norm=None, down=None)
-    app = hostile_when_training(lambda r: named(r, SHAPES, 3e38))
-    found, _ = run(wrapped, app, rounds=2, arrays=arrays)
-    assert [node for _, node, _ in wrapped.grid.refused] == [LAST] * 2
-    assert "'w1' + the update is beyond what float32 holds" in caplog.text
-    assert all(np.isfinite(array).all() for array in found.values())
 
 
 def test_a_model_that_is_not_finite_names_whom_it_was_made_from():

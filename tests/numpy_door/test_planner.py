@@ -26,16 +26,6 @@ def test_the_docstrings_example():
     assert row.gains_below > 12.5e6
 
 
-def test_a_step_is_no_shorter_than_its_bytes_take():
-    plan = planner.make_plan(WORKLOAD, 2, LINK, [figures()])
-    # Two ranks: the whole of 960,000 values of 4 bytes leaves each of them, of bf16's 2 bytes.
-    assert 3.84 <= plan.plain.wire_seconds <= plan.plain.step_seconds < 3.84 + 1.1
-    assert 1.92 <= plan.rows[0].prediction.wire_seconds < 1.93
-    assert plan.rows[0].prediction.bytes_sent == pytest.approx(1.92e6, rel=0.01)
-    for prediction in (plan.plain, plan.rows[0].prediction):
-        assert prediction.exposed_seconds == prediction.step_seconds - 1.0
-
-
 def test_plain_sends_values_of_16_bits_as_they_are():
     buckets = [([("a", 320_000)], 0.5), ([("b", 640_000)], 1.0)]
     halves = planner.Workload(buckets, 1.0, value_bytes=[2, 4])

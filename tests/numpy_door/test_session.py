@@ -25,11 +25,6 @@ def address() -> Iterator[str]:
         yield f"127.0.0.1:{port}"
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    host, port = address.rsplit(":", 1)
-    return host, int(port)
-
-
 def session(
     rank: int, world_size: int, address: str, spec="3lc:s=1.5", **more
 ) -> deltawire.Session:

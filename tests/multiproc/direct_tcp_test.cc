@@ -1,14 +1,11 @@
 // Training steps over real TCP processes, and what the survivors say when one of them fails. Deadlines are
 // at least 2 s, and the only upper bounds on time are the deadlines themselves plus ample slack.
-#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rank_processes.h"
@@ -116,83 +113,6 @@ TEST_P(DirectTcp, AFrozenRankIsNamedByAllAtTheDeadline) {
   ASSERT_TRUE(ranks.wait_steps(world - 1, 3));
   ranks.send_signal(world - 1, SIGSTOP);
   expect_survivors_name(ranks, world, world - 1);
-}
-
-TEST_P(DirectTcp, ARankThatRaisesIsNamedAtOnce) {
-  const int world = GetParam();
-  RankProcesses ranks(world, [&](const RankContext& context) {
-    auto transport = meet(context, "");
-    if (!transport) return context.record(transport.error());
-    auto reducer = make_reducer("3lc");
-    std::vector<float> values(kCount, 1.0F);
-    // The codec refuses NaN: an error on this rank alone, which lives on.
-    if (context.rank == 0) values[9] = std::numeric_limits<float>::quiet_NaN();
-    const Named tensor{"fc.weight", {values.data(), kCount, DType::kF32}, 0};
-    const auto start = now_ms();
-    const auto report = (*reducer)->all_reduce(std::span(&tensor, 1), {}, **transport, Clock::now() + kNever);
-    if (!report) context.record(report.error());
-    if (now_ms() - start > kAtOnceMs) context.own().failed = 0;
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  });
-  expect_survivors_name(ranks, world, 0);
-}
-
-TEST_P(DirectTcp, ARankThatStopsSteppingIsNamed) {
-  const int world = GetParam();
-  RankProcesses ranks(world, [&](const RankContext& context) {
-    train(context, {.deadline = kDeadline}, [&](std::uint64_t step) {
-      // Alive, its transport answering, but busy elsewhere.
-      if (context.rank == 1 && step == 3) std::this_thread::sleep_for(std::chrono::seconds(12));
-    });
-  });
-  expect_survivors_name(ranks, world, 1);
-}
-
-TEST_P(DirectTcp, OtherSettingsAreNamedAtTheHandshake) {
-  const int world = GetParam();
-  RankProcesses ranks(world, [&](const RankContext& context) {
-    Training how;
-    how.spec = context.rank == world - 1 ? "3lc:s=1.5" : "3lc:s=1.75";
-    how.steps = 1;
-    train(context, how);
-  });
-  for (int rank = 0; rank < world; ++rank) {
-    ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(60)));
-    EXPECT_EQ(ranks.record(rank).failed, 1);
-  }
-  const std::string message = ranks.record(world - 1).message.data();
-  EXPECT_EQ(ranks.record(world - 1).code, static_cast<int>(ErrorCode::kMismatch)) << message;
-  EXPECT_NE(message.find("s=1.5"), std::string::npos) << message;
-  EXPECT_NE(message.find("s=1.75"), std::string::npos) << message;
-}
-
-TEST(Strangers, DoNotDisturb) {
-  Training how;
-  how.steps = 20;
-  RankProcesses ranks(3, [&](const RankContext& context) {
-    if (context.rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    train(context, how);
-  });
-  // Ranks 0 and 1 wait for rank 2; meanwhile somebody knocks.
-  std::vector<int> sockets;
-  for (int i = 0; i < 20; ++i) {
-    RankRecord& host = ranks.record(i % 2);
-    while (host.port == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(host.port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockets.push_back(fd);
-    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) continue;
-    const std::string garbage(i % 3 == 0 ? 0 : 7 + 40 * static_cast<std::size_t>(i), 'G');
-    (void)send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL);
-  }
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(60)));
-    EXPECT_EQ(ranks.record(rank).steps_done, 20u) << ranks.record(rank).message.data();
-  }
-  for (const int fd : sockets) close(fd);
 }
 
 }  // namespace

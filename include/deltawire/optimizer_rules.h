@@ -51,7 +51,8 @@ enum class StepRule : std::uint8_t {
 
 // Where the optimizer steps, for what a warning tells to write.
 enum class OptimizerPlace : std::uint8_t {
-  kRegister,    // register and LocalSteps of Python's deltawire.torch
+  kRegister,    // by decoded gradients: register of Python's deltawire.torch
+  kLocalSteps,  // by a rank's own gradients, whose changes are exchanged after each step
   kServer,      // a parameter server
   kOuter,       // the outer optimizer of local steps, which gets the mean of ranks' changes
   kOwnProgram,  // a program that exchanges by a Session or a Reducer

@@ -20,7 +20,8 @@ void bind_enums(nb::module_& module) {
       .value("SECOND_MOMENT_BY_ROWS", StepRule::kSecondMomentByRows);
   nb::enum_<OptimizerPlace>(module, "OptimizerPlace",
                             "Where an optimizer steps, for what a warning tells to write.")
-      .value("REGISTER", OptimizerPlace::kRegister, "register and LocalSteps")
+      .value("REGISTER", OptimizerPlace::kRegister, "by decoded gradients")
+      .value("LOCAL_STEPS", OptimizerPlace::kLocalSteps, "by a rank's own, before each exchange")
       .value("SERVER", OptimizerPlace::kServer, "a parameter server")
       .value("OUTER", OptimizerPlace::kOuter, "the outer optimizer of local steps")
       .value("OWN_PROGRAM", OptimizerPlace::kOwnProgram, "a program that exchanges by a Session");

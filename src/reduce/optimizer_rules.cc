@@ -92,7 +92,8 @@ std::string quoted(const SpecRule& rule) {
 // The advice that comes first, where it can be followed.
 std::string first_advice(const OptimizerTraits& optimizer, OptimizerPlace place, std::string_view otherwise) {
   const bool has_rule = optimizer.family == OptimizerFamily::kSgd || is_adam(optimizer.family);
-  if (place == OptimizerPlace::kRegister && has_rule) {
+  const bool names_register = place == OptimizerPlace::kRegister || place == OptimizerPlace::kLocalSteps;
+  if (names_register && has_rule) {
     return "Under DistributedDataParallel or FSDP2, give register optimizer=; or " + std::string(otherwise);
   }
   std::string text(otherwise);
@@ -261,7 +262,7 @@ OptimizerRule optimizer_rule(const SpecRule& rule, const OptimizerTraits& optimi
   const CodecRow* row = row_of_codec(rule.info->name);
   if (rule.is_late) {
     found = rule_of_late(rule, optimizer, place);
-  } else if (row != nullptr && row->arrival == Arrival::kSpikes) {
+  } else if (row != nullptr && row->arrival == Arrival::kSpikes && place != OptimizerPlace::kLocalSteps) {
     found = rule_of_spikes(rule, optimizer, place);
   }
   if (rule.momentum > 0 && optimizer.momentum > 0) found.warning = of_momentum_twice(rule, optimizer);

@@ -156,6 +156,14 @@ TEST(OptimizerRules, OfAnOuterOptimizer) {
   EXPECT_EQ(rule_of("3lc with momentum=0.9", nesterov, OptimizerPlace::kOuter).warning, "");
 }
 
+// A rank's own gradients are exact, and no spikes; what is late comes late there, too.
+TEST(OptimizerRules, OfLocalSteps) {
+  const OptimizerTraits adamw = OptimizerTraits::named("AdamW", 0, 0.9);
+  EXPECT_EQ(rule_of("3lc", adamw, OptimizerPlace::kLocalSteps).rule, StepRule::kAsItIs);
+  EXPECT_EQ(rule_of("3lc:s=1.75", adamw, OptimizerPlace::kLocalSteps).warning, "");
+  EXPECT_EQ(rule_of("topk", adamw, OptimizerPlace::kLocalSteps).warning, rule_of("topk", adamw).warning);
+}
+
 TEST(OptimizerRules, OfAllRulesOfASpec) {
   const auto spec = *Spec::parse("direct(conv*: topk:k=1%, fc*: topk:k=1%, dims<2: bf16, rest 3lc:s=1.75)");
   EXPECT_EQ(

@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -89,6 +89,28 @@ class Channel:
     def step(self) -> int:
         """The number of the open step, or of the one that `encode` begins next."""
         return self._step
+
+    @overload
+    def encode(
+        self,
+        arrays_by_name: Mapping[str, Any],
+        *,
+        scale: float = 1.0,
+        commit: bool = True,
+        step: int | None = None,
+        out: None = None,
+    ) -> bytes: ...
+
+    @overload
+    def encode(
+        self,
+        arrays_by_name: Mapping[str, Any],
+        *,
+        scale: float = 1.0,
+        commit: bool = True,
+        step: int | None = None,
+        out: Any,
+    ) -> memoryview: ...
 
     def encode(
         self,

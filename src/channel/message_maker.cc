@@ -151,7 +151,7 @@ Result<std::uint64_t> MessageMaker::write(const MessageId& id, std::uint32_t par
       writer.add(sent.subspan(begin, next - begin));
       SentPart& part = sent[next];
       part.state = SegmentState::kCoded;
-      const auto bytes = writer.code(part, as_view(job.part->tensor));
+      const auto bytes = writer.code(part, as_view(job.part->tensor), encoder_.copies_chunks(part));
       if (!bytes) return name_part(*job.part, bytes.error());
       part.encoded.payload = out.first(*bytes);  // for its length
       begin = next + 1;

@@ -56,12 +56,16 @@ Status MessageWriter::code_chunk(const SentPart& part, const TensorView& values)
   if (!coded) return forward_error(coded);
   assert(coded->chunks == 1 && coded->scalar == 0 && coded->scalar2 == 0);
   const Bytes chunk = room.payload.first(coded->payload_bytes);
-  memory_.places.push_back(chunk);
-  memory_.ends.push_back(end + (memory_.ends.empty() ? 0 : memory_.ends.back()));
-  memory_.sums.push_back(coded->has_sums ? sum : crc32c(chunk));
+  take_chunk(chunk, coded->has_sums ? sum : crc32c(chunk));
   next_ += chunk.size();
-  held_ += values.count;
   return {};
+}
+
+void MessageWriter::take_chunk(Bytes chunk, std::uint32_t sum) {
+  memory_.places.push_back(chunk);
+  memory_.ends.push_back(static_cast<std::uint32_t>(chunk.size()) +
+                         (memory_.ends.empty() ? 0 : memory_.ends.back()));
+  memory_.sums.push_back(sum);
 }
 
 // The first `added` chunks are in frames.
@@ -78,7 +82,7 @@ void MessageWriter::drop(std::size_t added, std::uint64_t chunk_elements) {
   held_ -= elements;
 }
 
-Result<std::uint64_t> MessageWriter::code(const SentPart& part, const TensorView& values) {
+Result<std::uint64_t> MessageWriter::code(const SentPart& part, const TensorView& values, bool copies) {
   const std::uint64_t chunk = part.codec->info().chunk_elements;
   assert(chunk > 0 && values.dtype == DType::kF32 && values.count == part.count && held_ == 0);
   std::uint64_t bytes = 0;
@@ -87,9 +91,15 @@ Result<std::uint64_t> MessageWriter::code(const SentPart& part, const TensorView
     TensorView now{static_cast<const float*>(values.values) + at, std::min(chunk, values.count - at),
                    DType::kF32};
     if (values.significance != nullptr) now.significance = values.significance + at;
-    if (Status coded = code_chunk(part, now); !coded) return forward_error(coded);
+    if (copies) {
+      const Bytes own(static_cast<const std::byte*>(now.values), sizeof(float) * now.count);
+      take_chunk(own, crc32c(own));
+    } else if (Status coded = code_chunk(part, now); !coded) {
+      return forward_error(coded);
+    }
     bytes += memory_.places.back().size();
     at += now.count;
+    held_ += now.count;
     const ChunkRun run{first_, held_, memory_.ends, memory_.sums, Bytes(), memory_.places};
     drop(framer_.add_chunks(part, run, at < values.count), chunk);
   }

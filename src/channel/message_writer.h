@@ -59,15 +59,16 @@ class MessageWriter {
   // Parts that are coded; their bytes stay until finish().
   void add(std::span<const SentPart> parts) { framer_.add_all(parts); }
 
-  // A part that is not coded yet (codes_alone); returns the bytes that it took. Errors: those of
-  // Codec::encode.
-  Result<std::uint64_t> code(const SentPart& part, const TensorView& values);
+  // A part that is not coded yet (codes_alone); returns the bytes that it took. `copies`: its chunks are the
+  // bytes of its values, which stay until finish(). Errors: those of Codec::encode.
+  Result<std::uint64_t> code(const SentPart& part, const TensorView& values, bool copies);
 
   // Completes the message; returns its bytes.
   std::uint64_t finish();
 
  private:
   Status code_chunk(const SentPart& part, const TensorView& values);
+  void take_chunk(Bytes chunk, std::uint32_t sum);
   MutBytes room_for(std::uint64_t bytes) noexcept;
   void drop(std::size_t added, std::uint64_t chunk_elements);
 

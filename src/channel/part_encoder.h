@@ -1,6 +1,7 @@
 // One part of a step: coded together with what waits in its residual, and taken back into it.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "channel/message_decoder.h"
@@ -30,6 +31,10 @@ class PartEncoder {
   // Whether the part's chunks can be coded one by one, by its codec alone: nothing waits, nothing is kept,
   // and whatever its values are there is no error, and no other codec that takes its place.
   bool codes_alone(const Named& part, std::uint64_t step) const noexcept;
+  // Whether these chunks are the bytes of its values.
+  bool copies_chunks(const SentPart& sent) const noexcept {
+    return std::endian::native == std::endian::little && sent.codec->info().id == codecs_.raw.info().id;
+  }
   // Bounds of its longest chunk then.
   Sizes chunk_sizes(const Named& part, std::uint64_t step) const noexcept;
 

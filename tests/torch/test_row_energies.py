@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import io
 import logging
 import os
 
@@ -129,7 +130,8 @@ def goes_on(rank, world_size, report):
             state = copy.deepcopy((model.state_dict(), optimizer.state_dict(), of_hooks))
             hook.close()
         digests.append(fingerprint(model))
-    return digests, like_stock(model, optimizer)
+    torch.save(state, kept := io.BytesIO())
+    return digests, like_stock(model, optimizer), kept.getvalue()
 
 
 def like_stock(model, optimizer):
@@ -192,9 +194,28 @@ def test_their_bytes_are_counted(of_two):
 
 
 def test_a_training_that_goes_on_from_a_checkpoint_is_the_same(of_two):
-    for (whole, in_pieces), (is_stock, steps) in (each["goes_on"] for each in of_two):
+    for (whole, in_pieces), (is_stock, steps), _ in (each["goes_on"] for each in of_two):
         assert whole == in_pieces
         assert is_stock and steps == {6.0}
+
+
+def goes_on_alone(rank, world_size, report, state):
+    """From the states of two ranks; (difference of its mean squares, steps counted)."""
+    model, optimizer, hook = registered(weight_decay=0.1)
+    with contextlib.closing(hook):
+        of_all = torch.load(io.BytesIO(state))
+        for each, own in zip((model, optimizer, hook), of_all, strict=True):
+            each.load_state_dict(own)
+        exact = exact_squares(model, 1, [6])
+        backward(model, rank, 6)
+        difference = apart(received(hook), exact)
+        optimizer.step()
+    return difference, {float(each["step"]) for each in optimizer.state.values()}
+
+
+def test_a_training_goes_on_with_another_number_of_ranks(of_two):
+    ((difference, steps),) = results(goes_on_alone, 1, of_two[0]["goes_on"][-1])
+    assert difference < 1e-5 and steps == {7.0}
 
 
 def scaled_steps(fused, scaler):

@@ -89,21 +89,25 @@ PLAIN = {
     "maximize": False,
     "memory": torch.contiguous_format,
 }
-SETTINGS = [
-    {**PLAIN, "kind": kind, "path": path, "scaled": scaled, "decay": decay, "dtype": dtype}
-    for kind, path, scaled, decay, dtype in itertools.product(
-        KINDS, PATHS, (1.0, 0.25), (0.0, 0.1), (torch.float32, torch.bfloat16)
-    )
-] + [
-    {**PLAIN, "kind": kind, "path": path, **more}
-    for kind, path in itertools.product(KINDS, PATHS)
-    for more in (
-        {"betas": (0.3, 0.9)},
-        {"betas": (0.9, 0.95), "scaled": 1e-3},
-        {"maximize": True, "decay": 0.1},
-        {"memory": torch.channels_last},
-    )
-]
+SETTINGS = (
+    [
+        {**PLAIN, "kind": kind, "path": path, "scaled": scaled, "decay": decay, "dtype": dtype}
+        for kind, path, scaled, decay, dtype in itertools.product(
+            KINDS, PATHS, (1.0, 0.25), (0.0, 0.1), (torch.float32, torch.bfloat16)
+        )
+    ]
+    + [
+        {**PLAIN, "kind": kind, "path": path, **more}
+        for kind, path in itertools.product(KINDS, PATHS)
+        for more in (
+            {"betas": (0.3, 0.9)},
+            {"betas": (0.9, 0.95), "scaled": 1e-3},
+            {"maximize": True, "decay": 0.1},
+            {"memory": torch.channels_last},
+        )
+    ]
+    + [{**PLAIN, "kind": torch.optim.AdamW, "path": {}, "betas": (0.9, 0.0)}]
+)
 
 
 def give_gradients(parameters, rule, setting, generator):

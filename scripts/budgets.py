@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 153_700,
-    "library (src, include, python), lines": 114_300,
-    "library, files": 865,
-    "of it python, lines": 35_700,
-    "lab, lines": 12_010,
-    "tests without golden files and traces, lines": 106_700,
-    "files tracked": 3_550,
+    "product code, lines": 153_000,
+    "library (src, include, python), lines": 115_800,
+    "library, files": 858,
+    "of it python, lines": 36_320,
+    "lab, lines": 11_260,
+    "tests without golden files and traces, lines": 106_020,
+    "files tracked": 3_525,
 }
 
 

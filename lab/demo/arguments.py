@@ -24,13 +24,14 @@ examples:
   python -m lab.demo --methods fp32 3lc:s=1.5   two rows; any spec of codec or reducer is a method
   python -m lab.demo --repeats 3                three seeds a row: how much is luck? 3 times as long
   python -m lab.demo --methods fp32@10 sbc@10   weight updates after 10 local steps
+  python -m lab.demo --methods fp32/adamw topk/adamw   AdamW instead of SGD
   python -m lab.demo --methods @policy.toml     a codec for each tensor (algorithms.md, Rules)
   python -m lab.demo --link 1gbit --steps 100   a faster line, a shorter training
   python -m lab.demo --data mnist/              other idx files: train-images-idx3-ubyte[.gz] ...
   python -m lab.demo --network resnet20 --data cifar-10-batches-bin/ --batch 32 --steps 400
   sudo python -m lab.demo --namespaces          real links: network namespaces with tc's tbf
 
-`make demo ARGS="--link 1gbit"` passes options on. The learning rate was tuned with fp32 alone.
+`make demo ARGS="--link 1gbit"` passes options on. The learning rates were tuned with fp32 alone.
 Exit status: 0 all rows ran and all ranks ended bit-equal, 1 something failed, 2 wrong usage,
 130 interrupted."""
 
@@ -43,9 +44,6 @@ class Request:
     methods: list[methods.Method]
     out: Path
     data: Path
-
-
-_ADAMW_RATE = 0.004  # LeNet-5's best in fp32 (docs/results/training/late-codecs.md)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,8 +64,7 @@ def parse(arguments: list[str]) -> Request:
     except (ValueError, methods.UnknownMethod, DataError) as cause:
         parser.error(str(cause))
     if given.lr is None:
-        of_sgd = WORKLOADS[given.network].learning_rate
-        given.lr = of_sgd if given.optimizer == "sgd" else _ADAMW_RATE
+        given.lr = WORKLOADS[given.network].learning_rates[given.optimizer]
     _check(parser, given)
     names = {field.name for field in dataclasses.fields(Settings)}
     own = {name: value for name, value in vars(given).items() if name in names}
@@ -143,21 +140,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="trainings of each row, with the seeds SEED, SEED + 1, ...; the table has medians and "
         "the spread (default 1)",
     )
-    rates = ", ".join(f"{each.learning_rate:g} for {name}" for name, each in WORKLOADS.items())
-    add("--optimizer", choices=("sgd", "adamw"), default="sgd", help="default sgd")
-    add(
-        "--lr",
-        type=float,
-        help=f"learning rate at the start (default {rates}; {_ADAMW_RATE:g} with adamw)",
-    )
-    add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
-    add(
-        "--same-optimizer",
-        action="store_true",
-        help="this optimizer as it is for every row; by default a row whose codec sends most of a "
-        "gradient later (sbc, topk, onebit ...) has no momentum and a higher rate, because it "
-        "diverges with momentum, and 3lc another second moment under adamw",
-    )
+    _add_optimizer(parser)
     add(
         "--clip",
         type=float,
@@ -172,6 +155,34 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="for lenet5 idx files of an MNIST-style set (default: Fashion-MNIST, from Debian's "
         "package dataset-fashion-mnist); for resnet20 CIFAR-10's binary version (default: "
         "cifar-10-batches-bin in the folder that DELTAWIRE_DATA names)",
+    )
+
+
+def _add_optimizer(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    rates = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{rate:g} with {kind}" for kind, rate in each.learning_rates.items())
+        for name, each in WORKLOADS.items()
+    )
+    add(
+        "--optimizer",
+        choices=tuple(methods.OPTIMIZERS),
+        default="sgd",
+        help="of rows whose names don't end in one, as 3lc/adamw does (default sgd)",
+    )
+    add(
+        "--lr",
+        type=float,
+        help=f"of --optimizer, at the start (default {rates})",
+    )
+    add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
+    add(
+        "--same-optimizer",
+        action="store_true",
+        help="this optimizer as it is for every row; by default a row whose codec sends most of a "
+        "gradient later (sbc, topk, onebit ...) has no momentum and a higher rate, because it "
+        "diverges with momentum, and 3lc another second moment under adamw",
     )
 
 

@@ -22,7 +22,8 @@ ROW_KEYS = (
 )
 
 DEFINITIONS = {
-    "momentum, learning_rate": "of the row's SGD; the rate is that of the first step. Rows whose "
+    "momentum, learning_rate": "of the row's optimizer; AdamW has betas instead of a momentum, "
+    "and null here. The rate is that of the first step. Rows whose "
     "codec sends most of a gradient in later steps have no momentum and a higher rate, because "
     "they diverge with momentum",
     "accuracy": "share of all test images classified correctly after the last step, 0 ... 1",

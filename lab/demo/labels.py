@@ -15,12 +15,15 @@ def label_of(method: Method, settings: Settings) -> str:
 def own_optimizer(method: Method, settings: Settings) -> str:
     """ ", momentum 0, rate x 5" for a row that differs from the demo's settings, ", momentum as
     rate" or ", optimizer's rule" for one where `register` sees to it; else nothing."""
-    if settings.by_rule(method) and settings.optimizer == "adamw":
+    own = settings.of_row(method)
+    if settings.by_rule(method) and own.optimizer == "adamw":
         return ", optimizer's rule"
     if settings.by_rule(method) and settings.momentum:
         return ", momentum as rate"
-    own = settings.of_row(method)
-    if (own.momentum, own.lr) == (settings.momentum, settings.lr):
+    if own.optimizer != settings.optimizer or (own.momentum, own.lr) == (
+        settings.momentum,
+        settings.lr,
+    ):
         return ""
     return f", momentum {own.momentum:g}, rate x {own.lr / settings.lr:.2g}"
 

@@ -20,6 +20,7 @@ class Method:
             updates after n optimizer steps of each rank, by deltawire.torch.LocalSteps.
         late: most of a gradient arrives in later steps, where an optimizer's momentum multiplies
             it: the row trains without momentum (see Settings.of_row).
+        optimizer: "sgd" or "adamw"; None: that of the command line.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Method:
     pattern: str = "direct"
     local_steps: int = 0
     late: bool = False
+    optimizer: str | None = None
 
     @property
     def steps_per_exchange(self) -> int:
@@ -50,9 +52,12 @@ METHODS = (
     ),
     Method("sbc:p=1%@10", "sbc:p=1%", "SBC p=1%, 10 steps", pattern="gather", local_steps=10),
     Method("fastsgd:tau=auto", "fastsgd:tau=auto", "FastSGD", pattern="gather"),
+    Method("fp32/adamw", "fp32", "fp32, AdamW", optimizer="adamw"),
+    Method("3lc/adamw", "3lc:s=1.00", "3LC s=1.00, AdamW", optimizer="adamw"),
 )
 
 _MOST_LOCAL_STEPS = 10_000
+OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}  # PyTorch's, by their names in the demo
 
 
 def names() -> list[str]:
@@ -63,7 +68,7 @@ def names() -> list[str]:
 def find(name: str) -> Method:
     """The row of that name, or a row for any other reducer spec, such as "3lc:s=1.5" or
     "ring(bf16)", or a file with a policy, "@policy.toml"; "spec@n" exchanges weight updates after n
-    local steps.
+    local steps, and "/sgd" or "/adamw" at the end is the row's own optimizer.
 
     Raises:
         UnknownMethod: neither (the message lists the known names), or a bad parameter.
@@ -72,7 +77,11 @@ def find(name: str) -> Method:
         if method.name == name:
             return method
     file = "@" if name.startswith("@") else ""
-    spec, at, steps = name.removeprefix(file).partition("@")
+    given, optimizer = name.removeprefix(file), None
+    for each in OPTIMIZERS:
+        if given.endswith(f"/{each}"):
+            given, optimizer = given.removesuffix(f"/{each}"), each
+    spec, at, steps = given.partition("@")
     if at and not (steps.isdecimal() and 1 <= int(steps) <= _MOST_LOCAL_STEPS):
         raise UnknownMethod(
             f"method '{name}': write the number of local steps per exchange after the @, "
@@ -90,4 +99,5 @@ def find(name: str) -> Method:
     local_steps = int(steps or 0)
     late = local_steps <= 1 and any(rule.is_late for rule in parsed.rules)
     # A file is read once: it may be another one when the ranks start.
-    return Method(name, parsed.text if file else spec, name, parsed.pattern, local_steps, late)
+    spec = parsed.text if file else spec
+    return Method(name, spec, name, parsed.pattern, local_steps, late, optimizer)

@@ -3,8 +3,8 @@ is typed by hand.
 
     python -m lab.demo.readme [out/demo/results.json]
 
-Replaces the text between these pages' `demo` markers, and README's plot: README gets six rows, the
-other page all rows and columns. Refuses an incomplete demo: rows that are missing or failed, or
+Replaces the text between these pages' `demo` markers, and README's plot: README gets some rows,
+the other page all rows and columns. Refuses an incomplete demo: rows that are missing or failed, or
 replicas that differ.
 """
 
@@ -33,6 +33,8 @@ SHORT = {
     "3lc:s=1.00": "three values, the rest in later steps: the first choice on slow links",
     "sbc:p=1%@10": "ten local steps, then 1 % of the weight changes: for very slow links",
     "fastsgd:tau=auto": "keys and logarithms of values: for sparse gradients",
+    "fp32/adamw": "AdamW without compression",
+    "3lc/adamw": "3lc under AdamW, with `optimizer=`",
 }
 _SHORT_HEADS = (
     *("method", "what it does", "sent per rank", "times fewer bytes", "accuracy", "ms per step"),

@@ -48,7 +48,7 @@ def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
     row = dict.fromkeys(ROW_KEYS)
     own = settings.of_row(method)
     row.update(method=method.name, steps=settings.steps)
-    row.update(momentum=own.momentum, learning_rate=own.lr)
+    row.update(momentum=own.momentum if own.optimizer == "sgd" else None, learning_rate=own.lr)
     row["detail"] = detail = {
         "label": label_of(method, settings),
         "own_optimizer": own_optimizer(method, settings),

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from lab.demo.methods import Method
+from lab.demo.methods import OPTIMIZERS, Method
 from lab.demo.workloads import WORKLOADS, Workload
 
 POINT_IMAGES = 2_000  # of the test set, for the points of the curves
@@ -68,7 +68,11 @@ class Settings:
         """The settings of one row. If its codec sends most of a gradient in later steps, SGD has no
         momentum and a higher rate; otherwise the row would diverge
         (docs/results/training/late-codecs.md). In rows without local steps `register` sees to that.
+        A row's own optimizer has its own rate.
         """
+        if method.optimizer not in (None, self.optimizer):
+            rate = self.workload.learning_rates[method.optimizer]
+            return dataclasses.replace(self, optimizer=method.optimizer, lr=rate)
         has_own = method.late and method.local_steps and self.optimizer == "sgd"
         if not has_own or self.same_optimizer:
             return self
@@ -84,8 +88,7 @@ class Settings:
         from deltawire.policy import spec_of
         from deltawire.torch.core.late.momentum_choice import has_rule  # needs the extension
 
-        kind = {"sgd": "SGD", "adamw": "AdamW"}[self.optimizer]
-        return has_rule(kind, spec_of(method.spec))
+        return has_rule(OPTIMIZERS[self.of_row(method).optimizer], spec_of(method.spec))
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see SCHEDULE."""

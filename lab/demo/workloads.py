@@ -22,7 +22,7 @@ class Workload:
         label: in tables.
         words: in reports.
         parameters: of the network.
-        learning_rate: tuned for fp32, with the demo's other settings.
+        learning_rates: by optimizer, tuned for fp32, with the demo's other settings.
         make_network: makes it with initial parameters that depend only on the seed.
         load_images: of a folder; raises DataError.
         default_data: the folder if none is given; raises DataError if there is none.
@@ -31,7 +31,7 @@ class Workload:
     label: str
     words: str
     parameters: int
-    learning_rate: float
+    learning_rates: dict[str, float]
     make_network: "Callable[[int], nn.Module]"
     load_images: Callable[[Path], ImageSet]
     default_data: Callable[[], Path]
@@ -53,7 +53,7 @@ WORKLOADS = {
         label="LeNet5",
         words="LeNet5 (Caffe's)",
         parameters=431_080,
-        learning_rate=0.06,
+        learning_rates={"sgd": 0.06, "adamw": 0.004},
         make_network=_maker("lab.models.lenet", "LeNet5"),
         load_images=idx.load_image_set,
         default_data=lambda: idx.DEBIAN_FASHION_MNIST,
@@ -62,7 +62,7 @@ WORKLOADS = {
         label="ResNet-20",
         words="ResNet-20 (of the paper's width, 16)",
         parameters=269_722,
-        learning_rate=0.1,
+        learning_rates={"sgd": 0.1, "adamw": 0.003},
         make_network=_maker("lab.models.resnet", "ResNet20"),
         load_images=cifar.load_cifar10,
         default_data=lambda: data_folder() / cifar.FOLDER,

@@ -78,7 +78,7 @@ class _Watch:
         if groups:
             provided = self._is_provided_for(optimizer)
             traits = traits_of(type(optimizer).__name__, groups)
-            _warn(_of_table(self._spec.rules, traits, provided), stacklevel=5)
+            _warn(_of_register(self._spec, traits, provided), stacklevel=5)
         return bool(groups)
 
     def _is_provided_for(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -111,25 +111,28 @@ def of_diverging(spec: _core.Spec, stepped_by_rule: Collection[int]) -> str:
 def warn(spec: _core.Spec, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
     """Warns if what is coded are changes of weights, of single steps by this optimizer, and the
     momentum of these doesn't go with the spec. `stacklevel` as warnings.warn has it, from here."""
-    rules = [each for each in spec.rules if each.is_late or each.momentum]
-    _warn(_of_table(rules, traits_of(optimizer, groups)), stacklevel=stacklevel + 1)
+    _warn_of(spec, optimizer, groups, _core.OptimizerPlace.LOCAL_STEPS, stacklevel=stacklevel + 1)
 
 
 def warn_of_outer(spec: _core.Spec, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
     """Warns if an outer optimizer has momentum and the spec sends most of a change in later rounds.
     `stacklevel` as warnings.warn has it, from here."""
-    texts = _core.optimizer_warnings(spec, traits_of(optimizer, groups), _core.OptimizerPlace.OUTER)
-    _warn(texts, stacklevel=stacklevel + 1)
+    _warn_of(spec, optimizer, groups, _core.OptimizerPlace.OUTER, stacklevel=stacklevel + 1)
 
 
-def _of_table(
-    rules: Iterable[_core.SpecRule], optimizer: _core.OptimizerTraits, provided: bool = False
+def _of_register(
+    spec: _core.Spec, optimizer: _core.OptimizerTraits, provided: bool
 ) -> Iterator[str]:
     """What the table warns of, but for what a rule of the optimizer provides for."""
-    for rule in rules:
+    for rule in spec.rules:
         found = _core.optimizer_rule(rule, optimizer)
         if not provided or found.rule == _core.StepRule.AS_IT_IS:
             yield found.warning
+
+
+def _warn_of(spec, optimizer, groups, place, *, stacklevel) -> None:
+    texts = _core.optimizer_warnings(spec, traits_of(optimizer, groups), place)
+    _warn(texts, stacklevel=stacklevel + 1)
 
 
 def _warn(texts: Iterable[str], *, stacklevel: int) -> None:

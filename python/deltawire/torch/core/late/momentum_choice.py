@@ -18,8 +18,8 @@ logger = logging.getLogger("deltawire")
 
 AS_RATE, IN_OPTIMIZER = "rate", "optimizer"
 _OTHERWISE = (
-    "int8 sends nearly everything at once and goes with any optimizer, 3lc with SGD; LocalSteps "
-    'exchanges after several steps of it (docs/guides/pytorch.md, "Momentum")'
+    "int8 sends nearly everything at once and goes with any optimizer, 3lc with these three; "
+    'LocalSteps exchanges after several steps of it (docs/guides/pytorch.md, "Momentum")'
 )
 _RULES: dict[_core.StepRule, type[OptimizerRule]] = {
     _core.StepRule.MOMENTUM_AS_RATE: MomentumAsRate,

@@ -86,7 +86,9 @@ class Settings:
         if method.spec is None or method.local_steps or self.same_optimizer:
             return False
         from deltawire.policy import spec_of
-        from deltawire.torch.core.late.momentum_choice import has_rule  # needs the extension
+        from deltawire.torch.core.optimizer_rules.momentum_choice import (
+            has_rule,  # needs the extension
+        )
 
         return has_rule(OPTIMIZERS[self.of_row(method).optimizer], spec_of(method.spec))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from deltawire import _core
 from deltawire.torch import MomentumWarning
-from deltawire.torch.core.late import momentum_advice
+from deltawire.torch.core.optimizer_rules import momentum_advice
 from models import Net, train_step, wrapped
 from ports import kept_port
 from ranks import results

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from deltawire import _core
-from deltawire.torch.core.late.row_second_moment import Received, RowSecondMoment
-from deltawire.torch.core.late.tensors import CodedTensors
+from deltawire.torch.core.optimizer_rules.row_second_moment import Received, RowSecondMoment
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 SHAPES = {"matrix": (8, 40), "filters": (6, 4, 3, 3), "vector": (300,)}
 KINDS = (torch.optim.Adam, torch.optim.AdamW)

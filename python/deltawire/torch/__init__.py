@@ -13,7 +13,7 @@ from deltawire.live import Publisher, ReaderState, Subscriber  # needs no PyTorc
 from deltawire.torch import version as version  # says where PyTorch is missing or too old
 from deltawire.torch.auto.hook import AutoExplanation, AutoHook
 from deltawire.torch.core.checkpoint import saved_states
-from deltawire.torch.core.late.momentum_advice import MomentumWarning
+from deltawire.torch.core.optimizer_rules.momentum_advice import MomentumWarning
 from deltawire.torch.core.process_group import init_process_group
 from deltawire.torch.core.significance import SignificanceSource, significance_of
 from deltawire.torch.ddp.all_ranks import AllRanks

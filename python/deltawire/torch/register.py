@@ -12,9 +12,9 @@ from deltawire.torch.auto.hook import AutoHook
 from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.device.choice import Twins, check_not_for_auto
-from deltawire.torch.core.late import momentum_advice
-from deltawire.torch.core.late.momentum_choice import AS_RATE, stays_in_optimizer
 from deltawire.torch.core.loss_scale import Scaler
+from deltawire.torch.core.optimizer_rules import momentum_advice
+from deltawire.torch.core.optimizer_rules.momentum_choice import AS_RATE, stays_in_optimizer
 from deltawire.torch.core.replica_check import EVERY
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook

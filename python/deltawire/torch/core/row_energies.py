@@ -7,9 +7,9 @@ import torch
 
 from deltawire.errors import make_error
 from deltawire.torch.core.device.staging import Staging
-from deltawire.torch.core.late.momentum_choice import OptimizerRules
-from deltawire.torch.core.late.row_second_moment import Received, RowSecondMoment
-from deltawire.torch.core.late.rows import local_part, mean_squares, row_count
+from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
+from deltawire.torch.core.optimizer_rules.row_second_moment import Received, RowSecondMoment
+from deltawire.torch.core.optimizer_rules.rows import local_part, mean_squares, row_count
 
 # Elements of a mean on the CPU among which the largest is looked for first.
 _LOOKED_AT = 1 << 14

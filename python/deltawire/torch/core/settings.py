@@ -11,8 +11,12 @@ from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, choose
-from deltawire.torch.core.late.momentum_choice import AS_RATE, check_momentum, with_means_for
 from deltawire.torch.core.loss_scale import LossScale, Scaler
+from deltawire.torch.core.optimizer_rules.momentum_choice import (
+    AS_RATE,
+    check_momentum,
+    with_means_for,
+)
 from deltawire.torch.core.replica_check import EVERY
 
 

@@ -24,9 +24,9 @@ from deltawire.torch.core.checkpoint import (
 )
 from deltawire.torch.core.device.choice import BY_CPU, Choice
 from deltawire.torch.core.device.staging import Staging
-from deltawire.torch.core.late.momentum_choice import OptimizerRules
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
+from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.row_energies import Beside, RowEnergies
 from deltawire.torch.core.significance import SignificanceSource

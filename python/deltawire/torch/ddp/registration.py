@@ -10,8 +10,8 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.late.momentum_choice import rules_for, stays_in_optimizer
-from deltawire.torch.core.late.tensors import CodedTensors
+from deltawire.torch.core.optimizer_rules.momentum_choice import rules_for, stays_in_optimizer
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.row_energies import energies_for
 from deltawire.torch.core.settings import Settings

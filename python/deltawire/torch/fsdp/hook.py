@@ -18,9 +18,9 @@ from deltawire.torch.core.backward_pass import after_backward, cut_short, in_bac
 from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.device.choice import Choice
 from deltawire.torch.core.device.staging import Staging
-from deltawire.torch.core.late.momentum_choice import OptimizerRules
-from deltawire.torch.core.late.rows import local_part
 from deltawire.torch.core.loss_scale import LossScale
+from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
+from deltawire.torch.core.optimizer_rules.rows import local_part
 from deltawire.torch.core.replica_check import ReplicaCheck
 from deltawire.torch.core.row_energies import Beside, RowEnergies
 from deltawire.torch.core.significance import SignificanceSource

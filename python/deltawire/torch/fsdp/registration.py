@@ -9,12 +9,12 @@ import torch.distributed as dist
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.late.momentum_choice import (
+from deltawire.torch.core.optimizer_rules.momentum_choice import (
     OptimizerRules,
     rules_for,
     stays_in_optimizer,
 )
-from deltawire.torch.core.late.tensors import CodedTensors
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.row_energies import RowEnergies, energies_for
 from deltawire.torch.core.settings import ExchangeSettings, Settings

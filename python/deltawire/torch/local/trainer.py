@@ -16,7 +16,7 @@ from deltawire.session.leaving import exception_under_way
 from deltawire.torch.core import arguments
 from deltawire.torch.core.abort import AbortsOnError
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE
-from deltawire.torch.core.late import momentum_advice
+from deltawire.torch.core.optimizer_rules import momentum_advice
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
 from deltawire.torch.local.weights import Weights

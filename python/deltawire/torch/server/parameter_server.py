@@ -21,8 +21,8 @@ from deltawire.session.leaving import exception_under_way
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.checkpoint import collective_load
-from deltawire.torch.core.late.momentum_advice import MomentumWarning
 from deltawire.torch.core.module_parameters import layout, share_model
+from deltawire.torch.core.optimizer_rules.momentum_advice import MomentumWarning
 from deltawire.torch.server import optimizer as served_optimizer
 from deltawire.torch.server.memory import ServedMemory
 from deltawire.torch.server.metrics import Drops, of_server, of_worker

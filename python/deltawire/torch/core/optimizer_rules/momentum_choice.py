@@ -7,12 +7,12 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.torch.core.late.adam_without_momentum import AdamWithoutMomentum
-from deltawire.torch.core.late.momentum_advice import traits_of
-from deltawire.torch.core.late.momentum_as_rate import MomentumAsRate
-from deltawire.torch.core.late.row_second_moment import RowSecondMoment
-from deltawire.torch.core.late.rule import OptimizerRule
-from deltawire.torch.core.late.tensors import CodedTensors
+from deltawire.torch.core.optimizer_rules.adam_without_momentum import AdamWithoutMomentum
+from deltawire.torch.core.optimizer_rules.momentum_advice import traits_of
+from deltawire.torch.core.optimizer_rules.momentum_as_rate import MomentumAsRate
+from deltawire.torch.core.optimizer_rules.row_second_moment import RowSecondMoment
+from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 logger = logging.getLogger("deltawire")
 

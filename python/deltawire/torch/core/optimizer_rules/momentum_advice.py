@@ -8,7 +8,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from deltawire import _core
-from deltawire.torch.core.late.tensors import late_rules
+from deltawire.torch.core.optimizer_rules.tensors import late_rules
 
 
 class MomentumWarning(UserWarning):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from deltawire import _core
-from deltawire.torch.core.late.tensors import CodedTensors
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 
 class OptimizerRule(abc.ABC):

@@ -14,7 +14,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.torch.core.late.rows import (
+from deltawire.torch.core.optimizer_rules.rows import (
     gradient_strides,
     in_memory_order,
     local_part,
@@ -23,8 +23,8 @@ from deltawire.torch.core.late.rows import (
     row_count,
     spread,
 )
-from deltawire.torch.core.late.rule import OptimizerRule
-from deltawire.torch.core.late.tensors import CodedTensors
+from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 _REFUSED = ("amsgrad", "capturable", "differentiable")
 

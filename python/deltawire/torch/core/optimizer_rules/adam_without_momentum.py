@@ -7,7 +7,7 @@ average and adds nothing to it. Error feedback delays it as well, and both toget
 
 import torch
 
-from deltawire.torch.core.late.rule import LateRule
+from deltawire.torch.core.optimizer_rules.rule import LateRule
 
 
 class AdamWithoutMomentum(LateRule):

@@ -10,8 +10,8 @@ import sys
 import torch
 
 from deltawire import _core
-from deltawire.torch.core.late.rule import LateRule
-from deltawire.torch.core.late.tensors import CodedTensors
+from deltawire.torch.core.optimizer_rules.rule import LateRule
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 
 class MomentumAsRate(LateRule):

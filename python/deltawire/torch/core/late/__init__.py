@@ -1,1 +1,0 @@
-"""Tensors whose gradients arrive late, and what becomes of their momentum."""

@@ -74,6 +74,19 @@ def exchanged(rank, world_size, report, spec):
     return max(differences), sorted(received(hook)), fingerprint(model)
 
 
+def given_sgd(rank, world_size, report):
+    model = wrapped(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    with contextlib.closing(deltawire.torch.register(model, "3lc", optimizer=optimizer)) as hook:
+        backward(model, rank, 0)
+        optimizer.step()
+        return set(hook.stepped_by_rule), hook.parsed_spec.text
+
+
+def test_an_optimizer_that_needs_no_rule_is_stepped_as_it_is():
+    assert results(given_sgd, 2) == [(set(), "direct(3lc:s=1,mode=auto,runs=on)")] * 2
+
+
 @pytest.mark.parametrize("spec", ["3lc", "gather(3lc)", "hierarchical:group=2(3lc)"])
 def test_every_rank_gets_the_exact_mean_squares(spec):
     ranks = results(exchanged, 4 if "group" in spec else 2, spec)

@@ -10,7 +10,7 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.optimizer_rules.momentum_choice import rules_for, stays_in_optimizer
+from deltawire.torch.core.optimizer_rules.momentum_choice import may_have_rule, rules_for
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
 from deltawire.torch.core.row_energies import energies_for
@@ -41,8 +41,7 @@ def register_ddp(
         coded_as = functools.partial(CodedTensors, made.spec, least, names, parameters.tensors)
         rule = rules_for(made.optimizer, given.momentum, made.spec, coded_as)
         energies = energies_for(rule, least, meeting.place[1])
-        has_other_use = rule is not None or stays_in_optimizer(given.momentum, made.spec)
-        source = source_for(made.optimizer, made.spec, names, has_other_use)
+        source = source_for(made.optimizer, made.spec, names, may_have_rule(made.spec))
         optimizer = next((each.name for each in (rule, source) if each is not None), "none")
         made = made.coded_for(
             parameters.devices,

@@ -11,8 +11,8 @@ from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.optimizer_rules.momentum_choice import (
     OptimizerRules,
+    may_have_rule,
     rules_for,
-    stays_in_optimizer,
 )
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
@@ -76,7 +76,7 @@ class _Registration:
             coded_as = functools.partial(CodedTensors, made.spec, least, trained, rows)
             self._rule = rules_for(made.optimizer, given.momentum, made.spec, coded_as)
             self._energies = energies_for(self._rule, least, dist.get_world_size(replicas))
-            has_other_use = self._rule is not None or stays_in_optimizer(given.momentum, made.spec)
+            has_other_use = may_have_rule(made.spec)
             self._source = source_for(made.optimizer, made.spec, trained, has_other_use)
             self._made = made.coded_for(
                 {group.device for group in self._groups},

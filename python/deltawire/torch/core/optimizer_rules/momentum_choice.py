@@ -52,9 +52,14 @@ def has_rule(optimizer: str, spec: _core.Spec) -> bool:
     return any(_core.optimizer_rule(rule, traits).rule in _RULES for rule in spec.rules)
 
 
+def may_have_rule(spec: _core.Spec) -> bool:
+    """Whether there is a rule for some optimizer, so that any may be given."""
+    return any(has_rule(kind, spec) for kind in ("SGD", "AdamW"))
+
+
 def stays_in_optimizer(momentum: str, spec: _core.Spec) -> bool:
     """Whether there is a rule for some optimizer, and momentum= says that it is left alone."""
-    return momentum == IN_OPTIMIZER and any(has_rule(kind, spec) for kind in ("SGD", "AdamW"))
+    return momentum == IN_OPTIMIZER and may_have_rule(spec)
 
 
 def with_means_for(

@@ -396,7 +396,7 @@ def refusals(rank, world_size, report):
     others = torch.optim.SGD([torch.nn.Parameter(torch.randn(3))], lr=0.1)
     mixed = own if rank == 0 else torch.optim.Adam(model.parameters())
     for spec, optimizer in [
-        ("3lc", own),
+        ("int8", own),
         ("direct(gcomp:cut=18)", own),
         ("direct(gcomp)", others),
         ("direct(gcomp)", torch.optim.Rprop(model.parameters())),
@@ -424,7 +424,7 @@ def test_registrations_that_are_refused():
     for rank, outcome in outcomes.items():
         assert outcome.raised is None, outcome.text
         expected = [
-            ("InvalidArgumentError", "optimizer= has no effect with '3lc'; leave it out, or use"),
+            ("InvalidArgumentError", "optimizer= has no effect with 'int8'; leave it out, or use"),
             ("InvalidArgumentError", "optimizer= has no effect with 'direct(gcomp:cut=18)'"),
             ("InvalidArgumentError", "optimizer=SGD holds none of the model's parameters"),
             ("DTypeError", "Rprop is not supported"),

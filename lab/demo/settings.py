@@ -85,12 +85,17 @@ class Settings:
         """Whether `register` changes how the optimizer steps what this row codes."""
         if method.spec is None or method.local_steps or self.same_optimizer:
             return False
+        from deltawire.errors import InvalidArgumentError
         from deltawire.policy import spec_of
         from deltawire.torch.core.optimizer_rules.momentum_choice import (
             has_rule,  # needs the extension
         )
 
-        return has_rule(OPTIMIZERS[self.of_row(method).optimizer], spec_of(method.spec))
+        try:
+            spec = spec_of(method.spec)
+        except InvalidArgumentError:  # `register` will say so of the row
+            return False
+        return has_rule(OPTIMIZERS[self.of_row(method).optimizer], spec)
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see SCHEDULE."""

@@ -223,7 +223,7 @@ def test_markdown(source: Path) -> None:
         (["--input", "synthetic:normal:n=1e9"], ["n=COUNT"]),
         (["--input", "synthetic:normal:n=5,seed=-1"], ["seed=NUMBER"]),
         (["--input", "synthetic:normal:n=5,"], ["n=COUNT"]),
-        (["--input", "gone.npy", "--codecs", "3lc:s=3"], ["--codecs", "3lc:s=3", "1 <= s < 2"]),
+        (["--input", "gone.npy", "--codecs", "3lc:s=3"], ["--codecs", "3lc:s=3", "0.5 <= s < 2"]),
         (["--input", "gone.npy", "--codecs", "fp32", "4lc"], ["4lc", "3lc"]),
         (["--input", "gone.npy", "--codecs", "direct(3lc)"], ["direct(3lc)"]),
         (["--input", "gone.npy", "--sort", "size"], ["--sort", "size"]),

@@ -69,7 +69,8 @@ def test_readmes_rows_are_those_of_the_other_page():
     ]
     short, whole = (
         {
-            line.split(" | ")[0]: set(line.split(" | "))
+            # The other page's names may say more: "`3lc/adamw`, optimizer's rule".
+            (name := re.sub("`, .*", "`", line.split(" | ")[0])): {name, *line.split(" | ")[1:]}
             for line in text.splitlines()
             if " % " in line
         }

@@ -112,8 +112,8 @@ def test_others_checkpoints_are_refused(data: Path, tmp_path: Path) -> None:
         (["kept: has checkpoints of an earlier", "--resume"], training(data, 2, 2)),
         (["optimizer", "here it is"], training(data, 2, 2, "--resume", "--lr", 0.5)),
         (
-            ['codec "fastsgd", and here it is "3lc"'],
-            training(data, 2, 2, "--resume", "--codec", "3lc"),
+            ['codec "fastsgd", and here it is "int8"'],
+            training(data, 2, 2, "--resume", "--codec", "int8"),
         ),
         (["of 2 workers, and this training has 3"], training(data, 3, 2, "--resume")),
         (["is of data epoch 2", "--epochs"], training(data, 2, 1, "--resume")),

@@ -397,6 +397,7 @@ def refusals(rank, world_size, report):
     mixed = own if rank == 0 else torch.optim.Adam(model.parameters())
     for spec, optimizer in [
         ("int8", own),
+        ("3lc", others),
         ("direct(gcomp:cut=18)", own),
         ("direct(gcomp)", others),
         ("direct(gcomp)", torch.optim.Rprop(model.parameters())),
@@ -425,6 +426,7 @@ def test_registrations_that_are_refused():
         assert outcome.raised is None, outcome.text
         expected = [
             ("InvalidArgumentError", "optimizer= has no effect with 'int8'; leave it out, or use"),
+            ("InvalidArgumentError", "optimizer=SGD holds none of the model's parameters"),
             ("InvalidArgumentError", "optimizer= has no effect with 'direct(gcomp:cut=18)'"),
             ("InvalidArgumentError", "optimizer=SGD holds none of the model's parameters"),
             ("DTypeError", "Rprop is not supported"),

@@ -133,19 +133,17 @@ def rules_for(
     Raises InvalidArgumentError for an optimizer that holds none of the parameters, or for which
     there is no rule. If the spec has another use for such a one, a warning says so instead.
     """
-    if optimizer is None or momentum == IN_OPTIMIZER:
+    if optimizer is None or momentum == IN_OPTIMIZER or not may_have_rule(spec):
         return None
-    rules = list(_rules_of(optimizer, spec, coded_as))
-    if not rules:
-        return None
-    made = OptimizerRules(rules)
-    if made.held.isdisjoint(coded_as([]).names):
+    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if held.isdisjoint(coded_as([]).names):
         raise make_error(
             "InvalidArgument",
             f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
             "optimizer that steps this model",
         )
-    return made
+    rules = list(_rules_of(optimizer, spec, coded_as))
+    return OptimizerRules(rules) if rules else None
 
 
 def _rules_of(

@@ -252,7 +252,6 @@ class Float32Twin:
 
 DOUBLE = MixedPrecisionPolicy(reduce_dtype=torch.float64)
 SGD = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)  # of another model
-ADAGRAD = torch.optim.Adagrad([torch.nn.Parameter(torch.zeros(3))])
 REFUSED = {
     "one dimension": (lambda mesh: fully_shard(Uneven(), mesh=mesh["shard"]), {}, "ValueError",
                       'mesh_dim_names=("replicate", "shard")'),
@@ -266,10 +265,10 @@ REFUSED = {
                 "TypeError", "reduce_dtype=torch.float32"),
     "optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": SGD, "spec": "gcomp"},
                   "ValueError", "optimizer=SGD holds none of the model's parameters"),
-    "useless optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": True}, "ValueError",
+    "useless optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": torch.optim.SGD}, "ValueError",
                           "optimizer= has no effect with 'fp32'"),
     "late": (lambda mesh: cut(Uneven(), mesh),
-             {"spec": "topk", "optimizer": ADAGRAD},
+             {"spec": "topk", "optimizer": torch.optim.Adagrad},
              "ValueError", "not for Adagrad; leave optimizer= out"),
     "late, another model's": (lambda mesh: cut(Uneven(), mesh), {"spec": "topk", "optimizer": SGD},
                               "ValueError", "optimizer=SGD holds none of the model's parameters"),
@@ -293,8 +292,8 @@ def refuse(rank, world_size, report):
     seen = {}
     for case, (make, options, kind, _) in REFUSED.items():
         model = make(mesh)
-        if options.get("optimizer") is True:
-            options = {**options, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+        if isinstance(options.get("optimizer"), type):
+            options = {**options, "optimizer": options["optimizer"](model.parameters(), lr=0.1)}
         caught = attempted(
             lambda m=model, o=options: deltawire.torch.register(m, **{"spec": "fp32"} | o)
         )

@@ -99,17 +99,22 @@ Result<std::vector<RecipeStage>> stages_of_warmup(const Sparse& sparse, std::str
 // largest, in four bins; what is left decays.
 constexpr ParameterInfo kSparseLoCo[] = {
     {"k", "0.000001 <= k < 1, or in percent", "0.015625", "share of each 4,096 elements that is sent"},
+    {"pull", "k, or 0.000001 <= pull < 1, or in percent", "k", "the k of means, which owners send back"},
     {kDecayPiece.name, kDecayPiece.range, "0.95", kDecayPiece.meaning},
 };
 
 Result<std::vector<RecipeStage>> stages_of_sparseloco(const ParsedSpec& spec) {
   if (Status known = check_parameter_names(spec, kSparseLoCo); !known) return forward_error(known);
-  const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.015625F});
+  constexpr FloatRange kRange = {.low = 1e-6F, .high = 1, .default_value = 0.015625F};
+  const auto k = fraction_parameter(spec, "k", kRange);
   if (!k) return forward_error(k);
+  const auto pull = pull_parameter(spec, "k", kRange);
+  if (!pull) return forward_error(pull);
   const auto pieces = read_feedback(spec, {.decay = 0.95F});
   if (!pieces) return forward_error(pieces);
+  const std::string means = *pull ? ",pull=" + canonical_number(**pull) : "";
   const std::string codec =
-      "topk:k=" + canonical_number(*k) + ",values=2bit,positions=auto,chunk=4096" + pieces->text();
+      "topk:k=" + canonical_number(*k) + ",values=2bit,positions=auto,chunk=4096" + means + pieces->text();
   return std::vector<RecipeStage>{{"", codec}};
 }
 

@@ -71,7 +71,9 @@ TEST(Recipes, SparseLoCoIsTopkInBlocksAndADecay) {
   EXPECT_EQ(spec_of("sparseloco"), spec_of(sparseloco + "0.015625") + " with decay=0.95");
   EXPECT_EQ(spec_of("dims>=2: sparseloco:k=1%,decay=0.9, rest fp32"),
             "dims>=2: " + spec_of(sparseloco + "0.01") + " with decay=0.9, rest " + spec_of("fp32"));
-  for (const std::string wrong : {"sparseloco:k=2", "sparseloco:decay=1", "sparseloco:momentum=0.9"}) {
+  EXPECT_EQ(spec_of("sparseloco:pull=4%"), spec_of(sparseloco + "0.015625,pull=4%") + " with decay=0.95");
+  for (const std::string wrong :
+       {"sparseloco:pull=2", "sparseloco:k=2", "sparseloco:decay=1", "sparseloco:momentum=0.9"}) {
     const auto refused = make_channel(wrong);
     ASSERT_FALSE(refused) << wrong;
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);

@@ -67,6 +67,15 @@ Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, c
   return out_of_range(spec, *given, range);
 }
 
+Result<std::optional<float>> pull_parameter(const ParsedSpec& spec, std::string_view own,
+                                            const FloatRange& range) {
+  const SpecParameter* given = find_parameter(spec, "pull");
+  if (given == nullptr || given->value == own) return std::nullopt;
+  const auto pull = fraction_parameter(spec, "pull", range);
+  if (!pull) return forward_error(pull);
+  return *pull;
+}
+
 Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
                                      std::span<const std::string_view> choices, std::size_t default_choice) {
   assert(default_choice < choices.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,11 @@ Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, cons
 
 // The same for a fraction, which may also be given in percent: "1%" is "0.01".
 Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range);
+
+// The parameter `pull`, by which means are coded in place of the parameter `own`, as a fraction; nothing
+// where the spec doesn't name it, or says that it is `own`.
+Result<std::optional<float>> pull_parameter(const ParsedSpec& spec, std::string_view own,
+                                            const FloatRange& range);
 
 // Index in `choices` of the parameter `key`; `default_choice` where the spec doesn't name it.
 // kInvalidArgument for another word; the message lists the choices.

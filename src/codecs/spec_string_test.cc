@@ -81,6 +81,9 @@ TEST(SpecString, NumbersOutOfRangeAreRefusedWithTheRange) {
   }
   EXPECT_EQ(message_of("3lc:s=2"), "3lc: s=2 is out of range: give a number 0.5 <= s < 2");
   EXPECT_EQ(message_of("3lc:pull=0.4"), "3lc: pull=0.4 is out of range: give a number 0.5 <= pull < 2");
+  EXPECT_TRUE(make_codec("topk:pull=4%"));
+  EXPECT_FALSE(make_codec("topk:pull=100%"));
+  EXPECT_FALSE(make_codec("sbc:pull=k")) << "its share is p";
 }
 
 TEST(SpecString, NumbersAreWrittenWithoutExponent) {

@@ -48,11 +48,12 @@ Result<std::string> with_ranks_of_host(std::string_view pattern, std::uint64_t r
   return text;
 }
 
-// Whether a rule's codec has a `pull`, and the spec doesn't say which.
+// Whether a rule's codec has a `pull` that is an s, as 3lc's, and the spec doesn't say which.
 bool leaves_pull_open(const SpecRule& rule) {
-  return std::ranges::find(rule.info->parameters, "pull", &ParameterInfo::name) !=
-             rule.info->parameters.end() &&
-         rule.codec_parameters.value("pull").empty();
+  const auto is_pull = [](const ParameterInfo& each) {
+    return each.name == "pull" && each.default_value == "s";
+  };
+  return std::ranges::any_of(rule.info->parameters, is_pull) && rule.codec_parameters.value("pull").empty();
 }
 
 }  // namespace

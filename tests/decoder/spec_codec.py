@@ -83,4 +83,11 @@ def number(least: float, below: float) -> Callable[[str], None]:
 
 
 SHARE = number(np.float32(0.000001), 1)
+
+
+def of_means(own: str, check: Callable[[str], None]) -> Callable[[str], None]:
+    """Check `pull`, which codes means in place of the parameter `own`, its default."""
+    return lambda text: None if text == own else check(text)
+
+
 SWITCH = one_of("on", "off")

@@ -36,6 +36,7 @@ def test_refused(codec, _name: str, coded: Coded, kind: str) -> None:
     + [b"3lc:mode=auto,s=1,runs=on", b"3lc:s=2,mode=auto,runs=on", b"3lc:s=1,mode=auto,runs=no"]
     + [b"3lc:s=0.4,mode=auto,runs=on", b"3lc:s=1,mode=auto,runs=on,pull=0.4"]
     + [b"3lc:s=1,mode=auto,runs=on,pull=s", b"3lc:s=1,mode=auto,runs=on,pull=2"]
+    + [b"sbc:p=0.01,pull=0.03,positions=auto", b"sbc:p=0.01,pull=p", b"sbc:p=0.01,pull=1"]
     + [b"3lc:s=1,s=1,mode=auto,runs=on", b"gcomp:cut=6,lossless=on"],
 )
 def test_specs_that_are_not_canonical(spec: bytes) -> None:

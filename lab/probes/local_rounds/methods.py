@@ -89,6 +89,14 @@ METHODS = {
     "sparseloco-direct-outer-4": Method(
         "SparseLoCo by direct, outer rate 4", "direct(sparseloco)", outer=_sgd(4)
     ),
+    **{
+        f"sparseloco-pull-{share}-outer-4": Method(
+            f"SparseLoCo by direct, means {share} times as dense, outer rate 4",
+            f"direct(sparseloco:pull={1.5625 * share}%)",
+            outer=_sgd(4),
+        )
+        for share in (2, 3)
+    },
     "sbc-outer-4": Method("SBC, outer rate 4", "gather(sbc:p=1%)", outer=_sgd(4)),
     "local-outer-4": Method("local steps, outer rate 4", "direct(fp32)", outer=_sgd(4)),
 }

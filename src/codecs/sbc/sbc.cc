@@ -8,6 +8,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/checked.h"
@@ -35,6 +36,7 @@ using sparse::PositionCode;
 constexpr ParameterInfo kParameters[] = {
     {"p", "0.000001 <= p < 1, or in percent", "0.01", "share of the elements that is sent at most"},
     sparse::kPositionsParameter,
+    {"pull", "p, or 0.000001 <= pull < 1, or in percent", "p", "the p of means, which owners send back"},
 };
 
 constexpr std::string_view kExamples[] = {"sbc:p=0.001", "sbc:p=0.5", "sbc:p=0.1,positions=auto"};
@@ -79,15 +81,15 @@ struct Update {
 
 class Sbc final : public Codec {
  public:
-  Sbc(float p, PositionCode positions, const Kernels& kernels) noexcept
-      : Codec(kInfo), p_(p), positions_(positions), kernels_(kernels) {}
+  Sbc(float p, std::optional<float> pull, PositionCode positions, const Kernels& kernels) noexcept
+      : Codec(kInfo), p_(p), pull_(pull), positions_(positions), kernels_(kernels) {}
 
-  // `positions` came later: specs that don't name it keep their hash.
+  // `positions` and `pull` came later: specs that don't name them keep their hash.
   std::string spec() const override {
-    std::string plain = "sbc:p=" + canonical_number(p_);
-    if (positions_ == PositionCode::kGolomb) return plain;
-    return plain + ",positions=" + std::string(sparse::name_of(positions_));
+    return pull_ ? spec_with(p_) + ",pull=" + canonical_number(*pull_) : spec_with(p_);
   }
+
+  std::string mean_spec() const override { return spec_with(pull_.value_or(p_)); }
 
   Sizes do_sizes(const TensorView& part) const noexcept override {
     if (part.count == 0) return {};
@@ -222,17 +224,27 @@ class Sbc final : public Codec {
     return {};
   }
 
+  std::string spec_with(float p) const {
+    const std::string plain = "sbc:p=" + canonical_number(p);
+    if (positions_ == PositionCode::kGolomb) return plain;
+    return plain + ",positions=" + std::string(sparse::name_of(positions_));
+  }
+
   float p_;
+  std::optional<float> pull_;  // none: as p
   PositionCode positions_;
   const Kernels& kernels_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
-  const auto p = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
+  constexpr FloatRange kRange = {.low = 1e-6F, .high = 1, .default_value = 0.01F};
+  const auto p = fraction_parameter(spec, "p", kRange);
   if (!p) return forward_error(p);
+  const auto pull = pull_parameter(spec, "p", kRange);
+  if (!pull) return forward_error(pull);
   const auto positions = sparse::positions_parameter(spec);
   if (!positions) return forward_error(positions);
-  return std::make_unique<const Sbc>(*p, *positions, sparse::kernels_for(target));
+  return std::make_unique<const Sbc>(*p, *pull, *positions, sparse::kernels_for(target));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 import struct
 
 import numpy as np
-from spec_codec import SHARE, Codec, Coded
+from spec_codec import SHARE, Codec, Coded, of_means
 from spec_hashes import require
 from spec_positions import FULL_CHUNK, chunk_positions
 from spec_sparse import POSITIONS
@@ -32,8 +32,8 @@ CODEC = Codec(
     4,
     decode,
     scalars=1,
-    parameters={"p": SHARE, "positions": POSITIONS},
-    later={"positions": "golomb"},
+    parameters={"p": SHARE, "positions": POSITIONS, "pull": of_means("p", SHARE)},
+    later={"positions": "golomb", "pull": "p"},
 )
 
 MEAN = struct.unpack("<I", struct.pack("<f", -3.0))[0]

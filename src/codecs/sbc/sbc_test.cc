@@ -205,6 +205,13 @@ TEST(Sbc, AccumulateAddsAndLeavesTheOthersAlone) {
   EXPECT_EQ(testing::decode(*codec, one->view(), 1, Into::kAccumulate, value, -1)->at(0), 0x1p-22F);
 }
 
+TEST(Sbc, MeansHaveAPOfTheirOwn) {
+  EXPECT_EQ(codec_of("sbc")->mean_spec(), "sbc:p=0.01");
+  EXPECT_EQ(codec_of("sbc:p=1%,positions=auto,pull=3%")->spec(), "sbc:p=0.01,positions=auto,pull=0.03");
+  EXPECT_EQ(codec_of("sbc:p=1%,positions=auto,pull=3%")->mean_spec(), "sbc:p=0.03,positions=auto");
+  EXPECT_EQ(codec_of("sbc:pull=p")->spec(), "sbc:p=0.01");
+}
+
 TEST(Sbc, Spec) {
   const std::pair<const char*, const char*> same[] = {
       {"sbc", "sbc:p=0.01"},          {"sbc:p=1%", "sbc:p=0.01"},    {"sbc:p=0.1%", "sbc:p=0.001"},

@@ -383,13 +383,9 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   if (!mode) return forward_error(mode);
   const auto runs = choice_parameter(spec, "runs", kRuns, 0);
   if (!runs) return forward_error(runs);
-  Parameters parameters{*s, *mode == 0, *runs == 0};
-  if (const SpecParameter* given = find_parameter(spec, "pull"); given != nullptr && given->value != "s") {
-    const auto pull = float_parameter(spec, "pull", {.low = kLeastS, .high = 2});
-    if (!pull) return forward_error(pull);
-    parameters.pull = *pull;
-  }
-  return std::make_unique<const Threelc>(parameters, kernels_for(target));
+  const auto pull = pull_parameter(spec, "s", {.low = kLeastS, .high = 2});
+  if (!pull) return forward_error(pull);
+  return std::make_unique<const Threelc>(Parameters{*s, *mode == 0, *runs == 0, *pull}, kernels_for(target));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 from spec_bits import BitReader
-from spec_codec import SWITCH, Codec, Coded, number, one_of
+from spec_codec import SWITCH, Codec, Coded, number, of_means, one_of
 from spec_hashes import require
 
 ROW = 320
@@ -89,12 +89,6 @@ def positions_digits(body: bytes, n: int) -> np.ndarray:
     return digits
 
 
-def s_of_means(text: str) -> None:
-    """Check `pull`, whose default is s itself."""
-    if text != "s":
-        number(0.5, 2)(text)
-
-
 CODEC = Codec(
     "3lc",
     3,
@@ -105,7 +99,7 @@ CODEC = Codec(
         "s": number(0.5, 2),
         "mode": one_of("auto", "paper"),
         "runs": SWITCH,
-        "pull": s_of_means,
+        "pull": of_means("s", number(0.5, 2)),
     },
     later={"pull": "s"},
 )

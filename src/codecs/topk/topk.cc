@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <optional>
 
 #include "codecs/fraction.h"
 #include "codecs/registration.h"
@@ -21,6 +22,7 @@ constexpr ParameterInfo kParameters[] = {
     sparse::kValuesOrBinsParameter,
     sparse::kPositionsParameter,
     {"chunk", "none, 64, 128, ..., 65536", "none", "elements of which each time the largest are sent"},
+    {"pull", "k, or 0.000001 <= pull < 1, or in percent", "k", "the k of means, which owners send back"},
 };
 constexpr std::string_view kBlocks[] = {"none", "64",   "128",  "256",   "512",   "1024",
                                         "2048", "4096", "8192", "16384", "32768", "65536"};
@@ -132,14 +134,15 @@ struct Block {
 class Topk final : public sparse::PartCodec {
  public:
   // block: 0 where the largest of the whole part are sent.
-  Topk(float k, std::uint64_t block, const PartCoder& coder) noexcept
-      : PartCodec(k < kMost ? kInfo : kMostInfo, coder), k_(k), block_(block) {}
+  Topk(float k, std::uint64_t block, std::optional<float> pull, const PartCoder& coder) noexcept
+      : PartCodec(k < kMost ? kInfo : kMostInfo, coder), k_(k), block_(block), pull_(pull) {}
 
-  // `chunk` came later: specs that don't name it keep their hash.
+  // `chunk` and `pull` came later: specs that don't name them keep their hash.
   std::string spec() const override {
-    const std::string plain = "topk:k=" + canonical_number(k_) + coder().spec();
-    return block_ == 0 ? plain : plain + ",chunk=" + std::to_string(block_);
+    return pull_ ? spec_with(k_) + ",pull=" + canonical_number(*pull_) : spec_with(k_);
   }
+
+  std::string mean_spec() const override { return spec_with(pull_.value_or(k_)); }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {
@@ -240,18 +243,27 @@ class Topk final : public sparse::PartCodec {
     Merge(chosen, threshold, block.begin).run();
   }
 
+  std::string spec_with(float k) const {
+    const std::string plain = "topk:k=" + canonical_number(k) + coder().spec();
+    return block_ == 0 ? plain : plain + ",chunk=" + std::to_string(block_);
+  }
+
   float k_;
   std::uint64_t block_;
+  std::optional<float> pull_;  // none: as k
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
-  const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
+  constexpr FloatRange kRange = {.low = 1e-6F, .high = 1, .default_value = 0.01F};
+  const auto k = fraction_parameter(spec, "k", kRange);
   if (!k) return forward_error(k);
   const auto coder = sparse::part_coder_with_bins(kInfo.name, spec, target);
   if (!coder) return forward_error(coder);
   const auto block = choice_parameter(spec, "chunk", kBlocks, 0);
   if (!block) return forward_error(block);
-  return std::make_unique<const Topk>(*k, *block == 0 ? 0 : kLeastBlock << (*block - 1), *coder);
+  const auto pull = pull_parameter(spec, "k", kRange);
+  if (!pull) return forward_error(pull);
+  return std::make_unique<const Topk>(*k, *block == 0 ? 0 : kLeastBlock << (*block - 1), *pull, *coder);
 }
 
 }  // namespace

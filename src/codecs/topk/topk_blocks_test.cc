@@ -232,6 +232,14 @@ TEST(TopkBlocks, SparseLoCoTakes0149BitsAnElement) {
   EXPECT_LT(bits / static_cast<double>(kCount), 0.1492);
 }
 
+TEST(TopkSpecs, MeansHaveAKOfTheirOwn) {
+  EXPECT_EQ(codec_of(kSparseLoCo)->mean_spec(), codec_of(kSparseLoCo)->spec());
+  const auto codec = codec_of(std::string(kSparseLoCo) + ",pull=3.125%");
+  EXPECT_EQ(codec->spec(), "topk:k=0.015625,values=2bit,positions=golomb,chunk=4096,pull=0.03125");
+  EXPECT_EQ(codec->mean_spec(), "topk:k=0.03125,values=2bit,positions=golomb,chunk=4096");
+  EXPECT_EQ(codec_of("topk:pull=k")->spec(), "topk:k=0.01,values=fp32,positions=golomb");
+}
+
 TEST(TopkSpecs, NameBlocksOnlyWhereThereAreSome) {
   EXPECT_EQ(codec_of("topk:chunk=none")->spec(), "topk:k=0.01,values=fp32,positions=golomb");
   EXPECT_EQ(codec_of(kSparseLoCo)->spec(), "topk:k=0.015625,values=2bit,positions=golomb,chunk=4096");

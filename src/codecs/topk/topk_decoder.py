@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 from spec_bits import BitReader
-from spec_codec import SHARE, Codec, Coded, one_of
+from spec_codec import SHARE, Codec, Coded, of_means, one_of
 from spec_hashes import require
 
 CHUNK_POSITIONS = 16384
@@ -165,8 +165,9 @@ CODEC = Codec(
         "values": one_of(*VALUE_BITS),
         "positions": one_of("golomb", "auto"),
         "chunk": one_of("none", *(str(2**power) for power in range(6, 17))),
+        "pull": of_means("k", SHARE),
     },
-    later={"chunk": "none"},
+    later={"chunk": "none", "pull": "k"},
 )
 
 

@@ -40,6 +40,8 @@ std::vector<std::string> codecs() {
                               "3lc:s=1.99",
                               "sbc:p=0.000001",
                               "sbc:p=0.999",
+                              "sbc:pull=30%",
+                              "topk:pull=30%",
                               "fastsgd:b=2,residual=on",
                               "fastsgd:keep=0.000001,residual=on",
                               "randomk:k=0.01,unbiased=on",

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "reduce/rank_threads_testing.h"
 #include "reduce/sequential_testing.h"
 
@@ -182,6 +183,32 @@ TEST(Means, AreCodedAsPullSays) {
   EXPECT_EQ(mean_of_ones("ring(3lc:s=0.5)"), 0.375F) << "1/2 comes as 1/4, and 1/4 + 1/2 as half of that";
   EXPECT_EQ(mean_of_ones("ring(3lc:s=0.5,pull=1)"), 0.75F);
   EXPECT_EQ(mean_of_ones("gather(3lc:pull=0.5)"), 1) << "nothing is sent back";
+}
+
+// Bytes that rank 0 sends of a noisy tensor.
+std::uint64_t bytes_sent_of(const std::string& spec, int world) {
+  std::uint64_t sent = 0;
+  run_ranks(world, {}, [&](int rank, Transport& transport) {
+    const CounterRng random(static_cast<std::uint64_t>(rank));
+    std::vector<float> values;
+    for (std::uint64_t i = 0; i < 1 << 17; ++i) values.push_back(static_cast<float>(random.uniform_at(i)));
+    const Named tensor{"w", {values.data(), values.size(), DType::kF32}};
+    const auto report =
+        reducer_of(spec)->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(20));
+    ASSERT_TRUE(report) << report.error().message;
+    if (rank == 0) sent = report->bytes_sent;
+  });
+  return sent;
+}
+
+// Sparse means that are denser than what is pushed: 4 times the push in all, with however many ranks.
+TEST(Means, OfSparseCodecsDoNotGrowWithTheRanks) {
+  const std::uint64_t push = bytes_sent_of("gather(topk:k=1%)", 2);
+  for (const int world : {2, 4, 16}) {
+    EXPECT_LT(bytes_sent_of("direct(topk:k=1%,pull=3%)", world), 4 * push) << world;
+  }
+  EXPECT_GT(bytes_sent_of("direct(topk:k=1%,pull=3%)", 4), 2 * bytes_sent_of("direct(topk:k=1%)", 4) * 3 / 4);
+  EXPECT_GT(bytes_sent_of("gather(topk:k=1%)", 16), 14 * push);
 }
 
 class PatternsFp32 : public ::testing::TestWithParam<std::string> {};

@@ -16,9 +16,7 @@ import python_source
 MAX_MEMBERS = 40
 MAX_FILES = 2
 # Classes that were larger before the rule existed: (members, files). These numbers may only fall.
-EXCEPTIONS: dict[str, tuple[int, int]] = {
-    "Trainer": (32, 3),
-}
+EXCEPTIONS: dict[str, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True)

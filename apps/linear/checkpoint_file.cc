@@ -13,7 +13,7 @@ namespace {
 
 struct CheckpointFront {
   std::uint64_t magic = 0x0A4E494152545744;  // "DWTRAIN\n" in little-endian order
-  std::uint32_t version = 3;
+  std::uint32_t version = 4;
   std::uint32_t rank = 0;
   std::uint32_t world = 1;
   std::uint32_t data = 0;

@@ -1,7 +1,6 @@
 // A set of keys, as bits.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -36,32 +35,18 @@ class KeySet {
     }
   }
 
-  // Calls visit(key) for all keys, in order.
-  template <class Visit>
-  void visit(const Visit& visit) const {
-    for (std::size_t i = 0; i < words_.size(); ++i) visit_word(i, words_[i], visit);
-  }
-
-  // The same, for keys in [begin, end), which are multiples of 64 or beyond all keys, and removes them.
-  template <class Visit>
-  void remove(std::uint64_t begin, std::uint64_t end, const Visit& visit) {
-    const std::uint64_t last = std::min<std::uint64_t>(words_.size(), ceil_div(end, kBits));
-    for (std::size_t i = begin / kBits; i < last; ++i) visit_word(i, std::exchange(words_[i], 0), visit);
-  }
+  // Calls visit(key) for all keys, in order, and removes them.
   template <class Visit>
   void remove_all(const Visit& visit) {
-    remove(0, kBits * words_.size(), visit);
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      for (std::uint64_t bits = std::exchange(words_[i], 0); bits != 0; bits &= bits - 1) {
+        visit(static_cast<std::uint32_t>(kBits * i + static_cast<unsigned>(std::countr_zero(bits))));
+      }
+    }
   }
 
  private:
   static constexpr std::uint64_t kBits = 64;
-
-  template <class Visit>
-  static void visit_word(std::size_t index, std::uint64_t bits, const Visit& visit) {
-    for (; bits != 0; bits &= bits - 1) {
-      visit(static_cast<std::uint32_t>(kBits * index + static_cast<unsigned>(std::countr_zero(bits))));
-    }
-  }
 
   std::vector<std::uint64_t> words_;
 };

@@ -1,79 +1,58 @@
-// The weights that a training has on one rank: all of them with their optimizer, or, if weights live at
-// owners (OwnedWeights), a view of those that its rows need.
+// The weights of a training, with their optimizer: all of them on every rank, stepped by all ranks in the
+// same way.
 //
 // "Results" are what an evaluation and the model are of: averages of weights if they are kept, else the
 // weights.
 //
-// Thread rule: one thread at a time. Collective members are called by all ranks, in the same order.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "deltawire/optimizer.h"
-#include "linear/block_store.h"
-#include "linear/exchange.h"
-#include "linear/key_requests.h"
+#include "linear/lazy_optimizer.h"
 
 namespace deltawire::linear {
 
 class TrainedWeights {
  public:
-  struct Settings {
-    OptimizerSettings optimizer;
-    std::optional<double> average_power;  // none: averages are not kept
-    std::uint64_t dimension = 1;
-    bool bias = false;  // the last weight is one
-  };
+  // `average_power`: none: averages are not kept. Errors: those of LazyOptimizer::make.
+  static Result<TrainedWeights> make(const OptimizerSettings& settings, std::uint64_t dimension,
+                                     std::optional<double> average_power);
 
-  // With owners if the exchange has some. `exchange` has started, and outlives this. Errors: those of
-  // LazyOptimizer::make and OwnedWeights::make.
-  static Result<std::unique_ptr<TrainedWeights>> make(const Settings& settings, Exchange& exchange);
-  virtual ~TrainedWeights() = default;
+  Status set_learning_rate(double rate) { return optimizer_.set_learning_rate(rate); }
 
-  virtual Status set_learning_rate(double rate) = 0;
-
-  // Whether a batch begins with pull(): else bring_up() is enough, as its keys come.
-  virtual bool needs_pull() const noexcept = 0;
-
-  // Collective: brings the weights of a batch's keys up to date. Keys grow strictly.
-  virtual Status pull(std::span<const std::uint32_t> keys, StepCost& cost) = 0;
-  virtual void bring_up(std::span<const std::uint32_t> keys) = 0;
+  // Brings the weights of these keys up to date. Keys grow strictly.
+  void bring_up(std::span<const std::uint32_t> keys) { optimizer_.bring_up(keys, weights_); }
 
   // By key; valid for keys that are up to date.
   std::span<const float> weights() const noexcept { return weights_; }
 
-  // Collective: one step with the mean over ranks of their gradients. The gradient is used up.
-  virtual Status step(Pairs& gradient, StepCost& cost) = 0;
+  void step(const Pairs& mean) { optimizer_.step(mean, weights_); }
 
-  struct Evaluated {
-    double squares = 0;  // the sum of squares of all results
-    double bytes = 0;    // sent by a rank, on average
-  };
-  // Collective: brings results() up to date for all keys of `data`.
-  virtual Result<Evaluated> update_results(BlockStore& data) = 0;
-  virtual std::span<const float> results() const noexcept = 0;
-
-  // Adds `factor` times each result to `sums`, by key, on one rank each. After update_results(), without a
-  // step in between.
-  virtual void add_results(double factor, std::span<double> sums) const = 0;
-
-  // Collective: the results. With owners, rank 0 gets all of them, other ranks those that they last pulled.
-  virtual Result<std::vector<float>> take_model() = 0;
+  // Brings all results up to date; returns the sum of their squares.
+  double update_results();
+  std::span<const float> results() const noexcept { return averages_.empty() ? weights_ : averages_; }
+  std::vector<float> take_results() { return std::move(averages_.empty() ? weights_ : averages_); }
 
   // Memory of weights to step and of their optimizer.
-  virtual std::uint64_t state_bytes() const noexcept = 0;
+  std::uint64_t state_bytes() const noexcept { return 4 * weights_.size() + optimizer_.state_bytes(); }
 
-  virtual Status save(CheckpointWriter& out) const = 0;
-  virtual Status load(CheckpointReader& in) = 0;
+  Status save(CheckpointWriter& out) const;
+  Status load(CheckpointReader& in);
 
- protected:
-  explicit TrainedWeights(std::uint64_t dimension) : weights_(dimension, 0.0F) {}
+ private:
+  TrainedWeights(LazyOptimizer optimizer, std::uint64_t dimension)
+      : optimizer_(std::move(optimizer)), weights_(dimension, 0.0F) {}
 
+  LazyOptimizer optimizer_;
   std::vector<float> weights_;
+  bool keeps_averages_ = false;
+  std::vector<float> averages_;  // as of the last update_results()
 };
 
 }  // namespace deltawire::linear

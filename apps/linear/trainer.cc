@@ -37,6 +37,22 @@ std::uint64_t rows_before(std::uint64_t rows, std::uint64_t batch, std::uint64_t
   return rows / batches * batch + rows % batches * batch / batches;
 }
 
+// Sums over training or held-out rows.
+struct PartSums {
+  LabelSums labels;
+  double loss = 0;
+  double right = 0;
+
+  void append_to(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), {labels.rows, labels.positive, labels.sum, labels.squares, loss, right});
+  }
+  static PartSums from(std::span<const double> numbers) {
+    return {
+        .labels = {numbers[0], numbers[1], numbers[2], numbers[3]}, .loss = numbers[4], .right = numbers[5]};
+  }
+  static constexpr std::size_t kNumbers = 6;
+};
+
 }  // namespace
 
 Rates default_rates(OptimizerKind kind) noexcept {
@@ -95,21 +111,10 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
 }
 
 Status Trainer::make_weights() {
-  auto weights = TrainedWeights::make({.optimizer = settings_.optimizer,
-                                       .average_power = settings_.average_power,
-                                       .dimension = dimension_,
-                                       .bias = settings_.bias},
-                                      exchange_);
+  auto weights = TrainedWeights::make(settings_.optimizer, dimension_, settings_.average_power);
   if (!weights) return forward_error(weights);
   weights_ = *std::move(weights);
   return {};
-}
-
-// The memory of the rank with the most.
-Result<double> Trainer::state_bytes() {
-  const auto all = exchange_.gather(std::vector<double>{static_cast<double>(weights_->state_bytes())});
-  if (!all) return forward_error(all);
-  return std::ranges::max(*all);
 }
 
 Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
@@ -135,12 +140,8 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
     hooks.epoch(report);
     progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(progress_.epochs)};
   }
-  const auto state = state_bytes();
-  if (!state) return forward_error(state);
-  model.state_bytes = *state;
-  auto weights = weights_->take_model();
-  if (!weights) return forward_error(weights);
-  model.weights = *std::move(weights);
+  model.state_bytes = weights_->state_bytes();
+  model.weights = weights_->take_results();
   model.epochs = std::move(progress_.epochs);
   return model;
 }
@@ -155,11 +156,10 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   EpochRows rows(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
   if (Status there = rows.skip(rows_before(rows_of_rank_[rank], progress_.batch, batches_)); !there)
     return there;
-  Order order{rows, rows};
   while (progress_.batch < batches_) {
     if (hooks.interrupted()) return fail(ErrorCode::kAborted, "interrupted: no model is written");
     const auto begin = Clock::now();
-    if (Status stepped = step(order); !stepped) return stepped;
+    if (Status stepped = step(rows); !stepped) return stepped;
     report.seconds += seconds_since(begin);
     if (hooks.checkpoints == nullptr) continue;
     const std::uint64_t every = hooks.checkpoints->every() > 0 ? hooks.checkpoints->every() : batches_;
@@ -171,7 +171,7 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   return sum_up();
 }
 
-Status Trainer::step(Order& order) {
+Status Trainer::step(EpochRows& order) {
   const auto rows_of = [&](std::uint64_t rows) {
     return rows_before(rows, progress_.batch + 1, batches_) - rows_before(rows, progress_.batch, batches_);
   };
@@ -182,41 +182,19 @@ Status Trainer::step(Order& order) {
       static_cast<double>(exchange_.world()) / static_cast<double>(std::max<std::uint64_t>(1, of_all));
   EpochReport& report = progress_.report;
   const std::uint64_t own = rows_of(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]);
-  if (weights_->needs_pull()) {
-    if (Status pulled = pull_batch(order.keys, own); !pulled) return pulled;
-  }
   const auto begin = Clock::now();
   const double updates = report.update_seconds;
-  if (Status added = add_rows(order.gradients, own, scale); !added) return added;
+  if (Status added = add_rows(order, own, scale); !added) return added;
   report.compute_seconds += seconds_since(begin) - (report.update_seconds - updates);
   progress_.plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
-  StepCost cost;
-  if (Status stepped = weights_->step(gradient_, cost); !stepped) return stepped;
-  progress_.add(cost);
+  const auto sent = exchange_.average(gradient_);
+  if (!sent) return forward_error(sent);
+  progress_.add(*sent);
+  const auto updating = Clock::now();
+  weights_->step(gradient_);
+  report.update_seconds += seconds_since(updating);
   ++progress_.batch;
   return {};
-}
-
-// Pulls the weights of the next `count` rows. Their keys stay in keys_, for the gradient.
-Status Trainer::pull_batch(EpochRows& order, std::uint64_t count) {
-  const auto begin = Clock::now();
-  if (settings_.bias && count > 0) keys_.add(bias_key());
-  while (count > 0) {
-    const auto taken = order.take(count, [&](const RowBlock& block, std::span<const std::uint32_t> rows) {
-      fresh_.clear();
-      keys_.add_rows(block, rows, fresh_);
-    });
-    if (!taken) return forward_error(taken);
-    if (*taken == 0) break;
-    count -= *taken;
-  }
-  fresh_.clear();
-  keys_.visit([&](std::uint32_t key) { fresh_.push_back(key); });
-  progress_.report.compute_seconds += seconds_since(begin);
-  StepCost cost;
-  const Status pulled = weights_->pull(fresh_, cost);
-  progress_.add(cost);
-  return pulled;
 }
 
 // Combines this rank's figures of the data epoch with those of all ranks.
@@ -227,15 +205,13 @@ Status Trainer::sum_up() {
   std::vector parts{&EpochReport::seconds};
   for (const EpochFigure& time : std::span(kEpochFigures).last(kEpochTimes)) parts.push_back(time.member);
   std::vector<double> numbers{static_cast<double>(progress_.bytes), static_cast<double>(progress_.plain),
-                              static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]),
-                              static_cast<double>(progress_.weights)};
+                              static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())])};
   for (const double EpochReport::* part : parts) numbers.push_back(report.*part);
   const auto sums = exchange_.sums(numbers);
   if (!sums) return forward_error(sums);
   const double world = exchange_.world();
-  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = (*sums)[4 + i] / world;
+  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = (*sums)[3 + i] / world;
   report.bytes_per_step = (*sums)[0] / world / static_cast<double>(batches_);
-  report.weights_bytes_per_step = (*sums)[3] / world / static_cast<double>(batches_);
   report.bytes_sent = (*sums)[0] / world;
   report.plain_ratio = (*sums)[0] > 0 ? (*sums)[1] / (*sums)[0] : kNotKnown;
   report.rows_per_second = (*sums)[2] / report.seconds;
@@ -304,8 +280,69 @@ void Trainer::collect_gradient() {
   });
 }
 
-// A checkpoint has, in this order: the progress, the weights and the optimizer (with owners, those owned
-// here), the session's state, and the residual if there is one (Exchange::keep_losses).
+// Losses, compared with those of a constant model, and the distance of the objective from its minimum.
+Status Trainer::evaluate(EpochReport& report) {
+  const double squares = weights_->update_results();
+  const std::span<const float> results = weights_->results();
+  const bool last = report.epoch == settings_.epochs;
+  const bool needs_gradient = settings_.gap_is_bound() && (settings_.stop > 0 || last);
+  PartSums parts[2];
+  for (std::size_t i = 0; i < data_.entries().size(); ++i) {
+    const auto block = data_.load(i);
+    if (!block) return forward_error(block);
+    const bool held_out = data_.entries()[i].held_out != 0;
+    PartSums& part = parts[held_out ? 1 : 0];
+    for (std::size_t row = 0; row < (*block)->rows(); ++row) {
+      const double target = target_of(settings_.loss, (*block)->labels[row]);
+      const double at = margin(**block, row, results, settings_.bias);
+      part.labels.add(target);
+      part.loss += loss_of(settings_.loss, at, target);
+      part.right += (at > 0) == (target > 0) ? 1 : 0;
+      if (needs_gradient && !held_out) add_slope(**block, row, slope_of(settings_.loss, at, target) / rows_);
+    }
+  }
+  std::vector<double> numbers;
+  for (const PartSums& part : parts) part.append_to(numbers);
+  const auto sums = exchange_.sums(numbers);
+  if (!sums) return forward_error(sums);
+  const PartSums training = PartSums::from(*sums);
+  const PartSums test = PartSums::from(std::span(*sums).subspan(PartSums::kNumbers));
+  report.train_loss = training.loss / training.labels.rows;
+  report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * squares;
+  const double constant = best_constant(settings_.loss, training.labels);
+  report.constant_loss = loss_of_constant(settings_.loss, constant, test.labels);
+  const bool counts_right = test.labels.rows > 0 && classifies(settings_.loss);
+  const double positive = test.labels.positive / test.labels.rows;
+  report.constant_accuracy = !counts_right ? kNotKnown : constant > 0 ? positive : 1 - positive;
+  report.test_loss = test.labels.rows > 0 ? test.loss / test.labels.rows : kNotKnown;
+  report.accuracy = counts_right ? test.right / test.labels.rows : kNotKnown;
+  report.gap = kNotKnown;
+  if (needs_gradient) return find_bound(report);
+  if (settings_.gap_is_bound()) return {};
+  std::vector<double> objectives;
+  objectives.reserve(progress_.epochs.size() + 1);
+  for (const EpochReport& epoch : progress_.epochs) objectives.push_back(epoch.objective);
+  objectives.push_back(report.objective);
+  report.gap = gap_estimate(objectives);
+  return {};
+}
+
+// Bounds the gap by the gradient. Its part from the loss is in sums_, each rank's own, and removed from
+// there.
+Status Trainer::find_bound(EpochReport& report) {
+  const double l2 = settings_.optimizer.weight_decay;
+  if (exchange_.rank() == 0) {
+    const std::span<const float> results = weights_->results();
+    for (std::size_t key = 0; key < sums_.size(); ++key) sums_[key] += l2 * static_cast<double>(results[key]);
+  }
+  const auto squares = squared_norm_of_sum(sums_, exchange_);
+  std::ranges::fill(sums_, 0.0);
+  if (!squares) return forward_error(squares);
+  report.gap = gap_bound(report.objective, *squares, l2);
+  return {};
+}
+
+// A checkpoint has, in this order: the progress, the weights, the optimizer, and the session's state.
 Status Trainer::save(Checkpoints& checkpoints) {
   auto out = checkpoints.begin(exchange_.steps(), data_.checksum());
   if (!out) return forward_error(out);
@@ -314,7 +351,6 @@ Status Trainer::save(Checkpoints& checkpoints) {
   Status done = progress_.save(*out);
   if (done) done = weights_->save(*out);
   if (done) done = out->values(std::span<const std::byte>(*session));
-  if (done && exchange_.residual() != nullptr) done = exchange_.residual()->save(*out);
   return done ? checkpoints.keep(*out, exchange_.steps()) : done;
 }
 
@@ -325,8 +361,6 @@ Status Trainer::resume(Checkpoints& checkpoints) {
   Status done = progress_.load(*in, batches_);
   if (done) done = weights_->load(*in);
   if (done) done = in->values(session);
-  PairResidual residual;
-  if (done && exchange_.residual() != nullptr) done = residual.load(*in, dimension_);
   if (done) done = in->end();
   if (!done) return done;
   if (progress_.epoch >= static_cast<std::uint64_t>(settings_.epochs)) {
@@ -335,7 +369,6 @@ Status Trainer::resume(Checkpoints& checkpoints) {
                                           "; resume with at least as many --epochs");
   }
   const Status loaded = exchange_.load(session, in->head().step);
-  if (loaded && exchange_.residual() != nullptr) *exchange_.residual() = std::move(residual);
   return loaded ? loaded : fail(loaded.error().code, in->path() + ": " + loaded.error().text());
 }
 

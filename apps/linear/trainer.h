@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,10 +46,8 @@ struct TrainSettings {
 };
 
 struct TrainedModel {
-  // Or their averages. The bias, if any, is the last. With owners rank 0 has all weights, other ranks those
-  // that they last pulled.
-  std::vector<float> weights;
-  double state_bytes = 0;  // of weights to step and of the optimizer, on the rank with the most
+  std::vector<float> weights;     // or their averages. The bias, if any, is the last
+  std::uint64_t state_bytes = 0;  // of a rank's weights to step and of its optimizer
   std::vector<EpochReport> epochs;
   bool converged = false;  // ended by `stop`, not after all data epochs
 };
@@ -73,28 +70,19 @@ class Trainer {
   Result<TrainedModel> run(const TrainHooks& hooks);
 
  private:
-  // The rows of a data epoch.
-  struct Order {
-    EpochRows gradients;
-    EpochRows keys;  // a batch ahead, if weights are pulled at the start of a batch
-  };
-
   Result<TrainedModel> run_all(const TrainHooks& hooks);
   Status agree();
   Status make_weights();
   Status run_epoch(const TrainHooks& hooks);
-  Status step(Order& order);
-  Status pull_batch(EpochRows& order, std::uint64_t count);
+  Status step(EpochRows& order);
   Status add_rows(EpochRows& order, std::uint64_t count, double scale);
   void add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale);
   void add_slope(const RowBlock& block, std::size_t row, double slope);
   void collect_gradient();
   Status sum_up();
-  Result<double> state_bytes();
   std::uint32_t bias_key() const noexcept { return static_cast<std::uint32_t>(dimension_ - 1); }
   Status save(Checkpoints& checkpoints);
   Status resume(Checkpoints& checkpoints);
-  // trainer_evaluation.cc
   Status evaluate(EpochReport& report);
   Status find_bound(EpochReport& report);
 
@@ -105,7 +93,7 @@ class Trainer {
   double rows_ = 0;                          // training rows of all ranks
   std::uint64_t batches_ = 1;                // per data epoch
   std::vector<std::uint64_t> rows_of_rank_;  // training rows, by rank
-  std::unique_ptr<TrainedWeights> weights_;
+  std::optional<TrainedWeights> weights_;
   TrainingProgress progress_;
   KeySet keys_;                       // of this batch
   std::vector<std::uint32_t> fresh_;  // keys new to it

@@ -20,17 +20,15 @@ EpochReport report_of(std::span<const double> figures, std::size_t i) {
 
 }  // namespace
 
-void TrainingProgress::add(const StepCost& cost) {
-  report.encode_seconds += cost.encode_seconds;
-  report.exchange_seconds += cost.exchange_seconds;
-  report.decode_seconds += cost.decode_seconds;
-  report.update_seconds += cost.update_seconds;
-  bytes += cost.bytes_sent;
-  weights += cost.weights_bytes;
+void TrainingProgress::add(const Report& sent) {
+  report.encode_seconds += sent.encode_seconds;
+  report.exchange_seconds += sent.exchange_seconds;
+  report.decode_seconds += sent.decode_seconds;
+  bytes += sent.bytes_sent;
 }
 
 Status TrainingProgress::save(CheckpointWriter& out) const {
-  const std::array<std::uint64_t, 5> place{epoch, batch, bytes, plain, weights};
+  const std::array<std::uint64_t, 4> place{epoch, batch, bytes, plain};
   std::vector<double> figures;
   for (const EpochReport& each : epochs) add_figures(figures, each);
   add_figures(figures, report);
@@ -39,18 +37,13 @@ Status TrainingProgress::save(CheckpointWriter& out) const {
 }
 
 Status TrainingProgress::load(CheckpointReader& in, std::uint64_t batches) {
-  std::array<std::uint64_t, 5> place{};
+  std::array<std::uint64_t, 4> place{};
   std::vector<double> figures;
   Status done = in.values_into(std::span<std::uint64_t>(place));
   if (done) done = in.values(figures);
   if (!done) return done;
-  *this = {.epoch = place[0],
-           .batch = place[1],
-           .bytes = place[2],
-           .plain = place[3],
-           .weights = place[4],
-           .report = {},
-           .epochs = {}};
+  *this = {
+      .epoch = place[0], .batch = place[1], .bytes = place[2], .plain = place[3], .report = {}, .epochs = {}};
   const std::uint64_t step = in.head().step;
   if (epoch > step / batches || batch != step - epoch * batches || batch > batches ||
       figures.size() != kEpochFigures.size() * (epoch + 1)) {

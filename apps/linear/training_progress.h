@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "deltawire/reducer.h"
 #include "linear/checkpoint_file.h"
-#include "linear/key_requests.h"
 
 namespace deltawire::linear {
 
@@ -26,13 +26,11 @@ struct EpochReport {
   // (convergence.h) if TrainSettings::gap_is_bound() is false. NaN if unknown: with `stop` the bound is
   // computed after every data epoch, else after the last one.
   double gap = 0;
-  double seconds = 0;                 // of training so far, without evaluations: a mean over ranks
-  double rows_per_second = 0;         // in this data epoch
-  double bytes_per_step = 0;          // sent by a rank, on average
-  double bytes_sent = 0;              // by a rank, on average, of training so far
-  double weights_bytes_per_step = 0;  // of bytes_per_step: weights that an owner sent back
-  double evaluation_bytes = 0;  // sent by a rank for this evaluation, on average; not in the other figures
-  double plain_ratio = 0;       // 8 bytes for each pair and peer / bytes sent; NaN with one rank
+  double seconds = 0;          // of training so far, without evaluations: a mean over ranks
+  double rows_per_second = 0;  // in this data epoch
+  double bytes_per_step = 0;   // sent by a rank, on average
+  double bytes_sent = 0;       // by a rank, on average, of training so far
+  double plain_ratio = 0;      // 8 bytes for each pair and peer / bytes sent; NaN with one rank
 
   // Times of this data epoch, means over ranks: the five parts of the paper's table 4, and checkpoints.
   double compute_seconds = 0;  // gradients, and reading rows
@@ -60,8 +58,6 @@ inline constexpr std::array kEpochFigures{
     EpochFigure{"seconds", &EpochReport::seconds},
     EpochFigure{"rows_per_second", &EpochReport::rows_per_second},
     EpochFigure{"bytes_per_step", &EpochReport::bytes_per_step},
-    EpochFigure{"weights_bytes_per_step", &EpochReport::weights_bytes_per_step},
-    EpochFigure{"evaluation_bytes", &EpochReport::evaluation_bytes},
     EpochFigure{"bytes_sent", &EpochReport::bytes_sent},
     EpochFigure{"times_smaller_than_plain_pairs", &EpochReport::plain_ratio},
     EpochFigure{"compute_seconds", &EpochReport::compute_seconds},
@@ -75,15 +71,14 @@ inline constexpr std::size_t kEpochTimes = 6;
 
 // Between steps.
 struct TrainingProgress {
-  std::uint64_t epoch = 0;    // data epochs done
-  std::uint64_t batch = 0;    // and steps of the present one
-  std::uint64_t bytes = 0;    // in the present one: sent by this rank,
-  std::uint64_t plain = 0;    // what plain pairs would have taken,
-  std::uint64_t weights = 0;  // and of `bytes`: weights that were pulled from this rank
-  EpochReport report;         // the present one's, of this rank so far
+  std::uint64_t epoch = 0;  // data epochs done
+  std::uint64_t batch = 0;  // and steps of the present one
+  std::uint64_t bytes = 0;  // in the present one: sent by this rank,
+  std::uint64_t plain = 0;  // and what plain pairs would have taken
+  EpochReport report;       // the present one's, of this rank so far
   std::vector<EpochReport> epochs;
 
-  void add(const StepCost& cost);
+  void add(const Report& sent);
 
   // As arrays of a checkpoint. Errors of load: those of CheckpointReader; kCorrupt if the numbers do not fit
   // the checkpoint's step, for `batches` steps per data epoch.

@@ -153,15 +153,14 @@ def test_packed_data_and_rows_in_a_file_train_alike(data: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("exchange", ["gather", "owners"])
 def test_training_ends_as_near_to_the_minimum_as_it_says(
-    exchange: str, workers: int, data: Path, tmp_path: Path
+    workers: int, data: Path, tmp_path: Path
 ) -> None:
     """The gap is |gradient|^2 / (2 L2), which NumPy computes from the model; it bounds the distance
     to the minimum."""
     model, l2 = tmp_path / "model.npz", 1e-3
     settings = ("--data", data, "--held-out", 0, "--l2", l2, "--codec", "fp32")
-    settings += ("--workers", workers, "--exchange", exchange)
+    settings += ("--workers", workers)
     report = train(*settings, "--stop", 2, "--model", model)
     last = report["final"]
     assert report["converged"] and report["gap_is_bound"] and len(report["epochs"]) < 300

@@ -31,7 +31,6 @@ def data(tmp_path: Path) -> Path:
         (3, "fastsgd", "adam"),
         (3, "direct(fp32)", "adagrad"),
         (3, "3lc", "adam"),
-        (3, "owners(natural back bf16)", "adam"),
     ],
 )
 def test_killed_at_any_moment_and_resumed_gives_the_same_model(

@@ -16,10 +16,10 @@
 #include "deltawire/optimizer_rules.h"
 #include "deltawire/reducer.h"
 #include "deltawire/spec.h"
+#include "linear/commands/checkpoint_options.h"
 #include "linear/commands/commands.h"
 #include "linear/commands/model_file.h"
 #include "linear/commands/ranks.h"
-#include "linear/commands/train_options.h"
 #include "linear/commands/train_report.h"
 #include "linear/lazy_optimizer.h"
 #include "linear/load_data.h"
@@ -40,7 +40,6 @@ struct TrainCommandOptions {
   bool average = true;
   std::optional<double> average_power;
   std::string codec = "fastsgd";
-  ExchangeOption exchange;
   std::optional<double> learning_rate;  // defaults depend on the optimizer, here and below
   std::optional<double> rate_decay;
   double l2 = 1e-4;
@@ -56,9 +55,6 @@ struct TrainCommandOptions {
   nlohmann::ordered_json settings() const {
     nlohmann::ordered_json all{{"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", world}};
     all["codec"] = codec;
-    all["exchange"] = exchange.pattern;
-    all["weights_codec"] = exchange.weights;
-    all["feedback"] = exchange.feedback;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
     if (train.average_power) all["average_power"] = *train.average_power;
@@ -92,7 +88,6 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   if (!options.average) options.train.average_power.reset();
   if (const Status usable = check_exchange_spec(options.codec); !usable)
     return cli::misused("--codec: " + usable.error().text());
-  if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
@@ -108,7 +103,7 @@ cli::Outcome<void> complete(TrainCommandOptions& options) {
   return cli::check_outputs({options.model, options.json}, options.force);
 }
 
-// Where the optimizer doesn't go with the codec. Pairs without a residual, and owners, are not concerned.
+// Where the optimizer doesn't go with the codec. Pairs without a residual are not concerned.
 void warn_of_optimizer(const TrainCommandOptions& options) {
   const auto spec = Spec::parse(options.codec, {.pattern = "direct"});
   if (!spec) return;
@@ -116,6 +111,12 @@ void warn_of_optimizer(const TrainCommandOptions& options) {
   for (const std::string& text : optimizer_warnings(*spec, optimizer, OptimizerPlace::kOwnProgram)) {
     std::cerr << "warning: " << text << "\n";
   }
+}
+
+// One line for people.
+std::string exchange_line(const Exchange& exchange) {
+  if (exchange.world() == 1) return "one worker: nothing is sent, and no codec is used";
+  return "exchange by " + exchange.spec();
 }
 
 cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange) {
@@ -131,33 +132,28 @@ cli::Outcome<TrainedModel> fit(TrainCommandOptions& options, Exchange& exchange)
   }
   const bool prints = exchange.rank() == 0 && options.json != "-";
   if (exchange.rank() == 0 && exchange.world() > 1) warn_of_optimizer(options);
-  const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
-  if (!settled) {
-    exchange.abort(settled.error().text());
-    return cli::failed(settled.error().text());
-  }
   Trainer trainer(options.train, *store, exchange);
-  auto model =
-      trainer.run({.epoch =
-                       [&](const EpochReport& report) {
-                         if (!prints) return;
-                         std::cout << epoch_line(report, options.train) << "\n" << std::flush;
-                         if (report.epoch > 1) return;
-                         std::cout << exchange_line(options.exchange, exchange.world()) << "\n" << std::flush;
-                         if (!options.model.empty()) return;
-                         std::cout << "no model will be written; --model FILE keeps it" << "\n" << std::flush;
-                       },
-                   .interrupted = cli::interrupted,
-                   .checkpoints = checkpoints ? &*checkpoints : nullptr});
+  auto model = trainer.run({.epoch =
+                                [&](const EpochReport& report) {
+                                  if (!prints) return;
+                                  std::cout << epoch_line(report, options.train) << "\n" << std::flush;
+                                  if (report.epoch > 1) return;
+                                  std::cout << exchange_line(exchange) << "\n" << std::flush;
+                                  if (!options.model.empty()) return;
+                                  std::cout << "no model will be written; --model FILE keeps it" << "\n"
+                                            << std::flush;
+                                },
+                            .interrupted = cli::interrupted,
+                            .checkpoints = checkpoints ? &*checkpoints : nullptr});
   if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
   exchange.abort(model.error().text());
   return cli::failed(with_resume_hint(model.error(), options.checkpoint));
 }
 
-cli::Outcome<void> keep(const TrainCommandOptions& options, TrainedModel& trained) {
+cli::Outcome<void> keep(const TrainCommandOptions& options, const Exchange& exchange, TrainedModel& trained) {
   nlohmann::ordered_json settings = options.settings();
-  settings["exchange_used"] = exchange_json(options.exchange, options.world);
+  settings["exchange_used"] = exchange.spec();
   if (!options.model.empty()) {
     LinearModel model{.weights = trained.weights,
                       .loss = options.train.loss,
@@ -177,8 +173,8 @@ cli::Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
   if (!transport) return tl::unexpected<cli::Failure>(transport.error());
   options.world = (*transport)->world_size();
   const bool writes = (*transport)->rank() == 0;
-  auto exchange = Exchange::open(exchange_spec(options.exchange, options.codec), *std::move(transport),
-                                 options.train.seed, options.ranks.timeout());
+  auto exchange =
+      Exchange::open(options.codec, *std::move(transport), options.train.seed, options.ranks.timeout());
   if (!exchange) return cli::failed(exchange.error().text());
   auto trained = fit(options, **exchange);
   (*exchange)->close();
@@ -188,7 +184,7 @@ cli::Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
   }
   if (!trained) return tl::unexpected<cli::Failure>(trained.error());
   if (!writes) return {};
-  auto kept = keep(options, *trained);
+  auto kept = keep(options, **exchange, *trained);
   if (!kept) kept.error().message += lost_model_hint(options.checkpoint);
   return kept;
 }
@@ -224,11 +220,8 @@ std::string train_footer() {
          "(fastsgd, logquant, sketchml) send what a batch touches, others the whole gradient. direct(fp32)\n"
          "does not compress; plain, which is not a codec, sends uncompressed pairs of 8 bytes to all\n"
          "workers. One worker sends nothing and uses its gradient as it is.\n"
-         "--exchange gather sends a rank's pairs to all others; direct sends each key to its owner, and\n"
-         "owners send the mean back, compressed once: fewer bytes with many ranks that share keys. auto\n"
-         "counts the keys of the first batch, and takes direct if it sends less than 0.8 of gather's\n"
-         "bytes. owners keeps weights and the optimizer's state once in the cluster, 1/N on each rank; a\n"
-         "rank pulls the weights that its batch needs.\n"
+         "Pairs go to all other ranks. With 'direct(fastsgd)' each key goes to its owner, and owners send\n"
+         "the mean back, compressed once more: fewer bytes with many ranks that share keys.\n"
          "\n"
          "On a cluster you, srun or mpirun start each rank; srun and mpirun set its number. Ranks connect\n"
          "through rank 0's address, --rendezvous, or over MPI without one, if the program was built with\n"
@@ -323,7 +316,6 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--codec", options.codec, "Codec of gradients")
       ->type_name("CODEC")
       ->capture_default_str();
-  add_exchange_option(command, options.exchange);
   add_rank_options(command, options.ranks);
   command->add_option("--model", options.model, "Write the model to FILE (.npz), for NumPy and 'predict'")
       ->type_name("FILE");

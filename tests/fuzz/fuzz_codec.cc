@@ -109,7 +109,7 @@ void decode_all(Bytes data) {
 
 // Each short input goes to every codec.
 extern const int fuzz_rounds;
-const int fuzz_rounds = 8000;
+const int fuzz_rounds = 2000;
 
 extern "C" void fuzz_after_seeds() {
   for (const auto& tried : deltawire::codecs()) {

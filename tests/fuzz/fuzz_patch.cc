@@ -38,7 +38,7 @@ void apply_repaired(Bytes patch) {
 // Each of them takes memory for a whole chunk.
 extern "C" {
 extern const int fuzz_rounds;
-const int fuzz_rounds = 3000;
+const int fuzz_rounds = 1000;
 }
 
 extern "C" void fuzz_after_seeds() {

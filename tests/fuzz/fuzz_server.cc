@@ -131,7 +131,7 @@ bool read_input(ServerInput kind, const ServerOptions& options, Bytes input) {
 
 // Each input makes servers and workers, and some a file.
 extern const int fuzz_rounds;
-const int fuzz_rounds = 4000;
+const int fuzz_rounds = 1000;
 
 extern "C" void fuzz_after_seeds() {
   using namespace deltawire;

@@ -29,7 +29,6 @@ constexpr const char* kFooter =
     "  deltawire diff gradient.npy restored.npy              compare the two\n"
     "  deltawire compare --input gradient.npy                compare bytes, errors and speed of all methods\n"
     "  deltawire plan --input trace/ --link 100mbit          which codec pays on a link, if any\n"
-    "  deltawire trace info trace/                           summarize recorded gradients\n"
     "  deltawire patch make OLD NEW PATCH                    write what changed between two models\n"
     "  deltawire train linear --data a9a --model a9a.npz     train a linear model on sparse rows\n"
     "  deltawire predict --model a9a.npz --data a9a.t        predict with it\n"
@@ -73,7 +72,6 @@ int parse_and_run(int argc, char** argv) {
   add_diff_command(app, chosen);
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
-  add_trace_command(app, chosen);
   add_patch_command(app, chosen);
   linear::add_train_command(app, chosen);
   linear::add_predict_command(app, chosen);

@@ -20,7 +20,6 @@ void add_inspect_command(CLI::App& app, Command& chosen);
 void add_diff_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
-void add_trace_command(CLI::App& app, Command& chosen);
 void add_patch_command(CLI::App& app, Command& chosen);
 
 // Checks of an option's number, which say nothing in --help. Unlike CLI::Range they refuse NaN.

@@ -300,7 +300,6 @@ def test_interrupted_work_is_kept(tmp_path: Path) -> None:
 
 
 def test_help_teaches_by_examples() -> None:
-    for command in (["compare"], ["trace"], ["trace", "info"], ["trace", "replay"]):
-        said = must_run(*command, "--help").decode()
-        assert "Examples:\n  deltawire " in said
-        assert all(len(line) <= 110 for line in said.splitlines())
+    said = must_run("compare", "--help").decode()
+    assert "Examples:\n  deltawire " in said
+    assert all(len(line) <= 110 for line in said.splitlines())

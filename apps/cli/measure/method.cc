@@ -147,7 +147,7 @@ Status measure_alone(const Method& method, const Input& input, const MeasureOpti
 
 // Sends twenty steps: the input's steps, repeated.
 Status measure_feedback(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
-  auto replay = Replay::make(method.canonical, options.policy, 1);
+  auto replay = Replay::make(method.canonical, options.policy);
   if (!replay) return forward_error(replay);
   double bytes = 0;
   double values = 0;

@@ -8,77 +8,45 @@
 #include "cli/measure/input.h"
 
 namespace deltawire::cli {
-namespace {
-
-double squared_norm(std::span<const float> values) {
-  double sum = 0;
-  for (const double value : values) sum += value * value;
-  return sum;
-}
-
-}  // namespace
-
-Result<Replay> Replay::make(std::string_view codecs, const Policy& policy, int ranks) {
+Result<Replay> Replay::make(std::string_view codecs, const Policy& policy) {
+  auto channel = make_channel(codecs, ChannelOptions{.policy = policy});
+  if (!channel) return forward_error(channel);
   Replay replay;
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto channel = make_channel(codecs, ChannelOptions{.policy = policy});
-    if (!channel) return forward_error(channel);
-    replay.channels_.push_back(std::move(*channel));
-  }
+  replay.channel_ = std::move(*channel);
   return replay;
 }
 
-Result<std::uint64_t> Replay::send(std::size_t rank, const InputStep& step, std::uint64_t number) {
-  Channel& channel = *channels_[rank];
-  const MessageId id{.step = number,
-                     .rank = static_cast<std::uint16_t>(rank),
-                     .world = static_cast<std::uint16_t>(channels_.size())};
-  Parts parts(step, channel, number);
-  const auto pieces = channel.encode(parts.sent(), id);
+Result<ReplayedStep> Replay::take(const InputStep& step, std::uint64_t number) {
+  const MessageId id{.step = number, .rank = 0, .world = 1};
+  Parts parts(step, *channel_, number);
+  const auto pieces = channel_->encode(parts.sent(), id);
   if (!pieces) return forward_error(pieces);
-  const std::uint64_t bytes = bytes_of(*pieces);
-  const float share = 1.0F / static_cast<float>(channels_.size());
-  if (Status decoded = channel.decode(*pieces, parts.slots(), id, Into::kOverwrite, share); !decoded) {
+  ReplayedStep report;
+  report.bytes = bytes_of(*pieces);
+  report.values = step.values();
+  if (Status decoded = channel_->decode(*pieces, parts.slots(), id, Into::kOverwrite, 1.0F); !decoded) {
     return forward_error(decoded);
   }
-  channel.commit();
-  means_.resize(step.tensors.size());
-  for (std::size_t i = 0; i < means_.size(); ++i) {
-    const std::span<const float> decoded = parts.decoded(i);
-    if (rank == 0) means_[i].assign(decoded.size(), 0.0F);
-    for (std::size_t k = 0; k < decoded.size(); ++k) means_[i][k] += decoded[k];
+  channel_->commit();
+  for (std::size_t i = 0; i < step.tensors.size(); ++i) {
+    report.errors.add(parts.decoded(i), step.tensors[i].values);
   }
-  return bytes;
-}
-
-Result<ReplayedStep> Replay::take(const InputStep& step, std::uint64_t number) {
-  ReplayedStep report;
-  for (std::size_t rank = 0; rank < channels_.size(); ++rank) {
-    const auto bytes = send(rank, step, number);
-    if (!bytes) return forward_error(bytes);
-    report.bytes += *bytes;
-  }
-  report.bytes /= channels_.size();
-  report.values = step.values();
-  for (std::size_t i = 0; i < means_.size(); ++i) report.errors.add(means_[i], step.tensors[i].values);
   given_ += report.errors.input_norm();
-  add_up(step);
+  add_up(parts, step);
   report.so_far = error_of_sums();
-  double residuals = 0;
-  for (const auto& [name, sums] : sums_) residuals += squared_norm(channel().residual(name, 0));
-  report.residual_norm = std::sqrt(residuals);
   return report;
 }
 
-void Replay::add_up(const InputStep& step) {
-  for (std::size_t i = 0; i < means_.size(); ++i) {
+void Replay::add_up(const Parts& parts, const InputStep& step) {
+  for (std::size_t i = 0; i < step.tensors.size(); ++i) {
     const std::vector<float>& values = step.tensors[i].values;
+    const std::span<const float> decoded = parts.decoded(i);
     Sums& sums = sums_[step.tensors[i].name];
     sums.in.resize(values.size());
     sums.out.resize(values.size());
     for (std::size_t k = 0; k < values.size(); ++k) {
       sums.in[k] += values[k];
-      sums.out[k] += means_[i][k];
+      sums.out[k] += decoded[k];
     }
   }
 }

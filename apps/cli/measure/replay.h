@@ -1,4 +1,4 @@
-// Sends steps one after another through channels with residuals, as training does.
+// Sends steps one after another through a channel with residuals, as training does.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,15 @@
 namespace deltawire::cli {
 
 struct ReplayedStep {
-  std::uint64_t bytes = 0;  // of one rank's message
+  std::uint64_t bytes = 0;  // of the message
   std::uint64_t values = 0;
-  ErrorSums errors;          // of this step's output against its input
-  double so_far = 0;         // Replay::error_of_sums() after it
-  double residual_norm = 0;  // of rank 0
+  ErrorSums errors;   // of this step's output against its input
+  double so_far = 0;  // Replay::error_of_sums() after it
 };
 
-// Each of `ranks` ranks has a channel and encodes the same gradients; the output is the mean of what they
-// sent. So ranks differ only in the random numbers of stochastic codecs.
 class Replay {
  public:
-  static Result<Replay> make(std::string_view codecs, const Policy& policy, int ranks);
+  static Result<Replay> make(std::string_view codecs, const Policy& policy);
 
   // `number`: the step number of the messages, which grows from call to call. Errors: those of
   // Channel::encode and decode.
@@ -36,10 +33,10 @@ class Replay {
   double error_of_sums() const;
 
   // The part of the input that is neither in the output nor in a residual, over tensors that have one: 0
-  // except for rounding. For one rank only.
+  // except for rounding.
   double lost_share() const;
 
-  const Channel& channel() const noexcept { return *channels_.front(); }
+  const Channel& channel() const noexcept { return *channel_; }
 
  private:
   struct Sums {
@@ -48,13 +45,11 @@ class Replay {
   };
 
   Replay() = default;
-  Result<std::uint64_t> send(std::size_t rank, const InputStep& step, std::uint64_t number);
-  void add_up(const InputStep& step);
+  void add_up(const Parts& parts, const InputStep& step);
 
-  std::vector<std::unique_ptr<Channel>> channels_;
-  std::map<std::string, Sums> sums_;       // by tensor
-  std::vector<std::vector<float>> means_;  // of the present step
-  double given_ = 0;                       // sum of the steps' norms
+  std::unique_ptr<Channel> channel_;
+  std::map<std::string, Sums> sums_;  // by tensor
+  double given_ = 0;                  // sum of the steps' norms
 };
 
 }  // namespace deltawire::cli

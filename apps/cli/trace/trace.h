@@ -71,32 +71,4 @@ Outcome<std::vector<float>> parse_values(std::vector<std::byte>& file, const std
 Outcome<std::vector<std::uint32_t>> parse_keys(std::vector<std::byte>& file, const std::string& name,
                                                std::uint64_t elements);
 
-// Statistics of one gradient or of several. All but `not_finite` are of finite values.
-struct GradientFacts {
-  std::uint64_t gradients = 0;          // how many
-  std::uint64_t values = 0;             // elements, recorded or not
-  std::uint64_t zeros = 0;              // of `values`
-  std::uint64_t not_finite = 0;         // NaN or Inf
-  std::uint64_t pairs = 0;              // recorded with keys
-  std::uint64_t with_significance = 0;  // gradients that have one
-  double largest = 0;
-  double squares = 0;  // their sum
-
-  double norm() const;        // L2
-  double zero_share() const;  // 0 without values
-  void add(const GradientFacts& other);
-};
-
-GradientFacts facts_of(const TraceTensor& tensor, const Gradient& gradient);
-
-struct TraceFacts {
-  std::vector<std::vector<GradientFacts>> of;  // [step][tensor]; gradients is 0 for those without
-
-  GradientFacts of_step(std::size_t step) const;
-  GradientFacts of_tensor(std::size_t tensor) const;  // in all steps
-};
-
-// Reads all files, one step at a time.
-Outcome<TraceFacts> facts_of(const Trace& trace);
-
 }  // namespace deltawire::cli

@@ -148,30 +148,5 @@ TEST(TraceReader, RefusesInvalidTraces) {
   expect_fault(folder, {"trace.json", "is not JSON"});
 }
 
-TEST(TraceFacts, CountWhatIsThere) {
-  const TraceFolder folder;
-  folder.fill();
-  const auto trace = open_trace(folder.path());
-  const auto facts = facts_of(*trace);
-  ASSERT_TRUE(facts) << facts.error().message;
-  const GradientFacts dense = facts->of_tensor(0);
-  EXPECT_EQ(dense.gradients, 1U);
-  EXPECT_EQ(dense.values, 6U);
-  EXPECT_EQ(dense.zeros, 2U);
-  EXPECT_EQ(dense.largest, 6);
-  EXPECT_DOUBLE_EQ(dense.squares, 1 + 4 + 16 + 36);
-  EXPECT_EQ(dense.with_significance, 1U);
-  const GradientFacts pairs = facts->of_tensor(2);
-  EXPECT_EQ(pairs.gradients, 2U);
-  EXPECT_EQ(pairs.values, 20U);
-  EXPECT_EQ(pairs.zeros, 18U);
-  EXPECT_EQ(pairs.pairs, 2U);
-  EXPECT_DOUBLE_EQ(pairs.norm(), std::sqrt(2.5));
-  const GradientFacts step = facts->of_step(0);
-  EXPECT_EQ(step.values, 17U);
-  EXPECT_EQ(step.largest, 7);
-  EXPECT_DOUBLE_EQ(step.zero_share(), 10.0 / 17);
-}
-
 }  // namespace
 }  // namespace deltawire::cli

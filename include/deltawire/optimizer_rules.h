@@ -35,7 +35,8 @@ struct DELTAWIRE_API OptimizerTraits {
   double momentum = 0;  // the highest of any tensor's: b = momentum b + g
   double beta1 = 0;     // likewise: m = beta1 m + (1 - beta1) g
 
-  // By the name of its class: "SGD", "AdamW", "AdamWScheduleFree".
+  // By the name of its class: "SGD", "AdamW", "AdamWScheduleFree". With its module's before it, "apex.AdamW",
+  // it is another class, whose state may be another one.
   static OptimizerTraits named(std::string_view name, double momentum, double beta1);
   static OptimizerTraits of(const OptimizerSettings& settings);
 };
@@ -63,7 +64,8 @@ struct OptimizerRule {
   StepRule rule = StepRule::kAsItIs;
   double beta1 = 0;
   double rate_share = 1;
-  double pull = 0;  // for Spec::with_pull; 0: as the spec says
+  double pull = 0;          // for Spec::with_pull; 0: as the spec says
+  double longest_step = 0;  // of an element, in units of the rate, of kSecondMomentByRows
 
   std::string warning;  // where the rule is not applied, or there is none
   std::string remark;   // of what training loses in spite of the rule

@@ -35,7 +35,8 @@ void bind_values(nb::module_& module) {
             new (self) OptimizerTraits(OptimizerTraits::named(name, momentum, beta1));
           },
           "name"_a, "momentum"_a = 0.0, "beta1"_a = 0.0,
-          "`name`: of its class, \"AdamW\". `momentum`, `beta1`: the highest of any tensor's.")
+          "`name`: of its class, \"AdamW\"; of another's of that name, \"apex.AdamW\". `momentum`, `beta1`: "
+          "the highest of any tensor's.")
       .def_static("of", &OptimizerTraits::of, "settings"_a)
       .def_ro("name", &OptimizerTraits::name)
       .def_ro("momentum", &OptimizerTraits::momentum)
@@ -47,6 +48,8 @@ void bind_values(nb::module_& module) {
       .def_ro("beta1", &OptimizerRule::beta1, "The most that the optimizer keeps, with a rule of Adam's.")
       .def_ro("rate_share", &OptimizerRule::rate_share, "Of the learning rate.")
       .def_ro("pull", &OptimizerRule::pull, "For Spec.with_pull; 0: as the spec says.")
+      .def_ro("longest_step", &OptimizerRule::longest_step,
+              "Of an element, in units of the rate, with a second moment by rows.")
       .def_ro("warning", &OptimizerRule::warning, "Where the rule is not applied, or there is none.")
       .def_ro("remark", &OptimizerRule::remark, "Of what training loses in spite of the rule.")
       .def_ro("refusal", &OptimizerRule::refusal,

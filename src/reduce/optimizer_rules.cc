@@ -56,6 +56,10 @@ constexpr double kRateShareWithoutFirstMoment = 0.75;
 constexpr double kBeta1WithRows = 0.5;
 constexpr double kPullWithRows = 0.5;
 
+// Adam's own second moment bounds a step, because it has seen what the first one has. Without a bound LeNet-5
+// lost 13 to 34 points at twice its best rate.
+constexpr double kLongestStepWithRows = 3;
+
 constexpr double kSparseS = 1.75;  // from which on 3lc was seen to lose much under any optimizer
 
 constexpr std::string_view kLatePage = "docs/results/training/late-codecs.md";
@@ -73,15 +77,12 @@ bool is_adam(OptimizerFamily family) noexcept {
 }
 
 // Whose second moment is an element's, or nearly.
-bool divides_by_squares(OptimizerFamily family) noexcept {
-  switch (family) {
+bool divides_by_squares(const OptimizerTraits& optimizer) noexcept {
+  switch (optimizer.family) {
     case OptimizerFamily::kAdaGrad:
     case OptimizerFamily::kRmsProp:
-    case OptimizerFamily::kAdam:
-    case OptimizerFamily::kAdamW:
-    case OptimizerFamily::kNAdam:
     case OptimizerFamily::kAdafactor: return true;
-    default: return false;
+    default: return optimizer.name.find("Adam") != std::string::npos;
   }
 }
 
@@ -92,8 +93,10 @@ std::string quoted(const SpecRule& rule) {
 // The advice that comes first, where it can be followed.
 std::string first_advice(const OptimizerTraits& optimizer, OptimizerPlace place, std::string_view otherwise) {
   const bool has_rule = optimizer.family == OptimizerFamily::kSgd || is_adam(optimizer.family);
-  const bool names_register = place == OptimizerPlace::kRegister || place == OptimizerPlace::kLocalSteps;
-  if (names_register && has_rule) {
+  if (has_rule && place == OptimizerPlace::kRegister) {
+    return "Write register(model, spec, optimizer=optimizer); or " + std::string(otherwise);
+  }
+  if (has_rule && place == OptimizerPlace::kLocalSteps) {
     return "Under DistributedDataParallel or FSDP2, give register optimizer=; or " + std::string(otherwise);
   }
   std::string text(otherwise);
@@ -128,6 +131,20 @@ std::string of_momentum_twice(const SpecRule& rule, const OptimizerTraits& optim
          " momentum=0";
 }
 
+std::string instead_of_spikes(const SpecRule& rule, const OptimizerTraits& optimizer, OptimizerPlace place) {
+  const bool has_rules = place == OptimizerPlace::kRegister;
+  if (!is_adam(optimizer.family)) {
+    return has_rules ? "Take int8, or torch.optim.AdamW with register(model, spec, optimizer=optimizer)"
+                     : "Take int8";
+  }
+  if (has_rules && rule.momentum > 0) {
+    return "Leave its momentum out and write register(model, spec, optimizer=optimizer)";
+  }
+  return first_advice(optimizer, place,
+                      has_rules ? "take sbc:p=1% or topk:k=1%, with optimizer="
+                                : "take topk:k=1%, with beta1=0 and 0.75 times the learning rate");
+}
+
 std::string of_spikes(const SpecRule& rule, const OptimizerTraits& optimizer, OptimizerPlace place) {
   if (optimizer.family == OptimizerFamily::kLion) {
     return quoted(rule) +
@@ -137,15 +154,9 @@ std::string of_spikes(const SpecRule& rule, const OptimizerTraits& optimizer, Op
   }
   const std::string measured = is_adam(optimizer.family) ? "LeNet-5 lost 8 points under AdamW"
                                                          : "not measured; under AdamW LeNet-5 lost 8 points";
-  const std::string_view others = place == OptimizerPlace::kRegister
-                                      ? "take sbc:p=1% or topk:k=1%, with optimizer="
-                                      : "take topk:k=1%, with beta1=0 and 0.75 times the "
-                                        "learning rate";
-  const std::string instead =
-      is_adam(optimizer.family) ? first_advice(optimizer, place, others) : std::string("Take int8");
   return quoted(rule) + " sends few values, as large as the largest, and " + optimizer.name +
          "'s second moment takes them for large gradients: " + measured + " (" + std::string(kLatePage) +
-         "). " + instead + "; or " + std::string(kInRounds);
+         "). " + instead_of_spikes(rule, optimizer, place) + "; or " + std::string(kInRounds);
 }
 
 std::string of_sparse_spikes(const SpecRule& rule) {
@@ -157,8 +168,11 @@ std::string of_sparse_spikes(const SpecRule& rule) {
 
 std::string no_rule(const SpecRule& rule, const OptimizerTraits& optimizer) {
   return quoted(rule) +
-         " sends most of a gradient later, which an optimizer's momentum multiplies or delays; what can take "
-         "its place is known for torch.optim.SGD, Adam and AdamW, not for " +
+         " sends most of a gradient later, which an optimizer's momentum multiplies or delays (int8 sends "
+         "nearly everything at once and goes with any optimizer, 3lc with SGD, Adam and AdamW; LocalSteps "
+         "exchanges after several steps of it: docs/guides/pytorch.md, \"Momentum\"); what can take its "
+         "place "
+         "is known for torch.optim.SGD, Adam and AdamW, not for " +
          optimizer.name;
 }
 
@@ -209,8 +223,9 @@ OptimizerRule rule_of_spikes(const SpecRule& rule, const OptimizerTraits& optimi
     found.rule = StepRule::kSecondMomentByRows;
     found.beta1 = kBeta1WithRows;
     found.pull = kPullWithRows;
+    found.longest_step = kLongestStepWithRows;
   }
-  if (divides_by_squares(optimizer.family) || optimizer.family == OptimizerFamily::kLion) {
+  if (divides_by_squares(optimizer) || optimizer.family == OptimizerFamily::kLion) {
     found.warning = of_spikes(rule, optimizer, place);
   }
   if (is_sparse(rule)) {

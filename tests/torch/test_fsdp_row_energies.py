@@ -3,6 +3,7 @@
 import contextlib
 
 import deltawire.torch
+import pytest
 import torch
 from ranks import results
 from sharded import Uneven, cut, fingerprint, loss_of, mesh_of, needs_fsdp2
@@ -30,12 +31,13 @@ def exact_squares(model, rank, step):
     return sums
 
 
-def trained(rank, world_size, report):
+def trained(rank, world_size, report, is_given):
     """How far the mean squares of this rank's rows are from the exact ones, in steps of which the
     third has two passes that are exchanged."""
     model = cut(Uneven(), mesh_of(NODES, PER_NODE))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    hook = deltawire.torch.register(model, "3lc", min_elements=16, optimizer=optimizer)
+    given = {"optimizer": optimizer} if is_given else {}
+    hook = deltawire.torch.register(model, "3lc", min_elements=16, **given)
     worst = 0.0
     with contextlib.closing(hook):
         for step in range(4):
@@ -44,7 +46,7 @@ def trained(rank, world_size, report):
             of_passes = [exact_squares(model, rank, each) for each in passes]
             for each in passes:
                 loss_of(model, rank, each).backward()
-            received = hook._rules.of_optimizer.by_rows.received
+            received = hook.optimizer_rules.by_rows.received
             for name, parameter in model.named_parameters():
                 if id(parameter) in received:
                     exact = sum(squares[name] for squares in of_passes)
@@ -57,8 +59,9 @@ def trained(rank, world_size, report):
     return worst, rows, shapes, len(received), fingerprint(model)
 
 
-def test_each_replica_gets_the_exact_mean_squares_of_its_rows():
-    ranks = results(trained, NODES * PER_NODE)
+@pytest.mark.parametrize("is_given", [True, False])
+def test_each_replica_gets_the_exact_mean_squares_of_its_rows(is_given):
+    ranks = results(trained, NODES * PER_NODE, is_given)
     for worst, rows, shapes, count, _ in ranks:
         assert worst < 1e-5
         assert {"wide.weight", "odd.weight"} <= rows

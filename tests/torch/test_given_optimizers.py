@@ -101,7 +101,7 @@ def kept_momentum(rank, world_size, report):
         weight = next(model.parameters())
         kept = torch.equal(optimizer.state[weight]["momentum_buffer"], weight.grad)
         told = [each for each in heard if each.category is deltawire.torch.MomentumWarning]
-        found.append((kept, len(told), hook.stepped_by_rule))
+        found.append((kept, len(told), hook.optimizer_rules.held))
         hook.close()
     return found
 

@@ -38,7 +38,7 @@ def trained(rank, world_size, report, spec, momentum):
                 others.step()  # of another model's
                 optimizer.step()
     told = [(str(w.message), w.filename) for w in caught if w.category is MomentumWarning]
-    assert len(torch_optimizers._global_optimizer_post_hooks) == (rank == 0)
+    assert len(torch_optimizers._global_optimizer_pre_hooks) == (rank == 0)
     return told, len(momentum_advice._watches)
 
 
@@ -48,8 +48,8 @@ def test_register_says_once_on_rank_0_what_to_do():
     assert (left, silent) == (0, [])
     assert file == __file__  # the line that steps the optimizer
     assert "'topk:k=0.01" in text and "momentum=0.9 of SGD" in text and "\n" not in text
-    assert "give register optimizer=" in text
-    assert "give SGD momentum=0 and 5 times the learning rate" in text
+    assert "Write register(model, spec, optimizer=optimizer); or give SGD momentum=0" in text
+    assert "and 5 times the learning rate" in text
     assert "'... with momentum=0.9'" in text and "LocalSteps" in text
 
 
@@ -80,7 +80,7 @@ def several(rank, world_size, report):
     hooks = [deltawire.torch.register(model, "topk:k=1%") for model in models]
     optimizers = [SGD(model.parameters(), lr=0.01, momentum=0.9) for model in models]
     seen = []
-    torch_optimizers.register_optimizer_step_post_hook(lambda *_: seen.append(1))
+    torch_optimizers.register_optimizer_step_pre_hook(lambda *_: seen.append(1))
     for model, optimizer in zip(models, optimizers, strict=True):
         train_step(model, rank, 0)
         with warnings.catch_warnings():
@@ -103,7 +103,7 @@ def announced(rank, world_size, report):
     logger = logging.getLogger("deltawire")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    deltawire.torch.register(wrapped(Net()), "3lc").close()
+    deltawire.torch.register(wrapped(Net()), "int8").close()
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
     deltawire.torch.LocalSteps(model, optimizer, "sbc:p=1%", steps=10, outer="nesterov").close()
@@ -113,7 +113,7 @@ def announced(rank, world_size, report):
 def test_rank_0_says_what_will_happen():
     (of_hook, of_trainer), silent = results(announced, 2)
     assert silent == []
-    assert of_hook.startswith("direct(3lc") and of_hook.endswith("; optimizers are left alone")
+    assert of_hook.startswith("direct(int8") and of_hook.endswith("; optimizers are left alone")
     assert "exchanges 12 tensors, 99,840 bytes a step" in of_hook
     assert of_trainer.startswith("SGD steps 12 tensors on each rank; after 10 steps their changes")
     assert "by gather(sbc:p=0.01" in of_trainer and "outer optimizer: SGD" in of_trainer
@@ -193,7 +193,7 @@ def test_which_codecs_do_not_go_with_momentum(spec, momentum, words):
 def test_a_model_that_is_gone_is_watched_no_longer():
     model = torch.nn.Linear(3, 3)
     momentum_advice.watch(canonical("topk"), model.parameters(), 0)
-    assert len(torch_optimizers._global_optimizer_post_hooks) == 1
+    assert len(torch_optimizers._global_optimizer_pre_hooks) == 1
     del model
     SGD(torch.nn.Linear(3, 3).parameters(), lr=0.1, momentum=0.9).step()
     assert not momentum_advice._watches

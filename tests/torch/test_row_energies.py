@@ -28,7 +28,7 @@ def registered(spec="3lc", net=None, ddp=None, register=None, **of_adamw):
 def received(hook):
     """name -> squares, of the last exchange."""
     names = hook._parameters.names
-    return {names[key]: each.squares for key, each in hook._rule.by_rows.received.items()}
+    return {names[key]: each.squares for key, each in hook.optimizer_rules.by_rows.received.items()}
 
 
 def exact_squares(model, world_size, steps):
@@ -80,7 +80,7 @@ def given_sgd(rank, world_size, report):
     with contextlib.closing(deltawire.torch.register(model, "3lc", optimizer=optimizer)) as hook:
         backward(model, rank, 0)
         optimizer.step()
-        return set(hook.stepped_by_rule), hook.parsed_spec.text
+        return hook.optimizer_rules.held, hook.parsed_spec.text
 
 
 def test_an_optimizer_that_needs_no_rule_is_stepped_as_it_is():

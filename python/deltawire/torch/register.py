@@ -13,8 +13,7 @@ from deltawire.torch.auto.registration import register_auto
 from deltawire.torch.core import arguments, wrappers
 from deltawire.torch.core.device.choice import Twins, check_not_for_auto
 from deltawire.torch.core.loss_scale import Scaler
-from deltawire.torch.core.optimizer_rules import momentum_advice
-from deltawire.torch.core.optimizer_rules.momentum_choice import AS_RATE, stays_in_optimizer
+from deltawire.torch.core.optimizer_rules import momentum_advice, momentum_choice
 from deltawire.torch.core.replica_check import EVERY
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
@@ -46,10 +45,8 @@ def register(
     tier: str | None = None,
     summary_every: int | None = None,
     twins: Twins = False,
-    momentum: str = AS_RATE,
+    momentum: str = momentum_choice.AS_RATE,
     compare_every: int | None = EVERY,
-    elastic: bool = False,
-    delay: int = 0,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
 
@@ -74,7 +71,8 @@ def register(
             Lightning wrap it: for a codec that its own way to step does not suit ("topk", "sbc",
             "signsgd" and the like; "3lc" under Adam and AdamW; see `momentum`), and for one that
             cuts what the optimizer's step can't see ("gcomp", which cuts nothing without it; see
-            `SignificanceSource`).
+            `SignificanceSource`). Without it "3lc" takes the Adam or AdamW of all parameters that
+            first steps the model, and rank 0 logs so; only means are then not coded finer.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
             and name the culprit; also how long a rank may be silent.
@@ -117,15 +115,11 @@ def register(
         momentum: what becomes of the optimizer's momentum for tensors whose gradients arrive late.
             "rate" (the default): with optimizer=SGD they are stepped without momentum and at a
             higher learning rate (see `MomentumAsRate`), with Adam and AdamW without their first
-            moment (see `AdamWithoutMomentum`), as one line of the log says; others keep their
-            momentum. "optimizer": it is left alone, without a warning, and such a run may diverge.
+            moment (see `AdamWithoutMomentum`), as one line of the log says. "optimizer": it is left
+            alone, without a warning, and such a run may diverge.
         compare_every: steps after which the ranks compare a digest of the parameters, too, in the
             vote that ends a step (see `ReplicaCheck`); None: never. Equal on all ranks. "auto"
             compares them while it compresses.
-        elastic: refused: a process group has a fixed number of ranks. `deltawire.Session` can go on
-            without a rank (docs/guides/elastic.md).
-        delay: refused: it was taken out (docs/design/decisions.md). `LocalSteps(delay=1)` hides an
-            exchange behind local steps.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -144,12 +138,9 @@ def register(
 
     The one collective on the model's process group runs under that group's timeout.
 
-    A `MomentumWarning` is issued once, on rank 0, when an optimizer with momentum first steps the
-    model while the codec sends most of a gradient later and optimizer= was not given, or has
-    momentum itself ("dgc"). Its text says what to do.
+    A `MomentumWarning` is issued once, on rank 0, when an optimizer first steps the model that does
+    not go with the codec, and says what to write.
     """
-    arguments.check_not_elastic(elastic)
-    arguments.check_no_delay(delay)
     settings = Settings(
         arguments.Connection(interface, port, token, encryption, link, connect_timeout),
         arguments.Coding(min_elements, threads, revert),
@@ -177,9 +168,11 @@ def register(
 
 def _advised(hook: _Registered, model: torch.nn.Module, rank: int, momentum: str) -> _Registered:
     """Warns where the optimizer's momentum does not go with the codec, unless it is to be kept."""
-    provided = hook.stepped_by_rule
-    if stays_in_optimizer(momentum, hook.parsed_spec):
+    rules = hook.optimizer_rules
+    held = provided = rules.held
+    stays = momentum == momentum_choice.IN_OPTIMIZER
+    if stays and momentum_choice.may_have_rule(hook.parsed_spec):
         provided = set(map(id, model.parameters()))
-    momentum_advice.watch(hook.parsed_spec, model.parameters(), rank, provided)
-    hook.advise(momentum_advice.of_diverging(hook.parsed_spec, hook.stepped_by_rule))
+    momentum_advice.watch(hook.parsed_spec, model.parameters(), rank, provided, rules.take)
+    hook.advise(momentum_advice.of_diverging(hook.parsed_spec, held))
     return hook

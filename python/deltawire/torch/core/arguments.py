@@ -46,29 +46,6 @@ AUTO = "auto"
 _AUTO = re.compile(rf"\s*{AUTO}(:\S*)?\s*")  # rules for a tensor of that name have spaces
 
 
-def check_not_elastic(elastic: bool) -> None:
-    """Raises InvalidArgumentError if `elastic` is asked for."""
-    if elastic:
-        raise make_error(
-            "InvalidArgument",
-            "elastic=True: the process group of DDP and FSDP has a fixed number of ranks, so "
-            "training can't go on without one of them; let torchrun restart it (--max-restarts, "
-            "docs/guides/checkpoints.md), or use deltawire.Session(elastic=True)",
-        )
-
-
-def check_no_delay(delay: int) -> None:
-    """Raises InvalidArgumentError if `delay` is asked for."""
-    if delay:
-        raise make_error(
-            "InvalidArgument",
-            f"delay={delay!r}: register's delay was taken out, because it lost steps of ordinary "
-            "training loops (docs/design/decisions.md); leave it out, or use "
-            "deltawire.torch.LocalSteps(delay=1) or (overlap=), which hide an exchange behind "
-            "local steps",
-        )
-
-
 def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> int:
     """The group's own timeout where `seconds` is None; raises InvalidArgumentError."""
     if seconds is None:

@@ -120,11 +120,9 @@ class RowEnergies:
             self._rule.received[key] = Received(mine, index, value)
 
 
-def energies_for(
-    rules: OptimizerRules | None, min_elements: int, world_size: int
-) -> RowEnergies | None:
+def energies_for(rules: OptimizerRules, min_elements: int, world_size: int) -> RowEnergies | None:
     """Those that one of these rules needs; None: there is none. Raises like `RowEnergies`."""
-    if rules is None or rules.by_rows is None:
+    if rules.by_rows is None:
         return None
     return RowEnergies(rules.by_rows, min_elements, world_size)
 

@@ -14,10 +14,36 @@ from deltawire.torch.core.device.choice import BY_CPU, Choice, Exchange, Twins, 
 from deltawire.torch.core.loss_scale import LossScale, Scaler
 from deltawire.torch.core.optimizer_rules.momentum_choice import (
     AS_RATE,
+    OptimizerRules,
     check_momentum,
+    may_have_rule,
+    rules_for,
     with_means_for,
 )
+from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import EVERY
+from deltawire.torch.core.row_energies import RowEnergies, energies_for
+from deltawire.torch.core.significance import SignificanceSource, source_for
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerUses:
+    """What an exchange and the optimizer's step do for each other.
+
+    Attributes:
+        rules: how the optimizer steps some parameters.
+        energies: what travels beside gradients for that; None: nothing.
+        source: computes what the optimizer can see; None: nothing is cut by it.
+    """
+
+    rules: OptimizerRules
+    energies: RowEnergies | None = None
+    source: SignificanceSource | None = None
+
+    @property
+    def name(self) -> str:
+        """For the comparison between ranks."""
+        return self.rules.name or (self.source.name if self.source is not None else "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +150,18 @@ class ExchangeSettings:
         )
         choice = choose(self.given.twins, exchange)
         return dataclasses.replace(self, options=self.coding.options(choice.parts), choice=choice)
+
+    def optimizer_uses(
+        self, names: dict[int, str], tensors: list[tuple], world_size: int
+    ) -> OptimizerUses:
+        """`names` and `tensors` as of `CodedTensors`. Raises as `rules_for`, `RowEnergies` and
+        `source_for`."""
+        least = self.given.coding.min_elements
+        model = CodedTensors(self.spec, least, names, tensors)
+        rules = rules_for(self.optimizer, self.given.momentum, model)
+        energies = energies_for(rules, least, world_size)
+        source = source_for(self.optimizer, self.spec, names, may_have_rule(self.spec))
+        return OptimizerUses(rules, energies, source)
 
     def terms(self) -> dict[str, object]:
         """What must be equal on all ranks, by name."""

@@ -28,8 +28,8 @@ from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 from deltawire.torch.core.replica_check import ReplicaCheck
-from deltawire.torch.core.row_energies import Beside, RowEnergies
-from deltawire.torch.core.significance import SignificanceSource
+from deltawire.torch.core.row_energies import Beside
+from deltawire.torch.core.settings import OptimizerUses
 from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
@@ -61,6 +61,9 @@ class Hook(Participant):
     The model may be deep-copied and pickled together with its hook. The copy has no session: its
     forward pass with gradients raises ("State") until the copy is registered.
 
+    Attributes:
+        optimizer_rules: how the optimizer steps some parameters.
+
     Thread rule: DDP calls `deltawire_hook` from the thread of backward; `state_dict`,
     `load_state_dict` and `close` belong to the training loop, between steps; everything else may
     be called from any thread.
@@ -79,12 +82,10 @@ class Hook(Participant):
         parameters: DDPParameters | None,
         place: tuple[int, int],
         timeout_ms: int,
-        source: SignificanceSource | None = None,
+        uses: OptimizerUses | None = None,
         loss_scale: LossScale | None = None,
         history: History | None = None,
         choice: Choice = BY_CPU,
-        rule: OptimizerRules | None = None,
-        energies: RowEnergies | None = None,
         check: ReplicaCheck | None = None,
         notices_unexchanged: bool = False,
         **of_participant: Any,
@@ -92,12 +93,11 @@ class Hook(Participant):
         """`of_participant`: group, summary_every and encryption, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._parameters = parameters  # names: residuals survive every rebuild of buckets
-        self._source = source  # computes what the optimizer can see; None: nothing is cut
-        self._rule = rule  # None: the optimizer is left alone
-        self._energies = energies  # None: nothing travels beside gradients
-        if rule is not None:
-            rule.attach()
-            weakref.finalize(self, rule.remove)
+        uses = uses or OptimizerUses(OptimizerRules([]))
+        self._source, self._energies = uses.source, uses.energies
+        self.optimizer_rules = uses.rules
+        self.optimizer_rules.attach()
+        weakref.finalize(self, self.optimizer_rules.remove)
         self._check = check  # None: parameters are not compared
         self._agreed = 0  # of the step under way
         self._unexchanged: Unexchanged | None = None
@@ -171,8 +171,7 @@ class Hook(Participant):
             raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
         if index == 0:
             self._scale = self._loss_scale.now()
-            if self._rule is not None:
-                self._rule.go_to(self._step)
+            self.optimizer_rules.go_to(self._step)
             self._log_summary()
             self._agreed = self._compared()
         step = _core.Step(self._step, index, last, self._scale, self._agreed, timed=True)
@@ -272,11 +271,6 @@ class Hook(Participant):
             self._layouts[pending.index] = found = (names, laid_out)
         return found[1]
 
-    @property
-    def stepped_by_rule(self) -> set[int]:
-        """id(parameter) of those whose late gradients the optimizer= of `register` provides for."""
-        return self._rule.held if self._rule is not None else set()
-
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
@@ -284,8 +278,7 @@ class Hook(Participant):
         """
         super().close()
         self._staging.close()
-        if self._rule is not None:
-            self._rule.remove()
+        self.optimizer_rules.remove()
 
     def go_to_step(self, step: int) -> None:
         """Sets the number of the next step, equal on every rank; rules may choose other codecs from
@@ -301,9 +294,7 @@ class Hook(Participant):
         """
         tensors = self._parameters.tensors if self._parameters else []  # a copy has no tensors
         explained = self._explain(tensors, self._step, self._choice.coded_on)
-        if self._rule is not None:
-            explained = explained.with_fields(self._rule.shown(self._step))
-        return explained
+        return explained.with_fields(self.optimizer_rules.shown(self._step))
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or

@@ -1,6 +1,5 @@
 """What `register` does for a DistributedDataParallel model."""
 
-import functools
 import logging
 
 import torch.distributed as dist
@@ -10,12 +9,8 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
-from deltawire.torch.core.optimizer_rules.momentum_choice import may_have_rule, rules_for
-from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
-from deltawire.torch.core.row_energies import energies_for
 from deltawire.torch.core.settings import Settings
-from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import check_sparse
@@ -37,36 +32,29 @@ def register_ddp(
         check_sparse(made.spec, made.options, parameters.sparse)
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
-        least = given.coding.min_elements
-        coded_as = functools.partial(CodedTensors, made.spec, least, names, parameters.tensors)
-        rule = rules_for(made.optimizer, given.momentum, made.spec, coded_as)
-        energies = energies_for(rule, least, meeting.place[1])
-        source = source_for(made.optimizer, made.spec, names, may_have_rule(made.spec))
-        optimizer = next((each.name for each in (rule, source) if each is not None), "none")
+        uses = made.optimizer_uses(names, parameters.tensors, meeting.place[1])
         made = made.coded_for(
             parameters.devices,
             {each.dtype for each in parameters.all},
             meeting.place[0],
             has_sparse=bool(parameters.sparse),
         )
-        terms = made.terms() | {"optimizer": optimizer}
+        terms = made.terms() | {"optimizer": uses.name}
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
         meeting.listen(given.connection)
     made.choice.log(meeting.place[0])
     if meeting.place[0] == 0:
         values = parameters.gradient_bytes
         what = f"{made.spec} exchanges {len(names)} tensors, {values:,} bytes a step"
-        logger.info("%s; %s", what, rule.text() if rule else "optimizers are left alone")
+        logger.info("%s; %s", what, uses.rules.text())
     return Hook(
         made.connect(meeting),
         parameters,
         meeting.place,
         made.timeout_ms,
-        source,
+        uses,
         made.loss_scale,
         choice=made.choice,
-        rule=rule,
-        energies=energies,
         check=check_for(given.compare_every, group),
         notices_unexchanged=True,
         group=group,

@@ -19,11 +19,10 @@ from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.device.choice import Choice
 from deltawire.torch.core.device.staging import Staging
 from deltawire.torch.core.loss_scale import LossScale
-from deltawire.torch.core.optimizer_rules.momentum_choice import OptimizerRules
 from deltawire.torch.core.optimizer_rules.rows import local_part
 from deltawire.torch.core.replica_check import ReplicaCheck
-from deltawire.torch.core.row_energies import Beside, RowEnergies
-from deltawire.torch.core.significance import SignificanceSource
+from deltawire.torch.core.row_energies import Beside
+from deltawire.torch.core.settings import OptimizerUses
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
@@ -40,18 +39,14 @@ class StepRules:
     Attributes:
         timeout_ms: for a bucket.
         loss_scale: read once a step.
-        source: computes what the optimizer can see; None: nothing is cut by it.
-        of_optimizer: how the optimizer steps some parameters; None: like all others.
-        energies: what travels beside gradients for that; None: nothing.
+        uses: of the optimizer's step for the exchange, and of the exchange for that step.
         choice: who codes gradients.
         check: compares the replicas' rows; None: nothing does.
     """
 
     timeout_ms: int
     loss_scale: LossScale
-    source: SignificanceSource | None
-    of_optimizer: OptimizerRules | None
-    energies: RowEnergies | None
+    uses: OptimizerUses
     choice: Choice
     check: ReplicaCheck | None
 
@@ -79,6 +74,7 @@ class ShardedHook(Participant):
         rank, world_size: among the ranks with the same rows. Messages, and `suspect`, use global
             ranks.
         replicas: the global ranks with the same rows.
+        optimizer_rules: how the optimizer steps some parameters.
 
     It can't be copied or pickled (TypeError), and neither can the model: save its `state_dict`.
 
@@ -111,6 +107,7 @@ class ShardedHook(Participant):
         self._groups = groups
         self.replicas = dist.get_process_group_ranks(replicas)
         self._rules = rules
+        self.optimizer_rules = rules.uses.rules
         shards = [shard for group in groups for shard in group.shards]
         gradient_bytes = sum(shard.room * shard.dtype.itemsize for shard in shards)
         seconds, parts = rules.timeout_ms / 1e3, rules.choice.parts
@@ -126,9 +123,8 @@ class ShardedHook(Participant):
         for group in self._groups:
             group.take_over(AllReduce(group, self, self.all_reduce))
         self._covered = covered
-        if self._rules.of_optimizer is not None:
-            self._rules.of_optimizer.attach()
-            weakref.finalize(self, self._rules.of_optimizer.remove)
+        self.optimizer_rules.attach()
+        weakref.finalize(self, self.optimizer_rules.remove)
         self._handle = model.register_forward_hook(torch.compiler.disable(self._after_forward))
 
     def _give_up_cut_step(self) -> None:
@@ -179,8 +175,7 @@ class ShardedHook(Participant):
         self._raise_at_end()
         if first:
             self._scale = self._rules.loss_scale.now()
-            if self._rules.of_optimizer is not None:
-                self._rules.of_optimizer.go_to(self._step)
+            self.optimizer_rules.go_to(self._step)
             if self._rules.check is not None:
                 self._agreed = self._rules.check.agreed(self._step, self._rows_by_name())
 
@@ -196,7 +191,7 @@ class ShardedHook(Participant):
     def _exchange(self, group: Group, gradient: torch.Tensor) -> concurrent.futures.Future:
         """Submits a group's gradient; see `_submit`."""
         arguments.check_tensor("a gradient", gradient)
-        tensors, source = group.tensors_in(gradient), self._rules.source
+        tensors, source = group.tensors_in(gradient), self._rules.uses.source
         beside = self._beside(group, gradient, tensors)
         if source is None:
             return self._submit(tensors, gradient, beside=beside)
@@ -207,14 +202,15 @@ class ShardedHook(Participant):
 
     def _beside(self, group: Group, gradient: torch.Tensor, tensors: list[tuple]) -> Beside | None:
         """What travels beside a group's gradient; see `RowEnergies`."""
-        if self._rules.energies is None:
+        energies = self._rules.uses.energies
+        if energies is None:
             return None
         first, width, rows = gradient.data_ptr(), gradient.element_size(), []
         for shard, (_, address, size, *_) in zip(group.trained, tensors, strict=True):
             at, parameter = (address - first) // width, shard.parameter
             before = parameter.grad if parameter.grad is None else local_part(parameter.grad)
             rows.append((parameter, gradient[at : at + size // width], before))
-        return self._rules.energies.of_bucket(self._staging, gradient, len(self._pending), rows)
+        return energies.of_bucket(self._staging, gradient, len(self._pending), rows)
 
     def _submit(
         self,
@@ -355,11 +351,6 @@ class ShardedHook(Participant):
         self._session.abort(reason)
         self._agreement.abort(reason)
 
-    @property
-    def stepped_by_rule(self) -> set[int]:
-        """id(parameter) of those whose late gradients the optimizer= of `register` provides for."""
-        return self._rules.of_optimizer.held if self._rules.of_optimizer is not None else set()
-
     def close(self) -> None:
         """Joins the communication threads and says goodbye to the other ranks; idempotent. Happens
         at exit in any case. Later backward passes that reduce gradients raise; the model may be
@@ -367,8 +358,7 @@ class ShardedHook(Participant):
         super().close()
         self._staging.close()
         self._handle.remove()
-        if self._rules.of_optimizer is not None:
-            self._rules.of_optimizer.remove()
+        self.optimizer_rules.remove()
         if self._agreement is not None:
             self._agreement.close()
 
@@ -379,8 +369,7 @@ class ShardedHook(Participant):
         shards = [shard for group in self._groups for shard in group.shards]
         tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
         explained = self._explain(tensors, self._step, self._rules.choice.coded_on)
-        rules = self._rules.of_optimizer
-        return explained.with_fields(rules.shown(self._step)) if rules is not None else explained
+        return explained.with_fields(self.optimizer_rules.shown(self._step))
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state for a checkpoint; every rank saves its own. Call between steps, or

@@ -1,7 +1,6 @@
 """What `register` does for models made by fully_shard or the FSDP-based replicate."""
 
 import dataclasses
-import functools
 
 import torch
 import torch.distributed as dist
@@ -9,16 +8,8 @@ import torch.distributed as dist
 from deltawire.policy import Policy
 from deltawire.session.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.optimizer_rules.momentum_choice import (
-    OptimizerRules,
-    may_have_rule,
-    rules_for,
-)
-from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 from deltawire.torch.core.replica_check import check_for
-from deltawire.torch.core.row_energies import RowEnergies, energies_for
-from deltawire.torch.core.settings import ExchangeSettings, Settings
-from deltawire.torch.core.significance import SignificanceSource, source_for
+from deltawire.torch.core.settings import ExchangeSettings, OptimizerUses, Settings
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import Group, check_free, find_shards, groups_of
 from deltawire.torch.fsdp.hook import ShardedHook, StepRules
@@ -53,9 +44,7 @@ class _Registration:
         self._model, self._groups = model, groups
         self._settings = settings
         self._made: ExchangeSettings | None = None
-        self._source: SignificanceSource | None = None
-        self._energies: RowEnergies | None = None
-        self._rule: OptimizerRules | None = None
+        self._uses: OptimizerUses | None = None
 
     def _meeting(self, group: dist.ProcessGroup) -> bootstrap.Meeting:
         return bootstrap.Meeting(group, self._groups[0].device, names_globally=True)
@@ -72,12 +61,7 @@ class _Registration:
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
             rows = [(s.name, s.shape, s.dtype_name) for group in self._groups for s in group.shards]
-            least = given.coding.min_elements
-            coded_as = functools.partial(CodedTensors, made.spec, least, trained, rows)
-            self._rule = rules_for(made.optimizer, given.momentum, made.spec, coded_as)
-            self._energies = energies_for(self._rule, least, dist.get_world_size(replicas))
-            has_other_use = may_have_rule(made.spec)
-            self._source = source_for(made.optimizer, made.spec, trained, has_other_use)
+            self._uses = made.optimizer_uses(trained, rows, dist.get_world_size(replicas))
             self._made = made.coded_for(
                 {group.device for group in self._groups},
                 # Frozen ones may be trained later; what can't be exchanged never is.
@@ -109,9 +93,7 @@ class _Registration:
             raise
         timeout_ms, scale, choice = made.timeout_ms, made.loss_scale, made.choice
         check = check_for(self._settings.compare_every, self._groups[0].replicas)
-        steps = StepRules(
-            timeout_ms, scale, self._source, self._rule, self._energies, choice, check
-        )
+        steps = StepRules(timeout_ms, scale, self._uses, choice, check)
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
         hook.attach(self._model, self._covered)
@@ -127,12 +109,11 @@ class _Registration:
 
     def _agreed_on(self) -> Terms:
         first = self._groups[0]
-        uses = (each.name for each in (self._rule, self._source) if each is not None)
         return Terms(
             "register of fully_shard",
             _lines(self._groups),
             **self._made.terms(),
-            optimizer=next(uses, "none"),
+            optimizer=self._uses.name,
             replicas=dist.get_world_size(first.replicas),
             shards=first.shard_count,
         )

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
+from deltawire import _core
 from deltawire.session.leaving import exception_under_way
 from deltawire.torch.core import arguments
 from deltawire.torch.core.abort import AbortsOnError
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE
-from deltawire.torch.core.optimizer_rules import momentum_advice
+from deltawire.torch.core.optimizer_rules.momentum_advice import warn_of
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
 from deltawire.torch.local.weights import Weights
@@ -62,12 +63,11 @@ class LocalTrainer(AbortsOnError, Participant):
     def _warn_of_momentum(self, *, stacklevel: int) -> None:
         """Warns of single steps with momentum, because only the changes of several contain it, and
         of an outer momentum with a late codec. `stacklevel` as warnings.warn has it, from here."""
+        spec, places = self.parsed_spec, _core.OptimizerPlace
         if self._steps == 1:
-            kind, groups = type(self._optimizer).__name__, self._optimizer.param_groups
-            momentum_advice.warn(self.parsed_spec, kind, groups, stacklevel=stacklevel + 1)
+            warn_of(spec, self._optimizer, places.LOCAL_STEPS, stacklevel=stacklevel + 1)
         if self.outer:
-            kind, groups = type(self.outer).__name__, self.outer.param_groups
-            momentum_advice.warn_of_outer(self.parsed_spec, kind, groups, stacklevel=stacklevel + 1)
+            warn_of(spec, self.outer, places.OUTER, stacklevel=stacklevel + 1)
 
     @property
     def steps(self) -> Steps:

@@ -5,8 +5,6 @@ average and adds nothing to it. Error feedback delays it as well, and both toget
 (docs/results/training/late-codecs.md). So such tensors are stepped with beta1 = 0.
 """
 
-import torch
-
 from deltawire.torch.core.optimizer_rules.rule import LateRule
 
 
@@ -18,13 +16,7 @@ class AdamWithoutMomentum(LateRule):
     this rule may go on.
     """
 
-    @property
-    def name(self) -> str:
-        """For the comparison between ranks."""
-        return f"{type(self._optimizer).__name__}, beta1 0 for what arrives late"
-
-    def _prepare(self, late: dict[int, str], parameters: list[torch.Tensor]) -> None:
-        """Nothing: beta1 = 0 forgets the first moment."""
+    _named = "beta1 0 for what arrives late"
 
     def _applies_to(self, group: dict) -> bool:
         return float(group["betas"][0]) > 0

@@ -1,14 +1,22 @@
 """Warns once if the optimizer and the codec don't go together."""
 
+import dataclasses
+import logging
 import warnings
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from deltawire import _core
-from deltawire.torch.core.optimizer_rules.tensors import late_rules
+
+logger = logging.getLogger("deltawire")
+
+_FINER = (
+    "with register(model, spec, optimizer=optimizer) means are coded finer for it, too, which "
+    'trains better (docs/guides/pytorch.md, "Momentum")'
+)
 
 
 class MomentumWarning(UserWarning):
@@ -17,12 +25,20 @@ class MomentumWarning(UserWarning):
     `warnings.filterwarnings("ignore", category=deltawire.torch.MomentumWarning)`."""
 
 
-def traits_of(optimizer: str, groups: Iterable[dict]) -> _core.OptimizerTraits:
+def traits_of(optimizer: torch.optim.Optimizer, groups: Iterable[dict]) -> _core.OptimizerTraits:
     """An optimizer as the table of codecs and optimizers knows it, by its class and groups."""
-    groups = list(groups)
+    kind, groups = type(getattr(optimizer, "optim", optimizer)), list(groups)  # in ZeRO's
+    name = kind.__name__
+    if getattr(torch.optim, name, kind) is not kind:  # others' AdamW may keep another state
+        name = f"{kind.__module__}.{name}"
     momentum = max((float(each.get("momentum", 0.0)) for each in groups), default=0.0)
     beta1 = max((float(each["betas"][0]) for each in groups if each.get("betas")), default=0.0)
-    return _core.OptimizerTraits(optimizer, momentum, beta1)
+    return _core.OptimizerTraits(name, momentum, beta1)
+
+
+def held_by(optimizer: torch.optim.Optimizer) -> set[int]:
+    """id(parameter) of all that it steps."""
+    return {id(each) for group in optimizer.param_groups for each in group["params"]}
 
 
 def watch(
@@ -30,6 +46,7 @@ def watch(
     parameters: Iterable[torch.nn.Parameter],
     rank: int,
     stepped_by_rule: Collection[int] = (),
+    take: Callable[[torch.optim.Optimizer], tuple[bool, str]] | None = None,
 ) -> None:
     """Warns, on rank 0, if the optimizer that first steps these parameters doesn't go with the
     spec.
@@ -37,16 +54,18 @@ def watch(
     Args:
         stepped_by_rule: id(parameter) of those that are provided for (`OptimizerRule`). So are
             those that their optimizer gets later.
+        take: called on every rank before that step: `SoughtRules.take`.
     """
-    if rank != 0:
+    if rank != 0 and take is None:
         return
     parameters = list(parameters)
     others = [each for each in parameters if id(each) not in stepped_by_rule]
     provided = [each for each in parameters if id(each) in stepped_by_rule]
     for watched in filter(None, (others, provided)):
-        _watches.append(_Watch(spec, watched, stepped_by_rule))
+        parameters = {id(each): weakref.ref(each) for each in watched}
+        _watches.append(_Watch(spec, parameters, rank, stepped_by_rule, take))
     if len(_handles) == 0:
-        _handles.append(register_optimizer_step_post_hook(_look))
+        _handles.append(register_optimizer_step_pre_hook(_look))
 
 
 def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
@@ -57,37 +76,39 @@ def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
             _watches.remove(each)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Watch:
     """Watches the steps of all optimizers until one steps a parameter of the model."""
 
-    def __init__(
-        self,
-        spec: _core.Spec,
-        parameters: Iterable[torch.nn.Parameter],
-        provided: Collection[int],
-    ) -> None:
-        self._spec, self._provided = spec, provided
-        self._parameters = {id(each): weakref.ref(each) for each in parameters}
+    spec: _core.Spec
+    parameters: dict[int, weakref.ref]  # by id
+    rank: int
+    provided: Collection[int]
+    take: Callable[[torch.optim.Optimizer], tuple[bool, str]] | None
 
     def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether there is nothing left to watch: this was the model's optimizer, for which it has
+        """Whether there is nothing left to watch: this is the model's optimizer, for which it has
         warned, or the model is gone."""
-        if all(kept() is None for kept in self._parameters.values()):
+        if all(kept() is None for kept in self.parameters.values()):
             return True
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
-        if groups:
-            provided = self._is_provided_for(optimizer)
-            traits = traits_of(type(optimizer).__name__, groups)
-            _warn(_of_register(self._spec, traits, provided), stacklevel=5)
-        return bool(groups)
-
-    def _is_provided_for(self, optimizer: torch.optim.Optimizer) -> bool:
-        held = (id(each) for group in optimizer.param_groups for each in group["params"])
-        return any(each in self._provided for each in held)
+        if not groups:
+            return False
+        taken, text = self.take(optimizer) if self.take is not None else (False, "")
+        if self.rank != 0:
+            return True
+        if taken:
+            logger.warning("%s; %s", text, _FINER)
+            return True
+        why = f". This is not done by itself: {text}" if text else ""
+        provided = not held_by(optimizer).isdisjoint(self.provided)
+        texts = _of_register(self.spec, traits_of(optimizer, groups), provided)
+        _warn((each + why for each in texts if each), stacklevel=5)
+        return True
 
     def _steps_ours(self, group: dict) -> bool:
         return any(
-            id(each) in self._parameters and self._parameters[id(each)]() is each
+            id(each) in self.parameters and self.parameters[id(each)]() is each
             for each in group["params"]
         )
 
@@ -99,25 +120,26 @@ _handles: list = []  # the hook's handle, once there is one
 def of_diverging(spec: _core.Spec, stepped_by_rule: Collection[int]) -> str:
     """What to do first, where the optimizer has momentum, about values that are not finite; "" if
     momentum goes with the spec."""
-    late = [] if stepped_by_rule else late_rules(spec)
-    if not late:
+    late = next((rule.codec for rule in spec.rules if rule.is_late), None)
+    if late is None or stepped_by_rule:
         return ""
     return (
-        f"if the optimizer has momentum, which multiplies what '{late[0]}' sends later, such runs "
+        f"if the optimizer has momentum, which multiplies what '{late}' sends later, such runs "
         'diverge: give register optimizer= (docs/guides/pytorch.md, "Momentum")'
     )
 
 
-def warn(spec: _core.Spec, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
-    """Warns if what is coded are changes of weights, of single steps by this optimizer, and the
-    momentum of these doesn't go with the spec. `stacklevel` as warnings.warn has it, from here."""
-    _warn_of(spec, optimizer, groups, _core.OptimizerPlace.LOCAL_STEPS, stacklevel=stacklevel + 1)
-
-
-def warn_of_outer(spec: _core.Spec, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:
-    """Warns if an outer optimizer has momentum and the spec sends most of a change in later rounds.
-    `stacklevel` as warnings.warn has it, from here."""
-    _warn_of(spec, optimizer, groups, _core.OptimizerPlace.OUTER, stacklevel=stacklevel + 1)
+def warn_of(
+    spec: _core.Spec,
+    optimizer: torch.optim.Optimizer,
+    place: _core.OptimizerPlace,
+    *,
+    stacklevel: int,
+) -> None:
+    """Warns if the spec doesn't go with an optimizer that steps there. `stacklevel` as
+    warnings.warn has it, from here."""
+    traits = traits_of(optimizer, optimizer.param_groups)
+    _warn(_core.optimizer_warnings(spec, traits, place), stacklevel=stacklevel + 1)
 
 
 def _of_register(
@@ -130,11 +152,6 @@ def _of_register(
             yield found.warning
 
 
-def _warn_of(spec, optimizer, groups, place, *, stacklevel) -> None:
-    texts = _core.optimizer_warnings(spec, traits_of(optimizer, groups), place)
-    _warn(texts, stacklevel=stacklevel + 1)
-
-
 def _warn(texts: Iterable[str], *, stacklevel: int) -> None:
-    for text in dict.fromkeys(filter(None, texts)):
+    for text in dict.fromkeys(texts):
         warnings.warn(text, MomentumWarning, stacklevel=stacklevel)

@@ -21,17 +21,14 @@ class MomentumAsRate(LateRule):
     states expect one for every tensor, and a step without this rule may go on from it.
     """
 
+    _named = "momentum as rate"
+
     def __init__(
         self, optimizer: torch.optim.SGD, coded: CodedTensors, advice: _core.OptimizerRule
     ) -> None:
         super().__init__(optimizer, coded, advice)
         self._zero: dict[int, torch.Tensor] = {}  # velocities that are 0, by id(parameter)
         self._late_before: dict[int, str] = {}
-
-    @property
-    def name(self) -> str:
-        """For the comparison between ranks."""
-        return f"{type(self._optimizer).__name__}, momentum as rate"
 
     def _prepare(self, late: dict[int, str], parameters: list[torch.Tensor]) -> None:
         if late is not self._late_before:  # what was not late has had a velocity

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 import torch
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
+from deltawire.torch.core import arguments
 from deltawire.torch.core.optimizer_rules.adam_without_momentum import AdamWithoutMomentum
-from deltawire.torch.core.optimizer_rules.momentum_advice import traits_of
+from deltawire.torch.core.optimizer_rules.momentum_advice import held_by, traits_of
 from deltawire.torch.core.optimizer_rules.momentum_as_rate import MomentumAsRate
 from deltawire.torch.core.optimizer_rules.row_second_moment import RowSecondMoment
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
@@ -17,10 +18,6 @@ from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 logger = logging.getLogger("deltawire")
 
 AS_RATE, IN_OPTIMIZER = "rate", "optimizer"
-_OTHERWISE = (
-    "int8 sends nearly everything at once and goes with any optimizer, 3lc with these three; "
-    'LocalSteps exchanges after several steps of it (docs/guides/pytorch.md, "Momentum")'
-)
 _RULES: dict[_core.StepRule, type[OptimizerRule]] = {
     _core.StepRule.MOMENTUM_AS_RATE: MomentumAsRate,
     _core.StepRule.WITHOUT_FIRST_MOMENT: AdamWithoutMomentum,
@@ -38,11 +35,7 @@ def check_momentum(momentum: str) -> None:
 
 def advice_of(optimizer: torch.optim.Optimizer, spec: _core.Spec) -> list[_core.OptimizerRule]:
     """What the table says of each of the spec's rules with this optimizer, in their order."""
-    kind = type(optimizer)
-    name = kind.__name__
-    if getattr(torch.optim, name, kind) is not kind:  # others' AdamW may keep another state
-        name = f"{kind.__module__}.{name}"
-    traits = traits_of(name, optimizer.param_groups)
+    traits = traits_of(optimizer, optimizer.param_groups)
     return [_core.optimizer_rule(rule, traits) for rule in spec.rules]
 
 
@@ -55,11 +48,6 @@ def has_rule(optimizer: str, spec: _core.Spec) -> bool:
 def may_have_rule(spec: _core.Spec) -> bool:
     """Whether there is a rule for some optimizer, so that any may be given."""
     return any(has_rule(kind, spec) for kind in ("SGD", "AdamW"))
-
-
-def stays_in_optimizer(momentum: str, spec: _core.Spec) -> bool:
-    """Whether there is a rule for some optimizer, and momentum= says that it is left alone."""
-    return momentum == IN_OPTIMIZER and may_have_rule(spec)
 
 
 def with_means_for(
@@ -78,7 +66,11 @@ class OptimizerRules:
 
     Attributes:
         by_rows: the one that needs mean squares beside the coded gradients; None: there is none.
+        take: what to ask before an optimizer's first step; see `SoughtRules`. None: nothing.
     """
+
+    take: Callable[[torch.optim.Optimizer], tuple[bool, str]] | None = None
+    _idle = "optimizers are left alone"
 
     def __init__(self, rules: list[OptimizerRule]) -> None:
         self._rules = rules
@@ -86,7 +78,7 @@ class OptimizerRules:
 
     @property
     def name(self) -> str:
-        """For the comparison between ranks."""
+        """For the comparison between ranks; "" if there are none."""
         return "; ".join(each.name for each in self._rules)
 
     @property
@@ -96,7 +88,7 @@ class OptimizerRules:
 
     def text(self) -> str:
         """What will happen, in one line."""
-        return "; ".join(each.text() for each in self._rules)
+        return "; ".join(each.text() for each in self._rules) or self._idle
 
     def attach(self) -> None:
         """Begins."""
@@ -118,52 +110,92 @@ class OptimizerRules:
         return {name: row for each in self._rules for name, row in each.shown(step).items()}
 
 
-def rules_for(
-    optimizer: torch.optim.Optimizer | None,
-    momentum: str,
-    spec: _core.Spec,
-    coded_as: Callable[[list[str]], CodedTensors],
-) -> OptimizerRules | None:
-    """The rules for register's optimizer= and momentum=; None if there is nothing to do, without an
-    optimizer, or with momentum="optimizer".
+class SoughtRules(OptimizerRules):
+    """The second moment by rows for an optimizer that was not given: for the one that first steps
+    the model, if the table has that rule for it, from this step on. All ranks see theirs between
+    the same two exchanges, so that what travels for it begins alike.
+    """
 
-    Args:
-        coded_as: gives the tensors that have one of some codecs.
+    _idle = "of optimizers only Adam and AdamW are stepped in another way, once they are seen"
+
+    def __init__(self, model: CodedTensors) -> None:
+        super().__init__([])
+        self.by_rows, self.received = self, {}
+        self._model = model
+        self._step, self._is_over = 0, False
+
+    def go_to(self, step: int) -> None:
+        """As of any rules."""
+        self._step = step
+        super().go_to(step)
+
+    def needs(self) -> set[int]:
+        """As of `RowSecondMoment`."""
+        return self._rules[0].needs() if self._rules else set()
+
+    def take(self, optimizer: torch.optim.Optimizer) -> tuple[bool, str]:
+        """Before an optimizer's first step: makes and attaches its rule. Returns whether it did,
+        and what happens or what is in the way ("": nothing is needed)."""
+        try:
+            bare = arguments.bare_optimizer(optimizer, "the optimizer that steps the model")
+            found = rules_for(bare, AS_RATE, self._model)
+        except DeltawireError as cause:
+            return False, str(cause)
+        if self._is_over or found.by_rows is None:
+            return False, ""
+        names = self._model.names
+        if missed := names.keys() - found.held:
+            return False, f"the optimizer has {len(names) - len(missed)} of {len(names)} tensors"
+        self._rules = [found.by_rows]
+        found.by_rows.begins_late(self.received)
+        self.go_to(self._step)
+        self.attach()
+        return True, self.text()
+
+    def remove(self) -> None:
+        """As of any rules; none is sought any more."""
+        self._is_over = True
+        super().remove()
+
+
+def _sought(model: CodedTensors) -> OptimizerRules:
+    """Not where AdamW has no rule by rows, or another one, too, or mean squares can't travel."""
+    adamw = _core.OptimizerTraits("AdamW")
+    rules = {_core.optimizer_rule(each, adamw).rule for each in model.spec.rules} & _RULES.keys()
+    if rules != {_core.StepRule.SECOND_MOMENT_BY_ROWS} or model.min_elements < 2:
+        return OptimizerRules([])
+    return SoughtRules(model)
+
+
+def rules_for(
+    optimizer: torch.optim.Optimizer | None, momentum: str, model: CodedTensors
+) -> OptimizerRules:
+    """The rules for register's optimizer= and momentum=, and all tensors of the model.
 
     Raises InvalidArgumentError for an optimizer that holds none of the parameters, or for which
     there is no rule. If the spec has another use for such a one, a warning says so instead.
     """
-    if optimizer is None or momentum == IN_OPTIMIZER or not may_have_rule(spec):
-        return None
-    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    if held.isdisjoint(coded_as([]).names):
+    if momentum == IN_OPTIMIZER or not may_have_rule(model.spec):
+        return OptimizerRules([])
+    if optimizer is None:
+        return _sought(model)
+    if held_by(optimizer).isdisjoint(model.names):
         raise make_error(
             "InvalidArgument",
             f"optimizer={type(optimizer).__name__} holds none of the model's parameters; pass the "
             "optimizer that steps this model",
         )
-    rules = list(_rules_of(optimizer, spec, coded_as))
-    return OptimizerRules(rules) if rules else None
+    return OptimizerRules(list(_rules_of(optimizer, model)))
 
 
-def _rules_of(
-    optimizer: torch.optim.Optimizer,
-    spec: _core.Spec,
-    coded_as: Callable[[list[str]], CodedTensors],
-) -> Iterator[OptimizerRule]:
-    found = advice_of(optimizer, spec)
-    if refusal := next((each.refusal for each in found if each.refusal), ""):
-        _refuse(spec, refusal)
-    for remark in dict.fromkeys(each.remark for each in found if each.remark):
-        logger.warning("%s", remark)
+def _rules_of(optimizer: torch.optim.Optimizer, model: CodedTensors) -> Iterator[OptimizerRule]:
+    spec, found = model.spec, advice_of(optimizer, model.spec)
+    refusal = next((each.refusal for each in found if each.refusal), "")
+    if refusal and not spec.uses_significance:
+        raise make_error("InvalidArgument", f"{refusal}; leave optimizer= out")
+    for text in dict.fromkeys(filter(None, [refusal, *(each.remark for each in found)])):
+        logger.warning("%s", text)
     for kind, make in _RULES.items():
         chosen = [each for each in zip(spec.rules, found, strict=True) if each[1].rule == kind]
         if chosen:
-            yield make(optimizer, coded_as([rule.codec for rule, _ in chosen]), chosen[0][1])
-
-
-def _refuse(spec: _core.Spec, refusal: str) -> None:
-    """Raises InvalidArgumentError, or warns if the spec has another use for the optimizer."""
-    if not spec.uses_significance:
-        raise make_error("InvalidArgument", f"{refusal}; leave optimizer= out, or: {_OTHERWISE}")
-    logger.warning("%s: %s", refusal, _OTHERWISE)
+            yield make(optimizer, model.of([rule.codec for rule, _ in chosen]), chosen[0][1])

@@ -26,10 +26,6 @@ from deltawire.torch.core.optimizer_rules.rows import (
 from deltawire.torch.core.optimizer_rules.rule import OptimizerRule
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
-# The longest step of an element, in units of the rate. Adam's own second moment bounds it, because
-# it has seen what the first one has; without a bound LeNet-5 lost 13 to 34 points at twice its best
-# rate (docs/results/training/late-codecs.md).
-_LONGEST = 3.0
 _REFUSED = ("amsgrad", "capturable", "differentiable")
 
 
@@ -62,12 +58,25 @@ class _Known:
 
     Attributes:
         squares: the second moment by rows, float32 whatever the parameter's dtype is.
+        is_guess: whether it is that of decoded gradients.
     """
 
     counter: torch.Tensor
     version: int
     steps: int
     squares: torch.Tensor
+    is_guess: bool = False
+
+    def add(self, squares: torch.Tensor, beta2: float, *, is_exact: bool) -> None:
+        """Counts a step's mean squares in. Those of decoded gradients count only where there are no
+        others, and the first exact ones take their place."""
+        before = 1 - beta2 ** (self.steps - 1)
+        self.is_guess |= self.steps == 1 and not is_exact
+        if self.is_guess and is_exact:
+            self.squares, self.is_guess = squares * before, False
+        elif not (self.is_guess or is_exact):
+            squares = self.squares / before
+        self.squares.mul_(beta2).add_(squares, alpha=1 - beta2)
 
 
 class RowSecondMoment(OptimizerRule):
@@ -85,6 +94,8 @@ class RowSecondMoment(OptimizerRule):
             are stepped by their own gradient's mean squares.
     """
 
+    _named = "second moment by rows"
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -94,6 +105,7 @@ class RowSecondMoment(OptimizerRule):
         super().__init__(optimizer, coded, advice)
         self.received: dict[int, Received] = {}
         self._known: dict[int, _Known] = {}
+        self._is_late = False
         for each in _REFUSED:
             if any(group.get(each) for group in optimizer.param_groups):
                 raise make_error(
@@ -103,14 +115,13 @@ class RowSecondMoment(OptimizerRule):
                     'or give momentum="optimizer"',
                 )
 
-    @property
-    def name(self) -> str:
-        """For the comparison between ranks."""
-        return f"{type(self._optimizer).__name__}, second moment by rows"
-
     def needs(self) -> set[int]:
         """id(parameter) of the tensors whose mean squares it needs in the coming step."""
         return self.held & self._coded.at(self.step).keys()
+
+    def begins_late(self, received: dict[int, Received]) -> None:
+        """The first step comes before any mean squares have: they will be in `received`."""
+        self.received, self._is_late = received, True
 
     def _way(self) -> str:
         return (
@@ -166,10 +177,12 @@ class RowSecondMoment(OptimizerRule):
             gradient = gradient.add(weights, alpha=-decay if group["maximize"] else decay)
         first, second = local_part(state["exp_avg"]), local_part(state["exp_avg_sq"])
         first.lerp_(-gradient if group["maximize"] else gradient, 1 - beta1)
-        known.squares.mul_(beta2).add_(squares, alpha=1 - beta2)
+        is_exact = not self._is_late or id(parameter) in self.received
+        known.add(squares, beta2, is_exact=is_exact)
         corrected = known.squares / (1 - beta2**known.steps)
         root = spread(corrected.sqrt_().add_(group["eps"]), weights)
-        step = (first / (1 - beta1**known.steps) / root).clamp_(-_LONGEST, _LONGEST)
+        longest = self._advice.longest_step
+        step = (first / (1 - beta1**known.steps) / root).clamp_(-longest, longest)
         weights.sub_(step, alpha=rate)
         second.copy_(spread(known.squares, second))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from deltawire import _core
+from deltawire.torch.core.optimizer_rules.momentum_advice import held_by
 from deltawire.torch.core.optimizer_rules.tensors import CodedTensors
 
 
@@ -21,6 +22,8 @@ class OptimizerRule(abc.ABC):
 
     Thread rule: the thread of optimizer.step(); `step` is set between two of them.
     """
+
+    _named = ""
 
     def __init__(
         self,
@@ -38,14 +41,14 @@ class OptimizerRule(abc.ABC):
         self._stand_in: torch.optim.Optimizer | None = None
 
     @property
-    @abc.abstractmethod
     def name(self) -> str:
         """For the comparison between ranks."""
+        return f"{type(self._optimizer).__name__}, {self._named}"
 
     @property
     def held(self) -> set[int]:
         """id(parameter) of all that the optimizer steps."""
-        return {id(each) for group in self._optimizer.param_groups for each in group["params"]}
+        return held_by(self._optimizer)
 
     def text(self) -> str:
         """What will happen, in one line."""
@@ -151,7 +154,6 @@ class LateRule(OptimizerRule):
             yield {**group, "params": others}
         yield {**group, "params": parameters, **self._settings(group)}
 
-    @abc.abstractmethod
     def _prepare(self, late: dict[int, str], parameters: list[torch.Tensor]) -> None:
         """Changes the state of those of the late tensors that are about to be stepped."""
 

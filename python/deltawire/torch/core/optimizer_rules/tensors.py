@@ -1,20 +1,10 @@
 """The tensors of a model that an optimizer steps by a rule, because of their codecs."""
 
 import sys
+from collections.abc import Sequence
 
 from deltawire import _core
 from deltawire.torch.core import arguments
-
-
-def late_rules(spec: _core.Spec) -> list[str]:
-    """The codecs, with what stands before them, that send most of a gradient later.
-
-    What a residual keeps arrives steps later and in large pieces, and a momentum of m multiplies
-    each piece by 1 / (1 - m); docs/results/training/late-codecs.md has measurements with SGD and
-    AdamW. With local steps of more than one step there is no conflict: a rank's optimizer has
-    applied its momentum before anything is encoded.
-    """
-    return [rule.codec for rule in spec.rules if rule.is_late]
 
 
 class CodedTensors:
@@ -33,15 +23,17 @@ class CodedTensors:
         min_elements: int,
         names: dict[int, str],
         tensors: list[tuple],
-        codecs: list[str],
+        codecs: Sequence[str] = (),
     ) -> None:
-        self.spec = spec
+        self.spec, self.min_elements = spec, min_elements
+        self.names, self.tensors, self.codecs = names, tensors, codecs
         self._options = arguments.Coding(min_elements, threads=1).options()
-        self.names = names
-        self.tensors = tensors
-        self.codecs = codecs
         self._range = range(0)  # the steps for which `_chosen` is right
         self._chosen: dict[int, str] = {}
+
+    def of(self, codecs: Sequence[str]) -> "CodedTensors":
+        """Those of the same model that have one of these codecs."""
+        return CodedTensors(self.spec, self.min_elements, self.names, self.tensors, codecs)
 
     def at(self, step: int) -> dict[int, str]:
         """Those of this step: id(parameter) -> name."""

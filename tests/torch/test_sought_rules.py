@@ -1,0 +1,134 @@
+"""An Adam that register was not given is stepped by exact mean squares once it has been seen."""
+
+import contextlib
+import copy
+import logging
+import warnings
+
+import deltawire.torch
+import torch
+from models import Net, backward, fingerprint, wrapped
+from ranks import results
+from test_row_energies import apart, exact_squares, received
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+AdamW = torch.optim.AdamW
+
+
+def logged():
+    """What is logged from now on."""
+    texts = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logging.getLogger("deltawire").addHandler(handler)
+    return texts
+
+
+@contextlib.contextmanager
+def registered(made_first=True, first=0, state=None):
+    """(Model, optimizer, hook.) A step before the first one of the optimizer is skipped."""
+    model = wrapped(Net())
+    optimizer = AdamW(model.parameters(), lr=0.01) if made_first else None
+    with contextlib.closing(deltawire.torch.register(model, "3lc")) as hook:
+        optimizer = optimizer or AdamW(model.parameters(), lr=0.01)
+        if state is not None:
+            for each, own in zip((model, optimizer, hook), state, strict=True):
+                each.load_state_dict(own)
+        backward(model, 0, first)  # as with a GradScaler, whose first scale is too high
+        yield model, optimizer, hook
+
+
+def found(rank, world_size, report):
+    """Of optimizers made before and after register: how far mean squares are from the exact ones,
+    and second moments from theirs in the second step; what is said; the table; the weights."""
+    ends = []
+    for made_first in (True, False):
+        texts = logged()
+        with registered(made_first) as (model, optimizer, hook):
+            assert not hook.optimizer_rules.held
+            backward(model, rank, 1)
+            optimizer.step()
+            exact = exact_squares(model, world_size, [2])
+            backward(model, rank, 2)
+            difference = apart(received(hook), exact)
+            optimizer.step()
+            weight = model.module.layers[0][0].weight
+            second = optimizer.state[weight]["exp_avg_sq"][:, 0] / (1 - 0.999**2)
+            second = (second / exact["layers.0.0.weight"] - 1).abs().max().item()
+            backward(model, rank, 3)
+            optimizer.step()
+            state = copy.deepcopy([each.state_dict() for each in (model, optimizer, hook)])
+            ends.append((difference, second, [*texts], str(hook.explain()), fingerprint(model)))
+        assert not optimizer._optimizer_step_pre_hooks, "close() leaves it as it was"
+    with registered(first=4, state=state) as (model, optimizer, hook):
+        before = squares_of(optimizer)
+        optimizer.step()
+        kept = all(map(torch.allclose, before, squares_of(optimizer)))
+        assert "second moment by rows" in str(hook.explain())
+    return ends, kept
+
+
+def squares_of(optimizer):
+    """The second moments as steps use them, of matrices."""
+    states = [each for each in optimizer.state.values() if each["exp_avg"].dim() > 1]
+    return [each["exp_avg_sq"] / (1 - 0.999 ** each["step"].item()) for each in states]
+
+
+def test_the_adam_that_first_steps_the_model_is_stepped_by_rows():
+    ranks = results(found, 2)
+    digests = {end[-1] for ends, _ in ranks for end in ends}
+    assert len(digests) == 1, "replicas differ, or it matters when the optimizer is made"
+    for rank, (ends, kept) in enumerate(ranks):
+        for difference, second, texts, table, _ in ends:
+            assert difference < 1e-5 and second < 1e-4
+            assert "beta1 0.5; second moment by rows" in table
+            assert len(texts) == (rank == 0)
+            assert all("AdamW steps 6 of 12 tensors" in text for text in texts)
+            assert all("register(model, spec, optimizer=optimizer)" in text for text in texts)
+        assert kept, "a step without mean squares has changed what a checkpoint has brought"
+
+
+def not_taken(rank, world_size, report):
+    """What is said of other optimizers; and whether one of them costs bytes."""
+    told = {}
+    ways = {
+        "sgd": lambda p: [torch.optim.SGD(p, lr=0.01, momentum=0.9)],
+        "amsgrad": lambda p: [AdamW(p, lr=0.01, amsgrad=True)],
+        "two": lambda p: [AdamW(p[:4], lr=0.01), AdamW(p[4:], lr=0.01)],
+        "zero": lambda p: [ZeroRedundancyOptimizer(p, AdamW, lr=0.01)],
+        "kept": lambda p: [AdamW(p, lr=0.01)],
+    }
+    for name, make in ways.items():
+        model = wrapped(Net())
+        given = {"momentum": "optimizer"} if name == "kept" else {}
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            contextlib.closing(deltawire.torch.register(model, "3lc", **given)) as hook,
+        ):
+            warnings.simplefilter("always")
+            optimizers = make(list(model.parameters()))
+            for step in range(3):
+                backward(model, rank, step)
+                for each in optimizers:
+                    each.step()
+            is_by_rows = "second moment" in str(hook.explain())
+        heard = [str(w.message) for w in caught if w.category is deltawire.torch.MomentumWarning]
+        told[name] = heard, is_by_rows, fingerprint(model)
+    return told
+
+
+def test_what_is_not_taken_is_said_in_words():
+    told, silent = results(not_taken, 2)
+    assert all(heard == [] for heard, *_ in silent.values())
+    assert all(told[name][2] == silent[name][2] for name in told), "replicas differ"
+    assert not any(by_rows for _, by_rows, _ in (told | silent).values())
+    for name, words in (
+        ("amsgrad", "AdamW has amsgrad=True"),
+        ("two", "the optimizer has 4 of 12 tensors"),
+        ("zero", "on each rank it steps a share"),
+    ):
+        ((text,), *_) = told[name]
+        assert "AdamW's second moment" in text and "LeNet-5 lost 8 points" in text, name
+        assert "Write register(model, spec, optimizer=optimizer)" in text, name
+        assert words in text and "\n" not in text, name
+    assert told["sgd"][0] == told["kept"][0] == []

@@ -83,6 +83,19 @@ Status add_times(const Candidate& candidate, const InputStep& step, const Row& r
   return {};
 }
 
+// In the long run: a gradient whose small values wait in the residual takes fewer bits alone.
+double lasting_bits(const Row& row) {
+  return std::isnan(row.feedback_bits_per_value) ? row.bits_per_value : row.feedback_bits_per_value;
+}
+
+// What codes the means that owners send, with `direct`.
+std::string spec_of_means(const Candidate& candidate) {
+  ChannelOptions options;
+  options.means = true;
+  const auto means = make_channel(candidate.codecs.canonical, options);
+  return means && candidate.pattern == Pattern::kDirect ? (*means)->spec() : candidate.codecs.canonical;
+}
+
 // By what the codecs guarantee, else by what was measured.
 Status add_tier(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
   const auto channel = make_channel(candidate.codecs.canonical);
@@ -273,9 +286,13 @@ std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate,
   CodecFigures figures;
   figures.spec = candidate.text;
   figures.pattern = candidate.pattern;
-  // In the long run: a gradient whose small values wait in the residual takes fewer bits alone.
-  figures.bits_per_value =
-      std::isnan(row->feedback_bits_per_value) ? row->bits_per_value : row->feedback_bits_per_value;
+  figures.bits_per_value = lasting_bits(*row);
+  if (const std::string means = spec_of_means(candidate); means != candidate.codecs.canonical) {
+    const auto of_means = measure_method({means, means}, input, options, stage);
+    if (!of_means) return std::nullopt;
+    if (!of_means->failed.empty()) return failed(candidate.text + ": " + of_means->failed);
+    figures.bits_per_value = (figures.bits_per_value + lasting_bits(*of_means)) / 2;  // as many as gradients
+  }
   const InputStep& first = input.steps.front();
   if (Status added = add_times(candidate, first, *row, figures); !added) return failed(added.error().message);
   if (Status added = add_tier(candidate, first, *row, figures); !added) return failed(added.error().message);

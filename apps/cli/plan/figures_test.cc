@@ -106,6 +106,14 @@ TEST(Measuring, BitsTiersAndTimes) {
   EXPECT_EQ(measured("gcomp:cut=18", input).tier, Tier::kLossy);
 }
 
+TEST(Measuring, MeansMayHaveOtherBits) {
+  const Input input = cut_for_exchange(input_of({tensor_of("weight", 100000)}));
+  const auto bits = [&](const char* spec) { return measured(spec, input).bits_per_value; };
+  EXPECT_GT(bits("3lc:s=0.5"), 1.1 * bits("3lc"));
+  EXPECT_NEAR(bits("3lc:pull=0.5"), (bits("3lc") + bits("3lc:s=0.5")) / 2, 1e-6);
+  EXPECT_NEAR(bits("gather(3lc:pull=0.5)"), bits("gather(3lc)"), 1e-3);
+}
+
 TEST(Measuring, RulesAreAsGoodAsTheirWorstCodec) {
   const Input input = cut_for_exchange(input_of({tensor_of("weight", 5000), tensor_of("bias", 3000)}));
   EXPECT_EQ(measured("bias: fp32, rest 3lc", input).tier, Tier::kLossy);

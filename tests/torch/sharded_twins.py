@@ -80,8 +80,8 @@ def check_closed(hook, model):
         assert rules.choice.parts._rank == hook.rank  # as errors of the session count ranks
         held = [p.grad for p in model.parameters() if p.grad is not None]
         held = {each.to_local().untyped_storage().data_ptr() for each in held}
-        if rules.source is not None:
-            memories = rules.source._buffers.values()
+        if rules.uses.source is not None:
+            memories = rules.uses.source._buffers.values()
             lent = [each.untyped_storage().data_ptr() for each in memories]
             assert lent
             held.update(lent)

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from models import Net, wrapped
 from ranks import results
 from sharded import IS_SUPPORTED
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "deltawire" / "torch"
 
@@ -50,6 +51,7 @@ def of_group(ddp):
 
 def of_tensors(ddp):
     scaler = inspect.getsource(torch.amp.GradScaler)
+    zero = inspect.getsource(ZeroRedundancyOptimizer)
     compiled = torch.compile(torch.nn.Linear(1, 1), backend="eager")
     spread = dist.tensor.DTensor if hasattr(dist, "tensor") else None
     foreach = ("_add", "_add_", "_copy_", "_neg_", "_sub", "_sub_")
@@ -70,11 +72,13 @@ def of_tensors(ddp):
         "found_inf": torch.nn.Module if "optimizer.found_inf" in scaler else None,
         "get_scale": torch.amp.GradScaler,
         "grad_scale": torch.nn.Module if "optimizer.grad_scale" in scaler else None,
+        "optim": ZeroRedundancyOptimizer if "self.optim.step(" in zero else None,
         **{f"_foreach{name}": torch for name in foreach},
     }
 
 
-IN_TEXT = {"found_inf", "grad_scale"}  # set on optimizers by GradScaler alone
+# Set on optimizers by GradScaler alone, and by ZeroRedundancyOptimizer on itself.
+IN_TEXT = {"found_inf", "grad_scale", "optim"}
 # Of fully_shard: register refuses a torch without them, naming what it lacks (test_fsdp_failures).
 FSDP2 = {
     "_all_reduce_hook",

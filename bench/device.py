@@ -19,7 +19,7 @@ import torch
 from deltawire.torch import gpu
 
 SPECS = (
-    *("fp32", "bf16", "fp16", "fp8", "fp4", "blockint", "int8", "signsgd", "onebit:means=part"),
+    *("fp32", "bf16", "fp16", "fp8", "fp4", "blockint", "int8"),
     *("3lc:s=1.75,mode=paper", "3lc:s=1", "topk:k=1%", "topk:k=1%,values=int8", "sbc:p=1%"),
     *("gcomp", "gcomp:cut=12", "fastsgd", "fastsgd:tau=128"),
 )

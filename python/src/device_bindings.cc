@@ -39,10 +39,10 @@ nb::object lent(Number* values, std::size_t count) {
 // What a device is told of parts, and tells of them: structs of int64 alone, which Python sees as rows of
 // numbers and, by these names, as records (torch/gpu/parts.py).
 struct PartToEncode {
-  std::int64_t codec, values, count, dtype, before, after, carrier, stream, significance;
+  std::int64_t codec, values, count, dtype, before, after, carrier, significance;
 };
 constexpr auto kToEncode = std::to_array<const char*>(
-    {"codec", "values", "count", "dtype", "before", "after", "carrier", "stream", "significance"});
+    {"codec", "values", "count", "dtype", "before", "after", "carrier", "significance"});
 
 struct PartEncoded {
   std::int64_t part, is_encoded, is_zeros, carries, first_chunk, chunks, scalar, scalar2;
@@ -274,7 +274,6 @@ Status PythonBackend::encode(std::span<EncodeJob> jobs) {
                       .before = signed_address(job.before),
                       .after = signed_address(job.after),
                       .carrier = carrier,
-                      .stream = static_cast<std::int64_t>(job.stream),
                       .significance = signed_address(job.in.significance)});
       factors.push_back(job.factor);
     }

@@ -75,7 +75,7 @@ class HostTwin:
     def takes(self, dtype: torch.dtype) -> bool:
         return dtype in DTYPES
 
-    def encode(self, values, residual=None, after=None, stream=0, significance=None) -> Encoding:
+    def encode(self, values, residual=None, after=None, significance=None) -> Encoding:
         HostTwin.encodings += 1
         tensor = as_tensor(values)
         if significance is not None:
@@ -91,7 +91,7 @@ class HostTwin:
             left = after.copy_(residual).data_ptr()
         refused = None
         try:
-            where = (ctypes.c_void_p(left), ctypes.c_uint64(stream), ctypes.byref(part))
+            where = (ctypes.c_void_p(left), ctypes.c_uint64(0), ctypes.byref(part))
             self._call("encode", self._codec, ctypes.byref(tensor), *where)
         except deltawire.DeltawireError as cause:
             refused, part.chunks = cause, 0

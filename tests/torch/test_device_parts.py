@@ -22,7 +22,6 @@ SPECS = [
     "gather(3lc)",
     "int8",
     "topk:k=10%",
-    "randomk:k=10%,values=int8",
     "direct(sbc:p=10%)",
     "fp32",
     "fp8",

@@ -16,7 +16,7 @@ pytestmark = gpu.needs_gpu
 STEPS = 5
 BY_DEFAULT = ["fp32", "bf16", "int8", "3lc:s=1.75", "topk:k=10%", "sbc:p=10%", "gcomp"]
 BY_PATTERN = ["direct(3lc)", "gather(3lc)", "ring(gcomp)", "ring(onebit)", "powersgd:rank=2"]
-ON_TWINS = [*BY_DEFAULT, "fp16", "blockint", "gather(3lc)", "ring(onebit)"]
+ON_TWINS = [*BY_DEFAULT, "fp16", "blockint", "gather(3lc)", "ring(fp8)"]
 OPTIONS = {
     "view": {"gradient_as_bucket_view": True},
     "static": {"static_graph": True},

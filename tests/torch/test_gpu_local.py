@@ -16,7 +16,7 @@ from models import wrapped
 
 pytestmark = gpu.needs_gpu
 STEPS = 4
-CODECS = ["fp32", "bf16", "int8", "3lc:s=1.75", "topk:k=10%", "gather(sbc:p=10%)", "ring(onebit)"]
+CODECS = ["fp32", "bf16", "int8", "3lc:s=1.75", "topk:k=10%", "gather(sbc:p=10%)", "ring(fp8)"]
 NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 

@@ -8,9 +8,6 @@ import torch
 from spec_decoder import parse_frame
 from spec_hashes import crc32c
 
-GOLDEN = 0x9E3779B97F4A7C15
-MASK = (1 << 64) - 1
-
 
 @dataclass(frozen=True)
 class Part:
@@ -67,26 +64,10 @@ class Library:
         self._receiver.decode(message, {"t": slot}, scale=scale, accumulate=add)
 
 
-def unmixed(z: int) -> int:
-    """What SplitMix64 scrambles into these 64 bits."""
-    z ^= z >> 31 ^ z >> 62
-    z = z * pow(0x94D049BB133111EB, -1, 1 << 64) & MASK
-    z ^= z >> 27 ^ z >> 54
-    z = z * pow(0xBF58476D1CE4E5B9, -1, 1 << 64) & MASK
-    return z ^ z >> 30 ^ z >> 60
-
-
-def stream_of(part: Part) -> int:
-    """A stream of which randomk makes the part's seed."""
-    key = unmixed(part.scalars[0]) - GOLDEN & MASK
-    return unmixed(key) - GOLDEN & MASK
-
-
 def has_feedback(spec: str) -> bool:
     name = spec.partition(":")[0]
     found = next(codec for codec in deltawire.codecs() if codec.name == name)
-    without = "feedback=off" in spec or "unbiased=on" in spec
-    return found.error_feedback and not without
+    return found.error_feedback and "feedback=off" not in spec
 
 
 def bits(values) -> np.ndarray:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from library import Library, bits, has_feedback, stream_of
+from library import Library, bits, has_feedback
 
 SPECS = [
     "3lc",
@@ -17,9 +17,6 @@ SPECS = [
     "topk:k=0.2,values=bf16",
     "topk:k=0.05,values=2bit,chunk=4096",
     "sbc:p=0.05",
-    "randomk:k=0.3",
-    "randomk:k=0.1,values=int8",
-    "randomk:unbiased=on,k=0.2,values=bf16",
     "fp32",
     "bf16",
     "fp16",
@@ -29,9 +26,6 @@ SPECS = [
     "fp4:format=e3m0,block=1024",
     "blockint",
     "blockint:bits=4,block=64",
-    "onebit",
-    "signsgd",
-    "signsgd:feedback=off,scale=one",
     "fastsgd:b=2,tau=300,l=5",
     "fastsgd:keep=0.3,residual=on",
 ]
@@ -65,8 +59,8 @@ def check_equal(device, spec, values, steps=STEPS, after=False):
         if not part.ends:  # a bare segment: the codec was not asked
             return
         other = torch.full_like(residual, 3.0) if after and residual is not None else None
-        on_device, stream = torch.from_numpy(values).to(device), stream_of(part)
-        made = twin.encode(on_device, residual, other, stream=stream).collect()
+        on_device = torch.from_numpy(values).to(device)
+        made = twin.encode(on_device, residual, other).collect()
         residual = residual if other is None else other
         assert list(made.ends) == part.ends
         assert made.scalars == (*part.scalars, 0, 0)[:2]
@@ -151,13 +145,3 @@ def test_16_bit_values_have_the_bytes_of_the_same_values_in_float32(device, spec
     wide = twin.encode(values.to(torch.float32)).collect()
     assert narrow.payload.tolist() == wide.payload.tolist()
     assert (narrow.ends, narrow.sums, narrow.scalars) == (wide.ends, wide.sums, wide.scalars)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("lanes", [(4, 12), (8, 9)])
-@pytest.mark.parametrize("spec", ["onebit", "signsgd"])
-def test_order_of_sums(device, spec, lanes, sign):
-    # 16 + 2^-20 is a tie between two means in float32: 2^-48 more decides, but 2^-49 is lost.
-    values = np.full(16, 2**-140, np.float32)
-    values[[0, 1, *lanes]] = [16, 2**-20, 2**-49, 2**-49]
-    check_equal(device, spec, np.float32(sign) * values, steps=1)

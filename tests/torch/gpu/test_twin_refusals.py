@@ -9,8 +9,7 @@ import pytest
 import torch
 from library import Library, bits
 
-SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "fp4", "blockint", "onebit"]
-SPECS += ["signsgd", "randomk:values=int8", "fastsgd"]
+SPECS = ["3lc", "int8", "topk:values=int8", "sbc", "fp16", "fp8", "fp4", "blockint", "fastsgd"]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -75,19 +74,10 @@ def test_an_m_beyond_float32_is_refused(device):
     assert not residual.any()
 
 
-@pytest.mark.parametrize("left", [None, -1e38])
-def test_a_value_that_scaling_takes_beyond_float32_is_refused(device, left):
-    values = torch.full((321,), 3e38, device=device)
-    residual = left if left is None else torch.full((321,), left, device=device)
-    encoding = gpu().twin("randomk:k=0.1,unbiased=on").encode(values, residual)
-    assert refusal(encoding.collect).code == "Range"
-    assert residual is None or residual.eq(left).all()
-
-
-@pytest.mark.parametrize("spec", ["zstd", "qsgd", "logquant"])
+@pytest.mark.parametrize("spec", ["zstd", "randomk", "onebit"])
 def test_a_codec_without_a_twin_names_those_that_have_one(spec):
     with pytest.raises(
-        deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, randomk"
+        deltawire.InvalidArgumentError, match="have one: 3lc, int8, topk, sbc, fp32"
     ):
         gpu().twin(spec)
     assert spec not in gpu().codecs_with_twin()
@@ -112,7 +102,6 @@ def test_without_triton_the_error_says_what_to_install():
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("onebit:means=column", "means must be the part's"),
         ("fastsgd:keys=auto", "keys must be flags"),
         ("sparseloco", "no codec's spec"),
     ],

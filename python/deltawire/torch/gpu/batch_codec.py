@@ -26,7 +26,6 @@ class BatchCodec(ABC):
     greatest_scalar = 0xFFFFFFFF  # of a part that is coded with others
     slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
     in_place = True  # the new residual may replace the old one while it is being made
-    draws = False  # its first scalar is a seed
     fixed = False  # chunks are as long as their number of elements says
     packed = False  # chunks of all parts lie one directly after another: the twin fills in where
     unit_elements = BLOCK  # that a program codes of parts that are coded together

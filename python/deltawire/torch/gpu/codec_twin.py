@@ -39,7 +39,6 @@ class Twin(BatchCodec):
         values: torch.Tensor,
         residual: torch.Tensor | None = None,
         after: torch.Tensor | None = None,
-        stream: int = 0,
         significance: torch.Tensor | None = None,
     ) -> Encoding:
         """Encodes a contiguous tensor on the current stream of its device.
@@ -50,7 +49,6 @@ class Twin(BatchCodec):
             after: where the new residual goes; None: into `residual`, which a refused tensor leaves
                 as it was. Other memory spares a sparse codec a pass, and is unspecified after a
                 refusal.
-            stream: which random numbers a codec draws that draws some, 64 bits.
             significance: float32, how much of each value the optimizer can see
                 (`deltawire.Optimizer.significance`); for `gcomp` with `cut=auto`, others ignore it.
 
@@ -77,8 +75,7 @@ class Twin(BatchCodec):
             left = before if after is None else after.detach().view(-1)
         batches = self._batches_on(flat.device)
         with torch.cuda.device_of(flat):  # kernels run on the current device
-            given = (flat, before, left, stream, significance)
-            return single_parts.encode(batches, self, *given)
+            return single_parts.encode(batches, self, flat, before, left, significance)
 
     def decode(self, part: EncodedPart, out: torch.Tensor, scale: float = 1.0) -> Decoding:
         """Writes scale * value into `out`, a contiguous float32 tensor.

@@ -13,13 +13,11 @@ import numpy as np
 import torch
 
 from deltawire.torch.gpu.kernels.chunks import checksums
-from deltawire.torch.gpu.kernels.drawn_values import seeds_of
 from deltawire.torch.gpu.kernels.launching import BLOCK, INTERPRETED, launch
 from deltawire.torch.gpu.kernels.part_tables import (
     COLUMNS,
     DECODE_COLUMNS,
     FACTS,
-    SCALAR,
     look,
     numbered,
 )
@@ -110,7 +108,6 @@ class _Layout:
         self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray, chunks: np.ndarray
     ) -> None:
         self.counts = counts
-        self.draws = np.array([twin.draws for twin in twins], bool)
         self.segments: list[Segment] = []
         self.chunks = chunks  # of each part; and the first one's number
         self.first_chunk = np.zeros(len(twins), np.int64)
@@ -289,9 +286,6 @@ class PartBatches:
         table[:, 5] = layout.out
         table[:, 6], table[:, 7] = rows["carrier"], rows["significance"]
         facts[:] = 0
-        drawn = layout.draws
-        seeds = seeds_of(rows["stream"][drawn].view(np.uint64))
-        facts.view(np.uint32).reshape(-1, FACTS)[drawn, SCALAR.value] = seeds
         begins.view(np.int64)[: layout.chunk_count] = layout.begins
         sizes.view(np.int32)[: layout.chunk_count] = layout.sizes
         memory = torch.empty(head + sum(regions), dtype=torch.uint8, device=self._device)

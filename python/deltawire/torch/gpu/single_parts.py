@@ -17,7 +17,6 @@ from deltawire.torch.gpu.parts import (
     row_of,
 )
 
-_HALF = 1 << 63
 _NUMBERS = {getattr(torch, kind): number for number, kind in KINDS.items()}
 
 
@@ -27,7 +26,6 @@ def encode(
     values: torch.Tensor,
     residual: torch.Tensor | None,
     after: torch.Tensor | None,
-    stream: int,
     significance: torch.Tensor | None,
 ) -> Encoding:
     """As `Twin.encode`, of at least one value; the new residual goes to `after`."""
@@ -43,7 +41,6 @@ def encode(
         dtype=_NUMBERS[values.dtype],
         before=before,
         after=behind,
-        stream=(stream + _HALF) % (2 * _HALF) - _HALF,
         significance=seen,
     )
     rows = np.array([row], TO_ENCODE)

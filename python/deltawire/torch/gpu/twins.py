@@ -17,7 +17,6 @@ _TWINS = {
     "int8": ("int8", "Int8"),
     "topk": ("sparse", "TopK"),
     "sbc": ("sparse", "SBC"),
-    "randomk": ("randomk", "RandomK"),
     "fp32": ("narrow_floats", "FP32"),
     "bf16": ("narrow_floats", "BF16"),
     "fp16": ("narrow_floats", "FP16"),
@@ -25,8 +24,6 @@ _TWINS = {
     "fp4": ("blocks", "FP4"),
     "blockint": ("blocks", "BlockInt"),
     "gcomp": ("gcomp", "GComp"),
-    "onebit": ("signs", "OneBit"),
-    "signsgd": ("signs", "SignSGD"),
     "fastsgd": ("fastsgd", "FastSGD"),
 }
 

@@ -150,7 +150,7 @@ class PartEncoder:
         if row["significance"]:
             seen["significance"] = self._memory.at(int(row["significance"]), len(values))
         try:
-            encoding = twin.encode(values, residual, after=left, stream=int(row["stream"]), **seen)
+            encoding = twin.encode(values, residual, after=left, **seen)
         except DeltawireError as cause:
             return cause, torch.stack(flags)
         return encoding, torch.stack(flags)

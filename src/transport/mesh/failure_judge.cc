@@ -66,6 +66,10 @@ void FailureJudge::blame_broken(Peer& peer, int error) {
     told.message =
         "bytes of the encrypted connection to " + name + " were changed, repeated or left out on the way";
     told.advice = "check who can reach the network between";
+  } else if (error == EPROTO) {
+    told.code = ErrorCode::kCorrupt;
+    told.message = name + " has written nonsense into the memory that it shares with this rank";
+    told.advice = "see " + name + "'s own log";
   } else if (error != 0) {
     told.message = "the connection to " + name + " broke (" + std::generic_category().message(error) + ")";
     told.advice = "check the network and " + name + "'s machine";

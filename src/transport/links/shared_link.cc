@@ -1,0 +1,168 @@
+#include "transport/links/shared_link.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <sys/socket.h>
+
+namespace deltawire {
+namespace {
+
+// The other end can begin with a portion while the next one is copied.
+constexpr std::size_t kPortionBytes = std::size_t{64} << 10;
+// More than a socket with the least send buffer takes.
+using Filling = std::array<std::byte, std::size_t{16} << 10>;
+// A peer that fills or empties the socket at the same time must not keep this rank busy.
+constexpr int kTriesMax = 64;
+
+constexpr std::optional<std::size_t> kNoRoom = 0;
+constexpr IoResult kNonsense{IoResult::Kind::kError, 0, EPROTO, kNever};
+
+SharedMemory::Side other_side(SharedMemory::Side side) noexcept {
+  return side == SharedMemory::Side::kMaker ? SharedMemory::Side::kTaker : SharedMemory::Side::kMaker;
+}
+
+}  // namespace
+
+SharedLink::SharedLink(std::unique_ptr<Link> socket, SharedMemory memory, SharedMemory::Side self) noexcept
+    : LinkDecorator(std::move(socket)),
+      memory_(std::move(memory)),
+      mask_(memory_.ring_bytes() - 1),
+      out_(memory_.state(self)),
+      out_bytes_(memory_.bytes(self)),
+      in_(memory_.state(other_side(self))),
+      in_bytes_(memory_.bytes(other_side(self))) {
+  // The kernel's least: fill_socket() fills it.
+  const int least = 0;
+  (void)::setsockopt(fd(), SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+}
+
+std::optional<std::size_t> SharedLink::room() const noexcept {
+  const std::uint64_t unread = written_ - out_.read.load();
+  if (unread > out_bytes_.size()) return std::nullopt;
+  return out_bytes_.size() - static_cast<std::size_t>(unread);
+}
+
+// REQUIRES: there is room.
+void SharedLink::copy_in(Bytes bytes) noexcept {
+  const std::size_t at = static_cast<std::size_t>(written_) & mask_;
+  const std::size_t first = std::min(bytes.size(), out_bytes_.size() - at);
+  std::memcpy(out_bytes_.data() + at, bytes.data(), first);
+  std::memcpy(out_bytes_.data(), bytes.data() + first, bytes.size() - first);
+  written_ += bytes.size();
+}
+
+// Shows the peer what was copied, and wakes it if it sleeps.
+IoResult SharedLink::publish() noexcept {
+  published_ = written_;
+  out_.written.store(written_);
+  if (out_.reader_sleeps.load() == 0) return IoResult::moved(0);
+  out_.reader_sleeps.store(0);
+  std::byte bell{};
+  const iovec piece{&bell, 1};
+  const IoResult rung = inner().send({&piece, 1});
+  // A full socket rings by itself.
+  return rung.kind == IoResult::Kind::kWouldBlock ? IoResult::moved(0) : rung;
+}
+
+// So that it becomes writable when the peer has made room.
+IoResult SharedLink::fill_socket() noexcept {
+  static const Filling filling{};
+  const iovec piece{const_cast<std::byte*>(filling.data()), filling.size()};  // sending only reads
+  IoResult filled = IoResult::moved(filling.size());
+  for (int i = 0; i < kTriesMax && filled.bytes == filling.size(); ++i) filled = inner().send({&piece, 1});
+  return filled.kind == IoResult::Kind::kWouldBlock ? IoResult::moved(0) : filled;
+}
+
+// Arranges that the socket becomes writable when there is room, if there is none now.
+IoResult SharedLink::await_room() noexcept {
+  out_.writer_waits.store(1);
+  IoResult arranged = IoResult::moved(0);
+  if (room() == kNoRoom) arranged = fill_socket();
+  // The peer may have emptied the socket just before it was filled; but it had made room before that.
+  if (arranged.kind == IoResult::Kind::kOk && room() == kNoRoom) return IoResult::would_block();
+  out_.writer_waits.store(0);
+  return arranged;
+}
+
+// Copies bytes of `rest`, at most what fills the portion and the room, and publishes a full portion.
+IoResult SharedLink::send_part(Bytes& rest, std::size_t room) noexcept {
+  const std::size_t unpublished = static_cast<std::size_t>(written_ - published_);
+  const Bytes part = rest.first(std::min({rest.size(), room, kPortionBytes - unpublished}));
+  copy_in(part);
+  rest = rest.subspan(part.size());
+  return unpublished + part.size() == kPortionBytes ? publish() : IoResult::moved(0);
+}
+
+IoResult SharedLink::send(std::span<const iovec> pieces) noexcept {
+  const std::uint64_t before = written_;
+  IoResult result = room() == kNoRoom ? await_room() : IoResult::moved(0);
+  for (const iovec& piece : pieces) {
+    Bytes rest(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
+    while (!rest.empty() && result.kind == IoResult::Kind::kOk) {
+      const std::optional<std::size_t> room = this->room();
+      if (!room) return kNonsense;
+      if (*room == 0) return sent_since(before);
+      result = send_part(rest, *room);
+    }
+    if (result.kind != IoResult::Kind::kOk) return result;
+  }
+  return sent_since(before);
+}
+
+IoResult SharedLink::sent_since(std::uint64_t position) noexcept {
+  const IoResult result = written_ > published_ ? publish() : IoResult::moved(0);
+  return result.kind == IoResult::Kind::kOk ? IoResult::moved(written_ - position) : result;
+}
+
+std::optional<std::size_t> SharedLink::held() const noexcept {
+  const std::uint64_t unread = in_.written.load() - read_;
+  if (unread > in_bytes_.size()) return std::nullopt;
+  return static_cast<std::size_t>(unread);
+}
+
+// REQUIRES: the ring holds as much.
+void SharedLink::take(MutBytes into) noexcept {
+  const std::size_t at = static_cast<std::size_t>(read_) & mask_;
+  const std::size_t first = std::min(into.size(), in_bytes_.size() - at);
+  std::memcpy(into.data(), in_bytes_.data() + at, first);
+  std::memcpy(into.data() + first, in_bytes_.data(), into.size() - first);
+  read_ += into.size();
+  in_.read.store(read_);
+}
+
+void SharedLink::empty_socket() noexcept {
+  Filling bytes;
+  IoResult got = IoResult::moved(bytes.size());
+  for (int i = 0; i < kTriesMax && got.bytes == bytes.size(); ++i) got = inner().recv(bytes);
+  if (got.kind == IoResult::Kind::kClosed || got.kind == IoResult::Kind::kError) end_ = got;
+}
+
+IoResult SharedLink::recv(MutBytes into) noexcept {
+  // Once it has ended it stays readable, so what the ring holds is read first.
+  if (sleeps_.exchange(false, std::memory_order_relaxed)) empty_socket();
+  std::size_t got = 0;
+  while (got < into.size()) {
+    const std::optional<std::size_t> held = this->held();
+    if (!held) return kNonsense;
+    if (*held == 0) {
+      if (sleeps_.load(std::memory_order_relaxed)) break;
+      in_.reader_sleeps.store(1);
+      sleeps_.store(true, std::memory_order_relaxed);
+      continue;
+    }
+    sleeps_.store(false, std::memory_order_relaxed);
+    const std::size_t part = std::min({*held, into.size() - got, kPortionBytes});
+    take(into.subspan(got, part));
+    got += part;
+    if (*held - part <= in_bytes_.size() / 2 && in_.writer_waits.load() != 0) {
+      in_.writer_waits.store(0);
+      empty_socket();
+    }
+  }
+  return got > 0 ? IoResult::moved(got) : end_;
+}
+
+}  // namespace deltawire

@@ -46,9 +46,10 @@ class MeshRounds final : public Rounds {
   std::vector<Handle> handles_;
 };
 
-// Addresses are exchanged in files.
-std::vector<Endpoint> exchange_endpoints(const Meeting& meeting, const Endpoint& own) {
-  const auto file = [&meeting](int of) { return meeting.folder / ("endpoint-" + std::to_string(of)); };
+// Addresses are exchanged in files, whose names begin with the mesh's.
+std::vector<Endpoint> exchange_endpoints(const Meeting& meeting, const std::string& mesh,
+                                         const Endpoint& own) {
+  const auto file = [&](int of) { return meeting.folder / (mesh + "-" + std::to_string(of)); };
   const std::filesystem::path written = file(meeting.rank).string() + ".new";
   std::ofstream(written) << own.host << " " << own.port;
   std::filesystem::rename(written, file(meeting.rank));
@@ -63,13 +64,15 @@ std::vector<Endpoint> exchange_endpoints(const Meeting& meeting, const Endpoint&
 
 }  // namespace
 
-std::unique_ptr<Rounds> make_tcp_rounds(const Meeting& meeting) {
+std::unique_ptr<Rounds> make_tcp_rounds(const Meeting& meeting, bool shared_memory) {
   auto listener = listen_tcp(meeting.host);
   if (!listener) give_up(listener.error().message);
   MeshOptions options;
   options.rank = meeting.rank;
   options.world_size = meeting.world_size;
-  options.endpoints = exchange_endpoints(meeting, (*listener)->endpoint());
+  options.endpoints =
+      exchange_endpoints(meeting, shared_memory ? "shared" : "sockets", (*listener)->endpoint());
+  options.shared_memory = shared_memory;
   return std::make_unique<MeshRounds>(connect_tcp(std::move(*listener), options));
 }
 

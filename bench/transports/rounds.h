@@ -48,7 +48,7 @@ class Rounds {
   virtual void play() = 0;
 };
 
-std::unique_ptr<Rounds> make_tcp_rounds(const Meeting& meeting);
+std::unique_ptr<Rounds> make_tcp_rounds(const Meeting& meeting, bool shared_memory);
 // The engine over Gloo's packets.
 std::unique_ptr<Rounds> make_gloo_mesh_rounds(const Meeting& meeting);
 std::unique_ptr<Rounds> make_mpi_rounds();

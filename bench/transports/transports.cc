@@ -4,8 +4,9 @@
 //
 // usage: transports [OPTION...]      4 ranks on this machine (under mpirun where there is MPI)
 //   --ranks=N                        2 to 64
-//   --over=NAME,...                  of tcp (within a machine Unix sockets, unless
-//                                    DELTAWIRE_LOCAL_SOCKETS=off), gloo (Gloo's own sends and receives),
+//   --over=NAME,...                  of tcp (within a machine shared memory), sockets (without that: Unix
+//                                    sockets, and TCP with DELTAWIRE_LOCAL_SOCKETS=off), gloo (Gloo's own
+//                                    sends and receives),
 //                                    gloo-mesh (our engine over Gloo's packets), mpi-mesh; the first is what
 //                                    others are compared with
 //   --bytes=N,...                    of each message
@@ -133,7 +134,8 @@ void compare(std::vector<Contender>& contenders, const Settings& settings) {
 }
 
 std::unique_ptr<Rounds> make_rounds(const std::string& name, const Meeting& meeting) {
-  if (name == "tcp") return make_tcp_rounds(meeting);
+  if (name == "tcp") return make_tcp_rounds(meeting, true);
+  if (name == "sockets") return make_tcp_rounds(meeting, false);
   if (name == "gloo") return make_gloo_rounds(meeting);
   if (name == "gloo-mesh") return make_gloo_mesh_rounds(meeting);
   if (name == "mpi-mesh") return make_mpi_rounds();

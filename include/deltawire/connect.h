@@ -147,6 +147,13 @@ struct MeshOptions {
   std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout: the total, not extra
   // Called a few times a second while the ranks connect, on the calling thread; true ends it with kAborted.
   std::function<bool()> interrupted;
+  // Whether messages to ranks of the same user on this machine go through shared memory, where Unix sockets
+  // connect them in the clear; DELTAWIRE_SHARED_MEMORY=off in the environment turns it off, too. Both ranks
+  // must want it, and the system allow it; otherwise the sockets carry the messages. TCP only.
+  bool shared_memory = true;
+  // Called at most once, when the ranks have connected, with a line for the log: with whom this rank shares
+  // no memory although it would, and why.
+  std::function<void(const std::string&)> notice;
   LinkOptions link;
 };
 

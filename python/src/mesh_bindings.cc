@@ -83,6 +83,15 @@ Token token_in(const nb::bytes& given) {
   return token;
 }
 
+void warn_in_log(const std::string& text) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    nb::module_::import_("logging").attr("getLogger")("deltawire").attr("warning")("%s", text);
+  } catch (nb::python_error& error) {  // of the user's handler
+    error.discard_as_unraisable("deltawire's log");
+  }
+}
+
 Interruptions::Interruptions(MeshOptions& mesh)
     : raised_(std::make_shared<std::optional<nb::python_error>>()) {
   mesh.interrupted = [raised = raised_, asked = std::move(mesh.interrupted)] {

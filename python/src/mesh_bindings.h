@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <nanobind/nanobind.h>
@@ -40,12 +41,16 @@ void raise_if_used(const OpenListener& listener);
 // The token in 32 bytes. Raises.
 Token token_in(const nanobind::bytes& given);
 
+// Writes a warning to the log "deltawire", on any thread.
+void warn_in_log(const std::string& text);
+
 // What `connect(listener, mesh)` makes of them; the listener is used up. Raises, on Ctrl-C, too; lets go of
 // the GIL meanwhile.
 template <class Connect>
 auto connected(OpenListener& listener, MeshOptions mesh, Connect connect) {
   raise_if_used(listener);
   Interruptions interruptions(mesh);
+  mesh.notice = warn_in_log;
   auto made = without_gil([&] { return connect(std::move(listener.listener), mesh); });
   interruptions.raise_any();
   return value_or_raise(std::move(made));

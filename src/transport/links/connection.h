@@ -5,6 +5,7 @@
 
 #include <sys/socket.h>
 
+#include "transport/links/shared_link.h"
 #include "transport/links/socket_link.h"
 #include "transport/tls/tls_link.h"
 
@@ -37,6 +38,18 @@ class Connection {
     if (tls_ != nullptr) return tls_->peek(into);
     const ssize_t got = ::recv(get(), into.data(), into.size(), MSG_PEEK | MSG_DONTWAIT);
     return got > 0 ? IoResult::moved(static_cast<std::size_t>(got)) : IoResult::would_block();
+  }
+
+  // Whether both ends are processes of this machine that talk in the clear.
+  bool may_share_memory() const noexcept {
+    int domain = 0;
+    socklen_t length = sizeof domain;
+    return link_ && tls_ == nullptr && ::getsockopt(get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+           domain == AF_UNIX;
+  }
+  // From now on the bytes go through `memory`. REQUIRES: may_share_memory().
+  void share(SharedMemory memory, SharedMemory::Side self) {
+    link_ = std::make_unique<SharedLink>(std::move(link_), std::move(memory), self);
   }
 
   std::unique_ptr<Link> take_link() noexcept {

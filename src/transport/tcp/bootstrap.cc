@@ -1,6 +1,7 @@
 #include "transport/tcp/bootstrap.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "transport/process/machine.h"
 #include "transport/tcp/descriptors.h"
@@ -24,6 +25,13 @@ bool may_be_host(const std::string& host) noexcept {
   });
 }
 
+std::vector<PeerSockets> with_shared_memory(std::vector<PeerSockets> sockets, RollCall& call,
+                                            const std::function<void(const std::string&)>& notice) {
+  call.share_memory(sockets);
+  if (const std::string unshared = call.describe_unshared(); !unshared.empty() && notice) notice(unshared);
+  return sockets;
+}
+
 }  // namespace
 
 Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options,
@@ -33,7 +41,7 @@ Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& o
       own_(listener->endpoint()),
       endpoints_(options.endpoints),
       peer_table_(options),
-      roll_call_(options.rank, options.world_size),
+      roll_call_(options.rank, options.world_size, options.shared_memory),
       pending_connections_(std::move(listener), options.world_size, policy_),
       end_(MachineClock::now() + options.connect_timeout),
       finished_(static_cast<std::size_t>(options.world_size)) {}
@@ -53,7 +61,8 @@ Result<std::vector<PeerSockets>> Bootstrap::meet() {
   while (true) {
     const Deadline now = MachineClock::now();
     if (Status status = advance(now); !status) return forward_error(status);
-    if (has_met_all() && roll_call_.is_complete()) return peer_table_.take_sockets();
+    if (has_met_all() && roll_call_.is_complete())
+      return with_shared_memory(peer_table_.take_sockets(), roll_call_, options_.notice);
     if (Status status = look_for_news(now); !status) return forward_error(status);
     if (now >= end_of_patience()) return tl::unexpected<Error>(too_late());
     wait_for_news(now, end_of_patience());

@@ -3,6 +3,7 @@
 #include "deltawire/connect.h"
 #include "transport/mesh/control_message.h"
 #include "transport/tcp/bootstrap.h"
+#include "transport/tcp/local_socket.h"
 
 namespace deltawire {
 namespace {
@@ -60,7 +61,11 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   auto tls = TlsContext::make(options.token);
   if (!tls) return forward_error(tls);
   EncryptionPolicy policy{options.encryption, *std::move(tls)};
-  Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), options, std::move(policy)).run();
+  const Result<bool> may_share = is_switched_on("DELTAWIRE_SHARED_MEMORY");
+  if (!may_share) return forward_error(may_share);
+  MeshOptions own = options;
+  own.shared_memory = options.shared_memory && *may_share;
+  Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), own, std::move(policy)).run();
   if (!sockets) {
     options.names.to_numbers(sockets.error());
     return forward_error(sockets);

@@ -13,8 +13,6 @@
 namespace deltawire {
 namespace {
 
-constexpr const char* kSwitch = "DELTAWIRE_LOCAL_SOCKETS";
-
 struct LocalName {
   explicit LocalName(const SocketAddress& of) {
     address.sun_family = AF_UNIX;
@@ -42,14 +40,18 @@ bool is_of_this_user(int fd) noexcept {
 
 }  // namespace
 
-Result<GuardedFd> listen_locally(const SocketAddress& address, int backlog) {
-  const char* setting = std::getenv(kSwitch);
+Result<bool> is_switched_on(const char* variable) {
+  const char* setting = std::getenv(variable);
   const std::string_view chosen = setting == nullptr || *setting == '\0' ? "on" : setting;
-  if (chosen != "on" && chosen != "off") {
-    return fail(ErrorCode::kInvalidArgument,
-                std::string(kSwitch) + "=\"" + std::string(chosen) + "\" is neither \"on\" nor \"off\"");
-  }
-  if (chosen == "off" || address.is_unspecified()) return GuardedFd();
+  if (chosen == "on" || chosen == "off") return chosen == "on";
+  return fail(ErrorCode::kInvalidArgument,
+              std::string(variable) + "=\"" + std::string(chosen) + "\" is neither \"on\" nor \"off\"");
+}
+
+Result<GuardedFd> listen_locally(const SocketAddress& address, int backlog) {
+  const Result<bool> is_on = is_switched_on("DELTAWIRE_LOCAL_SOCKETS");
+  if (!is_on) return forward_error(is_on);
+  if (!*is_on || address.is_unspecified()) return GuardedFd();
   GuardedFd socket = open_local();
   const LocalName name(address);
   if (!socket || ::bind(socket.get(), name.get(), name.bytes) != 0 || ::listen(socket.get(), backlog) != 0) {

@@ -4,7 +4,8 @@
 // A rank that listens on an address and port also listens on a Unix socket whose name is made of both, in
 // Linux's abstract namespace: no file, known to this network namespace alone, where that address is this
 // machine's. Who dials the address tries that name first. The same handshake follows, and TLS where it is
-// wanted; so neither end trusts the other for being here.
+// wanted; so neither end trusts the other for being here. In the clear the messages then go through memory
+// that both share (links/shared_link.h).
 #pragma once
 
 #include "deltawire/result.h"
@@ -12,6 +13,10 @@
 #include "transport/tcp/address.h"
 
 namespace deltawire {
+
+// What an environment variable says of something that is on unless it is "off". kInvalidArgument: another
+// value than "on" and "off".
+Result<bool> is_switched_on(const char* variable);
 
 // Listens on the name of `address`, which has a port. Empty if it can't: on all addresses ("0.0.0.0"), whose
 // name nobody dials; where another program holds the name, or Unix sockets are forbidden; or where

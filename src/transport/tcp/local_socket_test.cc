@@ -2,6 +2,7 @@
 #include "transport/tcp/local_socket.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -10,6 +11,8 @@
 #include <thread>
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -22,12 +25,23 @@ namespace {
 
 class Switched {
  public:
-  explicit Switched(const char* setting) { ::setenv(kName, setting, 1); }
-  ~Switched() { ::unsetenv(kName); }
+  explicit Switched(const char* setting, const char* name = "DELTAWIRE_LOCAL_SOCKETS") : name_(name) {
+    ::setenv(name_, setting, 1);
+  }
+  ~Switched() { ::unsetenv(name_); }
 
  private:
-  static constexpr const char* kName = "DELTAWIRE_LOCAL_SOCKETS";
+  const char* name_;
 };
+
+// How often memory is mapped that ranks share.
+int mapped_memories() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:deltawire") != line.npos ? 1 : 0;
+  return count;
+}
 
 SocketAddress address_of(const Listener& listener, const std::string& host = "127.0.0.1") {
   return SocketAddress::from_numeric(host, listener.endpoint().port).value();
@@ -118,6 +132,86 @@ TEST(LocalSocket, RanksOnOneMachineExchangeOverIt) {
       ASSERT_TRUE((*mesh)->vote({}, soon()).has_value());
     });
   }
+}
+
+// Three ranks of this process, each of which maps what it shares with the two others.
+TEST(SharedMemoryOfRanks, IsUsedWhereBothWantItAndTheirConnectionIsInTheClear) {
+  struct Row {
+    const char* variable;
+    Encryption encryption;
+    std::array<bool, 3> wants;
+    int mapped;
+    std::size_t notices;
+  };
+  constexpr auto kAuto = Encryption::kAuto;
+  constexpr std::array<bool, 3> kAll{true, true, true};
+  for (const Row& row :
+       {Row{"on", kAuto, kAll, 6, 0}, Row{"off", kAuto, kAll, 0, 0},
+        Row{"on", Encryption::kRequired, kAll, 0, 0}, Row{"on", kAuto, {true, false, true}, 2, 2},
+        Row{"on", kAuto, {true, false, false}, 0, 1}}) {
+    const Switched variable(row.variable, "DELTAWIRE_SHARED_MEMORY");
+    Listeners all = listen_all(3);
+    std::array<std::vector<std::string>, 3> notices;
+    Ranks ranks(3);
+    run_ranks(3, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      MeshOptions options = mesh_options(rank, all.endpoints);
+      options.encryption = row.encryption;
+      options.shared_memory = row.wants[at];
+      options.notice = [&, at](const std::string& text) { notices[at].push_back(text); };
+      auto mesh = connect_tcp(std::move(all.listeners[at]), options);
+      ASSERT_TRUE(mesh.has_value()) << mesh.error().message;
+      ranks[at] = std::move(*mesh);
+    });
+    EXPECT_EQ(mapped_memories(), row.mapped);
+    run_ranks(3, [&](int rank) { exchange_once(*ranks[static_cast<std::size_t>(rank)]); });
+    EXPECT_EQ(notices[0].size() + notices[1].size() + notices[2].size(), row.notices);
+    if (row.notices == 2) {
+      EXPECT_EQ(notices[0].at(0),
+                "rank 0 shares no memory with rank 1 of the same machine and uses sockets, which are slower: "
+                "rank 1 offers none");
+      EXPECT_NE(notices[2].at(0).find("rank 1 takes none"), std::string::npos) << notices[2].at(0);
+    }
+    ranks.clear();
+    EXPECT_EQ(mapped_memories(), 0);
+  }
+}
+
+TEST(SharedMemoryOfRanks, ASystemThatGivesNoneIsSaidOnceAndSocketsAreUsed) {
+  const rlimit before = [] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    return limit;
+  }();
+  // fallocate() beyond this fails, with a signal that is ignored.
+  const rlimit tiny{4096, before.rlim_max};
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &tiny);
+  Listeners all = listen_all(2);
+  std::array<std::vector<std::string>, 2> notices;
+  run_ranks(2, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    MeshOptions options = mesh_options(rank, all.endpoints);
+    options.notice = [&, at](const std::string& text) { notices[at].push_back(text); };
+    auto mesh = connect_tcp(std::move(all.listeners[at]), options);
+    ASSERT_TRUE(mesh.has_value()) << mesh.error().message;
+    exchange_once(**mesh);
+  });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  ASSERT_EQ(notices[0].size(), 1u);
+  ASSERT_EQ(notices[1].size(), 1u);
+  EXPECT_NE(notices[1][0].find("the system gives none (File too large)"), std::string::npos) << notices[1][0];
+  EXPECT_NE(notices[0][0].find("rank 1 offers none"), std::string::npos) << notices[0][0];
+}
+
+TEST(SharedMemoryOfRanks, AVariableThatIsNeitherOnNorOffIsRefused) {
+  const Switched odd("no", "DELTAWIRE_SHARED_MEMORY");
+  Listeners all = listen_all(1);
+  const auto mesh = connect_tcp(std::move(all.listeners[0]), mesh_options(0, all.endpoints));
+  ASSERT_FALSE(mesh.has_value());
+  EXPECT_EQ(mesh.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(mesh.error().text().find("DELTAWIRE_SHARED_MEMORY=\"no\""), std::string::npos);
 }
 
 // Takes the name of an address, and says nothing, or hangs up at once.

@@ -1,40 +1,122 @@
 #include "transport/tcp/roll_call.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <string>
+
+#include "base/os_error.h"
 
 namespace deltawire {
 namespace {
 
-constexpr std::byte kHere{0x48};
+constexpr std::byte kHere{0x48};    // "H"
+constexpr std::byte kShared{0x4D};  // "M"
 
 }  // namespace
 
-RollCall::RollCall(int rank, int world_size)
-    : own_(rank), silent_rank_(world_size == 1 ? rank : -1), calls_(static_cast<std::size_t>(world_size)) {}
+RollCall::RollCall(int rank, int world_size, bool shares_memory)
+    : own_(rank),
+      shares_memory_(shares_memory),
+      silent_rank_(world_size == 1 ? rank : -1),
+      calls_(static_cast<std::size_t>(world_size)) {}
 
 Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams) {
   silent_rank_ = own_;
   for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
     if (static_cast<int>(rank) == own_) continue;
     Call& call = calls_[rank];
-    // A rank that has connected again, e.g. after a broken connection, starts over.
-    if (call.stream != streams[rank]) call = Call{.stream = streams[rank]};
     const Connection& line = sockets[rank].data;
-    if (!call.said) call.said = line.send(Bytes(&kHere, 1)).bytes == 1;
-    std::byte got{};
-    if (!call.heard && line.recv(MutBytes(&got, 1)).bytes == 1) {
-      if (got != kHere) {
-        return fail(ErrorCode::kCorrupt,
-                    "rank " + std::to_string(rank) +
-                        " did not confirm that it is connected to all ranks; do all run the same version of "
-                        "deltawire, and were all started with the rendezvous, or none?",
-                    static_cast<int>(rank));
-      }
-      call.heard = true;
+    // A rank that has connected again, e.g. after a broken connection, starts over.
+    if (call.stream != streams[rank]) {
+      call = Call{.stream = streams[rank], .may_share = shares_memory_ && line.may_share_memory()};
+      if (call.may_share && is_lower(rank)) offer(call, sockets);
     }
+    const bool answers = call.may_share && !is_lower(rank);
+    if (!answers) say(call, line, is_lower(rank));
+    if (Status status = hear(call, line, rank); !status) return status;
+    if (answers && call.heard) say(call, line, false);
     if ((!call.said || !call.heard) && silent_rank_ == own_) silent_rank_ = static_cast<int>(rank);
   }
   return {};
+}
+
+void RollCall::offer(Call& call, const std::vector<PeerSockets>& sockets) const {
+  const auto others = static_cast<std::size_t>(
+      std::ranges::count_if(sockets, [](const PeerSockets& other) { return other.data.may_share_memory(); }));
+  const std::size_t ring_bytes = SharedMemory::ring_bytes_for(others);
+  if (ring_bytes == 0) {
+    call.problem = "there are too many";
+    return;
+  }
+  call.memory = SharedMemory::make(ring_bytes);
+  if (!call.memory) call.problem = "the system gives none (" + os_error_text(errno) + ")";
+}
+
+void RollCall::say(Call& call, const Connection& line, bool to_lower) const {
+  if (call.said) return;
+  if (to_lower && call.memory) {
+    const IoResult sent = send_with_file(line.get(), kHere, call.memory.file());
+    call.said = sent.bytes == 1;
+    if (sent.kind == IoResult::Kind::kWouldBlock) return;
+    call.memory.file().reset();
+    if (call.said) return;
+    call.memory = {};
+    call.problem = "the system passes none on (" + os_error_text(sent.error) + ")";
+  }
+  const std::byte byte = call.memory ? kShared : kHere;
+  call.said = line.send(Bytes(&byte, 1)).bytes == 1;
+}
+
+Status RollCall::hear(Call& call, const Connection& line, std::size_t rank) const {
+  if (call.heard) return {};
+  const bool expects_file = call.may_share && !is_lower(rank);
+  std::byte got{};
+  GuardedFd file;
+  const IoResult result =
+      expects_file ? receive_with_file(line.get(), got, file) : line.recv(MutBytes(&got, 1));
+  if (result.bytes != 1) return {};
+  const bool accepts = got == kShared && call.memory && is_lower(rank);
+  if (got != kHere && !accepts) {
+    return fail(ErrorCode::kCorrupt,
+                "rank " + std::to_string(rank) +
+                    " did not confirm that it is connected to all ranks; do all run the same version of "
+                    "deltawire, and were all started with the rendezvous, or none?",
+                static_cast<int>(rank));
+  }
+  call.heard = true;
+  if (is_lower(rank) && !accepts) {
+    if (call.memory) call.problem = "rank " + std::to_string(rank) + " takes none";
+    call.memory = {};
+  }
+  if (!expects_file) return {};
+  const bool is_offered = static_cast<bool>(file);
+  if (is_offered) call.memory = SharedMemory::take(std::move(file));
+  if (!call.memory) {
+    call.problem = is_offered ? "it can't be mapped (" + os_error_text(errno) + ")"
+                              : "rank " + std::to_string(rank) + " offers none";
+  }
+  return {};
+}
+
+void RollCall::share_memory(std::vector<PeerSockets>& sockets) {
+  for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
+    if (!calls_[rank].memory) continue;
+    const auto side = is_lower(rank) ? SharedMemory::Side::kMaker : SharedMemory::Side::kTaker;
+    sockets[rank].data.share(std::move(calls_[rank].memory), side);
+  }
+}
+
+std::string RollCall::describe_unshared() const {
+  std::string ranks;
+  std::string problem;
+  for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
+    if (calls_[rank].problem.empty()) continue;
+    if (problem.empty()) problem = calls_[rank].problem;
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (ranks.empty()) return {};
+  return "rank " + std::to_string(own_) + " shares no memory with rank " + ranks +
+         " of the same machine and uses sockets, which are slower: " + problem;
 }
 
 void RollCall::add_interests(const std::vector<PeerSockets>& sockets, std::vector<pollfd>& polls) const {

@@ -1,9 +1,15 @@
 // How a bootstrap ends: a rank that is connected to all others sends each of them one byte on the data
 // stream, and ends its bootstrap when it has received that byte from all. So no rank begins to work, with
 // deadlines, while others still connect. The mesh's messages follow on the same stream.
+//
+// Two ranks that talk through a Unix socket in the clear agree at the same time to share memory. The higher
+// one sends its byte with the file (links/shared_memory.h). The lower one waits for that, and answers with
+// "M" in the place of "H" if it has mapped the file: then the messages go through it. Who offers nothing, or
+// answers "H", as older versions do, stays with the socket.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <poll.h>
@@ -16,12 +22,17 @@ namespace deltawire {
 // Thread rule: one thread.
 class RollCall {
  public:
-  RollCall(int rank, int world_size);
+  RollCall(int rank, int world_size, bool shares_memory = false);
 
   // Sends and receives what is possible now on the data streams, and reads no byte beyond. `streams`:
   // PeerTable::data_streams. REQUIRES: this rank is connected to all. Errors: kCorrupt, naming the rank that
   // sent anything else.
   Status advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams);
+
+  // Gives the agreed memory to the data streams. REQUIRES: is_complete().
+  void share_memory(std::vector<PeerSockets>& sockets);
+  // Which ranks of this machine share no memory with this one, although it would, and why; empty if all do.
+  std::string describe_unshared() const;
 
   bool is_complete() const noexcept { return silent_rank_ == own_; }
   // A rank that has not sent its byte. REQUIRES: advance(), !is_complete().
@@ -34,9 +45,18 @@ class RollCall {
     std::uint32_t stream = 0;  // its number in PeerTable::data_streams
     bool said = false;
     bool heard = false;
+    bool may_share = false;
+    SharedMemory memory{};  // offered to a lower rank or, of a higher one, mapped
+    std::string problem{};  // why there is none
   };
 
+  bool is_lower(std::size_t rank) const noexcept { return static_cast<int>(rank) < own_; }
+  void offer(Call& call, const std::vector<PeerSockets>& sockets) const;
+  void say(Call& call, const Connection& line, bool to_lower) const;
+  Status hear(Call& call, const Connection& line, std::size_t rank) const;
+
   int own_;
+  bool shares_memory_;
   int silent_rank_;
   std::vector<Call> calls_;  // by rank
 };

@@ -80,6 +80,61 @@ TEST(RollCall, AnythingElseIsCorruptAndNamesTheRank) {
   EXPECT_EQ(status.error().suspect, 2);
 }
 
+// Two ranks on both ends of a Unix socket, which may share memory or not, as those of older versions.
+struct TwoRanks {
+  TwoRanks(bool lower_shares, bool higher_shares)
+      : lower{.call = {0, 2, lower_shares}}, higher{.call = {1, 2, higher_shares}} {
+    auto ends = GuardedFd::open_socket_pair();
+    lower.sockets[1].data = std::move(ends[0]);
+    higher.sockets[0].data = std::move(ends[1]);
+    lower.streams[1] = higher.streams[0] = 1;
+  }
+  struct End {
+    std::vector<PeerSockets> sockets = std::vector<PeerSockets>(2);
+    std::vector<std::uint32_t> streams = std::vector<std::uint32_t>(2);
+    RollCall call;
+    // Whether its data stream is through shared memory afterwards.
+    bool shares() {
+      EXPECT_TRUE(call.is_complete());
+      call.share_memory(sockets);
+      const auto link = sockets[sockets[0].data ? 0 : 1].data.take_link();
+      return dynamic_cast<SharedLink*>(link.get()) != nullptr;
+    }
+  };
+  void advance() {
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(lower.call.advance(lower.sockets, lower.streams));
+      ASSERT_TRUE(higher.call.advance(higher.sockets, higher.streams));
+    }
+  }
+  End lower;
+  End higher;
+};
+
+TEST(RollCall, TwoThatWantItShareMemoryAndOthersTheirSocket) {
+  for (const bool lower_shares : {true, false}) {
+    for (const bool higher_shares : {true, false}) {
+      TwoRanks ranks(lower_shares, higher_shares);
+      ranks.advance();
+      const bool both = lower_shares && higher_shares;
+      EXPECT_EQ(ranks.lower.shares(), both);
+      EXPECT_EQ(ranks.higher.shares(), both);
+      EXPECT_EQ(ranks.lower.call.describe_unshared().empty(), both || !lower_shares);
+      EXPECT_EQ(ranks.higher.call.describe_unshared().empty(), both || !higher_shares);
+    }
+  }
+}
+
+TEST(RollCall, ALowerRankSharesOnlyWhatItWasOffered) {
+  TwoRanks ranks(true, false);
+  const std::byte shared{'M'};
+  ASSERT_EQ(ranks.lower.sockets[1].data.send(Bytes(&shared, 1)).bytes, 1u);
+  const Status status = ranks.higher.call.advance(ranks.higher.sockets, ranks.higher.streams);
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(status.error().suspect, 0);
+}
+
 TEST(RollCall, OneRankAloneNeedsNobody) {
   EXPECT_TRUE(RollCall(0, 1).is_complete());
 }

@@ -163,7 +163,7 @@ bench_steps() {
   for name in patches rounds transports; do
     step "bench/$name" "build/release/bench/$name"
   done
-  for name in coding ddp_overhead; do
+  for name in coding ddp_overhead exchanges; do
     step "bench/$name.py" .venv/bin/python "bench/$name.py"
   done
 }

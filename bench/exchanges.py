@@ -2,15 +2,15 @@
 
     PYTHONPATH=build/release/python python bench/exchanges.py
     PYTHONPATH=build/release/python python bench/exchanges.py --ranks 4 --values 1000000 \
-        --over unix tcp tls --specs "direct(fp32)" "ring(fp32)" "direct(bf16)" 3lc
+        --over memory unix tcp tls --specs "direct(fp32)" "ring(fp32)" "direct(bf16)" 3lc
 
 Gloo, which sums and does not divide, and the sessions take turns, step by step, so that all meet
 the same machine. The time of a step is that of the slowest rank, its processor time the mean of the
 ranks', all threads and the kernel's work for them included; both are medians, in milliseconds, and
 in brackets as multiples of Gloo's. Before a session is measured its mean is compared with Gloo's,
 with fp32 and two ranks bit for bit, and all ranks must have the same bits. Gloo uses TCP over
-loopback; `--over` says what the sessions use: Unix sockets (the default on one machine), TCP, or
-TLS over TCP. Prints a Markdown table for each number of ranks.
+loopback; `--over` says what the sessions use: shared memory (the default on one machine), Unix
+sockets, TCP, or TLS over TCP. Prints a Markdown table for each number of ranks.
 """
 
 import argparse
@@ -55,7 +55,10 @@ def free_port() -> int:
 def session_over(over: str, spec: str, rank: int, ranks: int) -> deltawire.Session:
     port = [free_port() if rank == 0 else 0]
     dist.broadcast_object_list(port)
-    with environment("DELTAWIRE_LOCAL_SOCKETS", "on" if over == "unix" else "off"):
+    with (
+        environment("DELTAWIRE_LOCAL_SOCKETS", "on" if over in {"memory", "unix"} else "off"),
+        environment("DELTAWIRE_SHARED_MEMORY", "on" if over == "memory" else "off"),
+    ):
         return deltawire.Session(
             spec,
             rank=rank,
@@ -174,7 +177,9 @@ def main() -> None:
         "--values", type=int, nargs="+", metavar="N", default=[1000, 100_000, 10**6, 8 * 10**6]
     )
     parser.add_argument("--specs", nargs="+", default=["direct(fp32)"], metavar="SPEC")
-    parser.add_argument("--over", nargs="+", default=["unix"], choices=["unix", "tcp", "tls"])
+    parser.add_argument(
+        "--over", nargs="+", default=["memory"], choices=["memory", "unix", "tcp", "tls"]
+    )
     parser.add_argument("--steps", type=int, help="that count (default: by the values)")
     given = parser.parse_args()
     if min(*given.ranks, *given.values, 2) < 1 or min(given.ranks) < 2:

@@ -64,8 +64,10 @@ struct OptimizerRule {
   StepRule rule = StepRule::kAsItIs;
   double beta1 = 0;
   double rate_share = 1;
-  double pull = 0;          // for Spec::with_pull; 0: as the spec says
-  double longest_step = 0;  // of an element, in units of the rate, of kSecondMomentByRows
+  double pull = 0;  // for Spec::with_pull; 0: as the spec says
+  // Of kSecondMomentByRows, in units of the rate: the most that a row's root mean square and an element is.
+  double most_rms = 0;
+  double longest_step = 0;
 
   std::string warning;  // where the rule is not applied, or there is none
   std::string remark;   // of what training loses in spite of the rule

@@ -48,8 +48,9 @@ void bind_values(nb::module_& module) {
       .def_ro("beta1", &OptimizerRule::beta1, "The most that the optimizer keeps, with a rule of Adam's.")
       .def_ro("rate_share", &OptimizerRule::rate_share, "Of the learning rate.")
       .def_ro("pull", &OptimizerRule::pull, "For Spec.with_pull; 0: as the spec says.")
-      .def_ro("longest_step", &OptimizerRule::longest_step,
-              "Of an element, in units of the rate, with a second moment by rows.")
+      .def_ro("most_rms", &OptimizerRule::most_rms,
+              "Of a row's step, in units of the rate, with a second moment by rows.")
+      .def_ro("longest_step", &OptimizerRule::longest_step, "Likewise, of an element's.")
       .def_ro("warning", &OptimizerRule::warning, "Where the rule is not applied, or there is none.")
       .def_ro("remark", &OptimizerRule::remark, "Of what training loses in spite of the rule.")
       .def_ro("refusal", &OptimizerRule::refusal,

@@ -105,6 +105,7 @@ TEST(OptimizerRules, HaveConstants) {
   EXPECT_EQ(rows.beta1, 0.5);
   EXPECT_EQ(rows.pull, 0.5);
   EXPECT_EQ(rows.rate_share, 1);
+  EXPECT_EQ(rows.most_rms, 1);
   EXPECT_EQ(rows.longest_step, 3);
   const OptimizerRule late = rule_of("topk", adamw);
   EXPECT_EQ(late.beta1, 0);

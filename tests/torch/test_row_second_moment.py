@@ -72,7 +72,9 @@ class Reference:
         self.first = self.beta1 * self.first + (1 - self.beta1) * gradient
         self.second = self.beta2 * self.second + (1 - self.beta2) * squares
         root = np.sqrt(self.second / (1 - self.beta2**self.steps)) + 1e-8
-        self.weights -= lr * np.clip(self.first / (1 - self.beta1**self.steps) / root, -3, 3)
+        step = self.first / (1 - self.beta1**self.steps) / root
+        rms = np.sqrt(squares_by_rows(torch.from_numpy(step)).numpy()).reshape(squares.shape)
+        self.weights -= lr * np.clip(step / np.maximum(rms, 1), -3, 3)
 
     def follow(self, parameter, state):
         """Goes on from values in bfloat16, whose rounding is not what is compared."""

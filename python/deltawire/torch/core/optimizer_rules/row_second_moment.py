@@ -18,7 +18,6 @@ from deltawire.torch.core.optimizer_rules.rows import (
     gradient_strides,
     in_memory_order,
     local_part,
-    mean_squares,
     means_of_rows,
     row_count,
     spread,
@@ -181,10 +180,15 @@ class RowSecondMoment(OptimizerRule):
         known.add(squares, beta2, is_exact=is_exact)
         corrected = known.squares / (1 - beta2**known.steps)
         root = spread(corrected.sqrt_().add_(group["eps"]), weights)
-        longest = self._advice.longest_step
-        step = (first / (1 - beta1**known.steps) / root).clamp_(-longest, longest)
-        weights.sub_(step, alpha=rate)
+        step = first / (1 - beta1**known.steps) / root
+        weights.sub_(self._bounded(step, len(known.squares)), alpha=rate)
         second.copy_(spread(known.squares, second))
+
+    def _bounded(self, step: torch.Tensor, rows: int) -> torch.Tensor:
+        """In place: no row's root mean square, and no element, is larger than the advice says."""
+        most, longest = self._advice.most_rms, self._advice.longest_step
+        excess = means_of_rows(step.square(), rows).sqrt_().div_(most).clamp_(min=1)
+        return step.div_(spread(excess, step)).clamp_(-longest, longest)
 
     def _at_next_step(self, state: dict, parameter: torch.Tensor) -> _Known:
         """What is known of the parameter, with the coming step counted."""
@@ -200,16 +204,10 @@ class RowSecondMoment(OptimizerRule):
 
     def _squares_of(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """The mean squares by rows of the gradient as it is now."""
-        strides = gradient_strides(local_part(parameter))
-        flat = in_memory_order(gradient, strides)
-        received = self.received.get(id(parameter))
-        if received is not None:
-            return received.scaled_as(flat)
-        own = torch.empty(
-            row_count(local_part(parameter)), dtype=torch.float32, device=gradient.device
-        )
-        mean_squares(flat, own)
-        return own
+        here, received = local_part(parameter), self.received.get(id(parameter))
+        if received is None:
+            return means_of_rows(gradient.float().square(), row_count(here))
+        return received.scaled_as(in_memory_order(gradient, gradient_strides(here)))
 
 
 def _begin(state: dict, parameter: torch.Tensor, group: dict) -> None:

@@ -165,6 +165,16 @@ class DELTAWIRE_API Channel {
     return encode(message, id, 0);
   }
 
+  // Whether the message's payload is its parts' values as they lie in memory: float32 that no codec changes,
+  // of which nothing waits and nothing is kept. Values are not read.
+  virtual bool sends_values(const MessageLayout& message, std::uint64_t step) const noexcept = 0;
+
+  // As encode, without a copy of what need not be one: where the message sends_values, its pieces may be the
+  // parts' own memory, which must then stay as it is until they are released. decode() doesn't take such
+  // pieces, since a frame's payload may be several of them; joined they are encode's message.
+  virtual Result<std::span<const Bytes>> encode_in_place(const MessageLayout& message, const MessageId& id,
+                                                         std::uint64_t room) = 0;
+
   // Encodes a message into memory of the caller's, message_bound() bytes or more, and returns its length. The
   // same bytes; parts whose codec has separate chunks go there chunk by chunk, and take no other memory,
   // where nothing of them waits and reverts are exact. Errors: as above, after which `out` is unspecified;

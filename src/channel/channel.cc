@@ -77,6 +77,27 @@ void keep_part(PartEncoder& encoder, const Named& unsent, const MessageId& id) n
   });
 }
 
+// After an error. What was coded is folded back; the rest waits in the residual as it is.
+void keep_what_was_not_coded(MessageMaker& maker, PartEncoder& encoder, std::span<const Named> parts,
+                             const MessageId& id) noexcept {
+  if (maker.jobs().empty()) {
+    for (const Named& part : parts) keep_part(encoder, part, id);
+  }
+  for (const PartJob& job : maker.jobs()) {
+    if (!job.coded) keep_part(encoder, *job.part, id);
+  }
+}
+
+// What messages and saved states say of the rules.
+struct RulesHashes {
+  RulesHashes(const CodecRules& rules, const Policy& policy)
+      : params(params_hash(rules.spec(), policy)),
+        state(params_hash(rules.spec(), Policy{policy.min_elements})) {}
+
+  std::uint64_t params;
+  std::uint64_t state;  // without Policy::nonfinite, which says nothing about residuals
+};
+
 class ChannelImpl final : public Channel {
  public:
   ChannelImpl(CodecRules rules, std::unique_ptr<const Codec> raw, HalfCodecs halves,
@@ -85,8 +106,7 @@ class ChannelImpl final : public Channel {
         raw_(std::move(raw)),
         halves_(std::move(halves)),
         options_(options),
-        params_hash_(deltawire::params_hash(rules_.spec(), options.policy)),
-        state_hash_(deltawire::params_hash(rules_.spec(), Policy{options.policy.min_elements})),
+        hashes_(rules_, options.policy),
         resources_(std::move(resources)),
         residuals_(resources_.meter, resources_.backend.get()),
         scratch_held_(resources_.meter, MemoryMeter::Use::kMessages),
@@ -107,6 +127,9 @@ class ChannelImpl final : public Channel {
   std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
   Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id,
                                         std::uint64_t room) override;
+  bool sends_values(const MessageLayout& message, std::uint64_t step) const noexcept override;
+  Result<std::span<const Bytes>> encode_in_place(const MessageLayout& layout, const MessageId& id,
+                                                 std::uint64_t room) override;
   Result<std::uint64_t> encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) override;
   Status encode_all(std::span<const MessageLayout> messages, const MessageId& id, std::uint64_t room,
                     std::vector<std::span<const Bytes>>& encoded) override;
@@ -127,10 +150,10 @@ class ChannelImpl final : public Channel {
   std::span<const float> residual(std::string_view name, std::uint64_t first) const override;
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override {
-    return replace_residuals([&](auto& store) { return load_residuals(state, state_hash_, store); });
+    return replace_residuals([&](auto& store) { return load_residuals(state, hashes_.state, store); });
   }
   Status load_weighted(std::span<const WeightedState> states, const CutTensors& wanted) override {
-    return replace_residuals([&](auto& store) { return add_weighted(states, wanted, state_hash_, store); });
+    return replace_residuals([&](auto& store) { return add_weighted(states, wanted, hashes_.state, store); });
   }
 
  private:
@@ -145,7 +168,6 @@ class ChannelImpl final : public Channel {
             resources_.backend ? nullptr : resources_.workers.get(),
             resources_.backend.get()};
   }
-  void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
   template <class Fill>
   Status replace_residuals(const Fill& filled_by) {
     if (Status closed = maker_.record().check_closed("loading"); !closed) return closed;
@@ -165,8 +187,7 @@ class ChannelImpl final : public Channel {
   std::unique_ptr<const Codec> raw_;
   HalfCodecs halves_;
   ChannelOptions options_;
-  std::uint64_t params_hash_;
-  std::uint64_t state_hash_;  // without Policy::nonfinite, which says nothing about residuals
+  RulesHashes hashes_;
   ChannelResources resources_;
   ResidualStore residuals_;
   CodingMemory memory_;
@@ -195,11 +216,28 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
       code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
     }
     scratch_held_.set(memory_.scratch.capacity() + maker_.writer_bytes());
-    if (Status made = maker_.close(id, low_half(params_hash_)); !made) return forward_error(made);
+    if (Status made = maker_.close(id, low_half(hashes_.params)); !made) return forward_error(made);
     return maker_.pieces(0);
   });
-  if (!pieces && options_.revert == Revert::kFold) keep_what_was_not_coded(layout.parts, id);
+  if (!pieces && options_.revert == Revert::kFold)
+    keep_what_was_not_coded(maker_, encoder_, layout.parts, id);
   return pieces;
+}
+
+bool ChannelImpl::sends_values(const MessageLayout& message, std::uint64_t step) const noexcept {
+  return resources_.backend == nullptr && std::ranges::all_of(message.parts, [&](const Named& part) {
+           return part.tensor.elements() == 0 || encoder_.sends_values(part, step);
+         });
+}
+
+Result<std::span<const Bytes>> ChannelImpl::encode_in_place(const MessageLayout& layout, const MessageId& id,
+                                                            std::uint64_t room) {
+  if (!sends_values(layout, id.step)) return encode(layout, id, room);
+  if (Status begun = begin(maker_, layout.parts, id); !begun) return forward_error(begun);
+  return or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
+    if (Status distinct = maker_.check_distinct(layout); !distinct) return forward_error(distinct);
+    return maker_.make_in_place(layout, id, low_half(hashes_.params));
+  });
 }
 
 Result<std::uint64_t> ChannelImpl::encode_to(const MessageLayout& layout, const MessageId& id, MutBytes out) {
@@ -216,7 +254,7 @@ Result<std::uint64_t> ChannelImpl::encode_to(const MessageLayout& layout, const 
     const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_, true);
     maker_.open(layout, id.step, is_needed(codecs(), layout, id.step, options_.revert), 0, bounds, true);
     code_parts(maker_.jobs(), encoder_, id, bounds, {resources_.workers.get(), memory_.scratch});
-    return maker_.write(id, low_half(params_hash_), bounds.chunk, out);
+    return maker_.write(id, low_half(hashes_.params), bounds.chunk, out);
   });
 }
 
@@ -236,20 +274,10 @@ Status ChannelImpl::encode_all(std::span<const MessageLayout> messages, const Me
                   bounds);
     }
     code_parts_on(*resources_.backend, maker_.jobs(), encoder_, id);
-    if (Status made = maker_.close(id, low_half(params_hash_)); !made) return made;
+    if (Status made = maker_.close(id, low_half(hashes_.params)); !made) return made;
     for (std::size_t i = 0; i < maker_.count(); ++i) encoded.push_back(maker_.pieces(i));
     return {};
   });
-}
-
-// After an error. What was coded is folded back; the rest waits in the residual as it is.
-void ChannelImpl::keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept {
-  if (maker_.jobs().empty()) {
-    for (const Named& part : parts) keep_part(encoder_, part, id);
-  }
-  for (const PartJob& job : maker_.jobs()) {
-    if (!job.coded) keep_part(encoder_, *job.part, id);
-  }
 }
 
 Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
@@ -277,20 +305,20 @@ Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& p
   if (Status apart = or_no_memory("looking at slots", [&] { return check_apart(parts.parts); }); !apart) {
     return apart;
   }
-  const ExpectedMessage due{expected, low_half(params_hash_), parts};
+  const ExpectedMessage due{expected, low_half(hashes_.params), parts};
   return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
 }
 
 Status ChannelImpl::decode_all(std::span<const ReceivedMessage> messages, const MessageId& expected,
                                Into into, float scale) {
   if (!resources_.backend) return Channel::decode_all(messages, expected, into, scale);
-  const ExpectedMessage each{expected, low_half(params_hash_), std::span<const Named>()};
+  const ExpectedMessage each{expected, low_half(hashes_.params), std::span<const Named>()};
   return decode_messages_on_device(messages, each, codecs(), Target{into, scale}, memory_);
 }
 
 Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,
                                  const MessageId& expected, float scale, std::span<Pairs> means) {
-  const ExpectedMessage due{expected, low_half(params_hash_), parts};
+  const ExpectedMessage due{expected, low_half(hashes_.params), parts};
   return decode_message_to_pairs(pieces, due, codecs(), scale, means, memory_);
 }
 
@@ -339,9 +367,9 @@ Result<std::vector<std::byte>> ChannelImpl::save() const {
   if (resources_.backend) {
     ResidualStore copy;
     if (Status copied = residuals_.download(copy); !copied) return forward_error(copied);
-    return save_residuals(copy, state_hash_);
+    return save_residuals(copy, hashes_.state);
   }
-  return save_residuals(residuals_, state_hash_);
+  return save_residuals(residuals_, hashes_.state);
 }
 
 }  // namespace

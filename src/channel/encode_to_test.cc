@@ -1,4 +1,5 @@
-// Channel::encode_to gives the bytes of Channel::encode, whichever way they go to their place.
+// Channel::encode_to and encode_in_place give the bytes of Channel::encode, whichever way they go to their
+// place.
 #include <limits>
 #include <string>
 #include <vector>
@@ -39,12 +40,15 @@ std::unique_ptr<Channel> channel(std::string_view spec, const ChannelOptions& op
   return *std::move(made);
 }
 
-Message joined(Channel& sender, std::span<const Named> parts, const MessageId& id) {
+Message joined(const Result<std::span<const Bytes>>& pieces) {
   Message all;
-  const auto pieces = sender.encode(parts, id);
   EXPECT_TRUE(pieces) << pieces.error().message;
   for (const Bytes piece : *pieces) all.insert(all.end(), piece.begin(), piece.end());
   return all;
+}
+
+Message joined(Channel& sender, std::span<const Named> parts, const MessageId& id) {
+  return joined(sender.encode(parts, id));
 }
 
 Message written(Channel& sender, std::span<const Named> parts, const MessageId& id) {
@@ -55,21 +59,26 @@ Message written(Channel& sender, std::span<const Named> parts, const MessageId& 
   return all;
 }
 
-// Three steps, the second of which is reverted, by two channels that differ in nothing but this call.
+// Three steps, the second of which is reverted, by three channels that differ in nothing but this call.
 void expect_the_same(std::string_view spec, std::span<const Named> parts,
                      const ChannelOptions& options = {}) {
   const auto one = channel(spec, options);
   const auto other = channel(spec, options);
+  const auto in_place = channel(spec, options);
   for (std::uint64_t step = 0; step < 3; ++step) {
     const MessageId id{.step = step, .rank = 1, .world = 2};
-    ASSERT_EQ(joined(*one, parts, id), written(*other, parts, id)) << spec << ", step " << step;
-    step == 1 ? one->revert() : one->commit();
-    step == 1 ? other->revert() : other->commit();
-    ASSERT_EQ(one->last_step().size(), other->last_step().size());
-    for (std::size_t i = 0; i < one->last_step().size(); ++i) {
-      EXPECT_EQ(one->last_step()[i].payload_bytes, other->last_step()[i].payload_bytes) << spec;
+    const Message message = joined(*one, parts, id);
+    ASSERT_EQ(message, written(*other, parts, id)) << spec << ", step " << step;
+    ASSERT_EQ(message, joined(in_place->encode_in_place(parts, id, 0))) << spec << ", step " << step;
+    for (Channel* each : {one.get(), other.get(), in_place.get()})
+      step == 1 ? each->revert() : each->commit();
+    for (Channel* each : {other.get(), in_place.get()}) {
+      ASSERT_EQ(one->last_step().size(), each->last_step().size());
+      for (std::size_t i = 0; i < one->last_step().size(); ++i) {
+        EXPECT_EQ(one->last_step()[i].payload_bytes, each->last_step()[i].payload_bytes) << spec;
+      }
+      EXPECT_EQ(*one->save(), *each->save()) << spec;
     }
-    EXPECT_EQ(*one->save(), *other->save()) << spec;
   }
 }
 
@@ -124,6 +133,54 @@ TEST(EncodeTo, SixteenBitsAndSignificancesAreCodedAlike) {
 TEST(EncodeTo, WhatWaitsLeavesWithTheNextMessage) {
   std::vector<Tensor> tensors{{"a", normal(70000, 1)}};
   expect_the_same("a step<1: 3lc, rest bf16", named(tensors));
+}
+
+// Bytes of the pieces that lie in the tensor's own memory.
+std::uint64_t bytes_in(const Tensor& tensor, std::span<const Bytes> pieces) {
+  const Bytes own = std::as_bytes(std::span(tensor.values));
+  std::uint64_t bytes = 0;
+  for (const Bytes piece : pieces) {
+    if (piece.data() >= own.data() && piece.data() < own.data() + own.size()) bytes += piece.size();
+  }
+  return bytes;
+}
+
+TEST(EncodeInPlace, LongValuesStayWhereTheyAre) {
+  std::vector<Tensor> tensors{
+      {"long", normal(700000, 1)}, {"raw", normal(100, 2)}, {"short", normal(300, 3)}};
+  const auto parts = named(tensors);
+  const auto sender = channel("fp32");
+  EXPECT_TRUE(sender->sends_values(parts, 0));
+  const auto pieces = sender->encode_in_place(parts, {}, 0);
+  ASSERT_TRUE(pieces);
+  EXPECT_EQ(bytes_in(tensors[0], *pieces), sizeof(float) * tensors[0].values.size());
+  EXPECT_EQ(bytes_in(tensors[1], *pieces), 0U);
+  EXPECT_EQ(bytes_in(tensors[2], *pieces), 0U);
+}
+
+TEST(EncodeInPlace, OneCodedPartKeepsTheMessageTogether) {
+  std::vector<Tensor> tensors{{"long", normal(70000, 1)}, {"coded", normal(70000, 2)}};
+  const auto parts = named(tensors);
+  const auto sender = channel("coded: bf16, rest fp32");
+  EXPECT_FALSE(sender->sends_values(parts, 0));
+  const auto pieces = sender->encode_in_place(parts, {}, 0);
+  ASSERT_TRUE(pieces);
+  EXPECT_EQ(bytes_in(tensors[0], *pieces), 0U);
+}
+
+// What a revert would fold back must still be what was sent.
+TEST(EncodeInPlace, WhatIsKeptOrWaitsIsCopied) {
+  std::vector<Tensor> tensors{{"w", normal(70000, 1)}};
+  const auto parts = named(tensors);
+  EXPECT_FALSE(channel("fp32", {.policy = {}, .revert = Revert::kFold})->sends_values(parts, 0));
+  EXPECT_FALSE(channel("fp32 with momentum=0.9")->sends_values(parts, 0));
+  const auto sender = channel("w step<1: 3lc, rest fp32");
+  ASSERT_TRUE(sender->encode(parts, {}));
+  sender->commit();
+  EXPECT_FALSE(sender->sends_values(parts, 1)) << "a residual waits";
+  ASSERT_TRUE(sender->encode_in_place(parts, {.step = 1}, 0));
+  sender->commit();
+  EXPECT_TRUE(sender->sends_values(parts, 2));
 }
 
 TEST(EncodeTo, TooLittleRoomBeginsNothing) {

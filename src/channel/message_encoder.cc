@@ -11,29 +11,51 @@
 namespace deltawire {
 namespace {
 
-// Frames that stay where they are: heads one after another, payloads in the message's.
-struct StayingFrames {
-  std::vector<std::byte>& heads() const noexcept { return message.heads; }
-  static void add(Bytes) noexcept {}
-  static void close(Bytes) noexcept {}
+// Frames that stay where they are: heads one after another, payloads wherever the parts' bytes lie.
+class StayingFrames {
+ public:
+  explicit StayingFrames(Message& message) : message_(message) {}
 
-  Message& message;
-};
-
-// The heads say how long they are, and their payloads.
-void list_pieces(Message& message) {
-  Bytes heads(message.heads);
-  Bytes payload(message.payload.bytes());
-  while (!heads.empty()) {
-    const std::uint64_t head_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kHeadBytesAt);
-    const std::uint64_t frame_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kFrameBytesAt);
-    assert(frame_bytes >= head_bytes && frame_bytes - head_bytes <= payload.size());
-    message.pieces.push_back(heads.first(head_bytes));
-    heads = heads.subspan(head_bytes);
-    message.pieces.push_back(payload.first(frame_bytes - head_bytes));
-    payload = payload.subspan(frame_bytes - head_bytes);
+  std::vector<std::byte>& heads() const noexcept { return message_.heads; }
+  void add(Bytes payload) {
+    begin();
+    Bytes& last = message_.pieces.back();
+    if (!last.empty() && last.data() + last.size() == payload.data()) {
+      last = Bytes(last.data(), last.size() + payload.size());
+    } else {
+      message_.pieces.push_back(payload);
+    }
   }
-}
+  void close(Bytes) {
+    if (!is_open_) add({});
+    is_open_ = false;
+  }
+
+  // After the last frame: puts the heads, which say how long they and their payloads are, into their places.
+  void finish() {
+    Bytes heads(message_.heads);
+    for (std::size_t i = 0; i < message_.pieces.size();) {
+      const auto head_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kHeadBytesAt);
+      std::uint64_t payload = load_le<std::uint32_t>(heads.data() + frame_layout::kFrameBytesAt) - head_bytes;
+      message_.pieces[i++] = heads.first(head_bytes);
+      heads = heads.subspan(head_bytes);
+      do {
+        assert(i < message_.pieces.size() && message_.pieces[i].size() <= payload);
+        payload -= message_.pieces[i++].size();
+      } while (payload > 0);
+    }
+    assert(heads.empty());
+  }
+
+ private:
+  // Leaves a place for the head.
+  void begin() {
+    if (!std::exchange(is_open_, true)) message_.pieces.emplace_back();
+  }
+
+  Message& message_;
+  bool is_open_ = false;  // the frame that is being built
+};
 
 }  // namespace
 
@@ -96,11 +118,11 @@ void frame_message(std::span<const SentPart> parts, FrameHeader header, Message&
   if (parts.empty()) return;
   assert(message.heads.empty() && message.pieces.empty());
   header.seq = 0;
-  StayingFrames frames{message};
+  StayingFrames frames(message);
   Framer<StayingFrames> framer(header, frames);
   framer.add_all(parts);
   framer.finish();
-  list_pieces(message);
+  frames.finish();
 }
 
 }  // namespace deltawire

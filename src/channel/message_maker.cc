@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checked.h"
 #include "channel/distinct_tensors.h"
 
 namespace deltawire {
@@ -19,6 +20,7 @@ constexpr std::uint64_t slack_of(std::uint64_t bytes) noexcept {
 }  // namespace
 
 void PayloadMaker::open(Message& message, std::uint64_t bound) {
+  if (bound == 0) return;
   largest_bound_ = std::max(largest_bound_, bound);
   if (room_.bytes().size() < bound) {
     room_.reset();
@@ -128,6 +130,68 @@ Status MessageMaker::close(const MessageId& id, std::uint32_t params_hash) {
   }
   assert(earlier + begin == record_.parts().size());
   return {};
+}
+
+namespace {
+
+// Shorter ones are copied: a piece of its own costs a send as much.
+constexpr std::uint64_t kLeastInPlace = 16384;
+
+// Where the chunks of so many bytes end, in the first of `ends`.
+std::span<const std::uint32_t> fill_ends(std::uint64_t bytes, std::uint64_t chunk_bytes,
+                                         std::span<std::uint32_t> ends) noexcept {
+  const std::span<std::uint32_t> own = ends.first(ceil_div(bytes, chunk_bytes));
+  std::uint64_t end = 0;
+  for (std::uint32_t& each : own) {
+    end = std::min(bytes, end + chunk_bytes);
+    each = static_cast<std::uint32_t>(end);
+  }
+  return own;
+}
+
+}  // namespace
+
+// Raw parts are copied, too: a segment may hold several, one behind the other.
+std::span<const Bytes> MessageMaker::make_in_place(const MessageLayout& layout, const MessageId& id,
+                                                   std::uint32_t params_hash) {
+  const auto bytes_of = [](const Named& part) {
+    return std::as_bytes(std::span(static_cast<const float*>(part.tensor.values), part.tensor.count));
+  };
+  const auto stays = [&](const Named& part) {
+    return bytes_of(part).size() >= kLeastInPlace && !encoder_.only_copies(part, id.step);
+  };
+  const MessageBounds bounds = bounds_of(layout.parts, id.step, encoder_);
+  MessageLists lists = bounds.lists();
+  std::uint64_t copied = 0;
+  for (const Named& part : layout.parts) stays(part) ? lists.pieces += 2 : copied += bytes_of(part).size();
+  Message& message = record_.messages().add(lists);
+  message.is_needed = false;
+  payloads_.open(message, copied);
+  const std::size_t earlier = record_.parts().size();
+  record_.reserve(bounds.parts);
+  MutBytes room = message.payload.bytes();
+  std::span<std::uint32_t> ends(message.chunk_ends);
+  for (const Named& part : layout.parts) {
+    if (part.tensor.elements() == 0) continue;
+    SentPart sent;
+    sent.index = static_cast<std::uint32_t>(&part - layout.parts.data());
+    [[maybe_unused]] const Status opened = encoder_.open(part, id.step, sent);
+    assert(opened && sent.residual == nullptr);
+    Bytes values = bytes_of(part);
+    if (!stays(part)) {
+      std::memcpy(room.data(), values.data(), values.size());
+      values = room.first(values.size());
+      room = room.subspan(values.size());
+    }
+    sent.encoded = {values,
+                    fill_ends(values.size(), sizeof(float) * sent.codec->info().chunk_elements, ends)};
+    ends = ends.subspan(sent.encoded.chunk_ends.size());
+    sent.state = SegmentState::kCoded;
+    record_.add(sent);
+  }
+  frame_message(record_.parts().subspan(earlier), {id, params_hash, layout.hash}, message);
+  message.count();
+  return message.pieces;
 }
 
 // What is left is as long as its codec makes it, and never more than its bound: the heads too, since parts

@@ -32,8 +32,10 @@ class PartEncoder {
   // and whatever its values are there is no error, and no other codec that takes its place.
   bool codes_alone(const Named& part, std::uint64_t step) const noexcept;
   // Whether these chunks are the bytes of its values.
-  bool copies_chunks(const SentPart& sent) const noexcept {
-    return std::endian::native == std::endian::little && sent.codec->info().id == codecs_.raw.info().id;
+  bool copies_chunks(const SentPart& sent) const noexcept { return copies_chunks(*sent.codec); }
+  // Whether its bytes are those of its values, raw or not.
+  bool sends_values(const Named& part, std::uint64_t step) const noexcept {
+    return only_copies(part, step) || (codes_alone(part, step) && copies_chunks(codecs_.of(part, step)));
   }
   // Bounds of its longest chunk then.
   Sizes chunk_sizes(const Named& part, std::uint64_t step) const noexcept;
@@ -89,6 +91,9 @@ class PartEncoder {
   static void mask(const SentPart& sent, MutBytes scratch) noexcept;
 
  private:
+  bool copies_chunks(const Codec& codec) const noexcept {
+    return std::endian::native == std::endian::little && codec.info().id == codecs_.raw.info().id;
+  }
   bool keeps_nothing(const Named& part, std::uint64_t step) const noexcept;
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
   bool folds(const Named& part) const noexcept;

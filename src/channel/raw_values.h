@@ -26,9 +26,10 @@ inline Sizes raw_sizes(const TensorSlot& tensor) noexcept {
   return {.payload_bytes = sizeof(float) * tensor.count, .chunks = 1};
 }
 
-// What Codec::decode() makes of such a tensor's bytes. REQUIRES: the defined floating-point mode.
+// What Codec::decode() of fp32 makes of a tensor's bytes. REQUIRES: the defined floating-point mode, and a
+// tensor with raw values, however many.
 inline void take_raw_values(Bytes values, const TensorSlot& tensor, const Target& target) noexcept {
-  assert(has_raw_values(tensor) && values.size() == sizeof(float) * tensor.count);
+  assert(tensor.dtype == DType::kF32 && values.size() == sizeof(float) * tensor.count);
   auto* const slot = static_cast<float*>(tensor.values);
   const auto value_at = [&](std::uint64_t i) {
     return std::bit_cast<float>(load_le<std::uint32_t>(values.data() + i * sizeof(float)));

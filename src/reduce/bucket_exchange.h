@@ -59,6 +59,10 @@ class BucketExchange {
 
   virtual void restart_clock() noexcept { run_.restart_clock(); }
 
+  // Waits until no send reads the bucket's tensors or staged means any more. It is complete, so that others
+  // have posted the receives. Ranks send what was given in their first messages.
+  virtual void await_reads() noexcept { messages_.await_sent(kFirstStage); }
+
   // Gives memory that is no longer in use to the next bucket: after publish(), and again when the step ends.
   virtual void give_back() noexcept {
     tensors_.give_back();

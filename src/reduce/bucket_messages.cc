@@ -36,7 +36,7 @@ Result<Bytes> BucketMessages::take(Incoming& receive) {
 Handle BucketMessages::send(int peer, std::uint16_t stage, std::span<const Bytes> pieces, Channel* from) {
   assert(peer >= 0 && peer < run_->world() && peer != run_->rank());
   for (const Bytes piece : pieces) run_->report().bytes_sent += piece.size();
-  sends_.push_back({Handle::kNone, from, pieces});  // first: a send that is posted must be known
+  sends_.push_back({Handle::kNone, from, stage, pieces});  // first: a send that is posted must be known
   sends_.back().handle = run_->transport().post_send(peer, run_->tag(stage), pieces);
   return sends_.back().handle;
 }
@@ -66,6 +66,13 @@ void BucketMessages::release_sent() noexcept {
     }
   }
   sends_.erase(kept, sends_.end());
+}
+
+void BucketMessages::await_sent(std::uint16_t stage) noexcept {
+  const Stopwatch timer(run_->report(), Stopwatch::Phase::kExchange);
+  for (Sent& sent : sends_) {
+    if (sent.stage == stage) await_end(sent.handle);
+  }
 }
 
 void BucketMessages::give_back() noexcept {

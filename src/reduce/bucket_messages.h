@@ -47,6 +47,9 @@ class BucketMessages {
   void send_to_all(std::uint16_t stage, std::span<const Bytes> pieces, Channel* from = nullptr);
   void release_sent() noexcept;
 
+  // Waits until what was sent of a stage, from memory that is not the channel's, may change.
+  void await_sent(std::uint16_t stage) noexcept;
+
   // Gives the receives' memory to the next bucket.
   void give_back() noexcept;
 
@@ -58,6 +61,7 @@ class BucketMessages {
   struct Sent {
     Handle handle = Handle::kNone;
     Channel* from = nullptr;  // null: the message stays
+    std::uint16_t stage = 0;
     std::span<const Bytes> message;
   };
   void await_end(Handle& handle) noexcept;

@@ -60,6 +60,14 @@ Result<std::span<const Bytes>> BucketRun::encode(Channel& channel, const Message
   return pieces;
 }
 
+Result<std::span<const Bytes>> BucketRun::encode_in_place(Channel& channel, const MessageLayout& parts,
+                                                          std::uint16_t stage, std::uint64_t room) {
+  const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
+  auto pieces = channel.encode_in_place(parts, message_id(rank(), stage), room);
+  if (!pieces) advise(pieces.error());
+  return pieces;
+}
+
 Status BucketRun::encode_all(Channel& channel, std::span<const MessageLayout> messages, std::uint16_t stage,
                              std::uint64_t room, std::vector<std::span<const Bytes>>& encoded) {
   const Stopwatch timer(report_, Stopwatch::Phase::kEncode);

@@ -77,6 +77,9 @@ class BucketRun {
   // Channel::encode, timed.
   Result<std::span<const Bytes>> encode(Channel& channel, const MessageLayout& parts, std::uint16_t stage,
                                         std::uint64_t room = 0);
+  // The same, as Channel::encode_in_place.
+  Result<std::span<const Bytes>> encode_in_place(Channel& channel, const MessageLayout& parts,
+                                                 std::uint16_t stage, std::uint64_t room);
   // Several messages of one kind, as Channel::encode_all.
   Status encode_all(Channel& channel, std::span<const MessageLayout> messages, std::uint16_t stage,
                     std::uint64_t room, std::vector<std::span<const Bytes>>& encoded);

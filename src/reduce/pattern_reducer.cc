@@ -166,6 +166,7 @@ Result<Report> PatternReducer::finish() {
   });
   if (!ended) return give_up(run.transport(), std::move(ended.error()));
   if (last) run.report().last_committed_step = run.step().number;
+  if (!last) bucket.await_reads();
   bucket.tensors().publish();
   bucket.give_back();
   Report report = run.report();

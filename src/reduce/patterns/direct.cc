@@ -98,6 +98,7 @@ class DirectExchange final : public BucketExchange {
   Result<Progress> move(bool is_oldest) override;
   void more_awaited(std::vector<Handle>& handles) const override;
   void keep_unsent() noexcept override;
+  void await_reads() noexcept override;
 
  private:
   using Piece = DirectRounds::Piece;
@@ -105,6 +106,8 @@ class DirectExchange final : public BucketExchange {
   void cut();
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
   void open_round();
+  bool adds_own_values(const Piece& piece) const;
+  Status encode(Channel& channel, std::uint16_t stage, std::uint64_t room, bool in_place);
   Status push_next();
   Status add_push();
   Status share_mean();
@@ -130,6 +133,7 @@ class DirectExchange final : public BucketExchange {
   PartMeans means_;
   DirectRounds rounds_;
   bool is_prepared_ = false;     // so that a folding revert keeps it
+  bool sends_means_ = false;     // where they are staged
   std::uint64_t push_room_ = 0;  // of the longest dense message
   std::uint64_t pull_room_ = 0;
   std::size_t added_ = 0;                         // ranks whose push of the next own piece was added
@@ -158,6 +162,7 @@ void DirectExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   }
   messages_.open(sends);
   is_prepared_ = false;
+  sends_means_ = false;
   added_ = 0;
   own_push_.assign(plan_.list(self()).size(), {});
 }
@@ -235,6 +240,24 @@ void DirectExchange::open_round() {
   }
 }
 
+// What this rank would push to itself is added as it is.
+bool DirectExchange::adds_own_values(const Piece& piece) const {
+  if (piece.owner != self() || tensors_.is_on_device()) return false;
+  const MessageLayout own = plan_.message({piece.owner, piece.piece}).layout();
+  // mask_sent() asks for all parts of a step, if any part's codec is sparse.
+  return push_.sends_values(own, run_.step().number) && !push_.any(&CodecInfo::sparse);
+}
+
+// The messages of layouts_: all of them on a device, else one.
+Status DirectExchange::encode(Channel& channel, std::uint16_t stage, std::uint64_t room, bool in_place) {
+  if (tensors_.is_on_device() || !in_place) return run_.encode_all(channel, layouts_, stage, room, coded_);
+  assert(layouts_.size() == 1);
+  const auto pieces = run_.encode_in_place(channel, layouts_.front(), stage, room);
+  if (!pieces) return forward_error(pieces);
+  coded_.push_back(*pieces);
+  return {};
+}
+
 // The next piece; on a device all of the round.
 Status DirectExchange::push_next() {
   pushed_.clear();
@@ -252,8 +275,9 @@ Status DirectExchange::push_next() {
     for (const PartMessage& message : messages_of(next)) layouts_.push_back(message.layout());
     if (!tensors_.is_on_device()) room = room_of(push_, messages_of(next).front());
   } while (tensors_.is_on_device() && rounds_.is_pushing());
-  if (layouts_.empty()) return {};
-  if (Status done = run_.encode_all(push_, layouts_, kFirstStage, room, coded_); !done) return done;
+  if (layouts_.empty() || adds_own_values(pushed_.front())) return {};
+  const bool in_place = pushed_.front().owner != self();  // what is decoded here is in one piece
+  if (Status done = encode(push_, kFirstStage, room, in_place); !done) return done;
   auto coded = coded_.begin();
   for (const Piece& piece : pushed_) {
     for (std::size_t i = 0; i < messages_of(piece).size(); ++i, ++coded) {
@@ -265,6 +289,11 @@ Status DirectExchange::push_next() {
     }
   }
   return {};
+}
+
+void DirectExchange::await_reads() noexcept {
+  messages_.await_sent(kFirstStage);
+  if (sends_means_) messages_.await_sent(kSecondStage);
 }
 
 void DirectExchange::keep_unsent() noexcept {
@@ -281,7 +310,9 @@ Status DirectExchange::add_push() {
   const int sender = static_cast<int>(added_);
   const Source source{sender, sender, kFirstStage};
   const PeerMessages due = next(added_, kFirstStage);
-  if (added_ == self()) {
+  if (added_ == self() && adds_own_values({place.list, place.message})) {
+    if (Status added = means_.add_own(place); !added) return added;
+  } else if (added_ == self()) {
     const auto own = std::span(own_push_).subspan(due.first, due.count);
     if (Status added = means_.add(push_, own, place, source); !added) return added;
     for (const std::span<const Bytes> message : own) push_.release(message);
@@ -310,11 +341,15 @@ Status DirectExchange::share_mean() {
     room = 0;
   }
   coded_.clear();
-  if (Status done = run_.encode_all(pull_, layouts_, kSecondStage, room, coded_); !done) return done;
+  if (Status done = encode(pull_, kSecondStage, room, true); !done) return done;
   for (const std::span<const Bytes> mean : coded_) messages_.send_to_all(kSecondStage, mean, &pull_);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  Status applied = means_.replace(pull_, coded_, place, {run_.rank(), run_.rank(), kSecondStage});
-  if (!applied) return applied;
+  if (pull_.sends_values(layouts_.front(), run_.step().number)) {
+    sends_means_ = true;
+  } else {
+    Status applied = means_.replace(pull_, coded_, place, {run_.rank(), run_.rank(), kSecondStage});
+    if (!applied) return applied;
+  }
   if (run_.world() == 1) {
     for (const std::span<const Bytes> mean : coded_) pull_.release(mean);
   }

@@ -92,7 +92,7 @@ Status GatherExchange::start(bool) {
   for (const PartMessage& message : planned()) {
     // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
     Status shared = or_no_memory("sending", [&]() -> Status {
-      const auto pieces = run_.encode(channel_, message.layout(), kFirstStage);
+      const auto pieces = run_.encode_in_place(channel_, message.layout(), kFirstStage, 0);
       if (!pieces) return forward_error(pieces);
       if (!started) return {};
       own_.push_back(*pieces);
@@ -122,7 +122,9 @@ Result<Progress> GatherExchange::move(bool) {
   }
   if (sender_ == run_.rank()) {
     assert(message_ < own_.size());
-    if (Status added = add_message(own_[message_]); !added) return forward_error(added);
+    const bool as_it_is = channel_.sends_values(planned()[message_].layout(), run_.step().number);
+    Status added = as_it_is ? means_.add_own({0, message_}) : add_message(own_[message_]);
+    if (!added) return forward_error(added);
   } else {
     Incoming& arrival = receive(sender_, message_);
     if (!messages_.arrived(arrival)) return Progress::waits(arrival.handle);

@@ -29,10 +29,10 @@ constexpr std::uint16_t kSumStage = 1;
 constexpr std::uint16_t kMeanStage = 2;
 constexpr std::uint16_t kPassedOnStage = 3;
 
-using Place = MessagePlan::Place;
-
 class HierarchicalExchange final : public BucketExchange {
  public:
+  using Place = MessagePlan::Place;
+
   HierarchicalExchange(BufferPool& pool, const HierarchicalChannels& channels, int members)
       : BucketExchange(pool), channels_(channels), members_(members) {}
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/float_environment.h"
+#include "channel/raw_values.h"
 
 namespace deltawire {
 namespace {
@@ -61,6 +62,20 @@ Status PartMeans::decode(Channel& channel, Messages messages, const Place& first
   }
   const float scale = into == Into::kAccumulate ? run_.world_scale() : 1.0F;
   return run_.decode(channel, received_, source, into, scale);
+}
+
+Status PartMeans::add_own(const Place& place) {
+  if (Status staged = stage(); !staged) return staged;
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  const FloatEnvironment environment;
+  const Target target{Into::kAccumulate, run_.world_scale()};
+  const PartMessage& message = plan_.message(place);
+  for (std::size_t i = 0; i < message.parts.size(); ++i) {
+    const TensorSlot& own = message.parts[i].tensor;
+    take_raw_values(std::as_bytes(std::span(static_cast<const float*>(own.values), own.count)),
+                    message.means[i].tensor, target);
+  }
+  return {};
 }
 
 Status PartMeans::decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,

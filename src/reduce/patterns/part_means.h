@@ -32,6 +32,8 @@ class PartMeans {
   Status add(Channel& channel, Messages messages, const Place& first, const Source& source) {
     return decode(channel, messages, first, source, Into::kAccumulate);
   }
+  // The same of what this rank gives, where its message sends_values.
+  Status add_own(const Place& place);
   // Decodes messages of means, which replace what is there.
   Status replace(Channel& channel, Messages messages, const Place& first, const Source& source) {
     return decode(channel, messages, first, source, Into::kOverwrite);

@@ -245,6 +245,7 @@ void PowerSgdExchange::open_round(BucketExchange& round, std::span<const Named> 
 Result<Progress> PowerSgdExchange::move_round(BucketExchange& round, bool is_oldest, Phase next) {
   Result<Progress> progress = round.move(is_oldest);
   if (!progress || progress->kind != Progress::Kind::kDone) return progress;
+  round.await_reads();  // what follows replaces its factors
   phase_ = next;
   next_ = 0;
   return Progress::moved();
@@ -338,6 +339,7 @@ void PowerSgdExchange::collect_reports() {
   for (BucketExchange* round : {first_.get(), second_.get()}) {
     const Report& part = round->run().report();
     run_.report().encode_seconds += part.encode_seconds;
+    run_.report().exchange_seconds += part.exchange_seconds;
     run_.report().decode_seconds += part.decode_seconds;
     run_.report().bytes_sent += part.bytes_sent;
     const std::size_t room = run_.report().spans.capacity() - run_.report().spans.size();

@@ -14,13 +14,12 @@ sockets, TCP, or TLS over TCP. Prints a Markdown table for each number of ranks.
 """
 
 import argparse
-import contextlib
 import hashlib
 import os
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import deltawire
@@ -34,45 +33,21 @@ WARM = 3  # steps before the first that counts
 LOSSLESS = {"fp32", "direct(fp32)", "ring(fp32)", "gather(fp32)"}
 
 
-@contextlib.contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
-
-
-def free_port() -> int:
+def session_over(over: str, spec: str, rank: int, ranks: int) -> deltawire.Session:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
-def session_over(over: str, spec: str, rank: int, ranks: int) -> deltawire.Session:
-    port = [free_port() if rank == 0 else 0]
+        port = [held.getsockname()[1]]
     dist.broadcast_object_list(port)
-    with (
-        environment("DELTAWIRE_LOCAL_SOCKETS", "on" if over in {"memory", "unix"} else "off"),
-        environment("DELTAWIRE_SHARED_MEMORY", "on" if over == "memory" else "off"),
-    ):
-        return deltawire.Session(
-            spec,
-            rank=rank,
-            world_size=ranks,
-            address=f"127.0.0.1:{port[0]}",
-            token=TOKEN,
-            encryption="required" if over == "tls" else "off",
-        )
-
-
-def values_of(rank: int, count: int) -> np.ndarray:
-    values = np.random.default_rng(rank).standard_normal(count, dtype=np.float32)
-    values *= np.float32(1e-3)
-    return values
+    os.environ["DELTAWIRE_LOCAL_SOCKETS"] = "on" if over in {"memory", "unix"} else "off"
+    os.environ["DELTAWIRE_SHARED_MEMORY"] = "on" if over == "memory" else "off"
+    return deltawire.Session(
+        spec,
+        rank=rank,
+        world_size=ranks,
+        address=f"127.0.0.1:{port[0]}",
+        token=TOKEN,
+        encryption="required" if over == "tls" else "off",
+    )
 
 
 def check(spec: str, mean: np.ndarray, expected: np.ndarray, ranks: int) -> None:
@@ -114,7 +89,7 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, results) -> Non
     }
     rows = []
     for count in options.values:
-        given = values_of(rank, count)
+        given = 1e-3 * np.random.default_rng(rank).standard_normal(count, dtype=np.float32)
         array, tensor = given.copy(), torch.from_numpy(given.copy())
 
         def native(tensor=tensor) -> None:

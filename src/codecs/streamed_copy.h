@@ -1,4 +1,4 @@
-// Copying past the caches, where kStreamedBytes or more are written, and within them.
+// Copying past the caches, where much is written, and within them.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,14 @@
 #endif
 
 #include "base/bit_functions.h"
+#include "codecs/kernels/streaming.h"
 
 namespace deltawire {
+
+// Whether output of so many bytes should go past the caches.
+inline bool goes_past_caches(std::uint64_t bytes) noexcept {
+  return bytes >= kStreamedBytes;
+}
 
 // Copies what is in the caches past them, so that lines which are replaced whole aren't read first. The two
 // don't overlap.

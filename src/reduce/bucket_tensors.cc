@@ -1,12 +1,14 @@
 #include "reduce/bucket_tensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <string>
 
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "codecs/spec_string.h"
+#include "codecs/streamed_copy.h"
 #include "reduce/values.h"
 #include "wire/hashes.h"
 
@@ -29,10 +31,34 @@ Status check_range_of(const Named& tensor, std::span<const float> means) {
   return beyond_range(tensor, means[beyond]);
 }
 
+// Nobody reads large means again before they have left the caches.
+void publish_one(std::span<const float> means, const TensorSlot& tensor, bool past_caches) noexcept {
+  constexpr std::size_t kBlock = 4096;
+  std::array<std::uint16_t, kBlock> halves;
+  auto* to = static_cast<std::byte*>(tensor.values);
+  if (tensor.dtype == DType::kF32) {
+    const Bytes from = std::as_bytes(means);
+    past_caches ? copy_streamed(to, from.data(), from.size()) : copy_cached(to, from.data(), from.size());
+    return;
+  }
+  if (!past_caches) {
+    narrow(means.data(), means.size(), tensor.dtype, to);
+    return;
+  }
+  for (; !means.empty(); means = means.subspan(std::min(kBlock, means.size()))) {
+    const auto block = means.first(std::min(kBlock, means.size()));
+    narrow(block.data(), block.size(), tensor.dtype, halves.data());
+    const Bytes from = std::as_bytes(std::span(halves).first(block.size()));
+    copy_streamed(to, from.data(), from.size());
+    to += from.size();
+  }
+}
+
 }  // namespace
 
 bool BucketTensors::assign(const Bucket& bucket) {
   pair_targets_ = bucket.pair_means;
+  settled_ = {};
   if (tensors_.assign(bucket.tensors) && !bucket.tensors.empty()) return true;
   begins_.clear();
   pair_means_.clear();
@@ -93,10 +119,31 @@ Status BucketTensors::examine() {
   return {};
 }
 
+bool BucketTensors::is_settled() const noexcept {
+  assert(settled_.elements == 0 || settled_.elements == dense_elements_);
+  return settled_.elements > 0;
+}
+
+// Of a part of them, or all.
+std::uint64_t BucketTensors::digest_of(std::span<const float> part) const noexcept {
+  return fast_digest64(std::as_bytes(part), static_cast<std::uint64_t>(part.data() - means().data()));
+}
+
+void BucketTensors::settle(const Named& mean) noexcept {
+  assert(backend_ == nullptr && mean.tensor.dtype == DType::kF32);
+  if (mean.tensor.count == 0) return;
+  const std::span values(static_cast<const float*>(mean.tensor.values), mean.tensor.count);
+  settled_.elements += values.size();
+  settled_.digest += digest_of(values);
+  if (first_beyond(values, mean.own_dtype()) != values.size()) settled_.in_range = false;
+  if (looks_for_infinities_ && settled_.finite) settled_.finite = all_finite(values);
+}
+
 std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
   assert(backend_ == nullptr || pair_means_.empty());
   if (backend_ != nullptr) return digest64(std::as_bytes(std::span(facts_.sums)), seed);
-  seed = digest64(std::as_bytes(means()), seed);
+  const std::uint64_t dense = is_settled() ? settled_.digest : digest_of(means());
+  seed = digest64(std::as_bytes(std::span(&dense, 1)), seed);
   for (const Pairs& mean : pair_means_) {
     seed = digest64(std::as_bytes(std::span(mean.keys)), seed);
     seed = digest64(std::as_bytes(std::span(mean.values)), seed);
@@ -106,7 +153,8 @@ std::uint64_t BucketTensors::digest(std::uint64_t seed) const {
 
 bool BucketTensors::finite() const {
   if (backend_ != nullptr) return facts_.finite;
-  return all_finite(means()) &&
+  const bool is_known = is_settled() && looks_for_infinities_;
+  return (is_known ? settled_.finite : all_finite(means())) &&
          std::ranges::all_of(pair_means_, [](const Pairs& mean) { return all_finite(mean.values); });
 }
 
@@ -117,7 +165,7 @@ Status BucketTensors::check_range() const {
   }
   if (backend_ != nullptr) return {};
   for (std::size_t i = 0; i < all().size(); ++i) {
-    if (all()[i].tensor.has_keys()) continue;
+    if (all()[i].tensor.has_keys() || (is_settled() && settled_.in_range)) continue;
     if (Status fits = check_range_of(all()[i], mean_of(i)); !fits) return fits;
   }
   auto mean = pair_means_.begin();
@@ -134,10 +182,11 @@ void BucketTensors::publish() {
     return;
   }
   const FloatEnvironment environment;  // which rounding to 16 bits takes
+  const bool past_caches = goes_past_caches(sizeof(float) * dense_elements_);
   for (std::size_t i = 0; i < all().size(); ++i) {
     const TensorSlot& tensor = all()[i].tensor;
     if (tensor.count == 0 || tensor.has_keys()) continue;
-    narrow(mean_of(i).data(), tensor.count, tensor.dtype, tensor.values);
+    publish_one(mean_of(i), tensor, past_caches);
   }
   assert(pair_means_.size() == pair_targets_.size());
   std::ranges::move(pair_means_, pair_targets_.begin());

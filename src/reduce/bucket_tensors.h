@@ -29,6 +29,9 @@ class BucketTensors {
     return tensors_.check_distinct(tensors, same(tensors));
   }
 
+  // Whether finite() will be asked: settle() looks for it then.
+  void look_for_infinities(bool looks) noexcept { looks_for_infinities_ = looks; }
+
   // Takes a bucket. True where it has the tensors of the last one, whose values may lie elsewhere: then what
   // was planned for them holds.
   bool assign(const Bucket& bucket);
@@ -39,7 +42,10 @@ class BucketTensors {
   std::uint64_t raw_bytes() const noexcept;
 
   // Takes memory for the means of dense tensors, uninitialized.
-  void stage() { staging_ = pool_->take(sizeof(float) * dense_elements_); }
+  void stage() {
+    settled_ = {};
+    staging_ = pool_->take(sizeof(float) * dense_elements_);
+  }
   // The same with a backend: zeros, in its memory. None where there are no elements.
   bool is_on_device() const noexcept { return backend_ != nullptr; }
   Status stage_on_device();
@@ -58,6 +64,10 @@ class BucketTensors {
   }
   // The means of tensors in key-value form, in their order.
   std::span<Pairs> pair_means() noexcept { return pair_means_; }
+
+  // This part of the dense means is as it will be published: looks at it for the next three while it is in
+  // the cache. Of a bucket all parts or none, each once and in any order, the same parts on all ranks.
+  void settle(const Named& mean) noexcept;
 
   // Before the next three: looks at means on a device.
   Status examine();
@@ -81,7 +91,17 @@ class BucketTensors {
   }
 
  private:
+  // What was seen of dense means.
+  struct Settled {
+    std::uint64_t elements = 0;
+    std::uint64_t digest = 0;  // a sum, so that parts may come in any order
+    bool finite = true;        // where it is looked for
+    bool in_range = true;
+  };
+
   void list_means();
+  bool is_settled() const noexcept;
+  std::uint64_t digest_of(std::span<const float> means) const noexcept;
 
   BufferPool* pool_;
   PartBackend* backend_;
@@ -91,6 +111,8 @@ class BucketTensors {
   OwnTensors tensors_;
   std::vector<std::uint64_t> begins_;  // by tensor: where the mean of a dense one begins in means()
   std::uint64_t dense_elements_ = 0;
+  bool looks_for_infinities_ = false;
+  Settled settled_;
   BufferPool::Buffer staging_;
   std::vector<Pairs> pair_means_;
   std::span<Pairs> pair_targets_;  // where the caller wants them

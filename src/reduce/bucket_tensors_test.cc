@@ -98,6 +98,53 @@ TEST_F(BucketTensorsTest, TheDigestIsOfAllMeans) {
   EXPECT_NE(tensors.digest(0), digest);
 }
 
+// A part of a dense tensor's mean, as patterns have it.
+Named mean_part(std::span<float> mean, std::uint64_t first, std::uint64_t count, DType dtype) {
+  Named part{"", {mean.data() + first, count, DType::kF32}, first};
+  if (dtype != DType::kF32) part.summed_dtype = dtype;
+  return part;
+}
+
+TEST_F(BucketTensorsTest, PartsSettleInAnyOrder) {
+  assign();
+  const auto settled = [&](std::vector<int> order, std::size_t changed = 9) {
+    form_means();
+    if (changed < tensors.means().size()) tensors.means()[changed] += 1;
+    for (const int part : order) {
+      if (part == 2) tensors.settle(mean_part(tensors.mean_of(2), 0, 2, DType::kF16));
+      if (part < 2)
+        tensors.settle(mean_part(tensors.mean_of(0), part == 0 ? 0 : 1, part == 0 ? 1 : 2, DType::kF32));
+    }
+    return tensors.digest(0);
+  };
+  const std::uint64_t digest = settled({0, 1, 2});
+  EXPECT_EQ(settled({2, 0, 1}), digest);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_NE(settled({0, 1, 2}, i), digest) << i;
+}
+
+TEST_F(BucketTensorsTest, WhatSettlesIsLookedAtOnce) {
+  assign();
+  const auto settle = [&](float first, float last) {
+    form_means();
+    tensors.mean_of(0)[0] = first;
+    tensors.mean_of(2)[1] = last;
+    tensors.settle(mean_part(tensors.mean_of(0), 0, 3, DType::kF32));
+    tensors.settle(mean_part(tensors.mean_of(2), 0, 2, DType::kF16));
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  tensors.look_for_infinities(true);
+  settle(1, 2);
+  EXPECT_TRUE(tensors.finite());
+  EXPECT_TRUE(tensors.check_range());
+  settle(kInfinity, 2);
+  EXPECT_FALSE(tensors.finite());
+  settle(1, 70000);
+  EXPECT_TRUE(tensors.finite());
+  const Status beyond = tensors.check_range();
+  ASSERT_FALSE(beyond);
+  EXPECT_TRUE(beyond.error().message.starts_with("tensor 'h': a mean is 70000")) << beyond.error().message;
+}
+
 TEST_F(BucketTensorsTest, AMeanThatIsNotFiniteIsFound) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   assign();

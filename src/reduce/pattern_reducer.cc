@@ -108,6 +108,7 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
     if (Status distinct = exchange->tensors().check_distinct(bucket.tensors); !distinct) return distinct;
     if (Status legal = check(bucket, step, transport); !legal) return legal;
     transport.arrive(step.number);
+    exchange->tensors().look_for_infinities(passes_nonfinite_);
     exchange->open(bucket, step, transport, deadline, 0);
     return in_flight_.start(std::move(exchange));
   });

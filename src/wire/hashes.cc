@@ -49,4 +49,8 @@ std::uint64_t digest64(Bytes bytes, std::uint64_t seed) noexcept {
   return XXH64(bytes.data(), bytes.size(), seed);
 }
 
+std::uint64_t fast_digest64(Bytes bytes, std::uint64_t seed) noexcept {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
 }  // namespace deltawire

@@ -26,4 +26,8 @@ std::uint64_t name_hash(const Named& part) noexcept;
 // XXH64 of bytes; the digest by which replicas are compared.
 std::uint64_t digest64(Bytes bytes, std::uint64_t seed) noexcept;
 
+// XXH3 (64 bits) of bytes, twice as fast: for what builds of one version compare within a step, and nobody
+// keeps.
+std::uint64_t fast_digest64(Bytes bytes, std::uint64_t seed) noexcept;
+
 }  // namespace deltawire

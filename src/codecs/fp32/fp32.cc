@@ -7,6 +7,7 @@
 #include "base/little_endian.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
+#include "codecs/streamed_copy.h"
 
 namespace deltawire::fp32 {
 
@@ -55,7 +56,11 @@ void encode(const float* in, const float* residual, float* left, std::uint64_t c
 
 void decode_overwrite(const std::byte* payload, std::uint64_t count, float scale, float* slot) {
   if (scale == 1.0F) {
-    copy_values(payload, reinterpret_cast<std::byte*>(slot), count);
+    if constexpr (std::endian::native == std::endian::little) {
+      copy_cached(reinterpret_cast<std::byte*>(slot), payload, count * kValueBytes);
+    } else {
+      copy_values(payload, reinterpret_cast<std::byte*>(slot), count);
+    }
     return;
   }
   for (std::uint64_t i = 0; i < count; ++i) slot[i] = scale * value_at(payload, i);

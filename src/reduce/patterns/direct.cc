@@ -346,6 +346,7 @@ Status DirectExchange::share_mean() {
   // The owner applies the bytes that the others get, not the mean that it knows better.
   if (pull_.sends_values(layouts_.front(), run_.step().number)) {
     sends_means_ = true;
+    means_.settle(place);
   } else {
     Status applied = means_.replace(pull_, coded_, place, {run_.rank(), run_.rank(), kSecondStage});
     if (!applied) return applied;

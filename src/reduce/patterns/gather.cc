@@ -133,6 +133,7 @@ Result<Progress> GatherExchange::move(bool) {
     if (Status added = add_message(std::span(&*message, 1)); !added) return forward_error(added);
     arrival.buffer.reset();
   }
+  if (sender_ == run_.world() - 1) means_.settle({0, message_});
   if (++message_ == planned().size()) {
     message_ = 0;
     ++sender_;

@@ -61,6 +61,7 @@ class HierarchicalExchange final : public BucketExchange {
   Status add_sum();
   Status share_mean(const Place& place);
   Status apply_mean();
+  Status apply(std::span<const Bytes> mean, const Place& place, const Source& source);
   void send_within(std::uint16_t stage, std::span<const Bytes> pieces, Channel* from);
 
   HierarchicalChannels channels_;
@@ -274,10 +275,17 @@ Status HierarchicalExchange::share_mean(const Place& place) {
   }
   send_within(kMeanStage, *pieces, &channels_.means);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  Status applied = decode(channels_.means, *pieces, place, {self(), self(), kMeanStage}, Into::kOverwrite);
+  Status applied = apply(*pieces, place, {self(), self(), kMeanStage});
   if (!applied) return applied;
   if (run_.world() == 1) channels_.means.release(*pieces);
   messages_.release_sent();
+  return {};
+}
+
+Status HierarchicalExchange::apply(std::span<const Bytes> mean, const Place& place, const Source& source) {
+  if (Status done = decode(channels_.means, mean, place, source, Into::kOverwrite); !done) return done;
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  for (const Named& part : plan_.message(place).means) tensors_.settle(part);
   return {};
 }
 
@@ -288,8 +296,7 @@ Status HierarchicalExchange::apply_mean() {
   Incoming& mean = messages_.incoming(plan_.means.receive());
   const Result<Bytes> bytes = messages_.take(mean);
   if (!bytes) return forward_error(bytes);
-  Status applied = decode(channels_.means, std::span(&*bytes, 1), place,
-                          {plan_.sender_of_mean(place.list), owner, kMeanStage}, Into::kOverwrite);
+  Status applied = apply(std::span(&*bytes, 1), place, {plan_.sender_of_mean(place.list), owner, kMeanStage});
   if (!applied) return applied;
   const bool passes_on = plan_.adds(place.list) && plan_.groups().members(plan_.group()) > 1;
   if (passes_on) {

@@ -14,6 +14,9 @@ namespace {
 // Lists of one part that wait to be merged together, at most, whatever the number of ranks.
 constexpr std::size_t kMostAddends = 8;
 
+// Sums are formed in the order of ranks.
+constexpr int kFirstAdded = 0;
+
 }  // namespace
 
 void PartMeans::open(std::size_t own_list) {
@@ -42,13 +45,21 @@ Status PartMeans::stage() {
   }
   tensors_.stage();
   plan_.place_means(tensors_);
-  for (const PartMessage& message : plan_.list(own_list_)) {
-    if (message.has_keys()) continue;
-    for (const Named& part : message.means) {
-      std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
-    }
-  }
   return {};
+}
+
+// Before the first rank's values are added: so it happens in the cache. Memory of a device is clear.
+void PartMeans::clear(const Place& place) {
+  if (tensors_.is_on_device()) return;
+  for (const Named& part : plan_.message(place).means) {
+    std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
+  }
+}
+
+void PartMeans::settle(const Place& place) {
+  if (tensors_.is_on_device() || plan_.message(place).has_keys()) return;
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  for (const Named& mean : plan_.message(place).means) tensors_.settle(mean);
 }
 
 Status PartMeans::decode(Channel& channel, Messages messages, const Place& first, const Source& source,
@@ -57,16 +68,23 @@ Status PartMeans::decode(Channel& channel, Messages messages, const Place& first
   if (plan_.message(first).has_keys()) return decode_pairs(channel, messages.front(), first, source, into);
   received_.clear();
   assert(first.message + messages.size() <= plan_.list(first.list).size());
+  const bool adds = into == Into::kAccumulate;
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    received_.push_back({messages[i], plan_.message({first.list, first.message + i}).mean_layout()});
+    const Place place{first.list, first.message + i};
+    if (adds && source.encoder == kFirstAdded) clear(place);
+    received_.push_back({messages[i], plan_.message(place).mean_layout()});
   }
-  const float scale = into == Into::kAccumulate ? run_.world_scale() : 1.0F;
-  return run_.decode(channel, received_, source, into, scale);
+  if (Status done = run_.decode(channel, received_, source, into, adds ? run_.world_scale() : 1.0F); !done) {
+    return done;
+  }
+  for (std::size_t i = 0; !adds && i < messages.size(); ++i) settle({first.list, first.message + i});
+  return {};
 }
 
 Status PartMeans::add_own(const Place& place) {
   if (Status staged = stage(); !staged) return staged;
   const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  if (run_.rank() == kFirstAdded) clear(place);
   const FloatEnvironment environment;
   const Target target{Into::kAccumulate, run_.world_scale()};
   const PartMessage& message = plan_.message(place);

@@ -34,10 +34,12 @@ class PartMeans {
   }
   // The same of what this rank gives, where its message sends_values.
   Status add_own(const Place& place);
-  // Decodes messages of means, which replace what is there.
+  // Decodes messages of means, which replace what is there, and settles them.
   Status replace(Channel& channel, Messages messages, const Place& first, const Source& source) {
     return decode(channel, messages, first, source, Into::kOverwrite);
   }
+  // The message's means are complete: BucketTensors::settle.
+  void settle(const Place& place);
 
   // After the last rank's add(): lists still have to be merged, dense sums are complete.
   void sum_up(const Place& place);
@@ -57,6 +59,7 @@ class PartMeans {
 
   PairSum& sum_of(const Place& place) { return sums_[place.list][place.message]; }
   Status stage();
+  void clear(const Place& place);
   Status decode(Channel& channel, Messages messages, const Place& first, const Source& source, Into into);
   Status decode_pairs(Channel& channel, std::span<const Bytes> bytes, const Place& place,
                       const Source& source, Into into);

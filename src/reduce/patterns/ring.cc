@@ -79,6 +79,7 @@ class RingExchange final : public BucketExchange {
   Status share_means(Messages messages);
   Status add_arrivals(std::span<const RingStop> stops);
   Status apply_arrivals(std::span<const RingStop> stops);
+  Status apply(Messages messages, const Source& source);
 
   RingPlan plan_;
   Phase scatter_;
@@ -207,8 +208,20 @@ Status RingExchange::share_means(Messages messages) {
     received_.push_back({encoded_[i], messages[i].layout()});
   }
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return run_.decode(gather_.channel, received_, {run_.rank(), run_.rank(), kSecondStage}, Into::kOverwrite,
-                     1.0F);
+  return apply(messages, {run_.rank(), run_.rank(), kSecondStage});
+}
+
+// Decodes the means in received_, which are these messages.
+Status RingExchange::apply(Messages messages, const Source& source) {
+  if (Status done = run_.decode(gather_.channel, received_, source, Into::kOverwrite, 1.0F); !done) {
+    return done;
+  }
+  if (tensors_.is_on_device()) return {};
+  const Stopwatch timer(run_.report(), Stopwatch::Phase::kDecode);
+  for (const RingMessage& message : messages) {
+    for (const Named& mean : message.parts) tensors_.settle(mean);
+  }
+  return {};
 }
 
 Status RingExchange::start(bool) {
@@ -239,8 +252,7 @@ Status RingExchange::add_arrivals(std::span<const RingStop> stops) {
 // Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
 Status RingExchange::apply_arrivals(std::span<const RingStop> stops) {
   if (Status taken = take(gather_, messages_of(stops)); !taken) return taken;
-  Status applied = run_.decode(gather_.channel, received_, {left(), stops.front().partition, kSecondStage},
-                               Into::kOverwrite, 1.0F);
+  Status applied = apply(messages_of(stops), {left(), stops.front().partition, kSecondStage});
   if (!applied) return applied;
   for (const Bytes& bytes : arrived_) {
     if (!stops.front().last_hop) {

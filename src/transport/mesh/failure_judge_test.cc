@@ -348,6 +348,11 @@ TEST_F(Judged, StreamsThatEndAreExplained) {
   EXPECT_EQ(killed.peers[1].control.front(), nullptr);
   killed.judge.blame_broken(killed.peers[1], 0);
   EXPECT_TRUE(says(killed.consensus.failure(), "rank 1 closed its connection without a farewell"));
+  MeshParts odd;
+  odd.judge.blame_broken(odd.peers[1], EPROTO);
+  EXPECT_EQ(odd.consensus.failure().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(odd.consensus.failure().suspect, 1);
+  EXPECT_TRUE(says(odd.consensus.failure(), "rank 1 has written nonsense into the memory"));
 }
 
 TEST_F(Judged, AnOptionalRankIsAskedBeforeItDeparts) {

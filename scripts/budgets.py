@@ -24,13 +24,13 @@ SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out", ".git"}
 
 # What a change adds is paid by what it takes away: limits fall, they rise by decision alone.
 LIMITS = {
-    "product code, lines": 153_000,
-    "library (src, include, python), lines": 115_800,
-    "library, files": 858,
-    "of it python, lines": 36_320,
-    "lab, lines": 11_260,
-    "tests without golden files and traces, lines": 106_020,
-    "files tracked": 3_525,
+    "product code, lines": 151_450,
+    "library (src, include, python), lines": 116_230,
+    "library, files": 857,
+    "of it python, lines": 35_750,
+    "lab, lines": 11_240,
+    "tests without golden files and traces, lines": 105_850,
+    "files tracked": 3_510,
 }
 
 

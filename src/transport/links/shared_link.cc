@@ -18,7 +18,7 @@ using Filling = std::array<std::byte, std::size_t{16} << 10>;
 constexpr int kTriesMax = 64;
 
 // The C library copies no more than this with vectors, more with `rep movsb`, which is up to three times
-// slower on AMD's Zen 4 if the target is a little after the source, modulo 4,096 (docs/design/patterns.md,
+// slower on AMD's Zen 3 if the target is a little after the source, modulo 4,096 (docs/design/patterns.md,
 // "How bytes move"). Here the two have any distance.
 constexpr std::size_t kVectorCopyBytes = 2048;
 

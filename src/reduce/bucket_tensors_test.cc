@@ -122,6 +122,20 @@ TEST_F(BucketTensorsTest, PartsSettleInAnyOrder) {
   for (std::size_t i = 0; i < 5; ++i) EXPECT_NE(settled({0, 1, 2}, i), digest) << i;
 }
 
+// Where a part lies counts, too: two parts that have changed places are other means.
+TEST_F(BucketTensorsTest, PartsThatHaveChangedPlacesAreSeen) {
+  assign();
+  const auto digest_of = [&](std::vector<float> means) {
+    tensors.stage();
+    std::ranges::copy(means, tensors.means().begin());
+    tensors.settle(mean_part(tensors.mean_of(0), 0, 1, DType::kF32));
+    tensors.settle(mean_part(tensors.mean_of(0), 1, 2, DType::kF32));
+    tensors.settle(mean_part(tensors.mean_of(2), 0, 2, DType::kF16));
+    return tensors.digest(0);
+  };
+  EXPECT_NE(digest_of({1, 2, 3, 4, 5}), digest_of({1, 4, 5, 2, 3}));
+}
+
 TEST_F(BucketTensorsTest, WhatSettlesIsLookedAtOnce) {
   assign();
   const auto settle = [&](float first, float last) {

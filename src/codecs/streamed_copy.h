@@ -1,4 +1,4 @@
-// Copying past the caches, where much is written, and within them.
+// Copying past the caches, where much is written (base/cached_copy.h: within them).
 #pragma once
 
 #include <cstddef>
@@ -40,19 +40,6 @@ inline void copy_streamed(std::byte* to, const std::byte* from, std::size_t byte
   }
 #endif
   std::memcpy(to, from, bytes);
-}
-
-// Copies within the caches. By pieces for which std::memcpy takes vectors: of longer ones it leaves it to
-// `rep movsb`, which is up to ten times slower on Zen 4, depending on where the two lie in their pages.
-inline void copy_cached(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  constexpr std::size_t kPiece = 1536;
-  while (bytes > 0) {
-    const std::size_t some = bytes < kPiece ? bytes : kPiece;
-    std::memcpy(to, from, some);
-    to += some;
-    from += some;
-    bytes -= some;
-  }
 }
 
 }  // namespace deltawire

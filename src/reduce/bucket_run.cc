@@ -11,8 +11,11 @@ namespace {
 
 constexpr std::uint16_t kStagesPerRound = 2;
 
-void advise(Error& error) {
-  if (error.code == ErrorCode::kNotFinite) error.advice = kNotFiniteAdvice;
+// What a channel has encoded, or its error with advice.
+template <class Encoded>
+Encoded advised(Encoded encoded) {
+  if (!encoded && encoded.error().code == ErrorCode::kNotFinite) encoded.error().advice = kNotFiniteAdvice;
+  return encoded;
 }
 
 }  // namespace
@@ -55,25 +58,19 @@ MessageId BucketRun::message_id(int encoder, std::uint16_t stage) const {
 Result<std::span<const Bytes>> BucketRun::encode(Channel& channel, const MessageLayout& parts,
                                                  std::uint16_t stage, std::uint64_t room) {
   const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
-  auto pieces = channel.encode(parts, message_id(rank(), stage), room);
-  if (!pieces) advise(pieces.error());
-  return pieces;
+  return advised(channel.encode(parts, message_id(rank(), stage), room));
 }
 
 Result<std::span<const Bytes>> BucketRun::encode_in_place(Channel& channel, const MessageLayout& parts,
                                                           std::uint16_t stage, std::uint64_t room) {
   const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
-  auto pieces = channel.encode_in_place(parts, message_id(rank(), stage), room);
-  if (!pieces) advise(pieces.error());
-  return pieces;
+  return advised(channel.encode_in_place(parts, message_id(rank(), stage), room));
 }
 
 Status BucketRun::encode_all(Channel& channel, std::span<const MessageLayout> messages, std::uint16_t stage,
                              std::uint64_t room, std::vector<std::span<const Bytes>>& encoded) {
   const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
-  Status done = channel.encode_all(messages, message_id(rank(), stage), room, encoded);
-  if (!done) advise(done.error());
-  return done;
+  return advised(channel.encode_all(messages, message_id(rank(), stage), room, encoded));
 }
 
 Status BucketRun::decode(Channel& channel, std::span<const ReceivedMessage> messages, const Source& source,

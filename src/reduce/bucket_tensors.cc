@@ -5,6 +5,7 @@
 #include <cassert>
 #include <string>
 
+#include "base/cached_copy.h"
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "codecs/spec_string.h"

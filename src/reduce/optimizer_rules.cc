@@ -172,8 +172,7 @@ std::string no_rule(const SpecRule& rule, const OptimizerTraits& optimizer) {
          " sends most of a gradient later, which an optimizer's momentum multiplies or delays (int8 sends "
          "nearly everything at once and goes with any optimizer, 3lc with SGD, Adam and AdamW; LocalSteps "
          "exchanges after several steps of it: docs/guides/pytorch.md, \"Momentum\"); what can take its "
-         "place "
-         "is known for torch.optim.SGD, Adam and AdamW, not for " +
+         "place is known for torch.optim.SGD, Adam and AdamW, not for " +
          optimizer.name;
 }
 

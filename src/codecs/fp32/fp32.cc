@@ -4,10 +4,10 @@
 #include <bit>
 #include <cstring>
 
+#include "base/cached_copy.h"
 #include "base/little_endian.h"
 #include "codecs/fixed_codec.h"
 #include "codecs/registration.h"
-#include "codecs/streamed_copy.h"
 
 namespace deltawire::fp32 {
 

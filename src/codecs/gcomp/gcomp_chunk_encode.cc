@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/bit_functions.h"
+#include "base/cached_copy.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_chunk.h"

@@ -17,8 +17,9 @@
 
 namespace deltawire {
 
-// Longer tensors are cut into parts of at most this many elements, as in the pattern `gather`.
-inline constexpr std::uint64_t kFilePartElements = 15'728'640;
+// Longer tensors are cut into parts of at most this many elements. A part, its message and its decoded values
+// stay in a core's own caches, or nearly: with parts of 15 million elements a file takes twice the time.
+inline constexpr std::uint64_t kFilePartElements = 1'048'576;
 
 struct DELTAWIRE_API FileHeader {
   std::string codec_spec;  // canonical

@@ -159,17 +159,23 @@ def _check_float32(what: str, array: np.ndarray) -> None:
         )
 
 
-def decode(data: bytes, *, max_elements: int = 1 << 28) -> np.ndarray:
-    """Decodes a .dw file (any bytes-like object) to a new float32 array of the encoded shape.
+def decode(
+    data: bytes, *, max_elements: int = 1 << 28, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Decodes a .dw file (any bytes-like object) to a float32 array of the encoded shape.
 
     Args:
         data: the whole file; hostile bytes are safe.
         max_elements: larger arrays are refused ("Limit") before memory is allocated for them,
-            because a few bytes can claim any size.
+            because a few bytes can claim any size. Not looked at with `out`.
+        out: the array to decode into, and to return: float32 of the file's shape, C-contiguous,
+            apart from `data`. None allocates one, which for 100 MB takes as long as decoding.
+            After an error its values are unspecified.
 
     Raises:
-        DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch", "Limit".
-        DTypeError (a TypeError): the file holds another dtype.
+        DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch" (also an `out` of
+            another shape), "Limit"; "InvalidArgument" for an `out` that can't be written to.
+        DTypeError (a TypeError): the file holds another dtype, or `out` has another.
     """
     flat = np.frombuffer(data, dtype=np.uint8)
     header = _core.read_file_header(flat)
@@ -178,12 +184,25 @@ def decode(data: bytes, *, max_elements: int = 1 << 28) -> np.ndarray:
             "UnsupportedDType", f"the file holds {header.dtype}; only float32 can be decoded here"
         )
     shape = tuple(header.shape)
-    if math.prod(shape) > max_elements:
+    if out is not None:
+        _check_out(out, shape, flat)
+    elif math.prod(shape) > max_elements:
         raise make_error(
             "Limit",
             f"the file claims {math.prod(shape):,} elements, more than max_elements="
             f"{max_elements:,}; pass a larger max_elements if you trust it",
         )
-    out = np.empty(shape, dtype=np.float32)
+    else:
+        out = np.empty(shape, dtype=np.float32)
     _core.decode_file(flat, out)
     return out
+
+
+def _check_out(out: np.ndarray, shape: tuple[int, ...], data: np.ndarray) -> None:
+    _check_float32("out takes", out)
+    if out.shape != shape:
+        raise make_error("Mismatch", f"out has shape {out.shape}, the file's array {shape}")
+    if not out.flags.c_contiguous or not out.flags.writeable:
+        raise make_error("InvalidArgument", "out must be C-contiguous and writeable")
+    if np.may_share_memory(out, data):
+        raise make_error("InvalidArgument", "out shares memory with the file's bytes")

@@ -350,3 +350,28 @@ def test_a_call_makes_no_pages_but_its_result_s(spec: str) -> None:
         file = deltawire.encode(values, spec)
     faults, decoded = faults_of(lambda: deltawire.decode(file))
     assert faults < decoded.nbytes / page + few
+
+
+def test_a_file_is_decoded_into_an_array_that_is_there() -> None:
+    values = gradient(3).reshape(-1, 2)
+    file = deltawire.encode(values, "gcomp:lossless=on")
+    out = np.empty_like(values)
+    assert deltawire.decode(file, out=out, max_elements=1) is out
+    assert np.array_equal(out, values)
+    read_only = np.empty_like(values)
+    read_only.flags.writeable = False
+    of_file = bytearray(max(len(file), values.nbytes))
+    of_file[: len(file)] = file
+    shared = np.frombuffer(of_file, np.float32, values.size).reshape(values.shape)
+    for wrong, says in (
+        (out.ravel(), "shape"),
+        (np.empty_like(values, order="F"), "C-contiguous"),
+        (read_only, "writeable"),
+        (out.astype(np.float64), "float32"),
+    ):
+        before = wrong.copy()
+        with pytest.raises(deltawire.DeltawireError, match=says):
+            deltawire.decode(file, out=wrong)
+        assert wrong.tobytes() == before.tobytes()
+    with pytest.raises(deltawire.DeltawireError, match="shares memory"):
+        deltawire.decode(memoryview(of_file)[: len(file)], out=shared)

@@ -151,8 +151,9 @@ struct MeshOptions {
   // connect them in the clear; DELTAWIRE_SHARED_MEMORY=off in the environment turns it off, too. Both ranks
   // must want it, and the system allow it; otherwise the sockets carry the messages. TCP only.
   bool shared_memory = true;
-  // Called at most once, when the ranks have connected, with a line for the log: with whom this rank shares
-  // no memory although it would, and why.
+  // Called when the ranks have connected, with a line for the log, at most once each: with whom this rank
+  // shares no memory although it would, and why; to whom its line is long, and the kernel refuses BBR, for
+  // which it is asked from 5 ms of round trip on (DELTAWIRE_BBR=off in the environment: it isn't). TCP only.
   std::function<void(const std::string&)> notice;
   LinkOptions link;
 };

@@ -144,6 +144,10 @@ class DELTAWIRE_API Transport {
   virtual std::optional<Error> failure(std::chrono::milliseconds wait) const = 0;
 
   virtual Traffic traffic() const noexcept = 0;
+
+  // The longest round trip to a rank, as measured when the ranks met; 0 where it is unknown or there is no
+  // network between them. What waits for an answer sends ahead by as much as the line holds meanwhile.
+  virtual std::chrono::microseconds round_trip() const noexcept { return {}; }
 };
 
 }  // namespace deltawire

@@ -153,6 +153,7 @@ void DirectExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   } else {
     cut();
   }
+  rounds_.fit_line(transport.round_trip());
   means_.open(self());
   run_.report().element_count = tensors_.elements();
   run_.report().raw_bytes = direct_raw_bytes(plan_, tensors_, run_);

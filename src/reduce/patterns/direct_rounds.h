@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cassert>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,10 @@ class DirectRounds {
   void plan(std::size_t self, std::vector<std::size_t> pieces);
   // The same again, for another bucket.
   void restart();
+  // The window takes what the line to the other ranks holds in a round trip.
+  void fit_line(std::chrono::microseconds round_trip) noexcept {
+    window_->fit_line(round_trip, static_cast<int>(ranks()));
+  }
 
   // The bound of a push, before the first round opens.
   void note_push(std::size_t piece, std::uint64_t bytes) noexcept;

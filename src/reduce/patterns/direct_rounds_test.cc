@@ -82,6 +82,17 @@ TEST_F(Rounds, OpenWhileTheWindowHasRoom) {
   EXPECT_EQ(open_all(rounds, false), 2u);
 }
 
+// 8 ms of 125 bytes a microsecond are 2.5 pieces, 800 ms are cut at 32 MiB; two owners share them.
+TEST_F(Rounds, ALongLineHoldsMoreOfThem) {
+  plan(rounds, 200);
+  rounds.fit_line(std::chrono::milliseconds(8));
+  EXPECT_EQ(open_all(rounds, false), 4u);
+  DirectRounds far(std::make_shared<PieceWindow>(kPiece));
+  plan(far, 200);
+  far.fit_line(std::chrono::milliseconds(800));
+  EXPECT_EQ(open_all(far, false), 3u + (std::size_t{16} << 20) / kBytes);
+}
+
 TEST_F(Rounds, AllFitIntoTheWindowOrTakeTurns) {
   plan(rounds, 6);
   EXPECT_TRUE(rounds.take_turns());

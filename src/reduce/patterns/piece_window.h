@@ -2,6 +2,8 @@
 // to the buckets, however many there are and however long.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 namespace deltawire {
@@ -15,7 +17,14 @@ class PieceWindow {
 
   // Of full pieces of so many elements, with room for what frames add.
   explicit PieceWindow(std::uint64_t piece_elements) noexcept
-      : most_(kPieces * (4 * piece_elements + kFrameBytes)) {}
+      : pieces_(kPieces * (4 * piece_elements + kFrameBytes)), most_(pieces_) {}
+
+  // Adds what a line of 1 Gbit/s holds in a round trip, at most 32 MiB, for the mean of a piece comes a round
+  // trip after its push. All owners share a rank's line. REQUIRES: ranks > 0.
+  void fit_line(std::chrono::microseconds round_trip, int ranks) noexcept {
+    const auto held = static_cast<std::uint64_t>(round_trip.count()) * kLineBytesPerMicrosecond;
+    most_ = pieces_ + std::min(held, kMostHeldBytes) / static_cast<std::uint64_t>(std::max(1, ranks - 1));
+  }
 
   std::uint64_t most_bytes() const noexcept { return most_; }
   bool has_room(std::uint64_t bytes) const noexcept { return open_ + bytes <= most_; }
@@ -24,7 +33,10 @@ class PieceWindow {
 
  private:
   static constexpr std::uint64_t kFrameBytes = 4096;
+  static constexpr std::uint64_t kLineBytesPerMicrosecond = 125;
+  static constexpr std::uint64_t kMostHeldBytes = std::uint64_t{32} << 20;
 
+  std::uint64_t pieces_;
   std::uint64_t most_;
   std::uint64_t open_ = 0;
 };

@@ -1,6 +1,7 @@
 // A connected socket, in the clear or through TLS, while ranks connect; afterwards it is a link of the mesh.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include <sys/socket.h>
@@ -38,6 +39,10 @@ class Connection {
     if (tls_ != nullptr) return tls_->peek(into);
     const ssize_t got = ::recv(get(), into.data(), into.size(), MSG_PEEK | MSG_DONTWAIT);
     return got > 0 ? IoResult::moved(static_cast<std::size_t>(got)) : IoResult::would_block();
+  }
+
+  std::chrono::microseconds round_trip() const noexcept {
+    return link_ ? link_->round_trip() : std::chrono::microseconds{};
   }
 
   // Whether both ends are processes of this machine that talk in the clear.

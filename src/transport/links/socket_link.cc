@@ -3,6 +3,8 @@
 #include <cerrno>
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -52,6 +54,14 @@ std::size_t SocketLink::unacknowledged() noexcept {
   if (::getsockopt(fd(), SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain == AF_UNIX) return 0;
   int bytes = 0;
   return ::ioctl(fd(), SIOCOUTQ, &bytes) != 0 ? 0 : static_cast<std::size_t>(bytes);
+}
+
+// A kernel that knows fewer fields fills fewer bytes.
+std::chrono::microseconds SocketLink::round_trip() const noexcept {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  return std::chrono::microseconds(info.tcpi_min_rtt == ~std::uint32_t{0} ? 0 : info.tcpi_min_rtt);
 }
 
 }  // namespace deltawire

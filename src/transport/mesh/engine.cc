@@ -1,5 +1,6 @@
 #include "transport/mesh/engine.h"
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
@@ -12,6 +13,14 @@ namespace {
 
 tl::unexpected<Error> forked() {
   return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
+}
+
+std::chrono::microseconds longest_round_trip(const std::vector<PeerLinks>& links) noexcept {
+  std::chrono::microseconds longest{};
+  for (const PeerLinks& peer : links) {
+    if (peer.data) longest = std::max(longest, peer.data->round_trip());
+  }
+  return longest;
 }
 
 }  // namespace
@@ -35,6 +44,7 @@ Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique
       world_size_(static_cast<int>(links.size())),
       names_(self.names),
       epoch_(self.epoch),
+      round_trip_(longest_round_trip(links)),
       host_(std::move(host)),
       parts_(self, std::move(links), std::move(wake)) {
   const SignalsHeldBack no_signals;

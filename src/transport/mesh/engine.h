@@ -6,6 +6,7 @@
 // so an operation's memory is never touched after wait() has returned.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -59,6 +60,7 @@ class Engine final : public Transport {
   void abort(const Error& error) noexcept override;
   std::optional<Error> failure(std::chrono::milliseconds wait) const override;
   Traffic traffic() const noexcept override;
+  std::chrono::microseconds round_trip() const noexcept override { return round_trip_; }
 
  private:
   // Each uses only those above it.
@@ -88,6 +90,7 @@ class Engine final : public Transport {
   const int world_size_;
   const RankNames names_;
   const std::uint32_t epoch_;
+  const std::chrono::microseconds round_trip_;
   const std::uint64_t generation_ = fork_generation();
   const std::unique_ptr<LinkHost> host_;  // before the links, which end first
   mutable Mutex mutex_;

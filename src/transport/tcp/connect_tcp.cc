@@ -4,6 +4,7 @@
 #include "transport/mesh/control_message.h"
 #include "transport/tcp/bootstrap.h"
 #include "transport/tcp/local_socket.h"
+#include "transport/tcp/long_line.h"
 
 namespace deltawire {
 namespace {
@@ -63,12 +64,18 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   EncryptionPolicy policy{options.encryption, *std::move(tls)};
   const Result<bool> may_share = is_switched_on("DELTAWIRE_SHARED_MEMORY");
   if (!may_share) return forward_error(may_share);
+  const Result<bool> wants_bbr = is_bbr_wanted();
+  if (!wants_bbr) return forward_error(wants_bbr);
   MeshOptions own = options;
   own.shared_memory = options.shared_memory && *may_share;
   Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), own, std::move(policy)).run();
   if (!sockets) {
     options.names.to_numbers(sockets.error());
     return forward_error(sockets);
+  }
+  if (*wants_bbr) {
+    const std::string refused = fit_long_lines(options.rank, *sockets);
+    if (!refused.empty() && options.notice) options.notice(refused);
   }
   auto mesh = make_mesh({options.rank, options.epoch, options.names}, std::move(*sockets), options.link);
   if (mesh) (*mesh)->set_arrival_timeout(options.arrival_timeout);

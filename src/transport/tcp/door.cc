@@ -17,6 +17,7 @@
 #include "transport/tcp/dialer.h"
 #include "transport/tcp/greeting.h"
 #include "transport/tcp/listener.h"
+#include "transport/tcp/long_line.h"
 #include "transport/tcp/peer_table.h"
 #include "transport/tcp/strangers.h"
 
@@ -63,7 +64,8 @@ int poll_ms(Deadline until) {
 class TcpLine final : public Line {
  public:
   // `door`: the one of this connection.
-  TcpLine(Connection connection, const Endpoint& door) : link_(connection.take_link()), peer_{door.host, 0} {
+  TcpLine(Connection connection, const Endpoint& door)
+      : link_(suited(connection).take_link()), peer_{door.host, 0} {
     const auto peer = SocketAddress::of_peer(link_->fd());
     if (peer && peer->is_internet()) peer_ = peer->endpoint();
   }
@@ -95,6 +97,11 @@ class TcpLine final : public Line {
   }
 
  private:
+  // The mesh of the same job, if any, says what is wrong with the switch, and that BBR is refused.
+  static Connection& suited(Connection& connection) {
+    if (is_bbr_wanted().value_or(true)) (void)ask_for_bbr(connection);
+    return connection;
+  }
   Status send_all(Bytes bytes, Deadline deadline) {
     while (!bytes.empty()) {
       const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sending only reads

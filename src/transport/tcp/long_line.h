@@ -1,0 +1,31 @@
+// TCP over long lines. Where a line is long and loses packets, what most kernels start with (cubic) sends at
+// a hundredth of the line's rate, since it takes each loss for a full line; BBR measures the rate instead
+// (docs/results/speed/network.md).
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "deltawire/result.h"
+#include "transport/mesh/make_mesh.h"
+
+namespace deltawire {
+
+// Shorter ones are left alone: within a site, losses are rare and soon made good, and BBR's pacing costs
+// time.
+inline constexpr std::chrono::microseconds kLongRoundTrip = std::chrono::milliseconds(5);
+
+// Asks the kernel for BBR on a connection whose round trip is at least that long. Returns the errno with
+// which it refuses, otherwise 0.
+int ask_for_bbr(const Connection& line, std::chrono::microseconds least = kLongRoundTrip) noexcept;
+
+// Unless the environment has DELTAWIRE_BBR=off. Errors: kInvalidArgument if it says neither on nor off.
+Result<bool> is_bbr_wanted();
+
+// Asks for it on the lines to all ranks. Returns a line for the log where the kernel refuses, otherwise
+// nothing.
+std::string fit_long_lines(int own, const std::vector<PeerSockets>& sockets,
+                           std::chrono::microseconds least = kLongRoundTrip);
+
+}  // namespace deltawire

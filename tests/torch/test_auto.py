@@ -356,7 +356,7 @@ def test_what_it_refuses_says_what_to_do():
         ("auto", "3lc"),
         ("sparse", "name a codec"),
         ("explain", "deltawire plan"),
-        ("auto:wait=5%", "LocalSteps alone"),
+        ("auto:wait=5%", "no parameters"),
         ("no choice of", "register the model with that one"),
         ("damaged", "phase"),
         ("spec", "native"),

@@ -1,15 +1,13 @@
-"""`"auto"` of `register` and of `LocalSteps` on a GPU: the native all-reduce is exact and timed by
-the device, and what is chosen gives the means of the CPU."""
+"""`"auto"` of `register` on a GPU: the native all-reduce is exact and timed by the device, and what
+is chosen gives the means of the CPU."""
 
 import deltawire
 import deltawire.torch
 import gpu
 import torch
-from deltawire.torch.local.tuner import Tuner
 from gpu import DEVICE, OnDevice, Twin, backward, descend, fingerprint, results, same_bits
 from models import wrapped
 from test_auto import TRIED, measured, slow_link
-from test_local_auto import SAID
 
 pytestmark = gpu.needs_gpu
 
@@ -76,36 +74,3 @@ def timed(rank, world_size, report):
 def test_a_step_takes_as_long_as_the_device():
     for native_ms, work_ms, plans in results(timed, 2):
         assert plans == 1 and native_ms > 0.5 * work_ms
-
-
-def rounds(rank, world_size, report):
-    """Weights after rounds whose lengths and shares change, on the device and on the CPU."""
-    ends = []
-    for device in (DEVICE, "cpu"):
-        said = iter([*SAID, *SAID])
-        Tuner._report = lambda self, history, said=said: {**next(said), "waiting": 1.0}
-        model = OnDevice().to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=1 / 64)
-        trainer = deltawire.torch.LocalSteps(
-            model, optimizer, "auto", steps=2, mask_momentum=False, min_elements=1
-        )
-        steps = torch.Generator().manual_seed(rank)
-        for _ in range(60):
-            for parameter in model.parameters():
-                # With powers of two products are exact, and no device can round them otherwise.
-                drawn = torch.randint(-8, 8, parameter.shape, generator=steps)
-                parameter.grad = drawn.float().to(device)
-            trainer.observe(next(model.parameters()).square().mean())
-            trainer.step()
-        trainer.exchange()
-        metrics = trainer.metrics()
-        trainer.close()
-        ends.append((fingerprint(model), metrics["total_bytes_sent"], metrics["auto_changes"]))
-    return ends
-
-
-def test_rounds_that_auto_changes_leave_the_weights_of_the_cpu():
-    ranks = results(rounds, 2)
-    assert len({mark for sides in ranks for mark, *_ in sides}) == 1
-    for device, host in ranks:
-        assert device == host and device[-1] >= 4

@@ -91,6 +91,7 @@ BAD = [
     ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
     ({"of": foreign}, "InvalidArgumentError", "(5,)"),
     ({"steps": 0}, "InvalidArgumentError", "steps=0"),
+    ({"reducer": "auto:wait=5%"}, "InvalidArgumentError", 'LocalSteps takes no "auto"'),
     ({"reducer": "ring(sbc)"}, "InvalidArgumentError", "mask_momentum=False"),
     ({"momentum": "exp_avg"}, "InvalidArgumentError", "momentum='exp_avg'"),
     ({"timeout": -1}, "InvalidArgumentError", "timeout"),

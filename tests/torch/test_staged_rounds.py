@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from deltawire.errors import DeltawireError
 from deltawire.torch.core.device.staging import Staging
-from deltawire.torch.local import round as local_round
 from deltawire.torch.local.changes import Changes, device_borders
 from host_twin import LIBRARY, HostTwin
 from local_rounds import flat_of
@@ -98,11 +97,7 @@ def test_rounds_that_a_device_codes_are_the_same():
 
 def refused(rank, world_size, report):
     texts = []
-    for spec, twins in (
-        ("3lc with clip=1,decay=0.9", HostTwin),
-        ("auto", HostTwin),
-        ("int8", True),
-    ):
+    for spec, twins in (("3lc with clip=1,decay=0.9", HostTwin), ("int8", True)):
         with pytest.raises(deltawire.InvalidArgumentError) as caught:
             made(spec, twins=twins)
         texts.append(str(caught.value))
@@ -113,12 +108,7 @@ def refused(rank, world_size, report):
 
 @pytest.mark.skipif(not LIBRARY.is_file(), reason="needs target deltawire (C library)")
 def test_twins_that_can_not_be_granted_are_refused():
-    wanted = [
-        "a device has decay= alone",
-        'not for "auto"',
-        "twins are for CUDA devices",
-        "Mismatch",
-    ]
+    wanted = ["a device has decay= alone", "twins are for CUDA devices", "Mismatch"]
     for texts in results(refused, 2):
         for text, said in zip(wanted, texts, strict=True):
             assert text in said
@@ -207,17 +197,13 @@ def test_a_device_is_waited_for_within_the_timeout(monkeypatch):
 
 
 def ordered(rank, world_size, report):
-    return [
-        order_of(*each) for each in (("fp32", None), ("fp32", "nesterov"), ("auto:wait=5%", None))
-    ]
+    return [order_of(outer) for outer in (None, "nesterov")]
 
 
-def order_of(spec, outer):
-    """What a round does with the device, played on the host, where each wait takes a second; and
-    how many seconds of a round it says that it has waited."""
-    model, _, trainer = made(spec, outer=outer, mask_momentum=False)
+def order_of(outer):
+    """What a round does with the device, played on the host."""
+    model, _, trainer = made("fp32", outer=outer, mask_momentum=False)
     staging, weights, seen = trainer._exchange._staging, trainer._weights, []
-    local_round.time = types.SimpleNamespace(monotonic=lambda: float(seen.count("wait")))
 
     def noted(owner, name):
         action = getattr(owner, name)
@@ -231,20 +217,17 @@ def order_of(spec, outer):
             setattr(owner, name, noted(owner, name))
     for number in range(STEPS):
         step(model, trainer, 0, number)
-    waited = trainer.metrics()["total_waited_ms"]
     seen.append("state")
     trainer.state_dict()
     trainer.close()
-    return seen, waited / 1e3
+    return seen
 
 
 def test_a_round_waits_for_the_device_where_it_reads_from_it():
-    """Or where "auto" is to know how long it waits for an exchange, and not for local steps."""
-    ((plain, outer, timed),) = results(ordered, 1)
-    assert plain[0] == ["agreed", "store", "follow", "apply_means", "state", "follow", "wait"]
+    ((plain, outer),) = results(ordered, 1)
+    assert plain == ["agreed", "store", "follow", "apply_means", "state", "follow", "wait"]
     wait = ["wait", "agreed", "store", "follow", "wait", "apply_means", "state", "follow", "wait"]
-    assert outer == (wait, 0.0)
-    assert timed == (wait, 1.0)
+    assert outer == wait
 
 
 def test_memory_that_another_device_may_still_read_is_waited_for(monkeypatch):

@@ -83,8 +83,6 @@ def by_rounds(rank, within, spec, **options):
             backward(model, rank, step)
             sgd.step()
             trainer.step()
-            if spec.startswith("auto"):
-                trainer.observe(1.0)
         state = trainer.state_dict()
         trainer.load_state_dict(state)
         trainer.close()
@@ -152,7 +150,6 @@ def doors(ports):
         ),
         "auto": by_auto,
         "LocalSteps": functools.partial(by_rounds, spec="topk:k=10%", outer=nesterov),
-        "LocalSteps, auto": functools.partial(by_rounds, spec="auto:wait=99%"),
         "ElasticLocalSteps": lambda rank, within: by_elastic_rounds(rank, within, next(ports)),
         "ParameterServer": functools.partial(by_server, is_staged=False),
         "ParameterServer, staged": functools.partial(by_server, is_staged=True),

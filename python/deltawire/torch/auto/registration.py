@@ -37,8 +37,7 @@ def _check_spec(spec: str) -> None:
     if spec.strip() != arguments.AUTO:
         raise make_error(
             "InvalidArgument",
-            f'{spec!r}: "auto" has parameters with LocalSteps alone, which may exchange rarely; '
-            'write "auto"',
+            f'{spec!r}: "auto" has no parameters; write "auto", and what it may lose as tier=',
         )
 
 

@@ -59,14 +59,14 @@ def is_auto(policy: Policy) -> bool:
     return isinstance(policy, str) and _AUTO.fullmatch(policy) is not None
 
 
-def named(policy: Policy, where: str) -> Policy:
+def named(policy: Policy, where: str, advice: str = "`deltawire plan` says which") -> Policy:
     """Returns the policy. Raises InvalidArgumentError for "auto", which only `register` with a DDP
-    model and `LocalSteps` take."""
+    model takes."""
     if is_auto(policy):
         raise make_error(
             "InvalidArgument",
             f'{where} takes no "auto", which measures the steps of a DistributedDataParallel '
-            "model or the rounds of LocalSteps; name a codec: `deltawire plan` says which",
+            f"model; name a codec: {advice}",
         )
     return policy
 

@@ -18,7 +18,7 @@ from deltawire.torch.local.given import packed, unpacked
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
-from deltawire.torch.local.trainer import LocalTrainer, Steps
+from deltawire.torch.local.trainer import CODECS_OF_ROUNDS, LocalTrainer, Steps
 from deltawire.torch.local.weights import Weights
 
 _ONE_BUCKET = 1 << 62  # bytes: as few as a fragment has devices; a step exchanges all at once
@@ -114,7 +114,7 @@ class ElasticLocalSteps(LocalTrainer):
         self._weight = weight if callable(weight) else check_weight(weight)
         wrappers.check_bare(model, "ElasticLocalSteps")
         arguments.check_optimizer(optimizer, model)
-        spec = spec_of(arguments.named(reducer, "ElasticLocalSteps"))
+        spec = spec_of(arguments.named(reducer, "ElasticLocalSteps", CODECS_OF_ROUNDS))
         if spec.holds_back:
             raise make_error(
                 "InvalidArgument",
@@ -148,9 +148,7 @@ class ElasticLocalSteps(LocalTrainer):
 
     def _terms(self) -> str:
         """What must be equal on all ranks besides the session's settings."""
-        steps = "scheduled" if callable(self.steps) else self.steps
-        settings = {"steps": steps, **self._exchange.settings()}
-        settings |= {"coder": self._exchange.choice.coder, "model": layout_digest(self._model)}
+        settings = {**self._settings(), "model": layout_digest(self._model)}
         told = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
         return f"ElasticLocalSteps: {told}"
 

@@ -1,7 +1,6 @@
 """The exchanges of LocalSteps: from their beginning until they are applied, also in checkpoints."""
 
 import functools
-from collections.abc import Callable
 
 import torch
 
@@ -84,11 +83,6 @@ class Waits:
         self._totals = (self._totals[0] + took, self._totals[1] + waited)
         self._last = (took, waited)
 
-    @property
-    def total_waited(self) -> float:
-        """Seconds that the training loop has waited in all."""
-        return self._totals[1] / 1e3
-
     def metrics(self) -> dict:
         """The times of the last exchange, and of all; see LocalSteps.metrics."""
         (took, waited), (total_took, total_waited) = self._last, self._totals
@@ -128,9 +122,6 @@ class LocalExchange:
         choice: who codes.
 
     Attributes:
-        number: makes the number of a step from that of an exchange; equal on all ranks.
-        is_timed: whether the model's devices are waited for before and after an exchange, so that
-            `waits` has what they wait for, and nothing of the local steps.
         progress: this rank's position in its rounds.
         waits: durations of exchanges and waits.
     """
@@ -150,8 +141,6 @@ class LocalExchange:
         self._overlap = overlap
         self._timeout_ms = timeout_ms
         self.choice = choice
-        self.number: Callable[[int], int] = lambda exchanges: exchanges
-        self.is_timed = False
         self._under_way: Round | None = None
         self._failed: DeltawireError | None = None  # the caller does not know yet
         self._torn = False
@@ -203,9 +192,8 @@ class LocalExchange:
         round_ = Round(weights, fragment, self._history, progress.since[fragment])
         self._wait_for_values()
         last, agreed = weights.changes.bucket_count(fragment) - 1, weights.agreed(fragment)
-        number = self.number(progress.exchanges)
         for bucket in range(last + 1):
-            step = _core.Step(number, bucket, bucket == last, agreed=agreed, timed=True)
+            step = _core.Step(progress.exchanges, bucket, bucket == last, agreed=agreed, timed=True)
             self._submit(round_, bucket, step)
         round_.submitted()
         self._under_way = round_
@@ -232,9 +220,8 @@ class LocalExchange:
         staging.load(bucket, block, submit, functools.partial(round_.fail, session))
 
     def _wait_for_values(self) -> None:
-        """Where values are about to be read on a device, or its time counts: waits for it, within
-        the timeout."""
-        if self.is_timed or self._weights.looks_at_values or self._momenta:
+        """Where values are about to be read on a device: waits for it, within the timeout."""
+        if self._weights.looks_at_values or self._momenta:
             self._staging.wait(set(self._weights.devices))
 
     def settle(self) -> Round | None:
@@ -259,10 +246,7 @@ class LocalExchange:
         if round_ is None:
             return
         self._staging.follow()
-        if self.is_timed:
-            round_.waits_for(self._wait_for_values)
-        else:
-            self._wait_for_values()
+        self._wait_for_values()
         self._torn = True  # until all is applied, whatever exception comes from outside
         self._under_way = None
         self._weights.apply_means(round_.fragment, self._own_share(round_.fragment))

@@ -9,8 +9,6 @@ import torch
 import torch.distributed as dist
 from typing_extensions import Unpack
 
-from deltawire import _core
-from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.session.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
@@ -21,10 +19,8 @@ from deltawire.torch.local.exchange import LocalExchange, who_codes
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
 from deltawire.torch.local.overlap import Overlap
-from deltawire.torch.local.trainer import LocalTrainer, Steps
-from deltawire.torch.local.tuner import AUTO_SPEC, tuner_of
+from deltawire.torch.local.trainer import CODECS_OF_ROUNDS, LocalTrainer, Steps
 from deltawire.torch.local.weights import Weights
-from deltawire.torch.metrics.explanation import Explanation
 
 _BUCKET_BYTES = 25 << 20
 
@@ -57,11 +53,9 @@ class LocalSteps(LocalTrainer):
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
         reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
             `register`; equal on all ranks. "pulseloco" sends what the next forward pass would see.
-            "auto" and "auto:wait=5%" choose p of sbc and the length of rounds while training goes
-            on, so that it waits for exchanges in a tenth (5 %) of the time at most; see `observe`.
-        steps: local steps a round, 1 or more, equal on all ranks, with "auto" the fewest; or a
-            function of the round's number (0, 1, ...), which may return different numbers on
-            different ranks. See `steps` below.
+        steps: local steps a round, 1 or more, equal on all ranks; or a function of the round's
+            number (0, 1, ...), which may return different numbers on different ranks. See `steps`
+            below.
         outer: an outer optimizer (DiLoCo). It steps the weights of the last round with minus the
             mean change as the gradient, instead of adding the mean. A function that makes any torch
             optimizer from a list of parameters, e.g. functools.partial(torch.optim.SGD, lr=0.7,
@@ -104,7 +98,7 @@ class LocalSteps(LocalTrainer):
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
         threads: as for `register`.
         twins: True: changes of weights on a GPU are encoded and decoded there, by the codecs'
-            twins, as for `register`; not with "auto".
+            twins, as for `register`.
         group: the process group. Default: the world. A single rank is allowed: its changes pass
             through the codec, but no network.
 
@@ -173,8 +167,7 @@ class LocalSteps(LocalTrainer):
         reached = arguments.Connection.of("LocalSteps", connection)
         self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group, arguments.device_near(model)) as meeting:
-            self._tuner = tuner_of(reducer, steps, self.group)
-            spec = _core.Spec(AUTO_SPEC) if self._tuner else spec_of(reducer)
+            spec = spec_of(arguments.named(reducer, "LocalSteps", CODECS_OF_ROUNDS))
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             arguments.check_positive("bucket_bytes", bucket_bytes)
@@ -191,7 +184,7 @@ class LocalSteps(LocalTrainer):
             exchange = LocalExchange(weights, masked, overlaps, timeout_ms, choice)
             super().__init__(optimizer, steps, weights, exchange)
             settings = coding.terms(spec.text) | {"bucket_bytes": bucket_bytes}
-            settings |= self._settings(overlaps)
+            settings |= self._settings()
             meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(reached)
@@ -202,73 +195,6 @@ class LocalSteps(LocalTrainer):
         choice.log(self.rank)
         if self.rank == 0:
             self._announce(optimizer, spec.text, masked is not None)
-
-    def _settings(self, overlaps: Overlap) -> dict[str, object]:
-        """What must be equal on all ranks besides codecs and buckets."""
-        steps, exchange = self._steps, self._exchange
-        settings = {"steps": "scheduled" if callable(steps) else steps, **exchange.settings()}
-        settings |= {"coder": exchange.choice.coder}
-        if self._tuner is not None:
-            settings |= self._tuner.attach(exchange, overlaps, self._weights.devices)
-        return settings
-
-    @property
-    def steps(self) -> Steps:
-        """As for every trainer of local steps. With "auto" they are chosen, and setting them raises
-        InvalidArgumentError."""
-        return self._steps if self._tuner is None else self._tuner.plan.round_steps
-
-    @steps.setter
-    def steps(self, steps: Steps) -> None:
-        if self._tuner is not None and "_steps" in vars(self):  # else they are the first ones
-            raise make_error("InvalidArgument", '"auto" chooses the steps of a round')
-        LocalTrainer.steps.fset(self, steps)
-
-    def observe(self, loss: float | torch.Tensor) -> None:
-        """Gives "auto" a loss of this rank's local steps, by which it judges whether it sends too
-        little: call it on every rank or on none, for each batch or as often as you like. Without
-        losses "auto" judges by the residuals.
-
-        Args:
-            loss: a number, or a tensor of one element. One on a GPU is read at the end of a round.
-
-        Raises InvalidArgumentError for a tensor of more, and DeltawireError ("State") if this
-        trainer has a codec of its own.
-        """
-        if self._tuner is None:
-            raise make_error(
-                "State", f'only "auto" makes use of losses, and this trainer has {self.spec}'
-            )
-        self._tuner.observe(loss)
-
-    def _end_round(self) -> None:
-        steps = self.local_steps
-        super()._end_round()
-        if self._tuner is not None:
-            with self._aborting_on_error():
-                waited = self._exchange.waits.total_waited
-                self._tuner.round_over(steps, waited, self._history)
-
-    def explain(self) -> Explanation:
-        """As for every trainer. With "auto" its first line says what was chosen, and why."""
-        made = super().explain()
-        if self._tuner is None:
-            return made
-        return self._tuner.explained(made, self._exchange.progress.exchanges)
-
-    def metrics(self) -> dict:
-        """As for every trainer. With "auto" also auto_share and auto_steps (p of sbc, and local
-        steps a round, as chosen), auto_waited (share of the time that training waited, in the
-        rounds of the latest decision; None before it) and auto_changes (how often the choice has
-        changed)."""
-        return super().metrics() | ({} if self._tuner is None else self._tuner.metrics())
-
-    def _more_state(self) -> dict:
-        return {} if self._tuner is None else {"auto": self._tuner.state()}
-
-    def _check_more(self, flat: dict) -> None:
-        if self._tuner is not None:
-            self._tuner.check_state(flat.get("auto"))
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:
         """Restores what `state_dict` returned, including the model's parameters, on every rank or
@@ -290,8 +216,6 @@ class LocalSteps(LocalTrainer):
         offer = functools.partial(self._offered, state, own)
         collective_load(self.group, self._session, offer, self.device)
         self._exchange.load(own)
-        if self._tuner is not None:
-            self._tuner.load(own["auto"])
         self.round, self.local_steps = own["round"], own["local_steps"]
 
     def _announce(self, optimizer: torch.optim.Optimizer, spec: str, masked: bool) -> None:
@@ -300,9 +224,6 @@ class LocalSteps(LocalTrainer):
         kind = type(optimizer).__name__
         often = "a scheduled number of steps" if callable(steps) else f"{steps} steps"
         outer = type(weights.outer.optimizer).__name__ if weights.outer else "none"
-        if self._tuner is not None:
-            logger.info("auto: %s", self._tuner.announcement())
-            spec, often = "what auto chooses", f"{steps} steps or more"
         logger.info(
             "%s steps %d tensors on each rank; after %s their changes are exchanged by %s; outer "
             "optimizer: %s; momentum of what was sent %s",

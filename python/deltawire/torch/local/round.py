@@ -87,12 +87,8 @@ class Round:
             raise make_error(
                 "State", "a forked child has no part in the exchange that its parent has begun"
             )
-        self.waits_for(self._over.wait)
-
-    def waits_for(self, wait: Callable[[], object]) -> None:
-        """Counts what else the training loop waits for."""
         began = time.monotonic()
-        wait()
+        self._over.wait()
         self._waited += time.monotonic() - began
 
     def arrived(self) -> "Round":

@@ -11,7 +11,7 @@ from deltawire.torch.core.checkpoint import in_order_of_ranks, kept_by, kept_of
 VERSION = 2
 _OWN = ("local_steps", "parameters", "origins")
 _MAYBE_OWN = ("held",)  # of the recipe "pulseloco"
-_COMMON = ("reference", "outer", "auto")
+_COMMON = ("reference", "outer")
 
 
 def saved_form(flat: dict) -> dict:

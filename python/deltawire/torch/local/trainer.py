@@ -25,6 +25,9 @@ from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import Participant
 
 Steps = int | Callable[[int], int]
+CODECS_OF_ROUNDS = (
+    '"3lc", or "sbc:p=1%" for the fewest bytes; then double steps= while the accuracy holds'
+)
 
 
 class LocalTrainer(AbortsOnError, Participant):
@@ -59,6 +62,12 @@ class LocalTrainer(AbortsOnError, Participant):
         """Takes part in this session from now on."""
         Participant.__init__(self, session, place, group=group)
         self._exchange.connect(self._session, self._history)
+
+    def _settings(self) -> dict[str, object]:
+        """What must be equal on all ranks besides the settings of its session."""
+        steps, exchange = self._steps, self._exchange
+        settings = {"steps": "scheduled" if callable(steps) else steps, **exchange.settings()}
+        return settings | {"coder": exchange.choice.coder}
 
     def _warn_of_momentum(self, *, stacklevel: int) -> None:
         """Warns of single steps with momentum, because only the changes of several contain it, and
@@ -201,7 +210,7 @@ class LocalTrainer(AbortsOnError, Participant):
     def explain(self) -> Explanation:
         """As `Hook.explain`, for weight changes. Waits for a running exchange."""
         self._exchange.settle()
-        number = self._exchange.number(self._exchange.progress.exchanges)
+        number = self._exchange.progress.exchanges
         return self._explain(self._weights.tensors(), number, self._exchange.choice.coded_on)
 
     def metrics(self) -> dict:
@@ -224,15 +233,8 @@ class LocalTrainer(AbortsOnError, Participant):
         weights; `common` has the weights after the last round, and whatever else is equal on all.
         """
         numbers = {"round": self.round, "local_steps": self.local_steps}
-        state = self._state(**numbers, **self._more_state(), **self._exchange.state())
+        state = self._state(**numbers, **self._exchange.state())
         return local_state.saved_form(state)
-
-    def _more_state(self) -> dict:
-        """What a subclass adds to the state; equal on all ranks."""
-        return {}
-
-    def _check_more(self, flat: dict) -> None:
-        """Raises InvalidArgumentError if that is damaged."""
 
     def _offered(self, state: dict | Sequence[dict], own: dict) -> str:
         """Loads a state's residuals and puts the rest into `own`. Returns a text that must be equal
@@ -241,7 +243,6 @@ class LocalTrainer(AbortsOnError, Participant):
         flats = local_state.flats_of(state, place)
         for each in flats:
             self._check_state(each, ("round", "local_steps"), self._exchange.keys())
-            self._check_more(each)
         alike = self._exchange.alike(flats)
         if isinstance(state, dict):
             own.update(flats[0])

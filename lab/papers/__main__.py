@@ -1,15 +1,12 @@
 """The tables and figures of a paper, run again; and its page.
 
-    python -m lab.papers threelc --budget 10m            every table of 3LC, in small
-    python -m lab.papers sbc --table 2 --budget 8h       one table, larger
+    python -m lab.papers threelc                         every table of 3LC, in small
+    python -m lab.papers sbc --table 2 --scale hours     one table, larger
     python -m lab.papers page sbc                        docs/results/papers/sbc.md from sbc.json
     python -m lab.papers page all                        all pages, and summary.md
 
-A budget chooses the scale (iterations, rows, workers, seeds) by costs that are measured first: the
-largest at which all runs fit. Every finished run is written to OUT/PAPER.json at once, so Ctrl-C or
-a kill loses one run, and the same command goes on with the others; OUT/PAPER.md has the page. No
-run begins that would end after the budget: exit status 3 then says that runs are left, and the same
-command goes on. With --scale that is all that the budget does.
+Every finished run is written to OUT/PAPER.json at once, so Ctrl-C or a kill loses one run, and the
+same command goes on with the others; OUT/PAPER.md has the page.
 
 Data: $DELTAWIRE_DATA (mnist/, cifar-10-batches-bin/, ptb/, shakespeare/, sst2/), and Fashion-MNIST
 from Debian's package. Runs over links need root (network namespaces). A run that can't be made here
@@ -28,14 +25,13 @@ from lab.data.images import DataError
 from lab.papers.declaration import Paper
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
-from lab.papers.schedule import Schedule, in_words, parse_budget
+from lab.papers.schedule import Schedule
 from lab.papers.summary import summary
 from lab.ranks.launcher import RanksFailed
 from lab.ranks.namespaces import NamespaceError
 
 PAPERS = ("threelc", "sbc", "gcomp", "fastsgd")
 PAGES = REPOSITORY / "docs" / "results" / "papers"
-RUNS_LEFT = 3  # the exit status
 
 
 def load_paper(name: str) -> Paper:
@@ -49,9 +45,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("paper", choices=(*PAPERS, "page"), metavar="PAPER", help=", ".join(PAPERS))
     parser.add_argument("of", nargs="?", choices=(*PAPERS, "all"), help="with `page`: whose")
     parser.add_argument("--table", nargs="+", metavar="N", help="only these; default all")
-    parser.add_argument("--budget", type=_budget, default="10m", help="e.g. 10m, 2h; default 10m")
-    parser.add_argument("--scale", help="instead of the one that the budget chooses")
-    parser.add_argument("--seeds", type=int, default=3, help="at most; default 3")
+    parser.add_argument(
+        "--scale", help="iterations, rows, workers; default the paper's second, of minutes"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="default 3")
     parser.add_argument(
         "--out", type=Path, help="default out/papers; of a page docs/results/papers"
     )
@@ -69,17 +66,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         parser.error(f"{given.name} has no table {unknown[0]}; it has {', '.join(numbers)}")
     scales = [scale.name for scale in paper.scales]
-    if given.scale is not None and given.scale not in scales:
+    given.scale = given.scale or scales[1]
+    if given.scale not in scales:
         parser.error(f"{given.name} has no scale {given.scale}; it has {', '.join(scales)}")
     return given
-
-
-def _budget(text: str) -> str:
-    try:
-        parse_budget(text)
-    except ValueError as cause:
-        raise argparse.ArgumentTypeError(str(cause)) from cause
-    return text
 
 
 def run_paper(given: argparse.Namespace) -> int:
@@ -95,23 +85,10 @@ def run_paper(given: argparse.Namespace) -> int:
     paper, folder = load_paper(given.name), given.out or Path("out/papers")
     results = Results(paper, folder / f"{given.name}.json")
     schedule = Schedule(paper, paper.chosen(given.table), results, failures)
-    budget = parse_budget(given.budget)
-    if given.scale is not None:
-        scale, seeds = next(s for s in paper.scales if s.name == given.scale), given.seeds
-    else:
-        plan = f"{given.budget}, {given.seeds} seeds, {' '.join(given.table or ['all tables'])}"
-        if plan not in results.plans:
-            chosen, seeds = schedule.choose(budget, given.seeds)
-            results.plans[plan] = [chosen.name, seeds]
-            results.save()
-        name, seeds = results.plans[plan]
-        scale = next(s for s in paper.scales if s.name == name)
-    print(f"scale {scale.name}, {seeds} seed(s)", file=sys.stderr, flush=True)
-    failed, left = schedule.work(scale, seeds, budget)
+    scale = next(each for each in paper.scales if each.name == given.scale)
+    print(f"scale {scale.name}, {given.seeds} seed(s)", file=sys.stderr, flush=True)
+    failed = schedule.work(scale, given.seeds)
     print(Page(paper, results).write(folder))
-    if left:
-        print(f"{left} runs are left after {in_words(budget)}", file=sys.stderr)
-        return RUNS_LEFT
     return 1 if failed else 0
 
 
@@ -133,7 +110,7 @@ def make_page(given: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with all runs, 1 if some failed, 3 if some are left, 130 after Ctrl-C."""
+    """Exit status: 0 with all runs, 1 if some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     work = make_page if given.paper == "page" else run_paper
     return exit_status(

@@ -32,14 +32,10 @@ class Kind:
 
     Attributes:
         measure: (the scale's settings of this kind, the run's settings, seed) to metrics.
-        seconds: (the scale's settings, the run's settings) to about how long that takes on one
-            core of a 2023 server; only the proportions matter, because the schedule corrects them
-            by what it measures.
         words: the scale's settings of this kind in words, for the page.
     """
 
     measure: Callable[[Settings, Settings, int], Metrics]
-    seconds: Callable[[Settings, Settings], float]
     words: Callable[[Settings], str]
 
 
@@ -162,7 +158,7 @@ class Paper:
     Attributes:
         name: of the command.
         title, source: of the page.
-        scales: from the smallest, of seconds, which tests and the measurement of costs use.
+        scales: from the smallest, of seconds, which tests use; the second is the default.
     """
 
     name: str

@@ -18,7 +18,7 @@ class Results:
     def __init__(self, paper: Paper, path: Path) -> None:
         """Raises ResultsError if the file is another paper's, or damaged."""
         self._paper, self._path = paper, path
-        self._content = {"paper": paper.name, "machine": machine(), "plans": {}, "runs": []}
+        self._content = {"paper": paper.name, "machine": machine(), "runs": []}
         if path.exists():
             self._content = _read(path, paper.name)
         self._known = {_key_of(each): each for each in self._content["runs"]}
@@ -27,12 +27,6 @@ class Results:
     def machine(self) -> str:
         """Where the runs were made."""
         return self._content["machine"]
-
-    @property
-    def plans(self) -> dict[str, list]:
-        """[scale, seeds] by the words of a budget: chosen once, so that the same command goes on
-        with the same runs."""
-        return self._content["plans"]
 
     def of(self, key: tuple[str, str], seed: int, scale: str) -> dict | None:
         """A run's entry: seconds, load and metrics."""
@@ -55,10 +49,6 @@ class Results:
         }
         self._content["runs"].append(entry)
         self._known[_key_of(entry)] = entry
-        self.save()
-
-    def save(self) -> None:
-        """Writes the file."""
         write_whole(self._path, json_in_rows(self._content, "runs"))
 
 
@@ -74,7 +64,7 @@ def machine() -> str:
 def _read(path: Path, name: str) -> dict:
     try:
         content = json.loads(path.read_text())
-        found = content["paper"], content["machine"], content["plans"], content["runs"]
+        found = content["paper"], content["machine"], content["runs"]
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise ResultsError(
             f"{path}: not results of lab.papers ({cause}); take another --out"

@@ -76,18 +76,8 @@ def test_declaration_is_whole(name: str):
     shown = {key for table in paper.tables for key in table.run_keys()}
     assert shown == set(keys), "a run that no table shows"
     for scale in paper.scales:
-        costs = []
         for run in paper.runs:
-            kind = paper.kinds[run.kind]
-            costs.append(kind.seconds(scale.settings[run.kind], run.settings))
-            assert kind.words(scale.settings[run.kind])
-        assert min(costs) > 0 and max(costs) < 3 * 3600, "no run is longer than two hours or so"
-    totals = [
-        sum(paper.kinds[r.kind].seconds(s.settings[r.kind], r.settings) for r in paper.runs)
-        for s in paper.scales
-    ]
-    assert totals == sorted(totals)
-    assert totals[1] <= 400, "the small version of every table takes ten minutes, at half the speed"
+            assert paper.kinds[run.kind].words(scale.settings[run.kind])
 
 
 FIRST = [
@@ -204,7 +194,6 @@ def test_gcomp_changes_less_than_a_cut(data: Path):
         (["sbc", "gcomp"], "`page PAPER`"),
         (["sbc", "--table", "9"], "sbc has no table 9; it has 2, 3, fig3"),
         (["sbc", "--scale", "huge"], "sbc has no scale huge"),
-        (["sbc", "--budget", "10"], "'10' is not a budget"),
         (["sbc", "--seeds", "0"], "--seeds is at least 1"),
     ],
 )
@@ -218,7 +207,7 @@ def test_help_names_the_papers(capsys):
     with pytest.raises(SystemExit, match="0"):
         program.main(["--help"])
     shown = capsys.readouterr().out
-    assert all(name in shown for name in PAPERS) and "--budget" in shown
+    assert all(name in shown for name in PAPERS) and "--scale" in shown
 
 
 def test_a_missing_page_is_one_line(tmp_path: Path, capsys):

@@ -1,4 +1,4 @@
-"""lab.papers: what a budget chooses, what a cut leaves, and the page."""
+"""lab.papers: what a cut leaves, and the page."""
 
 import dataclasses
 import json
@@ -14,34 +14,27 @@ from lab.papers import __main__ as program
 from lab.papers.declaration import Kind, Number, Paper, Run, Scale, Table
 from lab.papers.page import Page
 from lab.papers.results import Results, ResultsError
-from lab.papers.schedule import Schedule, in_words, parse_budget
+from lab.papers.schedule import Schedule
 from lab.papers.summary import summary
 
 CELLS = ("plain", "packed", "worse")
 
 
-class Clock:
-    """Time that passes only in runs, which are three times as slow as declared."""
+class Runs:
+    """Those that were made; `cut_at` is the number of runs before a Ctrl-C."""
 
     def __init__(self) -> None:
-        self.now = 0.0
         self.made: list[tuple[str, int, int]] = []
         self.cut_at: int | None = None
-        self.reading = 0.0  # seconds in which the first run reads data
-        self.hitch = 0.0  # seconds that the fourth run takes longer
-
-    def __call__(self) -> float:
-        return self.now
 
     def measure(self, scale: dict, cell: dict, seed: int) -> dict:
         if len(self.made) == self.cut_at:
             raise KeyboardInterrupt
         self.made.append((cell["name"], scale["steps"], seed))
-        self.now += 3 * scale["steps"] + {1: self.reading, 4: self.hitch}.get(len(self.made), 0)
         return {"value": cell["value"] + 0.01 * seed, "curve": [[1, 0.5], [2, 0.25]]}
 
 
-def paper_of(clock: Clock, near: float = 0.1) -> Paper:
+def paper_of(runs: Runs, near: float = 0.1) -> Paper:
     values = {"plain": 8.0, "packed": 2.0, "worse": 5.0}
     key = {name: ("1", name) for name in CELLS}
     rows = tuple(
@@ -56,13 +49,7 @@ def paper_of(clock: Clock, near: float = 0.1) -> Paper:
             Scale(name, {"kind": {"steps": steps}})
             for name, steps in (("seconds", 1), ("minutes", 10), ("hours", 100))
         ),
-        kinds={
-            "kind": Kind(
-                clock.measure,
-                lambda scale, _: scale["steps"],
-                lambda scale: f"{scale['steps']} steps",
-            )
-        },
+        kinds={"kind": Kind(runs.measure, lambda scale: f"{scale['steps']} steps")},
         runs=tuple(Run("1", n, "kind", {"name": n, "value": v}) for n, v in values.items()),
         tables=(
             Table("1", "Table 1", ("method", "times faster"), rows, "Nothing else differs."),
@@ -71,80 +58,34 @@ def paper_of(clock: Clock, near: float = 0.1) -> Paper:
     )
 
 
-@pytest.mark.parametrize(
-    ("budget", "chosen"),
-    # Three runs a seed, each 3 s for every step; two runs of the smallest scale are timed first, in
-    # 56 s.
-    [(2760, ("hours", 3)), (2720, ("minutes", 3)), (330, ("minutes", 3)), (280, ("minutes", 2))],
-)
-def test_a_budget_chooses_by_what_was_measured(tmp_path: Path, budget: float, chosen: tuple):
-    clock = Clock()
-    clock.reading = 50.0
-    paper = paper_of(clock)
-    schedule = Schedule(paper, list(paper.runs), Results(paper, tmp_path / "r.json"), clock=clock)
-    scale, seeds = schedule.choose(budget, 3)
-    assert (scale.name, seeds) == chosen
-    assert clock.made == [("plain", 1, 1), ("packed", 1, 1)]
-
-
-def test_no_run_begins_that_would_end_after_the_budget(tmp_path: Path):
-    clock = Clock()
-    paper = paper_of(clock)
-    results = Results(paper, tmp_path / "r.json")
-    schedule = Schedule(paper, list(paper.runs), results, clock=clock)
-    failed, left = schedule.work(paper.scales[1], 2, 100.0)
-    assert (failed, left, clock.now) == (0, 3, 90.0)
-    clock.now = 0.0
-    again = Schedule(paper, list(paper.runs), results, clock=clock)
-    assert again.work(paper.scales[1], 2, 100.0) == (0, 0)
-    assert [made[2] for made in clock.made] == [1, 1, 1, 2, 2, 2], "one seed whole, then the next"
-
-
-def test_a_run_that_is_too_long_does_not_keep_others_from_the_budget(tmp_path: Path):
-    clock = Clock()
-    paper = paper_of(clock)
-    kind = paper.kinds["kind"]
-    paper.kinds["kind"] = dataclasses.replace(
-        kind, seconds=lambda scale, cell: 100 if cell["name"] == "plain" else scale["steps"]
-    )
-    results = Results(paper, tmp_path / "r.json")
-    schedule = Schedule(paper, list(paper.runs), results, clock=clock)
-    assert schedule.work(paper.scales[1], 1, 65.0) == (0, 1)
-    assert [made[0] for made in clock.made] == ["packed", "worse"]
-
-
 def test_after_ctrl_c_only_the_missing_runs_are_made(tmp_path: Path):
-    clock = Clock()
-    paper, path = paper_of(clock), tmp_path / "r.json"
-    clock.cut_at = 2
+    runs = Runs()
+    paper, path = paper_of(runs), tmp_path / "r.json"
+    runs.cut_at = 2
     with pytest.raises(KeyboardInterrupt):
-        Schedule(paper, list(paper.runs), Results(paper, path), clock=clock).work(
-            paper.scales[0], 1, None
-        )
+        Schedule(paper, list(paper.runs), Results(paper, path)).work(paper.scales[0], 2)
     assert [each["cell"] for each in json.loads(path.read_text())["runs"]] == ["plain", "packed"]
-    clock.cut_at = None
-    Schedule(paper, list(paper.runs), Results(paper, path), clock=clock).work(
-        paper.scales[0], 1, None
-    )
-    assert [made[0] for made in clock.made] == list(CELLS)
+    runs.cut_at = None
+    assert Schedule(paper, list(paper.runs), Results(paper, path)).work(paper.scales[0], 2) == 0
+    assert [made[0] for made in runs.made] == [*CELLS, *CELLS]
+    assert [made[2] for made in runs.made] == [1, 1, 1, 2, 2, 2], "one seed whole, then the next"
 
 
 def test_a_failed_run_does_not_stop_the_others(tmp_path: Path, capsys):
-    clock = Clock()
-    paper = paper_of(clock)
+    runs = Runs()
+    paper = paper_of(runs)
 
     def measure(scale: dict, cell: dict, seed: int) -> dict:
         if cell["name"] == "packed":
             raise OSError("no such link")
-        return clock.measure(scale, cell, seed)
+        return runs.measure(scale, cell, seed)
 
     paper.kinds["kind"].__dict__["measure"] = measure
     results = Results(paper, tmp_path / "r.json")
-    schedule = Schedule(paper, list(paper.runs), results, (OSError,), clock)
-    assert schedule.choose(280, 3) == (paper.scales[1], 3)
-    assert schedule.work(paper.scales[0], 1, None) == (1, 0)
-    assert capsys.readouterr().err.count("packed: no such link") == 2
-    assert [made[0] for made in clock.made] == ["plain", "worse"]
+    schedule = Schedule(paper, list(paper.runs), results, (OSError,))
+    assert schedule.work(paper.scales[0], 1) == 1
+    assert capsys.readouterr().err.count("packed: no such link") == 1
+    assert [made[0] for made in runs.made] == ["plain", "worse"]
 
 
 KILLED = """
@@ -159,10 +100,10 @@ def measure(scale, cell, seed):
     return {"value": list(range(20000))}
 
 paper = Paper("p", "", "", (Scale("s", {"k": {}}),),
-    {"k": Kind(measure, lambda a, b: 0.05, lambda a: "")},
+    {"k": Kind(measure, lambda a: "")},
     tuple(Run("1", str(i), "k", {}) for i in range(int(sys.argv[2]))), ())
 results = Results(paper, Path(sys.argv[1]))
-Schedule(paper, list(paper.runs), results).work(paper.scales[0], 1, None)
+Schedule(paper, list(paper.runs), results).work(paper.scales[0], 1)
 """
 
 
@@ -190,11 +131,11 @@ def test_other_files_are_refused(tmp_path: Path, text: str):
     path = tmp_path / "r.json"
     path.write_text(text)
     with pytest.raises(ResultsError, match="take another --out"):
-        Results(paper_of(Clock()), path)
+        Results(paper_of(Runs()), path)
 
 
 def page_of(tmp_path: Path, values: dict[str, list[float]], near: float = 0.1) -> str:
-    paper = paper_of(Clock(), near)
+    paper = paper_of(Runs(), near)
     results = Results(paper, tmp_path / "r.json")
     for run in paper.runs:
         for seed, value in enumerate(values.get(run.cell, []), 1):
@@ -231,7 +172,7 @@ def test_missing_runs_are_dashes(tmp_path: Path):
 
 
 def summary_of(tmp_path: Path, because: str, values: dict[str, float]) -> str:
-    paper = paper_of(Clock())
+    paper = paper_of(Runs())
     tables = (dataclasses.replace(paper.tables[0], title="Table 1: all", because=because),)
     paper = dataclasses.replace(paper, tables=(*tables, paper.tables[1]))
     results = Results(paper, tmp_path / f"{len(because)}.json")
@@ -260,7 +201,7 @@ def test_the_summary_judges_each_table(tmp_path: Path, because: str, worse: floa
 
 
 def test_runs_of_one_kind_may_be_further_than_the_others(tmp_path: Path):
-    paper = paper_of(Clock())
+    paper = paper_of(Runs())
     runs = (*paper.runs[:2], dataclasses.replace(paper.runs[2], kind="other"))
     scales = tuple(
         dataclasses.replace(each, settings={**each.settings, "other": {"steps": 7}})
@@ -293,14 +234,6 @@ def test_times_to_equal_losses():
     assert _HOW["seconds to base's loss"](plain, other) is None
 
 
-def test_budgets_and_words():
-    assert [parse_budget(text) for text in ("90s", "10m", "1.5h")] == [90, 600, 5400]
-    for text in ("", "10", "0m", "-1h", "2d"):
-        with pytest.raises(ValueError, match="is not a budget"):
-            parse_budget(text)
-    assert [in_words(s) for s in (50, 720, 12600)] == ["50 s", "12 min", "3.5 h"]
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", program.PAPERS)
 def test_the_page_in_docs_is_made_from_the_results_beside_it(name: str):
@@ -323,42 +256,30 @@ def test_the_summary_in_docs_is_made_from_all_results():
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """`main` runs the small paper, over a clock that its runs turn."""
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """`main` runs the small paper."""
     pytest.importorskip("torch")
-    clock = Clock()
-    paper = paper_of(clock)
+    runs = Runs()
+    paper = paper_of(runs)
     monkeypatch.setattr(program, "load_paper", lambda name: paper)
-    monkeypatch.setattr(program, "Schedule", lambda *given: Schedule(*given, clock=clock))
     monkeypatch.chdir(tmp_path)
-    return clock
+    return runs
 
 
-def test_the_same_command_goes_on(command: Clock, capsys):
-    """A budget for two of three seeds, and a run that takes longer than was measured."""
-    command.hitch = 5.0
-    words = ["sbc", "--budget", "190s"]
-    assert program.main(words) == program.RUNS_LEFT
-    said = capsys.readouterr()
-    assert "scale minutes, 2 seed(s)" in said.err and "1 runs are left after" in said.err
-    assert said.out.strip() == "out/papers/sbc.md"
-    before = len(command.made)
-    assert program.main(words) == 0
-    assert command.made[before:] == [("worse", 10, 2)]
-    assert "Table 2" in Path("out/papers/sbc.md").read_text()
-    assert program.main(["page", "sbc", "--out", "out/papers"]) == 0
-
-
-def test_one_table_needs_only_its_runs(command: Clock):
+def test_one_table_needs_only_its_runs(command: Runs):
     assert program.main(["sbc", "--table", "2", "--scale", "seconds", "--seeds", "1"]) == 0
     assert command.made == [("plain", 1, 1)]
 
 
-def test_ctrl_c_says_that_runs_are_kept(command: Clock, capsys):
+def test_ctrl_c_says_that_runs_are_kept(command: Runs, capsys):
     command.cut_at = 1
-    words = ["sbc", "--scale", "seconds", "--seeds", "1"]
+    words = ["sbc", "--seeds", "1"]
     assert program.main(words) == 130
-    assert "finished runs are kept" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "scale minutes, 1 seed(s)" in said.err and "finished runs are kept" in said.err
     command.cut_at = None
     assert program.main(words) == 0
-    assert [made[0] for made in command.made] == list(CELLS)
+    assert command.made == [(cell, 10, 1) for cell in CELLS]
+    assert capsys.readouterr().out.strip() == "out/papers/sbc.md"
+    assert "Table 2" in Path("out/papers/sbc.md").read_text()
+    assert program.main(["page", "sbc", "--out", "out/papers"]) == 0

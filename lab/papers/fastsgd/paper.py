@@ -7,13 +7,6 @@ from lab.papers.fastsgd.tables import make_runs, make_tables
 from lab.ranks.links import link_in_words
 
 
-def _training_seconds(scale: Settings, cell: Settings) -> float:
-    workers = cell["workers"] or scale["workers"]
-    slow = {"sketchml": 6.0, "plain": 2.0, "logquant": 2.0, "topk:k=0.1%": 2.0}
-    rows = scale["rows"] * scale["epochs"] * slow.get(cell["codec"], 1.0)
-    return len(scale["rates"]) * (0.5 + 0.2 * workers + 6e-6 * rows)
-
-
 def _training_words(scale: Settings) -> str:
     return (
         f"{scale['rows']:,} rows shaped like KDD12's (the paper: 149,639,105) of "
@@ -30,13 +23,10 @@ def _rates_words(rates: tuple[float, ...]) -> str:
 
 
 KINDS = {
-    "epochs": Kind(measured_by("lab.papers.fastsgd.trainings"), _training_seconds, _training_words),
-    "convergence": Kind(
-        measured_by("lab.papers.fastsgd.trainings"), _training_seconds, _training_words
-    ),
+    "epochs": Kind(measured_by("lab.papers.fastsgd.trainings"), _training_words),
+    "convergence": Kind(measured_by("lab.papers.fastsgd.trainings"), _training_words),
     "keys": Kind(
         measured_by("lab.papers.fastsgd.keys"),
-        lambda scale, _: 2 + 1e-4 * scale["rows"] * scale["workers"],
         lambda scale: (
             f"7 % of {scale['rows']:,} rows shaped like KDD12's, of {scale['features']:,} "
             f"features, for {scale['workers']} workers"
@@ -44,7 +34,6 @@ KINDS = {
     ),
     "network": Kind(
         measured_by("lab.papers.fastsgd.network"),
-        lambda scale, _: 1 + 3e-3 * scale["steps"] * scale["workers"],
         lambda scale: (
             f"MNIST, {scale['workers']} workers in one process, batches of {scale['batch']}, "
             f"{scale['steps']:,} steps"

@@ -198,14 +198,6 @@ def _figure3() -> Table:
     )
 
 
-def _seconds(scale: Settings, cell: Settings) -> float:
-    clients = max(2, round(cell["clients"] * scale["clients"]))
-    delay = min(cell["delay"], scale["longest"])
-    share = 1 if cell["batch"] is None else (0.25 + 0.75 * cell["batch"] / scale["batch"])
-    each = scale["batch_ms"] * share + scale["coding_ms"] / delay
-    return 1 + 1e-3 * scale["iterations"] * clients * each
-
-
 def _words(scale: Settings) -> str:
     crowd = f", {100 * scale['clients']:g} % of the clients" if scale["clients"] != 1 else ""
     half = ", computed in bfloat16" if scale.get("bf16") else ""
@@ -218,30 +210,30 @@ def _words(scale: Settings) -> str:
 
 _MEASURE = measured_by("lab.papers.sbc.federated")
 KINDS = {
-    kind: Kind(_MEASURE, _seconds, _words)
+    kind: Kind(_MEASURE, _words)
     for kind in ("lenet5", "resnet", "wordlstm", "charlstm", "federated", "grid")
 }
 _ADAM = {"optimizer": "adam", "lr": 0.001, "fall": 1, "at": (), "momentum": 0}
-_LENET = {"workload": "lenet5/mnist", **_ADAM, "batch": 32, "batch_ms": 14, "coding_ms": 8}
+_LENET = {"workload": "lenet5/mnist", **_ADAM, "batch": 32}
 _BASES: dict[str, dict] = {
     "lenet5": {**_LENET, "paper": 2000},
     "resnet": {
         **{"workload": "resnet20/cifar10", "optimizer": "sgd", "momentum": 0.9, "lr": 0.05},
-        **{"fall": 0.1, "at": (0.5, 0.83), "batch": 8, "batch_ms": 35, "coding_ms": 10},
+        **{"fall": 0.1, "at": (0.5, 0.83), "batch": 8},
         "paper": 60_000,
     },
     "wordlstm": {
         **{"workload": "wordlstm/ptb", "optimizer": "sgd", "momentum": 0.0, "lr": 1.0},
-        **{"fall": 0.8, "at": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), "batch": 5, "batch_ms": 115},
-        **{"coding_ms": 60, "paper": 60_000},
+        **{"fall": 0.8, "at": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), "batch": 5},
+        "paper": 60_000,
     },
     "charlstm": {
         **{"workload": "charlstm/shakespeare", "optimizer": "sgd", "momentum": 0.0, "lr": 1.0},
-        **{"fall": 0.8, "at": (0.31, 0.5, 0.62, 0.75, 0.87), "batch": 5, "batch_ms": 29},
-        **{"coding_ms": 12, "paper": 16_000},
+        **{"fall": 0.8, "at": (0.31, 0.5, 0.62, 0.75, 0.87), "batch": 5},
+        "paper": 16_000,
     },
-    "federated": {**_LENET, "batch": 8, "batch_ms": 5, "paper": 2500},
-    "grid": {**_LENET, "batch": 8, "batch_ms": 5, "paper": 60_000},
+    "federated": {**_LENET, "batch": 8, "paper": 2500},
+    "grid": {**_LENET, "batch": 8, "paper": 60_000},
 }
 
 
@@ -256,10 +248,10 @@ def _scale(name: str, test: int, clients: float, **iterations: int | tuple[int, 
     return Scale(name, settings)
 
 
-_SMALL_WORDS = {"workload": "wordlstm100/ptb", "batch_ms": 45, "coding_ms": 25}
-_FEW_IMAGES = {"batch": 4, "batch_ms": 20}
-_WHOLE = {"batch": 128, "batch_ms": 50}
-_HALF = {"batch": 32, "batch_ms": 45, "bf16": True}
+_SMALL_WORDS = {"workload": "wordlstm100/ptb"}
+_FEW_IMAGES = {"batch": 4}
+_WHOLE = {"batch": 128}
+_HALF = {"batch": 32, "bf16": True}
 SCALES = (
     _scale(
         *("seconds", 200, 0.02),
@@ -293,7 +285,7 @@ SCALES = (
     ),
     _scale(
         *("nights", 10_000, 1),
-        **{"lenet5": (2000, _WHOLE), "resnet": (10_000, {"batch": 32, "batch_ms": 120})},
+        **{"lenet5": (2000, _WHOLE), "resnet": (10_000, {"batch": 32})},
         **{"wordlstm": 10_000, "charlstm": 16_000, "federated": 2500, "grid": 2000},
     ),
 )

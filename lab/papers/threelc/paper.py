@@ -15,7 +15,6 @@ from lab.papers.declaration import (
     Table,
     measured_by,
 )
-from lab.ranks.links import parse_link
 
 LINKS = {"10 Mbit/s": "10mbit", "100 Mbit/s": "100mbit", "1 Gbit/s": "1gbit"}
 
@@ -26,12 +25,10 @@ class Design:
 
     Attributes:
         spec: of both directions.
-        smaller: about how many times smaller its messages are, for the estimate of times.
         speed: over the baseline, by link; difference: of accuracy, in points.
     """
 
     spec: str
-    smaller: float
     speed: tuple[float, float, float]
     difference: float | None
     feedback: bool = True
@@ -40,18 +37,16 @@ class Design:
 
 # The accuracy of the baseline is 93.37 %.
 DESIGNS = {
-    "32-bit float": Design("fp32", 1, (1, 1, 1), None),
-    "8-bit int": Design("int8", 4, (3.62, 3.47, 1.51), -0.04),
-    "Stoch 3-value b-3-5": Design(
-        "terngrad:clip=off", 20, (12.3, 7.51, 1.53), -1.31, feedback=False
-    ),
-    "MQE 1-bit int": Design("onebit", 31, (14.6, 7.40, 1.30), -0.16),
-    "5% sparsification": Design("dropping:k=5%", 12, (8.98, 6.62, 1.44), -0.50),
-    "2 local steps": Design("fp32", 2, (1.92, 1.87, 1.38), -0.34, every=2),
-    "3LC (s=1.00)": Design("3lc:s=1", 100, (15.9, 7.97, 1.53), -0.05),
-    "3LC (s=1.50)": Design("3lc:s=1.5", 200, (20.9, 8.70, 1.53), -0.08),
-    "3LC (s=1.75)": Design("3lc:s=1.75", 300, (22.8, 9.04, 1.53), 0.14),
-    "3LC (s=1.90)": Design("3lc:s=1.9", 400, (22.8, 9.22, 1.55), -0.27),
+    "32-bit float": Design("fp32", (1, 1, 1), None),
+    "8-bit int": Design("int8", (3.62, 3.47, 1.51), -0.04),
+    "Stoch 3-value b-3-5": Design("terngrad:clip=off", (12.3, 7.51, 1.53), -1.31, feedback=False),
+    "MQE 1-bit int": Design("onebit", (14.6, 7.40, 1.30), -0.16),
+    "5% sparsification": Design("dropping:k=5%", (8.98, 6.62, 1.44), -0.50),
+    "2 local steps": Design("fp32", (1.92, 1.87, 1.38), -0.34, every=2),
+    "3LC (s=1.00)": Design("3lc:s=1", (15.9, 7.97, 1.53), -0.05),
+    "3LC (s=1.50)": Design("3lc:s=1.5", (20.9, 8.70, 1.53), -0.08),
+    "3LC (s=1.75)": Design("3lc:s=1.75", (22.8, 9.04, 1.53), 0.14),
+    "3LC (s=1.90)": Design("3lc:s=1.9", (22.8, 9.22, 1.55), -0.27),
 }
 MULTIPLIERS = ("1.00", "1.50", "1.75", "1.90")
 # Table 2: how many times smaller (as far as the text has it), bits per state change.
@@ -79,8 +74,7 @@ def _runs() -> tuple[Run, ...]:
         more = {"feedback": design.feedback, "every": design.every}
         runs.append(_training("1", name, design.spec, **more))
         for words, link in LINKS.items():
-            settings = {"spec": design.spec, "link": link, "smaller": design.smaller}
-            settings["every"] = design.every
+            settings = {"spec": design.spec, "link": link, "every": design.every}
             runs.append(Run("1", f"{name}, {words}", "link", settings))
         for words, share in SHARES.items():
             runs.append(_training("fig3", f"{name}, {words}", design.spec, share, **more))
@@ -220,12 +214,6 @@ def _figure3() -> Table:
     )
 
 
-def _training_seconds(scale: Settings, cell: Settings) -> float:
-    coding = scale["coding_ms"] * (scale["workers"] + 1) / cell["every"]
-    step = scale["batch_ms"] * scale["workers"] + coding
-    return 0.5 + 1e-3 * scale["steps"] * (cell["share"] or scale["longer"]) * step
-
-
 def _training_words(scale: Settings) -> str:
     return (
         f"trainings are of {scale['network']} by {scale['workers']} workers and a server in one "
@@ -233,17 +221,6 @@ def _training_words(scale: Settings) -> str:
         f"{scale['longer']:g} times as many at a rate of {scale['longer_lr']:g}, the paper "
         f"25,600), SGD with momentum, a rate of {scale['lr']:g} that falls along a cosine"
     )
-
-
-def _link_seconds(scale: Settings, cell: Settings) -> float:
-    """Ranks start, and steps are timed; over 10 Mbit/s a step of float32 is longer than all
-    that."""
-    per_second = parse_link(cell["link"]).bytes_per_second
-    assert per_second is not None
-    copies = scale["workers"] / scale["servers"] / cell["smaller"] * cell["every"]
-    step = 4 * scale["values"] * copies / per_second + 0.02 * scale["workers"] * cell["every"]
-    steps = scale["warm_up"] + max(2, min(scale["steps"], scale["seconds"] / step))
-    return 2 + 0.3 * scale["workers"] + steps * step
 
 
 def _link_words(scale: Settings) -> str:
@@ -257,29 +234,19 @@ def _link_words(scale: Settings) -> str:
 
 
 KINDS = {
-    "training": Kind(
-        measured_by("lab.papers.threelc.training"), _training_seconds, _training_words
-    ),
-    "link": Kind(measured_by("lab.papers.threelc.rank"), _link_seconds, _link_words),
+    "training": Kind(measured_by("lab.papers.threelc.training"), _training_words),
+    "link": Kind(measured_by("lab.papers.threelc.rank"), _link_words),
 }
 
 
 def _scale(name: str, training: Settings, link: Settings) -> Scale:
     lenet = {"network": "lenet5/fashion", "lr": 0.05, "longer_lr": 0.02}
-    lenet |= {"batch_ms": 7, "coding_ms": 3}
     large = {"servers": 1, "network": "lenet5", "size": "large", "values": 431_080, "warm_up": 1}
     return Scale(name, {"training": {**lenet, **training}, "link": {**large, **link}})
 
 
 _SMALL = {"size": "small", "values": 51_532}
-_RESNET = {
-    "network": "resnet20/cifar10",
-    "lr": 0.1,
-    "longer_lr": 0.1,
-    "batch_ms": 120,
-    "coding_ms": 5,
-    "batch": 32,
-}
+_RESNET = {"network": "resnet20/cifar10", "lr": 0.1, "longer_lr": 0.1, "batch": 32}
 _GENTLE = {"lr": 0.02}  # 0.05 diverges after some hundred steps
 SCALES = (
     _scale(
@@ -299,10 +266,7 @@ SCALES = (
     ),
     _scale(
         "hours",
-        {
-            **{**_GENTLE, "workers": 10, "batch": 32, "steps": 1000, "test": 10_000, "longer": 3},
-            "batch_ms": 14,
-        },
+        {**_GENTLE, "workers": 10, "batch": 32, "steps": 1000, "test": 10_000, "longer": 3},
         {"workers": 4, "steps": 50, "seconds": 20.0},
     ),
     _scale(

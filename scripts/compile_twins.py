@@ -21,9 +21,6 @@ from deltawire.torch.gpu.kernels import (  # noqa: E402
     block_selection,
     blocks,
     chunks,
-    fastsgd_codes,
-    fastsgd_decoding,
-    fastsgd_encoding,
     gcomp_decoding,
     gcomp_encoding,
     gcomp_heads,
@@ -67,8 +64,6 @@ BY_SEEN = AT_LEVEL | {"UNUSED": 13, "RULE": "seen"}
 LOSSLESS = WHOLE | {"RULE": "all", "TABLES": 2}
 HALVES = OF_PARTS | {"KIND": "float16"}
 ADD_1024 = {"ADD": True, "BLOCK": 1024}
-LOGARITHMS = OF_PARTS | {"LOG": 11, "BLOCK": 2048}
-FLAGS = {"FLAG_BITS": 2, "BLOCK": 2048}
 MANY_ROWS = OF_PARTS | {"ROWS": 8}
 KERNELS = [
     (chunks.copy_chunk, "BILBi", {"BYTES": 2048}, 8),
@@ -137,16 +132,6 @@ KERNELS = [
     (gcomp_encoding.put_blocks, "LIIBBLiIBI", HALVES | BY_SEEN | {"BLOCK": 1024}, 8),
     (gcomp_heads.read_heads, "LILBIII", {"HALVES": 3}, 8),
     (gcomp_decoding.decode_blocks, "LILBIIIf", {"SCALED": True} | ADD_1024, 2),
-    (fastsgd_codes.sum_blocks, "LID", PARTS | {"KIND": "float32"}, 8),
-    (fastsgd_codes.make_codebooks, "ILLDDIII", {"LIMIT": 2047, "LOG": 11}, 8),
-    (fastsgd_codes.count_codes, "LIII", LOGARITHMS, 8),
-    (fastsgd_codes.choose_thresholds, "ILIII", {"LOG": 11}, 8),
-    (fastsgd_encoding.list_pairs, "LILIIIII", LOGARITHMS, 8),
-    (fastsgd_encoding.join_pairs, "ILIILL", {"BLOCK": 2048}, 8),
-    (fastsgd_encoding.measure_chunks, "LILLLII", FLAGS, 8),
-    (fastsgd_encoding.write_chunks, "LILLLILLiIi", FLAGS, 8),
-    (fastsgd_decoding.read_pairs, "LILBDLILI", {"LIMIT": 2047} | FLAGS, 8),
-    (fastsgd_decoding.put_values, "LILBDLIIf", {"ADD": True, "BLOCK": 2048}, 8),
     (block_selection.choose_in_blocks, "LIIIII", IN_BLOCKS, 16),
     (block_selection.list_of_blocks, "LIIIILII", IN_BLOCKS, 16),
     (value_bins.find_means, "ILIID", {}, 1),
@@ -159,11 +144,6 @@ DIVIDES = {
     int8.encode_parts,
     blocks.encode_parts,
     sparse_parts.append_parts_values,
-    fastsgd_codes.make_codebooks,
-    fastsgd_encoding.measure_chunks,
-    fastsgd_encoding.write_chunks,
-    fastsgd_decoding.read_pairs,
-    fastsgd_decoding.put_values,
     sparse_parts.choose_parts_side,
     threelc_parts.expand_parts_positions,
     value_bins.find_means,

@@ -20,7 +20,6 @@ SPECS = {
         "ring(int8)",
         "topk:k=2%,values=int8",
         "direct(sbc:p=2%)",
-        "fastsgd:residual=on",
         "direct(step>=1: fp32, rest fp8)",
     ],
     "bfloat16": ["gather(int8)", "ring(fp32)"],

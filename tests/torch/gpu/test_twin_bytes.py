@@ -26,8 +26,6 @@ SPECS = [
     "fp4:format=e3m0,block=1024",
     "blockint",
     "blockint:bits=4,block=64",
-    "fastsgd:b=2,tau=300,l=5",
-    "fastsgd:keep=0.3,residual=on",
 ]
 COUNTS = [1, 31, 32, 33, 641]
 CHUNKS = {"3lc": 40960, "topk": 16384, "sbc": 16384}  # elements, or positions; else 65536

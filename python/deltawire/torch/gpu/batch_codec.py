@@ -27,7 +27,6 @@ class BatchCodec(ABC):
     slot_bytes = 0  # that a chunk takes at most; 0: it codes one part at a time
     in_place = True  # the new residual may replace the old one while it is being made
     fixed = False  # chunks are as long as their number of elements says
-    packed = False  # chunks of all parts lie one directly after another: the twin fills in where
     unit_elements = BLOCK  # that a program codes of parts that are coded together
 
     def refuse(

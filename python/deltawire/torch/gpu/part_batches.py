@@ -7,7 +7,7 @@ kernel, and, to encode, one copy back.
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -60,8 +60,7 @@ class EncodeBatch:
         table: a row of COLUMNS numbers for each part, int64.
         facts: FACTS numbers for each part, int32.
         out: all payloads.
-        begins: where each chunk of the segment begins in it, int64; for codecs whose chunks are
-            packed to be filled in.
+        begins: where each chunk of the segment begins in it, int64.
         sizes: bytes of each chunk of the segment, int32; for codecs whose chunks have no fixed size
             to be filled in.
         scaled: some residual has a factor.
@@ -101,8 +100,7 @@ def aligned(count):
 
 class _Layout:
     """What batches of the same parts have in common. Segments are in the order of their twins'
-    first parts, but packed ones come last; so are chunks, and within a segment in that of the
-    parts."""
+    first parts; so are chunks, and within a segment in that of the parts."""
 
     def __init__(
         self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray, chunks: np.ndarray
@@ -116,9 +114,7 @@ class _Layout:
             by_twin.setdefault((id(twin), kind), []).append(i)
         self.chunk_count = 0
         self.order: list[np.ndarray] = []  # (part, chunk) of all chunks
-        for (_, kind), members in sorted(
-            by_twin.items(), key=lambda each: twins[each[1][0]].packed
-        ):
+        for (_, kind), members in by_twin.items():
             parts = np.array(members, np.int64)
             twin, mine = twins[members[0]], chunks[parts]
             self.first_chunk[parts] = self.chunk_count + np.cumsum(mine) - mine
@@ -130,12 +126,11 @@ class _Layout:
 
 
 class _EncodeLayout(_Layout):
-    """Payloads lie in slots, part after part, without gaps within a part; those of a packed segment
-    one directly after another.
+    """Payloads lie in slots, part after part, without gaps within a part.
 
     Attributes:
-        bytes: of the memory for payloads.
-        likely_bytes: that hold all of them, from its beginning on, to judge by the last batch.
+        begins: where each chunk begins in the memory for payloads.
+        bytes: of that memory.
     """
 
     def __init__(self, device: torch.device, twins: Sequence, kinds, counts: np.ndarray) -> None:
@@ -155,17 +150,6 @@ class _EncodeLayout(_Layout):
         self.segments = [
             self._placed(device, *each) for each in zip(self.segments, self.order, strict=True)
         ]
-        self.likely_bytes = self.bytes
-
-    def written(self, sizes: np.ndarray) -> int:
-        """Bytes of the memory that hold payloads whose chunks have these sizes. The next batch is
-        taken to need an eighth more at most."""
-        last = self.segments[-1]
-        if not last.twin.packed:
-            return self.bytes
-        written = last.room.start + int(sizes[last.first :].sum())
-        self.likely_bytes = min(self.bytes, written + written // 8)
-        return written
 
     def _placed(self, device: torch.device, segment: Segment, order: np.ndarray) -> Segment:
         """Gives the chunks of a segment their places."""
@@ -191,12 +175,9 @@ class _EncodeLayout(_Layout):
 class EncodedBatch:
     """Parts that a device has encoded, in the host's memory.
 
-    A packed segment takes far less than its bound. So as many bytes are copied as held the last
-    batch, and the rest, if there is one, by a second copy.
-
     Args:
-        layout, on_device: what `PartBatches.encode` gives.
-        to_host: gives a copy on the host, which it waits for.
+        layout: of the parts.
+        on_host: a copy of what `PartBatches.encode` gives.
 
     Attributes:
         facts: FACTS numbers for each part, uint32.
@@ -208,32 +189,28 @@ class EncodedBatch:
     def __init__(
         self,
         layout: _EncodeLayout,
-        on_device: torch.Tensor,
-        to_host: Callable[[torch.Tensor], torch.Tensor],
+        on_host: torch.Tensor,
     ) -> None:
-        *head, _ = _regions(layout)
-        copied = sum(head) + layout.likely_bytes
-        back = to_host(on_device[:copied]).numpy()
-        facts, begins, sizes, sums, payload = _cut(back, *head, layout.likely_bytes)
+        facts, sizes, sums, self.payload = _cut(on_host.numpy(), *_coded(layout))
         self.facts = facts.view(np.uint32).reshape(-1, FACTS)
         self.sizes, self.sums = (
             each.view(np.uint32)[: layout.chunk_count] for each in (sizes, sums)
         )
-        missing = layout.written(self.sizes) - len(payload)
-        if missing > 0:
-            rest = to_host(on_device[copied : copied + missing]).numpy()
-            payload = np.concatenate((payload, rest))
         self.first_chunk = layout.first_chunk
         made = np.concatenate(([0], np.cumsum(self.sizes > 0)))
         self.chunks = made[layout.first_chunk + layout.chunks] - made[layout.first_chunk]
-        self.begins, self.payload = begins.view(np.int64)[: layout.chunk_count], payload
+        self.begins = layout.begins
 
 
-def _regions(layout: _EncodeLayout) -> tuple[int, ...]:
-    """Bytes of facts, of where chunks begin, of sizes, sums and payloads."""
+def _given(layout: _EncodeLayout) -> tuple[int, int]:
+    """Bytes of the table, and of where chunks begin."""
+    return 8 * COLUMNS * len(layout.counts), aligned(8 * layout.chunk_count)
+
+
+def _coded(layout: _EncodeLayout) -> tuple[int, ...]:
+    """Bytes of facts, of chunks' sizes and sums, and of payloads."""
     chunks = aligned(4 * layout.chunk_count)
-    begins = aligned(8 * layout.chunk_count)
-    return 4 * FACTS * len(layout.counts), begins, chunks, chunks, layout.bytes
+    return 4 * FACTS * len(layout.counts), chunks, chunks, layout.bytes
 
 
 def _cut(memory, *sizes: int) -> list:
@@ -267,18 +244,17 @@ class PartBatches:
             factors: of the residuals, float64.
 
         Returns:
-            What `EncodedBatch` takes: the second is on the device.
+            Their layout; and facts, sizes, sums and payloads, on the device.
         """
         kinds = [KINDS[each] for each in rows["dtype"].tolist()]
         has_seen = rows["significance"] != 0
         twins = [t.with_significance if h else t for t, h in zip(twins, has_seen, strict=True)]
         layout = self._layout(_EncodeLayout, twins, kinds, rows["count"])
         scaled = bool((factors != 1).any())
-        head = 8 * COLUMNS * len(rows)
-        regions = _regions(layout)
-        host = self.host(head + sum(regions[:3]))
+        regions = _given(layout) + _coded(layout)
+        host = self.host(sum(regions[:4]))
         sent = host.numpy()
-        table, facts, begins, sizes = _cut(sent, head, *regions[:3])
+        table, begins, facts, sizes = _cut(sent, *regions[:4])
         table = table.view(np.int64).reshape(-1, COLUMNS)
         for column, member in enumerate(("values", "before", "after", "count")):
             table[:, column] = rows[member]
@@ -288,20 +264,20 @@ class PartBatches:
         facts[:] = 0
         begins.view(np.int64)[: layout.chunk_count] = layout.begins
         sizes.view(np.int32)[: layout.chunk_count] = layout.sizes
-        memory = torch.empty(head + sum(regions), dtype=torch.uint8, device=self._device)
+        memory = torch.empty(sum(regions), dtype=torch.uint8, device=self._device)
         memory[: len(sent)].copy_(host, non_blocking=True)
-        self._launch(layout, _cut(memory, head, *regions), scaled)
-        return layout, memory[head:]
+        self._launch(layout, _cut(memory, *regions), scaled)
+        return layout, memory[sum(_given(layout)) :]
 
     def encode_on_device(self, *given) -> list[torch.Tensor]:
         """As `encode`: the parts' facts, their chunks' sizes and sums, all int32, and payloads."""
         layout, memory = self.encode(*given)
-        facts, _, sizes, sums, payload = _cut(memory, *_regions(layout))
+        facts, sizes, sums, payload = _cut(memory, *_coded(layout))
         facts, sizes, sums = (each.view(torch.int32) for each in (facts, sizes, sums))
         return [facts, sizes[: layout.chunk_count], sums[: layout.chunk_count], payload]
 
     def _launch(self, layout: _EncodeLayout, memory: list[torch.Tensor], scaled: bool) -> None:
-        table, facts, begins, sizes, sums, out = memory
+        table, begins, facts, sizes, sums, out = memory
         table, facts = table.view(torch.int64), facts.view(torch.int32)
         begins = begins.view(torch.int64)[: layout.chunk_count]
         sizes = sizes.view(torch.int32)[: layout.chunk_count]

@@ -49,7 +49,7 @@ def encode(
         if twin.finite_only:
             left = torch.where(facts[LARGEST.value] < INFINITY, left, residual)
         after.copy_(left)
-    if twin.fixed or twin.packed:
+    if twin.fixed:
         ends = torch.cumsum(sizes, 0)
     else:
         payload, ends = join(payload, twin.slot_bytes, sizes)

@@ -24,7 +24,6 @@ _TWINS = {
     "fp4": ("blocks", "FP4"),
     "blockint": ("blocks", "BlockInt"),
     "gcomp": ("gcomp", "GComp"),
-    "fastsgd": ("fastsgd", "FastSGD"),
 }
 
 

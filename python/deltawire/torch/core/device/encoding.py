@@ -65,7 +65,7 @@ class PartEncoder:
         layout, on_device = self._batches.encode(twins, rows, factors)
 
         def finish() -> Encoded:
-            batch = EncodedBatch(layout, on_device, self._memory.to_host)
+            batch = EncodedBatch(layout, self._memory.to_host(on_device))
             return self._encoded(batch, twins, numbers, rows, factors)
 
         return finish

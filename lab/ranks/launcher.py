@@ -80,31 +80,23 @@ class Launcher:
         """Starts all ranks, with a new rendezvous; may be called again after `stop`."""
         self._starts += 1
         for rank in range(self._ranks):
-            self.start_rank(rank, *arguments)
-
-    def start_rank(self, rank: int, *arguments: Any) -> None:
-        """Starts one rank, e.g. to replace one that has ended."""
-        ours, theirs = context.Pipe()
-        process = context.Process(
-            target=_run,
-            args=(self._program, self._place(rank), theirs, self._log(rank), arguments),
-            daemon=True,
-        )
-        process.start()
-        theirs.close()
-        self._processes[rank], self._lines[rank] = process, ours
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_run,
+                args=(self._program, self._place(rank), theirs, self._log(rank), arguments),
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._processes[rank], self._lines[rank] = process, ours
 
     def send(self, message: Any) -> None:
         """Sends a message to all ranks. Raises RankEnded."""
         for rank in range(self._ranks):
-            self.send_to(rank, message)
-
-    def send_to(self, rank: int, message: Any) -> None:
-        """Sends a message to one rank. Raises RankEnded."""
-        try:
-            self._lines[rank].send(message)
-        except OSError as cause:
-            raise self._ended(rank) from cause
+            try:
+                self._lines[rank].send(message)
+            except OSError as cause:
+                raise self._ended(rank) from cause
 
     def receive(
         self, seconds: float | None = None, among: Collection[int] | None = None
@@ -144,10 +136,6 @@ class Launcher:
                 continue
             if rank == 0:
                 yield message
-
-    def signal(self, rank: int, number: int) -> None:
-        """Sends a signal to a rank's process."""
-        os.kill(self._processes[rank].pid, number)
 
     def first_end(self, seconds: float) -> str | None:
         """The exit reason of the first rank that ends within `seconds`; None if none does."""

@@ -76,9 +76,8 @@ def test_messages_go_both_ways_and_no_rank_is_left():
         words = first_messages(ranks, 2)
         assert [words[rank][:3] for rank in range(2)] == [("hello", 0, 2), ("hello", 1, 2)]
         ranks.send(4)
-        ranks.send_to(1, 5)
-        answers = sorted(ranks.receive(100) for _ in range(3))
-        assert answers == [(0, 8), (1, 8), (1, 10)]
+        answers = sorted(ranks.receive(100) for _ in range(2))
+        assert answers == [(0, 8), (1, 8)]
         # Ctrl-C goes to the launcher's session, and a rank isn't in it.
         assert os.getsid(words[0][3]) == words[0][3] != os.getsid(0)
     assert not any(is_alive(word[3]) for word in words.values())
@@ -100,20 +99,17 @@ def test_a_rank_that_fails_is_named_with_the_last_line_of_its_log(victim: int):
         assert ranks.first_end(10) == reason
 
 
-def test_a_killed_rank_is_named_and_may_be_started_again():
+def test_a_killed_rank_is_named_and_all_may_be_started_again():
     with Launcher(echo, 2) as ranks:
         ranks.start("first")
         words = first_messages(ranks, 2)
-        ranks.signal(1, signal.SIGKILL)
+        os.kill(words[1][3], signal.SIGKILL)
         with pytest.raises(RankEnded, match="^rank 1 ended with signal SIGKILL$") as ended:
             ranks.receive(100)
         assert (ended.value.rank, ended.value.status) == (1, -signal.SIGKILL)
-        ranks.start_rank(1, "second")
-        rank, word = ranks.receive(100)
-        assert (rank, word[:2]) == (1, ("second", 1))
-        ranks.send(1)
-        assert sorted(ranks.receive(100) for _ in range(2)) == [(0, 2), (1, 2)]
-        assert word[3] != words[1][3]
+        ranks.stop()
+        ranks.start("second")
+        assert [word[0] for word in first_messages(ranks, 2).values()] == ["second"] * 2
 
 
 def test_silence_is_an_error_that_names_the_ranks():
@@ -128,8 +124,8 @@ def test_ranks_that_hang_are_killed():
     with Launcher(echo, 2) as ranks:
         ranks.start("hello")
         words = first_messages(ranks, 2)
-        for rank in range(2):
-            ranks.signal(rank, signal.SIGSTOP)
+        for word in words.values():
+            os.kill(word[3], signal.SIGSTOP)
         ranks.stop()
         assert not any(is_alive(word[3]) for word in words.values())
         assert not ranks.running

@@ -1,1 +1,0 @@
-"""Training under faults: ranks are killed, cut off, frozen, and recover."""

@@ -394,11 +394,9 @@ def test_a_client_that_names_specs_without_end_fills_no_memory_and_stops_nobody(
     server.take("ann", reply)  # of a codec that nobody has named before
 
 
-def test_phases_trade_temporal_for_gradient_sparsity():
-    phases = rounds.Phases(rounds.Phase(2, 100, "topk:k=50%"), rounds.Phase(None, 1, "topk:k=1%"))
-    assert [phases.steps(number) for number in range(4)] == [100, 100, 1, 1]
+def test_rules_know_the_round():
     server = rounds.Server(made(0), down=None)
-    client = rounds.Client(phases.spec)
+    client = rounds.Client("step<2: topk:k=50%, rest topk:k=1%")
     sent = []
     for number in range(4):
         server.begin()
@@ -406,7 +404,3 @@ def test_phases_trade_temporal_for_gradient_sparsity():
         update = server.take("ann", client.reply(added(model, made(number)), 1))
         sent.append(int((update.change["dense"] != 0).sum()))
     assert sent == [1000, 1000, 20, 20]
-    with pytest.raises(deltawire.InvalidArgumentError, match="rounds=None"):
-        rounds.Phases(rounds.Phase(2, 100, "fp32"))
-    with pytest.raises(deltawire.InvalidArgumentError, match="rounds must be 1 or more"):
-        rounds.Phases(rounds.Phase(0, 100, "fp32"), rounds.Phase(None, 1, "fp32"))

@@ -22,7 +22,6 @@ from deltawire.rounds.intake import Intake, Update
 from deltawire.rounds.limits import Medians
 from deltawire.rounds.messages import Download, ModelLayout, Reply, TensorLayout, layout_of
 from deltawire.rounds.observability import Seen, TensorBoard, live_line
-from deltawire.rounds.phases import Phase, Phases
 from deltawire.rounds.server import Server
 
 __all__ = [
@@ -32,8 +31,6 @@ __all__ = [
     "Intake",
     "Medians",
     "ModelLayout",
-    "Phase",
-    "Phases",
     "Reply",
     "Seen",
     "Server",

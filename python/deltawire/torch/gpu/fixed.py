@@ -1,23 +1,36 @@
-"""Parts whose chunks end where their number of elements says."""
+"""Codecs whose chunks end where their number of elements says: fp32, bf16, fp16, int8, blockint,
+fp8 and fp4 on a device. Each encodes by one launch, and decodes by one."""
 
 from abc import abstractmethod
+from types import ModuleType
 
 import numpy as np
 import torch
 
+from deltawire.errors import make_error
 from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.kernels.launching import launch
+from deltawire.torch.gpu.kernels import blocks, int8, narrow_floats
+from deltawire.torch.gpu.kernels.launching import BLOCK, launch
+from deltawire.torch.gpu.kernels.launching import blocks as blocks_of
 from deltawire.torch.gpu.part_batches import DecodeBatch, EncodeBatch, Segment
 from deltawire.torch.gpu.parts import EncodedPart, check_fixed_ends
 
 CHUNK = 65536  # elements
+GREATEST_STEP = 0x7C010203  # of int8
 
 
 class FixedTwin(Twin):
-    """A codec that cuts parts by their elements, and sends as many bytes of each value."""
+    """A codec that cuts parts by their elements, and sends as many bytes of each value.
+
+    Attributes:
+        kernels: have its `encode_parts` and `decode_parts`, a unit a program.
+        code: what their pointers to the payloads point to.
+    """
 
     chunk_elements = CHUNK
     fixed = True
+    kernels: ModuleType
+    code: torch.dtype
 
     @abstractmethod
     def bytes_of(self, elements):
@@ -38,40 +51,151 @@ class FixedTwin(Twin):
         ends = [self.slot_bytes * i for i in range(1, whole + 1)]
         return (*ends, self.slot_bytes * whole + self.bytes_of(rest)) if rest else tuple(ends)
 
+    def encode_parts(self, segment: Segment, batch: EncodeBatch) -> None:
+        """By one launch."""
+        which = (batch.table, segment.units, batch.facts, batch.out.view(self.code))
+        values = {"KIND": segment.kind, "SCALED": batch.scaled}
+        launch(self.kernels.encode_parts, len(segment.units), *which, **values, **self._form())
+
+    def decode_parts(self, segment: Segment, batch: DecodeBatch) -> None:
+        """By one launch."""
+        which = (batch.table, segment.units, batch.data.view(self.code), batch.errors, batch.scale)
+        form = {"ADD": batch.add, **self._form(), **self._decoded_form(batch)}
+        launch(self.kernels.decode_parts, len(segment.units), *which, **form)
+
+    def _form(self) -> dict[str, object]:
+        """Constants of both kernels."""
+        return {"BLOCK": BLOCK}
+
+    def _decoded_form(self, batch: DecodeBatch) -> dict[str, object]:
+        """And of the decoding one."""
+        return {}
+
+    def _read(self, parameters: dict[str, str]) -> None:
+        assert not parameters
+
     def _check(self, part: EncodedPart, count: int) -> None:
         check_fixed_ends(part, self.ends(count))
 
 
-def encode_by(
-    kernel, code: torch.dtype, segment: Segment, batch: EncodeBatch, **constants: object
-) -> None:
-    """Encodes a segment by one launch, a unit a program.
+class NarrowFloats(FixedTwin):
+    """A codec that sends each value as a float of its own."""
 
-    Args:
-        kernel: `encode_parts` of a codec's kernels.
-        code: what its pointer to the payloads points to.
-        segment, batch: as `Twin.encode_parts` has them.
-        constants: the kernel's own.
-    """
-    launch(
-        kernel,
-        len(segment.units),
-        *(batch.table, segment.units, batch.facts, batch.out.view(code)),
-        KIND=segment.kind,
-        SCALED=batch.scaled,
-        **constants,
-    )
+    kernels = narrow_floats
+
+    def bytes_of(self, elements):
+        """A code each."""
+        return elements * self.code.itemsize
+
+    def _form(self) -> dict[str, object]:
+        return {"CODE": self.name, "BLOCK": BLOCK}
+
+    def _decoded_form(self, batch: DecodeBatch) -> dict[str, object]:
+        return {"SCALED": batch.scale != 1}
 
 
-def decode_by(
-    kernel, code: torch.dtype, segment: Segment, batch: DecodeBatch, **constants: object
-) -> None:
-    """Decodes a segment likewise; `kernel` is `decode_parts`."""
-    data = batch.data.view(code)
-    launch(
-        kernel,
-        len(segment.units),
-        *(batch.table, segment.units, data, batch.errors, batch.scale),
-        ADD=batch.add,
-        **constants,
-    )
+class FP32(NarrowFloats):
+    """The values themselves."""
+
+    name = "fp32"
+    code = torch.int32
+    finite_only = False
+
+
+class BF16(NarrowFloats):
+    """The upper half of each value."""
+
+    name = "bf16"
+    code = torch.int16
+    finite_only = False
+
+
+class FP16(NarrowFloats):
+    """IEEE half floats, saturated."""
+
+    name = "fp16"
+    code = torch.int16
+
+
+class Int8(FixedTwin):
+    """255 evenly spaced values, a byte each."""
+
+    name = "int8"
+    kernels = int8
+    code = torch.int8
+    scalars = 1
+    greatest_scalar = GREATEST_STEP
+
+    def bytes_of(self, elements):
+        """A byte each."""
+        return elements
+
+    def _check(self, part: EncodedPart, count: int) -> None:
+        super()._check(part, count)
+        if part.scalars[0] > GREATEST_STEP:
+            raise make_error("Corrupt", f"int8: the step is {part.scalars[0]:#x}")
+
+
+class BlockTwin(FixedTwin):
+    """A codec with a number for each block of elements, and a code for each element."""
+
+    kernels = blocks
+    code = torch.uint8
+    kind: str
+    block: int
+    head_bytes: int
+    code_bits = 8
+
+    def bytes_of(self, elements):
+        """A head for each block, then the codes."""
+        heads = blocks_of(elements, self.block) * self.head_bytes
+        return heads + blocks_of(elements * self.code_bits, 8)
+
+    @property
+    def unit_elements(self) -> int:
+        """As many blocks as a program's elements have, or one."""
+        return max(BLOCK, self.block)
+
+    def _form(self) -> dict[str, object]:
+        return {
+            "CODE": self.kind,
+            "HEAD": self.head_bytes,
+            "BITS": self.code_bits,
+            "BLOCK": self.block,
+            "ROWS": self.unit_elements // self.block,
+        }
+
+
+class BlockInt(BlockTwin):
+    """255 or 15 evenly spaced values up to the largest of each block."""
+
+    name = "blockint"
+    head_bytes = 4
+
+    def _read(self, parameters: dict[str, str]) -> None:
+        self.block = int(parameters["block"])
+        self.code_bits = int(parameters["bits"])
+        self.kind = f"int{self.code_bits}"
+
+
+class Minifloats(BlockTwin):
+    """Floats of few bits with a power of two for each block."""
+
+    head_bytes = 1
+
+    def _read(self, parameters: dict[str, str]) -> None:
+        self.block = int(parameters["block"])
+        self.kind = parameters["format"]
+
+
+class FP8(Minifloats):
+    """e4m3 or e5m2."""
+
+    name = "fp8"
+
+
+class FP4(Minifloats):
+    """e2m1 or e3m0, two to a byte."""
+
+    name = "fp4"
+    code_bits = 4

@@ -7,7 +7,7 @@ import torch
 
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.gpu.codec_twin import Twin
-from deltawire.torch.gpu.int8 import GREATEST_STEP
+from deltawire.torch.gpu.fixed import GREATEST_STEP
 from deltawire.torch.gpu.kernels import sparse_parts as many
 from deltawire.torch.gpu.kernels import value_bins
 from deltawire.torch.gpu.kernels.bit_streams import RICE_BOUNDS

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 # The module and class of each codec's twin. Modules are imported when used: they need Triton.
 _TWINS = {
     "3lc": ("threelc", "ThreeLC"),
-    "int8": ("int8", "Int8"),
+    "int8": ("fixed", "Int8"),
     "topk": ("sparse", "TopK"),
     "sbc": ("sparse", "SBC"),
-    "fp32": ("narrow_floats", "FP32"),
-    "bf16": ("narrow_floats", "BF16"),
-    "fp16": ("narrow_floats", "FP16"),
-    "fp8": ("blocks", "FP8"),
-    "fp4": ("blocks", "FP4"),
-    "blockint": ("blocks", "BlockInt"),
+    "fp32": ("fixed", "FP32"),
+    "bf16": ("fixed", "BF16"),
+    "fp16": ("fixed", "FP16"),
+    "fp8": ("fixed", "FP8"),
+    "fp4": ("fixed", "FP4"),
+    "blockint": ("fixed", "BlockInt"),
     "gcomp": ("gcomp", "GComp"),
 }
 

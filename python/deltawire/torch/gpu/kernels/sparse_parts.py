@@ -272,10 +272,10 @@ def check_parts_values(
 
 @triton.jit
 def clear_parts(table_ptr, units_ptr, BLOCK: tl.constexpr):
-    """Zeros in the parts' slots. A unit has a second dimension of programs."""
+    """Zeros in the parts' slots."""
     part, block = unit_of(units_ptr)
     row = table_ptr + part * 4
-    at = (block * tl.num_programs(1) + tl.program_id(1)) * BLOCK + tl.arange(0, BLOCK)
+    at = block * BLOCK + tl.arange(0, BLOCK)
     zeros = tl.zeros((BLOCK,), tl.float32)
     tl.store(floats_at(tl.load(row + SLOT)) + at, zeros, mask=at < tl.load(row + ELEMENTS))
 

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from deltawire import DeltawireError, InvalidArgumentError, weight_store
 from deltawire.weights.store import download, objects
-from deltawire.weights.store.writer_name import WriterName
+from deltawire.weights.store.writer_locks import WriterName
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.weight_store.store_models import (

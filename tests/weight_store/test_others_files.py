@@ -9,7 +9,7 @@ import fsspec
 import pytest
 from deltawire import DeltawireError, InvalidArgumentError, live, weight_store
 from deltawire.weights.store.manifest import Manifest
-from deltawire.weights.store.writer_name import WriterName
+from deltawire.weights.store.writer_locks import WriterName
 
 from tests.weight_store.store_models import (
     bits_of,

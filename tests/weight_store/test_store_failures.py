@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from deltawire import DeltawireError, InvalidArgumentError, weight_store
-from deltawire.weights.store import folder, folder_lock
+from deltawire.weights.store import folder, writer_locks
 
 from tests.weight_store.store_models import (
     bits_of,
@@ -219,7 +219,7 @@ def test_a_place_that_is_no_folder(tmp_path) -> None:
 
 def test_a_second_writer_where_locks_do_nothing(tmp_path, monkeypatch) -> None:
     """The first finds the other's manifest, and does not write over it."""
-    monkeypatch.setattr(folder_lock.fcntl, "flock", lambda *_call: None)
+    monkeypatch.setattr(writer_locks.fcntl, "flock", lambda *_call: None)
     first, second = weight_store.Store(tmp_path), weight_store.Store(tmp_path)
     model = small_model()
     first.publish(model, 1)
@@ -234,7 +234,7 @@ _WRITER = """
 import os, signal, sys, time
 import numpy as np
 from deltawire import weight_store
-from deltawire.weights.store import folder, folder_lock
+from deltawire.weights.store import folder, writer_locks
 
 def stop_at(number):
     real = os.fsync

@@ -14,7 +14,7 @@ from deltawire.weights.live.fetched import Fetched
 from deltawire.weights.live.messages import NO_VERSION, Place, Placed
 from deltawire.weights.live.peer import Peer
 from deltawire.weights.live.upstream import Upstream
-from deltawire.weights.store.cache import Cache
+from deltawire.weights.store.download import Cache
 from deltawire.weights.store.reader import Reader
 
 WAIT_SECONDS = 3.0  # of one request for a newer version; also how often the publisher hears of us

@@ -6,8 +6,7 @@ import numpy as np
 
 from deltawire.errors import DeltawireError
 from deltawire.weights.live.peer import Peer
-from deltawire.weights.store.cache import Cache
-from deltawire.weights.store.download import Download
+from deltawire.weights.store.download import Cache, Download
 from deltawire.weights.store.manifest import StoredFile
 from deltawire.weights.store.memory import Memory
 

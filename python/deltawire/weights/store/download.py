@@ -16,12 +16,38 @@ from typing import BinaryIO
 import numpy as np
 
 from deltawire.errors import DeltawireError, make_error
-from deltawire.weights.store.cache import PARTIAL
+from deltawire.weights.store import manifest as manifests
 from deltawire.weights.store.manifest import StoredFile
 
 RANGE_BYTES = 16 << 20
 ATTEMPTS = 5  # in a row without a byte
 _FIRST_PAUSE = 0.1  # seconds; doubles with each attempt
+_PARTIAL = ".partial"  # ends the name of a file that has not arrived whole
+
+
+class Cache:
+    """What a reader keeps of its downloads, by their names; without a folder it keeps none.
+
+    Attributes:
+        folder: where they are, or None.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def forget(self, file: StoredFile) -> None:
+        """Drops a file, as it turned out to be damaged."""
+        if self.folder is not None:
+            (self.folder / file.name).unlink(missing_ok=True)
+
+    def forget_all_but(self, names: set[str]) -> None:
+        """Drops files of stores that the manifest doesn't name any more."""
+        if self.folder is None or not self.folder.is_dir():
+            return
+        for path in self.folder.iterdir():
+            name = path.name.removesuffix(_PARTIAL)
+            if manifests.is_own_name(name) and name not in names:
+                path.unlink(missing_ok=True)
 
 
 class Download:
@@ -52,7 +78,7 @@ class Download:
         cache.mkdir(parents=True, exist_ok=True)
         whole = cache / self._file.name
         if not self._is_there(whole):
-            beside = cache / f"{self._file.name}{PARTIAL}"
+            beside = cache / f"{self._file.name}{_PARTIAL}"
             with _opened_to_append(beside) as partial:
                 try:
                     fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,8 +9,8 @@ import numpy as np
 
 from deltawire import new_file
 from deltawire.errors import make_error
-from deltawire.weights.store.folder_lock import FolderLock
 from deltawire.weights.store.manifest import StoredFile
+from deltawire.weights.store.writer_locks import FolderLock
 
 _FILES = "files"
 
@@ -41,7 +41,7 @@ class Folder:
         """Puts a small file in its place, whole or not at all."""
         self._folder.mkdir(parents=True, exist_ok=True)
         new_file.replace(self._folder / name, [data], sync=True)
-        _sync_folder(self._folder)
+        new_file.sync_folder(self._folder)
 
     def write(self, name: str, parts: Iterable) -> None:
         """Writes a new file of the store, which is on the disk when this returns."""
@@ -51,7 +51,7 @@ class Folder:
             opened.writelines(parts)
             opened.flush()
             os.fsync(opened.fileno())
-        _sync_folder(folder)
+        new_file.sync_folder(folder)
 
     def open(self, file: StoredFile) -> np.ndarray:
         """A file's bytes, mapped into memory."""
@@ -94,8 +94,3 @@ class Folder:
                 "Io",
                 f"{self.place} can't be written: {error.strerror}; name a folder that can",
             ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes new names in a folder survive a crash of the machine."""
-    new_file.sync_folder(folder)

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from deltawire.errors import make_error
-from deltawire.weights.store.cache import Cache
-from deltawire.weights.store.download import Download
+from deltawire.weights.store.download import Cache, Download
 from deltawire.weights.store.manifest import StoredFile
-from deltawire.weights.store.object_lock import ObjectLock
+from deltawire.weights.store.writer_locks import ObjectLock
 
 _FILES = "files"
 # Here one request replaces an object, whole or not at all. Elsewhere a file is renamed.

@@ -26,7 +26,6 @@ constexpr const char* kFooter =
     "  deltawire encode int8 gradient.npy gradient.dw        compress an array\n"
     "  deltawire inspect gradient.dw                         show what is in it\n"
     "  deltawire decode gradient.dw restored.npy             decompress it\n"
-    "  deltawire diff gradient.npy restored.npy              compare the two\n"
     "  deltawire compare --input gradient.npy                compare bytes, errors and speed of all methods\n"
     "  deltawire plan --input trace/ --link 100mbit          which codec pays on a link, if any\n"
     "  deltawire patch make OLD NEW PATCH                    write what changed between two models\n"
@@ -35,8 +34,7 @@ constexpr const char* kFooter =
     "  deltawire generate kdd12 --scale 0.01 clicks.libsvm   generate rows shaped like a published set\n"
     "\n"
     "Run 'deltawire COMMAND --help' for help on a command.\n"
-    "Exit status: 0 success, 1 failure, 2 wrong usage; one line on standard error says why.\n"
-    "('diff' has its own: 0 equal, 1 different, 2 error.)\n";
+    "Exit status: 0 success, 1 failure, 2 wrong usage; one line on standard error says why.\n";
 
 // The parser's error message, and the command whose help says more.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
@@ -69,7 +67,6 @@ int parse_and_run(int argc, char** argv) {
   add_encode_command(app, chosen);
   add_decode_command(app, chosen);
   add_inspect_command(app, chosen);
-  add_diff_command(app, chosen);
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
   add_patch_command(app, chosen);
@@ -84,8 +81,7 @@ int parse_and_run(int argc, char** argv) {
     return kExitUsage;
   }
   if (const Outcome<void> outcome = chosen(); !outcome) {
-    // diff's answer is an exit status, and nothing that went wrong.
-    if (!outcome.error().message.empty()) print_failure(outcome.error().message);
+    print_failure(outcome.error().message);
     return outcome.error().exit_status;
   }
   return 0;

@@ -17,7 +17,6 @@ void add_codecs_command(CLI::App& app, Command& chosen);
 void add_encode_command(CLI::App& app, Command& chosen);
 void add_decode_command(CLI::App& app, Command& chosen);
 void add_inspect_command(CLI::App& app, Command& chosen);
-void add_diff_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_patch_command(CLI::App& app, Command& chosen);

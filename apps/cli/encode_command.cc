@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/float16.h"
 #include "cli/arrays/array_file.h"
 #include "cli/commands.h"
 #include "cli/measure/errors.h"
@@ -38,11 +39,6 @@ struct EncodeOptions {
 DType coded_type(ValueType type) {
   if (type == ValueType::kF16) return DType::kF16;
   return type == ValueType::kBF16 ? DType::kBF16 : DType::kF32;
-}
-
-ValueType value_type(DType type) {
-  if (type == DType::kF16) return ValueType::kF16;
-  return type == DType::kBF16 ? ValueType::kBF16 : ValueType::kF32;
 }
 
 // The next `count` values, the first of which is number `first` of the array, as codecs take them.
@@ -78,21 +74,20 @@ class Echo {
   }
 
   // Compares the part that was encoded last; `pieces` are its bytes.
-  Outcome<void> add(std::span<const Bytes> pieces, const TensorView& part, Difference& difference) {
+  Outcome<void> add(std::span<const Bytes> pieces, const TensorView& part, ErrorSums& errors) {
     const std::size_t each = dtype_bytes(part.dtype);
     if (decoded_ == nullptr) decoded_ = std::make_unique_for_overwrite<std::byte[]>(part.count * each);
     if (Status read = reader_.read(pieces, TensorSlot{decoded_.get(), part.count, part.dtype}); !read) {
       return failed(name_ + ": what was encoded cannot be decoded: " + read.error().message);
     }
-    const ValueType type = value_type(part.dtype);
     before_.resize(std::min<std::uint64_t>(kBlock, part.count));
     after_.resize(before_.size());
     const auto* values = static_cast<const std::byte*>(part.values);
     for (std::uint64_t done = 0; done < part.count; done += before_.size()) {
       const std::uint64_t now = std::min<std::uint64_t>(before_.size(), part.count - done);
-      widen_values(values + done * each, type, now, before_.data());
-      widen_values(decoded_.get() + done * each, type, now, after_.data());
-      difference.add(before_.data(), after_.data(), now);
+      widen(values + done * each, part.dtype, now, before_.data());
+      widen(decoded_.get() + done * each, part.dtype, now, after_.data());
+      errors.add(std::span(after_).first(now), std::span(before_).first(now));
     }
     return {};
   }
@@ -105,8 +100,8 @@ class Echo {
   FileReader reader_;
   std::string name_;
   std::unique_ptr<std::byte[]> decoded_;  // as long as the first part, the longest
-  std::vector<double> before_;
-  std::vector<double> after_;
+  std::vector<float> before_;
+  std::vector<float> after_;
 };
 
 class Encoding {
@@ -139,7 +134,7 @@ class Encoding {
       const auto pieces = encoder->encode(part);
       if (!pieces) return failed(member.shown + ": " + pieces.error().message);
       if (echo) {
-        if (auto added = echo->add(*pieces, part, difference_); !added) return added;
+        if (auto added = echo->add(*pieces, part, errors_); !added) return added;
       }
       for (const Bytes piece : *pieces) {
         if (auto written = output_.write(piece); !written) return written;
@@ -152,12 +147,12 @@ class Encoding {
   }
 
   FileSize size() const noexcept { return {size_.count, size_.tensor_bytes, output_.bytes()}; }
-  const Difference& difference() const noexcept { return difference_; }
+  const ErrorSums& errors() const noexcept { return errors_; }
 
  private:
   const EncodeOptions& options_;
   bool lossy_;
-  Difference difference_;
+  ErrorSums errors_;
   ArrayOutput& output_;
   Progress progress_;
   FileSize size_;
@@ -165,11 +160,10 @@ class Encoding {
 
 // Reports the loss. A large relative error gets a warning, since no later message makes up for it, on
 // standard error, so that it is seen even if standard output is a file.
-void report_loss(const std::string& spec, const std::string& output_path, const Difference& difference) {
-  if (difference.count() == 0) return;
-  const double relative = difference.relative_l2();
+void report_loss(const std::string& spec, const std::string& output_path, const ErrorSums& errors) {
+  const double relative = errors.relative_l2();
   report_stream(output_path) << "relative error " << rounded(relative) << " (L2), cosine "
-                             << rounded(difference.equal() ? 1 : difference.cosine()) << "\n";
+                             << rounded(errors.cosine()) << "\n";
   if (!(relative > kMuchLost)) return;
   std::cerr << "warning: " << rounded(100 * relative) << " % of the values' size is lost: " << spec
             << " is made for training, where later messages make up for what one leaves out, and a file is "
@@ -196,7 +190,7 @@ Outcome<void> encode(const EncodeOptions& options) {
   if (!output) return tl::unexpected<Failure>(output.error());
   const bool lossy = !(*codec)->info().lossless;
   FileSize size;
-  Difference difference;
+  ErrorSums errors;
   {
     Encoding encoding(options, lossy, *output);
     for (const ArrayFile::Member& member : input->members()) {
@@ -205,12 +199,12 @@ Outcome<void> encode(const EncodeOptions& options) {
       if (auto added = encoding.add(**array, member); !added) return added;
     }
     size = encoding.size();
-    difference = encoding.difference();
+    errors = encoding.errors();
   }
   if (auto finished = output->finish(); !finished) return finished;
   if (auto committed = file->commit(); !committed) return committed;
   report_coded(*input, FileKind::kNpy, options.output, size);
-  if (lossy) report_loss(options.spec, options.output, difference);
+  if (lossy && size.count > 0) report_loss(options.spec, options.output, errors);
   return {};
 }
 

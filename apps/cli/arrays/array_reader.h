@@ -17,7 +17,6 @@ namespace deltawire::cli {
 enum class ValueType : std::uint8_t { kF32, kF64, kF16, kBF16 };
 
 std::uint64_t value_bytes(ValueType type) noexcept;
-std::string_view value_name(ValueType type) noexcept;  // "float32"
 ValueType value_type(DType dtype) noexcept;
 
 struct ArrayInfo {
@@ -52,9 +51,6 @@ Outcome<std::unique_ptr<ArrayReader>> open_dw(std::unique_ptr<ByteSource> bytes,
 
 // The header of a .npy file in C order: the same bytes as by numpy.save.
 std::string npy_header(const ArrayInfo& info);
-
-// Converts values of any type to float64, exactly.
-void widen_values(const void* values, ValueType type, std::uint64_t count, double* out);
 
 // Converts to float32. Returns the index of the first value, other than NaN, that is not exactly a float32;
 // `count` if there is none.

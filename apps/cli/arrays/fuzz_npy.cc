@@ -48,8 +48,6 @@ void stream(Bytes data) {
     if (!(*array)->read(values.data() + done * value_bytes(info.type), count)) return;
     done += count;
   }
-  std::vector<double> wide(info.count);
-  widen_values(values.data(), info.type, info.count, wide.data());
 }
 
 }  // namespace

@@ -2,24 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdio>
 #include <limits>
 
 namespace deltawire::cli {
-namespace {
-
-// The upper ends of the classes between the first and the last, exactly as they are printed.
-constexpr std::array<double, Difference::kClasses - 2> kEnds = {1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2,
-                                                                1e-1, 1e0,  1e1,  1e2,  1e3,  1e4};
-
-std::size_t class_of(double error) noexcept {
-  if (error == 0) return 0;
-  return 1 + static_cast<std::size_t>(std::ranges::upper_bound(kEnds, error) - kEnds.begin());
-}
-
-}  // namespace
-
 double share_of(double error, double whole) {
   if (whole != 0) return error / whole;
   return error == 0 ? 0 : std::copysign(std::numeric_limits<double>::infinity(), error);
@@ -71,69 +56,6 @@ double ErrorSums::input_norm() const {
 
 double ErrorSums::gain() const {
   return squared_input_ == 0 ? 1 : product_ / squared_input_;
-}
-
-void Difference::add(const double* a, const double* b, std::uint64_t count) noexcept {
-  // Of files that lose next to nothing most values are equal, and only the sums grow.
-  std::uint64_t equal = 0;
-  double squares_a = squares_a_;
-  double squares_b = squares_b_;
-  double product = product_;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    if (a[i] == b[i] && std::isfinite(a[i])) {
-      squares_a += a[i] * a[i];
-      squares_b += b[i] * b[i];
-      product += a[i] * b[i];
-      ++equal;
-      continue;
-    }
-    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) {
-      const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
-      if (!same && not_finite_different_ == 0) first_not_finite_different_ = count_ + i;
-      ++(same ? not_finite_equal_ : not_finite_different_);
-      continue;
-    }
-    const double error = std::abs(b[i] - a[i]);
-    squares_a += a[i] * a[i];
-    squares_b += b[i] * b[i];
-    product += a[i] * b[i];
-    squares_difference_ += error * error;
-    ++histogram_[class_of(error)];
-    if (error > largest_) {
-      largest_ = error;
-      largest_at_ = count_ + i;
-      a_there_ = a[i];
-      b_there_ = b[i];
-    }
-  }
-  squares_a_ = squares_a;
-  squares_b_ = squares_b;
-  product_ = product;
-  histogram_[0] += equal;
-  count_ += count;
-}
-
-double Difference::relative_l2() const noexcept {
-  return squares_difference_ == 0 ? 0 : std::sqrt(squares_difference_ / squares_a_);
-}
-
-double Difference::cosine() const noexcept {
-  return squares_difference_ == 0 && squares_a_ > 0
-             ? 1
-             : product_ / std::sqrt(squares_a_) / std::sqrt(squares_b_);
-}
-
-std::string class_name(std::size_t index) {
-  char text[64];
-  if (index == 0) return "equal";
-  if (index == 1) {
-    std::snprintf(text, sizeof text, "below %.0e", kEnds.front());
-  } else if (index == Difference::kClasses - 1) {
-    std::snprintf(text, sizeof text, "%.0e or more", kEnds.back());
-  } else {
-    std::snprintf(text, sizeof text, "%.0e to %.0e", kEnds[index - 2], kEnds[index - 1]);
-  }
-  return text;
 }
 
 }  // namespace deltawire::cli

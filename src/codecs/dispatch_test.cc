@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "codecs/bf16/bf16_ops.h"
 #include "codecs/codec_testing.h"
+#include "codecs/halves/halves_ops.h"
 #include "codecs/int8/int8_ops.h"
 #include "codecs/spec_on_target_testing.h"
 #include "codecs/target_testing.h"
@@ -151,7 +151,8 @@ TEST(Dispatch, ATargetIsOfTheBuildAndOfTheCpu) {
   EXPECT_EQ(targets[1].runs_here, __builtin_cpu_supports("avx2") != 0 &&
                                       __builtin_cpu_supports("f16c") != 0 &&
                                       __builtin_cpu_supports("bmi2") != 0);
-  EXPECT_NE(bf16::kernels_for(TargetId{1}).encode, bf16::kernels_for(TargetId::kReference).encode);
+  EXPECT_NE(halves::kernels_for(TargetId{1}).bf16.encode,
+            halves::kernels_for(TargetId::kReference).bf16.encode);
 #elif defined(__aarch64__)
   ASSERT_EQ(targets.size(), 2U);
   EXPECT_EQ(targets[1].name, "neon");
@@ -168,7 +169,7 @@ TEST(Dispatch, ATargetWithoutKernelsOfItsOwnHasThoseOfTheOneBefore) {
   constexpr TargetId kBest = TargetId::kReference;
 #endif
   for (const TargetId target : testing::beyond_reference()) {
-    EXPECT_EQ(&bf16::kernels_for(target), &bf16::kernels_for(kBest));
+    EXPECT_EQ(&halves::kernels_for(target), &halves::kernels_for(kBest));
     EXPECT_FALSE(has_kernels(testing::codec_of("fp32")->info(), target));  // has none at all
     EXPECT_EQ(has_kernels(testing::codec_of("bf16")->info(), target), target == kBest);
   }

@@ -20,7 +20,7 @@ namespace deltawire {
 
 inline constexpr std::size_t kPacketHeaderBytes = 24;
 // Header and payload. Larger packets are faster over Gloo, where each needs a notification from the receiver;
-// smaller ones need less memory (see bench/transports.cc).
+// smaller ones need less memory.
 inline constexpr std::size_t kPacketBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kPayloadMax = kPacketBytes - kPacketHeaderBytes;
 

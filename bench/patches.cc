@@ -1,6 +1,5 @@
-// Patches between two versions of bfloat16 weights, next to what is usual: positions as int32 with new values
-// of 16 bits, gaps of variable length with new values, and XOR with zstd. Built on Google Benchmark, whose
-// options it takes. Every row is verified before it is measured: it gives the new weights, bit for bit.
+// Patches between two versions of bfloat16 weights. Built on Google Benchmark, whose options it takes. Every
+// row is verified before it is measured: it gives the new weights, bit for bit.
 //
 //   patches [OLD NEW]       raw little-endian bfloat16; without files, pairs as fine-tuning makes them
 //
@@ -9,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <iterator>
 #include <string>
@@ -17,13 +15,8 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
-#if DELTAWIRE_HAS_ZSTD
-#include <zstd.h>
-#endif
 
-#include "base/little_endian.h"
 #include "base/random.h"
-#include "base/varint.h"
 #include "deltawire/patch.h"
 
 namespace deltawire::bench {
@@ -76,97 +69,16 @@ Pair fine_tuned(const char* name, double rate) {
   return pair;
 }
 
-// One way to send the new weights to who has the old ones.
-struct Way {
-  std::string name;
-  std::function<void(const Pair&, Patch&)> make;
-  std::function<void(const Patch&, const Weights&, Weights&)> apply;  // the old weights may be the new ones
-};
-
-void ours_make(const Pair& pair, Patch& patch) {
-  patch = *make_patch(std::as_bytes(std::span(pair.from)), std::as_bytes(std::span(pair.to)),
-                      WeightType::kBFloat16);
+Patch patch_of(const Pair& pair) {
+  return *make_patch(std::as_bytes(std::span(pair.from)), std::as_bytes(std::span(pair.to)),
+                     WeightType::kBFloat16);
 }
 
-void ours_apply(const Patch& patch, const Weights& from, Weights& to) {
-  if (!apply_patch(patch, std::as_bytes(std::span(from)), WeightType::kBFloat16,
-                   std::as_writable_bytes(std::span(to)))) {
-    to.clear();
-  }
-}
-
-template <class Each>
-void each_change(const Pair& pair, const Each& each) {
-  for (std::size_t i = 0; i < pair.from.size(); ++i) {
-    if (pair.from[i] != pair.to[i]) each(i);
-  }
-}
-
-void append_value(Patch& patch, std::uint16_t value) {
-  patch.push_back(static_cast<std::byte>(value & 0xFF));
-  patch.push_back(static_cast<std::byte>(value >> 8));
-}
-
-void indices_make(const Pair& pair, Patch& patch) {
-  patch.clear();
-  each_change(pair, [&](std::size_t i) {
-    for (unsigned shift = 0; shift < 32; shift += 8)
-      patch.push_back(static_cast<std::byte>(i >> shift & 0xFF));
-    append_value(patch, pair.to[i]);
-  });
-}
-
-void indices_apply(const Patch& patch, const Weights& from, Weights& to) {
-  if (&from != &to) to = from;
-  for (std::size_t at = 0; at < patch.size(); at += 6) {
-    to[load_le<std::uint32_t>(patch.data() + at)] = load_le<std::uint16_t>(patch.data() + at + 4);
-  }
-}
-
-void varints_make(const Pair& pair, Patch& patch) {
-  patch.clear();
-  std::size_t next = 0;
-  each_change(pair, [&](std::size_t i) {
-    append_varint(patch, i - next);
-    append_value(patch, pair.to[i]);
-    next = i + 1;
-  });
-}
-
-void varints_apply(const Patch& patch, const Weights& from, Weights& to) {
-  if (&from != &to) to = from;
-  Bytes rest(patch);
-  std::size_t next = 0;
-  while (!rest.empty()) {
-    next += *take_varint(rest, UINT32_MAX);
-    to[next++] = load_le<std::uint16_t>(rest.data());
-    rest = rest.subspan(2);
-  }
-}
-
-#if DELTAWIRE_HAS_ZSTD
-void zstd_make(const Pair& pair, Patch& patch) {
-  Weights changes(pair.from.size());
-  for (std::size_t i = 0; i < changes.size(); ++i) changes[i] = pair.from[i] ^ pair.to[i];
-  patch.resize(ZSTD_compressBound(2 * changes.size()));
-  patch.resize(ZSTD_compress(patch.data(), patch.size(), changes.data(), 2 * changes.size(), 3));
-}
-
-void zstd_apply(const Patch& patch, const Weights& from, Weights& to) {
-  Weights changes(from.size());
-  ZSTD_decompress(changes.data(), 2 * changes.size(), patch.data(), patch.size());
-  for (std::size_t i = 0; i < changes.size(); ++i) to[i] = from[i] ^ changes[i];
-}
-#endif
-
-std::vector<Way> all_ways() {
-  std::vector<Way> ways = {{"patch", ours_make, ours_apply},
-                           {"int32_and_bf16", indices_make, indices_apply},
-                           {"varint_and_bf16", varints_make, varints_apply}};
-#if DELTAWIRE_HAS_ZSTD
-  ways.push_back({"xor_zstd3", zstd_make, zstd_apply});
-#endif
-  return ways;
+// The old weights may be the new ones.
+bool apply(const Patch& patch, const Weights& from, Weights& to) {
+  return apply_patch(patch, std::as_bytes(std::span(from)), WeightType::kBFloat16,
+                     std::as_writable_bytes(std::span(to)))
+      .has_value();
 }
 
 void report(benchmark::State& state, const Pair& pair, const Patch& patch) {
@@ -181,29 +93,29 @@ void report(benchmark::State& state, const Pair& pair, const Patch& patch) {
   }
 }
 
-void measure_make(benchmark::State& state, const Pair& pair, const Way& way) {
+void measure_make(benchmark::State& state, const Pair& pair) {
   Patch patch;
   for (auto _ : state) {
-    way.make(pair, patch);
+    patch = patch_of(pair);
     benchmark::DoNotOptimize(patch.data());
     benchmark::ClobberMemory();
   }
   report(state, pair, patch);
 }
 
-void measure_apply(benchmark::State& state, const Pair& pair, const Way& way, bool in_place) {
-  Patch patch;
-  way.make(pair, patch);
+void measure_apply(benchmark::State& state, const Pair& pair, bool in_place) {
+  const Patch patch = patch_of(pair);
   Weights out(pair.from.size());
-  way.apply(patch, pair.from, out);
-  if (out != pair.to) return state.SkipWithError("other weights than the new ones");
+  if (!apply(patch, pair.from, out) || out != pair.to) {
+    return state.SkipWithError("other weights than the new ones");
+  }
   for (auto _ : state) {
     if (in_place) {
       state.PauseTiming();
       out = pair.from;
       state.ResumeTiming();
     }
-    way.apply(patch, in_place ? out : pair.from, out);
+    (void)apply(patch, in_place ? out : pair.from, out);
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }
@@ -211,17 +123,13 @@ void measure_apply(benchmark::State& state, const Pair& pair, const Way& way, bo
 }
 
 void add_rows(const Pair& pair) {
-  static const std::vector<Way> kWays = all_ways();
-  for (const Way& way : kWays) {
-    const std::string name = way.name + "/" + pair.name;
-    benchmark::RegisterBenchmark((name + "/make").c_str(),
-                                 [&](benchmark::State& state) { measure_make(state, pair, way); });
-    benchmark::RegisterBenchmark((name + "/apply").c_str(),
-                                 [&](benchmark::State& state) { measure_apply(state, pair, way, false); });
-    if (way.name == "xor_zstd3") continue;
-    benchmark::RegisterBenchmark((name + "/in_place").c_str(),
-                                 [&](benchmark::State& state) { measure_apply(state, pair, way, true); });
-  }
+  const std::string name = "patch/" + pair.name;
+  benchmark::RegisterBenchmark((name + "/make").c_str(),
+                               [&](benchmark::State& state) { measure_make(state, pair); });
+  benchmark::RegisterBenchmark((name + "/apply").c_str(),
+                               [&](benchmark::State& state) { measure_apply(state, pair, false); });
+  benchmark::RegisterBenchmark((name + "/in_place").c_str(),
+                               [&](benchmark::State& state) { measure_apply(state, pair, true); });
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ lint_steps() {
 bench_steps() {
   local name
   step "build" build release benchmarks
-  for name in patches rounds transports; do
+  for name in patches rounds; do
     step "bench/$name" "build/release/bench/$name"
   done
   for name in coding ddp_overhead exchanges; do

@@ -82,9 +82,7 @@ def test_the_program_has_the_commands_and_options_that_pages_give():
 def test_compiled_programs_have_the_options_that_pages_give():
     program = re.compile(BEFORE + r"(?:build/\w+/)?(bench|src/simulation|)/?(\w+)((?: .*)?)")
     sources = {path.stem: [path] for path in (pages.ROOT / "bench").glob("*.cc")}
-    sources |= {
-        name: (pages.ROOT / "bench" / name).glob("*.cc") for name in ("coding", "transports")
-    }
+    sources["coding"] = (pages.ROOT / "bench" / "coding").glob("*.cc")
     sources["deltawire_simulate"] = [pages.ROOT / "src/simulation/simulate_main.cc"]
     known = {name: "".join(map(Path.read_text, paths)) for name, paths in sources.items()}
     count = 0
